@@ -1,0 +1,120 @@
+//! Makes a certificate authority and a server certificate signed by it.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+
+use super::CertError;
+
+/// Clocks differ between machines: a certificate is valid from a little
+/// before it was made.
+const BACKDATE: jiff::SignedDuration = jiff::SignedDuration::from_mins(5);
+
+/// Where the files of a made pair are.
+#[derive(Debug, Clone)]
+pub struct Made {
+    /// The authority's certificate: what clients trust (`caBundle`).
+    pub ca_cert: PathBuf,
+    /// The server's certificate.
+    pub tls_cert: PathBuf,
+    /// The server's private key.
+    pub tls_key: PathBuf,
+}
+
+impl Made {
+    /// The names that belay uses in a folder; they are those of a Kubernetes
+    /// TLS Secret, so that a mounted Secret is such a folder too.
+    pub fn in_folder(folder: &Path) -> Self {
+        Self {
+            ca_cert: folder.join("ca.crt"),
+            tls_cert: folder.join("tls.crt"),
+            tls_key: folder.join("tls.key"),
+        }
+    }
+
+    /// Whether all three files are there.
+    pub fn exists(&self) -> bool {
+        let Self { ca_cert, tls_cert, tls_key } = self;
+        ca_cert.exists() && tls_cert.exists() && tls_key.exists()
+    }
+}
+
+/// Makes a CA and a server pair for `names` (DNS names and IP addresses) in
+/// `folder`, valid for `days`. The CA's private key is thrown away: nobody can
+/// sign anything else with it, and the next pair gets a CA of its own.
+pub fn make_pair(folder: &Path, names: &[String], days: u32) -> Result<Made, CertError> {
+    let failed = |source| CertError::Make { names: names.join(", "), source };
+    let (ca, ca_key) = authority(days).map_err(failed)?;
+    let ca_cert = ca.self_signed(&ca_key).map_err(failed)?;
+    let issuer = Issuer::new(ca, ca_key);
+
+    let key = KeyPair::generate().map_err(failed)?;
+    let mut params = CertificateParams::new(names.to_vec()).map_err(failed)?;
+    params.distinguished_name.push(DnType::CommonName, "belay");
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.use_authority_key_identifier_extension = true;
+    validity(&mut params, days);
+    let cert = params.signed_by(&key, &issuer).map_err(failed)?;
+
+    fs::create_dir_all(folder).map_err(|source| file_error(folder, source))?;
+    let made = Made::in_folder(folder);
+    write(&made.ca_cert, &ca_cert.pem(), 0o644)?;
+    write(&made.tls_cert, &cert.pem(), 0o644)?;
+    write(&made.tls_key, &key.serialize_pem(), 0o600)?;
+    Ok(made)
+}
+
+fn authority(days: u32) -> Result<(CertificateParams, KeyPair), rcgen::Error> {
+    let mut params = CertificateParams::new(Vec::<String>::new())?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params.distinguished_name.push(DnType::CommonName, "belay CA");
+    validity(&mut params, days);
+    Ok((params, KeyPair::generate()?))
+}
+
+fn validity(params: &mut CertificateParams, days: u32) {
+    let now = jiff::Timestamp::now();
+    let at = |offset: jiff::SignedDuration| {
+        let date = (now + offset).to_zoned(jiff::tz::TimeZone::UTC).date();
+        rcgen::date_time_ymd(
+            i32::from(date.year()),
+            date.month().unsigned_abs(),
+            date.day().unsigned_abs(),
+        )
+    };
+    params.not_before = at(-BACKDATE);
+    // A date has no time of day, so the last day counts in full.
+    params.not_after = at(jiff::SignedDuration::from_hours(24 * (i64::from(days) + 1)));
+}
+
+/// Writes beside the file and renames, so that a reader never sees half a key
+/// and a crash never leaves one.
+fn write(path: &Path, text: &str, mode: u32) -> Result<(), CertError> {
+    let staged = path.with_extension("new");
+    let attempt = || {
+        let mut file = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(mode)
+            .open(&staged)?;
+        // The mode above counts only for a new file.
+        file.set_permissions(fs::Permissions::from_mode(mode))?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&staged, path)
+    };
+    attempt().map_err(|source| file_error(path, source))
+}
+
+fn file_error(path: &Path, source: std::io::Error) -> CertError {
+    CertError::File { path: path.to_owned(), action: "write", option: "--cert-dir", source }
+}

@@ -1,0 +1,53 @@
+//! Certificates: made for the embedded default, read from files elsewhere,
+//! and replaced while running when the files change.
+
+mod files;
+mod make;
+mod serving;
+mod verifier;
+
+pub use files::{CertificateFiles, Contents, watch};
+pub use make::{Made, make_pair};
+pub use serving::{Serving, server_config};
+
+use std::path::PathBuf;
+
+/// What can be wrong with a certificate. Each says what, where and what next.
+#[derive(Debug, thiserror::Error)]
+pub enum CertError {
+    /// A file could not be read or written.
+    #[error(
+        "cannot {action} {path}: {source}; check the path given by {option} and its permissions"
+    )]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What was tried: read or write.
+        action: &'static str,
+        /// The option that names it.
+        option: &'static str,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A file is there, but does not hold what it should.
+    #[error("{path} holds no usable {what}: {detail}")]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What was looked for.
+        what: &'static str,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// A certificate could not be made.
+    #[error("cannot make a certificate for {names}: {source}")]
+    Make {
+        /// The names it was for.
+        names: String,
+        /// What is wrong with them.
+        source: rcgen::Error,
+    },
+    /// The TLS settings do not fit together.
+    #[error("cannot set up TLS: {0}")]
+    Tls(#[from] rustls::Error),
+}

@@ -1,0 +1,65 @@
+//! Client certificates, checked against authorities that may be replaced.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
+
+/// Hands each question to the verifier that was loaded last. rustls fixes the
+/// verifier of a server when it is built; this one lets its CA file change.
+#[derive(Debug, Default)]
+pub struct ClientAuthorities(ArcSwapOption<Loaded>);
+
+#[derive(Debug)]
+struct Loaded(Arc<dyn ClientCertVerifier>);
+
+impl ClientAuthorities {
+    pub(super) fn replace(&self, verifier: Arc<dyn ClientCertVerifier>) {
+        self.0.store(Some(Arc::new(Loaded(verifier))));
+    }
+
+    fn current(&self) -> Result<Arc<Loaded>, Error> {
+        self.0.load_full().ok_or_else(|| Error::General("no client CA is loaded".to_owned()))
+    }
+}
+
+impl ClientCertVerifier for ClientAuthorities {
+    /// Hints would have to outlive a replacement; clients do not need them.
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        self.current()?.0.verify_client_cert(end_entity, intermediates, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.current()?.0.verify_tls12_signature(message, cert, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.current()?.0.verify_tls13_signature(message, cert, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.current().map(|loaded| loaded.0.supported_verify_schemes()).unwrap_or_default()
+    }
+}

@@ -1,0 +1,64 @@
+//! `belay admin certs`: a CA and a server pair for given names.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Deserialize;
+
+use crate::certs::make_pair;
+use crate::command::{CommandError, print};
+
+#[derive(Debug, Args)]
+pub struct CertsArguments {
+    /// A DNS name or IP address of the server; repeat it for more [default:
+    /// the names in --config]
+    #[arg(long = "name", value_name = "NAME", conflicts_with = "config")]
+    names: Vec<String>,
+
+    /// A file with names and days, as certs/certs.yaml has them
+    #[arg(long, value_name = "FILE", required_unless_present = "names")]
+    config: Option<PathBuf>,
+
+    /// Days until the certificates expire [default: 365, or what --config says]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3650))]
+    days: Option<u32>,
+
+    /// Where ca.crt, tls.crt and tls.key are written
+    #[arg(long = "cert-dir", value_name = "DIR", default_value = "certs")]
+    folder: PathBuf,
+}
+
+/// The configuration file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Config {
+    names: Vec<String>,
+    #[serde(default)]
+    days: Option<u32>,
+}
+
+pub fn run(arguments: CertsArguments) -> Result<(), CommandError> {
+    let CertsArguments { names, config, days, folder } = arguments;
+    let Config { names, days: configured } = match config {
+        None => Config { names, days: None },
+        Some(path) => {
+            let text = std::fs::read_to_string(&path)
+                .map_err(|source| CommandError::Read { path: path.clone(), source })?;
+            serde_saphyr::from_str(&text)
+                .map_err(|error| CommandError::Content { path, detail: error.to_string() })?
+        }
+    };
+    if names.is_empty() {
+        return Err(CommandError::Usage(
+            "a certificate needs at least one name; give --name or put names into --config"
+                .to_owned(),
+        ));
+    }
+    let made = make_pair(&folder, &names, days.or(configured).unwrap_or(365))?;
+    print(&format!(
+        "{}  what clients trust (caBundle)\n{}\n{}  keep it secret\n",
+        made.ca_cert.display(),
+        made.tls_cert.display(),
+        made.tls_key.display()
+    ))
+}

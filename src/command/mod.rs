@@ -1,0 +1,116 @@
+//! The command line: one file a subcommand.
+
+mod admin;
+mod serve;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::certs::CertError;
+use crate::webhook::ServeError;
+
+/// Everything that the program can do.
+#[derive(Debug, Parser)]
+#[command(
+    name = "belay",
+    version,
+    about = "Decides whether a Kubernetes object may be deleted, and holds it while something needs it",
+    propagate_version = true
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Answer admission reviews over TLS
+    Serve(serve::ServeArguments),
+    /// Make certificates, print manifests
+    #[command(subcommand)]
+    Admin(admin::AdminCommand),
+}
+
+/// What ends a command. Each says what was being done, on what, and what next.
+#[derive(Debug, thiserror::Error)]
+enum CommandError {
+    /// The arguments parse, but do not fit together.
+    #[error("{0}")]
+    Usage(String),
+    /// A file could not be read.
+    #[error("cannot read {path}: {source}; check the path and its permissions")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A file could be read and not understood.
+    #[error("{path}: {detail}")]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and where.
+        detail: String,
+    },
+    /// Standard output could not be written.
+    #[error("cannot write the output: {0}")]
+    Output(#[source] std::io::Error),
+    #[error(transparent)]
+    Certificate(#[from] CertError),
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+}
+
+impl CommandError {
+    /// 2 for usage, 3 for what could not be determined or done.
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(_) | Self::Content { .. } => 2,
+            Self::Read { .. } | Self::Output(_) | Self::Certificate(_) | Self::Serve(_) => 3,
+        }
+    }
+}
+
+/// Parses the arguments and does what they say.
+pub fn main() -> ExitCode {
+    // First of all: whatever touches TLS after this finds its provider. An
+    // error means that somebody else has installed one already.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let Arguments { command } = Arguments::parse();
+    let result = match command {
+        Command::Serve(arguments) => serve::run(arguments),
+        Command::Admin(command) => admin::run(command),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        // `belay … | head` is no mistake of the person who types it.
+        Err(CommandError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("belay: {error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+/// Writes a command's result to standard output.
+fn print(text: &str) -> Result<(), CommandError> {
+    use std::io::Write as _;
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(CommandError::Output)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Arguments::command().debug_assert();
+    }
+}

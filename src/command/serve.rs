@@ -1,0 +1,184 @@
+//! `belay serve`: answer admission reviews over TLS.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::{CommandError, print};
+use crate::certs::{CertificateFiles, Made, make_pair};
+use crate::decide::decide_by_label;
+use crate::telemetry::{LogFormat, Metrics, Readiness, init_logs};
+use crate::webhook::{self, FailurePolicy, Limits, Server, Shared};
+
+/// The sample reviews that the standalone server proposes to send to itself.
+const SAMPLES: [(&str, &str, &str); 2] = [
+    ("validate", "examples/delete-denied.json", include_str!("../../examples/delete-denied.json")),
+    ("mutate", "examples/create-held.json", include_str!("../../examples/create-held.json")),
+];
+
+/// How long a certificate lives that the standalone server makes for itself.
+const STANDALONE_DAYS: u32 = 365;
+
+#[derive(Debug, Args)]
+pub struct ServeArguments {
+    /// Serve with no cluster: listen on 127.0.0.1 and make certificates in
+    /// --cert-dir on first start
+    #[arg(long)]
+    standalone: bool,
+
+    /// Where reviews are answered, over TLS [default: 0.0.0.0:8443; standalone
+    /// 127.0.0.1:8443]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+
+    /// Where /healthz, /readyz and /metrics are served, without TLS [default:
+    /// 0.0.0.0:8081; standalone 127.0.0.1:8081]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    probes: Option<SocketAddr>,
+
+    /// Folder with ca.crt, tls.crt and tls.key (a mounted TLS Secret is one)
+    #[arg(long, value_name = "DIR", default_value = "certs")]
+    cert_dir: PathBuf,
+
+    /// Server certificate, PEM [default: tls.crt in --cert-dir]
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// Private key of the server certificate, PEM [default: tls.key in --cert-dir]
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+
+    /// Let in only clients with a certificate of these authorities, PEM
+    #[arg(long, value_name = "FILE")]
+    client_ca: Option<PathBuf>,
+
+    /// How often certificate files are looked at for changes
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    certificate_poll: Duration,
+
+    /// What is said to a review whose object cannot be read
+    #[arg(long, value_name = "Fail|Ignore", default_value = "Fail")]
+    failure_policy: FailurePolicy,
+
+    /// Time for one request; it has to stay below the webhook's timeoutSeconds
+    #[arg(long, value_name = "SECONDS", default_value = "4", value_parser = seconds)]
+    deadline: Duration,
+
+    /// How long to answer on after SIGTERM while reporting not ready [default:
+    /// 5; standalone 0]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds_or_none)]
+    drain: Option<Duration>,
+
+    /// Threads that answer reviews [default: one a core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=512))]
+    workers: Option<u16>,
+
+    /// How log lines are written
+    #[arg(long, value_name = "FORMAT", default_value = "auto")]
+    log_format: LogFormat,
+}
+
+/// Serves until a signal.
+pub fn run(arguments: ServeArguments) -> Result<(), CommandError> {
+    let ServeArguments {
+        standalone,
+        listen,
+        probes,
+        cert_dir,
+        tls_cert,
+        tls_key,
+        client_ca,
+        certificate_poll,
+        failure_policy,
+        deadline,
+        drain,
+        workers,
+        log_format,
+    } = arguments;
+    init_logs(log_format);
+
+    let own = Made::in_folder(&cert_dir);
+    let files = CertificateFiles {
+        tls_cert: tls_cert.unwrap_or_else(|| own.tls_cert.clone()),
+        tls_key: tls_key.unwrap_or_else(|| own.tls_key.clone()),
+        client_ca,
+    };
+    let embedded = standalone && files.tls_cert == own.tls_cert;
+    if embedded && !own.exists() {
+        let names = ["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
+        make_pair(&cert_dir, &names, STANDALONE_DAYS)?;
+        tracing::info!(folder = %cert_dir.display(), "made a certificate authority and a server certificate");
+    }
+
+    let address = if standalone { Ipv4Addr::LOCALHOST } else { Ipv4Addr::UNSPECIFIED };
+    let drain_by_default = Duration::from_secs(if standalone { 0 } else { 5 });
+    let cores = || std::thread::available_parallelism().map_or(2, usize::from);
+    let server = Server {
+        listen: listen.unwrap_or(SocketAddr::from((address, 8443))),
+        probes: probes.unwrap_or(SocketAddr::from((address, 8081))),
+        files,
+        certificate_poll,
+        workers: workers.map_or_else(cores, usize::from),
+    };
+    let shared = Shared {
+        decider: Arc::new(|review| decide_by_label(review)),
+        failure_policy,
+        limits: Limits { deadline, drain: drain.unwrap_or(drain_by_default), ..Limits::default() },
+        metrics: Metrics::default(),
+        readiness: Readiness::default(),
+    };
+
+    actix_web::rt::System::new().block_on(async move {
+        let bound = webhook::bind(server, shared)?;
+        tracing::info!(listen = %bound.listen, probes = %bound.probes, "serving");
+        if embedded {
+            print(&welcome(bound.listen, bound.probes, &own.ca_cert))?;
+        }
+        Ok(bound.serve().await?)
+    })
+}
+
+/// What a person can paste to see belay work.
+fn welcome(listen: SocketAddr, probes: SocketAddr, ca: &Path) -> String {
+    let ca = ca.display();
+    let [denied, held] = SAMPLES.map(|(path, file, text)| {
+        // Somebody may run belay from anywhere: without the file the review
+        // itself is in the line.
+        let data = if Path::new(file).exists() {
+            format!("@{file}")
+        } else {
+            let compact: String = text.lines().map(str::trim).collect();
+            format!("'{compact}'")
+        };
+        format!(
+            "curl --cacert {ca} -H 'Content-Type: application/json' --data {data} \
+             https://{listen}/{path}"
+        )
+    });
+    format!(
+        "belay answers on https://{listen}, probes and metrics on http://{probes}\n\n\
+         a DELETE that is denied:\n  {denied}\n\n\
+         a CREATE that gets the hold, as a JSON patch:\n  {held}\n\n\
+         Ctrl-C ends it.\n"
+    )
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    match seconds_or_none(text)? {
+        Duration::ZERO => Err("expected more than 0 seconds".to_owned()),
+        duration => Ok(duration),
+    }
+}
+
+fn seconds_or_none(text: &str) -> Result<Duration, String> {
+    let number: f64 =
+        text.parse().map_err(|_| "expected a number of seconds, such as 4 or 0.5".to_owned())?;
+    // Above an hour it is a typing mistake, and below zero it is no time.
+    if !(0.0..=3600.0).contains(&number) {
+        return Err("expected between 0 and 3600 seconds".to_owned());
+    }
+    Ok(Duration::from_secs_f64(number))
+}

@@ -1,0 +1,40 @@
+//! Logs: text for a person at a terminal, JSON lines for everything else.
+
+use std::io::IsTerminal;
+
+use tracing_subscriber::EnvFilter;
+
+/// How log lines are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogFormat {
+    /// Text on a terminal, JSON elsewhere.
+    Auto,
+    /// One line of text an event.
+    Text,
+    /// One JSON object an event.
+    Json,
+}
+
+/// Sends log lines to standard error. The level comes from `BELAY_LOG`
+/// (the syntax of `RUST_LOG`), `info` by default. Called a second time it
+/// changes nothing.
+pub fn init_logs(format: LogFormat) {
+    let filter = EnvFilter::try_from_env("BELAY_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let terminal = std::io::stderr().is_terminal();
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_target(false);
+    let text = match format {
+        LogFormat::Auto => terminal,
+        LogFormat::Text => true,
+        LogFormat::Json => false,
+    };
+    // An error here means that a subscriber is already in place, which a test
+    // or an embedding program has chosen for itself.
+    let _ = if text {
+        tracing::subscriber::set_global_default(builder.with_ansi(terminal).finish())
+    } else {
+        tracing::subscriber::set_global_default(builder.json().flatten_event(true).finish())
+    };
+}

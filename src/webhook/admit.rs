@@ -1,0 +1,180 @@
+//! POST /validate and POST /mutate.
+
+use std::time::{Duration, Instant};
+
+use actix_web::http::StatusCode;
+use actix_web::http::header::{self, ContentType};
+use actix_web::{HttpRequest, HttpResponse, web};
+
+use super::Shared;
+use super::body::{self, BadRequest};
+use super::server::Draining;
+use super::wire::{self, Parsed};
+use crate::decide::{Decision, Door};
+
+/// Routes for both doors. Everything else a client may try gets a sentence.
+pub fn routes(config: &mut web::ServiceConfig) {
+    for (path, door) in [("/validate", Door::Validate), ("/mutate", Door::Mutate)] {
+        let post = move |request: HttpRequest,
+                         payload: web::Payload,
+                         shared: web::Data<Shared>,
+                         draining: web::Data<Draining>| async move {
+            admit(door, &request, payload, &shared, &draining).await
+        };
+        let wrong_method = |request: HttpRequest, shared: web::Data<Shared>| async move {
+            let refusal = BadRequest::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                format!("{} takes POST, not {}", request.path(), request.method()),
+            );
+            refuse(&shared, refusal).await
+        };
+        config.service(
+            web::resource(path).route(web::post().to(post)).default_service(web::to(wrong_method)),
+        );
+    }
+    config.default_service(web::to(|shared: web::Data<Shared>| async move {
+        let message = "there is nothing here; belay answers POST /validate and POST /mutate";
+        refuse(&shared, BadRequest::new(StatusCode::NOT_FOUND, message)).await
+    }));
+}
+
+async fn admit(
+    door: Door,
+    request: &HttpRequest,
+    payload: web::Payload,
+    shared: &Shared,
+    draining: &Draining,
+) -> HttpResponse {
+    let _under_way = draining.enter();
+    match answer(door, request, payload, shared).await {
+        Ok(bytes) => {
+            let mut response = HttpResponse::Ok();
+            if draining.is_draining() {
+                // The client is to take its next request elsewhere.
+                response.force_close();
+            }
+            response.content_type(ContentType::json()).body(bytes)
+        }
+        Err(refusal) => refuse(shared, refusal).await,
+    }
+}
+
+async fn answer(
+    door: Door,
+    request: &HttpRequest,
+    payload: web::Payload,
+    shared: &Shared,
+) -> Result<Vec<u8>, BadRequest> {
+    require_json(request)?;
+    let limits = &shared.limits;
+    let deadline = callers_timeout(request.query_string())
+        .map_or(limits.deadline, |timeout| limits.deadline.min(timeout.mul_f32(0.9)));
+    let body = body::read(request, payload, limits.body, deadline).await?;
+
+    let started = Instant::now();
+    match wire::parse(&body, door)? {
+        Parsed::Review(review) => {
+            let verdict = (shared.decider)(&review);
+            let bytes = wire::respond(&review.uid, &verdict, Vec::new());
+            let operation = review.operation.as_str();
+            shared.metrics.answered(
+                door.as_str(),
+                operation,
+                verdict.decision.as_str(),
+                review.user.class(),
+                started.elapsed(),
+            );
+            if verdict.decision == Decision::Deny {
+                let reason = verdict.reason.map_or("", |reason| reason.as_str());
+                shared.metrics.denied(reason);
+                tracing::info!(
+                    operation,
+                    reason,
+                    resource = verdict.target.resource,
+                    namespace = verdict.target.namespace,
+                    name = verdict.target.name,
+                    user = %review.user.name,
+                    dry_run = review.dry_run,
+                    "denied"
+                );
+            }
+            Ok(bytes)
+        }
+        Parsed::Unreadable { uid, target, detail } => {
+            let (verdict, warning) = wire::unreadable(target, detail, shared.failure_policy);
+            tracing::warn!(
+                resource = verdict.target.resource,
+                namespace = verdict.target.namespace,
+                name = verdict.target.name,
+                verdict = verdict.decision.as_str(),
+                %warning,
+                "review with an unreadable object"
+            );
+            shared.metrics.answered(
+                door.as_str(),
+                "unreadable",
+                verdict.decision.as_str(),
+                "unknown",
+                started.elapsed(),
+            );
+            if let Some(reason) = verdict.reason {
+                shared.metrics.denied(reason.as_str());
+            }
+            Ok(wire::respond(&uid, &verdict, vec![warning]))
+        }
+    }
+}
+
+fn require_json(request: &HttpRequest) -> Result<(), BadRequest> {
+    let value = request.headers().get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok());
+    let essence = value.unwrap_or_default().split(';').next().unwrap_or_default().trim();
+    if essence.eq_ignore_ascii_case("application/json") {
+        return Ok(());
+    }
+    let shown: String = essence.chars().take(64).collect();
+    Err(BadRequest::new(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        format!("the content type is \"{shown}\"; expected application/json"),
+    ))
+}
+
+/// The API server says how long it will wait, as `?timeout=5s`.
+fn callers_timeout(query: &str) -> Option<Duration> {
+    let value = query.split('&').find_map(|pair| pair.strip_prefix("timeout="))?;
+    let seconds = value.strip_suffix('s').filter(|digits| !digits.is_empty())?;
+    let seconds: f32 = seconds.parse().ok()?;
+    (seconds > 0.0).then(|| Duration::try_from_secs_f32(seconds).ok())?
+}
+
+async fn refuse(shared: &Shared, refusal: BadRequest) -> HttpResponse {
+    let BadRequest { code, message } = refusal;
+    shared.metrics.bad_request(code.as_u16());
+    tracing::warn!(code = code.as_u16(), message, "bad request");
+    // What is left of the body is not read, so the connection cannot be used
+    // for another request.
+    HttpResponse::build(code)
+        .force_close()
+        .content_type(ContentType::plaintext())
+        .body(format!("{message}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_callers_timeout_is_read_and_nonsense_is_not() {
+        for (query, expected) in [
+            ("timeout=5s", Some(5.0)),
+            ("a=b&timeout=0.5s", Some(0.5)),
+            ("timeout=500ms", None),
+            ("timeout=-1s", None),
+            ("timeout=NaNs", None),
+            ("timeout=1e30s", None),
+            ("timeout=s", None),
+            ("", None),
+        ] {
+            assert_eq!(callers_timeout(query).map(|d| d.as_secs_f32()), expected, "{query}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The socket: TLS, limits, the AdmissionReview on the wire, probes.
+//!
+//! ```text
+//! POST /validate ─┐                                       ┌─ wire::respond
+//! POST /mutate   ─┴─ body::read ── wire::parse ── decider ┴─ metrics, log
+//!                    size, time    borrowed       pure
+//! ```
+//!
+//! The handlers know nothing of Kubernetes policy. What decides is plugged in
+//! as a [`Decider`], a function from a review to a verdict.
+
+mod admit;
+mod body;
+mod probes;
+mod server;
+mod wire;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use server::{Bound, Server, bind};
+
+use crate::certs::CertError;
+use crate::decide::{Review, Verdict};
+use crate::telemetry::{Metrics, Readiness};
+
+/// The seam: what turns a review into a verdict.
+pub type Decider = Arc<dyn Fn(&Review<'_>) -> Verdict + Send + Sync>;
+
+/// What is said when a review's object cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum FailurePolicy {
+    /// Refuse the request.
+    #[value(name = "Fail", alias = "fail")]
+    Fail,
+    /// Let the request pass, with a warning.
+    #[value(name = "Ignore", alias = "ignore")]
+    Ignore,
+}
+
+/// How much is accepted, and how long things may take.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// The largest body that is read.
+    pub body: usize,
+    /// From the first byte of a request to its answer. It has to stay below
+    /// the webhook's `timeoutSeconds`.
+    pub deadline: Duration,
+    /// How long an idle connection is kept.
+    pub keep_alive: Duration,
+    /// How long belay answers on after SIGTERM, while it reports not ready, so
+    /// that no new connection is sent to it.
+    pub drain: Duration,
+    /// How long requests under way may take to end after that.
+    pub shutdown: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            // The API server's own limit on a request is 3 MiB, and a review
+            // of an UPDATE carries two objects and their encoding.
+            body: 8 << 20,
+            deadline: Duration::from_secs(4),
+            keep_alive: Duration::from_secs(120),
+            drain: Duration::ZERO,
+            shutdown: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What every handler shares.
+#[derive(Clone)]
+pub struct Shared {
+    /// What decides.
+    pub decider: Decider,
+    /// What is said to a review whose object cannot be read.
+    pub failure_policy: FailurePolicy,
+    /// Bounds.
+    pub limits: Limits,
+    /// Where it is counted.
+    pub metrics: Metrics,
+    /// Whether belay is ready.
+    pub readiness: Readiness,
+}
+
+/// What can go wrong before the server serves.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// An address could not be listened on.
+    #[error("cannot listen on {address}: {source}; choose another address with {option}")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// The option that sets it.
+        option: &'static str,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The certificate cannot be used.
+    #[error(transparent)]
+    Certificate(#[from] CertError),
+    /// A running server failed.
+    #[error("the server stopped: {0}")]
+    Run(#[source] std::io::Error),
+}

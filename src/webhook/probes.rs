@@ -1,0 +1,37 @@
+//! GET /healthz, /readyz and /metrics, on a listener of their own and without
+//! TLS: the kubelet and Prometheus ask here, and nobody else's request waits.
+
+use actix_web::http::header::ContentType;
+use actix_web::{HttpRequest, HttpResponse, web};
+
+use super::Shared;
+
+/// The routes of the second listener.
+pub fn routes(config: &mut web::ServiceConfig) {
+    config
+        .route("/healthz", web::get().to(healthz))
+        .route("/readyz", web::get().to(readyz))
+        .route("/metrics", web::get().to(metrics));
+}
+
+/// Alive means: this thread answers. Anything more would restart a process
+/// that waits for the API server.
+async fn healthz() -> HttpResponse {
+    HttpResponse::Ok().content_type(ContentType::plaintext()).body("ok\n")
+}
+
+async fn readyz(request: HttpRequest, shared: web::Data<Shared>) -> HttpResponse {
+    let ready = shared.readiness.is_ready();
+    let mut response = if ready { HttpResponse::Ok() } else { HttpResponse::ServiceUnavailable() };
+    let verbose =
+        request.query_string().split('&').any(|pair| pair.split('=').next() == Some("verbose"));
+    let mut text = if verbose || !ready { shared.readiness.describe() } else { String::new() };
+    text.push_str(if ready { "ok\n" } else { "not ready\n" });
+    response.content_type(ContentType::plaintext()).body(text)
+}
+
+async fn metrics(shared: web::Data<Shared>) -> HttpResponse {
+    HttpResponse::Ok()
+        .content_type("application/openmetrics-text; version=1.0.0; charset=utf-8")
+        .body(shared.metrics.encode())
+}

@@ -1,0 +1,287 @@
+//! The AdmissionReview (`admission.k8s.io/v1`) as it stands on the wire.
+
+use actix_web::http::StatusCode;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+
+use super::FailurePolicy;
+use super::body::BadRequest;
+use crate::decide::{
+    self, Blocker, Decision, DeleteOptions, Door, Operation, Reason, Resource, Review, Target,
+    User, Verdict,
+};
+use crate::objects::{Object, Text};
+
+const API_VERSION: &str = "admission.k8s.io/v1";
+const KIND: &str = "AdmissionReview";
+
+/// What a body turned out to be.
+#[derive(Debug)]
+pub enum Parsed<'a> {
+    /// A review, fully read.
+    Review(Box<Review<'a>>),
+    /// A review whose object cannot be read for our purpose. It still gets a
+    /// proper answer, so that the API server prints our words and not its own.
+    Unreadable {
+        /// The uid that the answer repeats.
+        uid: Text<'a>,
+        /// What the request is about.
+        target: Target,
+        /// What could not be read, and where.
+        detail: String,
+    },
+}
+
+/// An AdmissionReview; `O` is how its objects are read.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a, O: Deserialize<'de>"))]
+struct Envelope<'a, O> {
+    #[serde(default)]
+    api_version: Text<'a>,
+    #[serde(default)]
+    kind: Text<'a>,
+    #[serde(default = "none")]
+    request: Option<Request<'a, O>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a, O: Deserialize<'de>"))]
+struct Request<'a, O> {
+    uid: Text<'a>,
+    operation: WireOperation,
+    resource: GroupResource<'a>,
+    #[serde(default)]
+    sub_resource: Option<Text<'a>>,
+    #[serde(default)]
+    name: Option<Text<'a>>,
+    #[serde(default)]
+    namespace: Option<Text<'a>>,
+    #[serde(default)]
+    user_info: UserInfo<'a>,
+    #[serde(default)]
+    dry_run: Option<bool>,
+    #[serde(default)]
+    options: Option<Options<'a>>,
+    #[serde(default = "none")]
+    object: Option<O>,
+    #[serde(default = "none")]
+    old_object: Option<O>,
+}
+
+/// `serde(default)` alone would ask `O` for a default that it need not have.
+fn none<T>() -> Option<T> {
+    None
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+enum WireOperation {
+    Create,
+    Update,
+    Delete,
+    Connect,
+}
+
+impl From<WireOperation> for Operation {
+    fn from(operation: WireOperation) -> Self {
+        match operation {
+            WireOperation::Create => Self::Create,
+            WireOperation::Update => Self::Update,
+            WireOperation::Delete => Self::Delete,
+            WireOperation::Connect => Self::Connect,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
+struct GroupResource<'a> {
+    #[serde(default)]
+    group: Text<'a>,
+    resource: Text<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+struct UserInfo<'a> {
+    username: Text<'a>,
+    groups: Option<Vec<Text<'a>>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
+struct Options<'a> {
+    propagation_policy: Option<Text<'a>>,
+    orphan_dependents: Option<bool>,
+}
+
+/// Reads a body. The usual case is one pass over the bytes; only when that
+/// fails are the objects set aside, to tell an unreadable object from an
+/// unreadable review.
+pub fn parse(body: &[u8], door: Door) -> Result<Parsed<'_>, BadRequest> {
+    match serde_json::from_slice::<Envelope<'_, Object<'_>>>(body) {
+        Ok(envelope) => Ok(Parsed::Review(Box::new(review(request(envelope)?, door)))),
+        Err(error) => {
+            let Ok(envelope) = serde_json::from_slice::<Envelope<'_, &RawValue>>(body) else {
+                return Err(malformed(body, &error));
+            };
+            let request = request(envelope)?;
+            Ok(Parsed::Unreadable {
+                target: Target {
+                    resource: request.resource.resource.to_string(),
+                    group: request.resource.group.to_string(),
+                    namespace: request.namespace.unwrap_or_default().to_string(),
+                    name: request.name.unwrap_or_default().to_string(),
+                },
+                uid: request.uid,
+                detail: error.to_string(),
+            })
+        }
+    }
+}
+
+/// A body that is no review at all: is it no JSON, or other JSON?
+fn malformed(body: &[u8], error: &serde_json::Error) -> BadRequest {
+    let expected = format!("expected an {KIND} of {API_VERSION}");
+    let message = match error.classify() {
+        serde_json::error::Category::Data => {
+            format!("the body is JSON, but no review that belay can read: {error}; {expected}")
+        }
+        _ if body.is_empty() => format!("the body is empty; {expected}"),
+        _ => format!("the body is not JSON: {error}; {expected}"),
+    };
+    BadRequest::new(StatusCode::BAD_REQUEST, message)
+}
+
+fn request<O>(envelope: Envelope<'_, O>) -> Result<Request<'_, O>, BadRequest> {
+    let Envelope { api_version, kind, request } = envelope;
+    if api_version != API_VERSION || kind != KIND {
+        return Err(BadRequest::new(
+            StatusCode::BAD_REQUEST,
+            format!(
+                "the body has apiVersion \"{}\" and kind \"{}\"; expected \"{API_VERSION}\" and \
+                 \"{KIND}\"",
+                shortened(&api_version),
+                shortened(&kind)
+            ),
+        ));
+    }
+    request.ok_or_else(|| {
+        BadRequest::new(
+            StatusCode::BAD_REQUEST,
+            "the review has no request; expected .request with uid, operation and resource",
+        )
+    })
+}
+
+/// As much of a stranger's text as an error message should repeat.
+fn shortened(text: &str) -> String {
+    text.chars().take(64).collect()
+}
+
+fn review<'a>(request: Request<'a, Object<'a>>, door: Door) -> Review<'a> {
+    let Request {
+        uid,
+        operation,
+        resource: GroupResource { group, resource },
+        sub_resource,
+        name,
+        namespace,
+        user_info: UserInfo { username, groups },
+        dry_run,
+        options,
+        object,
+        old_object,
+    } = request;
+    let Options { propagation_policy, orphan_dependents } = options.unwrap_or_default();
+    Review {
+        uid,
+        door,
+        operation: operation.into(),
+        resource: Resource { group, resource, subresource: sub_resource.unwrap_or_default() },
+        name: name.unwrap_or_default(),
+        namespace: namespace.unwrap_or_default(),
+        user: User { name: username, groups: groups.unwrap_or_default() },
+        dry_run: dry_run.unwrap_or_default(),
+        options: DeleteOptions { propagation_policy, orphan_dependents },
+        object,
+        old_object,
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    response: Response<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Response<'a> {
+    uid: &'a str,
+    allowed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Status>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    audit_annotations: BTreeMap<&'static str, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch_type: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct Status {
+    code: u16,
+    reason: &'static str,
+    message: String,
+}
+
+/// The verdict on a review that could not be read, as the failure policy says,
+/// and the warning that goes with it.
+pub fn unreadable(target: Target, detail: String, policy: FailurePolicy) -> (Verdict, String) {
+    let warning = format!("belay could not read this request's object: {detail}");
+    let verdict = match policy {
+        FailurePolicy::Fail => Verdict::deny(target, Reason::Unknown, Blocker::Unreadable(detail)),
+        FailurePolicy::Ignore => Verdict::allow(target),
+    };
+    (verdict, warning)
+}
+
+/// The bytes of the answer to the review `uid`.
+pub fn respond(uid: &str, verdict: &Verdict, warnings: Vec<String>) -> Vec<u8> {
+    let patch = decide::patch(verdict).map(|patch| STANDARD.encode(to_json(&patch)));
+    let answer = Answer {
+        api_version: API_VERSION,
+        kind: KIND,
+        response: Response {
+            uid,
+            allowed: verdict.decision == Decision::Allow,
+            status: decide::message(verdict).map(|message| Status {
+                // 403 is the one code that every caller understands as "no"
+                // and repeats with our words (404, 405 and 409 are not).
+                code: 403,
+                reason: verdict.reason.map_or("Forbidden", Reason::as_str),
+                message,
+            }),
+            warnings,
+            audit_annotations: decide::audit_annotations(verdict).into_iter().collect(),
+            patch_type: patch.as_ref().map(|_| "JSONPatch"),
+            patch,
+        },
+    };
+    to_json(&answer)
+}
+
+/// These types have string keys only and no failing `Serialize`, so writing
+/// them to memory cannot fail.
+fn to_json(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).unwrap_or_default()
+}

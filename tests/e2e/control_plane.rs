@@ -1,0 +1,116 @@
+//! The control plane itself: what the other tests stand on.
+
+use std::time::{Duration, Instant};
+
+use crate::harness::{Belay, ControlPlane, Fault, Options, eventually, register};
+use crate::{program, world};
+
+#[test]
+fn nodes_are_ready_and_pods_run_end_and_are_made_again() {
+    let plane = &world().plane;
+    let ns = plane.namespace("pods").unwrap();
+    let manifest = "apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: db}\nspec:\n  serviceName: db\n  \
+        selector: {matchLabels: {app: db}}\n  template:\n    metadata: {labels: {app: db}}\n    \
+        spec: {containers: [{name: main, image: db}]}\n";
+    plane.apply_to(&["apply", "-n", &ns, "-f", "-"], manifest).unwrap().success().unwrap();
+    let uid = || {
+        let args =
+            ["get", "pod", "db-0", "-n", &ns, "-o", "jsonpath={.metadata.uid} {.status.phase}"];
+        let answer = plane.kubectl(&args)?.success()?;
+        answer.strip_suffix(" Running").map(str::to_owned).ok_or_else(|| answer.clone().into())
+    };
+    let first = eventually("a running Pod", Duration::from_secs(30), uid).unwrap();
+    // With a grace period, and with a kubelet that has to agree.
+    plane.kubectl(&["delete", "pod", "db-0", "-n", &ns]).unwrap().success().unwrap();
+    eventually("the same Pod, made again", Duration::from_secs(30), || match uid()? {
+        again if again == first => Err("it is the old one".into()),
+        again => Ok(again),
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_claim_is_bound_by_the_host_path_provisioner() {
+    let plane = &world().plane;
+    let ns = plane.namespace("claim").unwrap();
+    plane
+        .apply(&format!(
+            "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {{name: {ns}}}\n\
+             provisioner: kubernetes.io/host-path\n---\n\
+             apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: data, namespace: {ns}}}\n\
+             spec: {{storageClassName: {ns}, accessModes: [ReadWriteOnce], resources: {{requests: {{storage: 1Mi}}}}}}\n"
+        ))
+        .unwrap();
+    eventually("a bound claim", Duration::from_secs(30), || {
+        let args = ["get", "pvc", "data", "-n", &ns, "-o", "jsonpath={.status.phase}"];
+        match plane.kubectl(&args)?.success()?.as_str() {
+            "Bound" => Ok(()),
+            other => Err(other.into()),
+        }
+    })
+    .unwrap();
+}
+
+#[test]
+fn rbac_is_on_and_users_are_real() {
+    let plane = &world().plane;
+    let alice = plane.user("alice", &[]).unwrap();
+    let refused = plane.kubectl_as(&alice, &["get", "secrets"]).unwrap().failure().unwrap();
+    assert!(refused.contains("User \"alice\" cannot list resource \"secrets\""), "{refused}");
+}
+
+/// A control plane of its own: two replicas, and everything that can be done
+/// to the network and the processes between them.
+#[test]
+fn faults_can_be_made_and_mended() {
+    let options = Options { service_account_credentials: false, ..Options::default() };
+    let mut plane = ControlPlane::start_with(&options).unwrap();
+    let logs = plane.logs();
+    let one = Belay::start("one", program(), &[], &logs).unwrap();
+    // The second replica serves the first one's certificate, as replicas do.
+    let certificates = ["tls.crt", "tls.key"].map(|file| logs.join("one-certs").join(file));
+    let args = [
+        &format!("--tls-cert={}", certificates[0].display()),
+        &format!("--tls-key={}", certificates[1].display()),
+    ];
+    let two = Belay::start("two", program(), &args.map(String::as_str), &logs).unwrap();
+    register(&plane, program(), &[&one, &two]).unwrap();
+    plane
+        .apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kept, labels: {belay.dev/protect: Always}}\n")
+        .unwrap();
+    let delete = |plane: &ControlPlane| {
+        plane.kubectl(&["delete", "configmap", "kept", "--wait=false"]).unwrap().failure().unwrap()
+    };
+
+    // Each new connection goes to the next replica.
+    for _ in 0..4 {
+        assert!(delete(&plane).contains("is protected by its label"));
+        plane.proxy.cut_open();
+    }
+    for replica in [&one, &two] {
+        assert!(replica.metrics().unwrap().contains("belay_denials_total{reason=\"Protected\"}"));
+    }
+
+    // No network: what is labelled stays, by failurePolicy Fail.
+    plane.proxy.set_fault(Fault::Cut);
+    let message = delete(&plane);
+    assert!(message.contains("failed calling webhook"), "{message}");
+    plane.proxy.set_fault(Fault::Slow(Duration::from_millis(300)));
+    let start = Instant::now();
+    assert!(delete(&plane).contains("is protected by its label"));
+    assert!(start.elapsed() > Duration::from_millis(300));
+    plane.proxy.set_fault(Fault::None);
+
+    // A paused process answers again when it goes on.
+    let manager = plane.controller_manager.as_ref().unwrap();
+    manager.signal(rustix::process::Signal::STOP).unwrap();
+    manager.signal(rustix::process::Signal::CONT).unwrap();
+
+    // Data outlives restarts of the API server and of etcd.
+    plane.api_server.kill();
+    assert!(!plane.kubectl(&["get", "--raw", "/readyz"]).unwrap().ok());
+    plane.etcd.restart().unwrap();
+    plane.api_server.restart().unwrap();
+    plane.wait_until_serving().unwrap();
+    assert!(delete(&plane).contains("is protected by its label"));
+}

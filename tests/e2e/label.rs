@@ -1,0 +1,119 @@
+//! Protection by label, through the real API server, as kubectl shows it.
+
+use crate::harness::eventually;
+use crate::world;
+use std::time::Duration;
+
+const PROTECTED: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: settings\n  \
+     labels: {belay.dev/protect: Always}\ndata: {currency: EUR}\n";
+
+fn finalizers(namespace: &str, name: &str) -> String {
+    let args = ["get", "configmap", name, "-n", namespace, "-o", "jsonpath={.metadata.finalizers}"];
+    world().plane.kubectl(&args).unwrap().success().unwrap()
+}
+
+#[test]
+fn a_labelled_object_gets_the_hold_and_is_not_deleted() {
+    let plane = &world().plane;
+    let ns = plane.namespace("label").unwrap();
+    let before = world().belay.metrics().unwrap();
+    plane.apply_to(&["apply", "-n", &ns, "-f", "-"], PROTECTED).unwrap().success().unwrap();
+    assert_eq!(finalizers(&ns, "settings"), r#"["belay.dev/hold"]"#);
+
+    let denied = plane.kubectl(&["delete", "configmap", "settings", "-n", &ns]).unwrap();
+    assert_eq!(
+        denied.failure().unwrap(),
+        format!(
+            "Error from server (Protected): admission webhook \"label-delete.belay.dev\" denied the \
+             request: configmaps \"settings\" in namespace \"{ns}\" is protected by its label \
+             belay.dev/protect=Always. Way out: kubectl label configmaps/settings -n {ns} \
+             belay.dev/protect-, then delete it again.\n"
+        )
+    );
+    let terminating =
+        ["get", "configmap", "settings", "-n", &ns, "-o", "jsonpath={.metadata.deletionTimestamp}"];
+    assert_eq!(plane.kubectl(&terminating).unwrap().success().unwrap(), "");
+
+    // The call was counted by belay and annotated in the audit log.
+    assert_ne!(world().belay.metrics().unwrap(), before);
+    eventually("the audit annotation", Duration::from_secs(5), || {
+        let found = plane.audit_log()?.lines().any(|line| {
+            line.contains(&ns) && line.contains(r#""label-delete.belay.dev/reason":"Protected""#)
+        });
+        if found { Ok(()) } else { Err("it is not there".into()) }
+    })
+    .unwrap();
+
+    // The way out of the message is a way out.
+    plane
+        .kubectl(&["label", "configmaps/settings", "-n", &ns, "belay.dev/protect-"])
+        .unwrap()
+        .success()
+        .unwrap();
+    let deleted =
+        plane.kubectl(&["delete", "configmap", "settings", "-n", &ns, "--wait=false"]).unwrap();
+    assert!(deleted.ok(), "{deleted:?}");
+}
+
+#[test]
+fn an_unlabelled_object_is_nobodys_business() {
+    let plane = &world().plane;
+    let ns = plane.namespace("plain").unwrap();
+    plane.kubectl(&["create", "configmap", "plain", "-n", &ns]).unwrap().success().unwrap();
+    assert_eq!(finalizers(&ns, "plain"), "");
+    plane.kubectl(&["delete", "configmap", "plain", "-n", &ns]).unwrap().success().unwrap();
+}
+
+#[test]
+fn s13_create_makes_the_array_works_with_generate_name_and_adds_nothing_twice() {
+    let plane = &world().plane;
+    let ns = plane.namespace("create").unwrap();
+    let generated = PROTECTED.replace("name: settings", "generateName: zz-");
+    let args = ["create", "-n", &ns, "-f", "-", "-o", "jsonpath={.metadata.finalizers}"];
+    let held = plane.apply_to(&args, &generated).unwrap().success().unwrap();
+    assert_eq!(held, r#"["belay.dev/hold"]"#);
+
+    let listed = PROTECTED.replace("  name: settings", "  name: listed\n  finalizers: [x.dev/y]");
+    let held = plane.apply_to(&args, &listed).unwrap().success().unwrap();
+    assert_eq!(held, r#"["x.dev/y","belay.dev/hold"]"#);
+
+    let held_already =
+        PROTECTED.replace("  name: settings", "  name: held\n  finalizers: [belay.dev/hold]");
+    let held = plane.apply_to(&args, &held_already).unwrap().success().unwrap();
+    assert_eq!(held, r#"["belay.dev/hold"]"#);
+}
+
+#[test]
+fn a_collection_delete_names_what_it_stops_at() {
+    let plane = &world().plane;
+    let ns = plane.namespace("collection").unwrap();
+    plane.apply_to(&["apply", "-n", &ns, "-f", "-"], PROTECTED).unwrap().success().unwrap();
+    let path = format!("/api/v1/namespaces/{ns}/configmaps?labelSelector=belay.dev/protect");
+    let denied = plane.kubectl(&["delete", "--raw", &path]).unwrap().failure().unwrap();
+    assert!(denied.contains("configmaps \"settings\""), "{denied}");
+}
+
+#[test]
+fn a_dry_run_says_the_truth_and_stores_nothing() {
+    let plane = &world().plane;
+    let ns = plane.namespace("dry").unwrap();
+    let created = [
+        "create",
+        "-n",
+        &ns,
+        "--dry-run=server",
+        "-f",
+        "-",
+        "-o",
+        "jsonpath={.metadata.finalizers}",
+    ];
+    let held = plane.apply_to(&created, PROTECTED).unwrap().success().unwrap();
+    assert_eq!(held, r#"["belay.dev/hold"]"#);
+    let missing = plane.kubectl(&["get", "configmap", "settings", "-n", &ns]).unwrap();
+    assert!(missing.failure().unwrap().contains("NotFound"));
+
+    plane.apply_to(&["apply", "-n", &ns, "-f", "-"], PROTECTED).unwrap().success().unwrap();
+    let args = ["delete", "configmap", "settings", "-n", &ns, "--dry-run=server"];
+    let denied = plane.kubectl(&args).unwrap().failure().unwrap();
+    assert!(denied.contains("is protected by its label"), "{denied}");
+}

@@ -1,0 +1,30 @@
+//! A real control plane for tests, and belay in front of it.
+//!
+//! ```text
+//! ControlPlane ── etcd ── kube-apiserver ── kube-controller-manager
+//!      │                        │            (scheduler, kwok: when asked)
+//!      │               CONNECT clusterIP:port
+//!      └── EgressProxy ─────────┴──► a belay, on a port of this machine
+//! ```
+//!
+//! Every process is tethered: it dies with the test program, however that
+//! ends.
+
+// Each program that includes the harness uses a part of it.
+#![allow(dead_code)]
+
+pub mod belay;
+pub mod kubectl;
+pub mod pki;
+pub mod plane;
+pub mod process;
+pub mod proxy;
+pub mod wait;
+
+pub use belay::{Belay, register};
+pub use plane::{ControlPlane, Options};
+pub use proxy::Fault;
+pub use wait::eventually;
+
+/// What a harness function fails with: a sentence. Tests unwrap it.
+pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;

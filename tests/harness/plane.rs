@@ -1,0 +1,412 @@
+//! The control plane: its processes, its users, its network.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use super::Result;
+use super::kubectl::{self, Output};
+use super::pki::{Pair, Pki};
+use super::process::Process;
+use super::proxy::EgressProxy;
+use super::wait::{eventually, while_running};
+
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+/// What kind of control plane to start.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Nodes that kwok plays; with any, a scheduler runs too.
+    pub nodes: usize,
+    /// Whether each controller uses a service account of its own.
+    pub service_account_credentials: bool,
+    /// Whether kube-controller-manager runs.
+    pub controllers: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { nodes: 0, service_account_credentials: true, controllers: true }
+    }
+}
+
+/// A running control plane. Everything in it ends with it.
+pub struct ControlPlane {
+    // In the order in which they are stopped: the API server hangs on its way
+    // out when etcd is gone first.
+    pub kwok: Option<Process>,
+    pub scheduler: Option<Process>,
+    pub controller_manager: Option<Process>,
+    pub api_server: Process,
+    pub etcd: Process,
+    pub proxy: EgressProxy,
+    pki: Pki,
+    binaries: PathBuf,
+    folder: PathBuf,
+    server: String,
+    admin: PathBuf,
+    namespaces: AtomicUsize,
+}
+
+impl ControlPlane {
+    /// A control plane with controllers and no nodes, ready for use.
+    pub fn start() -> Result<Self> {
+        Self::start_with(&Options::default())
+    }
+
+    /// A control plane to measure.
+    pub fn start_with(options: &Options) -> Result<Self> {
+        let binaries = binaries()?;
+        let folder = folder()?;
+        let logs = folder.join("logs");
+        std::fs::create_dir_all(&logs)?;
+        keep_logs_on_panic(&logs);
+
+        let pki = Pki::new(&folder.join("pki"))?;
+        let [etcd_port, peer_port, api_port, manager_port, scheduler_port] = free_ports()?;
+        let server = format!("https://127.0.0.1:{api_port}");
+        let etcd_url = format!("http://127.0.0.1:{etcd_port}");
+
+        let etcd_args = vec![
+            format!("--data-dir={}", folder.join("etcd").display()),
+            format!("--listen-client-urls={etcd_url}"),
+            format!("--advertise-client-urls={etcd_url}"),
+            format!("--listen-peer-urls=http://127.0.0.1:{peer_port}"),
+            format!("--initial-advertise-peer-urls=http://127.0.0.1:{peer_port}"),
+            format!("--initial-cluster=default=http://127.0.0.1:{peer_port}"),
+            // A test's data need not outlive a power cut.
+            "--unsafe-no-fsync=true".to_owned(),
+            "--log-level=warn".to_owned(),
+        ];
+        let etcd = Process::start("etcd", &binaries.join("etcd"), &etcd_args, &logs)?;
+
+        let socket = folder.join("egress.sock");
+        let proxy = EgressProxy::listen(&socket)?;
+        let args = api_server_args(&folder, &pki, &etcd_url, api_port, &socket)?;
+        let api_server =
+            Process::start("kube-apiserver", &binaries.join("kube-apiserver"), &args, &logs)?;
+
+        let admin = folder.join("admin.kubeconfig");
+        let mut plane = Self {
+            kwok: None,
+            scheduler: None,
+            controller_manager: None,
+            api_server,
+            etcd,
+            proxy,
+            pki,
+            binaries,
+            folder,
+            server,
+            admin,
+            namespaces: AtomicUsize::new(0),
+        };
+        plane.write_kubeconfig("admin", &["system:masters"])?;
+        plane.wait_until_serving()?;
+        if options.controllers {
+            plane.start_controllers(options, manager_port)?;
+        }
+        if options.nodes > 0 {
+            plane.start_nodes(options.nodes, scheduler_port)?;
+        }
+        Ok(plane)
+    }
+
+    /// Waits until the API server answers, after a start or a restart.
+    pub fn wait_until_serving(&mut self) -> Result<()> {
+        let address: SocketAddr = self.server.trim_start_matches("https://").parse()?;
+        let (binaries, admin) = (&self.binaries, &self.admin);
+        while_running(&mut self.api_server, Duration::from_secs(60), || {
+            // A connect costs nothing, a kubectl 50 ms of a busy core.
+            std::net::TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
+            let ready = ["get", "--raw", "/readyz"];
+            kubectl::run(&binaries.join("kubectl"), admin, &ready, None)?.success().map(drop)
+        })
+    }
+
+    fn start_controllers(&mut self, options: &Options, port: u16) -> Result<()> {
+        let kubeconfig =
+            self.write_kubeconfig("system:kube-controller-manager", &[])?.display().to_string();
+        let pki = self.folder.join("pki");
+        let args = vec![
+            format!("--kubeconfig={kubeconfig}"),
+            format!("--authentication-kubeconfig={kubeconfig}"),
+            format!("--authorization-kubeconfig={kubeconfig}"),
+            format!("--use-service-account-credentials={}", options.service_account_credentials),
+            format!("--root-ca-file={}", self.pki.ca().display()),
+            format!(
+                "--service-account-private-key-file={}",
+                pki.join("service-accounts.key").display()
+            ),
+            format!("--secure-port={port}"),
+            "--bind-address=127.0.0.1".to_owned(),
+            "--leader-elect=false".to_owned(),
+            "--enable-hostpath-provisioner=true".to_owned(),
+            "--kube-api-qps=500".to_owned(),
+            "--kube-api-burst=1000".to_owned(),
+        ];
+        let program = self.binaries.join("kube-controller-manager");
+        let process = Process::start("kube-controller-manager", &program, &args, &self.logs())?;
+        self.controller_manager = Some(process);
+        // The first thing that shows that controllers run.
+        eventually("the controllers", Duration::from_secs(60), || {
+            self.kubectl(&["get", "serviceaccount", "default", "-n", "default"])?
+                .success()
+                .map(drop)
+        })
+    }
+
+    fn start_nodes(&mut self, nodes: usize, port: u16) -> Result<()> {
+        let scheduler = self.write_kubeconfig("system:kube-scheduler", &[])?.display().to_string();
+        let args = vec![
+            format!("--kubeconfig={scheduler}"),
+            format!("--authentication-kubeconfig={scheduler}"),
+            format!("--authorization-kubeconfig={scheduler}"),
+            format!("--secure-port={port}"),
+            "--bind-address=127.0.0.1".to_owned(),
+            "--leader-elect=false".to_owned(),
+        ];
+        let program = self.binaries.join("kube-scheduler");
+        self.scheduler = Some(Process::start("kube-scheduler", &program, &args, &self.logs())?);
+
+        let args = vec![
+            format!("--kubeconfig={}", self.admin.display()),
+            format!("--config={}", self.binaries.join("kwok-stages.yaml").display()),
+            "--manage-all-nodes=true".to_owned(),
+        ];
+        self.kwok = Some(Process::start("kwok", &self.binaries.join("kwok"), &args, &self.logs())?);
+        let manifest: Vec<String> = (0..nodes)
+            .map(|n| format!("apiVersion: v1\nkind: Node\nmetadata: {{name: node-{n}}}\n"))
+            .collect();
+        self.apply(&manifest.join("---\n"))?;
+        eventually("the nodes", Duration::from_secs(60), || {
+            let args = ["wait", "node", "--all", "--for=condition=Ready", "--timeout=2s"];
+            self.kubectl(&args)?.success().map(drop)
+        })
+    }
+
+    /// Where the logs are.
+    pub fn logs(&self) -> PathBuf {
+        self.folder.join("logs")
+    }
+
+    /// A folder of this control plane's own, for what a test writes.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The administrator's kubeconfig.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.admin
+    }
+
+    /// The folder of kubectl, helm and the rest.
+    pub fn binaries(&self) -> &Path {
+        &self.binaries
+    }
+
+    /// The audit log so far, one JSON object a line.
+    pub fn audit_log(&self) -> Result<String> {
+        Ok(std::fs::read_to_string(self.logs().join("audit.log"))?)
+    }
+
+    /// kubectl as the administrator.
+    pub fn kubectl(&self, args: &[&str]) -> Result<Output> {
+        kubectl::run(&self.binaries.join("kubectl"), &self.admin, args, None)
+    }
+
+    /// kubectl as somebody else, whose kubeconfig `user` made.
+    pub fn kubectl_as(&self, kubeconfig: &Path, args: &[&str]) -> Result<Output> {
+        kubectl::run(&self.binaries.join("kubectl"), kubeconfig, args, None)
+    }
+
+    /// `kubectl apply -f -` that has to succeed.
+    pub fn apply(&self, manifest: &str) -> Result<()> {
+        self.apply_to(&["apply", "-f", "-"], manifest)?.success().map(drop)
+    }
+
+    /// kubectl with a manifest on its standard input.
+    pub fn apply_to(&self, args: &[&str], manifest: &str) -> Result<Output> {
+        kubectl::run(&self.binaries.join("kubectl"), &self.admin, args, Some(manifest))
+    }
+
+    /// helm as the administrator.
+    pub fn helm(&self, args: &[&str]) -> Result<Output> {
+        kubectl::run(&self.binaries.join("helm"), &self.admin, args, None)
+    }
+
+    /// A Rust client as the administrator, for the runtime it is made in.
+    pub async fn client(&self) -> Result<kube::Client> {
+        let config = kube::config::Kubeconfig::read_from(&self.admin)?;
+        let config = kube::Config::from_custom_kubeconfig(config, &Default::default()).await?;
+        Ok(kube::Client::try_from(config)?)
+    }
+
+    /// A new namespace whose default service account is there.
+    pub fn namespace(&self, prefix: &str) -> Result<String> {
+        let name = format!("{prefix}-{}", self.namespaces.fetch_add(1, Ordering::Relaxed));
+        self.kubectl(&["create", "namespace", &name])?.success()?;
+        Ok(name)
+    }
+
+    /// A user with a client certificate: the kubeconfig. RBAC gives it nothing
+    /// but what a test binds to it.
+    pub fn user(&self, name: &str, groups: &[&str]) -> Result<PathBuf> {
+        self.write_kubeconfig(name, groups)
+    }
+
+    /// Makes a Service and sends what the API server sends to it to `backends`.
+    pub fn service(&self, namespace: &str, name: &str, backends: &[SocketAddr]) -> Result<()> {
+        self.apply(&format!(
+            "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: {namespace}}}\n\
+             spec: {{ports: [{{port: 443, targetPort: 8443}}]}}\n"
+        ))?;
+        let args = ["get", "service", name, "-n", namespace, "-o", "jsonpath={.spec.clusterIP}"];
+        let cluster_ip = self.kubectl(&args)?.success()?;
+        self.proxy.route(&format!("{cluster_ip}:443"), backends);
+        Ok(())
+    }
+
+    fn write_kubeconfig(&self, user: &str, groups: &[&str]) -> Result<PathBuf> {
+        let Pair { cert, key } = self.pki.client(user, groups)?;
+        let path = self.folder.join(format!("{}.kubeconfig", user.replace(':', "-")));
+        std::fs::write(
+            &path,
+            format!(
+                "apiVersion: v1\nkind: Config\ncurrent-context: test\n\
+                 clusters:\n- name: test\n  cluster: {{server: \"{}\", certificate-authority: \"{}\"}}\n\
+                 users:\n- name: test\n  user: {{client-certificate: \"{}\", client-key: \"{}\"}}\n\
+                 contexts:\n- name: test\n  context: {{cluster: test, user: test}}\n",
+                self.server,
+                self.pki.ca().display(),
+                cert.display(),
+                key.display(),
+            ),
+        )?;
+        Ok(path)
+    }
+}
+
+fn api_server_args(
+    folder: &Path,
+    pki: &Pki,
+    etcd_url: &str,
+    port: u16,
+    socket: &Path,
+) -> Result<Vec<String>> {
+    let names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
+    let serving = pki.server("kube-apiserver", &names, &[LOOPBACK, "10.96.0.1".parse()?])?;
+    let front_proxy = pki.client("front-proxy-client", &[])?;
+    let tokens = pki.token_key()?;
+    let ca = pki.ca();
+
+    let audit = folder.join("audit.yaml");
+    // Metadata carries the annotations of webhooks and no bodies.
+    std::fs::write(
+        &audit,
+        "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\n\
+         rules:\n- level: None\n  verbs: [get, list, watch]\n- level: Metadata\n",
+    )?;
+    let egress = folder.join("egress.yaml");
+    std::fs::write(
+        &egress,
+        format!(
+            "apiVersion: apiserver.k8s.io/v1beta1\nkind: EgressSelectorConfiguration\n\
+             egressSelections:\n- name: cluster\n  connection:\n    proxyProtocol: HTTPConnect\n    \
+             transport: {{uds: {{udsName: \"{}\"}}}}\n",
+            socket.display()
+        ),
+    )?;
+    let path = |flag: &str, path: &Path| format!("--{flag}={}", path.display());
+    Ok(vec![
+        format!("--etcd-servers={etcd_url}"),
+        format!("--secure-port={port}"),
+        "--bind-address=127.0.0.1".to_owned(),
+        "--advertise-address=127.0.0.1".to_owned(),
+        "--endpoint-reconciler-type=none".to_owned(),
+        "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
+        "--authorization-mode=RBAC".to_owned(),
+        "--allow-privileged=true".to_owned(),
+        path("tls-cert-file", &serving.cert),
+        path("tls-private-key-file", &serving.key),
+        path("client-ca-file", &ca),
+        "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+        path("service-account-key-file", &tokens.cert),
+        path("service-account-signing-key-file", &tokens.key),
+        path("requestheader-client-ca-file", &ca),
+        // One CA signs users and the front proxy, so the latter has to be named.
+        "--requestheader-allowed-names=front-proxy-client".to_owned(),
+        "--requestheader-username-headers=X-Remote-User".to_owned(),
+        "--requestheader-group-headers=X-Remote-Group".to_owned(),
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
+        path("proxy-client-cert-file", &front_proxy.cert),
+        path("proxy-client-key-file", &front_proxy.key),
+        path("audit-policy-file", &audit),
+        path("audit-log-path", &folder.join("logs/audit.log")),
+        path("egress-selector-config-file", &egress),
+        // Tests are many small clients at once.
+        "--max-requests-inflight=2000".to_owned(),
+        "--max-mutating-requests-inflight=1000".to_owned(),
+    ])
+}
+
+/// The folder of the control plane's programs; builds them when needed, which
+/// says on standard error what it is doing.
+fn binaries() -> Result<PathBuf> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/controlplane/build");
+    let output = Command::new(&script).stderr(std::process::Stdio::inherit()).output()?;
+    if !output.status.success() {
+        return Err("the control plane could not be built; the lines above say why".into());
+    }
+    Ok(PathBuf::from(String::from_utf8(output.stdout)?.trim()))
+}
+
+/// A folder for one control plane. Those of programs that are gone are swept
+/// away, but for the latest few, whose logs somebody may want to read.
+fn folder() -> Result<PathBuf> {
+    const KEPT: usize = 4;
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let root = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let mut ended: Vec<_> = std::fs::read_dir(root)?
+        .flatten()
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let pid = name.strip_prefix("plane-")?.split('-').next()?.to_owned();
+            let alive = Path::new("/proc").join(pid).exists();
+            (!alive).then(|| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))?
+        })
+        .collect();
+    ended.sort();
+    for (_, path) in ended.iter().rev().skip(KEPT) {
+        // Another test program may be sweeping the same folder.
+        let _ = std::fs::remove_dir_all(path);
+    }
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let folder = root.join(format!("plane-{}-{count}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    Ok(folder)
+}
+
+/// A failed test says where the logs are.
+fn keep_logs_on_panic(logs: &Path) {
+    let logs = logs.to_owned();
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        before(info);
+        eprintln!("the control plane's logs: {}", logs.display());
+    }));
+}
+
+/// Ports that nobody listens on now. All are held until all are known.
+pub fn free_ports<const N: usize>() -> Result<[u16; N]> {
+    let mut listeners = Vec::new();
+    let mut ports = [0; N];
+    for port in &mut ports {
+        let listener = TcpListener::bind((LOOPBACK, 0))?;
+        *port = listener.local_addr()?.port();
+        listeners.push(listener);
+    }
+    Ok(ports)
+}

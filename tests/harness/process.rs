@@ -1,0 +1,158 @@
+//! Processes that die with the test.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+
+use super::Result;
+use super::wait::eventually;
+
+/// Runs its arguments as a child, says the child's pid, and kills it when
+/// standard input ends. The test program holds the other end of that pipe and
+/// never writes to it: when the program is gone, by a return, a panic or
+/// SIGKILL, the kernel closes the pipe.
+const TETHER: &str = r#"
+    exec 3<&0
+    "$@" </dev/null 3<&- &
+    child=$!
+    echo "$child" >&4
+    exec 4>&-
+    { cat <&3 >/dev/null; kill -KILL "$child" 2>/dev/null; } &
+    wait "$child"
+"#;
+
+/// A program with its arguments, started and stopped at will.
+pub struct Process {
+    name: String,
+    program: PathBuf,
+    args: Vec<String>,
+    env: Vec<(String, String)>,
+    log: PathBuf,
+    running: Option<Running>,
+}
+
+struct Running {
+    /// Closing it ends the process.
+    leash: Option<ChildStdin>,
+    shell: Child,
+    pid: Pid,
+}
+
+impl Process {
+    /// Starts it; its output goes to `<logs>/<name>.log`.
+    pub fn start(name: &str, program: &Path, args: &[String], logs: &Path) -> Result<Self> {
+        Self::start_with_env(name, program, args, &[], logs)
+    }
+
+    /// As `start`, with variables of the environment.
+    pub fn start_with_env(
+        name: &str,
+        program: &Path,
+        args: &[String],
+        env: &[(String, String)],
+        logs: &Path,
+    ) -> Result<Self> {
+        let mut process = Self {
+            name: name.to_owned(),
+            program: program.to_owned(),
+            args: args.to_vec(),
+            env: env.to_vec(),
+            log: logs.join(format!("{name}.log")),
+            running: None,
+        };
+        process.restart()?;
+        Ok(process)
+    }
+
+    /// Starts it again with the same arguments; kills it first if it runs.
+    pub fn restart(&mut self) -> Result<()> {
+        self.kill();
+        let log = File::options().create(true).append(true).open(&self.log)?;
+        let (pid_reader, pid_writer) = std::io::pipe()?;
+        let mut command = Command::new("sh");
+        // Descriptor 4 of the shell is its standard output here: the child's
+        // own output is redirected to the log inside.
+        command
+            .arg("-c")
+            .arg(format!("exec 4>&1 1>&2\n{TETHER}"))
+            .arg("tether")
+            .arg(&self.program)
+            .args(&self.args)
+            .envs(self.env.iter().map(|(k, v)| (k, v)))
+            .stdin(Stdio::piped())
+            .stdout(pid_writer)
+            .stderr(log);
+        let mut shell = command.spawn()?;
+        drop(command);
+        let leash = shell.stdin.take();
+        let mut line = String::new();
+        BufReader::new(pid_reader).read_line(&mut line)?;
+        let pid = line.trim().parse().ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| format!("{}: the tether did not say a pid", self.name))?;
+        self.running = Some(Running { leash, shell, pid });
+        Ok(())
+    }
+
+    /// The name under which it logs.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether it runs; an exit shows here before it shows anywhere else.
+    pub fn is_running(&mut self) -> bool {
+        self.running.as_mut().is_some_and(|r| matches!(r.shell.try_wait(), Ok(None)))
+    }
+
+    /// Kills it at once, as a machine that loses power would.
+    pub fn kill(&mut self) {
+        if let Some(mut running) = self.running.take() {
+            drop(running.leash.take());
+            let _ = running.shell.wait();
+            // The tether's watcher kills it in the background of the shell.
+            while test_kill_process(running.pid).is_ok() {
+                let _ = kill_process(running.pid, Signal::KILL);
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+    }
+
+    /// Sends a signal to it: SIGTERM, SIGSTOP, SIGCONT.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        let running = self.running.as_ref().ok_or("it does not run")?;
+        Ok(kill_process(running.pid, signal)?)
+    }
+
+    /// Waits until it has ended by itself and says its exit code.
+    pub fn wait_for_exit(&mut self, limit: Duration) -> Result<i32> {
+        let name = self.name.clone();
+        let running = self.running.as_mut().ok_or("it does not run")?;
+        let status = eventually(&format!("the end of {name}"), limit, || {
+            running.shell.try_wait()?.ok_or_else(|| "it runs on".into())
+        })?;
+        self.running = None;
+        Ok(status.code().unwrap_or(-1))
+    }
+
+    /// What it has written so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// The resident memory of it, in KiB.
+    pub fn memory(&self) -> Option<u64> {
+        let pid = self.running.as_ref()?.pid.as_raw_nonzero();
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        line.split_whitespace().next()?.parse().ok()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

@@ -1,0 +1,147 @@
+//! The egress proxy: the API server asks it for `clusterIP:port` of a Service
+//! and reaches a port of this machine, with no pod network in between.
+
+use std::collections::HashMap;
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::Result;
+
+/// What is wrong with the network between the API server and its webhooks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing.
+    #[default]
+    None,
+    /// Each piece of data towards the webhook waits this long.
+    Slow(Duration),
+    /// New connections are refused; those that were open are cut.
+    Cut,
+}
+
+/// The proxy. Cheap to clone; it ends with the program.
+#[derive(Clone, Default)]
+pub struct EgressProxy(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    /// `clusterIP:port` to the backends behind it, used in turn.
+    routes: Mutex<HashMap<String, Vec<SocketAddr>>>,
+    fault: Mutex<Fault>,
+    open: Mutex<Vec<TcpStream>>,
+    connections: AtomicUsize,
+}
+
+impl EgressProxy {
+    /// Listens on a unix socket.
+    pub fn listen(socket: &Path) -> Result<Self> {
+        let proxy = Self::default();
+        let listener = UnixListener::bind(socket)?;
+        let accepting = proxy.clone();
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let proxy = accepting.clone();
+                std::thread::spawn(move || proxy.serve(client));
+            }
+        });
+        Ok(proxy)
+    }
+
+    /// Sends connections for a Service's address to these backends in turn.
+    pub fn route(&self, address: &str, backends: &[SocketAddr]) {
+        lock(&self.0.routes).insert(address.to_owned(), backends.to_vec());
+    }
+
+    /// Changes what is wrong, for new connections and for open ones.
+    pub fn set_fault(&self, fault: Fault) {
+        *lock(&self.0.fault) = fault;
+        if fault == Fault::Cut {
+            self.cut_open();
+        }
+    }
+
+    /// Ends every connection that is open, so that the next request makes a
+    /// new one (and may reach another backend).
+    pub fn cut_open(&self) {
+        for connection in lock(&self.0.open).drain(..) {
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Connections made so far.
+    pub fn connections(&self) -> usize {
+        self.0.connections.load(Ordering::Relaxed)
+    }
+
+    fn serve(&self, mut client: UnixStream) {
+        let Some(address) = read_connect(&mut client) else { return };
+        let turn = self.0.connections.fetch_add(1, Ordering::Relaxed);
+        let backend = lock(&self.0.routes)
+            .get(&address)
+            .filter(|backends| !backends.is_empty())
+            .map(|backends| backends[turn % backends.len()]);
+        let refused = *lock(&self.0.fault) == Fault::Cut;
+        let server = match backend {
+            Some(backend) if !refused => TcpStream::connect(backend).ok(),
+            _ => None,
+        };
+        let Some(server) = server else {
+            let _ = client.write_all(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n");
+            return;
+        };
+        if client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").is_err() {
+            return;
+        }
+        if let Ok(copy) = server.try_clone() {
+            lock(&self.0.open).push(copy);
+        }
+        self.pump(client, server);
+    }
+
+    fn pump(&self, client: UnixStream, server: TcpStream) {
+        let (Ok(mut from_client), Ok(mut to_server)) = (client.try_clone(), server.try_clone())
+        else {
+            return;
+        };
+        let proxy = self.clone();
+        std::thread::spawn(move || {
+            let mut buffer = vec![0; 64 << 10];
+            while let Ok(count @ 1..) = from_client.read(&mut buffer) {
+                let fault = *lock(&proxy.0.fault);
+                if let Fault::Slow(delay) = fault {
+                    std::thread::sleep(delay);
+                }
+                if to_server.write_all(&buffer[..count]).is_err() {
+                    break;
+                }
+            }
+            let _ = to_server.shutdown(Shutdown::Both);
+        });
+        let (mut server, mut client) = (server, client);
+        let _ = std::io::copy(&mut server, &mut client);
+        let _ = client.shutdown(Shutdown::Both);
+    }
+}
+
+/// Reads `CONNECT host:port HTTP/1.1` and its headers; nothing follows them
+/// before the answer.
+fn read_connect(client: &mut UnixStream) -> Option<String> {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") && head.len() < 8192 {
+        client.read_exact(&mut byte).ok()?;
+        head.push(byte[0]);
+    }
+    let text = String::from_utf8(head).ok()?;
+    let mut words = text.lines().next()?.split(' ');
+    (words.next()? == "CONNECT").then(|| words.next().map(str::to_owned))?
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

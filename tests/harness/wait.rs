@@ -1,0 +1,44 @@
+//! Waiting for a condition, with a limit: never a bare sleep.
+
+use std::time::{Duration, Instant};
+
+use super::Result;
+use super::process::Process;
+
+/// Tries `attempt` until it succeeds or `limit` has passed; then the last
+/// error is the result, under the name of what was waited for.
+pub fn eventually<T>(
+    what: &str,
+    limit: Duration,
+    mut attempt: impl FnMut() -> Result<T>,
+) -> Result<T> {
+    let start = Instant::now();
+    loop {
+        match attempt() {
+            Ok(value) => return Ok(value),
+            Err(error) if start.elapsed() > limit => {
+                return Err(format!("{what}: not within {limit:?}: {error}").into());
+            }
+            Err(_) => std::thread::sleep(Duration::from_millis(30)),
+        }
+    }
+}
+
+/// Waits for what a process does, and no longer than the process lives: one
+/// that ends while it starts says why in its log, and that is the error.
+pub fn while_running(
+    process: &mut Process,
+    limit: Duration,
+    mut attempt: impl FnMut() -> Result<()>,
+) -> Result<()> {
+    let name = process.name().to_owned();
+    eventually(&name, limit, || {
+        if process.is_running() {
+            return attempt().map(|()| Ok(()));
+        }
+        let log = process.log();
+        let tail: Vec<_> = log.lines().rev().take(5).collect();
+        let tail: Vec<_> = tail.into_iter().rev().collect();
+        Ok(Err(format!("{name} ended while it started:\n{}", tail.join("\n")).into()))
+    })?
+}
