@@ -117,32 +117,28 @@ pub async fn watch(
     metrics: Metrics,
     every: Duration,
 ) {
-    let mut seen = Some(loaded);
-    let mut failing = false;
+    let mut seen = Ok(loaded);
     loop {
         tokio::time::sleep(every).await;
-        let result = match files.read() {
-            Ok(contents) if seen.as_ref() == Some(&contents) => continue,
+        // An error is compared by its words: one that stays is told of once.
+        let found = files.read().map_err(|error| error.to_string());
+        if found == seen {
+            continue;
+        }
+        let used = match &found {
             Ok(contents) => {
-                let used = files.use_contents(&contents, &serving, &metrics);
-                seen = Some(contents);
-                used
+                files.use_contents(contents, &serving, &metrics).map_err(|error| error.to_string())
             }
-            // A file that is away is looked for each time, and told of once.
-            Err(_) if failing => continue,
-            Err(error) => {
-                seen = None;
-                Err(error)
-            }
+            Err(error) => Err(error.clone()),
         };
-        failing = result.is_err();
-        match result {
+        match used {
             Ok(()) => tracing::info!(path = %files.tls_cert.display(), "certificate replaced"),
             Err(error) => {
                 metrics.certificate_failed();
                 tracing::error!(%error, "changed certificate files cannot be used; the last good ones stay in use");
             }
         }
+        seen = found;
     }
 }
 

@@ -10,6 +10,8 @@ use rcgen::{
     KeyUsagePurpose,
 };
 
+use rustls::pki_types::ServerName;
+
 use super::CertError;
 
 /// Clocks differ between machines: a certificate is valid from a little
@@ -49,6 +51,10 @@ impl Made {
 /// `folder`, valid for `days`. The CA's private key is thrown away: nobody can
 /// sign anything else with it, and the next pair gets a CA of its own.
 pub fn make_pair(folder: &Path, names: &[String], days: u32) -> Result<Made, CertError> {
+    // rcgen takes any text for a DNS name; a client would refuse it later.
+    if let Some(name) = names.iter().find(|name| ServerName::try_from(name.as_str()).is_err()) {
+        return Err(CertError::Name(name.clone()));
+    }
     let failed = |source| CertError::Make { names: names.join(", "), source };
     let (ca, ca_key) = authority(days).map_err(failed)?;
     let ca_cert = ca.self_signed(&ca_key).map_err(failed)?;

@@ -39,6 +39,11 @@ pub enum CertError {
         /// What is wrong with it.
         detail: String,
     },
+    /// A name that no client would ask for.
+    #[error(
+        "\"{0}\" is no DNS name and no IP address; a certificate is for names such as belay.belay.svc or 127.0.0.1"
+    )]
+    Name(String),
     /// A certificate could not be made.
     #[error("cannot make a certificate for {names}: {source}")]
     Make {

@@ -16,10 +16,12 @@ pub enum LogFormat {
 }
 
 /// Sends log lines to standard error. The level comes from `BELAY_LOG`
-/// (the syntax of `RUST_LOG`), `info` by default. Called a second time it
+/// (the syntax of `RUST_LOG`); by default it is `info`, without actix's own
+/// lines about its threads. Called a second time it
 /// changes nothing.
 pub fn init_logs(format: LogFormat) {
-    let filter = EnvFilter::try_from_env("BELAY_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = EnvFilter::try_from_env("BELAY_LOG")
+        .unwrap_or_else(|_| EnvFilter::new("info,actix_server=warn"));
     let terminal = std::io::stderr().is_terminal();
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)

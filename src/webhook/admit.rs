@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::{self, ContentType};
+use actix_web::http::header::{self, ContentType, HeaderValue};
 use actix_web::{HttpRequest, HttpResponse, web};
 
 use super::Shared;
-use super::body::{self, BadRequest};
+use super::body::{self, BadRequest, Refused};
 use super::server::Draining;
 use super::wire::{self, Parsed};
 use crate::decide::{Decision, Door};
@@ -21,32 +21,39 @@ pub fn routes(config: &mut web::ServiceConfig) {
                          draining: web::Data<Draining>| async move {
             admit(door, &request, payload, &shared, &draining).await
         };
-        let wrong_method = |request: HttpRequest, shared: web::Data<Shared>| async move {
-            let refusal = BadRequest::new(
-                StatusCode::METHOD_NOT_ALLOWED,
-                format!("{} takes POST, not {}", request.path(), request.method()),
-            );
-            refuse(&shared, refusal).await
-        };
         config.service(
             web::resource(path).route(web::post().to(post)).default_service(web::to(wrong_method)),
         );
     }
-    config.default_service(web::to(|shared: web::Data<Shared>| async move {
-        let message = "there is nothing here; belay answers POST /validate and POST /mutate";
-        refuse(&shared, BadRequest::new(StatusCode::NOT_FOUND, message)).await
-    }));
+    config.default_service(web::to(not_found));
+}
+
+async fn wrong_method(
+    request: HttpRequest,
+    payload: web::Payload,
+    shared: web::Data<Shared>,
+) -> HttpResponse {
+    let message = format!("{} takes POST, not {}", request.path(), request.method());
+    let refusal = BadRequest::new(StatusCode::METHOD_NOT_ALLOWED, message);
+    let mut response = refuse(&shared, refusal, payload);
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
+    response
+}
+
+async fn not_found(payload: web::Payload, shared: web::Data<Shared>) -> HttpResponse {
+    let message = "there is nothing here; belay answers POST /validate and POST /mutate";
+    refuse(&shared, BadRequest::new(StatusCode::NOT_FOUND, message), payload)
 }
 
 async fn admit(
     door: Door,
     request: &HttpRequest,
-    payload: web::Payload,
+    mut payload: web::Payload,
     shared: &Shared,
     draining: &Draining,
 ) -> HttpResponse {
     let _under_way = draining.enter();
-    match answer(door, request, payload, shared).await {
+    match answer(door, request, &mut payload, shared).await {
         Ok(bytes) => {
             let mut response = HttpResponse::Ok();
             if draining.is_draining() {
@@ -55,14 +62,14 @@ async fn admit(
             }
             response.content_type(ContentType::json()).body(bytes)
         }
-        Err(refusal) => refuse(shared, refusal).await,
+        Err(refusal) => refuse(shared, refusal, payload),
     }
 }
 
 async fn answer(
     door: Door,
     request: &HttpRequest,
-    payload: web::Payload,
+    payload: &mut web::Payload,
     shared: &Shared,
 ) -> Result<Vec<u8>, BadRequest> {
     require_json(request)?;
@@ -146,16 +153,14 @@ fn callers_timeout(query: &str) -> Option<Duration> {
     (seconds > 0.0).then(|| Duration::try_from_secs_f32(seconds).ok())?
 }
 
-async fn refuse(shared: &Shared, refusal: BadRequest) -> HttpResponse {
+fn refuse(shared: &Shared, refusal: BadRequest, unread: web::Payload) -> HttpResponse {
     let BadRequest { code, message } = refusal;
     shared.metrics.bad_request(code.as_u16());
     tracing::warn!(code = code.as_u16(), message, "bad request");
-    // What is left of the body is not read, so the connection cannot be used
-    // for another request.
     HttpResponse::build(code)
         .force_close()
         .content_type(ContentType::plaintext())
-        .body(format!("{message}\n"))
+        .body(Refused::new(format!("{message}\n"), unread))
 }
 
 #[cfg(test)]

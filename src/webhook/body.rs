@@ -1,9 +1,15 @@
-//! Reads a request's body within a size and a time.
+//! Reads a request's body within a size and a time, and ends a connection
+//! whose body is not read.
 
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use actix_web::body::{BodySize, MessageBody};
 use actix_web::http::StatusCode;
 use actix_web::http::header::CONTENT_LENGTH;
+use actix_web::web::Bytes;
 use actix_web::{HttpRequest, web};
 use futures_util::StreamExt as _;
 
@@ -27,7 +33,7 @@ impl BadRequest {
 /// body, so a sender that stalls is cut off here.
 pub async fn read(
     request: &HttpRequest,
-    payload: web::Payload,
+    payload: &mut web::Payload,
     limit: usize,
     deadline: Duration,
 ) -> Result<Vec<u8>, BadRequest> {
@@ -42,7 +48,7 @@ pub async fn read(
 
 async fn collect(
     request: &HttpRequest,
-    mut payload: web::Payload,
+    payload: &mut web::Payload,
     limit: usize,
 ) -> Result<Vec<u8>, BadRequest> {
     let too_large = || {
@@ -74,4 +80,36 @@ async fn collect(
         body.extend_from_slice(&chunk);
     }
     Ok(body)
+}
+
+/// The text of a refusal, together with the request body that was not read.
+///
+/// When a handler drops the rest of a chunked body, actix goes on reading it
+/// for as long as the sender pleases. While the body is alive when the answer
+/// has been sent, it closes the connection instead.
+pub struct Refused {
+    text: Option<Bytes>,
+    _unread: web::Payload,
+}
+
+impl Refused {
+    /// This text is the answer; `unread` is left unread.
+    pub fn new(text: String, unread: web::Payload) -> Self {
+        Self { text: Some(text.into()), _unread: unread }
+    }
+}
+
+impl MessageBody for Refused {
+    type Error = Infallible;
+
+    fn size(&self) -> BodySize {
+        BodySize::Sized(self.text.as_ref().map_or(0, |text| text.len() as u64))
+    }
+
+    fn poll_next(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Infallible>>> {
+        Poll::Ready(self.get_mut().text.take().map(Ok))
+    }
 }

@@ -11,7 +11,7 @@
 //! ends.
 
 // Each program that includes the harness uses a part of it.
-#![allow(dead_code)]
+#![allow(dead_code, unused_imports)]
 
 pub mod belay;
 pub mod kubectl;

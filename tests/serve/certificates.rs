@@ -1,0 +1,159 @@
+//! Certificates: served, replaced while running, and asked of clients.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rustls::version::{TLS12, TLS13};
+
+use crate::client::Client;
+use crate::harness::belay::make_certificates;
+use crate::harness::pki::Pki;
+use crate::harness::{Belay, eventually};
+use crate::{belay, client, program, sample};
+
+fn answers(client: &Client) -> bool {
+    client.connect().is_ok() && client.post("/validate", sample("delete-denied.json")).code == 200
+}
+
+#[test]
+fn tls_1_2_and_1_3_and_http_1_1_alone() {
+    let (belay, _folder) = belay(&[]);
+    for version in [&TLS12, &TLS13] {
+        assert!(answers(&Client::with(belay.listen, &belay.ca, &[version], None)), "{version:?}");
+    }
+}
+
+#[test]
+fn a_replaced_certificate_is_taken_up_and_a_broken_one_is_not() {
+    let (belay, folder) = belay(&["--certificate-poll=0.1"]);
+    let certs = folder.path().join("belay-certs");
+    let old = client(&belay);
+    assert!(answers(&old));
+    let expiry = || {
+        let metrics = belay.metrics().unwrap();
+        let line =
+            metrics.lines().find_map(|l| l.strip_prefix("belay_certificate_expiry_seconds "));
+        line.unwrap().parse::<i64>().unwrap()
+    };
+    assert!(expiry() > 1_700_000_000);
+    let failures = || {
+        let metrics = belay.metrics().unwrap();
+        let line = metrics
+            .lines()
+            .find_map(|l| l.strip_prefix("belay_certificate_reload_failures_total "));
+        line.unwrap().parse::<u32>().unwrap()
+    };
+    let counted = |at_least: u32| {
+        eventually("a counted failure", Duration::from_secs(10), || match failures() {
+            count if count >= at_least => Ok(()),
+            count => Err(format!("{count}").into()),
+        })
+        .unwrap();
+    };
+
+    // A key that does not fit the certificate, an empty file, no file.
+    let good_key = std::fs::read(certs.join("tls.key")).unwrap();
+    let other = folder.path().join("other");
+    make_certificates(program(), &other).unwrap();
+    std::fs::copy(other.join("tls.key"), certs.join("tls.key")).unwrap();
+    counted(1);
+    assert!(answers(&old), "the last good pair stays");
+    std::fs::write(certs.join("tls.key"), "").unwrap();
+    counted(2);
+    std::fs::remove_file(certs.join("tls.key")).unwrap();
+    counted(3);
+    assert!(answers(&old), "the last good pair stays");
+    std::fs::write(certs.join("tls.key"), good_key).unwrap();
+
+    // A new pair of a new authority, the way a mounted Secret changes: a link
+    // is swapped.
+    swap_links(&certs, &other);
+    let new = Client::new(belay.listen, &other.join("ca.crt"));
+    eventually("the new certificate", Duration::from_secs(10), || {
+        if new.connect().is_ok() { Ok(()) } else { Err("the old one is served".into()) }
+    })
+    .unwrap();
+    assert!(answers(&new));
+    // A client of its own: the old one would resume its session, unasked.
+    let old = client(&belay);
+    assert!(old.connect().is_err(), "the old authority signed nothing that is served now");
+    let log = belay.process.log();
+    assert!(log.contains("certificate replaced"), "{log}");
+    assert!(log.contains("does not fit the certificate"), "{log}");
+    assert!(!log.contains("PRIVATE KEY"), "{log}");
+}
+
+fn swap_links(certs: &Path, other: &Path) {
+    for file in ["tls.crt", "tls.key"] {
+        let staged = certs.join("staged");
+        std::os::unix::fs::symlink(other.join(file), &staged).unwrap();
+        std::fs::rename(&staged, certs.join(file)).unwrap();
+    }
+}
+
+#[test]
+fn with_a_client_ca_only_its_clients_get_in_and_it_can_be_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let pki = Pki::new(&folder.path().join("one")).unwrap();
+    let other = Pki::new(&folder.path().join("two")).unwrap();
+    let ours = pki.client("kube-apiserver", &[]).unwrap();
+    let theirs = other.client("kube-apiserver", &[]).unwrap();
+    let client_ca = folder.path().join("clients.crt");
+    std::fs::copy(pki.ca(), &client_ca).unwrap();
+    let args = [&format!("--client-ca={}", client_ca.display()), "--certificate-poll=0.1"];
+    let belay = Belay::start("belay", program(), &args, folder.path()).unwrap();
+
+    let with = |identity| Client::with(belay.listen, &belay.ca, rustls::ALL_VERSIONS, identity);
+    let gets_in = |client: &Client| {
+        // TLS 1.3 tells a refused client only after its handshake.
+        let Ok(mut connection) = client.connect() else { return false };
+        let body = sample("delete-denied.json");
+        let sent =
+            crate::client::send(&mut connection, "/validate", "application/json", body.as_bytes());
+        sent.is_ok()
+            && crate::client::receive(&mut connection).is_ok_and(|answer| answer.code == 200)
+    };
+    assert!(!gets_in(&with(None)), "nobody gets in without a certificate");
+    assert!(gets_in(&with(Some((&ours.cert, &ours.key)))));
+    assert!(!gets_in(&with(Some((&theirs.cert, &theirs.key)))));
+
+    std::fs::copy(other.ca(), &client_ca).unwrap();
+    eventually("the new client CA", Duration::from_secs(10), || {
+        if gets_in(&with(Some((&theirs.cert, &theirs.key)))) {
+            Ok(())
+        } else {
+            Err("not yet".into())
+        }
+    })
+    .unwrap();
+    assert!(!gets_in(&with(Some((&ours.cert, &ours.key)))));
+}
+
+#[test]
+fn what_cannot_be_served_is_one_sentence_and_an_exit_code() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |args: &[&str]| {
+        let output = std::process::Command::new(program()).args(args).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let empty = format!("--cert-dir={}", folder.path().display());
+    let (code, message) = run(&["serve", &empty, "--listen=127.0.0.1:0", "--probes=127.0.0.1:0"]);
+    assert_eq!(code, Some(3), "{message}");
+    assert!(message.contains("cannot read") && message.contains("tls.crt"), "{message}");
+
+    let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = format!("--listen={}", held.local_addr().unwrap());
+    let (code, message) = run(&["serve", "--standalone", &empty, &taken, "--probes=127.0.0.1:0"]);
+    assert_eq!(code, Some(3), "{message}");
+    assert!(
+        message.contains("cannot listen on 127.0.0.1") && message.contains("--listen"),
+        "{message}"
+    );
+
+    let (code, message) = run(&["serve", "--deadline=soon"]);
+    assert_eq!(code, Some(2), "{message}");
+    assert!(message.contains("a number of seconds"), "{message}");
+    let (code, message) = run(&["admin", "certs", "--name=not a name", &empty]);
+    assert_eq!(code, Some(2), "{message}");
+    assert!(message.contains("not a name"), "{message}");
+}

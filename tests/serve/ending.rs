@@ -1,0 +1,61 @@
+//! SIGTERM: nothing that was asked is lost, and the end does not take long.
+
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::client::{receive, send};
+use crate::harness::{belay::http_get, eventually};
+use crate::{belay, client, sample};
+
+#[test]
+fn a_request_under_way_is_answered_and_idle_connections_do_not_delay_the_end() {
+    let (mut belay, _folder) = belay(&["--drain=0.5"]);
+    let client = client(&belay);
+    let review = sample("delete-denied.json");
+
+    // An idle connection that has been used, as the API server keeps them.
+    let mut idle = client.connect().unwrap();
+    send(&mut idle, "/validate", "application/json", review.as_bytes()).unwrap();
+    assert_eq!(receive(&mut idle).unwrap().code, 200);
+
+    // A request of which half has been sent.
+    let mut half = client.connect().unwrap();
+    let (first, second) = review.split_at(400);
+    write!(half, "POST /validate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{first}", review.len()).unwrap();
+    half.flush().unwrap();
+
+    let start = Instant::now();
+    belay.process.signal(Signal::TERM).unwrap();
+    eventually("not ready", Duration::from_secs(5), || match http_get(belay.probes, "/readyz")? {
+        (503, body) if body.contains("[-]serving") => Ok(()),
+        other => Err(format!("{other:?}").into()),
+    })
+    .unwrap();
+
+    // While it drains it answers whoever still comes, and sends them elsewhere.
+    let late = client.post("/validate", &review);
+    assert_eq!(late.code, 200);
+    assert!(late.head.contains("connection: close"), "{}", late.head);
+
+    std::thread::sleep(Duration::from_millis(700));
+    half.write_all(second.as_bytes()).unwrap();
+    half.flush().unwrap();
+    assert_eq!(receive(&mut half).unwrap().code, 200, "the request under way was lost");
+
+    assert_eq!(belay.process.wait_for_exit(Duration::from_secs(10)).unwrap(), 0);
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_second_signal_aborts() {
+    let (mut belay, _folder) = belay(&["--drain=60"]);
+    belay.process.signal(Signal::TERM).unwrap();
+    eventually("draining", Duration::from_secs(5), || {
+        if belay.process.log().contains("draining") { Ok(()) } else { Err("not yet".into()) }
+    })
+    .unwrap();
+    belay.process.signal(Signal::INT).unwrap();
+    assert_eq!(belay.process.wait_for_exit(Duration::from_secs(5)).unwrap(), 0);
+}

@@ -1,0 +1,38 @@
+//! The server as its clients see it: the program itself, over real TLS.
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod bad_input;
+mod certificates;
+mod client;
+mod ending;
+mod standalone;
+
+use std::path::Path;
+
+use client::Client;
+use harness::Belay;
+
+/// The program under test.
+pub fn program() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_belay"))
+}
+
+/// A belay of a test's own, and the folder it logs into.
+pub fn belay(args: &[&str]) -> (Belay, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let belay = Belay::start("belay", program(), args, folder.path()).unwrap();
+    (belay, folder)
+}
+
+/// A client that trusts that belay's CA.
+pub fn client(belay: &Belay) -> Client {
+    Client::new(belay.listen, &belay.ca)
+}
+
+/// A sample review.
+pub fn sample(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(name);
+    std::fs::read_to_string(path).unwrap()
+}

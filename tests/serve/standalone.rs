@@ -1,0 +1,98 @@
+//! The embedded default: certificates on first start, and a line to paste.
+
+use std::process::Command;
+use std::time::Duration;
+
+use base64::Engine as _;
+use serde_json::json;
+
+use crate::harness::eventually;
+use crate::harness::plane::free_ports;
+use crate::harness::process::Process;
+use crate::program;
+
+#[test]
+fn the_printed_lines_work_when_pasted() {
+    let folder = tempfile::tempdir().unwrap();
+    let certs = folder.path().join("certs");
+    let [listen, probes] = free_ports().unwrap();
+    let args = [
+        "serve".to_owned(),
+        "--standalone".to_owned(),
+        format!("--cert-dir={}", certs.display()),
+        format!("--listen=127.0.0.1:{listen}"),
+        format!("--probes=127.0.0.1:{probes}"),
+    ];
+    let _belay = Process::start("standalone", program(), &args, folder.path()).unwrap();
+    let mut printed = String::new();
+    eventually("the welcome", Duration::from_secs(20), || {
+        printed = std::fs::read_to_string(folder.path().join("standalone.log"))?;
+        if printed.contains("Ctrl-C ends it") { Ok(()) } else { Err("not yet".into()) }
+    })
+    .unwrap();
+
+    let lines: Vec<_> = printed.lines().filter(|l| l.trim_start().starts_with("curl ")).collect();
+    let [denied, held] = lines[..] else { panic!("{printed}") };
+    let run = |line: &str| {
+        let output = Command::new("sh")
+            .args(["-c", &format!("{line} --silent --show-error")])
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()["response"].clone()
+    };
+    let denied = run(denied);
+    assert_eq!(denied["allowed"], false);
+    assert_eq!(denied["status"]["code"], 403);
+    assert_eq!(denied["status"]["reason"], "Protected");
+    let held = run(held);
+    assert_eq!(held["allowed"], true);
+    assert_eq!(held["patchType"], "JSONPatch");
+    let patch =
+        base64::engine::general_purpose::STANDARD.decode(held["patch"].as_str().unwrap()).unwrap();
+    assert_eq!(
+        serde_json::from_slice::<serde_json::Value>(&patch).unwrap(),
+        json!([{"op": "add", "path": "/metadata/finalizers", "value": ["belay.dev/hold"]}])
+    );
+    use std::os::unix::fs::PermissionsExt as _;
+    let mode = std::fs::metadata(certs.join("tls.key")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "the key is nobody else's");
+}
+
+/// From another folder the sample files are not there, so the reviews are in
+/// the lines themselves.
+#[test]
+fn the_lines_work_from_any_folder_and_certificates_are_made_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = || {
+        let [listen, probes] = free_ports().unwrap();
+        let mut child = Command::new(program())
+            .args([
+                "serve",
+                "--standalone",
+                &format!("--listen=127.0.0.1:{listen}"),
+                &format!("--probes=127.0.0.1:{probes}"),
+            ])
+            .current_dir(folder.path())
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        use std::io::{BufRead as _, BufReader};
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let line = lines.map_while(Result::ok).find(|line| line.contains("curl ")).unwrap();
+        let output = Command::new("sh")
+            .args(["-c", &format!("{line} --silent")])
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(start().contains("\"reason\":\"Protected\""));
+    let first = std::fs::read(folder.path().join("certs/ca.crt")).unwrap();
+    assert!(start().contains("\"reason\":\"Protected\""));
+    assert_eq!(std::fs::read(folder.path().join("certs/ca.crt")).unwrap(), first);
+}
