@@ -124,7 +124,7 @@ pub fn run(arguments: ServeArguments) -> Result<(), CommandError> {
         workers: workers.map_or_else(cores, usize::from),
     };
     let shared = Shared {
-        decider: Arc::new(|review| decide_by_label(review)),
+        decider: Arc::new(decide_by_label),
         failure_policy,
         limits: Limits { deadline, drain: drain.unwrap_or(drain_by_default), ..Limits::default() },
         metrics: Metrics::default(),

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use server::{Bound, Server, bind};
+pub use wire::{Parsed, parse as parse_review};
 
 use crate::certs::CertError;
 use crate::decide::{Review, Verdict};

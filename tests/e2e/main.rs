@@ -4,6 +4,8 @@
 //! One control plane serves the whole program; each test has a namespace of
 //! its own, so that all run side by side.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 #[path = "../harness/mod.rs"]
 mod harness;
 

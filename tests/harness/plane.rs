@@ -368,7 +368,11 @@ fn binaries() -> Result<PathBuf> {
 fn folder() -> Result<PathBuf> {
     const KEPT: usize = 4;
     static COUNT: AtomicUsize = AtomicUsize::new(0);
-    let root = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    // Not below the target folder: the path of a unix socket may be 107 bytes
+    // long, and somebody's checkout may be deep.
+    let user = rustix::process::getuid().as_raw();
+    let root = &std::env::temp_dir().join(format!("belay-test-{user}"));
+    std::fs::create_dir_all(root)?;
     let mut ended: Vec<_> = std::fs::read_dir(root)?
         .flatten()
         .filter_map(|entry| {

@@ -1,5 +1,7 @@
 //! The server as its clients see it: the program itself, over real TLS.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 #[path = "../harness/mod.rs"]
 mod harness;
 
