@@ -10,7 +10,9 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 // Values: no IO, no clock, no async.
+pub mod graph;
 pub mod objects;
+pub mod relations;
 
 // Decisions: a review in, a verdict out. Still no IO.
 pub mod decide;

@@ -1,17 +1,34 @@
 //! What belay knows of a Kubernetes object: slim facts, read from JSON once.
 //!
-//! Everything borrows from the bytes it was read from. A review can carry two
-//! copies of an object of several MiB, and of those a verdict needs a few
-//! hundred bytes of metadata.
+//! [`Object`] borrows from the bytes (or the JSON tree) it was read from. A
+//! review can carry two copies of an object of several MiB, and of those a
+//! verdict needs a few hundred bytes of metadata. The packed types are how a
+//! graph of a million objects keeps them.
 
+mod builtin;
+mod interner;
+mod kinds;
 mod object;
+mod packed;
 mod text;
+mod uid;
 
-pub use object::{Metadata, Object, OwnerReference};
+pub use interner::Interner;
+pub use kinds::{DefaultPropagation, KindId, KindInfo, Kinds, split_api_version};
+pub use object::{HoldAge, Metadata, Object, OwnerReference};
+pub use packed::{PackedList, PackedMap};
 pub use text::Text;
+pub use uid::Uid;
 
 /// The finalizer by which belay holds an object: the *hold*.
 pub const HOLD: &str = "belay.dev/hold";
 
 /// The label that protects an object with no policy written.
 pub const PROTECT_LABEL: &str = "belay.dev/protect";
+
+/// The finalizer by which the garbage collector deletes in the foreground (F
+/// in docs/THEORY.md).
+pub const FOREGROUND: &str = "foregroundDeletion";
+
+/// The finalizer by which the garbage collector orphans (O in docs/THEORY.md).
+pub const ORPHAN: &str = "orphan";

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
 use super::{HOLD, PROTECT_LABEL, Text};
@@ -36,6 +37,9 @@ pub struct Metadata<'a> {
     /// `metadata.labels`.
     #[serde(deserialize_with = "null_is_default")]
     pub labels: BTreeMap<Text<'a>, Text<'a>>,
+    /// `metadata.annotations`.
+    #[serde(deserialize_with = "null_is_default")]
+    pub annotations: BTreeMap<Text<'a>, Text<'a>>,
     /// `metadata.finalizers`; `None` when the array is absent, which a JSON
     /// patch that adds to it has to know.
     pub finalizers: Option<Vec<Text<'a>>>,
@@ -44,6 +48,50 @@ pub struct Metadata<'a> {
     pub owner_references: Vec<OwnerReference<'a>>,
     /// `metadata.deletionTimestamp`: present on a Terminating object.
     pub deletion_timestamp: Option<Text<'a>>,
+    /// `metadata.creationTimestamp`.
+    pub creation_timestamp: Option<Text<'a>>,
+    /// `metadata.managedFields`, as far as they tell when the hold was put on.
+    #[serde(deserialize_with = "null_is_default")]
+    pub managed_fields: Vec<ManagedFields<'a>>,
+}
+
+/// Who wrote which fields, and when.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+pub struct ManagedFields<'a> {
+    /// When.
+    pub time: Option<Text<'a>>,
+    /// Which.
+    #[serde(rename = "fieldsV1")]
+    pub fields: Option<FieldSet<'a>>,
+}
+
+/// The fields of `metadata` in a field set; others are skipped.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+pub struct FieldSet<'a> {
+    #[serde(rename = "f:metadata")]
+    metadata: MetadataFields<'a>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+struct MetadataFields<'a> {
+    /// Keys are `v:"x/y"`, the finalizer as JSON.
+    #[serde(rename = "f:finalizers")]
+    finalizers: BTreeMap<Text<'a>, IgnoredAny>,
+}
+
+/// Since when the hold has been on an object, which decides whether it may be
+/// relied on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HoldAge {
+    /// There is no hold.
+    NotHeld,
+    /// It was put on at CREATE: no write can have overtaken it.
+    FromCreate,
+    /// It was put on later, at this time (seconds since 1970).
+    Since(i64),
 }
 
 /// One owner reference.
@@ -74,10 +122,47 @@ impl Object<'_> {
         self.metadata.finalizers.iter().flatten().any(|f| f == HOLD)
     }
 
+    /// Since when the object is held. A hold that a mutating webhook put on at
+    /// CREATE belongs to no manager, because fields are attributed before
+    /// mutating webhooks run; one that was patched on later belongs to its
+    /// writer, with the server's time.
+    pub fn hold_age(&self) -> HoldAge {
+        if !self.is_held() {
+            return HoldAge::NotHeld;
+        }
+        let named = |fields: &FieldSet<'_>| {
+            let mut names = fields.metadata.finalizers.keys();
+            names
+                .any(|key| key.strip_prefix("v:\"").and_then(|k| k.strip_suffix('"')) == Some(HOLD))
+        };
+        let writers = self.metadata.managed_fields.iter();
+        let times = writers.filter(|w| w.fields.as_ref().is_some_and(named)).map(|w| {
+            // A time that cannot be read is no proof of age.
+            w.time.as_deref().and_then(seconds).unwrap_or(i64::MAX)
+        });
+        times.max().map_or(HoldAge::FromCreate, HoldAge::Since)
+    }
+
+    /// When the object was created, in seconds since 1970.
+    pub fn created(&self) -> Option<i64> {
+        self.metadata.creation_timestamp.as_deref().and_then(seconds)
+    }
+
+    /// Since when it is Terminating, in seconds since 1970.
+    pub fn deleted(&self) -> Option<i64> {
+        // Terminating all the same, if the time cannot be read.
+        self.metadata.deletion_timestamp.as_deref().map(|time| seconds(time).unwrap_or(i64::MIN))
+    }
+
     /// Whether the object has a deletionTimestamp.
     pub fn is_terminating(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }
+}
+
+/// An RFC 3339 time in seconds since 1970.
+fn seconds(text: &str) -> Option<i64> {
+    text.parse::<jiff::Timestamp>().ok().map(|time| time.as_second())
 }
 
 /// Kubernetes writes an empty map or list as `null` when a client did.
@@ -105,6 +190,29 @@ mod tests {
         assert!(object.is_held());
         assert!(object.is_terminating());
         assert!(!format!("{object:?}").contains("aHVudGVyMg"), "a body was kept");
+    }
+
+    #[test]
+    fn the_age_of_a_hold_is_told_by_who_is_said_to_have_written_it() {
+        let age = |metadata: &str| {
+            let json = format!(r#"{{"metadata":{metadata}}}"#);
+            serde_json::from_str::<Object<'_>>(&json).unwrap().hold_age()
+        };
+        let managed = |finalizer: &str| {
+            let finalizers = serde_json::json!({".": {}, format!("v:\"{finalizer}\""): {}});
+            serde_json::json!({
+                "finalizers": ["belay.dev/hold"],
+                "managedFields": [
+                    {"time": "2026-01-01T00:00:00Z", "fieldsV1": {"f:metadata": {"f:labels": {}}}},
+                    {"time": "2026-01-01T00:01:00Z", "fieldsV1": {"f:metadata": {"f:finalizers": finalizers}}},
+                ],
+            })
+            .to_string()
+        };
+        assert_eq!(age(r#"{"finalizers":["x/y"]}"#), HoldAge::NotHeld);
+        assert_eq!(age(r#"{"finalizers":["belay.dev/hold"]}"#), HoldAge::FromCreate);
+        assert_eq!(age(&managed("x/y")), HoldAge::FromCreate);
+        assert_eq!(age(&managed("belay.dev/hold")), HoldAge::Since(1_767_225_660));
     }
 
     #[test]

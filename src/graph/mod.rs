@@ -1,0 +1,31 @@
+//! Who needs whom.
+//!
+//! A plain struct with `apply`, `delete` and `reset`. Every object has a node,
+//! and so has everything that an object refers to: a reference to what is
+//! absent is an edge all the same, and starts to count when the object
+//! appears.
+//!
+//! ```text
+//!              owner                    use (needs, mentions, produces)
+//!  Pod web-1 ───────► ReplicaSet web    Pod web-1 ───────► Secret tls
+//!      │
+//!      └─ content ──► Namespace shop    (an object to its Namespace, a custom
+//!                                        resource to its CRD)
+//! ```
+//!
+//! [`fates`] answers what a deletion does to everything else, by the rules R1
+//! to R14 of docs/THEORY.md. It is the one answer that admission, the preview
+//! and the release share.
+
+mod edges;
+mod id_set;
+mod query;
+mod store;
+
+pub use edges::{
+    Edges, Excuse, NewUse, OpenEdge, OwnerEdge, RelationId, Requirement, Selector, Strength,
+    UseEdge,
+};
+pub use id_set::IdSet;
+pub use query::{User, Via};
+pub use store::{Applied, Graph, Node, NodeId, Progress};

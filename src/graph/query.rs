@@ -1,0 +1,129 @@
+//! Questions about one node that are not about a deletion.
+
+use super::edges::{Excuse, OpenEdge, Selector, Strength, UseEdge};
+use super::store::{Graph, Node, NodeId, Progress};
+
+/// Somebody with a use edge to a node.
+#[derive(Clone, Copy)]
+pub struct User<'g> {
+    /// Who.
+    pub node: Node<'g>,
+    /// By which edge.
+    pub edge: Via<'g>,
+}
+
+/// The edge by which a user reaches what it uses.
+#[derive(Clone, Copy)]
+pub enum Via<'g> {
+    /// By name.
+    Use(&'g UseEdge),
+    /// By what matches.
+    Open(&'g OpenEdge),
+}
+
+impl<'g> User<'g> {
+    /// What the edge says, before excuses and guards.
+    pub fn strength(&self) -> Strength {
+        match self.edge {
+            Via::Use(edge) => edge.strength,
+            Via::Open(edge) => edge.strength,
+        }
+    }
+
+    /// Why the edge may mean less.
+    pub fn excuse(&self) -> Excuse {
+        match self.edge {
+            Via::Use(edge) => edge.excuse,
+            Via::Open(_) => Excuse::None,
+        }
+    }
+
+    /// Where in the user's manifest the edge stands.
+    pub fn path(&self) -> &'g str {
+        match self.edge {
+            Via::Use(edge) => &edge.path,
+            Via::Open(edge) => &edge.path,
+        }
+    }
+
+    /// Whether the user breaks without what it uses: the edge *needs*, has no
+    /// excuse, and the user has not finished.
+    pub fn needs(&self) -> bool {
+        self.strength() == Strength::Needs
+            && self.excuse() == Excuse::None
+            && self.node.progress() != Progress::Finished
+    }
+}
+
+impl Graph {
+    /// Everybody with a use edge to a node, in no particular order and one by
+    /// one: whoever needs three of ten thousand takes three.
+    pub fn users(&self, id: NodeId) -> impl Iterator<Item = User<'_>> {
+        let named = self.dependents(id).flat_map(move |node| {
+            let edges = node.uses().iter().filter(move |edge| edge.to == id);
+            edges.map(move |edge| User { node, edge: Via::Use(edge) })
+        });
+        named.chain(self.get(id).into_iter().flat_map(|target| self.matching(target)))
+    }
+
+    /// Everybody with an open edge that matches this object. Only those who
+    /// look for its kind in its namespace are asked.
+    fn matching<'g>(&'g self, target: Node<'g>) -> impl Iterator<Item = User<'g>> {
+        let nowhere = NodeId::nowhere();
+        let place = target.namespace_node().unwrap_or(nowhere);
+        let everywhere = (place != nowhere).then_some(nowhere);
+        let places = std::iter::once(place).chain(everywhere);
+        let seekers = places
+            .filter_map(move |place| self.open.get(&(place, target.kind())))
+            .flat_map(|set| set.iter())
+            .filter_map(|id| self.get(id));
+        seekers.flat_map(move |node| {
+            let edges = node.open().iter().filter(move |edge| {
+                edge.kind == target.kind()
+                    && (edge.namespace.is_empty() || edge.namespace == target.namespace())
+                    && edge.selector.matches(target.name(), |key| target.labels().get(key))
+            });
+            edges.map(move |edge| User { node, edge: Via::Open(edge) })
+        })
+    }
+
+    /// The objects that an open edge matches now.
+    pub fn matched<'g>(&'g self, edge: &'g OpenEdge) -> impl Iterator<Item = Node<'g>> {
+        let candidates = self.of_kind(edge.kind).filter_map(|id| self.get(id));
+        candidates.filter(move |node| {
+            (edge.namespace.is_empty() || edge.namespace == node.namespace())
+                && edge.selector.matches(node.name(), |key| node.labels().get(key))
+        })
+    }
+
+    /// The live owner that a reference really means: there, and with its uid.
+    pub fn owner(&self, owner: &super::OwnerEdge) -> Option<Node<'_>> {
+        self.get(owner.to).filter(|node| !owner.error && node.uid() == owner.uid)
+    }
+
+    /// The owner at the top: of a Pod its Deployment. A node without a living
+    /// owner is its own root. With several owners the first is followed, and a
+    /// cycle ends where it closes.
+    pub fn root_owner<'g>(&'g self, node: Node<'g>) -> Node<'g> {
+        let mut at = node;
+        let mut seen = vec![node.id()];
+        while let Some(owner) = at.owners().iter().find_map(|owner| self.owner(owner)) {
+            if seen.contains(&owner.id()) {
+                break;
+            }
+            seen.push(owner.id());
+            at = owner;
+        }
+        at
+    }
+}
+
+/// An edge over ordinals, for messages: `data-postgres-<n>`.
+impl std::fmt::Display for Selector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Ordinals { prefix, .. } => write!(f, "{prefix}<n>"),
+            Self::Labels(requirements) => write!(f, "{} label requirements", requirements.len()),
+        }
+    }
+}

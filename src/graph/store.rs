@@ -1,0 +1,582 @@
+//! The nodes, and how objects come and go.
+
+use std::collections::HashMap;
+use std::collections::HashSet;
+use std::hash::BuildHasher;
+
+use hashbrown::HashTable;
+use rustc_hash::FxBuildHasher;
+
+use super::edges::{Edges, OpenEdge, OwnerEdge, UseEdge};
+use super::id_set::IdSet;
+use crate::objects::{
+    HoldAge, Interner, KindId, Kinds, Object, PackedList, PackedMap, Uid, split_api_version,
+};
+
+/// A node: an object, or a place where one is referred to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(u32);
+
+impl NodeId {
+    /// No node: the namespace of a cluster-scoped object.
+    const NONE: Self = Self(u32::MAX);
+
+    pub(super) fn nowhere() -> Self {
+        Self::NONE
+    }
+
+    pub(super) fn from_index(index: usize) -> Self {
+        // Four billion nodes would need a terabyte.
+        Self(u32::try_from(index).unwrap_or(u32::MAX - 1))
+    }
+
+    fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// How far an object has come, where that changes what it needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Progress {
+    /// It is what it is.
+    #[default]
+    Ordinary,
+    /// It has ended and uses nothing: a Pod or Job that succeeded or failed.
+    Finished,
+    /// A CustomResourceDefinition that is not served (R14: its instances are
+    /// not deleted with it).
+    NotEstablished,
+}
+
+/// What a node knows while its object exists.
+#[derive(Debug)]
+struct Live {
+    uid: Uid,
+    labels: PackedMap,
+    annotations: PackedMap,
+    finalizers: PackedList,
+    created: i64,
+    deleted: Option<i64>,
+    hold: HoldAge,
+    progress: Progress,
+    owners: Box<[OwnerEdge]>,
+    uses: Box<[UseEdge]>,
+    /// Most objects have none, so they stand behind one pointer.
+    #[allow(clippy::box_collection)]
+    open: Option<Box<Vec<OpenEdge>>>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    name: Box<str>,
+    kind: KindId,
+    /// The node of the Namespace; a node of this namespace keeps it alive.
+    namespace: NodeId,
+    live: Option<Box<Live>>,
+    /// Who has an owner or use edge to this node.
+    dependents: IdSet,
+    /// For a Namespace: how many nodes live in it, absent ones included.
+    residents: u32,
+}
+
+/// What an `apply` did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Applied {
+    /// The object is new.
+    Created,
+    /// It was known, under the same uid.
+    Updated,
+    /// Another object of that name was known; this one takes its place.
+    Replaced,
+}
+
+/// The graph. Cheap to look at, and only ever changed by one at a time.
+#[derive(Debug, Default)]
+pub struct Graph {
+    /// The kinds that are known.
+    pub kinds: Kinds,
+    interner: Interner,
+    slots: Vec<Slot>,
+    free: Vec<NodeId>,
+    index: HashTable<NodeId>,
+    by_kind: HashMap<KindId, IdSet, FxBuildHasher>,
+    members: HashMap<NodeId, IdSet, FxBuildHasher>,
+    /// Who has open edges, by what they are looked for in.
+    pub(super) open: HashMap<(NodeId, KindId), IdSet, FxBuildHasher>,
+    /// Kinds whose objects are all here: only of these is absence a fact.
+    complete: HashSet<KindId, FxBuildHasher>,
+    annotation_keys: HashSet<String>,
+    objects: usize,
+    edges: usize,
+}
+
+/// A live object in the graph.
+#[derive(Clone, Copy)]
+pub struct Node<'g> {
+    id: NodeId,
+    slot: &'g Slot,
+    live: &'g Live,
+    graph: &'g Graph,
+}
+
+impl Graph {
+    /// Takes in an object as it is now. Whatever was known of it before, its
+    /// edges included, is replaced.
+    pub fn apply(
+        &mut self,
+        kind: KindId,
+        object: &Object<'_>,
+        progress: Progress,
+        edges: Edges,
+    ) -> Applied {
+        let metadata = &object.metadata;
+        let namespaced = self.kinds.info(kind).namespaced;
+        let namespace = if namespaced { metadata.namespace.as_str() } else { "" };
+        let id = self.node(kind, namespace, &metadata.name);
+        let uid = Uid::new(&metadata.uid);
+        let before = self.take_live(id);
+        let applied = match &before {
+            None => Applied::Created,
+            Some(before) if before.uid == uid => Applied::Updated,
+            Some(_) => Applied::Replaced,
+        };
+
+        let owners: Box<[OwnerEdge]> = metadata
+            .owner_references
+            .iter()
+            .map(|reference| {
+                let (group, version) = split_api_version(&reference.api_version);
+                let owner_kind = self.kinds.mention(group, &reference.kind);
+                let info = self.kinds.info(owner_kind);
+                // R1: in the item's namespace if the owner's kind is namespaced.
+                let in_namespace = if info.namespaced { namespace } else { "" };
+                let error = !self.kinds.serves(owner_kind, version)
+                    || (info.namespaced && namespace.is_empty());
+                OwnerEdge {
+                    to: self.node(owner_kind, in_namespace, &reference.name),
+                    uid: Uid::new(&reference.uid),
+                    blocking: reference.block_owner_deletion.unwrap_or(false),
+                    error,
+                }
+            })
+            .collect();
+        let uses: Box<[UseEdge]> = edges
+            .uses
+            .into_iter()
+            .map(|edge| {
+                let in_namespace = if self.kinds.info(edge.kind).namespaced {
+                    edge.namespace.as_str()
+                } else {
+                    ""
+                };
+                UseEdge {
+                    to: self.node(edge.kind, in_namespace, &edge.name),
+                    strength: edge.strength,
+                    excuse: edge.excuse,
+                    relation: edge.relation,
+                    path: self.interner.intern(&edge.path),
+                }
+            })
+            .collect();
+        let open = (!edges.open.is_empty()).then(|| Box::new(edges.open));
+        for place in self.open_places(open.as_deref()) {
+            self.open.entry(place).or_default().insert(id);
+        }
+        for to in owners.iter().map(|o| o.to).chain(uses.iter().map(|u| u.to)) {
+            self.slots[to.index()].dependents.insert(id);
+        }
+
+        self.objects += 1;
+        self.edges += owners.len() + uses.len();
+        self.by_kind.entry(kind).or_default().insert(id);
+        let place = self.slots[id.index()].namespace;
+        if place != NodeId::NONE {
+            self.members.entry(place).or_default().insert(id);
+        }
+        let kept: Vec<_> = metadata
+            .annotations
+            .iter()
+            .map(|(key, value)| (key.as_str(), value.as_str()))
+            .filter(|(key, _)| key.starts_with("belay.dev/") || self.annotation_keys.contains(*key))
+            .collect();
+        let labels = metadata.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let finalizers = metadata.finalizers.iter().flatten().map(|f| f.as_str());
+        self.slots[id.index()].live = Some(Box::new(Live {
+            uid,
+            labels: PackedMap::new(labels, &mut self.interner),
+            annotations: PackedMap::new(kept, &mut self.interner),
+            finalizers: PackedList::new(finalizers, &mut self.interner),
+            created: object.created().unwrap_or(i64::MIN),
+            deleted: object.deleted(),
+            hold: object.hold_age(),
+            progress,
+            owners,
+            uses,
+            open,
+        }));
+        // Only now: what both the old and the new object refer to stays.
+        if let Some(before) = before {
+            self.drop_edges(id, &before);
+        }
+        applied
+    }
+
+    /// The object is gone. With a uid, only that one: what has been made again
+    /// under its name is another object. Says whether anything went.
+    pub fn delete(&mut self, kind: KindId, namespace: &str, name: &str, uid: Option<Uid>) -> bool {
+        let Some(id) = self.find(kind, namespace, name) else { return false };
+        let Some(live) = &self.slots[id.index()].live else { return false };
+        if uid.is_some_and(|uid| uid != live.uid) {
+            return false;
+        }
+        if let Some(before) = self.take_live(id) {
+            self.drop_edges(id, &before);
+        }
+        self.release(id);
+        true
+    }
+
+    /// These are all objects of a kind: what was known of others is gone, and
+    /// from now on the absence of one is a fact. Objects that are known stay
+    /// known throughout.
+    pub fn reset<'o>(
+        &mut self,
+        kind: KindId,
+        objects: impl IntoIterator<Item = (&'o Object<'o>, Progress, Edges)>,
+    ) {
+        let mut seen = HashSet::with_hasher(FxBuildHasher);
+        for (object, progress, edges) in objects {
+            self.apply(kind, object, progress, edges);
+            let namespaced = self.kinds.info(kind).namespaced;
+            let namespace = if namespaced { object.metadata.namespace.as_str() } else { "" };
+            seen.extend(self.find(kind, namespace, &object.metadata.name));
+        }
+        let gone: Vec<_> = self.of_kind(kind).filter(|id| !seen.contains(id)).collect();
+        for id in gone {
+            if let Some(before) = self.take_live(id) {
+                self.drop_edges(id, &before);
+            }
+            self.release(id);
+        }
+        self.complete.insert(kind);
+    }
+
+    /// Says whether all objects of a kind are here.
+    pub fn set_complete(&mut self, kind: KindId, complete: bool) {
+        if complete {
+            self.complete.insert(kind);
+        } else {
+            self.complete.remove(&kind);
+        }
+    }
+
+    /// Whether all objects of a kind are here, so that absence is a fact.
+    pub fn is_complete(&self, kind: KindId) -> bool {
+        self.complete.contains(&kind)
+    }
+
+    /// The annotations that policies read, beside those of belay itself. It
+    /// counts for what is applied from now on.
+    pub fn keep_annotations(&mut self, keys: impl IntoIterator<Item = String>) {
+        self.annotation_keys = keys.into_iter().collect();
+    }
+
+    /// The node at these coordinates, whether its object exists or not.
+    pub fn find(&self, kind: KindId, namespace: &str, name: &str) -> Option<NodeId> {
+        let namespace_id = match namespace {
+            "" => NodeId::NONE,
+            _ => self.lookup(self.namespace_kind()?, NodeId::NONE, namespace)?,
+        };
+        self.lookup(kind, namespace_id, name)
+    }
+
+    /// The live object of a node.
+    pub fn get(&self, id: NodeId) -> Option<Node<'_>> {
+        let slot = self.slots.get(id.index())?;
+        Some(Node { id, slot, live: slot.live.as_deref()?, graph: self })
+    }
+
+    /// Kind, namespace and name of a node, whether its object exists or not.
+    pub fn coordinates(&self, id: NodeId) -> (KindId, &str, &str) {
+        let slot = &self.slots[id.index()];
+        let namespace = match slot.namespace {
+            NodeId::NONE => "",
+            place => &self.slots[place.index()].name,
+        };
+        (slot.kind, namespace, &slot.name)
+    }
+
+    /// Who has an owner or use edge to a node.
+    pub fn dependents(&self, id: NodeId) -> impl Iterator<Item = Node<'_>> {
+        let slot = self.slots.get(id.index());
+        slot.into_iter().flat_map(|slot| slot.dependents.iter()).filter_map(|id| self.get(id))
+    }
+
+    /// The objects of a kind.
+    pub fn of_kind(&self, kind: KindId) -> impl Iterator<Item = NodeId> + '_ {
+        self.by_kind.get(&kind).into_iter().flat_map(IdSet::iter)
+    }
+
+    /// The objects in a Namespace.
+    pub fn members(&self, namespace: NodeId) -> impl Iterator<Item = NodeId> + '_ {
+        self.members.get(&namespace).into_iter().flat_map(IdSet::iter)
+    }
+
+    /// How many objects there are.
+    pub fn objects(&self) -> usize {
+        self.objects
+    }
+
+    /// How many owner and use edges there are.
+    pub fn edges(&self) -> usize {
+        self.edges
+    }
+
+    /// How many nodes there are, absent ones included.
+    pub fn nodes(&self) -> usize {
+        self.index.len()
+    }
+
+    pub(super) fn namespace_kind(&self) -> Option<KindId> {
+        self.kinds.find("", "Namespace")
+    }
+
+    fn hash(kind: KindId, namespace: NodeId, name: &str) -> u64 {
+        FxBuildHasher.hash_one((kind, namespace, name))
+    }
+
+    fn lookup(&self, kind: KindId, namespace: NodeId, name: &str) -> Option<NodeId> {
+        let hash = Self::hash(kind, namespace, name);
+        let is_it = |id: &NodeId| {
+            let slot = &self.slots[id.index()];
+            slot.kind == kind && slot.namespace == namespace && *slot.name == *name
+        };
+        self.index.find(hash, is_it).copied()
+    }
+
+    /// The node at these coordinates, made if there is none yet.
+    fn node(&mut self, kind: KindId, namespace: &str, name: &str) -> NodeId {
+        let place = match (namespace, self.namespace_kind()) {
+            ("", _) | (_, None) => NodeId::NONE,
+            (_, Some(namespaces)) => self.node_at(namespaces, NodeId::NONE, namespace),
+        };
+        self.node_at(kind, place, name)
+    }
+
+    fn node_at(&mut self, kind: KindId, namespace: NodeId, name: &str) -> NodeId {
+        if let Some(known) = self.lookup(kind, namespace, name) {
+            return known;
+        }
+        if namespace != NodeId::NONE {
+            self.slots[namespace.index()].residents += 1;
+        }
+        let slot = Slot {
+            name: name.into(),
+            kind,
+            namespace,
+            live: None,
+            dependents: IdSet::default(),
+            residents: 0,
+        };
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.slots[id.index()] = slot;
+                id
+            }
+            None => {
+                // A vector that doubles would hold a third of the memory empty.
+                if self.slots.len() == self.slots.capacity() {
+                    self.slots.reserve_exact((self.slots.len() / 8).max(1024));
+                }
+                self.slots.push(slot);
+                NodeId::from_index(self.slots.len() - 1)
+            }
+        };
+        let slots = &self.slots;
+        let rehash = |id: &NodeId| {
+            let slot = &slots[id.index()];
+            Self::hash(slot.kind, slot.namespace, &slot.name)
+        };
+        self.index.insert_unique(Self::hash(kind, namespace, name), id, rehash);
+        id
+    }
+
+    /// The object's facts leave the node and the counts, not yet its edges.
+    fn take_live(&mut self, id: NodeId) -> Option<Box<Live>> {
+        let slot = &mut self.slots[id.index()];
+        let live = slot.live.take()?;
+        let (kind, place) = (slot.kind, slot.namespace);
+        self.objects -= 1;
+        self.edges -= live.owners.len() + live.uses.len();
+        if let Some(set) = self.by_kind.get_mut(&kind) {
+            set.remove(id);
+        }
+        if let Some(set) = self.members.get_mut(&place) {
+            set.remove(id);
+            if set.is_empty() {
+                self.members.remove(&place);
+            }
+        }
+        Some(live)
+    }
+
+    /// Ends the edges of an object that was, except where the object that is
+    /// now has an edge to the same node.
+    fn drop_edges(&mut self, id: NodeId, before: &Live) {
+        let still: Vec<NodeId> = match &self.slots[id.index()].live {
+            Some(now) => {
+                now.owners.iter().map(|o| o.to).chain(now.uses.iter().map(|u| u.to)).collect()
+            }
+            None => Vec::new(),
+        };
+        for to in before.owners.iter().map(|o| o.to).chain(before.uses.iter().map(|u| u.to)) {
+            if !still.contains(&to) {
+                self.slots[to.index()].dependents.remove(id);
+                self.release(to);
+            }
+        }
+        let places_now = self.slots[id.index()].live.as_ref().and_then(|now| now.open.clone());
+        let places_now = self.open_places(places_now.as_deref());
+        for place in self.open_places(before.open.as_deref()) {
+            if !places_now.contains(&place)
+                && let Some(set) = self.open.get_mut(&place)
+            {
+                set.remove(id);
+                if set.is_empty() {
+                    self.open.remove(&place);
+                }
+            }
+            if place.0 != NodeId::NONE {
+                self.release(place.0);
+            }
+        }
+    }
+
+    /// Where open edges look. A Namespace that only a selector names has a
+    /// node too, so that there is a place to look in.
+    fn open_places(&mut self, open: Option<&Vec<OpenEdge>>) -> Vec<(NodeId, KindId)> {
+        let Some(open) = open else { return Vec::new() };
+        let mut places = Vec::with_capacity(open.len());
+        for edge in open {
+            let namespaced = self.kinds.info(edge.kind).namespaced;
+            let place = match (edge.namespace.as_str(), self.namespace_kind()) {
+                (namespace, Some(kind)) if namespaced && !namespace.is_empty() => {
+                    self.node_at(kind, NodeId::NONE, namespace)
+                }
+                _ => NodeId::NONE,
+            };
+            places.push((place, edge.kind));
+        }
+        places
+    }
+
+    /// Forgets a node that nothing refers to any more, and then perhaps the
+    /// Namespace that it was the last to live in.
+    fn release(&mut self, id: NodeId) {
+        let mut next = Some(id);
+        while let Some(id) = next.take() {
+            let slot = &self.slots[id.index()];
+            let empty = slot.live.is_none() && slot.dependents.is_empty() && slot.residents == 0;
+            if !empty || slot.name.is_empty() && self.free.contains(&id) {
+                return;
+            }
+            if Some(slot.kind) == self.namespace_kind() && self.open.keys().any(|(p, _)| *p == id) {
+                return;
+            }
+            let hash = Self::hash(slot.kind, slot.namespace, &slot.name);
+            let place = slot.namespace;
+            let Ok(entry) = self.index.find_entry(hash, |other| *other == id) else { return };
+            entry.remove();
+            let slot = &mut self.slots[id.index()];
+            slot.name = Box::default();
+            slot.dependents = IdSet::default();
+            self.free.push(id);
+            if place != NodeId::NONE {
+                self.slots[place.index()].residents -= 1;
+                next = Some(place);
+            }
+        }
+    }
+}
+
+impl<'g> Node<'g> {
+    /// Its number.
+    pub fn id(self) -> NodeId {
+        self.id
+    }
+
+    /// Its kind.
+    pub fn kind(self) -> KindId {
+        self.slot.kind
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'g str {
+        &self.slot.name
+    }
+
+    /// Its namespace; empty for a cluster-scoped object.
+    pub fn namespace(self) -> &'g str {
+        self.graph.coordinates(self.id).1
+    }
+
+    /// The node of its Namespace.
+    pub fn namespace_node(self) -> Option<NodeId> {
+        (self.slot.namespace != NodeId::NONE).then_some(self.slot.namespace)
+    }
+
+    /// Its uid.
+    pub fn uid(self) -> Uid {
+        self.live.uid
+    }
+
+    /// Its labels.
+    pub fn labels(self) -> &'g PackedMap {
+        &self.live.labels
+    }
+
+    /// Those of its annotations that are kept.
+    pub fn annotations(self) -> &'g PackedMap {
+        &self.live.annotations
+    }
+
+    /// Its finalizers, in their order.
+    pub fn finalizers(self) -> &'g PackedList {
+        &self.live.finalizers
+    }
+
+    /// When it was created, in seconds since 1970.
+    pub fn created(self) -> i64 {
+        self.live.created
+    }
+
+    /// Since when it is Terminating, in seconds since 1970.
+    pub fn deleted(self) -> Option<i64> {
+        self.live.deleted
+    }
+
+    /// Since when it is held.
+    pub fn hold(self) -> HoldAge {
+        self.live.hold
+    }
+
+    /// How far it has come.
+    pub fn progress(self) -> Progress {
+        self.live.progress
+    }
+
+    /// Its owner references.
+    pub fn owners(self) -> &'g [OwnerEdge] {
+        &self.live.owners
+    }
+
+    /// What it uses, by name.
+    pub fn uses(self) -> &'g [UseEdge] {
+        &self.live.uses
+    }
+
+    /// What it uses, by what matches.
+    pub fn open(self) -> &'g [OpenEdge] {
+        self.live.open.as_deref().map_or(&[], Vec::as_slice)
+    }
+}

@@ -1,0 +1,203 @@
+//! Kinds by number: what a graph of a million objects stores of a kind is two
+//! bytes.
+
+use std::collections::HashMap;
+
+use super::builtin::BUILT_IN;
+
+/// A kind, as [`Kinds`] numbers it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct KindId(u16);
+
+/// What a DELETE without options does to the dependents of this kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DefaultPropagation {
+    /// They are collected once it is gone.
+    Background,
+    /// They are orphaned: batch/v1 Job and v1 ReplicationController.
+    Orphan,
+    /// The kind takes no part in garbage collection: Event.
+    None,
+}
+
+/// What is known of a kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KindInfo {
+    /// The API group; empty for the core group.
+    pub group: String,
+    /// The kind, for example `PersistentVolumeClaim`.
+    pub kind: String,
+    /// The plural name in URLs, for example `persistentvolumeclaims`.
+    pub resource: String,
+    /// The versions that are served; none while the kind is only mentioned.
+    pub versions: Vec<String>,
+    /// Whether its objects live in namespaces.
+    pub namespaced: bool,
+    /// What a DELETE without options does.
+    pub default_propagation: DefaultPropagation,
+}
+
+/// All kinds that are known or mentioned.
+#[derive(Debug, Clone)]
+pub struct Kinds {
+    infos: Vec<KindInfo>,
+    by_kind: HashMap<(String, String), KindId>,
+    by_resource: HashMap<(String, String), KindId>,
+}
+
+impl Default for Kinds {
+    /// The kinds that every cluster has.
+    fn default() -> Self {
+        let mut kinds =
+            Self { infos: Vec::new(), by_kind: HashMap::new(), by_resource: HashMap::new() };
+        for &(group, versions, kind, resource, namespaced) in BUILT_IN {
+            kinds.learn(KindInfo {
+                group: group.to_owned(),
+                kind: kind.to_owned(),
+                resource: resource.to_owned(),
+                versions: versions.split(' ').map(str::to_owned).collect(),
+                namespaced,
+                default_propagation: default_propagation(group, resource),
+            });
+        }
+        kinds
+    }
+}
+
+/// R8's last part: the default of a kind.
+fn default_propagation(group: &str, resource: &str) -> DefaultPropagation {
+    match (group, resource) {
+        ("batch", "jobs") | ("", "replicationcontrollers") => DefaultPropagation::Orphan,
+        ("" | "events.k8s.io", "events") => DefaultPropagation::None,
+        _ => DefaultPropagation::Background,
+    }
+}
+
+impl Kinds {
+    /// Takes in what discovery or a CRD says of a kind. The number of a kind
+    /// that was known or mentioned stays.
+    pub fn learn(&mut self, info: KindInfo) -> KindId {
+        let id = self.mention(&info.group, &info.kind);
+        let resource = (info.group.clone(), info.resource.clone());
+        self.by_resource.insert(resource, id);
+        self.infos[usize::from(id.0)] = info;
+        id
+    }
+
+    /// A kind that discovery or a CRD says of: what a custom resource has.
+    pub fn custom(
+        group: &str,
+        version: &str,
+        kind: &str,
+        resource: &str,
+        namespaced: bool,
+    ) -> KindInfo {
+        KindInfo {
+            group: group.to_owned(),
+            kind: kind.to_owned(),
+            resource: resource.to_owned(),
+            versions: vec![version.to_owned()],
+            namespaced,
+            default_propagation: DefaultPropagation::Background,
+        }
+    }
+
+    /// The kind is not served any more. References to it stay, and find it
+    /// unknown.
+    pub fn forget(&mut self, id: KindId) {
+        if let Some(info) = self.infos.get_mut(usize::from(id.0)) {
+            info.versions.clear();
+        }
+    }
+
+    /// The number of a kind by group and kind, known or not: somebody refers
+    /// to it. More than 65,535 kinds share the last number, as unknown.
+    pub fn mention(&mut self, group: &str, kind: &str) -> KindId {
+        let key = (group.to_owned(), kind.to_owned());
+        if let Some(id) = self.by_kind.get(&key) {
+            return *id;
+        }
+        let Ok(number) = u16::try_from(self.infos.len()) else { return KindId(u16::MAX) };
+        let id = KindId(number);
+        self.infos.push(KindInfo {
+            group: group.to_owned(),
+            kind: kind.to_owned(),
+            resource: String::new(),
+            versions: Vec::new(),
+            namespaced: true,
+            default_propagation: DefaultPropagation::Background,
+        });
+        self.by_kind.insert(key, id);
+        id
+    }
+
+    /// A kind that is served, by group and kind.
+    pub fn find(&self, group: &str, kind: &str) -> Option<KindId> {
+        // The key borrows where the map owns, so a lookup has to make one.
+        let id = *self.by_kind.get(&(group.to_owned(), kind.to_owned()))?;
+        self.is_served(id).then_some(id)
+    }
+
+    /// A kind that is served, by group and resource.
+    pub fn find_resource(&self, group: &str, resource: &str) -> Option<KindId> {
+        let id = *self.by_resource.get(&(group.to_owned(), resource.to_owned()))?;
+        self.is_served(id).then_some(id)
+    }
+
+    /// What is known of a kind.
+    pub fn info(&self, id: KindId) -> &KindInfo {
+        // Numbers come from this table alone, which never shrinks.
+        &self.infos[usize::from(id.0).min(self.infos.len() - 1)]
+    }
+
+    /// Whether any version is served.
+    pub fn is_served(&self, id: KindId) -> bool {
+        !self.info(id).versions.is_empty()
+    }
+
+    /// Whether this version is served.
+    pub fn serves(&self, id: KindId, version: &str) -> bool {
+        self.info(id).versions.iter().any(|v| v == version)
+    }
+
+    /// Every kind with its number.
+    pub fn iter(&self) -> impl Iterator<Item = (KindId, &KindInfo)> {
+        self.infos
+            .iter()
+            .enumerate()
+            .filter_map(|(number, info)| Some((KindId(u16::try_from(number).ok()?), info)))
+    }
+}
+
+/// Splits an `apiVersion` into group and version.
+pub fn split_api_version(api_version: &str) -> (&str, &str) {
+    api_version.split_once('/').unwrap_or(("", api_version))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn built_in_kinds_are_found_by_both_names() {
+        let kinds = Kinds::default();
+        let id = kinds.find("", "PersistentVolumeClaim").unwrap();
+        assert_eq!(kinds.find_resource("", "persistentvolumeclaims"), Some(id));
+        assert!(kinds.serves(id, "v1") && !kinds.serves(id, "v2"));
+        let job = kinds.info(kinds.find("batch", "Job").unwrap());
+        assert_eq!(job.default_propagation, DefaultPropagation::Orphan);
+    }
+
+    #[test]
+    fn a_mentioned_kind_keeps_its_number_when_it_is_learnt_and_forgotten() {
+        let mut kinds = Kinds::default();
+        let id = kinds.mention("example.com", "Widget");
+        assert_eq!(kinds.find("example.com", "Widget"), None);
+        let info = Kinds::custom("example.com", "v1", "Widget", "widgets", true);
+        assert_eq!(kinds.learn(info), id);
+        assert_eq!(kinds.find_resource("example.com", "widgets"), Some(id));
+        kinds.forget(id);
+        assert_eq!(kinds.find("example.com", "Widget"), None);
+        assert_eq!(kinds.mention("example.com", "Widget"), id);
+    }
+}

@@ -1,0 +1,110 @@
+//! The identity of an object through its life.
+
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// A uid in 16 bytes. The API server's uids are UUIDs in lower case, and those
+/// are kept exactly; whatever else somebody wrote into an owner reference is
+/// kept as a digest, marked so that it equals no UUID of version 1 to 8.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Uid([u8; 16]);
+
+/// Where a UUID has its version: the upper half of byte 6.
+const VERSION_BYTE: usize = 6;
+
+impl Uid {
+    /// The uid of an object that has none yet.
+    pub const NONE: Self = Self([0; 16]);
+
+    /// Reads a uid. An empty text is [`Uid::NONE`].
+    pub fn new(text: &str) -> Self {
+        if text.is_empty() {
+            return Self::NONE;
+        }
+        Self::parse_uuid(text).unwrap_or_else(|| Self::digest(text))
+    }
+
+    /// Whether there is no uid.
+    pub fn is_none(self) -> bool {
+        self == Self::NONE
+    }
+
+    fn parse_uuid(text: &str) -> Option<Self> {
+        let bytes = text.as_bytes();
+        if bytes.len() != 36 {
+            return None;
+        }
+        let mut uid = [0; 16];
+        let mut digits = 0;
+        for (position, byte) in bytes.iter().enumerate() {
+            let value = match (position, byte) {
+                (8 | 13 | 18 | 23, b'-') => continue,
+                (8 | 13 | 18 | 23, _) => return None,
+                (_, b'0'..=b'9') => byte - b'0',
+                // Upper case is another text, so it is another uid.
+                (_, b'a'..=b'f') => byte - b'a' + 10,
+                _ => return None,
+            };
+            uid[digits / 2] = uid[digits / 2] << 4 | value;
+            digits += 1;
+        }
+        // Version 0 and 15 are what a digest and the absent uid look like.
+        (1..=8).contains(&(uid[VERSION_BYTE] >> 4)).then_some(Self(uid))
+    }
+
+    fn digest(text: &str) -> Self {
+        let half = |seed: u8| {
+            let mut hasher = DefaultHasher::new();
+            (seed, text).hash(&mut hasher);
+            hasher.finish().to_be_bytes()
+        };
+        let mut uid = [0; 16];
+        uid[..8].copy_from_slice(&half(0));
+        uid[8..].copy_from_slice(&half(1));
+        uid[VERSION_BYTE] |= 0xf0;
+        Self(uid)
+    }
+}
+
+impl fmt::Display for Uid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, byte) in self.0.iter().enumerate() {
+            let dash = if matches!(index, 4 | 6 | 8 | 10) { "-" } else { "" };
+            write!(f, "{dash}{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Uid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uuids_are_kept_and_other_texts_are_told_apart() {
+        let uuid = "6f0e9a3c-54f1-4d5f-8a86-0f6f2b2f6a11";
+        assert_eq!(Uid::new(uuid).to_string(), uuid);
+        let texts = [
+            uuid,
+            "6F0E9A3C-54F1-4D5F-8A86-0F6F2B2F6A11",
+            "6f0e9a3c54f14d5f8a860f6f2b2f6a11",
+            "00000000-0000-0000-0000-000000000000",
+            "a",
+            "b",
+            "",
+        ];
+        for (i, a) in texts.iter().enumerate() {
+            for b in &texts[..i] {
+                assert_ne!(Uid::new(a), Uid::new(b), "{a} {b}");
+            }
+        }
+        assert!(Uid::new("").is_none());
+        assert!(!Uid::new("00000000-0000-0000-0000-000000000000").is_none());
+    }
+}
