@@ -1,25 +1,55 @@
 //! `make play`: a control plane with belay in front of it, in the foreground.
 //!
 //! Says `export KUBECONFIG=…` and then `ready` on a line of its own; Ctrl-C
-//! ends it and leaves nothing behind.
+//! ends it, also while it starts, and leaves nothing behind.
 
 #[path = "harness/mod.rs"]
 mod harness;
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use harness::{Belay, ControlPlane, Options, register};
 use tokio::signal::unix::{SignalKind, signal};
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> harness::Result<()> {
+async fn main() -> ExitCode {
+    match play().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("play: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn play() -> harness::Result<()> {
     let program = PathBuf::from(std::env::args().nth(1).ok_or("usage: play PATH-OF-BELAY")?);
-    // Asked for before anything starts: a Ctrl-C while it starts counts too.
+    if !program.exists() {
+        return Err(
+            format!("there is no program {}; make play builds it", program.display()).into()
+        );
+    }
     let (mut interrupt, mut terminate) =
         (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let mut starting = tokio::task::spawn_blocking(move || start(&program));
+    let interrupted = async {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    };
+    tokio::pin!(interrupted);
 
-    let (plane, belay) = start(&program)?;
-    let folder = plane.folder().to_owned();
+    let world = tokio::select! {
+        world = &mut starting => world??,
+        () = &mut interrupted => {
+            // What has been started so far ends with this process.
+            harness::plane::remove_own_folders();
+            std::process::exit(130);
+        }
+    };
+    let (plane, _) = &world;
     println!(
         "# kubectl and helm of the same version: export PATH={}:$PATH",
         plane.binaries().display()
@@ -27,13 +57,9 @@ async fn main() -> harness::Result<()> {
     println!("# logs: {}", plane.logs().display());
     println!("export KUBECONFIG={}", plane.kubeconfig().display());
     println!("ready");
-
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
-    drop((belay, plane));
-    std::fs::remove_dir_all(folder)?;
+    interrupted.await;
+    drop(world);
+    harness::plane::remove_own_folders();
     Ok(())
 }
 

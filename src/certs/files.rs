@@ -45,8 +45,8 @@ impl CertificateFiles {
 
     fn read(&self) -> Result<Contents, CertError> {
         Ok(Contents {
-            tls_cert: read(&self.tls_cert, "--tls-cert")?,
-            tls_key: read(&self.tls_key, "--tls-key")?,
+            tls_cert: read(&self.tls_cert, "--tls-cert or --cert-dir")?,
+            tls_key: read(&self.tls_key, "--tls-key or --cert-dir")?,
             client_ca: self.client_ca.as_ref().map(|path| read(path, "--client-ca")).transpose()?,
         })
     }
@@ -74,6 +74,9 @@ impl CertificateFiles {
                 .build()
                 .map_err(|e| content(e.to_string()))?;
             serving.clients.replace(verifier);
+        }
+        if expiry < jiff::Timestamp::now().as_second() {
+            tracing::warn!(path = %self.tls_cert.display(), "the certificate has expired: every client will refuse it");
         }
         serving.replace(certificate);
         metrics.certificate_loaded(expiry);

@@ -14,6 +14,9 @@ use rustls::pki_types::ServerName;
 
 use super::CertError;
 
+/// The longest life of a certificate that belay makes: ten years.
+pub const MAX_DAYS: u32 = 3650;
+
 /// Clocks differ between machines: a certificate is valid from a little
 /// before it was made.
 const BACKDATE: jiff::SignedDuration = jiff::SignedDuration::from_mins(5);
@@ -40,10 +43,14 @@ impl Made {
         }
     }
 
-    /// Whether all three files are there.
-    pub fn exists(&self) -> bool {
+    /// Those of the three files that are there.
+    pub fn existing(&self) -> Vec<&Path> {
         let Self { ca_cert, tls_cert, tls_key } = self;
-        ca_cert.exists() && tls_cert.exists() && tls_key.exists()
+        [ca_cert, tls_cert, tls_key]
+            .into_iter()
+            .map(PathBuf::as_path)
+            .filter(|p| p.exists())
+            .collect()
     }
 }
 
@@ -54,6 +61,9 @@ pub fn make_pair(folder: &Path, names: &[String], days: u32) -> Result<Made, Cer
     // rcgen takes any text for a DNS name; a client would refuse it later.
     if let Some(name) = names.iter().find(|name| ServerName::try_from(name.as_str()).is_err()) {
         return Err(CertError::Name(name.clone()));
+    }
+    if !(1..=MAX_DAYS).contains(&days) {
+        return Err(CertError::Days(days));
     }
     let failed = |source| CertError::Make { names: names.join(", "), source };
     let (ca, ca_key) = authority(days).map_err(failed)?;

@@ -7,7 +7,7 @@ mod serving;
 mod verifier;
 
 pub use files::{CertificateFiles, Contents, watch};
-pub use make::{Made, make_pair};
+pub use make::{MAX_DAYS, Made, make_pair};
 pub use serving::{Serving, server_config};
 
 use std::path::PathBuf;
@@ -44,6 +44,9 @@ pub enum CertError {
         "\"{0}\" is no DNS name and no IP address; a certificate is for names such as belay.belay.svc or 127.0.0.1"
     )]
     Name(String),
+    /// A life that is none, or longer than anybody will remember it.
+    #[error("a certificate cannot be made for {0} days; choose between 1 and {max}", max = make::MAX_DAYS)]
+    Days(u32),
     /// A certificate could not be made.
     #[error("cannot make a certificate for {names}: {source}")]
     Make {

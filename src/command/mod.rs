@@ -68,7 +68,9 @@ impl CommandError {
     /// 2 for usage, 3 for what could not be determined or done.
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Usage(_) | Self::Content { .. } | Self::Certificate(CertError::Name(_)) => 2,
+            Self::Usage(_)
+            | Self::Content { .. }
+            | Self::Certificate(CertError::Name(_) | CertError::Days(_)) => 2,
             Self::Read { .. } | Self::Output(_) | Self::Certificate(_) | Self::Serve(_) => 3,
         }
     }

@@ -107,11 +107,10 @@ pub fn run(arguments: ServeArguments) -> Result<(), CommandError> {
         client_ca,
     };
     let embedded = standalone && files.tls_cert == own.tls_cert;
-    if embedded && !own.exists() {
-        let names = ["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
-        make_pair(&cert_dir, &names, STANDALONE_DAYS)?;
-        tracing::info!(folder = %cert_dir.display(), "made a certificate authority and a server certificate");
+    if embedded {
+        make_certificates_once(&cert_dir, &own)?;
     }
+    let asks_clients = files.client_ca.is_some();
 
     let address = if standalone { Ipv4Addr::LOCALHOST } else { Ipv4Addr::UNSPECIFIED };
     let drain_by_default = Duration::from_secs(if standalone { 0 } else { 5 });
@@ -134,16 +133,49 @@ pub fn run(arguments: ServeArguments) -> Result<(), CommandError> {
     actix_web::rt::System::new().block_on(async move {
         let bound = webhook::bind(server, shared)?;
         tracing::info!(listen = %bound.listen, probes = %bound.probes, "serving");
-        if embedded {
-            print(&welcome(bound.listen, bound.probes, &own.ca_cert))?;
+        if standalone {
+            let ca = embedded.then_some(own.ca_cert.as_path());
+            print(&welcome(bound.listen, bound.probes, ca, asks_clients))?;
         }
         Ok(bound.serve().await?)
     })
 }
 
+/// On the first start there is nothing in the folder; later all of it. What is
+/// in between is somebody's own, and is not overwritten.
+fn make_certificates_once(folder: &Path, own: &Made) -> Result<(), CommandError> {
+    let existing = own.existing();
+    match existing.len() {
+        0 => {
+            let names = ["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
+            make_pair(folder, &names, STANDALONE_DAYS)?;
+            tracing::info!(folder = %folder.display(), "made a certificate authority and a server certificate");
+            Ok(())
+        }
+        3 => Ok(()),
+        _ => Err(CommandError::Usage(format!(
+            "{} is there, but not all of ca.crt, tls.crt and tls.key; give an empty --cert-dir, or \
+             name your own pair with --tls-cert and --tls-key",
+            existing.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(" and ")
+        ))),
+    }
+}
+
 /// What a person can paste to see belay work.
-fn welcome(listen: SocketAddr, probes: SocketAddr, ca: &Path) -> String {
-    let ca = ca.display();
+fn welcome(
+    listen: SocketAddr,
+    probes: SocketAddr,
+    ca: Option<&Path>,
+    asks_clients: bool,
+) -> String {
+    // The certificate is for names of this machine, not for "every address".
+    let mut url = listen;
+    if url.ip().is_unspecified() {
+        url.set_ip(Ipv4Addr::LOCALHOST.into());
+    }
+    let ca =
+        ca.map_or(String::new(), |ca| format!("--cacert {} ", quoted(&ca.display().to_string())));
+    let identity = if asks_clients { "--cert CLIENT.crt --key CLIENT.key " } else { "" };
     let [denied, held] = SAMPLES.map(|(path, file, text)| {
         // Somebody may run belay from anywhere: without the file the review
         // itself is in the line.
@@ -151,19 +183,27 @@ fn welcome(listen: SocketAddr, probes: SocketAddr, ca: &Path) -> String {
             format!("@{file}")
         } else {
             let compact: String = text.lines().map(str::trim).collect();
-            format!("'{compact}'")
+            quoted(&compact)
         };
         format!(
-            "curl --cacert {ca} -H 'Content-Type: application/json' --data {data} \
-             https://{listen}/{path}"
+            "curl {ca}{identity}-H 'Content-Type: application/json' --data {data} https://{url}/{path}"
         )
     });
     format!(
-        "belay answers on https://{listen}, probes and metrics on http://{probes}\n\n\
+        "belay answers on https://{url}, probes and metrics on http://{probes}\n\n\
          a DELETE that is denied:\n  {denied}\n\n\
          a CREATE that gets the hold, as a JSON patch:\n  {held}\n\n\
          Ctrl-C ends it.\n"
     )
+}
+
+/// For a shell: as it is where that is safe, in quotes elsewhere.
+fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

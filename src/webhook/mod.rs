@@ -13,6 +13,7 @@ mod admit;
 mod body;
 mod probes;
 mod server;
+mod timed;
 mod wire;
 
 use std::net::SocketAddr;
@@ -102,6 +103,9 @@ pub enum ServeError {
     /// The certificate cannot be used.
     #[error(transparent)]
     Certificate(#[from] CertError),
+    /// Somebody signalled twice.
+    #[error("a second signal ended belay before the last requests were answered")]
+    Aborted,
     /// A running server failed.
     #[error("the server stopped: {0}")]
     Run(#[source] std::io::Error),

@@ -1,14 +1,21 @@
 //! Binds both listeners, serves, and ends without losing a request.
 
-use std::net::SocketAddr;
+use std::future::ready;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use actix_web::dev::ServerHandle;
+use actix_http::{HttpService, Protocol};
+use actix_service::{ServiceFactoryExt as _, fn_service, map_config};
+use actix_tls::accept::TlsError;
+use actix_tls::accept::rustls_0_23::{Acceptor, TlsStream};
+use actix_web::dev::{AppConfig, ServerHandle};
+use actix_web::rt::net::TcpStream;
 use actix_web::{App, HttpServer, web};
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::timed::Timed;
 use super::{ServeError, Shared, admit, probes};
 use crate::certs::{self, CertificateFiles, Serving};
 
@@ -92,23 +99,14 @@ pub fn bind(server: Server, shared: Shared) -> Result<Bound, ServeError> {
     let tls = certs::server_config(&files, &serving)?;
     let draining = Draining::default();
 
-    let handlers = shared.clone();
-    let drain = draining.clone();
-    let admission = HttpServer::new(move || {
-        App::new()
-            .app_data(web::Data::new(handlers.clone()))
-            .app_data(web::Data::new(drain.clone()))
-            .configure(admit::routes)
-    })
-    .workers(workers)
-    .keep_alive(shared.limits.keep_alive)
-    .client_request_timeout(shared.limits.deadline)
-    .client_disconnect_timeout(Duration::from_secs(1))
-    .tls_handshake_timeout(shared.limits.deadline)
-    .shutdown_timeout(shared.limits.shutdown.as_secs())
-    .disable_signals()
-    .bind_rustls_0_23(listen, tls)
-    .map_err(|source| ServeError::Bind { address: listen, option: "--listen", source })?;
+    let listener = TcpListener::bind(listen).map_err(|source| ServeError::Bind {
+        address: listen,
+        option: "--listen",
+        source,
+    })?;
+    let address = listener.local_addr().unwrap_or(listen);
+    let admission = admission(listener, tls, workers, &shared, &draining)
+        .map_err(|source| ServeError::Bind { address: listen, option: "--listen", source })?;
 
     let handlers = shared.clone();
     let probing = HttpServer::new(move || {
@@ -120,14 +118,57 @@ pub fn bind(server: Server, shared: Shared) -> Result<Bound, ServeError> {
     .map_err(|source| ServeError::Bind { address: probes, option: "--probes", source })?;
 
     Ok(Bound {
-        listen: admission.addrs().first().copied().unwrap_or(listen),
+        listen: address,
         probes: probing.addrs().first().copied().unwrap_or(probes),
         shared,
         draining,
-        admission: admission.run(),
+        admission,
         probing: probing.run(),
         certificates: CertificateWatch { files, loaded, serving, every: certificate_poll },
     })
+}
+
+/// The TLS server: what `HttpServer` would build, with [`Timed`] between TLS
+/// and HTTP.
+fn admission(
+    listener: TcpListener,
+    tls: rustls::ServerConfig,
+    workers: usize,
+    shared: &Shared,
+    draining: &Draining,
+) -> std::io::Result<actix_web::dev::Server> {
+    let (shared, draining) = (shared.clone(), draining.clone());
+    let limits = shared.limits.clone();
+    let shutdown = limits.shutdown.as_secs();
+    // A refusal of what came too late is written before the connection ends.
+    let answer = limits.deadline + Duration::from_secs(1);
+    let idle = limits.keep_alive + Duration::from_secs(1);
+    let service = move || {
+        let app = App::new()
+            .app_data(web::Data::new(shared.clone()))
+            .app_data(web::Data::new(draining.clone()))
+            .configure(admit::routes);
+        let http = HttpService::build()
+            .keep_alive(limits.keep_alive)
+            .client_request_timeout(limits.deadline)
+            .client_disconnect_timeout(Duration::from_secs(1))
+            .finish(map_config(app, |_| AppConfig::default()));
+        let mut acceptor = Acceptor::new(tls.clone());
+        acceptor.set_handshake_timeout(limits.deadline);
+        acceptor
+            .map_err(TlsError::into_service_error)
+            .and_then(fn_service(move |io: TlsStream<TcpStream>| {
+                let peer = io.get_ref().0.peer_addr().ok();
+                ready(Ok((Timed::new(io, answer, idle), Protocol::Http1, peer)))
+            }))
+            .and_then(http.map_err(TlsError::Service))
+    };
+    Ok(actix_web::dev::Server::build()
+        .workers(workers)
+        .shutdown_timeout(shutdown)
+        .disable_signals()
+        .listen("admission", listener, service)?
+        .run())
 }
 
 impl Bound {
@@ -143,46 +184,38 @@ impl Bound {
             tokio::spawn(certs::watch(files, loaded, serving, shared.metrics.clone(), every));
         let handle = admission.handle();
         let probe_handle = probing.handle();
-        let probing = tokio::spawn(probing);
+        tokio::spawn(probing);
         let mut admission = tokio::spawn(admission);
         let mut signals = Signals::new().map_err(ServeError::Run)?;
         ready.set(true);
 
-        let ended = tokio::select! {
+        tokio::select! {
             // Only an error ends the server before a signal does.
-            ended = &mut admission => Some(ended),
-            () = signals.next() => None,
-        };
-        ready.set(false);
-        let ended = match ended {
-            Some(ended) => ended,
-            None => {
-                tracing::info!(drain = ?shared.limits.drain, "ending: draining; a second signal aborts");
-                draining.begin();
-                tokio::select! {
-                    () = drain(&draining, &handle, &shared) => {}
-                    () = signals.next() => {
-                        tracing::warn!("second signal: aborting");
-                        handle.stop(false).await;
-                    }
-                }
-                admission.await
+            ended = &mut admission => {
+                let ended = ended.map_err(std::io::Error::other).and_then(|result| result);
+                return ended.map_err(ServeError::Run);
             }
+            () = signals.next() => {}
+        }
+        ready.set(false);
+        draining.begin();
+        tracing::info!(drain = ?shared.limits.drain, "ending: draining; a second signal aborts");
+        let result = tokio::select! {
+            () = drain(&draining, &handle, &shared) => Ok(()),
+            () = signals.next() => Err(ServeError::Aborted),
         };
         watching.abort();
-        probe_handle.stop(false).await;
-        // Its end says nothing that the server's own end does not.
-        let _ = probing.await;
-        match ended {
-            Ok(result) => result.map_err(ServeError::Run),
-            Err(join) => Err(ServeError::Run(std::io::Error::other(join))),
-        }
+        // The servers are not awaited: actix would wait for connections that
+        // the API server keeps idle, and for what a second signal cuts short.
+        // They end with the process.
+        drop(probe_handle.stop(false));
+        tracing::info!("ended");
+        result
     }
 }
 
-/// Answers on for the drain time, then stops accepting. The API server keeps
-/// idle connections open, and waiting for those to end would take as long as
-/// their keep-alive: so the end comes when no request is under way.
+/// Answers on for the drain time, then stops accepting and waits until no
+/// request is under way.
 async fn drain(draining: &Draining, handle: &ServerHandle, shared: &Shared) {
     const LOOK: Duration = Duration::from_millis(20);
     // A request whose bytes are on the way when the last one has been answered
@@ -190,15 +223,14 @@ async fn drain(draining: &Draining, handle: &ServerHandle, shared: &Shared) {
     const QUIET_LOOKS: u32 = 10;
 
     tokio::time::sleep(shared.limits.drain).await;
-    // Stops accepting at once; its own end is not awaited for the reason above.
-    let stopping = tokio::spawn(handle.stop(true));
+    // The command to stop accepting is sent by the call itself.
+    drop(handle.stop(true));
     let give_up = tokio::time::Instant::now() + shared.limits.shutdown;
     let mut quiet = 0;
-    while quiet < QUIET_LOOKS && !stopping.is_finished() && tokio::time::Instant::now() < give_up {
+    while quiet < QUIET_LOOKS && tokio::time::Instant::now() < give_up {
         tokio::time::sleep(LOOK).await;
         quiet = if draining.is_idle() { quiet + 1 } else { 0 };
     }
-    handle.stop(false).await;
 }
 
 struct Signals {

@@ -47,6 +47,16 @@ struct Envelope<'a, O> {
     request: Option<Request<'a, O>>,
 }
 
+/// What tells an AdmissionReview from anything else.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
+struct Header<'a> {
+    #[serde(default)]
+    api_version: Text<'a>,
+    #[serde(default)]
+    kind: Text<'a>,
+}
+
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a, O: Deserialize<'de>"))]
 struct Request<'a, O> {
@@ -119,56 +129,94 @@ struct Options<'a> {
 }
 
 /// Reads a body. The usual case is one pass over the bytes; only when that
-/// fails are the objects set aside, to tell an unreadable object from an
-/// unreadable review.
+/// fails is it looked at again, to tell what it is instead.
 pub fn parse(body: &[u8], door: Door) -> Result<Parsed<'_>, BadRequest> {
-    match serde_json::from_slice::<Envelope<'_, Object<'_>>>(body) {
-        Ok(envelope) => Ok(Parsed::Review(Box::new(review(request(envelope)?, door)))),
-        Err(error) => {
-            let Ok(envelope) = serde_json::from_slice::<Envelope<'_, &RawValue>>(body) else {
-                return Err(malformed(body, &error));
-            };
+    let error = match serde_json::from_slice::<Envelope<'_, Object<'_>>>(body) {
+        Ok(envelope) => {
             let request = request(envelope)?;
-            Ok(Parsed::Unreadable {
-                target: Target {
-                    resource: request.resource.resource.to_string(),
-                    group: request.resource.group.to_string(),
-                    namespace: request.namespace.unwrap_or_default().to_string(),
-                    name: request.name.unwrap_or_default().to_string(),
-                },
-                uid: request.uid,
-                detail: error.to_string(),
-            })
+            if matches!(request.operation, WireOperation::Delete) && request.old_object.is_none() {
+                let detail = "a DELETE without .request.oldObject".to_owned();
+                return Ok(unreadable_request(request, detail));
+            }
+            return Ok(Parsed::Review(Box::new(review(request, door))));
         }
+        Err(error) => error,
+    };
+    // Of another version or kind nothing else is expected to fit.
+    if let Ok(header) = serde_json::from_slice::<Header<'_>>(body) {
+        check_version(&header.api_version, &header.kind)?;
+    }
+    // The objects are set aside: what fails now is the review itself.
+    match serde_json::from_slice::<Envelope<'_, &RawValue>>(body) {
+        Ok(envelope) => Ok(unreadable_request(request(envelope)?, describe(&error))),
+        Err(error) => Err(malformed(body, &error)),
+    }
+}
+
+fn unreadable_request<O>(request: Request<'_, O>, detail: String) -> Parsed<'_> {
+    Parsed::Unreadable {
+        target: Target {
+            resource: request.resource.resource.to_string(),
+            group: request.resource.group.to_string(),
+            namespace: request.namespace.unwrap_or_default().to_string(),
+            name: request.name.unwrap_or_default().to_string(),
+        },
+        uid: request.uid,
+        detail,
+    }
+}
+
+/// What is wrong and where. The parser's own words quote what they found, and
+/// what is found in an object may be a secret: only those that name nothing
+/// but fields of our own types are repeated.
+fn describe(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let ours = ["missing field `", "duplicate field `"].iter().any(|p| text.starts_with(p));
+    let (line, column) = (error.line(), error.column());
+    match error.classify() {
+        _ if ours => text,
+        serde_json::error::Category::Data => {
+            format!("a value of the wrong type at line {line} column {column}")
+        }
+        serde_json::error::Category::Eof => {
+            format!("the text ends too early, at line {line} column {column}")
+        }
+        _ => format!("a syntax error at line {line} column {column}"),
     }
 }
 
 /// A body that is no review at all: is it no JSON, or other JSON?
 fn malformed(body: &[u8], error: &serde_json::Error) -> BadRequest {
     let expected = format!("expected an {KIND} of {API_VERSION}");
+    let detail = describe(error);
     let message = match error.classify() {
         serde_json::error::Category::Data => {
-            format!("the body is JSON, but no review that belay can read: {error}; {expected}")
+            format!("the body is JSON, but no review that belay can read: {detail}; {expected}")
         }
         _ if body.is_empty() => format!("the body is empty; {expected}"),
-        _ => format!("the body is not JSON: {error}; {expected}"),
+        _ => format!("the body is not JSON: {detail}; {expected}"),
     };
     BadRequest::new(StatusCode::BAD_REQUEST, message)
 }
 
+fn check_version(api_version: &str, kind: &str) -> Result<(), BadRequest> {
+    if api_version == API_VERSION && kind == KIND {
+        return Ok(());
+    }
+    Err(BadRequest::new(
+        StatusCode::BAD_REQUEST,
+        format!(
+            "the body has apiVersion \"{}\" and kind \"{}\"; expected \"{API_VERSION}\" and \
+             \"{KIND}\"",
+            shortened(api_version),
+            shortened(kind)
+        ),
+    ))
+}
+
 fn request<O>(envelope: Envelope<'_, O>) -> Result<Request<'_, O>, BadRequest> {
     let Envelope { api_version, kind, request } = envelope;
-    if api_version != API_VERSION || kind != KIND {
-        return Err(BadRequest::new(
-            StatusCode::BAD_REQUEST,
-            format!(
-                "the body has apiVersion \"{}\" and kind \"{}\"; expected \"{API_VERSION}\" and \
-                 \"{KIND}\"",
-                shortened(&api_version),
-                shortened(&kind)
-            ),
-        ));
-    }
+    check_version(&api_version, &kind)?;
     request.ok_or_else(|| {
         BadRequest::new(
             StatusCode::BAD_REQUEST,

@@ -368,10 +368,7 @@ fn binaries() -> Result<PathBuf> {
 fn folder() -> Result<PathBuf> {
     const KEPT: usize = 4;
     static COUNT: AtomicUsize = AtomicUsize::new(0);
-    // Not below the target folder: the path of a unix socket may be 107 bytes
-    // long, and somebody's checkout may be deep.
-    let user = rustix::process::getuid().as_raw();
-    let root = &std::env::temp_dir().join(format!("belay-test-{user}"));
+    let root = &root();
     std::fs::create_dir_all(root)?;
     let mut ended: Vec<_> = std::fs::read_dir(root)?
         .flatten()
@@ -391,6 +388,23 @@ fn folder() -> Result<PathBuf> {
     let folder = root.join(format!("plane-{}-{count}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     Ok(folder)
+}
+
+/// Not below the target folder: the path of a unix socket may be 107 bytes
+/// long, and somebody's checkout may be deep.
+fn root() -> PathBuf {
+    let user = rustix::process::getuid().as_raw();
+    std::env::temp_dir().join(format!("belay-test-{user}"))
+}
+
+/// Removes what this program's control planes have written.
+pub fn remove_own_folders() {
+    let own = format!("plane-{}-", std::process::id());
+    for entry in std::fs::read_dir(root()).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(&own) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 /// A failed test says where the logs are.

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
@@ -83,6 +84,9 @@ impl Process {
             .arg(&self.program)
             .args(&self.args)
             .envs(self.env.iter().map(|(k, v)| (k, v)))
+            // A Ctrl-C at a terminal is for the test program, which then ends
+            // these in its own order.
+            .process_group(0)
             .stdin(Stdio::piped())
             .stdout(pid_writer)
             .stderr(log);

@@ -38,13 +38,18 @@ fn not_json_is_told_with_the_place() {
     check("", 400, &["the body is empty", "AdmissionReview"]);
     check("{\"apiVersion\": nonsense}", 400, &["not JSON", "line 1 column 17"]);
     check("\u{feff}{}", 400, &["not JSON", "line 1 column 1"]);
-    check(&sample("delete-denied.json")[..300], 400, &["not JSON", "EOF", "line 9"]);
+    check(&sample("delete-denied.json")[..300], 400, &["not JSON", "ends too early", "line 9"]);
     check(b"{\"apiVersion\": \"\xff\xfe\"}", 400, &["not JSON", "line 1"]);
 }
 
 #[test]
 fn other_json_is_told_what_was_expected() {
     check("[]", 400, &["expected"]);
+    check(
+        r#"{"apiVersion": "admission.k8s.io/v1beta1", "kind": "AdmissionReview", "request": {}}"#,
+        400,
+        &["v1beta1"],
+    );
     check("3", 400, &["no review that belay can read"]);
     check("{}", 400, &["apiVersion \"\"", "expected \"admission.k8s.io/v1\""]);
     let beta =
@@ -61,7 +66,7 @@ fn other_json_is_told_what_was_expected() {
     check(
         review(json!({"uid": "1", "operation": "PROD", "resource": {"resource": "a"}})),
         400,
-        &["unknown variant `PROD`"],
+        &["wrong type at line 1 column"],
     );
     check(
         review(json!({"uid": "1", "operation": "DELETE", "resource": 5})),
@@ -115,6 +120,11 @@ fn an_unreadable_object_is_answered_as_the_failure_policy_says() {
         "{message}"
     );
     assert!(response["warnings"][0].as_str().unwrap().contains("could not read"));
+
+    // A DELETE of nothing is nothing that can be judged.
+    let nothing = r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"1","operation":"DELETE","resource":{"resource":"pods"},"name":"a"}}"#;
+    let answer = client().post("/validate", nothing).json();
+    assert_eq!(answer["response"]["status"]["reason"], "Unknown", "{answer}");
 
     let (open, _folder) = belay(&["--failure-policy=Ignore"]);
     let answer = crate::client(&open).post("/validate", &body).json();
@@ -200,6 +210,21 @@ fn slow_senders_get_an_answer_or_a_closed_connection_within_the_deadline() {
                 assert!(text.is_empty() || text.contains(" 408 "), "{text}");
             });
         }
+        // A second head on a connection that was fine so far.
+        scope.spawn(move || {
+            let mut connection = client().connect().unwrap();
+            let review = sample("delete-denied.json");
+            client::send(&mut connection, "/validate", "application/json", review.as_bytes())
+                .unwrap();
+            assert_eq!(client::receive(&mut connection).unwrap().code, 200);
+            let ended = "POST /validate HTTP/1.1\r\nHost: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+                .bytes()
+                .any(|byte| {
+                    std::thread::sleep(Duration::from_millis(100));
+                    connection.write_all(&[byte]).and_then(|()| connection.flush()).is_err()
+                });
+            assert!(ended, "a head that drips for six seconds was waited for");
+        });
         // A drip: each byte is in time, the whole is not.
         scope.spawn(|| {
             let mut connection = client().connect().unwrap();
@@ -297,12 +322,22 @@ fn no_body_reaches_a_log() {
     let with_secret = sample("delete-denied.json").replace("EUR", secret);
     let client = crate::client(&belay);
     assert_eq!(client.post("/validate", &with_secret).code, 200);
+    let quoted = format!("\"{secret}\"");
     for broken in [
+        // Where another type is expected, a parser likes to quote what it found.
+        with_secret.replace("[\"belay.dev/hold\"]", &quoted),
+        with_secret.replace("{\"belay.dev/protect\": \"Always\"}", &quoted),
+        with_secret.replace("\"DELETE\"", &quoted),
+        with_secret.replace("\"dryRun\": false", &format!("\"dryRun\": {quoted}")),
+        format!(
+            r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{quoted}}}"#
+        ),
         with_secret.replace("[\"belay.dev/hold\"]", "7"),
         with_secret.replace("\"uid\"", "\"uid"),
         with_secret[..with_secret.len() - 9].to_owned(),
     ] {
-        client.post("/validate", &broken);
+        let answer = client.post("/validate", &broken);
+        assert!(!answer.body.contains(secret), "{answer:?}");
     }
     let log = belay.process.log();
     assert!(log.contains("denied") && log.contains("bad request"), "{log}");

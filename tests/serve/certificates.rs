@@ -156,4 +156,39 @@ fn what_cannot_be_served_is_one_sentence_and_an_exit_code() {
     let (code, message) = run(&["admin", "certs", "--name=not a name", &empty]);
     assert_eq!(code, Some(2), "{message}");
     assert!(message.contains("not a name"), "{message}");
+
+    let config = folder.path().join("c.yaml");
+    for days in ["0", "3000000", "4000000000"] {
+        std::fs::write(&config, format!("names: [a.b]\ndays: {days}\n")).unwrap();
+        let (code, message) =
+            run(&["admin", "certs", "--config", config.to_str().unwrap(), &empty]);
+        assert_eq!(code, Some(2), "{message}");
+        assert!(message.contains("between 1 and 3650") || days.len() > 8, "{message}");
+    }
+}
+
+/// People keep keys beside certificates; a caBundle is for everybody to read.
+#[test]
+fn a_ca_bundle_holds_certificates_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    make_certificates(program(), folder.path()).unwrap();
+    let read = |file: &str| std::fs::read_to_string(folder.path().join(file)).unwrap();
+    let both = folder.path().join("both.pem");
+    std::fs::write(&both, read("tls.key") + &read("ca.crt")).unwrap();
+    let run = || {
+        let output = std::process::Command::new(program())
+            .args(["admin", "manifests", "--service=a/b", "--ca-file"])
+            .arg(&both)
+            .output()
+            .unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    use base64::Engine as _;
+    let (code, manifests) = run();
+    assert_eq!(code, Some(0));
+    let encoded = base64::engine::general_purpose::STANDARD.encode(read("ca.crt"));
+    assert!(manifests.contains(&encoded), "{manifests}");
+    std::fs::write(&both, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+        .unwrap();
+    assert_eq!(run(), (Some(2), String::new()));
 }

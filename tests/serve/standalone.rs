@@ -14,7 +14,8 @@ use crate::program;
 #[test]
 fn the_printed_lines_work_when_pasted() {
     let folder = tempfile::tempdir().unwrap();
-    let certs = folder.path().join("certs");
+    // A folder that a shell would tear apart.
+    let certs = folder.path().join("my certs");
     let [listen, probes] = free_ports().unwrap();
     let args = [
         "serve".to_owned(),
@@ -95,4 +96,20 @@ fn the_lines_work_from_any_folder_and_certificates_are_made_once() {
     let first = std::fs::read(folder.path().join("certs/ca.crt")).unwrap();
     assert!(start().contains("\"reason\":\"Protected\""));
     assert_eq!(std::fs::read(folder.path().join("certs/ca.crt")).unwrap(), first);
+}
+
+/// An ordinary TLS Secret has no ca.crt. What is there is somebody's own.
+#[test]
+fn a_folder_with_somebodys_key_is_not_written_to() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("tls.key"), "mine").unwrap();
+    let output = Command::new(program())
+        .args(["serve", "--standalone", "--cert-dir"])
+        .arg(folder.path())
+        .output()
+        .unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(message.contains("tls.key is there, but not all"), "{message}");
+    assert_eq!(std::fs::read_to_string(folder.path().join("tls.key")).unwrap(), "mine");
 }

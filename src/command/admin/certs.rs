@@ -5,22 +5,22 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Deserialize;
 
-use crate::certs::make_pair;
+use crate::certs::{MAX_DAYS, make_pair};
 use crate::command::{CommandError, print};
 
 #[derive(Debug, Args)]
 pub struct CertsArguments {
     /// A DNS name or IP address of the server; repeat it for more [default:
     /// the names in --config]
-    #[arg(long = "name", value_name = "NAME", conflicts_with = "config")]
+    #[arg(long = "name", value_name = "NAME", required_unless_present = "config")]
     names: Vec<String>,
 
     /// A file with names and days, as certs/certs.yaml has them
-    #[arg(long, value_name = "FILE", required_unless_present = "names")]
+    #[arg(long, value_name = "FILE", required_unless_present = "names", conflicts_with = "names")]
     config: Option<PathBuf>,
 
     /// Days until the certificates expire [default: 365, or what --config says]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3650))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_DAYS)))]
     days: Option<u32>,
 
     /// Where ca.crt, tls.crt and tls.key are written

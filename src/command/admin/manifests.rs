@@ -1,7 +1,9 @@
 //! `belay admin manifests`: the two webhook configurations, as YAML.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
@@ -33,7 +35,7 @@ pub struct ManifestsArguments {
     url: Option<String>,
 
     /// The Service that the API server calls; port 443 if none is given
-    #[arg(long, value_name = "NAMESPACE/NAME[:PORT]")]
+    #[arg(long, value_name = "NAMESPACE/NAME[:PORT]", required_unless_present = "url")]
     service: Option<String>,
 
     /// The certificate authority of belay's certificate, PEM
@@ -54,16 +56,7 @@ pub fn run(arguments: ManifestsArguments) -> Result<(), CommandError> {
         (Some(url), None) => parse_url(url)?,
         (None, None) => return Err(CommandError::Usage("give --url or --service".to_owned())),
     };
-    let ca = std::fs::read(&ca_file)
-        .map_err(|source| CommandError::Read { path: ca_file.clone(), source })?;
-    // A wrong file here would be found out at the first delete, as a TLS error
-    // in somebody's face.
-    if !matches!(CertificateDer::pem_slice_iter(&ca).next(), Some(Ok(_))) {
-        return Err(CommandError::Content {
-            path: ca_file,
-            detail: "holds no PEM certificate; belay admin certs makes one".to_owned(),
-        });
-    }
+    let ca = ca_bundle(&ca_file)?;
 
     let documents =
         [yaml(&validating(&address, &ca))?, yaml(&mutating(&address, &ca))?].join("---\n");
@@ -75,12 +68,45 @@ fn yaml(value: &impl serde::Serialize) -> Result<String, CommandError> {
         .map_err(|error| CommandError::Output(std::io::Error::other(error)))
 }
 
+/// The certificates of a file, and nothing else of it: a bundle is there for
+/// everybody to read, and people keep keys beside certificates. A wrong file
+/// would be found out at the first delete, as a TLS error in somebody's face.
+fn ca_bundle(path: &Path) -> Result<Vec<u8>, CommandError> {
+    let pem = std::fs::read(path)
+        .map_err(|source| CommandError::Read { path: path.to_owned(), source })?;
+    let unusable = |detail: String| CommandError::Content { path: path.to_owned(), detail };
+    let mut bundle = String::new();
+    for certificate in CertificateDer::pem_slice_iter(&pem) {
+        let certificate = certificate.map_err(|e| unusable(format!("holds broken PEM: {e}")))?;
+        x509_parser::parse_x509_certificate(&certificate)
+            .map_err(|e| unusable(format!("holds a certificate that cannot be read: {e}")))?;
+        bundle.push_str("-----BEGIN CERTIFICATE-----\n");
+        for line in STANDARD.encode(&certificate).as_bytes().chunks(64) {
+            bundle.push_str(&String::from_utf8_lossy(line));
+            bundle.push('\n');
+        }
+        bundle.push_str("-----END CERTIFICATE-----\n");
+    }
+    if bundle.is_empty() {
+        return Err(unusable("holds no PEM certificate; belay admin certs makes one".to_owned()));
+    }
+    Ok(bundle.into_bytes())
+}
+
 fn parse_url(url: String) -> Result<Address, CommandError> {
     let authority = url.strip_prefix("https://").map(|rest| rest.trim_end_matches('/'));
+    let sound = authority.is_some_and(|authority| {
+        let (host, port) = match authority.rsplit_once(':') {
+            // A colon inside brackets is part of an IPv6 address.
+            Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+            _ => (authority, None),
+        };
+        let host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
+        let named = rustls::pki_types::ServerName::try_from(host).is_ok();
+        named && port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0))
+    });
     match authority {
-        Some(host) if !host.is_empty() && !host.contains(['/', '?', '#', ' ', '@']) => {
-            Ok(Address::Url(format!("https://{host}")))
-        }
+        Some(authority) if sound => Ok(Address::Url(format!("https://{authority}"))),
         _ => Err(CommandError::Usage(format!(
             "--url is \"{url}\"; expected https://HOST:PORT and nothing behind it"
         ))),
@@ -98,10 +124,19 @@ fn parse_service(service: &str) -> Result<Address, CommandError> {
         None => (rest, 443),
         Some((name, port)) => (name, i32::from(port.parse::<u16>().map_err(|_| wrong())?)),
     };
-    if namespace.is_empty() || name.is_empty() || name.contains('/') || port == 0 {
+    if !is_dns_label(namespace) || !is_dns_label(name) || port == 0 {
         return Err(wrong());
     }
     Ok(Address::Service { namespace: namespace.to_owned(), name: name.to_owned(), port })
+}
+
+/// What the API server takes for the name of a Namespace or a Service.
+fn is_dns_label(name: &str) -> bool {
+    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    (1..=63).contains(&name.len())
+        && name.chars().all(inner)
+        && !name.starts_with('-')
+        && !name.ends_with('-')
 }
 
 /// Asked when a labelled object is deleted. Without an answer nothing labelled
@@ -216,13 +251,39 @@ mod tests {
             parse_service("belay/belay:8443").unwrap(),
             Address::Service { port: 8443, .. }
         ));
-        for wrong in ["", "belay", "/belay", "belay/", "a/b/c", "a/b:0", "a/b:http", "a/b:70000"] {
+        for wrong in [
+            "",
+            "belay",
+            "/belay",
+            "belay/",
+            "a/b/c",
+            "a/b:0",
+            "a/b:http",
+            "a/b:70000",
+            "A_/b",
+            "a/b@c",
+            "-a/b",
+        ] {
             let error = parse_service(wrong).err().map(|e| e.to_string()).unwrap_or_default();
             assert!(error.contains("expected NAMESPACE/NAME"), "{wrong}: {error}");
         }
-        for wrong in ["http://a", "https://", "a:8443", "https://a/validate", "https://a b"] {
+        for wrong in [
+            "http://a",
+            "https://",
+            "a:8443",
+            "https://a/validate",
+            "https://a b",
+            "https://a:0",
+            "https://a:99999",
+            "https://:443",
+            "https://[::1",
+            "https://u@a",
+        ] {
             assert!(parse_url(wrong.to_owned()).is_err(), "{wrong}");
         }
-        assert!(parse_url("https://127.0.0.1:8443/".to_owned()).is_ok());
+        for right in ["https://127.0.0.1:8443/", "https://[::1]:8443", "https://belay.example.com"]
+        {
+            assert!(parse_url(right.to_owned()).is_ok(), "{right}");
+        }
     }
 }
