@@ -18,6 +18,7 @@
 //! and the release share.
 
 mod edges;
+mod fates;
 mod id_set;
 mod query;
 mod store;
@@ -26,6 +27,7 @@ pub use edges::{
     Edges, Excuse, NewUse, OpenEdge, OwnerEdge, RelationId, Requirement, Selector, Strength,
     UseEdge,
 };
+pub use fates::{Certainty, Cut, Fate, Fates, Outcome, Propagation, Request, fates};
 pub use id_set::IdSet;
 pub use query::{User, Via};
 pub use store::{Applied, Graph, Node, NodeId, Progress};

@@ -102,17 +102,16 @@ impl Graph {
     }
 
     /// The owner at the top: of a Pod its Deployment. A node without a living
-    /// owner is its own root. With several owners the first is followed, and a
-    /// cycle ends where it closes.
+    /// owner is its own root. With several owners the first is followed.
     pub fn root_owner<'g>(&'g self, node: Node<'g>) -> Node<'g> {
+        // Nothing real is owned this deep; cycles are.
+        const DEEPEST: usize = 32;
         let mut at = node;
-        let mut seen = vec![node.id()];
-        while let Some(owner) = at.owners().iter().find_map(|owner| self.owner(owner)) {
-            if seen.contains(&owner.id()) {
-                break;
+        for _ in 0..DEEPEST {
+            match at.owners().iter().find_map(|owner| self.owner(owner)) {
+                Some(owner) if owner.id() != node.id() => at = owner,
+                _ => break,
             }
-            seen.push(owner.id());
-            at = owner;
         }
         at
     }

@@ -103,6 +103,9 @@ pub struct Graph {
     members: HashMap<NodeId, IdSet, FxBuildHasher>,
     /// Who has open edges, by what they are looked for in.
     pub(super) open: HashMap<(NodeId, KindId), IdSet, FxBuildHasher>,
+    /// Who names a uid that was not at the coordinates it named it with: the
+    /// collector knows dependents by uid alone.
+    strays: HashMap<Uid, IdSet, FxBuildHasher>,
     /// Kinds whose objects are all here: only of these is absence a fact.
     complete: HashSet<KindId, FxBuildHasher>,
     annotation_keys: HashSet<String>,
@@ -184,6 +187,15 @@ impl Graph {
         }
         for to in owners.iter().map(|o| o.to).chain(uses.iter().map(|u| u.to)) {
             self.slots[to.index()].dependents.insert(id);
+        }
+
+        for owner in &owners {
+            let there = self.slots[owner.to.index()].live.as_ref().map(|live| live.uid);
+            // An object may name itself, and is not in its place yet.
+            let itself = owner.to == id && owner.uid == uid;
+            if there != Some(owner.uid) && !itself {
+                self.strays.entry(owner.uid).or_default().insert(id);
+            }
         }
 
         self.objects += 1;
@@ -312,6 +324,16 @@ impl Graph {
         slot.into_iter().flat_map(|slot| slot.dependents.iter()).filter_map(|id| self.get(id))
     }
 
+    /// Who has an owner reference with the uid of this object, whatever
+    /// coordinates it gives: that is how the collector knows dependents. In no
+    /// particular order, and perhaps twice.
+    pub fn dependents_by_uid(&self, owner: Node<'_>) -> impl Iterator<Item = Node<'_>> {
+        let uid = owner.uid();
+        let strays = self.strays.get(&uid).into_iter().flat_map(IdSet::iter);
+        let named = self.dependents(owner.id()).chain(strays.filter_map(|id| self.get(id)));
+        named.filter(move |dependent| dependent.owners().iter().any(|o| o.uid == uid))
+    }
+
     /// The objects of a kind.
     pub fn of_kind(&self, kind: KindId) -> impl Iterator<Item = NodeId> + '_ {
         self.by_kind.get(&kind).into_iter().flat_map(IdSet::iter)
@@ -433,6 +455,18 @@ impl Graph {
             if !still.contains(&to) {
                 self.slots[to.index()].dependents.remove(id);
                 self.release(to);
+            }
+        }
+        for owner in &before.owners {
+            let still = self.slots[id.index()].live.as_ref();
+            if still.is_some_and(|now| now.owners.iter().any(|o| o.uid == owner.uid)) {
+                continue;
+            }
+            if let Some(set) = self.strays.get_mut(&owner.uid) {
+                set.remove(id);
+                if set.is_empty() {
+                    self.strays.remove(&owner.uid);
+                }
             }
         }
         let places_now = self.slots[id.index()].live.as_ref().and_then(|now| now.open.clone());
