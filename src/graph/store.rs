@@ -123,6 +123,11 @@ pub struct Node<'g> {
 }
 
 impl Graph {
+    /// An empty graph that knows these kinds.
+    pub fn new(kinds: Kinds) -> Self {
+        Self { kinds, ..Self::default() }
+    }
+
     /// Takes in an object as it is now. Whatever was known of it before, its
     /// edges included, is replaced.
     pub fn apply(

@@ -1,1 +1,19 @@
-//! x
+//! From one object's JSON to its edges.
+//!
+//! The catalogue is data: a row says from which kind, by which path, to which
+//! kind, and what that means ([`catalogue`]). The paths of a kind are merged
+//! into one tree, so that an object is walked once whatever the number of its
+//! rows. Relations that users write run through the same engine.
+
+mod catalogue;
+mod custom;
+mod engine;
+mod path;
+
+#[cfg(test)]
+mod tests;
+
+pub use catalogue::{From, Guard, ROWS, Row, To};
+pub use custom::{Custom, CustomError, CustomTo};
+pub use engine::Catalogue;
+pub use path::{Path, PathError, Step};

@@ -154,9 +154,15 @@ pub fn fates(graph: &Graph, request: &Request<'_>) -> Fates {
         fates.insert(id, Fate { outcome, certainty });
     }
     for id in may.orphaned() {
+        // What is Terminating already loses its owner too, and may go for
+        // reasons of its own.
+        let stays = graph.get(id).is_some_and(|node| node.deleted().is_none());
         fates.entry(id).or_insert_with(|| Fate {
             outcome: Outcome::Orphaned,
-            certainty: if must.is_orphaned(id) { Certainty::Certain } else { Certainty::Maybe },
+            certainty: match must.is_orphaned(id) && stays {
+                true => Certainty::Certain,
+                false => Certainty::Maybe,
+            },
         });
     }
     Fates { fates, whole: may.is_whole() && must.is_whole() }

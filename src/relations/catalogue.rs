@@ -1,0 +1,284 @@
+//! The relations that belay knows without being told.
+
+use crate::graph::Strength::{self, Mentions, Needs};
+
+/// A kind that a row starts from, and where in it the row's path begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct From {
+    /// API group.
+    pub group: &'static str,
+    /// Plural name.
+    pub resource: &'static str,
+    /// Where the row's own path begins.
+    pub base: &'static str,
+    /// Whether every edge from here is a mention: history, not use.
+    pub history: bool,
+}
+
+/// Something that ends a need: from then on the edge is a mention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Guard {
+    /// A path in the object that has the edge.
+    pub path: &'static str,
+    /// The value that ends it; empty: any.
+    pub equals: &'static str,
+}
+
+/// What a row leads to. Paths are relative to what the row's path finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum To {
+    /// An object of a known kind by name. The namespace is that of the object
+    /// itself where `namespace` is empty or finds nothing.
+    Name {
+        /// API group.
+        group: &'static str,
+        /// Plural name.
+        resource: &'static str,
+        /// Where the name is.
+        name: &'static str,
+        /// Where the namespace is.
+        namespace: &'static str,
+        /// Where the uid is.
+        uid: &'static str,
+    },
+    /// An object of a kind that the reference says itself, by `apiVersion` or
+    /// `apiGroup`, `kind`, `name` and `namespace`.
+    Typed {
+        /// The group where the reference says none.
+        group: &'static str,
+    },
+    /// Objects of a kind by a LabelSelector or a plain map of labels.
+    Labels {
+        /// API group.
+        group: &'static str,
+        /// Plural name.
+        resource: &'static str,
+    },
+    /// The claims that a StatefulSet makes from the template found, one for
+    /// each ordinal.
+    Claims,
+    /// The claim that a Pod makes from the ephemeral volume found.
+    EphemeralClaim,
+    /// The object of a kind that has this object's own name.
+    SameName {
+        /// API group.
+        group: &'static str,
+        /// Plural name.
+        resource: &'static str,
+    },
+}
+
+/// One relation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Row {
+    /// Its stable name.
+    pub name: &'static str,
+    /// The kinds that have it.
+    pub from: &'static [From],
+    /// The paths to the reference, from the base of each kind. `c[]` stands
+    /// for containers, initContainers and ephemeralContainers.
+    pub at: &'static [&'static str],
+    /// What it leads to.
+    pub to: To,
+    /// What it means.
+    pub strength: Strength,
+    /// Where the reference says that it is optional.
+    pub optional: &'static str,
+    /// What ends the need.
+    pub until: Option<Guard>,
+}
+
+const fn from(group: &'static str, resource: &'static str, base: &'static str) -> From {
+    From { group, resource, base, history: false }
+}
+
+/// Everything with a Pod spec in it.
+const POD_SPECS: &[From] = &[
+    from("", "pods", "spec"),
+    from("", "podtemplates", "template.spec"),
+    from("", "replicationcontrollers", "spec.template.spec"),
+    from("apps", "deployments", "spec.template.spec"),
+    from("apps", "statefulsets", "spec.template.spec"),
+    from("apps", "daemonsets", "spec.template.spec"),
+    from("apps", "replicasets", "spec.template.spec"),
+    from("batch", "jobs", "spec.template.spec"),
+    from("batch", "cronjobs", "spec.jobTemplate.spec.template.spec"),
+    from("argoproj.io", "rollouts", "spec.template.spec"),
+    // A rollback would use what it names; nothing uses it now.
+    From {
+        group: "apps",
+        resource: "controllerrevisions",
+        base: "data.spec.template.spec",
+        history: true,
+    },
+];
+
+const PODS: &[From] = &[from("", "pods", "")];
+const CLAIMS: &[From] = &[from("", "persistentvolumeclaims", "")];
+const VOLUMES: &[From] = &[from("", "persistentvolumes", "")];
+const CLAIMS_AND_VOLUMES: &[From] =
+    &[from("", "persistentvolumeclaims", ""), from("", "persistentvolumes", "")];
+const STATEFUL_SETS: &[From] = &[from("apps", "statefulsets", "")];
+const STORAGE_CLASSES: &[From] = &[from("storage.k8s.io", "storageclasses", "")];
+const ATTACHMENTS: &[From] = &[from("storage.k8s.io", "volumeattachments", "")];
+const INGRESSES: &[From] = &[from("networking.k8s.io", "ingresses", "")];
+const NETWORK_POLICIES: &[From] = &[from("networking.k8s.io", "networkpolicies", "")];
+const ENDPOINT_SLICES: &[From] = &[from("discovery.k8s.io", "endpointslices", "")];
+const BINDINGS: &[From] = &[
+    from("rbac.authorization.k8s.io", "rolebindings", ""),
+    from("rbac.authorization.k8s.io", "clusterrolebindings", ""),
+];
+const WEBHOOKS: &[From] = &[
+    from("admissionregistration.k8s.io", "validatingwebhookconfigurations", ""),
+    from("admissionregistration.k8s.io", "mutatingwebhookconfigurations", ""),
+];
+
+const SECRET: (&str, &str) = ("", "secrets");
+const CONFIG_MAP: (&str, &str) = ("", "configmaps");
+const CLAIM: (&str, &str) = ("", "persistentvolumeclaims");
+const SERVICE: (&str, &str) = ("", "services");
+const SERVICE_ACCOUNT: (&str, &str) = ("", "serviceaccounts");
+const NODE: (&str, &str) = ("", "nodes");
+const NAMESPACE: (&str, &str) = ("", "namespaces");
+const STORAGE_CLASS: (&str, &str) = ("storage.k8s.io", "storageclasses");
+const CSI_DRIVER: (&str, &str) = ("storage.k8s.io", "csidrivers");
+const DEVICE_CLASS: (&str, &str) = ("resource.k8s.io", "deviceclasses");
+
+const fn named(kind: (&'static str, &'static str), name: &'static str) -> To {
+    To::Name { group: kind.0, resource: kind.1, name, namespace: "", uid: "" }
+}
+
+const fn placed(
+    kind: (&'static str, &'static str),
+    name: &'static str,
+    namespace: &'static str,
+) -> To {
+    To::Name { group: kind.0, resource: kind.1, name, namespace, uid: "" }
+}
+
+const fn row(
+    name: &'static str,
+    from: &'static [From],
+    at: &'static [&'static str],
+    to: To,
+) -> Row {
+    Row { name, from, at, to, strength: Needs, optional: "", until: None }
+}
+
+impl Row {
+    const fn mentions(self) -> Self {
+        Self { strength: Mentions, ..self }
+    }
+
+    const fn optional(self) -> Self {
+        Self { optional: "optional", ..self }
+    }
+
+    const fn until(self, path: &'static str, equals: &'static str) -> Self {
+        Self { until: Some(Guard { path, equals }), ..self }
+    }
+}
+
+/// Every built-in relation. Owner references and content (an object in its
+/// Namespace, a custom resource of its CRD) are edges of every object, and
+/// stand in the graph itself.
+pub const ROWS: &[Row] = &[
+    // What Pods and whatever makes Pods use.
+    row("pod-claim", POD_SPECS, &["volumes[*].persistentVolumeClaim"], named(CLAIM, "claimName")),
+    row("pod-ephemeral-claim", PODS, &["spec.volumes[*]"], To::EphemeralClaim),
+    row("pod-secret-volume", POD_SPECS, &["volumes[*].secret"], named(SECRET, "secretName")).optional(),
+    row("pod-secret-projected", POD_SPECS, &["volumes[*].projected.sources[*].secret"], named(SECRET, "name")).optional(),
+    row("pod-secret-env", POD_SPECS, &["c[].env[*].valueFrom.secretKeyRef", "c[].envFrom[*].secretRef"], named(SECRET, "name")).optional(),
+    row("pod-configmap-volume", POD_SPECS, &["volumes[*].configMap", "volumes[*].projected.sources[*].configMap"], named(CONFIG_MAP, "name")).optional(),
+    row("pod-configmap-env", POD_SPECS, &["c[].env[*].valueFrom.configMapKeyRef", "c[].envFrom[*].configMapRef"], named(CONFIG_MAP, "name")).optional(),
+    row("pod-pull-secret", POD_SPECS, &["imagePullSecrets[*]"], named(SECRET, "name")),
+    row("pod-csi-driver", POD_SPECS, &["volumes[*].csi.driver"], named(CSI_DRIVER, "")),
+    row("pod-csi-secret", POD_SPECS, &["volumes[*].csi.nodePublishSecretRef"], named(SECRET, "name")),
+    row("pod-service-account", POD_SPECS, &["serviceAccountName"], named(SERVICE_ACCOUNT, "")),
+    row("pod-priority-class", POD_SPECS, &["priorityClassName"], named(("scheduling.k8s.io", "priorityclasses"), "")),
+    row("pod-runtime-class", POD_SPECS, &["runtimeClassName"], named(("node.k8s.io", "runtimeclasses"), "")),
+    row("pod-resource-claim", POD_SPECS, &["resourceClaims[*]"], named(("resource.k8s.io", "resourceclaims"), "resourceClaimName")),
+    row("pod-resource-claim-template", POD_SPECS, &["resourceClaims[*]"], named(("resource.k8s.io", "resourceclaimtemplates"), "resourceClaimTemplateName")),
+    row("pod-group", POD_SPECS, &["schedulingGroup"], named(("scheduling.k8s.io", "podgroups"), "podGroupName")),
+    row("pod-trust-bundle", POD_SPECS, &["volumes[*].projected.sources[*].clusterTrustBundle"], named(("certificates.k8s.io", "clustertrustbundles"), "name")).optional(),
+    row("pod-volume-secret", POD_SPECS, &["volumes[*].cephfs.secretRef", "volumes[*].rbd.secretRef", "volumes[*].iscsi.secretRef", "volumes[*].flexVolume.secretRef", "volumes[*].storageos.secretRef", "volumes[*].scaleIO.secretRef"], named(SECRET, "name")),
+    row("pod-azure-file-secret", POD_SPECS, &["volumes[*].azureFile"], named(SECRET, "secretName")),
+    row("pod-ephemeral-storage-class", POD_SPECS, &["volumes[*].ephemeral.volumeClaimTemplate.spec.storageClassName"], named(STORAGE_CLASS, "")),
+    row("pod-node", PODS, &["spec.nodeName"], named(NODE, "")).mentions(),
+    // Service accounts and their tokens.
+    row("service-account-secret", &[from("", "serviceaccounts", "")], &["secrets[*]", "imagePullSecrets[*]"], named(SECRET, "name")),
+    row("token-service-account", &[from("", "secrets", "")], &["metadata.annotations[\"kubernetes.io/service-account.name\"]"], named(SERVICE_ACCOUNT, "")),
+    // Storage.
+    row("claim-volume", CLAIMS, &["spec.volumeName"], named(("", "persistentvolumes"), "")),
+    row("storage-class", CLAIMS_AND_VOLUMES, &["spec.storageClassName", "metadata.annotations[\"volume.beta.kubernetes.io/storage-class\"]"], named(STORAGE_CLASS, "")),
+    row("claim-data-source", CLAIMS, &["spec.dataSource", "spec.dataSourceRef"], To::Typed { group: "" }).until("status.phase", "Bound"),
+    row("volume-attributes-class", CLAIMS_AND_VOLUMES, &["spec.volumeAttributesClassName"], named(("storage.k8s.io", "volumeattributesclasses"), "")),
+    row("volume-claim", VOLUMES, &["spec.claimRef"], To::Name { group: "", resource: "persistentvolumeclaims", name: "name", namespace: "namespace", uid: "uid" }).mentions(),
+    row("volume-csi-driver", VOLUMES, &["spec.csi.driver"], named(CSI_DRIVER, "")).mentions(),
+    row("volume-csi-secret", VOLUMES, &["spec.csi.controllerPublishSecretRef", "spec.csi.nodeStageSecretRef", "spec.csi.nodePublishSecretRef", "spec.csi.controllerExpandSecretRef", "spec.csi.nodeExpandSecretRef"], placed(SECRET, "name", "namespace")),
+    row("volume-secret", VOLUMES, &["spec.cephfs.secretRef", "spec.rbd.secretRef", "spec.iscsi.secretRef", "spec.flexVolume.secretRef", "spec.storageos.secretRef", "spec.scaleIO.secretRef"], placed(SECRET, "name", "namespace")),
+    row("volume-azure-file-secret", VOLUMES, &["spec.azureFile"], placed(SECRET, "secretName", "secretNamespace")),
+    row("storage-class-driver", STORAGE_CLASSES, &["provisioner"], named(CSI_DRIVER, "")),
+    row("storage-class-provisioner-secret", STORAGE_CLASSES, &["parameters"], placed(SECRET, "[\"csi.storage.k8s.io/provisioner-secret-name\"]", "[\"csi.storage.k8s.io/provisioner-secret-namespace\"]")),
+    row("storage-class-publish-secret", STORAGE_CLASSES, &["parameters"], placed(SECRET, "[\"csi.storage.k8s.io/controller-publish-secret-name\"]", "[\"csi.storage.k8s.io/controller-publish-secret-namespace\"]")),
+    row("storage-class-stage-secret", STORAGE_CLASSES, &["parameters"], placed(SECRET, "[\"csi.storage.k8s.io/node-stage-secret-name\"]", "[\"csi.storage.k8s.io/node-stage-secret-namespace\"]")),
+    row("storage-class-node-publish-secret", STORAGE_CLASSES, &["parameters"], placed(SECRET, "[\"csi.storage.k8s.io/node-publish-secret-name\"]", "[\"csi.storage.k8s.io/node-publish-secret-namespace\"]")),
+    row("storage-class-expand-secret", STORAGE_CLASSES, &["parameters"], placed(SECRET, "[\"csi.storage.k8s.io/controller-expand-secret-name\"]", "[\"csi.storage.k8s.io/controller-expand-secret-namespace\"]")),
+    row("snapshot-class-secret", &[from("snapshot.storage.k8s.io", "volumesnapshotclasses", "")], &["parameters"], placed(SECRET, "[\"csi.storage.k8s.io/snapshotter-secret-name\"]", "[\"csi.storage.k8s.io/snapshotter-secret-namespace\"]")),
+    row("attributes-class-secret", &[from("storage.k8s.io", "volumeattributesclasses", "")], &["parameters"], placed(SECRET, "[\"csi.storage.k8s.io/controller-modify-secret-name\"]", "[\"csi.storage.k8s.io/controller-modify-secret-namespace\"]")),
+    row("attachment-volume", ATTACHMENTS, &["spec.source.persistentVolumeName"], named(("", "persistentvolumes"), "")),
+    row("attachment-driver", ATTACHMENTS, &["spec.attacher"], named(CSI_DRIVER, "")),
+    row("attachment-node", ATTACHMENTS, &["spec.nodeName"], named(NODE, "")).mentions(),
+    row("capacity-storage-class", &[from("storage.k8s.io", "csistoragecapacities", "")], &["storageClassName"], named(STORAGE_CLASS, "")).mentions(),
+    row("csi-node", &[from("storage.k8s.io", "csinodes", "")], &[""], To::SameName { group: "", resource: "nodes" }).mentions(),
+    // Workloads.
+    row("stateful-set-service", STATEFUL_SETS, &["spec.serviceName"], named(SERVICE, "")),
+    row("stateful-set-claims", STATEFUL_SETS, &["spec.volumeClaimTemplates[*]"], To::Claims),
+    row("stateful-set-storage-class", STATEFUL_SETS, &["spec.volumeClaimTemplates[*].spec.storageClassName"], named(STORAGE_CLASS, "")),
+    row("autoscaler-target", &[from("autoscaling", "horizontalpodautoscalers", "")], &["spec.scaleTargetRef"], To::Typed { group: "" }).mentions(),
+    row("disruption-budget-pods", &[from("policy", "poddisruptionbudgets", "")], &["spec.selector"], To::Labels { group: "", resource: "pods" }).mentions(),
+    // Network.
+    row("service-pods", &[from("", "services", "")], &["spec.selector"], To::Labels { group: "", resource: "pods" }).mentions(),
+    row("endpoint-slice-service", ENDPOINT_SLICES, &["metadata.labels[\"kubernetes.io/service-name\"]"], named(SERVICE, "")).mentions(),
+    row("endpoint-slice-target", ENDPOINT_SLICES, &["endpoints[*].targetRef"], To::Typed { group: "" }).mentions(),
+    row("network-policy-pods", NETWORK_POLICIES, &["spec.podSelector"], To::Labels { group: "", resource: "pods" }).mentions(),
+    row("network-policy-namespaces", NETWORK_POLICIES, &["spec.ingress[*].from[*].namespaceSelector", "spec.egress[*].to[*].namespaceSelector"], To::Labels { group: "", resource: "namespaces" }).mentions(),
+    row("network-policy-namespace", NETWORK_POLICIES, &["spec.ingress[*].from[*].namespaceSelector.matchLabels[\"kubernetes.io/metadata.name\"]", "spec.egress[*].to[*].namespaceSelector.matchLabels[\"kubernetes.io/metadata.name\"]"], named(NAMESPACE, "")).mentions(),
+    row("ingress-service", INGRESSES, &["spec.defaultBackend.service", "spec.rules[*].http.paths[*].backend.service"], named(SERVICE, "name")),
+    row("ingress-resource", INGRESSES, &["spec.defaultBackend.resource", "spec.rules[*].http.paths[*].backend.resource"], To::Typed { group: "" }),
+    row("ingress-secret", INGRESSES, &["spec.tls[*]"], named(SECRET, "secretName")),
+    row("ingress-class", INGRESSES, &["spec.ingressClassName"], named(("networking.k8s.io", "ingressclasses"), "")),
+    row("ingress-class-parameters", &[from("networking.k8s.io", "ingressclasses", "")], &["spec.parameters"], To::Typed { group: "" }),
+    // Access.
+    row("binding-role", BINDINGS, &["roleRef"], To::Typed { group: "rbac.authorization.k8s.io" }),
+    row("binding-service-account", BINDINGS, &["subjects[?kind=ServiceAccount]"], placed(SERVICE_ACCOUNT, "name", "namespace")).mentions(),
+    row("binding-namespace", BINDINGS, &["subjects[?kind=ServiceAccount].namespace"], named(NAMESPACE, "")).mentions(),
+    row("role-aggregation", &[from("rbac.authorization.k8s.io", "clusterroles", "")], &["aggregationRule.clusterRoleSelectors[*]"], To::Labels { group: "rbac.authorization.k8s.io", resource: "clusterroles" }).mentions(),
+    // The API server's own extensions.
+    row("webhook-service", WEBHOOKS, &["webhooks[*].clientConfig.service"], placed(SERVICE, "name", "namespace")),
+    row("webhook-namespace", WEBHOOKS, &["webhooks[*].namespaceSelector.matchLabels[\"kubernetes.io/metadata.name\"]"], named(NAMESPACE, "")).mentions(),
+    row("api-service", &[from("apiregistration.k8s.io", "apiservices", "")], &["spec.service"], placed(SERVICE, "name", "namespace")),
+    row("conversion-service", &[from("apiextensions.k8s.io", "customresourcedefinitions", "")], &["spec.conversion.webhook.clientConfig.service"], placed(SERVICE, "name", "namespace")),
+    row("validating-policy-binding", &[from("admissionregistration.k8s.io", "validatingadmissionpolicybindings", "")], &["spec.policyName"], named(("admissionregistration.k8s.io", "validatingadmissionpolicies"), "")),
+    row("mutating-policy-binding", &[from("admissionregistration.k8s.io", "mutatingadmissionpolicybindings", "")], &["spec.policyName"], named(("admissionregistration.k8s.io", "mutatingadmissionpolicies"), "")),
+    // Devices.
+    row("resource-claim-class", &[from("resource.k8s.io", "resourceclaims", "spec"), from("resource.k8s.io", "resourceclaimtemplates", "spec.spec")], &["devices.requests[*].exactly.deviceClassName", "devices.requests[*].firstAvailable[*].deviceClassName"], named(DEVICE_CLASS, "")).until("status.allocation", ""),
+    row("resource-slice-node", &[from("resource.k8s.io", "resourceslices", "")], &["spec.nodeName"], named(NODE, "")).mentions(),
+];
+
+/// When an object uses nothing any more.
+pub const FINISHED: &[(&str, &str, &str, &[&str])] = &[
+    ("", "pods", "status.phase", &["Succeeded", "Failed"]),
+    ("batch", "jobs", "status.conditions[?type=Complete].status", &["True"]),
+    ("batch", "jobs", "status.conditions[?type=Failed].status", &["True"]),
+];
+
+/// Kinds whose template is history when it is scaled to none.
+pub const SCALED_DOWN: &[(&str, &str, &str)] = &[("apps", "replicasets", "spec.replicas")];
+
+/// What says that a CRD is served.
+pub const ESTABLISHED: (&str, &str, &str) = (
+    "apiextensions.k8s.io",
+    "customresourcedefinitions",
+    "status.conditions[?type=Established].status",
+);

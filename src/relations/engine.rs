@@ -1,0 +1,439 @@
+//! The catalogue, compiled: for each kind one tree of all its paths.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde::Deserialize as _;
+use serde_json::Value;
+
+use super::catalogue::{ESTABLISHED, FINISHED, Guard, ROWS, Row, SCALED_DOWN, To};
+use super::custom::Custom;
+use super::path::{Path, PathError, Step, for_each};
+use crate::graph::{
+    Applied, Edges, Excuse, Graph, NewUse, OpenEdge, Progress, RelationId, Requirement, Selector,
+    Strength,
+};
+use crate::objects::{KindId, Kinds, Object, Uid, split_api_version};
+
+/// All relations, compiled against the kinds that are known. When kinds come
+/// or go, or users write relations, another one is compiled, and the objects
+/// of the kinds concerned are read again.
+#[derive(Debug, Default)]
+pub struct Catalogue {
+    names: Vec<String>,
+    by_kind: HashMap<KindId, Compiled>,
+}
+
+/// What is read from the objects of one kind.
+#[derive(Debug, Default)]
+struct Compiled {
+    tree: Tree,
+    finished: Vec<(Path, &'static [&'static str])>,
+    scaled_down: Option<Path>,
+    established: Option<Path>,
+}
+
+/// Paths, merged where they begin alike.
+#[derive(Debug, Default)]
+struct Tree {
+    next: Vec<(Step, Tree)>,
+    /// What is made of a value that has been reached.
+    leaves: Vec<Leaf>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Leaf {
+    pub(super) relation: RelationId,
+    pub(super) target: Target,
+    pub(super) strength: Strength,
+    pub(super) optional: Option<Path>,
+    /// The path whose value ends the need, and the value.
+    pub(super) until: Option<(Path, String)>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Target {
+    Name { kind: KindId, name: Path, namespace: Option<Path>, uid: Option<Path> },
+    Typed { group: Path, kind: Path, name: Path, namespace: Path, default_group: String },
+    Labels { kind: KindId },
+    Claims { kind: KindId },
+    EphemeralClaim { kind: KindId },
+    SameName { kind: KindId },
+}
+
+/// What the object at hand says of itself, for every edge it has.
+struct Reading<'o> {
+    object: &'o Value,
+    namespace: &'o str,
+    name: &'o str,
+    scaled_down: bool,
+    kinds: &'o mut Kinds,
+    edges: Edges,
+}
+
+impl Catalogue {
+    /// Compiles the built-in rows and these relations of users. Rows whose
+    /// kinds are not served are left out.
+    pub fn new(kinds: &Kinds, custom: &[Custom]) -> Result<Self, PathError> {
+        let mut catalogue = Self::default();
+        for row in ROWS {
+            catalogue.add_row(kinds, row)?;
+        }
+        for relation in custom {
+            let id = catalogue.name(&relation.name);
+            if let Some((from, at, leaf)) = relation.compile(kinds, id) {
+                catalogue.by_kind.entry(from).or_default().tree.add(at.steps(), leaf);
+            }
+        }
+        for (group, resource, path, values) in FINISHED {
+            if let Some(kind) = kinds.find_resource(group, resource) {
+                let compiled = catalogue.by_kind.entry(kind).or_default();
+                compiled.finished.push((Path::parse(path)?, values));
+            }
+        }
+        for (group, resource, path) in SCALED_DOWN {
+            if let Some(kind) = kinds.find_resource(group, resource) {
+                catalogue.by_kind.entry(kind).or_default().scaled_down = Some(Path::parse(path)?);
+            }
+        }
+        let (group, resource, path) = ESTABLISHED;
+        if let Some(kind) = kinds.find_resource(group, resource) {
+            catalogue.by_kind.entry(kind).or_default().established = Some(Path::parse(path)?);
+        }
+        Ok(catalogue)
+    }
+
+    fn name(&mut self, name: &str) -> RelationId {
+        self.names.push(name.to_owned());
+        RelationId(u16::try_from(self.names.len() - 1).unwrap_or(u16::MAX))
+    }
+
+    fn add_row(&mut self, kinds: &Kinds, row: &Row) -> Result<(), PathError> {
+        let relation = self.name(row.name);
+        let Some(target) = target(kinds, &row.to)? else { return Ok(()) };
+        let path = |text: &str| (!text.is_empty()).then(|| Path::parse(text)).transpose();
+        let leaf = Leaf {
+            relation,
+            target,
+            strength: row.strength,
+            optional: path(row.optional)?,
+            until: match row.until {
+                Some(Guard { path, equals }) => Some((Path::parse(path)?, equals.to_owned())),
+                None => None,
+            },
+        };
+        for from in row.from {
+            let Some(kind) = kinds.find_resource(from.group, from.resource) else { continue };
+            let base = Path::parse(from.base)?;
+            let strength = if from.history { Strength::Mentions } else { row.strength };
+            for at in row.at.iter().flat_map(|at| expand_containers(at)) {
+                let at = base.join(&Path::parse(&at)?);
+                let leaf = Leaf { strength, ..leaf.clone() };
+                self.by_kind.entry(kind).or_default().tree.add(at.steps(), leaf);
+            }
+        }
+        Ok(())
+    }
+
+    /// The stable name of a relation.
+    pub fn relation_name(&self, id: RelationId) -> &str {
+        self.names.get(usize::from(id.0)).map_or("", String::as_str)
+    }
+
+    /// The kinds that have edges to others by name or selector, or whose
+    /// progress counts.
+    pub fn kinds(&self) -> impl Iterator<Item = KindId> + '_ {
+        self.by_kind.keys().copied()
+    }
+
+    /// The edges of an object, and how far it has come, in one walk.
+    pub fn read(&self, kinds: &mut Kinds, kind: KindId, object: &Value) -> (Progress, Edges) {
+        let Some(compiled) = self.by_kind.get(&kind) else {
+            return (Progress::Ordinary, Edges::default());
+        };
+        let metadata = |field: &str| {
+            let value = object.get("metadata").and_then(|metadata| metadata.get(field));
+            value.and_then(Value::as_str).unwrap_or_default()
+        };
+        let scaled_down = compiled.scaled_down.as_ref().and_then(|path| path.get(object));
+        let mut reading = Reading {
+            object,
+            namespace: metadata("namespace"),
+            name: metadata("name"),
+            scaled_down: scaled_down.and_then(Value::as_u64) == Some(0),
+            kinds,
+            edges: Edges::default(),
+        };
+        compiled.tree.walk(object, &mut String::new(), &mut reading);
+        (compiled.progress(object), reading.edges)
+    }
+
+    /// Reads an object and takes it into a graph.
+    pub fn feed(
+        &self,
+        graph: &mut Graph,
+        kind: KindId,
+        object: &Value,
+    ) -> Result<Applied, serde_json::Error> {
+        let slim = Object::deserialize(object)?;
+        let (progress, edges) = self.read(&mut graph.kinds, kind, object);
+        Ok(graph.apply(kind, &slim, progress, edges))
+    }
+}
+
+/// `c[]` is three lists of containers.
+fn expand_containers(at: &str) -> Vec<String> {
+    match at.strip_prefix("c[]") {
+        None => vec![at.to_owned()],
+        Some(rest) => ["containers", "initContainers", "ephemeralContainers"]
+            .iter()
+            .map(|list| format!("{list}[*]{rest}"))
+            .collect(),
+    }
+}
+
+fn target(kinds: &Kinds, to: &To) -> Result<Option<Target>, PathError> {
+    let path = |text: &str| (!text.is_empty()).then(|| Path::parse(text)).transpose();
+    let find = |group: &str, resource: &str| kinds.find_resource(group, resource);
+    Ok(match to {
+        To::Name { group, resource, name, namespace, uid } => match find(group, resource) {
+            None => None,
+            Some(kind) => Some(Target::Name {
+                kind,
+                name: Path::parse(name)?,
+                namespace: path(namespace)?,
+                uid: path(uid)?,
+            }),
+        },
+        To::Typed { group } => Some(Target::Typed {
+            group: Path::default(),
+            kind: Path::parse("kind")?,
+            name: Path::parse("name")?,
+            namespace: Path::parse("namespace")?,
+            default_group: (*group).to_owned(),
+        }),
+        To::Labels { group, resource } => find(group, resource).map(|kind| Target::Labels { kind }),
+        To::Claims => find("", "persistentvolumeclaims").map(|kind| Target::Claims { kind }),
+        To::EphemeralClaim => {
+            find("", "persistentvolumeclaims").map(|kind| Target::EphemeralClaim { kind })
+        }
+        To::SameName { group, resource } => {
+            find(group, resource).map(|kind| Target::SameName { kind })
+        }
+    })
+}
+
+impl Compiled {
+    fn progress(&self, object: &Value) -> Progress {
+        let has = |path: &Path, values: &[&str]| {
+            let mut found = false;
+            path.visit(object, &mut |_, value| {
+                found |= value.as_str().is_some_and(|value| values.contains(&value));
+            });
+            found
+        };
+        if self.finished.iter().any(|(path, values)| has(path, values)) {
+            return Progress::Finished;
+        }
+        match &self.established {
+            Some(path) if !has(path, &["True"]) => Progress::NotEstablished,
+            _ => Progress::Ordinary,
+        }
+    }
+}
+
+impl Tree {
+    fn add(&mut self, steps: &[Step], leaf: Leaf) {
+        let Some((step, rest)) = steps.split_first() else {
+            self.leaves.push(leaf);
+            return;
+        };
+        let at = self.next.iter().position(|(other, _)| other == step).unwrap_or_else(|| {
+            self.next.push((step.clone(), Self::default()));
+            self.next.len() - 1
+        });
+        self.next[at].1.add(rest, leaf);
+    }
+
+    fn walk(&self, value: &Value, place: &mut String, reading: &mut Reading<'_>) {
+        for leaf in &self.leaves {
+            reading.edge(leaf, value, place);
+        }
+        for (step, tree) in &self.next {
+            for_each(step, value, place, &mut |place, value| tree.walk(value, place, reading));
+        }
+    }
+}
+
+impl Reading<'_> {
+    /// Makes the edge, or edges, of one value that a relation's path found.
+    fn edge(&mut self, leaf: &Leaf, value: &Value, place: &str) {
+        let text = |path: &Path| path.get(value).and_then(Value::as_str).filter(|t| !t.is_empty());
+        match &leaf.target {
+            Target::Name { kind, name, namespace, uid } => {
+                let Some(found) = text(name) else { return };
+                let namespace = namespace.as_ref().and_then(text).unwrap_or(self.namespace);
+                // A template is filled in by somebody else.
+                if found.contains("${") || namespace.contains("${") {
+                    return;
+                }
+                let uid = uid.as_ref().and_then(text).map(Uid::new);
+                let (namespace, found) = (namespace.to_owned(), found.to_owned());
+                let path = joined(place, name);
+                self.uses(leaf, value, *kind, namespace, found, uid, path);
+            }
+            Target::Typed { group, kind, name, namespace, default_group } => {
+                let (Some(kind), Some(found)) = (text(kind), text(name)) else { return };
+                let group = match group.steps().is_empty() {
+                    // As Kubernetes' own references say it, in one of two ways.
+                    true => match (value.get("apiVersion"), value.get("apiGroup")) {
+                        (Some(version), _) => split_api_version(version.as_str().unwrap_or("")).0,
+                        (None, Some(group)) => group.as_str().unwrap_or(""),
+                        (None, None) => default_group,
+                    },
+                    false => text(group).map_or(default_group.as_str(), |text| {
+                        text.split_once('/').map_or(text, |(group, _)| group)
+                    }),
+                };
+                let kind = self.kinds.mention(group, kind);
+                let namespace = text(namespace).unwrap_or(self.namespace).to_owned();
+                let found = found.to_owned();
+                let path = joined(place, name);
+                self.uses(leaf, value, kind, namespace, found, None, path);
+            }
+            Target::Labels { kind } => {
+                if let Some(requirements) = requirements(value) {
+                    self.open(leaf, *kind, Selector::Labels(requirements), place);
+                }
+            }
+            Target::Claims { kind } => {
+                let template = value.pointer("/metadata/name").and_then(Value::as_str);
+                let Some(template) = template else { return };
+                let selector = self.ordinals(template);
+                self.open(leaf, *kind, selector, place);
+            }
+            Target::EphemeralClaim { kind } => {
+                let name = value.get("name").and_then(Value::as_str);
+                if let (Some(volume), Some(_)) = (name, value.get("ephemeral")) {
+                    let claim = format!("{}-{volume}", self.name);
+                    let namespace = self.namespace.to_owned();
+                    let path = format!("{place}.ephemeral");
+                    self.uses(leaf, value, *kind, namespace, claim, None, path);
+                }
+            }
+            Target::SameName { kind } => {
+                let name = self.name.to_owned();
+                let path = "metadata.name".to_owned();
+                self.uses(leaf, value, *kind, String::new(), name, None, path);
+            }
+        }
+    }
+
+    /// A scaled-down ordinal keeps its claim (scale to 0, delete the claims,
+    /// and the database is gone), unless the StatefulSet itself would delete
+    /// it.
+    fn ordinals(&self, template: &str) -> Selector {
+        let number = |pointer: &str| {
+            let value = self.object.pointer(pointer).and_then(Value::as_u64);
+            value.and_then(|n| u32::try_from(n).ok())
+        };
+        let from = number("/spec/ordinals/start").unwrap_or(0);
+        let policy = self.object.pointer("/spec/persistentVolumeClaimRetentionPolicy/whenScaled");
+        let deletes = policy.and_then(Value::as_str) == Some("Delete");
+        let below = deletes.then(|| from.saturating_add(number("/spec/replicas").unwrap_or(1)));
+        Selector::Ordinals { prefix: format!("{template}-{}-", self.name), from, below }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn uses(
+        &mut self,
+        leaf: &Leaf,
+        value: &Value,
+        kind: KindId,
+        namespace: String,
+        name: String,
+        uid: Option<Uid>,
+        path: String,
+    ) {
+        let optional = leaf.optional.as_ref().and_then(|path| path.get(value));
+        let excuse = match optional.and_then(Value::as_bool) {
+            Some(true) => Excuse::Optional,
+            _ if self.scaled_down => Excuse::ScaledDown,
+            _ => Excuse::None,
+        };
+        let strength = self.strength(leaf);
+        let relation = leaf.relation;
+        self.edges.uses.push(NewUse {
+            kind,
+            namespace,
+            name,
+            uid,
+            strength,
+            excuse,
+            relation,
+            path,
+        });
+    }
+
+    fn open(&mut self, leaf: &Leaf, kind: KindId, selector: Selector, place: &str) {
+        let namespaced = self.kinds.info(kind).namespaced;
+        let namespace = if namespaced { self.namespace } else { "" };
+        self.edges.open.push(OpenEdge {
+            kind,
+            namespace: namespace.to_owned(),
+            selector,
+            strength: self.strength(leaf),
+            relation: leaf.relation,
+            path: Arc::from(place),
+        });
+    }
+
+    /// What the edge means now that the guard may have ended the need.
+    fn strength(&self, leaf: &Leaf) -> Strength {
+        let ended = leaf.until.as_ref().is_some_and(|(path, equals)| {
+            let value = path.get(self.object).filter(|value| !value.is_null());
+            value.is_some_and(|value| equals.is_empty() || value.as_str() == Some(equals))
+        });
+        if ended { Strength::Mentions } else { leaf.strength }
+    }
+}
+
+fn joined(place: &str, rest: &Path) -> String {
+    match rest.to_string() {
+        rest if rest.is_empty() => place.to_owned(),
+        rest if place.is_empty() || rest.starts_with('[') => format!("{place}{rest}"),
+        rest => format!("{place}.{rest}"),
+    }
+}
+
+/// A LabelSelector, or a plain map of labels. A selector that is absent
+/// selects nothing; an empty LabelSelector selects everything, an empty map
+/// (of a Service) nothing.
+fn requirements(value: &Value) -> Option<Vec<Requirement>> {
+    let fields = value.as_object()?;
+    let labels = fields.get("matchLabels");
+    let expressions = fields.get("matchExpressions");
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let equals = |(key, value): (&String, &Value)| Requirement::In(key.clone(), vec![text(value)]);
+    let is_plain = fields.values().all(Value::is_string) && !fields.is_empty();
+    if is_plain {
+        return Some(fields.iter().map(equals).collect());
+    }
+    let mut requirements: Vec<_> =
+        labels.and_then(Value::as_object).into_iter().flatten().map(equals).collect();
+    for expression in expressions.and_then(Value::as_array).into_iter().flatten() {
+        let key = text(expression.get("key")?);
+        let values = expression.get("values").and_then(Value::as_array);
+        let values = values.into_iter().flatten().map(text).collect();
+        requirements.push(match expression.get("operator").and_then(Value::as_str)? {
+            "In" => Requirement::In(key, values),
+            "NotIn" => Requirement::NotIn(key, values),
+            "Exists" => Requirement::Exists(key),
+            "DoesNotExist" => Requirement::Absent(key),
+            // An operator of tomorrow: matching nothing is the one safe guess
+            // for an edge that is only shown.
+            _ => return None,
+        });
+    }
+    Some(requirements)
+}

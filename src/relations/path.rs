@@ -1,0 +1,354 @@
+//! The path language: where in an object's JSON something stands.
+//!
+//! ```text
+//! spec.volumes[*].secret.secretName     fields, and each element of a list
+//! spec.nodeNames{*}                     each value of a map
+//! subjects[?kind=ServiceAccount].name   elements whose field has this value
+//! metadata.annotations["a.b/c"]         a field whose name has dots
+//! ```
+
+use std::fmt;
+
+use serde_json::Value;
+
+/// One step of a path.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// A field by name.
+    Field(String),
+    /// Each element of a list.
+    Each,
+    /// Each value of a map.
+    Values,
+    /// Each element of a list whose field has this value; a field that is
+    /// absent has the value "".
+    Where(String, String),
+}
+
+/// A path, parsed.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Path(Vec<Step>);
+
+/// A path that cannot be parsed. It shows the place:
+///
+/// ```text
+/// spec.volumes[.name
+///              ^ expected * or ?field=value or "name"
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{path}\n{blank}^ {expected}", blank = " ".repeat(*.column))]
+pub struct PathError {
+    /// The path as it was written.
+    pub path: String,
+    /// The character at fault, from 0.
+    pub column: usize,
+    /// What belongs there.
+    pub expected: &'static str,
+}
+
+impl Path {
+    /// Parses a path. The empty path is the object itself.
+    pub fn parse(text: &str) -> Result<Self, PathError> {
+        Parser { text: text.chars().collect(), at: 0 }
+            .path()
+            .map_err(|(column, expected)| PathError { path: text.to_owned(), column, expected })
+    }
+
+    /// Its steps.
+    pub fn steps(&self) -> &[Step] {
+        &self.0
+    }
+
+    /// This path and then that one.
+    pub fn join(&self, other: &Self) -> Self {
+        Self(self.0.iter().chain(&other.0).cloned().collect())
+    }
+
+    /// Whether the path leads to one place at the most.
+    pub fn is_single(&self) -> bool {
+        self.0.iter().all(|step| matches!(step, Step::Field(_)))
+    }
+
+    /// Splits both paths where they part: what they share, and the two rests.
+    pub fn split_common(&self, other: &Self) -> (Self, Self, Self) {
+        let shared = self.0.iter().zip(&other.0).take_while(|(a, b)| a == b).count();
+        let part = |steps: &[Step]| Self(steps.to_vec());
+        (part(&self.0[..shared]), part(&self.0[shared..]), part(&other.0[shared..]))
+    }
+
+    /// The path up to its last list or map: what is left is fields.
+    pub fn without_fields(&self) -> Self {
+        let fields = self.0.iter().rev().take_while(|s| matches!(s, Step::Field(_))).count();
+        Self(self.0[..self.0.len() - fields].to_vec())
+    }
+
+    /// The path to one field.
+    pub fn field(name: &str) -> Self {
+        Self(vec![Step::Field(name.to_owned())])
+    }
+
+    /// The value at a path that leads to one place.
+    pub fn get<'v>(&self, value: &'v Value) -> Option<&'v Value> {
+        self.0.iter().try_fold(value, |value, step| match step {
+            Step::Field(name) => value.get(name),
+            _ => None,
+        })
+    }
+
+    /// Calls `visit` for every place that the path leads to, with the place
+    /// written out: `spec.volumes[2].secret`.
+    pub fn visit<'v>(&self, value: &'v Value, visit: &mut dyn FnMut(&str, &'v Value)) {
+        walk(&self.0, value, &mut String::new(), visit);
+    }
+}
+
+/// Whether an element has this value in this field.
+pub fn has_value(element: &Value, field: &str, value: &str) -> bool {
+    element.get(field).and_then(Value::as_str).unwrap_or_default() == value
+}
+
+fn walk<'v>(
+    steps: &[Step],
+    value: &'v Value,
+    place: &mut String,
+    visit: &mut dyn FnMut(&str, &'v Value),
+) {
+    let Some((step, rest)) = steps.split_first() else {
+        visit(place, value);
+        return;
+    };
+    for_each(step, value, place, &mut |place, value| walk(rest, value, place, visit));
+}
+
+/// Everything that one step leads to, with its place.
+pub fn for_each<'v>(
+    step: &Step,
+    value: &'v Value,
+    place: &mut String,
+    visit: &mut dyn FnMut(&mut String, &'v Value),
+) {
+    use fmt::Write as _;
+    let length = place.len();
+    match step {
+        Step::Field(name) => {
+            if let Some(value) = value.get(name) {
+                push_field(place, name);
+                visit(place, value);
+                place.truncate(length);
+            }
+        }
+        Step::Each | Step::Where(..) => {
+            for (index, element) in value.as_array().into_iter().flatten().enumerate() {
+                let wanted = match step {
+                    Step::Where(field, expected) => has_value(element, field, expected),
+                    _ => true,
+                };
+                if wanted {
+                    let _ = write!(place, "[{index}]");
+                    visit(place, element);
+                    place.truncate(length);
+                }
+            }
+        }
+        Step::Values => {
+            for (key, element) in value.as_object().into_iter().flatten() {
+                push_field(place, key);
+                visit(place, element);
+                place.truncate(length);
+            }
+        }
+    }
+}
+
+/// `.name`, or `["a.b/c"]` where the name has more than letters in it.
+fn push_field(place: &mut String, name: &str) {
+    if !name.is_empty() && name.chars().all(is_plain) {
+        if !place.is_empty() {
+            place.push('.');
+        }
+        place.push_str(name);
+    } else {
+        place.push_str("[\"");
+        place.push_str(name);
+        place.push_str("\"]");
+    }
+}
+
+fn is_plain(c: char) -> bool {
+    c.is_alphanumeric() || matches!(c, '_' | '-' | '$')
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = String::new();
+        for step in &self.0 {
+            match step {
+                Step::Field(name) => push_field(&mut text, name),
+                Step::Each => text.push_str("[*]"),
+                Step::Values => text.push_str("{*}"),
+                Step::Where(field, value) => {
+                    text.push_str(&format!("[?{field}={value}]"));
+                }
+            }
+        }
+        f.write_str(&text)
+    }
+}
+
+struct Parser {
+    text: Vec<char>,
+    at: usize,
+}
+
+/// Where, and what was expected there.
+type Fault = (usize, &'static str);
+
+impl Parser {
+    fn path(mut self) -> Result<Path, Fault> {
+        let mut steps = Vec::new();
+        while let Some(c) = self.peek() {
+            match c {
+                '[' => steps.push(self.brackets()?),
+                '{' => {
+                    self.at += 1;
+                    self.expect('*', "expected * and }: each value of a map")?;
+                    self.expect('}', "expected }")?;
+                    steps.push(Step::Values);
+                }
+                '.' if steps.is_empty() => return Err((self.at, "expected a field, not a dot")),
+                _ => {
+                    if !steps.is_empty() {
+                        self.expect('.', "expected a dot, [ or {")?;
+                    }
+                    let name = self.word(is_plain);
+                    if name.is_empty() {
+                        return Err((self.at, "expected the name of a field"));
+                    }
+                    steps.push(Step::Field(name));
+                }
+            }
+        }
+        Ok(Path(steps))
+    }
+
+    fn brackets(&mut self) -> Result<Step, Fault> {
+        self.at += 1;
+        let step = match self.peek() {
+            Some('*') => {
+                self.at += 1;
+                Step::Each
+            }
+            Some('"') => {
+                self.at += 1;
+                let name = self.word(|c| c != '"');
+                self.expect('"', "expected a closing \"")?;
+                Step::Field(name)
+            }
+            Some('?') => {
+                self.at += 1;
+                let field = self.word(is_plain);
+                if field.is_empty() {
+                    return Err((self.at, "expected the name of a field, as in [?kind=Pod]"));
+                }
+                self.expect('=', "expected = and a value, as in [?kind=Pod]")?;
+                Step::Where(field, self.word(|c| c != ']'))
+            }
+            _ => return Err((self.at, "expected * or ?field=value or \"name\"")),
+        };
+        self.expect(']', "expected ]")?;
+        Ok(step)
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.text.get(self.at).copied()
+    }
+
+    fn expect(&mut self, c: char, expected: &'static str) -> Result<(), Fault> {
+        if self.peek() != Some(c) {
+            return Err((self.at, expected));
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    fn word(&mut self, belongs: impl Fn(char) -> bool) -> String {
+        let word: String = self.text[self.at..].iter().take_while(|c| belongs(**c)).collect();
+        self.at += word.chars().count();
+        word
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn places(path: &str, value: &Value) -> Vec<String> {
+        let mut found = Vec::new();
+        Path::parse(path).unwrap().visit(value, &mut |place, value| {
+            found.push(format!("{place} = {value}"));
+        });
+        found
+    }
+
+    #[test]
+    fn every_step_leads_where_it_says() {
+        let value = json!({
+            "spec": {"volumes": [{"secret": {"secretName": "a"}}, {}, {"secret": {"secretName": "b"}}]},
+            "metadata": {"annotations": {"a.b/c": "d"}},
+            "map": {"x": {"name": "1"}, "y.z": {"name": "2"}},
+            "subjects": [{"kind": "User", "name": "u"}, {"kind": "Group", "name": "g"}, {"name": "n"}],
+        });
+        assert_eq!(
+            places("spec.volumes[*].secret.secretName", &value),
+            [
+                "spec.volumes[0].secret.secretName = \"a\"",
+                "spec.volumes[2].secret.secretName = \"b\""
+            ]
+        );
+        assert_eq!(
+            places("metadata.annotations[\"a.b/c\"]", &value),
+            ["metadata.annotations[\"a.b/c\"] = \"d\""]
+        );
+        assert_eq!(
+            places("map{*}.name", &value),
+            ["map.x.name = \"1\"", "map[\"y.z\"].name = \"2\""]
+        );
+        assert_eq!(places("subjects[?kind=Group].name", &value), ["subjects[1].name = \"g\""]);
+        assert_eq!(places("subjects[?kind=].name", &value), ["subjects[2].name = \"n\""]);
+        assert_eq!(places("spec.none[*].x", &value), [""; 0]);
+        assert_eq!(places("map[*]", &value), [""; 0], "a map is no list");
+    }
+
+    #[test]
+    fn a_path_is_written_as_it_was_read() {
+        for text in
+            ["", "spec", "spec.a[*].b", "a{*}", "a[?b=c].d", "metadata.annotations[\"a.b/c\"]"]
+        {
+            assert_eq!(Path::parse(text).unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn an_error_points_at_the_character() {
+        for (path, column, word) in [
+            ("spec..name", 5, "name of a field"),
+            (".spec", 0, "not a dot"),
+            ("spec.", 5, "name of a field"),
+            ("spec.volumes[.name", 13, "expected *"),
+            ("spec.volumes[*", 14, "expected ]"),
+            ("spec.volumes[*]name", 15, "expected a dot"),
+            ("a[?=x]", 3, "name of a field"),
+            ("a[?x]", 4, "expected ="),
+            ("a{x}", 2, "expected *"),
+            ("a[\"b", 4, "closing"),
+            ("a b", 1, "expected a dot"),
+        ] {
+            let error = Path::parse(path).unwrap_err();
+            assert_eq!(error.column, column, "{error}");
+            assert!(error.to_string().contains(word), "{error}");
+        }
+        let error = Path::parse("spec.volumes[.name").unwrap_err().to_string();
+        assert!(error.starts_with("spec.volumes[.name\n             ^ expected"), "{error}");
+    }
+}

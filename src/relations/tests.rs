@@ -1,0 +1,418 @@
+//! Each relation on a realistic manifest: one that matches, one that does not.
+//!
+//! A case is the kind, the manifest as YAML, and the edges that are expected,
+//! one a line: relation, path, strength, what it leads to. A manifest that
+//! does not match has the same shape and refers to nothing, or to something
+//! else.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::*;
+use crate::graph::{Edges, Excuse, Graph, Progress, Selector, Strength};
+use crate::objects::{KindInfo, Kinds, Object};
+
+/// The catalogue with the kinds of others that its rows start from.
+fn catalogue() -> (Kinds, Catalogue) {
+    let mut kinds = Kinds::default();
+    for (group, kind, resource, namespaced) in [
+        ("argoproj.io", "Rollout", "rollouts", true),
+        ("snapshot.storage.k8s.io", "VolumeSnapshotClass", "volumesnapshotclasses", false),
+        ("snapshot.storage.k8s.io", "VolumeSnapshot", "volumesnapshots", true),
+    ] {
+        kinds.learn(Kinds::custom(group, "v1", kind, resource, namespaced));
+    }
+    let catalogue = Catalogue::new(&kinds, &[]).unwrap();
+    (kinds, catalogue)
+}
+
+fn read(resource: &str, manifest: &str) -> (Progress, Vec<String>) {
+    let (mut kinds, catalogue) = catalogue();
+    let object: Value =
+        serde_saphyr::from_str(manifest).unwrap_or_else(|e| panic!("{e}\n{manifest}"));
+    let (group, resource) = resource.split_once('/').unwrap();
+    let kind = kinds.find_resource(group, resource).unwrap();
+    let (progress, edges) = catalogue.read(&mut kinds, kind, &object);
+    (progress, describe(&kinds, &catalogue, &edges))
+}
+
+/// `pod-claim spec.volumes[0].persistentVolumeClaim.claimName needs persistentvolumeclaims ns/data`
+fn describe(kinds: &Kinds, catalogue: &Catalogue, edges: &Edges) -> Vec<String> {
+    let strength = |strength| match strength {
+        Strength::Needs => "needs",
+        Strength::Mentions => "mentions",
+        Strength::Produces => "produces",
+    };
+    let place = |info: &KindInfo, namespace: &str| match (info.namespaced, namespace) {
+        (true, namespace) if !namespace.is_empty() => format!("{namespace}/"),
+        _ => String::new(),
+    };
+    let called = |info: &KindInfo| match info.resource.as_str() {
+        "" => info.kind.clone(),
+        resource => resource.to_owned(),
+    };
+    let mut lines: Vec<_> = edges
+        .uses
+        .iter()
+        .map(|edge| {
+            let info = kinds.info(edge.kind);
+            let excuse = match edge.excuse {
+                Excuse::None => "",
+                Excuse::Optional => " (optional)",
+                Excuse::ScaledDown => " (scaled down)",
+            };
+            format!(
+                "{} {} {}{excuse} {} {}{}",
+                catalogue.relation_name(edge.relation),
+                edge.path,
+                strength(edge.strength),
+                called(info),
+                place(info, &edge.namespace),
+                edge.name
+            )
+        })
+        .collect();
+    lines.extend(edges.open.iter().map(|edge| {
+        let info = kinds.info(edge.kind);
+        let what = match &edge.selector {
+            Selector::Ordinals { prefix, from, below } => {
+                let below = below.map_or(String::new(), |n| n.to_string());
+                format!("{prefix}[{from}..{below}]")
+            }
+            Selector::Labels(requirements) => format!("{requirements:?}"),
+        };
+        format!(
+            "{} {} {} {} {}{what}",
+            catalogue.relation_name(edge.relation),
+            edge.path,
+            strength(edge.strength),
+            called(info),
+            place(info, &edge.namespace),
+        )
+    }));
+    lines.sort();
+    lines
+}
+
+/// Every case: `(resource, manifest, expected edges)`.
+type Case = (&'static str, &'static str, &'static [&'static str]);
+
+include!("test_cases.rs");
+
+#[test]
+fn each_relation_finds_what_it_should_and_nothing_else() {
+    let mut seen = BTreeSet::new();
+    for (resource, manifest, expected) in CASES {
+        let (_, found) = read(resource, manifest);
+        let mut expected: Vec<_> = expected.iter().map(ToString::to_string).collect();
+        expected.sort();
+        assert_eq!(found, expected, "{resource}\n{manifest}");
+        seen.extend(found.iter().map(|line| line.split(' ').next().unwrap().to_owned()));
+    }
+    let missing: Vec<_> =
+        ROWS.iter().map(|r| r.name).filter(|name| !seen.contains(*name)).collect();
+    assert!(missing.is_empty(), "no manifest shows {missing:?}");
+}
+
+/// For each row a manifest that must not match: what a case refers to is
+/// blanked out, and then no edge of any row is left.
+#[test]
+fn the_same_manifests_without_their_references_have_no_edges() {
+    for (resource, manifest, expected) in CASES {
+        let names: Vec<_> =
+            expected.iter().filter_map(|line| line.rsplit(['/', ' ']).next()).collect();
+        let mut blanked: Value = serde_saphyr::from_str(manifest).unwrap();
+        blank(&mut blanked, &names);
+        let (group, resource) = resource.split_once('/').unwrap();
+        let (mut kinds, catalogue) = catalogue();
+        let kind = kinds.find_resource(group, resource).unwrap();
+        let (_, edges) = catalogue.read(&mut kinds, kind, &blanked);
+        let left: Vec<_> = describe(&kinds, &catalogue, &edges)
+            .into_iter()
+            .filter(|line| expected.contains(&line.as_str()))
+            // These follow from the object's own name.
+            .filter(|line| {
+                !["csi-node", "pod-ephemeral-claim", "stateful-set-claims"]
+                    .iter()
+                    .any(|n| line.starts_with(n))
+            })
+            .filter(|line| !line.contains('{') && !line.contains("[In("))
+            .collect();
+        assert_eq!(left, [""; 0], "{resource}\n{manifest}");
+    }
+}
+
+/// Every string below spec (and the like) that is one of these names becomes
+/// a number, which is no reference to anything.
+fn blank(value: &mut Value, names: &[&str]) {
+    match value {
+        Value::String(text) if names.contains(&text.as_str()) => *value = Value::from(7),
+        Value::Array(items) => items.iter_mut().for_each(|item| blank(item, names)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| blank(field, names)),
+        _ => {}
+    }
+}
+
+#[test]
+fn rows_have_names_of_their_own() {
+    let names: BTreeSet<_> = ROWS.iter().map(|row| row.name).collect();
+    assert_eq!(names.len(), ROWS.len());
+}
+
+#[test]
+fn finished_pods_and_jobs_and_unserved_crds_are_told() {
+    for (resource, manifest, expected) in [
+        ("/pods", "{status: {phase: Succeeded}}", Progress::Finished),
+        ("/pods", "{status: {phase: Failed}}", Progress::Finished),
+        ("/pods", "{status: {phase: Running}}", Progress::Ordinary),
+        ("/pods", "{}", Progress::Ordinary),
+        (
+            "batch/jobs",
+            "{status: {conditions: [{type: Suspended, status: 'True'}, {type: Complete, status: 'True'}]}}",
+            Progress::Finished,
+        ),
+        (
+            "batch/jobs",
+            "{status: {conditions: [{type: Failed, status: 'True'}]}}",
+            Progress::Finished,
+        ),
+        (
+            "batch/jobs",
+            "{status: {conditions: [{type: Complete, status: 'False'}]}}",
+            Progress::Ordinary,
+        ),
+        (
+            "apiextensions.k8s.io/customresourcedefinitions",
+            "{status: {conditions: [{type: Established, status: 'True'}]}}",
+            Progress::Ordinary,
+        ),
+        (
+            "apiextensions.k8s.io/customresourcedefinitions",
+            "{status: {conditions: []}}",
+            Progress::NotEstablished,
+        ),
+    ] {
+        assert_eq!(read(resource, manifest).0, expected, "{resource} {manifest}");
+    }
+}
+
+#[test]
+fn guards_end_a_need() {
+    let claim = |phase: &str| {
+        let manifest = format!(
+            "{{metadata: {{name: c, namespace: ns}}, status: {{phase: {phase}}}, \
+             spec: {{dataSource: {{apiGroup: snapshot.storage.k8s.io, kind: VolumeSnapshot, name: s}}}}}}"
+        );
+        read("/persistentvolumeclaims", &manifest).1
+    };
+    assert_eq!(
+        claim("Pending"),
+        ["claim-data-source spec.dataSource.name needs volumesnapshots ns/s"]
+    );
+    assert_eq!(
+        claim("Bound"),
+        ["claim-data-source spec.dataSource.name mentions volumesnapshots ns/s"]
+    );
+    let allocated = |status: &str| {
+        let manifest = format!(
+            "{{metadata: {{name: c, namespace: ns}}, status: {status}, \
+             spec: {{devices: {{requests: [{{name: r, exactly: {{deviceClassName: gpu}}}}]}}}}}}"
+        );
+        read("resource.k8s.io/resourceclaims", &manifest).1
+    };
+    assert_eq!(
+        allocated("{}"),
+        [
+            "resource-claim-class spec.devices.requests[0].exactly.deviceClassName needs deviceclasses gpu"
+        ]
+    );
+    assert_eq!(
+        allocated("{allocation: {}}"),
+        [
+            "resource-claim-class spec.devices.requests[0].exactly.deviceClassName mentions deviceclasses gpu"
+        ]
+    );
+}
+
+#[test]
+fn a_replica_set_scaled_to_none_is_history() {
+    let set = |replicas: u32| {
+        let manifest = format!(
+            "{{metadata: {{name: r, namespace: ns}}, spec: {{replicas: {replicas}, \
+             template: {{spec: {{volumes: [{{name: v, secret: {{secretName: s}}}}]}}}}}}}}"
+        );
+        read("apps/replicasets", &manifest).1
+    };
+    let path = "pod-secret-volume spec.template.spec.volumes[0].secret.secretName needs";
+    assert_eq!(set(1), [format!("{path} secrets ns/s")]);
+    assert_eq!(set(0), [format!("{path} (scaled down) secrets ns/s")]);
+}
+
+#[test]
+fn claims_of_ordinals_that_the_set_itself_deletes_are_not_needed() {
+    let set = |extra: &str| {
+        let manifest = format!(
+            "{{metadata: {{name: db, namespace: ns}}, spec: {{replicas: 2, {extra} \
+             volumeClaimTemplates: [{{metadata: {{name: data}}}}]}}}}"
+        );
+        read("apps/statefulsets", &manifest).1.concat()
+    };
+    let found = |range: &str| {
+        format!(
+            "stateful-set-claims spec.volumeClaimTemplates[0] needs persistentvolumeclaims ns/data-db-{range}"
+        )
+    };
+    assert_eq!(set(""), found("[0..]"));
+    assert_eq!(set("persistentVolumeClaimRetentionPolicy: {whenScaled: Retain},"), found("[0..]"));
+    assert_eq!(set("persistentVolumeClaimRetentionPolicy: {whenScaled: Delete},"), found("[0..2]"));
+    assert_eq!(
+        set("ordinals: {start: 5}, persistentVolumeClaimRetentionPolicy: {whenScaled: Delete},"),
+        found("[5..7]")
+    );
+}
+
+/// Content edges: an object to its Namespace, a custom resource to its CRD.
+#[test]
+fn content_is_known_without_a_row() {
+    let (kinds, catalogue) = catalogue();
+    let mut graph = Graph::new(kinds);
+    let mut feed = |resource: &str, manifest: &str| {
+        let kind = graph.kinds.find_resource("", resource).unwrap();
+        let object: Value = serde_saphyr::from_str(manifest).unwrap();
+        catalogue.feed(&mut graph, kind, &object).unwrap();
+    };
+    feed("configmaps", "{metadata: {name: a, namespace: shop}}");
+    feed("namespaces", "{metadata: {name: shop}}");
+    feed("configmaps", "{metadata: {name: b, namespace: other}}");
+    let namespaces = graph.kinds.find("", "Namespace").unwrap();
+    let shop = graph.find(namespaces, "", "shop").unwrap();
+    let names: Vec<_> =
+        graph.members(shop).filter_map(|id| graph.get(id)).map(|n| n.name()).collect();
+    assert_eq!(names, ["a"]);
+}
+
+/// A user's relation through the same engine.
+#[test]
+fn custom_relations_follow_the_same_rules() {
+    let mut kinds = Kinds::default();
+    kinds.learn(Kinds::custom("example.com", "v1", "Backup", "backups", true));
+    kinds.learn(Kinds::custom("example.com", "v1", "Cluster", "clusters", true));
+    let path = |text: &str| Path::parse(text).unwrap();
+    let name = |name: &str, namespace: Option<&str>| CustomTo::Name {
+        group: "example.com".into(),
+        resource: "clusters".into(),
+        name: path(name),
+        namespace: namespace.map(path),
+    };
+    let from = ("example.com", "backups");
+    let relations = [
+        Custom::new(
+            "one",
+            from,
+            name("spec.cluster.name", None),
+            Strength::Needs,
+            Some(("status.phase", "Done")),
+        )
+        .unwrap(),
+        Custom::new(
+            "many",
+            from,
+            name("spec.refs[*].to.name", Some("spec.refs[*].to.namespace")),
+            Strength::Needs,
+            None,
+        )
+        .unwrap(),
+        Custom::new("list", from, name("spec.names[*]", None), Strength::Mentions, None).unwrap(),
+        Custom::new(
+            "typed",
+            from,
+            CustomTo::Typed {
+                group: path("spec.target.apiVersion"),
+                kind: path("spec.target.kind"),
+                name: path("spec.target.name"),
+                namespace: None,
+            },
+            Strength::Produces,
+            None,
+        )
+        .unwrap(),
+    ];
+    let catalogue = Catalogue::new(&kinds, &relations).unwrap();
+    let kind = kinds.find("example.com", "Backup").unwrap();
+    let manifest = |phase: &str| {
+        serde_json::json!({
+            "metadata": {"name": "b", "namespace": "ns"}, "status": {"phase": phase},
+            "spec": {
+                "cluster": {"name": "main"}, "names": ["x", "y"],
+                "refs": [{"to": {"name": "a", "namespace": "m"}}, {"to": {"name": "b"}}],
+                "target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            },
+        })
+    };
+    let (_, edges) = catalogue.read(&mut kinds, kind, &manifest("Running"));
+    assert_eq!(
+        describe(&kinds, &catalogue, &edges),
+        [
+            "list spec.names[0] mentions clusters ns/x",
+            "list spec.names[1] mentions clusters ns/y",
+            "many spec.refs[0].to.name needs clusters m/a",
+            "many spec.refs[1].to.name needs clusters ns/b",
+            "one spec.cluster.name needs clusters ns/main",
+            "typed spec.target.name produces deployments ns/web",
+        ]
+    );
+    let (_, edges) = catalogue.read(&mut kinds, kind, &manifest("Done"));
+    assert!(
+        describe(&kinds, &catalogue, &edges)
+            .contains(&"one spec.cluster.name mentions clusters ns/main".to_owned())
+    );
+
+    // Paths through different lists do not make one reference.
+    let apart = Custom::new(
+        "apart",
+        from,
+        name("spec.refs[*].name", Some("spec.other[*].namespace")),
+        Strength::Needs,
+        None,
+    );
+    assert!(apart.unwrap_err().to_string().contains("same element"));
+}
+
+/// A reference to what is absent waits for it, and means whoever has the name.
+#[test]
+fn a_reference_waits_for_what_is_absent() {
+    let (kinds, catalogue) = catalogue();
+    let mut graph = Graph::new(kinds);
+    let pods = graph.kinds.find("", "Pod").unwrap();
+    let secrets = graph.kinds.find("", "Secret").unwrap();
+    let feed = |graph: &mut Graph, kind, manifest: &str| {
+        let object: Value = serde_saphyr::from_str(manifest).unwrap();
+        catalogue.feed(graph, kind, &object).unwrap()
+    };
+    let pod = "{metadata: {name: p, namespace: ns, uid: u}, spec: {volumes: [{name: v, secret: {secretName: s}}]}}";
+    feed(&mut graph, pods, pod);
+    let before = graph.nodes();
+    let secret = graph.find(secrets, "ns", "s").unwrap();
+    assert!(graph.get(secret).is_none());
+    feed(&mut graph, secrets, "{metadata: {name: s, namespace: ns, uid: one}}");
+    assert_eq!(graph.users(secret).count(), 1);
+    assert!(graph.delete(secrets, "ns", "s", None));
+    feed(&mut graph, secrets, "{metadata: {name: s, namespace: ns, uid: two}}");
+    assert_eq!(
+        graph.users(secret).map(|u| u.path()).collect::<Vec<_>>(),
+        ["spec.volumes[0].secret.secretName"]
+    );
+    // Another uid is another object, and its delete is not this one's.
+    let object: Value = serde_saphyr::from_str("{metadata: {uid: one}}").unwrap();
+    let uid = crate::objects::Uid::new(
+        &serde::Deserialize::deserialize(&object)
+            .map(|o: Object<'_>| o.metadata.uid.to_string())
+            .unwrap(),
+    );
+    assert!(!graph.delete(secrets, "ns", "s", Some(uid)));
+    // When everything is gone, nothing is left.
+    assert!(graph.delete(secrets, "ns", "s", None) && graph.nodes() == before);
+    assert!(graph.delete(pods, "ns", "p", None));
+    assert_eq!((graph.nodes(), graph.objects(), graph.edges()), (0, 0, 0));
+}
