@@ -11,10 +11,10 @@ help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
 
 run: ## build belay and serve on 127.0.0.1, with certificates of its own and no cluster
-	$(CARGO) run --release --bin belay -- serve --standalone
+	$(CARGO) run --locked --release --bin belay -- serve --standalone
 
 play: controlplane ## a real control plane with belay in front of it, until Ctrl-C
-	$(CARGO) build --bin belay --example play
+	$(CARGO) build --locked --bin belay --example play
 	@exec $${CARGO_TARGET_DIR:-target}/debug/examples/play $${CARGO_TARGET_DIR:-target}/debug/belay
 
 test: controlplane ## all the tests, those on the real control plane included

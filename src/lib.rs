@@ -10,8 +10,10 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 // Values: no IO, no clock, no async.
-pub mod graph;
 pub mod objects;
+
+pub mod graph;
+
 pub mod relations;
 
 // Decisions: a review in, a verdict out. Still no IO.
@@ -19,8 +21,10 @@ pub mod decide;
 
 // Support for what runs.
 pub mod certs;
+
 pub mod telemetry;
 
 // The edges: the socket and the command line.
-pub mod command;
 pub mod webhook;
+
+pub mod command;

@@ -128,6 +128,11 @@ pub async fn watch(
         if found == seen {
             continue;
         }
+        // Files are replaced one after another: what does not fit together may
+        // be half of a change. The next look tells.
+        if !settled(&files, &found, every).await {
+            continue;
+        }
         let used = match &found {
             Ok(contents) => {
                 files.use_contents(contents, &serving, &metrics).map_err(|error| error.to_string())
@@ -143,6 +148,16 @@ pub async fn watch(
         }
         seen = found;
     }
+}
+
+/// Whether the files are the same after a moment.
+async fn settled(
+    files: &CertificateFiles,
+    found: &Result<Contents, String>,
+    every: Duration,
+) -> bool {
+    tokio::time::sleep(every.min(Duration::from_millis(500))).await;
+    files.read().map_err(|error| error.to_string()) == *found
 }
 
 fn read(path: &Path, option: &'static str) -> Result<Vec<u8>, CertError> {

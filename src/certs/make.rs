@@ -81,9 +81,9 @@ pub fn make_pair(folder: &Path, names: &[String], days: u32) -> Result<Made, Cer
 
     fs::create_dir_all(folder).map_err(|source| file_error(folder, source))?;
     let made = Made::in_folder(folder);
-    write(&made.ca_cert, &ca_cert.pem(), 0o644)?;
-    write(&made.tls_cert, &cert.pem(), 0o644)?;
     write(&made.tls_key, &key.serialize_pem(), 0o600)?;
+    write(&made.tls_cert, &cert.pem(), 0o644)?;
+    write(&made.ca_cert, &ca_cert.pem(), 0o644)?;
     Ok(made)
 }
 
@@ -114,7 +114,9 @@ fn validity(params: &mut CertificateParams, days: u32) {
 /// Writes beside the file and renames, so that a reader never sees half a key
 /// and a crash never leaves one.
 fn write(path: &Path, text: &str, mode: u32) -> Result<(), CertError> {
-    let staged = path.with_extension("new");
+    let mut staged = path.as_os_str().to_owned();
+    staged.push(format!(".{}.new", std::process::id()));
+    let staged = PathBuf::from(staged);
     let attempt = || {
         let mut file = fs::OpenOptions::new()
             .write(true)

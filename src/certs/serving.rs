@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use rustls::ServerConfig;
-use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
 use super::verifier::ClientAuthorities;
@@ -47,6 +47,12 @@ pub fn server_config(
         None => builder.with_no_client_auth(),
     };
     let mut config = builder.with_cert_resolver(serving.clone());
+    if files.client_ca.is_some() {
+        // A resumed session is not asked for its certificate again, and would
+        // outlive the authority that let it in.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+    }
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
 }

@@ -9,9 +9,9 @@ use clap::Args;
 
 use super::{CommandError, print};
 use crate::certs::{CertificateFiles, Made, make_pair};
-use crate::decide::decide_by_label;
+use crate::decide::{FailurePolicy, decide_by_label};
 use crate::telemetry::{LogFormat, Metrics, Readiness, init_logs};
-use crate::webhook::{self, FailurePolicy, Limits, Server, Shared};
+use crate::webhook::{self, Limits, Server, Shared};
 
 /// The sample reviews that the standalone server proposes to send to itself.
 const SAMPLES: [(&str, &str, &str); 2] = [

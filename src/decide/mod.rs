@@ -7,9 +7,11 @@
 mod label;
 mod render;
 mod review;
+mod unreadable;
 mod verdict;
 
 pub use label::decide_by_label;
 pub use render::{audit_annotations, message, patch};
 pub use review::{DeleteOptions, Door, Operation, Resource, Review, User};
+pub use unreadable::{FailurePolicy, decide_unreadable};
 pub use verdict::{Blocker, Decision, HoldChange, Reason, Target, Verdict};

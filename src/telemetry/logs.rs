@@ -20,8 +20,14 @@ pub enum LogFormat {
 /// lines about its threads. Called a second time it
 /// changes nothing.
 pub fn init_logs(format: LogFormat) {
-    let filter = EnvFilter::try_from_env("BELAY_LOG")
-        .unwrap_or_else(|_| EnvFilter::new("info,actix_server=warn"));
+    let default = || EnvFilter::new("info,actix_server=warn");
+    let (filter, mistyped) = match std::env::var("BELAY_LOG").ok().filter(|text| !text.is_empty()) {
+        None => (default(), None),
+        Some(text) => match EnvFilter::try_new(&text) {
+            Ok(filter) => (filter, None),
+            Err(error) => (default(), Some(error.to_string())),
+        },
+    };
     let terminal = std::io::stderr().is_terminal();
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -39,4 +45,7 @@ pub fn init_logs(format: LogFormat) {
     } else {
         tracing::subscriber::set_global_default(builder.json().flatten_event(true).finish())
     };
+    if let Some(error) = mistyped {
+        tracing::warn!(error, "BELAY_LOG is not understood and not used");
+    }
 }

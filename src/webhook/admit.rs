@@ -10,7 +10,7 @@ use super::Shared;
 use super::body::{self, BadRequest, Refused};
 use super::server::Draining;
 use super::wire::{self, Parsed};
-use crate::decide::{Decision, Door};
+use crate::decide::{Decision, Door, Operation, User, Verdict, decide_unreadable};
 
 /// Routes for both doors. Everything else a client may try gets a sentence.
 pub fn routes(config: &mut web::ServiceConfig) {
@@ -52,7 +52,6 @@ async fn admit(
     shared: &Shared,
     draining: &Draining,
 ) -> HttpResponse {
-    let _under_way = draining.enter();
     match answer(door, request, &mut payload, shared).await {
         Ok(bytes) => {
             let mut response = HttpResponse::Ok();
@@ -79,56 +78,55 @@ async fn answer(
     let body = body::read(request, payload, limits.body, deadline).await?;
 
     let started = Instant::now();
-    match wire::parse(&body, door)? {
+    let asked = |operation: Operation, user: &User<'_>, dry_run| Asked {
+        door,
+        operation: operation.as_str(),
+        class: user.class(),
+        user: user.name.to_string(),
+        dry_run,
+    };
+    let (asked, verdict, bytes) = match wire::parse(&body, door)? {
         Parsed::Review(review) => {
             let verdict = (shared.decider)(&review);
             let bytes = wire::respond(&review.uid, &verdict, Vec::new());
-            let operation = review.operation.as_str();
-            shared.metrics.answered(
-                door.as_str(),
-                operation,
-                verdict.decision.as_str(),
-                review.user.class(),
-                started.elapsed(),
-            );
-            if verdict.decision == Decision::Deny {
-                let reason = verdict.reason.map_or("", |reason| reason.as_str());
-                shared.metrics.denied(reason);
-                tracing::info!(
-                    operation,
-                    reason,
-                    resource = verdict.target.resource,
-                    namespace = verdict.target.namespace,
-                    name = verdict.target.name,
-                    user = %review.user.name,
-                    dry_run = review.dry_run,
-                    "denied"
-                );
-            }
-            Ok(bytes)
+            (asked(review.operation, &review.user, review.dry_run), verdict, bytes)
         }
-        Parsed::Unreadable { uid, target, detail } => {
-            let (verdict, warning) = wire::unreadable(target, detail, shared.failure_policy);
-            tracing::warn!(
-                resource = verdict.target.resource,
-                namespace = verdict.target.namespace,
-                name = verdict.target.name,
-                verdict = verdict.decision.as_str(),
-                %warning,
-                "review with an unreadable object"
-            );
-            shared.metrics.answered(
-                door.as_str(),
-                "unreadable",
-                verdict.decision.as_str(),
-                "unknown",
-                started.elapsed(),
-            );
-            if let Some(reason) = verdict.reason {
-                shared.metrics.denied(reason.as_str());
-            }
-            Ok(wire::respond(&uid, &verdict, vec![warning]))
+        Parsed::Unreadable { uid, operation, user, dry_run, target, detail } => {
+            let warning = format!("belay could not read this request's object: {detail}");
+            let verdict = decide_unreadable(target, detail, shared.failure_policy);
+            let bytes = wire::respond(&uid, &verdict, vec![warning]);
+            (asked(operation, &user, dry_run), verdict, bytes)
         }
+    };
+    account(shared, &asked, &verdict, started.elapsed());
+    Ok(bytes)
+}
+
+/// What is counted and logged of a request beside its verdict.
+struct Asked {
+    door: Door,
+    operation: &'static str,
+    class: &'static str,
+    user: String,
+    dry_run: bool,
+}
+
+fn account(shared: &Shared, asked: &Asked, verdict: &Verdict, took: Duration) {
+    let Asked { door, operation, class, user, dry_run } = asked;
+    shared.metrics.answered(door.as_str(), operation, verdict.decision.as_str(), class, took);
+    if verdict.decision == Decision::Deny {
+        let reason = verdict.reason.map_or("", |reason| reason.as_str());
+        shared.metrics.denied(reason);
+        tracing::info!(
+            operation,
+            reason,
+            resource = verdict.target.resource,
+            namespace = verdict.target.namespace,
+            name = verdict.target.name,
+            user,
+            dry_run,
+            "denied"
+        );
     }
 }
 

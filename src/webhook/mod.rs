@@ -24,30 +24,22 @@ pub use server::{Bound, Server, bind};
 pub use wire::{Parsed, parse as parse_review};
 
 use crate::certs::CertError;
-use crate::decide::{Review, Verdict};
+use crate::decide::{FailurePolicy, Review, Verdict};
 use crate::telemetry::{Metrics, Readiness};
 
 /// The seam: what turns a review into a verdict.
 pub type Decider = Arc<dyn Fn(&Review<'_>) -> Verdict + Send + Sync>;
-
-/// What is said when a review's object cannot be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum FailurePolicy {
-    /// Refuse the request.
-    #[value(name = "Fail", alias = "fail")]
-    Fail,
-    /// Let the request pass, with a warning.
-    #[value(name = "Ignore", alias = "ignore")]
-    Ignore,
-}
 
 /// How much is accepted, and how long things may take.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// The largest body that is read.
     pub body: usize,
-    /// From the first byte of a request to its answer. It has to stay below
-    /// the webhook's `timeoutSeconds`.
+    /// How long the head of a request may take to arrive, and how long its
+    /// body and the answer may take after that. A request whose head takes its
+    /// time does not get this twice: half a second past it, counted from the
+    /// first byte, the connection ends. It has to stay below the webhook's
+    /// `timeoutSeconds`.
     pub deadline: Duration,
     /// How long an idle connection is kept.
     pub keep_alive: Duration,

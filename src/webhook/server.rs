@@ -3,14 +3,14 @@
 use std::future::ready;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use actix_http::{HttpService, Protocol};
 use actix_service::{ServiceFactoryExt as _, fn_service, map_config};
 use actix_tls::accept::TlsError;
 use actix_tls::accept::rustls_0_23::{Acceptor, TlsStream};
-use actix_web::dev::{AppConfig, ServerHandle};
+use actix_web::dev::AppConfig;
 use actix_web::rt::net::TcpStream;
 use actix_web::{App, HttpServer, web};
 use tokio::signal::unix::{SignalKind, signal};
@@ -55,39 +55,17 @@ struct CertificateWatch {
     every: Duration,
 }
 
-/// Counts requests under way and knows whether the end has begun.
+/// Whether the end has begun: clients are to take their next request elsewhere.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Draining(Arc<DrainState>);
-
-#[derive(Debug, Default)]
-struct DrainState {
-    draining: AtomicBool,
-    under_way: AtomicUsize,
-}
+pub(super) struct Draining(Arc<AtomicBool>);
 
 impl Draining {
-    /// Counts a request for as long as the guard lives.
-    pub(super) fn enter(&self) -> impl Drop + use<> {
-        struct Guard(Arc<DrainState>);
-        impl Drop for Guard {
-            fn drop(&mut self) {
-                self.0.under_way.fetch_sub(1, Ordering::AcqRel);
-            }
-        }
-        self.0.under_way.fetch_add(1, Ordering::AcqRel);
-        Guard(self.0.clone())
-    }
-
     pub(super) fn is_draining(&self) -> bool {
-        self.0.draining.load(Ordering::Acquire)
+        self.0.load(Ordering::Acquire)
     }
 
     fn begin(&self) {
-        self.0.draining.store(true, Ordering::Release);
-    }
-
-    fn is_idle(&self) -> bool {
-        self.0.under_way.load(Ordering::Acquire) == 0
+        self.0.store(true, Ordering::Release);
     }
 }
 
@@ -140,15 +118,24 @@ fn admission(
     let (shared, draining) = (shared.clone(), draining.clone());
     let limits = shared.limits.clone();
     let shutdown = limits.shutdown.as_secs();
-    // A refusal of what came too late is written before the connection ends.
-    let answer = limits.deadline + Duration::from_secs(1);
+    // A refusal of a body that came too late is written before that.
+    let answer = limits.deadline + Duration::from_millis(500);
     let idle = limits.keep_alive + Duration::from_secs(1);
+    let builder = actix_web::dev::Server::build();
+    // Without it the end would wait for connections that the API server keeps
+    // idle for minutes.
+    let graceful = builder.graceful_shutdown_signal();
     let service = move || {
+        let graceful = graceful.clone();
         let app = App::new()
             .app_data(web::Data::new(shared.clone()))
             .app_data(web::Data::new(draining.clone()))
             .configure(admit::routes);
         let http = HttpService::build()
+            .graceful_shutdown_signal(move || {
+                let signal = graceful.clone();
+                async move { signal.notified().await }
+            })
             .keep_alive(limits.keep_alive)
             .client_request_timeout(limits.deadline)
             .client_disconnect_timeout(Duration::from_secs(1))
@@ -163,7 +150,7 @@ fn admission(
             }))
             .and_then(http.map_err(TlsError::Service))
     };
-    Ok(actix_web::dev::Server::build()
+    Ok(builder
         .workers(workers)
         .shutdown_timeout(shutdown)
         .disable_signals()
@@ -184,53 +171,45 @@ impl Bound {
             tokio::spawn(certs::watch(files, loaded, serving, shared.metrics.clone(), every));
         let handle = admission.handle();
         let probe_handle = probing.handle();
-        tokio::spawn(probing);
+        let mut probing = tokio::spawn(probing);
         let mut admission = tokio::spawn(admission);
         let mut signals = Signals::new().map_err(ServeError::Run)?;
         ready.set(true);
 
         tokio::select! {
-            // Only an error ends the server before a signal does.
-            ended = &mut admission => {
-                let ended = ended.map_err(std::io::Error::other).and_then(|result| result);
-                return ended.map_err(ServeError::Run);
-            }
+            // Only an error ends a server before a signal does.
+            ended = &mut admission => return Err(unexpected(ended)),
+            ended = &mut probing => return Err(unexpected(ended)),
             () = signals.next() => {}
         }
         ready.set(false);
         draining.begin();
         tracing::info!(drain = ?shared.limits.drain, "ending: draining; a second signal aborts");
+        let drain = async {
+            tokio::time::sleep(shared.limits.drain).await;
+            // No new connections, idle ones end, requests under way are
+            // answered, within the shutdown time.
+            handle.stop(true).await;
+        };
         let result = tokio::select! {
-            () = drain(&draining, &handle, &shared) => Ok(()),
-            () = signals.next() => Err(ServeError::Aborted),
+            () = drain => Ok(()),
+            () = signals.next() => {
+                tracing::warn!("second signal: aborting");
+                Err(ServeError::Aborted)
+            }
         };
         watching.abort();
-        // The servers are not awaited: actix would wait for connections that
-        // the API server keeps idle, and for what a second signal cuts short.
-        // They end with the process.
+        // What is left ends with the process.
         drop(probe_handle.stop(false));
         tracing::info!("ended");
         result
     }
 }
 
-/// Answers on for the drain time, then stops accepting and waits until no
-/// request is under way.
-async fn drain(draining: &Draining, handle: &ServerHandle, shared: &Shared) {
-    const LOOK: Duration = Duration::from_millis(20);
-    // A request whose bytes are on the way when the last one has been answered
-    // gets this long to arrive.
-    const QUIET_LOOKS: u32 = 10;
-
-    tokio::time::sleep(shared.limits.drain).await;
-    // The command to stop accepting is sent by the call itself.
-    drop(handle.stop(true));
-    let give_up = tokio::time::Instant::now() + shared.limits.shutdown;
-    let mut quiet = 0;
-    while quiet < QUIET_LOOKS && tokio::time::Instant::now() < give_up {
-        tokio::time::sleep(LOOK).await;
-        quiet = if draining.is_idle() { quiet + 1 } else { 0 };
-    }
+/// A server that ended with no signal, by an error or for no reason it gives.
+fn unexpected(ended: Result<std::io::Result<()>, tokio::task::JoinError>) -> ServeError {
+    let result = ended.map_err(std::io::Error::other).and_then(|result| result);
+    ServeError::Run(result.err().unwrap_or_else(|| std::io::Error::other("it ended by itself")))
 }
 
 struct Signals {

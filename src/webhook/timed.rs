@@ -28,6 +28,11 @@ impl<T> Timed<T> {
         Self { io, answer, idle, timer: Box::pin(sleep(idle)), asked: false }
     }
 
+    /// Pending, until the time is up.
+    fn or_timed_out<R>(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<R>> {
+        self.timer.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
+
     fn start(&mut self, limit: Duration) {
         self.timer.as_mut().reset(Instant::now() + limit);
     }
@@ -42,10 +47,9 @@ impl<T: AsyncRead + Unpin> AsyncRead for Timed<T> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.io).poll_read(cx, buffer);
         if read.is_pending() {
-            if self.timer.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-            }
-        } else if buffer.filled().len() > before && !self.asked {
+            return self.or_timed_out(cx);
+        }
+        if buffer.filled().len() > before && !self.asked {
             self.asked = true;
             let answer = self.answer;
             self.start(answer);
@@ -61,10 +65,16 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Timed<T> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write(cx, bytes);
-        if written.is_ready() {
-            self.asked = false;
-            let idle = self.idle;
-            self.start(idle);
+        match written {
+            // Somebody who does not take the answers is waited for as little
+            // as somebody who does not send the question.
+            Poll::Pending => return self.or_timed_out(cx),
+            Poll::Ready(Ok(1..)) => {
+                self.asked = false;
+                let idle = self.idle;
+                self.start(idle);
+            }
+            Poll::Ready(_) => {}
         }
         written
     }
@@ -75,5 +85,53 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Timed<T> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+
+    const ANSWER: Duration = Duration::from_secs(4);
+    const IDLE: Duration = Duration::from_secs(120);
+
+    /// The seconds until reading ends, with this much sent every second.
+    async fn ends_after(sent: &'static [u8], answered: bool) -> u64 {
+        let (mut far, near) = duplex(64);
+        let mut near = Timed::new(near, ANSWER, IDLE);
+        let start = Instant::now();
+        if answered {
+            near.write_all(b"answer").await.unwrap();
+        }
+        let sender = tokio::spawn(async move {
+            while far.write_all(sent).await.is_ok() {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        });
+        let mut buffer = [0; 8];
+        let error = loop {
+            if let Err(error) = near.read(&mut buffer).await {
+                break error;
+            }
+        };
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        sender.abort();
+        start.elapsed().as_secs()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_and_drips_end() {
+        assert_eq!(ends_after(b"", false).await, 120);
+        assert_eq!(ends_after(b"x", false).await, 4, "a drip on a new connection");
+        assert_eq!(ends_after(b"x", true).await, 4, "a drip after an answer");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_does_not_read_is_not_waited_for() {
+        let (_far, near) = duplex(4);
+        let mut near = Timed::new(near, ANSWER, IDLE);
+        let error = near.write_all(b"longer than the pipe").await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 }

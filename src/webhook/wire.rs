@@ -7,11 +7,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
-use super::FailurePolicy;
 use super::body::BadRequest;
 use crate::decide::{
-    self, Blocker, Decision, DeleteOptions, Door, Operation, Reason, Resource, Review, Target,
-    User, Verdict,
+    self, Decision, DeleteOptions, Door, Operation, Reason, Resource, Review, Target, User, Verdict,
 };
 use crate::objects::{Object, Text};
 
@@ -28,6 +26,12 @@ pub enum Parsed<'a> {
     Unreadable {
         /// The uid that the answer repeats.
         uid: Text<'a>,
+        /// What is being done.
+        operation: Operation,
+        /// Who asks.
+        user: User<'a>,
+        /// Whether nothing will be stored.
+        dry_run: bool,
         /// What the request is about.
         target: Target,
         /// What could not be read, and where.
@@ -121,6 +125,12 @@ struct UserInfo<'a> {
     groups: Option<Vec<Text<'a>>>,
 }
 
+impl<'a> From<UserInfo<'a>> for User<'a> {
+    fn from(UserInfo { username, groups }: UserInfo<'a>) -> Self {
+        Self { name: username, groups: groups.unwrap_or_default() }
+    }
+}
+
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 struct Options<'a> {
@@ -134,11 +144,12 @@ pub fn parse(body: &[u8], door: Door) -> Result<Parsed<'_>, BadRequest> {
     let error = match serde_json::from_slice::<Envelope<'_, Object<'_>>>(body) {
         Ok(envelope) => {
             let request = request(envelope)?;
-            if matches!(request.operation, WireOperation::Delete) && request.old_object.is_none() {
-                let detail = "a DELETE without .request.oldObject".to_owned();
-                return Ok(unreadable_request(request, detail));
-            }
-            return Ok(Parsed::Review(Box::new(review(request, door))));
+            let missing = match request.operation {
+                WireOperation::Delete if request.old_object.is_none() => "oldObject",
+                WireOperation::Create if request.object.is_none() => "object",
+                _ => return Ok(Parsed::Review(Box::new(review(request, door)))),
+            };
+            return Ok(unreadable_request(request, format!("it has no .request.{missing}")));
         }
         Err(error) => error,
     };
@@ -162,6 +173,9 @@ fn unreadable_request<O>(request: Request<'_, O>, detail: String) -> Parsed<'_> 
             name: request.name.unwrap_or_default().to_string(),
         },
         uid: request.uid,
+        operation: request.operation.into(),
+        user: request.user_info.into(),
+        dry_run: request.dry_run.unwrap_or_default(),
         detail,
     }
 }
@@ -238,7 +252,7 @@ fn review<'a>(request: Request<'a, Object<'a>>, door: Door) -> Review<'a> {
         sub_resource,
         name,
         namespace,
-        user_info: UserInfo { username, groups },
+        user_info,
         dry_run,
         options,
         object,
@@ -252,7 +266,7 @@ fn review<'a>(request: Request<'a, Object<'a>>, door: Door) -> Review<'a> {
         resource: Resource { group, resource, subresource: sub_resource.unwrap_or_default() },
         name: name.unwrap_or_default(),
         namespace: namespace.unwrap_or_default(),
-        user: User { name: username, groups: groups.unwrap_or_default() },
+        user: user_info.into(),
         dry_run: dry_run.unwrap_or_default(),
         options: DeleteOptions { propagation_policy, orphan_dependents },
         object,
@@ -290,17 +304,6 @@ struct Status {
     code: u16,
     reason: &'static str,
     message: String,
-}
-
-/// The verdict on a review that could not be read, as the failure policy says,
-/// and the warning that goes with it.
-pub fn unreadable(target: Target, detail: String, policy: FailurePolicy) -> (Verdict, String) {
-    let warning = format!("belay could not read this request's object: {detail}");
-    let verdict = match policy {
-        FailurePolicy::Fail => Verdict::deny(target, Reason::Unknown, Blocker::Unreadable(detail)),
-        FailurePolicy::Ignore => Verdict::allow(target),
-    };
-    (verdict, warning)
 }
 
 /// The bytes of the answer to the review `uid`.

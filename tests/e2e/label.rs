@@ -16,7 +16,6 @@ fn finalizers(namespace: &str, name: &str) -> String {
 fn a_labelled_object_gets_the_hold_and_is_not_deleted() {
     let plane = &world().plane;
     let ns = plane.namespace("label").unwrap();
-    let before = world().belay.metrics().unwrap();
     plane.apply_to(&["apply", "-n", &ns, "-f", "-"], PROTECTED).unwrap().success().unwrap();
     assert_eq!(finalizers(&ns, "settings"), r#"["belay.dev/hold"]"#);
 
@@ -34,8 +33,10 @@ fn a_labelled_object_gets_the_hold_and_is_not_deleted() {
         ["get", "configmap", "settings", "-n", &ns, "-o", "jsonpath={.metadata.deletionTimestamp}"];
     assert_eq!(plane.kubectl(&terminating).unwrap().success().unwrap(), "");
 
-    // The call was counted by belay and annotated in the audit log.
-    assert_ne!(world().belay.metrics().unwrap(), before);
+    // The call was logged and counted by belay, and annotated in the audit log.
+    let log = world().belay.process.log();
+    assert!(log.lines().any(|line| line.contains("denied") && line.contains(&ns)), "{log}");
+    assert!(world().belay.metrics().unwrap().contains("belay_denials_total{reason=\"Protected\"}"));
     eventually("the audit annotation", Duration::from_secs(5), || {
         let found = plane.audit_log()?.lines().any(|line| {
             line.contains(&ns) && line.contains(r#""label-delete.belay.dev/reason":"Protected""#)

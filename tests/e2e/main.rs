@@ -10,6 +10,7 @@
 mod harness;
 
 mod control_plane;
+mod forests;
 mod label;
 
 use std::path::Path;

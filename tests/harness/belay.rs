@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::plane::free_ports;
 use super::process::Process;
-use super::wait::while_running;
+use super::wait::{eventually, while_running};
 use super::{ControlPlane, Result};
 
 /// A running belay.
@@ -22,24 +21,29 @@ impl Belay {
     /// Starts the program with these arguments beside its addresses, and waits
     /// until it is ready.
     pub fn start(name: &str, program: &Path, args: &[&str], folder: &Path) -> Result<Self> {
-        let [listen, probes] = free_ports()?.map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
         let certs = folder.join(format!("{name}-certs"));
         if !certs.join("tls.crt").exists() {
             make_certificates(program, &certs)?;
         }
         let mut all = vec![
             "serve".to_owned(),
-            format!("--listen={listen}"),
-            format!("--probes={probes}"),
+            "--listen=127.0.0.1:0".to_owned(),
+            "--probes=127.0.0.1:0".to_owned(),
             format!("--cert-dir={}", certs.display()),
         ];
         all.extend(args.iter().map(ToString::to_string));
         let mut process = Process::start(name, program, &all, folder)?;
-        while_running(&mut process, Duration::from_secs(20), || {
-            match http_get(probes, "/readyz")? {
-                (200, _) => Ok(()),
-                (code, body) => Err(format!("{code}: {body}").into()),
-            }
+        let limit = Duration::from_secs(30);
+        let log = folder.join(format!("{name}.log"));
+        let mut addresses = None;
+        while_running(&mut process, limit, || {
+            addresses = addresses_of(&std::fs::read_to_string(&log)?);
+            addresses.map(drop).ok_or_else(|| "it has not said where it serves".into())
+        })?;
+        let (listen, probes) = addresses.ok_or("no addresses")?;
+        while_running(&mut process, limit, || match http_get(probes, "/readyz")? {
+            (200, _) => Ok(()),
+            (code, body) => Err(format!("{code}: {body}").into()),
         })?;
         Ok(Self { process, listen, probes, ca: certs.join("ca.crt") })
     }
@@ -48,6 +52,17 @@ impl Belay {
     pub fn metrics(&self) -> Result<String> {
         Ok(http_get(self.probes, "/metrics")?.1)
     }
+}
+
+/// Where belay says in its log that it listens: the system chose the ports.
+fn addresses_of(log: &str) -> Option<(SocketAddr, SocketAddr)> {
+    let line = log.lines().find(|line| line.contains("serving"))?;
+    let address = |text: &str| {
+        let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        Some(SocketAddr::from(([127, 0, 0, 1], text[..end].parse().ok()?)))
+    };
+    let mut addresses = line.split("127.0.0.1:").skip(1).filter_map(address);
+    Some((addresses.next()?, addresses.next()?))
 }
 
 /// Certificates for the names under which tests call belay.
@@ -71,7 +86,35 @@ pub fn register(plane: &ControlPlane, program: &Path, backends: &[&Belay]) -> Re
         .args(["admin", "manifests", "--service=belay/belay"])
         .arg(format!("--ca-file={}", ca.display()))
         .output()?;
-    plane.apply(&String::from_utf8(output.stdout)?)
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into());
+    }
+    plane.apply(&String::from_utf8(output.stdout)?)?;
+    wait_until_asked(plane)
+}
+
+/// The API server learns of webhooks and Services a moment after they are
+/// stored; until then it asks nobody.
+fn wait_until_asked(plane: &ControlPlane) -> Result<()> {
+    let manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: belay-probe\n  \
+                    namespace: default\n  labels: {belay.dev/protect: Always}\n";
+    eventually("the mutating webhook", Duration::from_secs(30), || {
+        let args =
+            ["create", "--dry-run=server", "-f", "-", "-o", "jsonpath={.metadata.finalizers}"];
+        let finalizers = plane.apply_to(&args, manifest)?.success()?;
+        if finalizers.contains("belay.dev/hold") { Ok(()) } else { Err(finalizers.into()) }
+    })?;
+    plane.apply(manifest)?;
+    let delete = ["delete", "configmap", "belay-probe", "-n", "default", "--dry-run=server"];
+    eventually("the validating webhook", Duration::from_secs(30), || {
+        let refusal = plane.kubectl(&delete)?.failure()?;
+        if refusal.contains("protected by its label") { Ok(()) } else { Err(refusal.into()) }
+    })?;
+    let release = r#"{"metadata":{"finalizers":null,"labels":null}}"#;
+    let patch =
+        ["patch", "configmap", "belay-probe", "-n", "default", "--type=merge", "-p", release];
+    plane.kubectl(&patch)?.success()?;
+    plane.kubectl(&["delete", "configmap", "belay-probe", "-n", "default"])?.success().map(drop)
 }
 
 /// A plain HTTP/1.1 GET: status and body.

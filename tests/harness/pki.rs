@@ -49,15 +49,14 @@ impl Pki {
         self.issue(name, params)
     }
 
-    /// A client certificate: the name is the user, each organisation a group.
-    pub fn client(&self, user: &str, groups: &[&str]) -> Result<Pair> {
+    /// A client certificate: the name is the user, the organisation its group.
+    pub fn client(&self, user: &str, group: Option<&str>) -> Result<Pair> {
         let mut params = CertificateParams::new(Vec::<String>::new())?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.distinguished_name.push(DnType::CommonName, user);
-        // A distinguished name holds one organisation here, which is enough.
-        for group in groups {
-            params.distinguished_name.push(DnType::OrganizationName, *group);
+        if let Some(group) = group {
+            params.distinguished_name.push(DnType::OrganizationName, group);
         }
         self.issue(&user.replace(':', "-"), params)
     }

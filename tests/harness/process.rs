@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::Result;
 use super::wait::eventually;
@@ -17,13 +17,18 @@ use super::wait::eventually;
 /// never writes to it: when the program is gone, by a return, a panic or
 /// SIGKILL, the kernel closes the pipe.
 const TETHER: &str = r#"
-    exec 3<&0
-    "$@" </dev/null 3<&- &
+    exec 4>&1 1>&2 3<&0
+    "$@" </dev/null 3<&- 4>&- &
     child=$!
     echo "$child" >&4
     exec 4>&-
     { cat <&3 >/dev/null; kill -KILL "$child" 2>/dev/null; } &
+    watcher=$!
     wait "$child"
+    code=$?
+    # The pid is free now, and may soon be somebody else's.
+    kill -KILL "$watcher" 2>/dev/null
+    exit "$code"
 "#;
 
 /// A program with its arguments, started and stopped at will.
@@ -75,11 +80,11 @@ impl Process {
         let log = File::options().create(true).append(true).open(&self.log)?;
         let (pid_reader, pid_writer) = std::io::pipe()?;
         let mut command = Command::new("sh");
-        // Descriptor 4 of the shell is its standard output here: the child's
-        // own output is redirected to the log inside.
+        // The shell says the pid on its standard output; the child's own goes
+        // to the log with its standard error.
         command
             .arg("-c")
-            .arg(format!("exec 4>&1 1>&2\n{TETHER}"))
+            .arg(TETHER)
             .arg("tether")
             .arg(&self.program)
             .args(&self.args)
@@ -114,13 +119,12 @@ impl Process {
     /// Kills it at once, as a machine that loses power would.
     pub fn kill(&mut self) {
         if let Some(mut running) = self.running.take() {
-            drop(running.leash.take());
-            let _ = running.shell.wait();
-            // The tether's watcher kills it in the background of the shell.
-            while test_kill_process(running.pid).is_ok() {
+            // While the shell lives the pid is the child's own.
+            if matches!(running.shell.try_wait(), Ok(None)) {
                 let _ = kill_process(running.pid, Signal::KILL);
-                std::thread::sleep(Duration::from_millis(2));
             }
+            let _ = running.shell.wait();
+            drop(running.leash.take());
         }
     }
 
@@ -146,11 +150,11 @@ impl Process {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// The resident memory of it, in KiB.
+    /// The memory it has asked for, in KiB, touched or not.
     pub fn memory(&self) -> Option<u64> {
         let pid = self.running.as_ref()?.pid.as_raw_nonzero();
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmData:"))?;
         line.split_whitespace().next()?.parse().ok()
     }
 }

@@ -55,15 +55,20 @@ fn a_replaced_certificate_is_taken_up_and_a_broken_one_is_not() {
     let good_key = std::fs::read(certs.join("tls.key")).unwrap();
     let other = folder.path().join("other");
     make_certificates(program(), &other).unwrap();
-    std::fs::copy(other.join("tls.key"), certs.join("tls.key")).unwrap();
+    let replace = |bytes: &[u8]| {
+        let staged = certs.join("staged");
+        std::fs::write(&staged, bytes).unwrap();
+        std::fs::rename(&staged, certs.join("tls.key")).unwrap();
+    };
+    replace(&std::fs::read(other.join("tls.key")).unwrap());
     counted(1);
     assert!(answers(&old), "the last good pair stays");
-    std::fs::write(certs.join("tls.key"), "").unwrap();
+    replace(b"");
     counted(2);
     std::fs::remove_file(certs.join("tls.key")).unwrap();
     counted(3);
     assert!(answers(&old), "the last good pair stays");
-    std::fs::write(certs.join("tls.key"), good_key).unwrap();
+    replace(&good_key);
 
     // A new pair of a new authority, the way a mounted Secret changes: a link
     // is swapped.
@@ -96,8 +101,8 @@ fn with_a_client_ca_only_its_clients_get_in_and_it_can_be_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let pki = Pki::new(&folder.path().join("one")).unwrap();
     let other = Pki::new(&folder.path().join("two")).unwrap();
-    let ours = pki.client("kube-apiserver", &[]).unwrap();
-    let theirs = other.client("kube-apiserver", &[]).unwrap();
+    let ours = pki.client("kube-apiserver", None).unwrap();
+    let theirs = other.client("kube-apiserver", None).unwrap();
     let client_ca = folder.path().join("clients.crt");
     std::fs::copy(pki.ca(), &client_ca).unwrap();
     let args = [&format!("--client-ca={}", client_ca.display()), "--certificate-poll=0.1"];
@@ -114,7 +119,8 @@ fn with_a_client_ca_only_its_clients_get_in_and_it_can_be_replaced() {
             && crate::client::receive(&mut connection).is_ok_and(|answer| answer.code == 200)
     };
     assert!(!gets_in(&with(None)), "nobody gets in without a certificate");
-    assert!(gets_in(&with(Some((&ours.cert, &ours.key)))));
+    let ours_all_along = with(Some((&ours.cert, &ours.key)));
+    assert!(gets_in(&ours_all_along));
     assert!(!gets_in(&with(Some((&theirs.cert, &theirs.key)))));
 
     std::fs::copy(other.ca(), &client_ca).unwrap();
@@ -126,6 +132,8 @@ fn with_a_client_ca_only_its_clients_get_in_and_it_can_be_replaced() {
         }
     })
     .unwrap();
+    // One that has sessions to resume gets in no more than a new one.
+    assert!(!gets_in(&ours_all_along));
     assert!(!gets_in(&with(Some((&ours.cert, &ours.key)))));
 }
 
@@ -161,7 +169,7 @@ fn what_cannot_be_served_is_one_sentence_and_an_exit_code() {
     for days in ["0", "3000000", "4000000000"] {
         std::fs::write(&config, format!("names: [a.b]\ndays: {days}\n")).unwrap();
         let (code, message) =
-            run(&["admin", "certs", "--config", config.to_str().unwrap(), &empty]);
+            run(&["admin", "certs", "--force", "--config", config.to_str().unwrap(), &empty]);
         assert_eq!(code, Some(2), "{message}");
         assert!(message.contains("between 1 and 3650") || days.len() > 8, "{message}");
     }

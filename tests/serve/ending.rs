@@ -11,7 +11,7 @@ use crate::{belay, client, sample};
 
 #[test]
 fn a_request_under_way_is_answered_and_idle_connections_do_not_delay_the_end() {
-    let (mut belay, _folder) = belay(&["--drain=0.5"]);
+    let (mut belay, _folder) = belay(&["--drain=3", "--deadline=20"]);
     let client = client(&belay);
     let review = sample("delete-denied.json");
 
@@ -39,13 +39,14 @@ fn a_request_under_way_is_answered_and_idle_connections_do_not_delay_the_end() {
     assert_eq!(late.code, 200);
     assert!(late.head.contains("connection: close"), "{}", late.head);
 
-    std::thread::sleep(Duration::from_millis(700));
+    std::thread::sleep(Duration::from_millis(3500));
     half.write_all(second.as_bytes()).unwrap();
     half.flush().unwrap();
     assert_eq!(receive(&mut half).unwrap().code, 200, "the request under way was lost");
 
-    assert_eq!(belay.process.wait_for_exit(Duration::from_secs(10)).unwrap(), 0);
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    // The idle connection would be kept for two minutes.
+    assert_eq!(belay.process.wait_for_exit(Duration::from_secs(20)).unwrap(), 0);
+    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
 }
 
 #[test]
@@ -53,8 +54,15 @@ fn a_second_signal_aborts_whatever_is_under_way() {
     for drain in ["--drain=60", "--drain=0"] {
         let (mut belay, _folder) = belay(&[drain, "--deadline=30"]);
         let mut half = client(&belay).connect().unwrap();
-        write!(half, "POST /validate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{{").unwrap();
+        write!(
+            half,
+            "POST /validate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\
+             Expect: 100-continue\r\n\r\n"
+        )
+        .unwrap();
         half.flush().unwrap();
+        // That it says to go on shows that the request is under way.
+        assert_eq!(receive(&mut half).unwrap().code, 100);
         belay.process.signal(Signal::TERM).unwrap();
         eventually("draining", Duration::from_secs(5), || {
             if belay.process.log().contains("draining") { Ok(()) } else { Err("not yet".into()) }

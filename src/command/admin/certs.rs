@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Deserialize;
 
-use crate::certs::{MAX_DAYS, make_pair};
+use crate::certs::{MAX_DAYS, Made, make_pair};
 use crate::command::{CommandError, print};
 
 #[derive(Debug, Args)]
@@ -26,6 +26,10 @@ pub struct CertsArguments {
     /// Where ca.crt, tls.crt and tls.key are written
     #[arg(long = "cert-dir", value_name = "DIR", default_value = "certs")]
     folder: PathBuf,
+
+    /// Replace the files that are there
+    #[arg(long)]
+    force: bool,
 }
 
 /// The configuration file.
@@ -38,7 +42,7 @@ struct Config {
 }
 
 pub fn run(arguments: CertsArguments) -> Result<(), CommandError> {
-    let CertsArguments { names, config, days, folder } = arguments;
+    let CertsArguments { names, config, days, folder, force } = arguments;
     let Config { names, days: configured } = match config {
         None => Config { names, days: None },
         Some(path) => {
@@ -53,6 +57,12 @@ pub fn run(arguments: CertsArguments) -> Result<(), CommandError> {
             "a certificate needs at least one name; give --name or put names into --config"
                 .to_owned(),
         ));
+    }
+    if let Some(path) = Made::in_folder(&folder).existing().first().filter(|_| !force) {
+        return Err(CommandError::Usage(format!(
+            "{} is there already; --force replaces it, --cert-dir names another folder",
+            path.display()
+        )));
     }
     let made = make_pair(&folder, &names, days.or(configured).unwrap_or(365))?;
     print(&format!(

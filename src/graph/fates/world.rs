@@ -334,7 +334,10 @@ impl<'g> World<'g> {
                     let waiting = self.resolve(reference) == Reference::Waiting
                         || matches!(owner, Some(Mode::Foreground | Mode::Either | Mode::Unclear));
                     waits |= waiting;
-                    waits_for_it |= reference.blocking && owner == Some(Mode::Foreground);
+                    // Another owner would be solid for a while at least, and
+                    // this reference taken off meanwhile (R5).
+                    let only = node.owners().iter().all(|o| o.to == reference.to);
+                    waits_for_it |= reference.blocking && only && owner == Some(Mode::Foreground);
                 }
                 // Which is first, this owner's orphaning or that owner's end,
                 // decides.

@@ -1,0 +1,22 @@
+//! A review that arrived and cannot be judged.
+
+use super::{Blocker, Reason, Target, Verdict};
+
+/// What is said to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum FailurePolicy {
+    /// Refuse the request.
+    #[value(name = "Fail", alias = "fail")]
+    Fail,
+    /// Let the request pass, with a warning.
+    #[value(name = "Ignore", alias = "ignore")]
+    Ignore,
+}
+
+/// The verdict on a review of which `detail` says what could not be read.
+pub fn decide_unreadable(target: Target, detail: String, policy: FailurePolicy) -> Verdict {
+    match policy {
+        FailurePolicy::Fail => Verdict::deny(target, Reason::Unknown, Blocker::Unreadable(detail)),
+        FailurePolicy::Ignore => Verdict::allow(target),
+    }
+}
