@@ -75,7 +75,8 @@ struct Slot {
     live: Option<Box<Live>>,
     /// Who has an owner or use edge to this node.
     dependents: IdSet,
-    /// For a Namespace: how many nodes live in it, absent ones included.
+    /// For a Namespace: how many nodes live in it, absent ones included, and
+    /// how many kinds are looked for in it by selectors.
     residents: u32,
 }
 
@@ -188,7 +189,11 @@ impl Graph {
             .collect();
         let open = (!edges.open.is_empty()).then(|| Box::new(edges.open));
         for place in self.open_places(open.as_deref()) {
-            self.open.entry(place).or_default().insert(id);
+            let seekers = self.open.entry(place).or_default();
+            if seekers.is_empty() && place.0 != NodeId::NONE {
+                self.slots[place.0.index()].residents += 1;
+            }
+            seekers.insert(id);
         }
         for to in owners.iter().map(|o| o.to).chain(uses.iter().map(|u| u.to)) {
             self.slots[to.index()].dependents.insert(id);
@@ -474,19 +479,20 @@ impl Graph {
                 }
             }
         }
-        let places_now = self.slots[id.index()].live.as_ref().and_then(|now| now.open.clone());
-        let places_now = self.open_places(places_now.as_deref());
+        let now = self.slots[id.index()].live.as_ref().and_then(|now| now.open.clone());
+        let now = self.open_places(now.as_deref());
         for place in self.open_places(before.open.as_deref()) {
-            if !places_now.contains(&place)
-                && let Some(set) = self.open.get_mut(&place)
-            {
-                set.remove(id);
-                if set.is_empty() {
-                    self.open.remove(&place);
-                }
+            if now.contains(&place) {
+                continue;
             }
-            if place.0 != NodeId::NONE {
-                self.release(place.0);
+            let Some(seekers) = self.open.get_mut(&place) else { continue };
+            seekers.remove(id);
+            if seekers.is_empty() {
+                self.open.remove(&place);
+                if place.0 != NodeId::NONE {
+                    self.slots[place.0.index()].residents -= 1;
+                    self.release(place.0);
+                }
             }
         }
     }
@@ -516,14 +522,12 @@ impl Graph {
         while let Some(id) = next.take() {
             let slot = &self.slots[id.index()];
             let empty = slot.live.is_none() && slot.dependents.is_empty() && slot.residents == 0;
-            if !empty || slot.name.is_empty() && self.free.contains(&id) {
-                return;
-            }
-            if Some(slot.kind) == self.namespace_kind() && self.open.keys().any(|(p, _)| *p == id) {
+            if !empty {
                 return;
             }
             let hash = Self::hash(slot.kind, slot.namespace, &slot.name);
             let place = slot.namespace;
+            // Not in the index: it has been forgotten already.
             let Ok(entry) = self.index.find_entry(hash, |other| *other == id) else { return };
             entry.remove();
             let slot = &mut self.slots[id.index()];

@@ -7,7 +7,7 @@ use rustc_hash::FxBuildHasher;
 use super::{Propagation, Request};
 use crate::graph::OwnerEdge;
 use crate::graph::store::{Graph, Node, NodeId, Progress};
-use crate::objects::{FOREGROUND, ORPHAN};
+use crate::objects::{DefaultPropagation, FOREGROUND, ORPHAN};
 
 type Map<V> = HashMap<NodeId, V, FxBuildHasher>;
 type Set = HashSet<NodeId, FxBuildHasher>;
@@ -314,8 +314,13 @@ impl<'g> World<'g> {
         if mode == Mode::Orphan || mode == Mode::Unclear && !self.is_certain() {
             self.orphaned.insert(dependent);
         }
+        // R11: these take no part.
+        let info = self.graph.kinds.info(node.kind());
+        if info.default_propagation == DefaultPropagation::None {
+            return;
+        }
         // R4: what is Terminating is on its way by itself.
-        if is_left_alone(node) || node.deleted().is_some() {
+        if node.deleted().is_some() {
             return;
         }
         let (mut goes, mut waits, mut waits_for_it) = (false, false, false);
