@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 /// Namespaces of this many Pods, but for the first, which has ten thousand.
 const PODS: usize = 100;
 
-/// A graph of Pods, each with an owner (its ReplicaSet) and two needs (a
-/// Secret and a ConfigMap that it shares with others), which is three edges.
+/// A graph of Pods, each with an owner (its ReplicaSet) and three needs (a
+/// Secret, a ConfigMap and a ServiceAccount that it shares with others), which
+/// makes more than three edges an object.
 pub struct Cluster {
     /// The graph.
     pub graph: Graph,
@@ -26,9 +27,10 @@ impl Cluster {
         let mut graph = Graph::default();
         let kind = |group, kind| graph.kinds.find(group, kind).unwrap();
         let (pods, secrets) = (kind("", "Pod"), kind("", "Secret"));
+        let accounts = kind("", "ServiceAccount");
         let (config_maps, sets) = (kind("", "ConfigMap"), kind("apps", "ReplicaSet"));
         let namespaces = kind("", "Namespace");
-        for kind in [pods, secrets, config_maps, sets, namespaces] {
+        for kind in [pods, secrets, config_maps, accounts, sets, namespaces] {
             graph.set_complete(kind, true);
         }
         let mut cluster = Self { graph, pods, secrets, namespaces };
@@ -52,12 +54,14 @@ impl Cluster {
             cluster.namespace(&place);
             cluster.apply(secrets, &place, "credentials", None, &[]);
             cluster.apply(config_maps, &place, "settings", None, &[]);
+            cluster.apply(accounts, &place, "robot", None, &[]);
             for set in 0..size / 10 {
                 let name = format!("service-{set}-6d5f7c9b8");
                 cluster.apply(sets, &place, &name, None, &[]);
                 for pod in 0..9 {
                     let pod = format!("{name}-{pod}x7kq");
-                    let uses = [(secrets, "credentials"), (config_maps, "settings")];
+                    let uses =
+                        [(secrets, "credentials"), (config_maps, "settings"), (accounts, "robot")];
                     cluster.apply(pods, &place, &pod, Some(&name), &uses);
                 }
             }

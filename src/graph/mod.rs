@@ -20,6 +20,7 @@
 mod edges;
 mod fates;
 mod id_set;
+mod node;
 mod query;
 mod store;
 
@@ -29,5 +30,6 @@ pub use edges::{
 };
 pub use fates::{Certainty, Cut, Fate, Fates, Outcome, Propagation, Request, fates};
 pub use id_set::IdSet;
+pub use node::{Node, NodeId, Progress};
 pub use query::{User, Via};
-pub use store::{Applied, Graph, Node, NodeId, Progress};
+pub use store::{Applied, Graph};

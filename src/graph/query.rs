@@ -1,7 +1,8 @@
 //! Questions about one node that are not about a deletion.
 
 use super::edges::{Excuse, OpenEdge, Selector, Strength, UseEdge};
-use super::store::{Graph, Node, NodeId, Progress};
+use super::node::{Node, NodeId, Progress};
+use super::store::Graph;
 
 /// Somebody with a use edge to a node.
 #[derive(Clone, Copy)]
@@ -69,7 +70,7 @@ impl Graph {
     /// Everybody with an open edge that matches this object. Only those who
     /// look for its kind in its namespace are asked.
     fn matching<'g>(&'g self, target: Node<'g>) -> impl Iterator<Item = User<'g>> {
-        let nowhere = NodeId::nowhere();
+        let nowhere = NodeId::NONE;
         let place = target.namespace_node().unwrap_or(nowhere);
         let everywhere = (place != nowhere).then_some(nowhere);
         let places = std::iter::once(place).chain(everywhere);

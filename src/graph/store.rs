@@ -9,76 +9,10 @@ use rustc_hash::FxBuildHasher;
 
 use super::edges::{Edges, OpenEdge, OwnerEdge, UseEdge};
 use super::id_set::IdSet;
+use super::node::{Live, Node, NodeId, Progress, Slot};
 use crate::objects::{
-    HoldAge, Interner, KindId, Kinds, Object, PackedList, PackedMap, Uid, split_api_version,
+    Interner, KindId, Kinds, Object, PackedList, PackedMap, Uid, split_api_version,
 };
-
-/// A node: an object, or a place where one is referred to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct NodeId(u32);
-
-impl NodeId {
-    /// No node: the namespace of a cluster-scoped object.
-    const NONE: Self = Self(u32::MAX);
-
-    pub(super) fn nowhere() -> Self {
-        Self::NONE
-    }
-
-    pub(super) fn from_index(index: usize) -> Self {
-        // Four billion nodes would need a terabyte.
-        Self(u32::try_from(index).unwrap_or(u32::MAX - 1))
-    }
-
-    fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-/// How far an object has come, where that changes what it needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Progress {
-    /// It is what it is.
-    #[default]
-    Ordinary,
-    /// It has ended and uses nothing: a Pod or Job that succeeded or failed.
-    Finished,
-    /// A CustomResourceDefinition that is not served (R14: its instances are
-    /// not deleted with it).
-    NotEstablished,
-}
-
-/// What a node knows while its object exists.
-#[derive(Debug)]
-struct Live {
-    uid: Uid,
-    labels: PackedMap,
-    annotations: PackedMap,
-    finalizers: PackedList,
-    created: i64,
-    deleted: Option<i64>,
-    hold: HoldAge,
-    progress: Progress,
-    owners: Box<[OwnerEdge]>,
-    uses: Box<[UseEdge]>,
-    /// Most objects have none, so they stand behind one pointer.
-    #[allow(clippy::box_collection)]
-    open: Option<Box<Vec<OpenEdge>>>,
-}
-
-#[derive(Debug)]
-struct Slot {
-    name: Box<str>,
-    kind: KindId,
-    /// The node of the Namespace; a node of this namespace keeps it alive.
-    namespace: NodeId,
-    live: Option<Box<Live>>,
-    /// Who has an owner or use edge to this node.
-    dependents: IdSet,
-    /// For a Namespace: how many nodes live in it, absent ones included, and
-    /// how many kinds are looked for in it by selectors.
-    residents: u32,
-}
 
 /// What an `apply` did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,15 +46,6 @@ pub struct Graph {
     annotation_keys: HashSet<String>,
     objects: usize,
     edges: usize,
-}
-
-/// A live object in the graph.
-#[derive(Clone, Copy)]
-pub struct Node<'g> {
-    id: NodeId,
-    slot: &'g Slot,
-    live: &'g Live,
-    graph: &'g Graph,
 }
 
 impl Graph {
@@ -539,87 +464,5 @@ impl Graph {
                 next = Some(place);
             }
         }
-    }
-}
-
-impl<'g> Node<'g> {
-    /// Its number.
-    pub fn id(self) -> NodeId {
-        self.id
-    }
-
-    /// Its kind.
-    pub fn kind(self) -> KindId {
-        self.slot.kind
-    }
-
-    /// Its name.
-    pub fn name(self) -> &'g str {
-        &self.slot.name
-    }
-
-    /// Its namespace; empty for a cluster-scoped object.
-    pub fn namespace(self) -> &'g str {
-        self.graph.coordinates(self.id).1
-    }
-
-    /// The node of its Namespace.
-    pub fn namespace_node(self) -> Option<NodeId> {
-        (self.slot.namespace != NodeId::NONE).then_some(self.slot.namespace)
-    }
-
-    /// Its uid.
-    pub fn uid(self) -> Uid {
-        self.live.uid
-    }
-
-    /// Its labels.
-    pub fn labels(self) -> &'g PackedMap {
-        &self.live.labels
-    }
-
-    /// Those of its annotations that are kept.
-    pub fn annotations(self) -> &'g PackedMap {
-        &self.live.annotations
-    }
-
-    /// Its finalizers, in their order.
-    pub fn finalizers(self) -> &'g PackedList {
-        &self.live.finalizers
-    }
-
-    /// When it was created, in seconds since 1970.
-    pub fn created(self) -> i64 {
-        self.live.created
-    }
-
-    /// Since when it is Terminating, in seconds since 1970.
-    pub fn deleted(self) -> Option<i64> {
-        self.live.deleted
-    }
-
-    /// Since when it is held.
-    pub fn hold(self) -> HoldAge {
-        self.live.hold
-    }
-
-    /// How far it has come.
-    pub fn progress(self) -> Progress {
-        self.live.progress
-    }
-
-    /// Its owner references.
-    pub fn owners(self) -> &'g [OwnerEdge] {
-        &self.live.owners
-    }
-
-    /// What it uses, by name.
-    pub fn uses(self) -> &'g [UseEdge] {
-        &self.live.uses
-    }
-
-    /// What it uses, by what matches.
-    pub fn open(self) -> &'g [OpenEdge] {
-        self.live.open.as_deref().map_or(&[], Vec::as_slice)
     }
 }

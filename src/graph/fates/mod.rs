@@ -12,6 +12,8 @@
 //!
 //! Verdicts ask what may be lost, the release asks what is certain.
 
+mod references;
+mod waiting;
 mod world;
 
 #[cfg(test)]
@@ -23,8 +25,7 @@ use std::collections::HashMap;
 
 use rustc_hash::FxBuildHasher;
 
-use super::User;
-use super::store::{Graph, Node, NodeId};
+use super::{Graph, Node, NodeId, User};
 use crate::objects::{DefaultPropagation, FOREGROUND, ORPHAN};
 use world::World;
 

@@ -4,9 +4,9 @@ use std::collections::{HashMap, HashSet};
 
 use rustc_hash::FxBuildHasher;
 
+use super::references::Reference;
 use super::{Propagation, Request};
-use crate::graph::OwnerEdge;
-use crate::graph::store::{Graph, Node, NodeId, Progress};
+use crate::graph::{Graph, Node, NodeId, Progress};
 use crate::objects::{DefaultPropagation, FOREGROUND, ORPHAN};
 
 type Map<V> = HashMap<NodeId, V, FxBuildHasher>;
@@ -17,7 +17,7 @@ const CRD_CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 /// How an object is being deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mode {
+pub(super) enum Mode {
     Background,
     Foreground,
     Orphan,
@@ -37,46 +37,31 @@ impl From<Propagation> for Mode {
     }
 }
 
-/// What an owner reference amounts to (R1 to R3).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reference {
-    /// It cannot be resolved.
-    Error,
-    /// The owner is gone, or was never there.
-    Dangling,
-    /// The owner waits for its dependents.
-    Waiting,
-    /// The owner is there.
-    Solid,
-    /// The owner is taking the reference off.
-    Orphaning,
-}
-
 /// The state of one walk. It only ever grows: objects are added to those that
 /// are being deleted, and to those that are gone, until nothing follows any
 /// more. That makes it a least fixpoint from the targets, so that ownership
 /// cycles never collect themselves (R10).
 pub(super) struct World<'g> {
-    graph: &'g Graph,
-    request: &'g Request<'g>,
+    pub(super) graph: &'g Graph,
+    pub(super) request: &'g Request<'g>,
     /// The other world, for what must be: what certainly stays is what may
     /// not go.
-    may: Option<&'g World<'g>>,
-    deleting: Map<Mode>,
-    gone: Set,
+    pub(super) may: Option<&'g World<'g>>,
+    pub(super) deleting: Map<Mode>,
+    pub(super) gone: Set,
     orphaned: Set,
     /// Namespaces and CRDs, and how much of their content is not gone.
-    containers: Map<usize>,
+    pub(super) containers: Map<usize>,
     /// Which container an object is in. One in both a Namespace and a CRD that
     /// are deleted together counts for each.
-    contained: Map<Vec<NodeId>>,
+    pub(super) contained: Map<Vec<NodeId>>,
     /// What certainly waits, once it is being deleted.
-    stuck: Set,
+    pub(super) stuck: Set,
     /// Whether anything refused its DELETE.
-    refused: bool,
+    pub(super) refused: bool,
     /// Instances of a deleted CRD: once it is gone their kind is unknown, and
     /// references to them cannot be resolved (R14).
-    unresolvable: Set,
+    pub(super) unresolvable: Set,
     /// Deleted by name or as content: the collector is not the only one.
     roots: Set,
     queue: Vec<NodeId>,
@@ -122,7 +107,7 @@ impl<'g> World<'g> {
         }
     }
 
-    fn is_certain(&self) -> bool {
+    pub(super) fn is_certain(&self) -> bool {
         self.may.is_some()
     }
 
@@ -252,8 +237,22 @@ impl<'g> World<'g> {
         }
         let Some(node) = self.graph.get(id) else { return };
         let owners = node.owners().iter().map(|owner| owner.to);
-        let waiting = owners.filter(|o| self.deleting.contains_key(o) && !self.gone.contains(o));
+        let waiting: Vec<_> =
+            owners.clone().filter(|o| self.is_deleting(*o) && !self.gone.contains(o)).collect();
         self.queue.extend(waiting);
+        if self.is_certain() {
+            return;
+        }
+        // An owner that somebody deleted before, in the foreground, may have
+        // waited for just this one.
+        let ending: Vec<_> = owners
+            .filter_map(|o| self.graph.get(o))
+            .filter(|o| o.deleted().is_some() && o.finalizers().contains(FOREGROUND))
+            .map(Node::id)
+            .collect();
+        for owner in ending {
+            self.delete(owner, Mode::Foreground);
+        }
     }
 
     /// Whether an object that is being deleted goes from storage (R9, R13).
@@ -273,38 +272,6 @@ impl<'g> World<'g> {
                 !self.is_certain() || !self.has_blocker(id)
             }
         }
-    }
-
-    /// R9: whether a dependent that blocks the foreground deletion of `id` is
-    /// not certain to go or to be detached.
-    fn has_blocker(&self, id: NodeId) -> bool {
-        self.blockers(id).any(|d| !self.gone.contains(&d.id()) && !self.is_detached(d, id))
-    }
-
-    fn blockers(&self, id: NodeId) -> impl Iterator<Item = Node<'g>> + use<'g> {
-        let graph = self.graph;
-        let owner = graph.get(id).into_iter();
-        owner.flat_map(move |owner| {
-            let blocks =
-                move |d: &Node<'g>| d.owners().iter().any(|o| o.blocking && o.uid == owner.uid());
-            graph.dependents_by_uid(owner).filter(blocks)
-        })
-    }
-
-    /// R5: another owner is certainly there, so the collector takes the
-    /// reference to `from` off.
-    fn is_detached(&self, dependent: Node<'_>, from: NodeId) -> bool {
-        // R2 and R4: it leaves these alone altogether; nor does it look at the
-        // references of what is being deleted itself.
-        let left_alone = dependent.deleted().is_some()
-            || self.may.unwrap_or(self).is_deleting(dependent.id())
-            || dependent.owners().iter().any(|o| self.resolve(o) == Reference::Error);
-        let stays = |o: &OwnerEdge| {
-            let free = self.may.unwrap_or(self).mode(o.to).is_none();
-            let terminating = self.graph.get(o.to).is_some_and(|n| n.deleted().is_some());
-            o.to != from && free && !terminating && self.resolve(o) == Reference::Solid
-        };
-        !left_alone && dependent.owners().iter().any(stays)
     }
 
     /// What a change of an owner that is deleted in this `mode` means for one
@@ -356,81 +323,9 @@ impl<'g> World<'g> {
         self.delete(dependent, self.collectors_mode(node, waits, waits_for_it));
     }
 
-    /// R6 and R7: how the collector deletes.
-    fn collectors_mode(&self, node: Node<'_>, waits: bool, waits_for_it: bool) -> Mode {
-        // R7: a kind's own default does not count inside a cascade.
-        let plain = if node.finalizers().contains(ORPHAN) {
-            Mode::Orphan
-        } else if node.finalizers().contains(FOREGROUND) {
-            Mode::Foreground
-        } else {
-            Mode::Background
-        };
-        let has_dependents = self.graph.dependents_by_uid(node).next().is_some();
-        if !waits || !has_dependents {
-            return plain;
-        }
-        // R6, if the owner still waits when this object's turn comes; it does
-        // where it waits for this very object.
-        match plain {
-            _ if waits_for_it => Mode::Foreground,
-            Mode::Orphan => Mode::Unclear,
-            _ => Mode::Either,
-        }
-    }
-
-    /// R1 to R3: what a reference amounts to in this world.
-    fn resolve(&self, reference: &OwnerEdge) -> Reference {
-        let (kind, _, _) = self.graph.coordinates(reference.to);
-        if reference.error || !self.graph.kinds.is_served(kind) {
-            return Reference::Error;
-        }
-        let owner = match self.graph.get(reference.to) {
-            Some(owner) if owner.uid() == reference.uid => owner,
-            // Another object of that name is there.
-            Some(_) => return Reference::Dangling,
-            None if self.graph.is_complete(kind) => return Reference::Dangling,
-            // It is not in the graph; that says nothing of the cluster.
-            None => return Reference::Error,
-        };
-        if self.is_certain() && self.unresolvable.contains(&reference.to) {
-            return Reference::Error;
-        }
-        match self.mode(reference.to) {
-            // Gone or not, it takes the reference off first.
-            Some(Mode::Orphan) => return Reference::Orphaning,
-            Some(Mode::Unclear) if self.is_certain() => return Reference::Orphaning,
-            _ if self.gone.contains(&reference.to) => return Reference::Dangling,
-            _ => {}
-        }
-        // An owner with another finalizer is solid again once it has stopped
-        // waiting (R9), so only who keeps it waiting is sure of that.
-        let again_solid = self.is_certain() && self.has_finalizer(reference.to);
-        match self.mode(reference.to) {
-            Some(Mode::Background) => Reference::Solid,
-            Some(Mode::Foreground) if again_solid && !reference.blocking => Reference::Solid,
-            Some(Mode::Foreground) => Reference::Waiting,
-            Some(Mode::Either) if again_solid => Reference::Solid,
-            Some(Mode::Either) => Reference::Waiting,
-            Some(Mode::Orphan | Mode::Unclear) => Reference::Waiting,
-            // R3: who is Terminating already, by somebody else's deletion.
-            None if owner.deleted().is_none() => Reference::Solid,
-            None if owner.finalizers().contains(FOREGROUND) => {
-                if again_solid {
-                    Reference::Solid
-                } else {
-                    Reference::Waiting
-                }
-            }
-            None if self.is_certain() => Reference::Solid,
-            None if owner.finalizers().contains(ORPHAN) => Reference::Orphaning,
-            None => Reference::Dangling,
-        }
-    }
-
     /// Whether a finalizer keeps the object that is not the collector's own
     /// way of deleting it.
-    fn has_finalizer(&self, id: NodeId) -> bool {
+    pub(super) fn has_finalizer(&self, id: NodeId) -> bool {
         let container = self.containers.contains_key(&id);
         self.graph.get(id).is_some_and(|node| {
             let mut finalizers = node.finalizers().iter();
@@ -438,96 +333,7 @@ impl<'g> World<'g> {
         })
     }
 
-    /// R13, for what may be: an owner in the foreground waits for ever for a
-    /// dependent that refuses, and so do those that wait for the owner.
-    fn remove_what_waits_for_ever(&mut self) {
-        if !self.refused {
-            return;
-        }
-        loop {
-            let keeps = |d: Node<'_>, id: NodeId| {
-                let refuses = (self.request.cut)(d);
-                let stays = self.is_deleting(d.id()) && !self.gone.contains(&d.id());
-                (refuses || stays) && self.has_no_way_out(d) && !self.is_detached(d, id)
-            };
-            let waits = |id: NodeId| {
-                self.mode(id) == Some(Mode::Foreground) && self.blockers(id).any(|d| keeps(d, id))
-            };
-            let waiting: Vec<_> = self.gone.iter().copied().filter(|id| waits(*id)).collect();
-            if waiting.is_empty() {
-                return;
-            }
-            for id in waiting {
-                self.gone.remove(&id);
-                for container in self.contained.get(&id).into_iter().flatten() {
-                    self.gone.remove(container);
-                }
-            }
-        }
-    }
-
-    /// What certainly waits: for a finalizer of its own or of a dependent that
-    /// blocks it, or for one that refuses. Found from below, in a list and not
-    /// by recursion: a chain of owners may be as long as somebody likes.
-    fn find_what_waits(&mut self) {
-        let (request, graph) = (self.request, self.graph);
-        let mut next: Vec<_> =
-            self.deleting.keys().copied().filter(|id| self.has_finalizer(*id)).collect();
-        // What is not being deleted and keeps somebody all the same.
-        for id in self.deleting.keys() {
-            if self.mode(*id) != Some(Mode::Foreground) {
-                continue;
-            }
-            let kept = self.blockers(*id).any(|d| {
-                let refuses = (request.cut)(d);
-                let ends_by_itself = !is_left_alone(d) || !self.has_finalizer(d.id());
-                (refuses && self.has_no_way_out(d)) || !ends_by_itself
-            });
-            if kept {
-                next.push(*id);
-            }
-        }
-        if self.refused {
-            next.extend(self.containers.keys().copied().filter(|c| {
-                let mut content = self.contained.iter().filter(|(_, all)| all.contains(c));
-                content.any(|(member, _)| graph.get(*member).is_some_and(|m| (request.cut)(m)))
-            }));
-        }
-        while let Some(id) = next.pop() {
-            if !self.stuck.insert(id) {
-                continue;
-            }
-            next.extend(self.contained.get(&id).into_iter().flatten().copied());
-            let Some(node) = graph.get(id) else { continue };
-            if self.has_no_way_out(node) {
-                let keeps = |o: &&OwnerEdge| {
-                    o.blocking
-                        && graph.owner(o).is_some()
-                        && self.mode(o.to) == Some(Mode::Foreground)
-                };
-                next.extend(node.owners().iter().filter(keeps).map(|o| o.to));
-            }
-        }
-    }
-
-    /// Whether the collector cannot free an owner of this dependent: it leaves
-    /// the dependent alone (R4), or there is no other owner, which would be
-    /// solid for a while at least, for which it would detach it (R5), nor a dependent of its own in the foreground, for which
-    /// it would make the references non-blocking (R6, the cycle guard).
-    fn has_no_way_out(&self, dependent: Node<'_>) -> bool {
-        let may = self.may.unwrap_or(self);
-        let in_foreground = |d: Node<'_>| match may.mode(d.id()) {
-            None => d.deleted().is_some() && d.finalizers().contains(FOREGROUND),
-            Some(mode) => !matches!(mode, Mode::Background | Mode::Orphan),
-        };
-        let mut owners = dependent.owners().iter().map(|o| o.to);
-        let first = owners.next();
-        is_left_alone(dependent)
-            || owners.all(|o| Some(o) == first)
-                && !self.graph.dependents_by_uid(dependent).any(in_foreground)
-    }
-
-    fn mode(&self, id: NodeId) -> Option<Mode> {
+    pub(super) fn mode(&self, id: NodeId) -> Option<Mode> {
         self.deleting.get(&id).copied()
     }
 
@@ -570,9 +376,4 @@ impl<'g> World<'g> {
     pub(super) fn is_stuck(&self, id: NodeId) -> bool {
         self.stuck.contains(&id)
     }
-}
-
-/// R4: Terminating, and not in the foreground: the collector leaves it alone.
-fn is_left_alone(node: Node<'_>) -> bool {
-    node.deleted().is_some() && !node.finalizers().contains(FOREGROUND)
 }

@@ -1,0 +1,95 @@
+//! R1 to R3, R6 and R7: what an owner reference amounts to, and how the
+//! collector deletes what it deletes.
+
+use super::world::{Mode, World};
+use crate::graph::{Node, OwnerEdge};
+use crate::objects::{FOREGROUND, ORPHAN};
+
+/// What an owner reference amounts to (R1 to R3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reference {
+    /// It cannot be resolved.
+    Error,
+    /// The owner is gone, or was never there.
+    Dangling,
+    /// The owner waits for its dependents.
+    Waiting,
+    /// The owner is there.
+    Solid,
+    /// The owner is taking the reference off.
+    Orphaning,
+}
+
+impl World<'_> {
+    /// R6 and R7: how the collector deletes.
+    pub(super) fn collectors_mode(&self, node: Node<'_>, waits: bool, waits_for_it: bool) -> Mode {
+        // R7: a kind's own default does not count inside a cascade.
+        let plain = if node.finalizers().contains(ORPHAN) {
+            Mode::Orphan
+        } else if node.finalizers().contains(FOREGROUND) {
+            Mode::Foreground
+        } else {
+            Mode::Background
+        };
+        let has_dependents = self.graph.dependents_by_uid(node).next().is_some();
+        if !waits || !has_dependents {
+            return plain;
+        }
+        // R6, if the owner still waits when this object's turn comes; it does
+        // where it waits for this very object.
+        match plain {
+            _ if waits_for_it => Mode::Foreground,
+            Mode::Orphan => Mode::Unclear,
+            _ => Mode::Either,
+        }
+    }
+
+    /// R1 to R3: what a reference amounts to in this world.
+    pub(super) fn resolve(&self, reference: &OwnerEdge) -> Reference {
+        let (kind, _, _) = self.graph.coordinates(reference.to);
+        if reference.error || !self.graph.kinds.is_served(kind) {
+            return Reference::Error;
+        }
+        let owner = match self.graph.get(reference.to) {
+            Some(owner) if owner.uid() == reference.uid => owner,
+            // Another object of that name is there.
+            Some(_) => return Reference::Dangling,
+            None if self.graph.is_complete(kind) => return Reference::Dangling,
+            // It is not in the graph; that says nothing of the cluster.
+            None => return Reference::Error,
+        };
+        if self.is_certain() && self.unresolvable.contains(&reference.to) {
+            return Reference::Error;
+        }
+        match self.mode(reference.to) {
+            // Gone or not, it takes the reference off first.
+            Some(Mode::Orphan) => return Reference::Orphaning,
+            Some(Mode::Unclear) if self.is_certain() => return Reference::Orphaning,
+            _ if self.gone.contains(&reference.to) => return Reference::Dangling,
+            _ => {}
+        }
+        // An owner with another finalizer is solid again once it has stopped
+        // waiting (R9), so only who keeps it waiting is sure of that.
+        let again_solid = self.is_certain() && self.has_finalizer(reference.to);
+        match self.mode(reference.to) {
+            Some(Mode::Background) => Reference::Solid,
+            Some(Mode::Foreground) if again_solid && !reference.blocking => Reference::Solid,
+            Some(Mode::Foreground) => Reference::Waiting,
+            Some(Mode::Either) if again_solid => Reference::Solid,
+            Some(Mode::Either) => Reference::Waiting,
+            Some(Mode::Orphan | Mode::Unclear) => Reference::Waiting,
+            // R3: who is Terminating already, by somebody else's deletion.
+            None if owner.deleted().is_none() => Reference::Solid,
+            None if owner.finalizers().contains(FOREGROUND) => {
+                if again_solid {
+                    Reference::Solid
+                } else {
+                    Reference::Waiting
+                }
+            }
+            None if self.is_certain() => Reference::Solid,
+            None if owner.finalizers().contains(ORPHAN) => Reference::Orphaning,
+            None => Reference::Dangling,
+        }
+    }
+}

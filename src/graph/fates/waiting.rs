@@ -1,0 +1,134 @@
+//! R5, R9 and R13: who waits for whom.
+
+use super::references::Reference;
+use super::world::{Mode, World};
+use crate::graph::{Node, NodeId, OwnerEdge};
+use crate::objects::FOREGROUND;
+
+impl<'g> World<'g> {
+    /// R9: whether a dependent that blocks the foreground deletion of `id` is
+    /// not certain to go or to be detached.
+    pub(super) fn has_blocker(&self, id: NodeId) -> bool {
+        self.blockers(id).any(|d| !self.gone.contains(&d.id()) && !self.is_detached(d, id))
+    }
+
+    pub(super) fn blockers(&self, id: NodeId) -> impl Iterator<Item = Node<'g>> + use<'g> {
+        let graph = self.graph;
+        let owner = graph.get(id).into_iter();
+        owner.flat_map(move |owner| {
+            let blocks =
+                move |d: &Node<'g>| d.owners().iter().any(|o| o.blocking && o.uid == owner.uid());
+            graph.dependents_by_uid(owner).filter(blocks)
+        })
+    }
+
+    /// R5: another owner is certainly there, so the collector takes the
+    /// reference to `from` off.
+    pub(super) fn is_detached(&self, dependent: Node<'_>, from: NodeId) -> bool {
+        // R2 and R4: it leaves these alone altogether; nor does it look at the
+        // references of what is being deleted itself.
+        let left_alone = dependent.deleted().is_some()
+            || self.may.unwrap_or(self).is_deleting(dependent.id())
+            || dependent.owners().iter().any(|o| self.resolve(o) == Reference::Error);
+        let stays = |o: &OwnerEdge| {
+            let free = self.may.unwrap_or(self).mode(o.to).is_none();
+            let terminating = self.graph.get(o.to).is_some_and(|n| n.deleted().is_some());
+            o.to != from && free && !terminating && self.resolve(o) == Reference::Solid
+        };
+        !left_alone && dependent.owners().iter().any(stays)
+    }
+
+    /// R13, for what may be: an owner in the foreground waits for ever for a
+    /// dependent that refuses, and so do those that wait for the owner.
+    pub(super) fn remove_what_waits_for_ever(&mut self) {
+        if !self.refused {
+            return;
+        }
+        loop {
+            let keeps = |d: Node<'_>, id: NodeId| {
+                let refuses = (self.request.cut)(d);
+                let stays = self.is_deleting(d.id()) && !self.gone.contains(&d.id());
+                (refuses || stays) && self.has_no_way_out(d) && !self.is_detached(d, id)
+            };
+            let waits = |id: NodeId| {
+                self.mode(id) == Some(Mode::Foreground) && self.blockers(id).any(|d| keeps(d, id))
+            };
+            let waiting: Vec<_> = self.gone.iter().copied().filter(|id| waits(*id)).collect();
+            if waiting.is_empty() {
+                return;
+            }
+            for id in waiting {
+                self.gone.remove(&id);
+                for container in self.contained.get(&id).into_iter().flatten() {
+                    self.gone.remove(container);
+                }
+            }
+        }
+    }
+
+    /// What certainly waits: for a finalizer of its own or of a dependent that
+    /// blocks it, or for one that refuses. Found from below, in a list and not
+    /// by recursion: a chain of owners may be as long as somebody likes.
+    pub(super) fn find_what_waits(&mut self) {
+        let (request, graph) = (self.request, self.graph);
+        let mut next: Vec<_> =
+            self.deleting.keys().copied().filter(|id| self.has_finalizer(*id)).collect();
+        // What is not being deleted and keeps somebody all the same.
+        for id in self.deleting.keys() {
+            if self.mode(*id) != Some(Mode::Foreground) {
+                continue;
+            }
+            let kept = self.blockers(*id).any(|d| {
+                let refuses = (request.cut)(d);
+                let ends_by_itself = !is_left_alone(d) || !self.has_finalizer(d.id());
+                (refuses && self.has_no_way_out(d)) || !ends_by_itself
+            });
+            if kept {
+                next.push(*id);
+            }
+        }
+        if self.refused {
+            next.extend(self.containers.keys().copied().filter(|c| {
+                let mut content = self.contained.iter().filter(|(_, all)| all.contains(c));
+                content.any(|(member, _)| graph.get(*member).is_some_and(|m| (request.cut)(m)))
+            }));
+        }
+        while let Some(id) = next.pop() {
+            if !self.stuck.insert(id) {
+                continue;
+            }
+            next.extend(self.contained.get(&id).into_iter().flatten().copied());
+            let Some(node) = graph.get(id) else { continue };
+            if self.has_no_way_out(node) {
+                let keeps = |o: &&OwnerEdge| {
+                    o.blocking
+                        && graph.owner(o).is_some()
+                        && self.mode(o.to) == Some(Mode::Foreground)
+                };
+                next.extend(node.owners().iter().filter(keeps).map(|o| o.to));
+            }
+        }
+    }
+
+    /// Whether the collector cannot free an owner of this dependent: it leaves
+    /// the dependent alone (R4), or there is no other owner, which would be
+    /// solid for a while at least, for which it would detach it (R5), nor a dependent of its own in the foreground, for which
+    /// it would make the references non-blocking (R6, the cycle guard).
+    pub(super) fn has_no_way_out(&self, dependent: Node<'_>) -> bool {
+        let may = self.may.unwrap_or(self);
+        let in_foreground = |d: Node<'_>| match may.mode(d.id()) {
+            None => d.deleted().is_some() && d.finalizers().contains(FOREGROUND),
+            Some(mode) => !matches!(mode, Mode::Background | Mode::Orphan),
+        };
+        let mut owners = dependent.owners().iter().map(|o| o.to);
+        let first = owners.next();
+        is_left_alone(dependent)
+            || owners.all(|o| Some(o) == first)
+                && !self.graph.dependents_by_uid(dependent).any(in_foreground)
+    }
+}
+
+/// R4: Terminating, and not in the foreground: the collector leaves it alone.
+fn is_left_alone(node: Node<'_>) -> bool {
+    node.deleted().is_some() && !node.finalizers().contains(FOREGROUND)
+}
