@@ -446,6 +446,18 @@ fn r11_events_are_never_collected_and_r1_unknown_is_not_absent() {
 }
 
 #[test]
+fn r1_an_owner_made_again_is_another_object() {
+    let mut item = meta("item", owned_by("ConfigMap", "v1", "owner"));
+    let mut old = owned_by("ConfigMap", "v1", "again")["ownerReferences"][0].clone();
+    old["uid"] = json!("uid-of-the-one-before");
+    item["metadata"]["ownerReferences"].as_array_mut().unwrap().push(old);
+    let owners = ["owner", "again"].map(|name| ("ConfigMap", meta(name, json!({}))));
+    let graph = feed(&[&owners[..], &[("ConfigMap", item)]].concat());
+    let target = [("owner", Propagation::Background)];
+    assert_eq!(told(&graph, &target, &[]), ["item: Deleted Certain", "owner: Deleted Certain"]);
+}
+
+#[test]
 fn a_walk_ends_at_its_limit_and_says_so_and_a_long_chain_is_no_stack() {
     let chain: Vec<_> = (0..20_000)
         .map(|n| {

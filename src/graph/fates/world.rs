@@ -213,7 +213,7 @@ impl<'g> World<'g> {
             self.wake_those_that_wait(id);
         }
         // R9: in the background nothing happens to dependents of an object
-        // that is still there.
+        // that is still there. (It would be found solid for each of them.)
         if mode == Mode::Background && !self.gone.contains(&id) {
             return;
         }
