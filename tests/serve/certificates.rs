@@ -161,9 +161,13 @@ fn what_cannot_be_served_is_one_sentence_and_an_exit_code() {
     let (code, message) = run(&["serve", "--deadline=soon"]);
     assert_eq!(code, Some(2), "{message}");
     assert!(message.contains("a number of seconds"), "{message}");
-    let (code, message) = run(&["admin", "certs", "--name=not a name", &empty]);
+    let (code, message) = run(&["admin", "certs", "--force", "--name=not a name", &empty]);
     assert_eq!(code, Some(2), "{message}");
     assert!(message.contains("not a name"), "{message}");
+    // The standalone server has made a pair there; nothing replaces it unasked.
+    let (code, message) = run(&["admin", "certs", "--name=a.b", &empty]);
+    assert_eq!(code, Some(2), "{message}");
+    assert!(message.contains("is there already; --force"), "{message}");
 
     let config = folder.path().join("c.yaml");
     for days in ["0", "3000000", "4000000000"] {
