@@ -149,12 +149,15 @@ pub struct UseEdge {
     pub excuse: Excuse,
     /// Which relation found it.
     pub relation: RelationId,
+    /// The uid where the reference says one: another object of that name is
+    /// not meant.
+    pub uid: Option<Box<Uid>>,
     /// Where.
     pub path: Arc<str>,
 }
 
 /// An owner reference, as a node keeps it (R1: by its coordinates).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnerEdge {
     /// The object at the reference's coordinates; it may be absent, and it may
     /// be another one (its uid tells).
@@ -163,9 +166,8 @@ pub struct OwnerEdge {
     pub uid: Uid,
     /// Whether a foreground deletion of the owner waits for this dependent.
     pub blocking: bool,
-    /// R1: the version is not served, or a cluster-scoped item names a
-    /// namespaced owner. An unknown kind shows in the kind itself.
-    pub error: bool,
+    /// The version that the reference names. Whether it is served may change.
+    pub version: Arc<str>,
 }
 
 #[cfg(test)]

@@ -61,8 +61,10 @@ pub(super) struct Slot {
     /// The node of the Namespace; a node of this namespace keeps it alive.
     pub(super) namespace: NodeId,
     pub(super) live: Option<Box<Live>>,
-    /// Who has an owner or use edge to this node.
-    pub(super) dependents: IdSet,
+    /// Who has a use edge to this node.
+    pub(super) users: IdSet,
+    /// How many owner references lead here.
+    pub(super) references: u32,
     /// For a Namespace: how many nodes live in it, absent ones included, and
     /// how many kinds are looked for in it by selectors.
     pub(super) residents: u32,

@@ -1,6 +1,6 @@
 //! Questions about one node that are not about a deletion.
 
-use super::edges::{Excuse, OpenEdge, Selector, Strength, UseEdge};
+use super::edges::{Excuse, OpenEdge, OwnerEdge, Selector, Strength, UseEdge};
 use super::node::{Node, NodeId, Progress};
 use super::store::Graph;
 
@@ -60,8 +60,11 @@ impl Graph {
     /// Everybody with a use edge to a node, in no particular order and one by
     /// one: whoever needs three of ten thousand takes three.
     pub fn users(&self, id: NodeId) -> impl Iterator<Item = User<'_>> {
-        let named = self.dependents(id).flat_map(move |node| {
-            let edges = node.uses().iter().filter(move |edge| edge.to == id);
+        let uid = self.get(id).map(Node::uid);
+        let named = self.users_by_name(id).flat_map(move |node| {
+            let edges = node.uses().iter().filter(move |edge| {
+                edge.to == id && (edge.uid.is_none() || edge.uid.as_deref().copied() == uid)
+            });
             edges.map(move |edge| User { node, edge: Via::Use(edge) })
         });
         named.chain(self.get(id).into_iter().flat_map(|target| self.matching(target)))
@@ -98,8 +101,17 @@ impl Graph {
     }
 
     /// The live owner that a reference really means: there, and with its uid.
-    pub fn owner(&self, owner: &super::OwnerEdge) -> Option<Node<'_>> {
-        self.get(owner.to).filter(|node| !owner.error && node.uid() == owner.uid)
+    pub fn owner(&self, item: Node<'_>, owner: &OwnerEdge) -> Option<Node<'_>> {
+        let resolvable = self.is_resolvable(item, owner);
+        self.get(owner.to).filter(|node| resolvable && node.uid() == owner.uid)
+    }
+
+    /// R1: the kind and version of the owner are served, and a cluster-scoped
+    /// item names no namespaced owner.
+    pub fn is_resolvable(&self, item: Node<'_>, owner: &OwnerEdge) -> bool {
+        let (kind, _, _) = self.coordinates(owner.to);
+        self.kinds.serves(kind, &owner.version)
+            && (item.namespace_node().is_some() || !self.kinds.info(kind).namespaced)
     }
 
     /// The owner at the top: of a Pod its Deployment. A node without a living
@@ -109,7 +121,7 @@ impl Graph {
         const DEEPEST: usize = 32;
         let mut at = node;
         for _ in 0..DEEPEST {
-            match at.owners().iter().find_map(|owner| self.owner(owner)) {
+            match at.owners().iter().find_map(|owner| self.owner(at, owner)) {
                 Some(owner) if owner.id() != node.id() => at = owner,
                 _ => break,
             }

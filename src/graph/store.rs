@@ -7,7 +7,7 @@ use std::hash::BuildHasher;
 use hashbrown::HashTable;
 use rustc_hash::FxBuildHasher;
 
-use super::edges::{Edges, OpenEdge, OwnerEdge, UseEdge};
+use super::edges::{Edges, NewUse, OpenEdge, OwnerEdge, UseEdge};
 use super::id_set::IdSet;
 use super::node::{Live, Node, NodeId, Progress, Slot};
 use crate::objects::{
@@ -28,7 +28,9 @@ pub enum Applied {
 /// The graph. Cheap to look at, and only ever changed by one at a time.
 #[derive(Debug, Default)]
 pub struct Graph {
-    /// The kinds that are known.
+    /// The kinds that are known. When the scope of a kind turns out to be
+    /// another one than was believed, what refers to it has to be applied again;
+    /// versions that come and go are looked up when it matters.
     pub kinds: Kinds,
     interner: Interner,
     slots: Vec<Slot>,
@@ -38,9 +40,9 @@ pub struct Graph {
     members: HashMap<NodeId, IdSet, FxBuildHasher>,
     /// Who has open edges, by what they are looked for in.
     pub(super) open: HashMap<(NodeId, KindId), IdSet, FxBuildHasher>,
-    /// Who names a uid that was not at the coordinates it named it with: the
-    /// collector knows dependents by uid alone.
-    strays: HashMap<Uid, IdSet, FxBuildHasher>,
+    /// Who has an owner reference with this uid: the collector knows dependents
+    /// by uid alone, whatever coordinates they give.
+    by_owner: HashMap<Uid, IdSet, FxBuildHasher>,
     /// Kinds whose objects are all here: only of these is absence a fact.
     complete: HashSet<KindId, FxBuildHasher>,
     annotation_keys: HashSet<String>,
@@ -84,34 +86,15 @@ impl Graph {
                 let info = self.kinds.info(owner_kind);
                 // R1: in the item's namespace if the owner's kind is namespaced.
                 let in_namespace = if info.namespaced { namespace } else { "" };
-                let error = !self.kinds.serves(owner_kind, version)
-                    || (info.namespaced && namespace.is_empty());
                 OwnerEdge {
                     to: self.node(owner_kind, in_namespace, &reference.name),
                     uid: Uid::new(&reference.uid),
                     blocking: reference.block_owner_deletion.unwrap_or(false),
-                    error,
+                    version: self.interner.intern(version),
                 }
             })
             .collect();
-        let uses: Box<[UseEdge]> = edges
-            .uses
-            .into_iter()
-            .map(|edge| {
-                let in_namespace = if self.kinds.info(edge.kind).namespaced {
-                    edge.namespace.as_str()
-                } else {
-                    ""
-                };
-                UseEdge {
-                    to: self.node(edge.kind, in_namespace, &edge.name),
-                    strength: edge.strength,
-                    excuse: edge.excuse,
-                    relation: edge.relation,
-                    path: self.interner.intern(&edge.path),
-                }
-            })
-            .collect();
+        let uses = self.use_edges(edges.uses);
         let open = (!edges.open.is_empty()).then(|| Box::new(edges.open));
         for place in self.open_places(open.as_deref()) {
             let seekers = self.open.entry(place).or_default();
@@ -120,17 +103,12 @@ impl Graph {
             }
             seekers.insert(id);
         }
-        for to in owners.iter().map(|o| o.to).chain(uses.iter().map(|u| u.to)) {
-            self.slots[to.index()].dependents.insert(id);
+        for edge in &uses {
+            self.slots[edge.to.index()].users.insert(id);
         }
-
         for owner in &owners {
-            let there = self.slots[owner.to.index()].live.as_ref().map(|live| live.uid);
-            // An object may name itself, and is not in its place yet.
-            let itself = owner.to == id && owner.uid == uid;
-            if there != Some(owner.uid) && !itself {
-                self.strays.entry(owner.uid).or_default().insert(id);
-            }
+            self.slots[owner.to.index()].references += 1;
+            self.by_owner.entry(owner.uid).or_default().insert(id);
         }
 
         self.objects += 1;
@@ -253,20 +231,17 @@ impl Graph {
         (slot.kind, namespace, &slot.name)
     }
 
-    /// Who has an owner or use edge to a node.
-    pub fn dependents(&self, id: NodeId) -> impl Iterator<Item = Node<'_>> {
+    /// Who has a use edge to a node.
+    pub(super) fn users_by_name(&self, id: NodeId) -> impl Iterator<Item = Node<'_>> {
         let slot = self.slots.get(id.index());
-        slot.into_iter().flat_map(|slot| slot.dependents.iter()).filter_map(|id| self.get(id))
+        slot.into_iter().flat_map(|slot| slot.users.iter()).filter_map(|id| self.get(id))
     }
 
     /// Who has an owner reference with the uid of this object, whatever
-    /// coordinates it gives: that is how the collector knows dependents. In no
-    /// particular order, and perhaps twice.
-    pub fn dependents_by_uid(&self, owner: Node<'_>) -> impl Iterator<Item = Node<'_>> {
-        let uid = owner.uid();
-        let strays = self.strays.get(&uid).into_iter().flat_map(IdSet::iter);
-        let named = self.dependents(owner.id()).chain(strays.filter_map(|id| self.get(id)));
-        named.filter(move |dependent| dependent.owners().iter().any(|o| o.uid == uid))
+    /// coordinates it gives: that is how the collector knows dependents.
+    pub fn dependents(&self, owner: Node<'_>) -> impl Iterator<Item = Node<'_>> + use<'_> {
+        let ids = self.by_owner.get(&owner.uid()).into_iter().flat_map(IdSet::iter);
+        ids.filter_map(|id| self.get(id))
     }
 
     /// The objects of a kind.
@@ -332,7 +307,8 @@ impl Graph {
             kind,
             namespace,
             live: None,
-            dependents: IdSet::default(),
+            users: IdSet::default(),
+            references: 0,
             residents: 0,
         };
         let id = match self.free.pop() {
@@ -377,32 +353,53 @@ impl Graph {
         Some(live)
     }
 
+    /// Use edges as a node keeps them. An object that names another one twenty
+    /// times is one user of it: the first place is kept.
+    fn use_edges(&mut self, edges: Vec<NewUse>) -> Box<[UseEdge]> {
+        let mut seen = HashSet::with_hasher(FxBuildHasher);
+        let mut kept = Vec::with_capacity(edges.len());
+        for edge in edges {
+            let namespaced = self.kinds.info(edge.kind).namespaced;
+            let namespace = if namespaced { edge.namespace.as_str() } else { "" };
+            let to = self.node(edge.kind, namespace, &edge.name);
+            if seen.insert((to, edge.strength, edge.excuse, edge.uid)) {
+                kept.push(UseEdge {
+                    to,
+                    strength: edge.strength,
+                    excuse: edge.excuse,
+                    relation: edge.relation,
+                    uid: edge.uid.map(Box::new),
+                    path: self.interner.intern(&edge.path),
+                });
+            }
+        }
+        kept.into_boxed_slice()
+    }
+
     /// Ends the edges of an object that was, except where the object that is
     /// now has an edge to the same node.
     fn drop_edges(&mut self, id: NodeId, before: &Live) {
-        let still: Vec<NodeId> = match &self.slots[id.index()].live {
-            Some(now) => {
-                now.owners.iter().map(|o| o.to).chain(now.uses.iter().map(|u| u.to)).collect()
-            }
-            None => Vec::new(),
-        };
-        for to in before.owners.iter().map(|o| o.to).chain(before.uses.iter().map(|u| u.to)) {
-            if !still.contains(&to) {
-                self.slots[to.index()].dependents.remove(id);
-                self.release(to);
+        type Set<T> = HashSet<T, FxBuildHasher>;
+        let now = self.slots[id.index()].live.as_deref();
+        let used: Set<NodeId> = now.iter().flat_map(|now| &now.uses).map(|edge| edge.to).collect();
+        let owning: Set<Uid> = now.iter().flat_map(|now| &now.owners).map(|o| o.uid).collect();
+        for edge in &before.uses {
+            if !used.contains(&edge.to) {
+                self.slots[edge.to.index()].users.remove(id);
+                self.release(edge.to);
             }
         }
         for owner in &before.owners {
-            let still = self.slots[id.index()].live.as_ref();
-            if still.is_some_and(|now| now.owners.iter().any(|o| o.uid == owner.uid)) {
-                continue;
-            }
-            if let Some(set) = self.strays.get_mut(&owner.uid) {
-                set.remove(id);
-                if set.is_empty() {
-                    self.strays.remove(&owner.uid);
+            if !owning.contains(&owner.uid)
+                && let Some(dependents) = self.by_owner.get_mut(&owner.uid)
+            {
+                dependents.remove(id);
+                if dependents.is_empty() {
+                    self.by_owner.remove(&owner.uid);
                 }
             }
+            self.slots[owner.to.index()].references -= 1;
+            self.release(owner.to);
         }
         let now = self.slots[id.index()].live.as_ref().and_then(|now| now.open.clone());
         let now = self.open_places(now.as_deref());
@@ -446,7 +443,10 @@ impl Graph {
         let mut next = Some(id);
         while let Some(id) = next.take() {
             let slot = &self.slots[id.index()];
-            let empty = slot.live.is_none() && slot.dependents.is_empty() && slot.residents == 0;
+            let empty = slot.live.is_none()
+                && slot.users.is_empty()
+                && slot.references == 0
+                && slot.residents == 0;
             if !empty {
                 return;
             }
@@ -457,7 +457,7 @@ impl Graph {
             entry.remove();
             let slot = &mut self.slots[id.index()];
             slot.name = Box::default();
-            slot.dependents = IdSet::default();
+            slot.users = IdSet::default();
             self.free.push(id);
             if place != NodeId::NONE {
                 self.slots[place.index()].residents -= 1;

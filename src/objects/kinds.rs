@@ -9,6 +9,13 @@ use super::builtin::BUILT_IN;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KindId(u16);
 
+/// The kind of whatever is mentioned once too many are: it is never served.
+const BEYOND: KindId = KindId(0);
+
+/// How many kinds may be known or mentioned. Anybody can mention kinds in
+/// owner references, and none of that may crowd out what is really served.
+const MOST_MENTIONED: usize = 30_000;
+
 /// What a DELETE without options does to the dependents of this kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DefaultPropagation {
@@ -50,6 +57,7 @@ impl Default for Kinds {
     fn default() -> Self {
         let mut kinds =
             Self { infos: Vec::new(), by_kind: HashMap::new(), by_resource: HashMap::new() };
+        kinds.infos.push(unserved("", ""));
         for &(group, versions, kind, resource, namespaced) in BUILT_IN {
             kinds.learn(KindInfo {
                 group: group.to_owned(),
@@ -61,6 +69,18 @@ impl Default for Kinds {
             });
         }
         kinds
+    }
+}
+
+/// A kind of which nothing is known but that somebody mentions it.
+fn unserved(group: &str, kind: &str) -> KindInfo {
+    KindInfo {
+        group: group.to_owned(),
+        kind: kind.to_owned(),
+        resource: String::new(),
+        versions: Vec::new(),
+        namespaced: true,
+        default_propagation: DefaultPropagation::Background,
     }
 }
 
@@ -77,7 +97,10 @@ impl Kinds {
     /// Takes in what discovery or a CRD says of a kind. The number of a kind
     /// that was known or mentioned stays.
     pub fn learn(&mut self, info: KindInfo) -> KindId {
-        let id = self.mention(&info.group, &info.kind);
+        let id = self.number(&info.group, &info.kind, usize::from(u16::MAX));
+        if id == BEYOND {
+            return id;
+        }
         let resource = (info.group.clone(), info.resource.clone());
         self.by_resource.insert(resource, id);
         self.infos[usize::from(id.0)] = info;
@@ -111,22 +134,22 @@ impl Kinds {
     }
 
     /// The number of a kind by group and kind, known or not: somebody refers
-    /// to it. More than 65,535 kinds share the last number, as unknown.
+    /// to it. Beyond a great many they share one, which is never served.
     pub fn mention(&mut self, group: &str, kind: &str) -> KindId {
+        self.number(group, kind, MOST_MENTIONED)
+    }
+
+    fn number(&mut self, group: &str, kind: &str, most: usize) -> KindId {
         let key = (group.to_owned(), kind.to_owned());
         if let Some(id) = self.by_kind.get(&key) {
             return *id;
         }
-        let Ok(number) = u16::try_from(self.infos.len()) else { return KindId(u16::MAX) };
+        let Some(number) = u16::try_from(self.infos.len()).ok().filter(|n| usize::from(*n) < most)
+        else {
+            return BEYOND;
+        };
         let id = KindId(number);
-        self.infos.push(KindInfo {
-            group: group.to_owned(),
-            kind: kind.to_owned(),
-            resource: String::new(),
-            versions: Vec::new(),
-            namespaced: true,
-            default_propagation: DefaultPropagation::Background,
-        });
+        self.infos.push(unserved(group, kind));
         self.by_kind.insert(key, id);
         id
     }
@@ -186,6 +209,22 @@ mod tests {
         assert!(kinds.serves(id, "v1") && !kinds.serves(id, "v2"));
         let job = kinds.info(kinds.find("batch", "Job").unwrap());
         assert_eq!(job.default_propagation, DefaultPropagation::Orphan);
+    }
+
+    #[test]
+    fn mentions_do_not_crowd_out_what_is_served() {
+        let mut kinds = Kinds::default();
+        for n in 0..100_000 {
+            kinds.mention("example.com", &format!("Nothing{n}"));
+        }
+        let more = kinds.mention("example.com", "OneMore");
+        assert!(!kinds.is_served(more));
+        let one = kinds.learn(Kinds::custom("example.com", "v1", "One", "ones", true));
+        let two = kinds.learn(Kinds::custom("example.com", "v1", "Two", "twos", true));
+        assert_ne!(one, two);
+        assert_eq!(kinds.find("example.com", "One"), Some(one));
+        let more = kinds.mention("example.com", "OneMore");
+        assert!(!kinds.is_served(more));
     }
 
     #[test]

@@ -47,7 +47,14 @@ pub enum To {
         /// The group where the reference says none.
         group: &'static str,
     },
-    /// Objects of a kind by a LabelSelector or a plain map of labels.
+    /// Objects of a kind by a plain map of labels.
+    PlainLabels {
+        /// API group.
+        group: &'static str,
+        /// Plural name.
+        resource: &'static str,
+    },
+    /// Objects of a kind by a LabelSelector.
     Labels {
         /// API group.
         group: &'static str,
@@ -56,9 +63,19 @@ pub enum To {
     },
     /// The claims that a StatefulSet makes from the template found, one for
     /// each ordinal.
-    Claims,
+    Claims {
+        /// API group.
+        group: &'static str,
+        /// Plural name.
+        resource: &'static str,
+    },
     /// The claim that a Pod makes from the ephemeral volume found.
-    EphemeralClaim,
+    EphemeralClaim {
+        /// API group.
+        group: &'static str,
+        /// Plural name.
+        resource: &'static str,
+    },
     /// The object of a kind that has this object's own name.
     SameName {
         /// API group.
@@ -185,7 +202,7 @@ impl Row {
 pub const ROWS: &[Row] = &[
     // What Pods and whatever makes Pods use.
     row("pod-claim", POD_SPECS, &["volumes[*].persistentVolumeClaim"], named(CLAIM, "claimName")),
-    row("pod-ephemeral-claim", PODS, &["spec.volumes[*]"], To::EphemeralClaim),
+    row("pod-ephemeral-claim", PODS, &["spec.volumes[*]"], To::EphemeralClaim { group: CLAIM.0, resource: CLAIM.1 }),
     row("pod-secret-volume", POD_SPECS, &["volumes[*].secret"], named(SECRET, "secretName")).optional(),
     row("pod-secret-projected", POD_SPECS, &["volumes[*].projected.sources[*].secret"], named(SECRET, "name")).optional(),
     row("pod-secret-env", POD_SPECS, &["c[].env[*].valueFrom.secretKeyRef", "c[].envFrom[*].secretRef"], named(SECRET, "name")).optional(),
@@ -224,6 +241,7 @@ pub const ROWS: &[Row] = &[
     row("storage-class-stage-secret", STORAGE_CLASSES, &["parameters"], placed(SECRET, "[\"csi.storage.k8s.io/node-stage-secret-name\"]", "[\"csi.storage.k8s.io/node-stage-secret-namespace\"]")),
     row("storage-class-node-publish-secret", STORAGE_CLASSES, &["parameters"], placed(SECRET, "[\"csi.storage.k8s.io/node-publish-secret-name\"]", "[\"csi.storage.k8s.io/node-publish-secret-namespace\"]")),
     row("storage-class-expand-secret", STORAGE_CLASSES, &["parameters"], placed(SECRET, "[\"csi.storage.k8s.io/controller-expand-secret-name\"]", "[\"csi.storage.k8s.io/controller-expand-secret-namespace\"]")),
+    row("storage-class-node-expand-secret", STORAGE_CLASSES, &["parameters"], placed(SECRET, "[\"csi.storage.k8s.io/node-expand-secret-name\"]", "[\"csi.storage.k8s.io/node-expand-secret-namespace\"]")),
     row("snapshot-class-secret", &[from("snapshot.storage.k8s.io", "volumesnapshotclasses", "")], &["parameters"], placed(SECRET, "[\"csi.storage.k8s.io/snapshotter-secret-name\"]", "[\"csi.storage.k8s.io/snapshotter-secret-namespace\"]")),
     row("attributes-class-secret", &[from("storage.k8s.io", "volumeattributesclasses", "")], &["parameters"], placed(SECRET, "[\"csi.storage.k8s.io/controller-modify-secret-name\"]", "[\"csi.storage.k8s.io/controller-modify-secret-namespace\"]")),
     row("attachment-volume", ATTACHMENTS, &["spec.source.persistentVolumeName"], named(("", "persistentvolumes"), "")),
@@ -233,12 +251,12 @@ pub const ROWS: &[Row] = &[
     row("csi-node", &[from("storage.k8s.io", "csinodes", "")], &[""], To::SameName { group: "", resource: "nodes" }).mentions(),
     // Workloads.
     row("stateful-set-service", STATEFUL_SETS, &["spec.serviceName"], named(SERVICE, "")),
-    row("stateful-set-claims", STATEFUL_SETS, &["spec.volumeClaimTemplates[*]"], To::Claims),
+    row("stateful-set-claims", STATEFUL_SETS, &["spec.volumeClaimTemplates[*]"], To::Claims { group: CLAIM.0, resource: CLAIM.1 }),
     row("stateful-set-storage-class", STATEFUL_SETS, &["spec.volumeClaimTemplates[*].spec.storageClassName"], named(STORAGE_CLASS, "")),
     row("autoscaler-target", &[from("autoscaling", "horizontalpodautoscalers", "")], &["spec.scaleTargetRef"], To::Typed { group: "" }).mentions(),
     row("disruption-budget-pods", &[from("policy", "poddisruptionbudgets", "")], &["spec.selector"], To::Labels { group: "", resource: "pods" }).mentions(),
     // Network.
-    row("service-pods", &[from("", "services", "")], &["spec.selector"], To::Labels { group: "", resource: "pods" }).mentions(),
+    row("service-pods", &[from("", "services", "")], &["spec.selector"], To::PlainLabels { group: "", resource: "pods" }).mentions(),
     row("endpoint-slice-service", ENDPOINT_SLICES, &["metadata.labels[\"kubernetes.io/service-name\"]"], named(SERVICE, "")).mentions(),
     row("endpoint-slice-target", ENDPOINT_SLICES, &["endpoints[*].targetRef"], To::Typed { group: "" }).mentions(),
     row("network-policy-pods", NETWORK_POLICIES, &["spec.podSelector"], To::Labels { group: "", resource: "pods" }).mentions(),
@@ -273,8 +291,10 @@ pub const FINISHED: &[(&str, &str, &str, &[&str])] = &[
     ("batch", "jobs", "status.conditions[?type=Failed].status", &["True"]),
 ];
 
-/// Kinds whose template is history when it is scaled to none.
-pub const SCALED_DOWN: &[(&str, &str, &str)] = &[("apps", "replicasets", "spec.replicas")];
+/// Kinds whose template is history when it is scaled to none, and the kinds
+/// of owner that keep it for that.
+pub const SCALED_DOWN: &[(&str, &str, &str, &[&str])] =
+    &[("apps", "replicasets", "spec.replicas", &["Deployment", "Rollout"])];
 
 /// What says that a CRD is served.
 pub const ESTABLISHED: (&str, &str, &str) = (

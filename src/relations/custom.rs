@@ -89,16 +89,7 @@ impl Custom {
     ) -> Result<Self, CustomError> {
         let until = match until {
             None => None,
-            Some((path, equals)) => {
-                let path = parse("until.fieldPath", path)?;
-                if !path.is_single() {
-                    return Err(CustomError::Apart {
-                        field: "until.fieldPath",
-                        path: path.to_string(),
-                    });
-                }
-                Some((path, equals.to_owned()))
-            }
+            Some((path, equals)) => Some((parse("until.fieldPath", path)?, equals.to_owned())),
         };
         let custom = Self {
             name: name.to_owned(),
@@ -168,7 +159,7 @@ impl Custom {
                 default_group: String::new(),
             },
             CustomTo::Selector { group, resource, .. } => {
-                Target::Labels { kind: kinds.find_resource(group, resource)? }
+                Target::Labels { kind: kinds.find_resource(group, resource)?, plain: false }
             }
         };
         let leaf = Leaf {

@@ -29,7 +29,7 @@ pub struct Catalogue {
 struct Compiled {
     tree: Tree,
     finished: Vec<(Path, &'static [&'static str])>,
-    scaled_down: Option<Path>,
+    scaled_down: Option<(Path, &'static [&'static str])>,
     established: Option<Path>,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct Leaf {
 pub(super) enum Target {
     Name { kind: KindId, name: Path, namespace: Option<Path>, uid: Option<Path> },
     Typed { group: Path, kind: Path, name: Path, namespace: Path, default_group: String },
-    Labels { kind: KindId },
+    Labels { kind: KindId, plain: bool },
     Claims { kind: KindId },
     EphemeralClaim { kind: KindId },
     SameName { kind: KindId },
@@ -91,9 +91,10 @@ impl Catalogue {
                 compiled.finished.push((Path::parse(path)?, values));
             }
         }
-        for (group, resource, path) in SCALED_DOWN {
+        for (group, resource, path, owners) in SCALED_DOWN {
             if let Some(kind) = kinds.find_resource(group, resource) {
-                catalogue.by_kind.entry(kind).or_default().scaled_down = Some(Path::parse(path)?);
+                let compiled = catalogue.by_kind.entry(kind).or_default();
+                compiled.scaled_down = Some((Path::parse(path)?, owners));
             }
         }
         let (group, resource, path) = ESTABLISHED;
@@ -155,12 +156,17 @@ impl Catalogue {
             let value = object.get("metadata").and_then(|metadata| metadata.get(field));
             value.and_then(Value::as_str).unwrap_or_default()
         };
-        let scaled_down = compiled.scaled_down.as_ref().and_then(|path| path.get(object));
+        let scaled_down = compiled.scaled_down.as_ref().is_some_and(|(path, owners)| {
+            let references = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+            let kinds = references.into_iter().flatten().filter_map(|r| r.get("kind")?.as_str());
+            path.get(object).and_then(Value::as_u64) == Some(0)
+                && kinds.into_iter().any(|kind| owners.contains(&kind))
+        });
         let mut reading = Reading {
             object,
             namespace: metadata("namespace"),
             name: metadata("name"),
-            scaled_down: scaled_down.and_then(Value::as_u64) == Some(0),
+            scaled_down,
             kinds,
             edges: Edges::default(),
         };
@@ -212,10 +218,15 @@ fn target(kinds: &Kinds, to: &To) -> Result<Option<Target>, PathError> {
             namespace: Path::parse("namespace")?,
             default_group: (*group).to_owned(),
         }),
-        To::Labels { group, resource } => find(group, resource).map(|kind| Target::Labels { kind }),
-        To::Claims => find("", "persistentvolumeclaims").map(|kind| Target::Claims { kind }),
-        To::EphemeralClaim => {
-            find("", "persistentvolumeclaims").map(|kind| Target::EphemeralClaim { kind })
+        To::Labels { group, resource } => {
+            find(group, resource).map(|kind| Target::Labels { kind, plain: false })
+        }
+        To::PlainLabels { group, resource } => {
+            find(group, resource).map(|kind| Target::Labels { kind, plain: true })
+        }
+        To::Claims { group, resource } => find(group, resource).map(|kind| Target::Claims { kind }),
+        To::EphemeralClaim { group, resource } => {
+            find(group, resource).map(|kind| Target::EphemeralClaim { kind })
         }
         To::SameName { group, resource } => {
             find(group, resource).map(|kind| Target::SameName { kind })
@@ -301,8 +312,9 @@ impl Reading<'_> {
                 let path = joined(place, name);
                 self.uses(leaf, value, kind, namespace, found, None, path);
             }
-            Target::Labels { kind } => {
-                if let Some(requirements) = requirements(value) {
+            Target::Labels { kind, plain } => {
+                let found = if *plain { plain_labels(value) } else { requirements(value) };
+                if let Some(requirements) = found {
                     self.open(leaf, *kind, Selector::Labels(requirements), place);
                 }
             }
@@ -314,7 +326,7 @@ impl Reading<'_> {
             }
             Target::EphemeralClaim { kind } => {
                 let name = value.get("name").and_then(Value::as_str);
-                if let (Some(volume), Some(_)) = (name, value.get("ephemeral")) {
+                if let (Some(volume), Some(Value::Object(_))) = (name, value.get("ephemeral")) {
                     let claim = format!("{}-{volume}", self.name);
                     let namespace = self.namespace.to_owned();
                     let path = format!("{place}.ephemeral");
@@ -355,6 +367,10 @@ impl Reading<'_> {
         uid: Option<Uid>,
         path: String,
     ) {
+        // A namespaced object with no namespace is none.
+        if namespace.is_empty() && self.kinds.info(kind).namespaced {
+            return;
+        }
         let optional = leaf.optional.as_ref().and_then(|path| path.get(value));
         let excuse = match optional.and_then(Value::as_bool) {
             Some(true) => Excuse::Optional,
@@ -390,10 +406,17 @@ impl Reading<'_> {
 
     /// What the edge means now that the guard may have ended the need.
     fn strength(&self, leaf: &Leaf) -> Strength {
-        let ended = leaf.until.as_ref().is_some_and(|(path, equals)| {
-            let value = path.get(self.object).filter(|value| !value.is_null());
-            value.is_some_and(|value| equals.is_empty() || value.as_str() == Some(equals))
-        });
+        let mut ended = false;
+        if let Some((path, equals)) = &leaf.until {
+            path.visit(self.object, &mut |_, value| {
+                ended |= match value {
+                    Value::Null | Value::Bool(false) => equals == "false",
+                    _ if equals.is_empty() => true,
+                    Value::String(text) => text == equals,
+                    other => other.to_string() == *equals,
+                };
+            });
+        }
         if ended { Strength::Mentions } else { leaf.strength }
     }
 }
@@ -406,19 +429,23 @@ fn joined(place: &str, rest: &Path) -> String {
     }
 }
 
-/// A LabelSelector, or a plain map of labels. A selector that is absent
-/// selects nothing; an empty LabelSelector selects everything, an empty map
-/// (of a Service) nothing.
+/// A plain map of labels, as a Service has it: an empty one selects nothing.
+fn plain_labels(value: &Value) -> Option<Vec<Requirement>> {
+    let labels = value.as_object().filter(|labels| !labels.is_empty())?;
+    Some(labels.iter().map(equals).collect())
+}
+
+fn equals((key, value): (&String, &Value)) -> Requirement {
+    Requirement::In(key.clone(), vec![value.as_str().unwrap_or_default().to_owned()])
+}
+
+/// A LabelSelector. One that is absent selects nothing, an empty one
+/// everything.
 fn requirements(value: &Value) -> Option<Vec<Requirement>> {
     let fields = value.as_object()?;
     let labels = fields.get("matchLabels");
     let expressions = fields.get("matchExpressions");
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let equals = |(key, value): (&String, &Value)| Requirement::In(key.clone(), vec![text(value)]);
-    let is_plain = fields.values().all(Value::is_string) && !fields.is_empty();
-    if is_plain {
-        return Some(fields.iter().map(equals).collect());
-    }
     let mut requirements: Vec<_> =
         labels.and_then(Value::as_object).into_iter().flatten().map(equals).collect();
     for expression in expressions.and_then(Value::as_array).into_iter().flatten() {

@@ -49,6 +49,12 @@ pub struct PathError {
 impl Path {
     /// Parses a path. The empty path is the object itself.
     pub fn parse(text: &str) -> Result<Self, PathError> {
+        // Walks go a step down the stack for each step of a path.
+        const LONGEST: usize = 512;
+        if let Some((column, _)) = text.char_indices().nth(LONGEST) {
+            let path = text[..column].to_owned();
+            return Err(PathError { path, column: LONGEST, expected: "at most 512 characters" });
+        }
         Parser { text: text.chars().collect(), at: 0 }
             .path()
             .map_err(|(column, expected)| PathError { path: text.to_owned(), column, expected })
@@ -348,6 +354,7 @@ mod tests {
             assert_eq!(error.column, column, "{error}");
             assert!(error.to_string().contains(word), "{error}");
         }
+        assert_eq!(Path::parse(&"a.".repeat(100_000)).unwrap_err().column, 512);
         let error = Path::parse("spec.volumes[.name").unwrap_err().to_string();
         assert!(error.starts_with("spec.volumes[.name\n             ^ expected"), "{error}");
     }

@@ -196,8 +196,10 @@ parameters:
     ),
     (
         "storage.k8s.io/storageclasses",
-        "{metadata: {name: plain}, parameters: {csi.storage.k8s.io/node-publish-secret-name: np, csi.storage.k8s.io/node-publish-secret-namespace: csi}}",
-        &["storage-class-node-publish-secret parameters[\"csi.storage.k8s.io/node-publish-secret-name\"] needs secrets csi/np"],
+        "{metadata: {name: plain}, parameters: {csi.storage.k8s.io/node-publish-secret-name: np, csi.storage.k8s.io/node-publish-secret-namespace: csi, csi.storage.k8s.io/node-expand-secret-name: ne, csi.storage.k8s.io/node-expand-secret-namespace: csi}}",
+        &[
+            "storage-class-node-expand-secret parameters[\"csi.storage.k8s.io/node-expand-secret-name\"] needs secrets csi/ne",
+            "storage-class-node-publish-secret parameters[\"csi.storage.k8s.io/node-publish-secret-name\"] needs secrets csi/np"],
     ),
     (
         "snapshot.storage.k8s.io/volumesnapshotclasses",
@@ -259,6 +261,7 @@ spec:
         "{metadata: {name: web, namespace: shop}, spec: {selector: {app: web}, ports: [{port: 80}]}}",
         &["service-pods spec.selector mentions pods shop/[In(\"app\", [\"web\"])]"],
     ),
+    ("/services", "{metadata: {name: headless, namespace: shop}, spec: {selector: {}}}", &[]),
     (
         "/services",
         "{metadata: {name: external, namespace: shop}, spec: {type: ExternalName, externalName: example.com}}",

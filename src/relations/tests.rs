@@ -237,16 +237,17 @@ fn guards_end_a_need() {
 
 #[test]
 fn a_replica_set_scaled_to_none_is_history() {
-    let set = |replicas: u32| {
+    let set = |replicas: u32, owner: &str| {
         let manifest = format!(
-            "{{metadata: {{name: r, namespace: ns}}, spec: {{replicas: {replicas}, \
+            "{{metadata: {{name: r, namespace: ns, ownerReferences: [{{kind: {owner}}}]}}, spec: {{replicas: {replicas}, \
              template: {{spec: {{volumes: [{{name: v, secret: {{secretName: s}}}}]}}}}}}}}"
         );
         read("apps/replicasets", &manifest).1
     };
     let path = "pod-secret-volume spec.template.spec.volumes[0].secret.secretName needs";
-    assert_eq!(set(1), [format!("{path} secrets ns/s")]);
-    assert_eq!(set(0), [format!("{path} (scaled down) secrets ns/s")]);
+    assert_eq!(set(1, "Deployment"), [format!("{path} secrets ns/s")]);
+    assert_eq!(set(0, "Deployment"), [format!("{path} (scaled down) secrets ns/s")]);
+    assert_eq!(set(0, "Operator"), [format!("{path} secrets ns/s")], "it is nobody's history");
 }
 
 #[test]

@@ -31,7 +31,7 @@ impl World<'_> {
         } else {
             Mode::Background
         };
-        let has_dependents = self.graph.dependents_by_uid(node).next().is_some();
+        let has_dependents = self.graph.dependents(node).next().is_some();
         if !waits || !has_dependents {
             return plain;
         }
@@ -45,11 +45,11 @@ impl World<'_> {
     }
 
     /// R1 to R3: what a reference amounts to in this world.
-    pub(super) fn resolve(&self, reference: &OwnerEdge) -> Reference {
-        let (kind, _, _) = self.graph.coordinates(reference.to);
-        if reference.error || !self.graph.kinds.is_served(kind) {
+    pub(super) fn resolve(&self, item: Node<'_>, reference: &OwnerEdge) -> Reference {
+        if !self.graph.is_resolvable(item, reference) {
             return Reference::Error;
         }
+        let (kind, _, _) = self.graph.coordinates(reference.to);
         let owner = match self.graph.get(reference.to) {
             Some(owner) if owner.uid() == reference.uid => owner,
             // Another object of that name is there.

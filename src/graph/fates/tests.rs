@@ -323,6 +323,47 @@ fn r14_a_namespace_takes_everything_in_it_and_finalizers_hold() {
 }
 
 #[test]
+fn r14_a_namespace_that_a_cascade_reaches_takes_its_content_too() {
+    let owner = owned_by("ClusterRole", "rbac.authorization.k8s.io/v1", "tenant");
+    let namespace = json!({"metadata": {"name": "shop", "uid": "uid-shop", "ownerReferences": owner["ownerReferences"]}});
+    let graph = feed(&[
+        ("ClusterRole", json!({"metadata": {"name": "tenant", "uid": "uid-tenant"}})),
+        ("Namespace", namespace),
+        ("PersistentVolumeClaim", meta("data", json!({}))),
+    ]);
+    for targets in [
+        &[("tenant", Propagation::Background)][..],
+        // Named twice, or by itself too, it is still one Namespace.
+        &[
+            ("tenant", Propagation::Background),
+            ("shop", Propagation::Background),
+            ("shop", Propagation::Background),
+        ],
+    ] {
+        assert_eq!(
+            told(&graph, targets, &[]),
+            ["data: Deleted Certain", "shop: Deleted Certain", "tenant: Deleted Certain"]
+        );
+    }
+}
+
+#[test]
+fn a_kind_that_is_learnt_later_is_resolved_later() {
+    let mut graph = Graph::default();
+    let config_maps = graph.kinds.find("", "ConfigMap").unwrap();
+    let catalogue = crate::relations::Catalogue::new(&graph.kinds, &[]).unwrap();
+    let item = meta("item", owned_by("Widget", "example.com/v1", "w"));
+    catalogue.feed(&mut graph, config_maps, &item).unwrap();
+    let info = crate::objects::Kinds::custom("example.com", "v1", "Widget", "widgets", true);
+    let widgets = graph.kinds.learn(info);
+    catalogue.feed(&mut graph, widgets, &meta("w", json!({}))).unwrap();
+    let target = [("w", Propagation::Background)];
+    assert_eq!(told(&graph, &target, &[]), ["item: Deleted Certain", "w: Deleted Certain"]);
+    graph.kinds.forget(widgets);
+    assert_eq!(told(&graph, &target, &[]), ["item: Deleted Maybe", "w: Deleted Certain"]);
+}
+
+#[test]
 fn r14_a_crd_takes_its_instances_and_perhaps_what_they_own() {
     let crd = |established: &str| {
         json!({"metadata": {"name": "widgets.example.com", "uid": "uid-crd",

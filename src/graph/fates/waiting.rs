@@ -6,10 +6,11 @@ use crate::graph::{Node, NodeId, OwnerEdge};
 use crate::objects::FOREGROUND;
 
 impl<'g> World<'g> {
-    /// R9: whether a dependent that blocks the foreground deletion of `id` is
+    /// R9: how many dependents block the foreground deletion of `id` and are
     /// not certain to go or to be detached.
-    pub(super) fn has_blocker(&self, id: NodeId) -> bool {
-        self.blockers(id).any(|d| !self.gone.contains(&d.id()) && !self.is_detached(d, id))
+    pub(super) fn count_blockers(&self, id: NodeId) -> usize {
+        let blocks = |d: &Node<'_>| !self.gone.contains(&d.id()) && !self.is_detached(*d, id);
+        self.blockers(id).filter(blocks).count()
     }
 
     pub(super) fn blockers(&self, id: NodeId) -> impl Iterator<Item = Node<'g>> + use<'g> {
@@ -18,7 +19,7 @@ impl<'g> World<'g> {
         owner.flat_map(move |owner| {
             let blocks =
                 move |d: &Node<'g>| d.owners().iter().any(|o| o.blocking && o.uid == owner.uid());
-            graph.dependents_by_uid(owner).filter(blocks)
+            graph.dependents(owner).filter(blocks)
         })
     }
 
@@ -29,11 +30,11 @@ impl<'g> World<'g> {
         // references of what is being deleted itself.
         let left_alone = dependent.deleted().is_some()
             || self.may.unwrap_or(self).is_deleting(dependent.id())
-            || dependent.owners().iter().any(|o| self.resolve(o) == Reference::Error);
+            || dependent.owners().iter().any(|o| self.resolve(dependent, o) == Reference::Error);
         let stays = |o: &OwnerEdge| {
             let free = self.may.unwrap_or(self).mode(o.to).is_none();
             let terminating = self.graph.get(o.to).is_some_and(|n| n.deleted().is_some());
-            o.to != from && free && !terminating && self.resolve(o) == Reference::Solid
+            o.to != from && free && !terminating && self.resolve(dependent, o) == Reference::Solid
         };
         !left_alone && dependent.owners().iter().any(stays)
     }
@@ -102,7 +103,7 @@ impl<'g> World<'g> {
             if self.has_no_way_out(node) {
                 let keeps = |o: &&OwnerEdge| {
                     o.blocking
-                        && graph.owner(o).is_some()
+                        && graph.owner(node, o).is_some()
                         && self.mode(o.to) == Some(Mode::Foreground)
                 };
                 next.extend(node.owners().iter().filter(keeps).map(|o| o.to));
@@ -124,7 +125,7 @@ impl<'g> World<'g> {
         let first = owners.next();
         is_left_alone(dependent)
             || owners.all(|o| Some(o) == first)
-                && !self.graph.dependents_by_uid(dependent).any(in_foreground)
+                && !self.graph.dependents(dependent).any(in_foreground)
     }
 }
 

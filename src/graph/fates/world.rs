@@ -52,6 +52,8 @@ pub(super) struct World<'g> {
     orphaned: Set,
     /// Namespaces and CRDs, and how much of their content is not gone.
     pub(super) containers: Map<usize>,
+    /// Owners in the foreground, and how many blocking dependents are left.
+    blocked: Map<usize>,
     /// Which container an object is in. One in both a Namespace and a CRD that
     /// are deleted together counts for each.
     pub(super) contained: Map<Vec<NodeId>>,
@@ -97,6 +99,7 @@ impl<'g> World<'g> {
             gone: Set::default(),
             orphaned: Set::default(),
             containers: Map::default(),
+            blocked: Map::default(),
             contained: Map::default(),
             stuck: Set::default(),
             refused: false,
@@ -115,9 +118,6 @@ impl<'g> World<'g> {
         for &(id, propagation) in self.request.targets {
             self.delete_root(id, propagation.into());
         }
-        for &(id, _) in self.request.targets {
-            self.delete_content(id);
-        }
         while let Some(id) = self.queue.pop() {
             self.follow(id);
         }
@@ -134,13 +134,11 @@ impl<'g> World<'g> {
 
     /// R14: what goes with a Namespace or a CRD.
     fn delete_content(&mut self, id: NodeId) {
-        if !self.deleting.contains_key(&id) {
-            return;
-        }
         let Some(node) = self.graph.get(id) else { return };
         let kinds = &self.graph.kinds;
         if kinds.find("", "Namespace") == Some(node.kind()) {
-            let content: Vec<_> = self.graph.members(id).collect();
+            let graph = self.graph;
+            let content = self.within_limit(graph.members(id));
             self.contain(id, &content);
             for member in content {
                 // Explicitly in the background, each of them.
@@ -149,7 +147,8 @@ impl<'g> World<'g> {
         } else if kinds.find("apiextensions.k8s.io", "CustomResourceDefinition")
             == Some(node.kind())
         {
-            let content = self.instances(node);
+            let instances = self.instances(node);
+            let content = self.within_limit(instances.into_iter());
             self.contain(id, &content);
             for instance in content {
                 let Some(object) = self.graph.get(instance) else { continue };
@@ -173,10 +172,20 @@ impl<'g> World<'g> {
     }
 
     fn contain(&mut self, container: NodeId, content: &[NodeId]) {
-        self.containers.insert(container, content.len());
-        for member in content {
+        let left = content.iter().filter(|member| !self.gone.contains(member));
+        self.containers.insert(container, left.clone().count());
+        for member in left {
             self.contained.entry(*member).or_default().push(container);
         }
+    }
+
+    /// As much of a container's content as the limit lets follow.
+    fn within_limit(&mut self, content: impl Iterator<Item = NodeId>) -> Vec<NodeId> {
+        let room = self.request.limit.saturating_sub(self.deleting.len());
+        let mut content = content;
+        let taken: Vec<_> = content.by_ref().take(room).collect();
+        self.whole &= content.next().is_none();
+        taken
     }
 
     /// The object receives a DELETE.
@@ -202,6 +211,8 @@ impl<'g> World<'g> {
         }
         self.deleting.insert(id, mode);
         self.queue.push(id);
+        // Also when a cascade reaches it: operators own Namespaces, and CRDs.
+        self.delete_content(id);
     }
 
     /// Something about this object has changed: is it gone, and what follows
@@ -218,7 +229,7 @@ impl<'g> World<'g> {
             return;
         }
         let Some(owner) = self.graph.get(id) else { return };
-        let dependents: Vec<_> = self.graph.dependents_by_uid(owner).collect();
+        let dependents: Vec<_> = self.graph.dependents(owner).collect();
         for dependent in dependents {
             self.consider(mode, dependent);
         }
@@ -236,16 +247,25 @@ impl<'g> World<'g> {
             }
         }
         let Some(node) = self.graph.get(id) else { return };
-        let owners = node.owners().iter().map(|owner| owner.to);
-        let waiting: Vec<_> =
-            owners.clone().filter(|o| self.is_deleting(*o) && !self.gone.contains(o)).collect();
-        self.queue.extend(waiting);
+        let mut owners: Vec<_> =
+            node.owners().iter().filter(|o| o.blocking).map(|owner| owner.to).collect();
+        owners.sort_unstable();
+        owners.dedup();
+        for owner in &owners {
+            if let Some(left) = self.blocked.get_mut(owner) {
+                *left = left.saturating_sub(1);
+                if *left == 0 {
+                    self.queue.push(*owner);
+                }
+            }
+        }
         if self.is_certain() {
             return;
         }
         // An owner that somebody deleted before, in the foreground, may have
         // waited for just this one.
         let ending: Vec<_> = owners
+            .into_iter()
             .filter_map(|o| self.graph.get(o))
             .filter(|o| o.deleted().is_some() && o.finalizers().contains(FOREGROUND))
             .map(Node::id)
@@ -256,7 +276,7 @@ impl<'g> World<'g> {
     }
 
     /// Whether an object that is being deleted goes from storage (R9, R13).
-    fn goes(&self, id: NodeId, mode: Mode) -> bool {
+    fn goes(&mut self, id: NodeId, mode: Mode) -> bool {
         // Somebody's finalizer keeps it. In the world of what may be, that
         // somebody takes it off.
         if self.is_certain() && self.has_finalizer(id) {
@@ -269,7 +289,14 @@ impl<'g> World<'g> {
             Mode::Background | Mode::Orphan => true,
             Mode::Foreground | Mode::Either | Mode::Unclear => {
                 // What may be is generous, and corrected at the end.
-                !self.is_certain() || !self.has_blocker(id)
+                if !self.is_certain() {
+                    return true;
+                }
+                if !self.blocked.contains_key(&id) {
+                    let blockers = self.count_blockers(id);
+                    self.blocked.insert(id, blockers);
+                }
+                self.blocked.get(&id) == Some(&0)
             }
         }
     }
@@ -292,7 +319,7 @@ impl<'g> World<'g> {
         }
         let (mut goes, mut waits, mut waits_for_it) = (false, false, false);
         for reference in node.owners() {
-            match self.resolve(reference) {
+            match self.resolve(node, reference) {
                 // R5: it stays.
                 Reference::Solid => return,
                 // R2: one error saves it, though the collector remembers
@@ -303,7 +330,7 @@ impl<'g> World<'g> {
                     // An owner in the foreground that is gone by now may have
                     // waited still when this dependent's turn came.
                     let owner = self.mode(reference.to);
-                    let waiting = self.resolve(reference) == Reference::Waiting
+                    let waiting = self.resolve(node, reference) == Reference::Waiting
                         || matches!(owner, Some(Mode::Foreground | Mode::Either | Mode::Unclear));
                     waits |= waiting;
                     // Another owner would be solid for a while at least, and
