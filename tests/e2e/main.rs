@@ -9,6 +9,7 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod content;
 mod control_plane;
 mod forests;
 mod label;

@@ -251,10 +251,15 @@ impl State {
                 self.change_refs(place, |refs| *refs = solid);
             }
         } else if !waiting.is_empty() && !dependents.is_empty() {
-            if dependents.iter().any(|d| self.waits(*d)) {
+            let guarded = dependents.iter().any(|d| self.waits(*d));
+            if guarded && item.refs.iter().any(|r| r.blocking) {
+                // The patch changes the object's version, so the DELETE that
+                // follows conflicts and the item is looked at again.
                 self.change_refs(place, |refs| refs.iter_mut().for_each(|r| r.blocking = false));
+                self.pending.insert(place);
+            } else {
+                self.delete(place, Propagation::Foreground);
             }
-            self.delete(place, Propagation::Foreground);
         } else if !waiting.is_empty() || !dangling.is_empty() {
             self.delete(
                 place,

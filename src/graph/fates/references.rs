@@ -73,7 +73,11 @@ impl World<'_> {
         let again_solid = self.is_certain() && self.has_finalizer(reference.to);
         match self.mode(reference.to) {
             Some(Mode::Background) => Reference::Solid,
-            Some(Mode::Foreground) if again_solid && !reference.blocking => Reference::Solid,
+            Some(Mode::Foreground)
+                if again_solid && (!reference.blocking || self.may_be_unblocked(item)) =>
+            {
+                Reference::Solid
+            }
             Some(Mode::Foreground) => Reference::Waiting,
             Some(Mode::Either) if again_solid => Reference::Solid,
             Some(Mode::Either) => Reference::Waiting,

@@ -116,16 +116,22 @@ impl<'g> World<'g> {
     /// solid for a while at least, for which it would detach it (R5), nor a dependent of its own in the foreground, for which
     /// it would make the references non-blocking (R6, the cycle guard).
     pub(super) fn has_no_way_out(&self, dependent: Node<'_>) -> bool {
-        let may = self.may.unwrap_or(self);
-        let in_foreground = |d: Node<'_>| match may.mode(d.id()) {
-            None => d.deleted().is_some() && d.finalizers().contains(FOREGROUND),
-            Some(mode) => !matches!(mode, Mode::Background | Mode::Orphan),
-        };
         let mut owners = dependent.owners().iter().map(|o| o.to);
         let first = owners.next();
         is_left_alone(dependent)
-            || owners.all(|o| Some(o) == first)
-                && !self.graph.dependents(dependent).any(in_foreground)
+            || owners.all(|o| Some(o) == first) && !self.may_be_unblocked(dependent)
+    }
+
+    /// R6, the cycle guard: where a dependent of an item is in the foreground
+    /// itself, the collector first makes the item's references non-blocking.
+    /// That is a write, and its DELETE of what it had read before conflicts and
+    /// comes later; the owner need not wait that long (seen).
+    pub(super) fn may_be_unblocked(&self, item: Node<'_>) -> bool {
+        let may = self.may.unwrap_or(self);
+        self.graph.dependents(item).any(|d| match may.mode(d.id()) {
+            None => d.deleted().is_some() && d.finalizers().contains(FOREGROUND),
+            Some(mode) => !matches!(mode, Mode::Background | Mode::Orphan),
+        })
     }
 }
 

@@ -27,6 +27,17 @@ pub(super) enum Mode {
     Unclear,
 }
 
+impl Mode {
+    /// This way or that.
+    fn or(self, other: Self) -> Self {
+        match (self, other) {
+            (a, b) if a == b => a,
+            (Self::Orphan | Self::Unclear, _) | (_, Self::Orphan | Self::Unclear) => Self::Unclear,
+            _ => Self::Either,
+        }
+    }
+}
+
 impl From<Propagation> for Mode {
     fn from(propagation: Propagation) -> Self {
         match propagation {
@@ -64,8 +75,6 @@ pub(super) struct World<'g> {
     /// Instances of a deleted CRD: once it is gone their kind is unknown, and
     /// references to them cannot be resolved (R14).
     pub(super) unresolvable: Set,
-    /// Deleted by name or as content: the collector is not the only one.
-    roots: Set,
     queue: Vec<NodeId>,
     whole: bool,
 }
@@ -104,7 +113,6 @@ impl<'g> World<'g> {
             stuck: Set::default(),
             refused: false,
             unresolvable: Set::default(),
-            roots: Set::default(),
             queue: Vec::new(),
             whole: true,
         }
@@ -116,20 +124,12 @@ impl<'g> World<'g> {
 
     fn run(&mut self) {
         for &(id, propagation) in self.request.targets {
-            self.delete_root(id, propagation.into());
+            self.delete(id, propagation.into());
         }
         while let Some(id) = self.queue.pop() {
             self.follow(id);
         }
         self.find_what_waits();
-    }
-
-    fn delete_root(&mut self, id: NodeId, mode: Mode) {
-        // Where the collector may come first, and with another propagation,
-        // it is not certain which one counts.
-        let contested = self.may.is_some_and(|may| may.mode(id) == Some(Mode::Unclear));
-        self.roots.insert(id);
-        self.delete(id, if contested { Mode::Unclear } else { mode });
     }
 
     /// R14: what goes with a Namespace or a CRD.
@@ -142,7 +142,7 @@ impl<'g> World<'g> {
             self.contain(id, &content);
             for member in content {
                 // Explicitly in the background, each of them.
-                self.delete_root(member, Mode::Background);
+                self.delete(member, Mode::Background);
             }
         } else if kinds.find("apiextensions.k8s.io", "CustomResourceDefinition")
             == Some(node.kind())
@@ -154,7 +154,7 @@ impl<'g> World<'g> {
                 let Some(object) = self.graph.get(instance) else { continue };
                 let mode = Propagation::effective(self.graph, object, None, None);
                 self.unresolvable.insert(instance);
-                self.delete_root(instance, mode.into());
+                self.delete(instance, mode.into());
             }
         }
     }
@@ -196,15 +196,19 @@ impl<'g> World<'g> {
             self.refused = true;
             return;
         }
-        if let Some(already) = self.deleting.get(&id).copied() {
-            // Two deletions of one object: the second can change how it ends.
-            let contested = self.roots.contains(&id) && already != mode && !self.is_certain();
-            if contested && already != Mode::Unclear {
-                self.deleting.insert(id, Mode::Unclear);
+        if let Some(already) = self.mode(id) {
+            // Two deletions of one object, by people or by the collector, that
+            // do not do the same: which one counts depends on which is first.
+            let both = already.or(mode);
+            if both != already && !self.is_certain() {
+                self.deleting.insert(id, both);
                 self.queue.push(id);
             }
             return;
         }
+        // What may be deleted in one of several ways is not certain to be
+        // deleted in this one.
+        let mode = self.may.and_then(|may| may.mode(id)).map_or(mode, |may| mode.or(may));
         if self.deleting.len() >= self.request.limit {
             self.whole = false;
             return;
@@ -347,6 +351,7 @@ impl<'g> World<'g> {
         if !goes {
             return;
         }
+        let waits_for_it = waits_for_it && !self.may_be_unblocked(node);
         self.delete(dependent, self.collectors_mode(node, waits, waits_for_it));
     }
 

@@ -1,0 +1,179 @@
+//! R14 and R1 on the real control plane: what goes with a Namespace and with a
+//! CRD, and owners that live elsewhere.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use belay::graph::{Graph, Propagation, Request, fates};
+use belay::objects::Kinds;
+use belay::relations::Catalogue;
+use serde_json::Value;
+
+use crate::harness::{ControlPlane, Result, eventually};
+use crate::world;
+
+/// The objects of these resources as `kubectl get` finds them.
+fn stored(plane: &ControlPlane, resources: &str) -> Result<Vec<Value>> {
+    let text = plane.kubectl(&["get", resources, "-A", "-o", "json"])?.success()?;
+    let list: Value = serde_json::from_str(&text)?;
+    Ok(list["items"].as_array().cloned().unwrap_or_default())
+}
+
+/// What `fates` says of a background delete of `target` (kind, name), by name,
+/// for the objects whose name begins with `prefix`.
+fn predict(
+    objects: &[Value],
+    custom: Option<(&str, &str)>,
+    target: (&str, &str),
+    prefix: &str,
+) -> Result<BTreeMap<String, String>> {
+    let mut kinds = Kinds::default();
+    if let Some((kind, resource)) = custom {
+        kinds.learn(Kinds::custom("content.example.com", "v1", kind, resource, true));
+    }
+    let catalogue = Catalogue::new(&kinds, &[])?;
+    let mut graph = Graph::new(kinds);
+    let ids: Vec<_> = graph.kinds.iter().map(|(id, _)| id).collect();
+    ids.iter().for_each(|id| graph.set_complete(*id, true));
+    for object in objects {
+        let api_version = object["apiVersion"].as_str().unwrap_or_default();
+        let (group, _) = belay::objects::split_api_version(api_version);
+        let kind = graph.kinds.find(group, object["kind"].as_str().unwrap_or_default());
+        catalogue.feed(&mut graph, kind.ok_or("a kind is unknown")?, object)?;
+    }
+    let group = if target.0 == "Namespace" { "" } else { "apiextensions.k8s.io" };
+    let kind = graph.kinds.find(group, target.0).ok_or("no such kind")?;
+    let id = graph.find(kind, "", target.1).ok_or("no such target")?;
+    let targets = [(id, Propagation::Background)];
+    let fates = fates(&graph, &Request::of(&targets));
+    let mut told = BTreeMap::new();
+    for (id, fate) in fates.iter() {
+        let name = graph.get(id).map(|node| node.name().to_owned()).unwrap_or_default();
+        if name.starts_with(prefix) {
+            told.insert(name, format!("{:?} {:?}", fate.outcome, fate.certainty));
+        }
+    }
+    Ok(told)
+}
+
+/// Waits until exactly what was told has happened, and then a little longer.
+fn happens(plane: &ControlPlane, resources: &str, prefix: &str, told: &BTreeMap<String, String>) {
+    eventually("what was told", Duration::from_secs(60), || {
+        let objects = stored(plane, resources)?;
+        let find = |name: &str| objects.iter().find(|o| o["metadata"]["name"] == name);
+        for (name, fate) in told {
+            let held = find(name).map(|o| o["metadata"].get("deletionTimestamp").is_some());
+            let right = match fate.as_str() {
+                "Deleted Certain" => held.is_none(),
+                "Held Certain" => held == Some(true),
+                _ => true,
+            };
+            if !right {
+                return Err(format!("{name} is to be {fate}").into());
+            }
+        }
+        // What has no fate stays as it is.
+        let names = objects.iter().filter_map(|o| o["metadata"]["name"].as_str());
+        let untold = names.filter(|name| name.starts_with(prefix) && !told.contains_key(*name));
+        for name in untold {
+            let terminating =
+                find(name).is_some_and(|o| o["metadata"].get("deletionTimestamp").is_some());
+            assert!(!terminating, "{name} has no fate");
+        }
+        Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn r14_a_namespace_takes_what_is_in_it_and_finalizers_hold() {
+    let plane = &world().plane;
+    let ns = plane.namespace("content").unwrap();
+    plane
+        .apply(&format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: nsc-plain, namespace: {ns}}}\n---\n\
+             apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: nsc-held, namespace: {ns}, finalizers: [example.com/other]}}\n---\n\
+             apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: nsc-orphan, namespace: {ns}, finalizers: [orphan]}}\n---\n\
+             apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: nsc-outside, namespace: default}}\n"
+        ))
+        .unwrap();
+    let mut objects = stored(plane, "configmaps").unwrap();
+    objects.extend(stored(plane, "namespaces").unwrap());
+    let mut told = predict(&objects, None, ("Namespace", &ns), "nsc-").unwrap();
+    assert_eq!(
+        told.iter().map(|(name, fate)| format!("{name} {fate}")).collect::<Vec<_>>(),
+        ["nsc-held Held Certain", "nsc-orphan Deleted Certain", "nsc-plain Deleted Certain"]
+    );
+    told.extend(predict(&objects, None, ("Namespace", &ns), &ns).unwrap());
+    assert_eq!(told[&ns], "Held Certain");
+    plane.kubectl(&["delete", "namespace", &ns, "--wait=false"]).unwrap().success().unwrap();
+    happens(plane, "configmaps,namespaces", "nsc-", &told);
+}
+
+#[test]
+fn r14_a_crd_takes_its_instances_and_finalizers_on_them_hold() {
+    let plane = &world().plane;
+    let ns = plane.namespace("crd").unwrap();
+    plane
+        .apply(
+            "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: gadgets.content.example.com}\n\
+             spec:\n  group: content.example.com\n  scope: Namespaced\n  names: {plural: gadgets, kind: Gadget}\n  \
+             versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]\n",
+        )
+        .unwrap();
+    let gadget = |name: &str, finalizers: &str| {
+        format!(
+            "apiVersion: content.example.com/v1\nkind: Gadget\nmetadata: {{name: {name}, namespace: {ns}, finalizers: {finalizers}}}\n---\n"
+        )
+    };
+    eventually("a served CRD", Duration::from_secs(30), || {
+        plane.apply(&(gadget("crd-plain", "[]") + &gadget("crd-held", "[example.com/other]")))
+    })
+    .unwrap();
+    let mut objects = stored(plane, "gadgets").unwrap();
+    objects.extend(stored(plane, "customresourcedefinitions").unwrap());
+    let target = ("CustomResourceDefinition", "gadgets.content.example.com");
+    let mut told = predict(&objects, Some(("Gadget", "gadgets")), target, "crd-").unwrap();
+    assert_eq!(
+        told.iter().map(|(name, fate)| format!("{name} {fate}")).collect::<Vec<_>>(),
+        ["crd-held Held Certain", "crd-plain Deleted Certain"]
+    );
+    told.extend(predict(&objects, Some(("Gadget", "gadgets")), target, target.1).unwrap());
+    assert_eq!(told[target.1], "Held Certain");
+    plane.kubectl(&["delete", "crd", target.1, "--wait=false"]).unwrap().success().unwrap();
+    happens(plane, "gadgets,customresourcedefinitions", "crd-", &told);
+}
+
+/// R1: a namespaced owner of the same name in another namespace is no owner,
+/// and a cluster-scoped item that names a namespaced owner is an error, which
+/// saves it.
+#[test]
+fn r1_owners_elsewhere_are_dangling_or_errors() {
+    let plane = &world().plane;
+    let (here, there) = (plane.namespace("here").unwrap(), plane.namespace("there").unwrap());
+    let owner =
+        format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: owner, namespace: {there}}}\n");
+    plane.apply(&owner).unwrap();
+    let args = ["get", "configmap", "owner", "-n", &there, "-o", "jsonpath={.metadata.uid}"];
+    let uid = plane.kubectl(&args).unwrap().success().unwrap();
+    let reference = format!("[{{apiVersion: v1, kind: ConfigMap, name: owner, uid: {uid}}}]");
+    plane
+        .apply(&format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: across, namespace: {here}, ownerReferences: {reference}}}\n---\n\
+             apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {{name: cluster-{here}, ownerReferences: {reference}}}\n"
+        ))
+        .unwrap();
+    eventually(
+        "the dangling one is collected though the owner lives",
+        Duration::from_secs(60),
+        || match plane.kubectl(&["get", "configmap", "across", "-n", &here])?.failure()? {
+            error if error.contains("NotFound") => Ok(()),
+            error => Err(error.into()),
+        },
+    )
+    .unwrap();
+    plane.kubectl(&["delete", "configmap", "owner", "-n", &there]).unwrap().success().unwrap();
+    // The collector had time to collect the first; it leaves the second.
+    let role = format!("cluster-{here}");
+    plane.kubectl(&["get", "clusterrole", &role]).unwrap().success().unwrap();
+}
