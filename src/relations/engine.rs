@@ -413,7 +413,9 @@ impl Reading<'_> {
                     Value::Null | Value::Bool(false) => equals == "false",
                     _ if equals.is_empty() => true,
                     Value::String(text) => text == equals,
-                    other => other.to_string() == *equals,
+                    Value::Bool(true) => equals == "true",
+                    Value::Number(number) => number.to_string().as_str() == equals,
+                    Value::Array(_) | Value::Object(_) => false,
                 };
             });
         }

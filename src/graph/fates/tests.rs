@@ -2,7 +2,7 @@
 //! one by one.
 
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use serde::Deserialize as _;
 use serde_json::json;
 
@@ -213,9 +213,18 @@ fn objects(most: usize) -> impl Strategy<Value = Vec<Obj>> {
     })
 }
 
-fn runner(variable: &str, default: u32) -> TestRunner {
-    let cases = std::env::var(variable).ok().and_then(|n| n.parse().ok()).unwrap_or(default);
-    TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() })
+/// The same cases every time, more of them by `BELAY_FATES_CASES`, others by
+/// `BELAY_FATES_SEED`.
+fn runner(default: u32) -> TestRunner {
+    let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u32>().ok());
+    let cases = number("BELAY_FATES_CASES").unwrap_or(default);
+    let seed = number("BELAY_FATES_SEED").unwrap_or(1);
+    println!("BELAY_FATES_SEED={seed} BELAY_FATES_CASES={cases}");
+    let mut bytes = [0; 32];
+    bytes[..4].copy_from_slice(&seed.to_le_bytes());
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let config = Config { cases, failure_persistence: None, ..Config::default() };
+    TestRunner::new_with_rng(config, rng)
 }
 
 /// One deletion, and then, in what it left, another one: that is how objects
@@ -226,7 +235,7 @@ fn fates_agree_with_the_collector_in_every_order() {
     let followed = std::cell::Cell::new(0);
     let total = std::cell::Cell::new(Tightness::default());
     let strategy = (objects(5), deletion(), deletion());
-    runner("BELAY_FATES_CASES", 3000)
+    runner(3000)
         .run(&strategy, |(objects, first, second)| {
             let mut settled = State::new(objects).settle(QUIET);
             settled.objects.values_mut().for_each(|o| o.orphaned = false);
