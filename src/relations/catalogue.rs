@@ -150,6 +150,13 @@ const WEBHOOKS: &[From] = &[
     from("admissionregistration.k8s.io", "mutatingwebhookconfigurations", ""),
 ];
 
+const ADMISSION_POLICIES: &[From] = &[
+    from("admissionregistration.k8s.io", "validatingadmissionpolicies", ""),
+    from("admissionregistration.k8s.io", "mutatingadmissionpolicies", ""),
+    from("admissionregistration.k8s.io", "validatingadmissionpolicybindings", ""),
+    from("admissionregistration.k8s.io", "mutatingadmissionpolicybindings", ""),
+];
+
 const SECRET: (&str, &str) = ("", "secrets");
 const CONFIG_MAP: (&str, &str) = ("", "configmaps");
 const CLAIM: (&str, &str) = ("", "persistentvolumeclaims");
@@ -221,6 +228,7 @@ pub const ROWS: &[Row] = &[
     row("pod-volume-secret", POD_SPECS, &["volumes[*].cephfs.secretRef", "volumes[*].rbd.secretRef", "volumes[*].iscsi.secretRef", "volumes[*].flexVolume.secretRef", "volumes[*].storageos.secretRef", "volumes[*].scaleIO.secretRef"], named(SECRET, "name")),
     row("pod-azure-file-secret", POD_SPECS, &["volumes[*].azureFile"], named(SECRET, "secretName")),
     row("pod-ephemeral-storage-class", POD_SPECS, &["volumes[*].ephemeral.volumeClaimTemplate.spec.storageClassName"], named(STORAGE_CLASS, "")),
+    row("pod-affinity-namespace", POD_SPECS, &["affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[*].namespaces[*]", "affinity.podAffinity.preferredDuringSchedulingIgnoredDuringExecution[*].podAffinityTerm.namespaces[*]", "affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[*].namespaces[*]", "affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[*].podAffinityTerm.namespaces[*]"], named(NAMESPACE, "")).mentions(),
     row("pod-node", PODS, &["spec.nodeName"], named(NODE, "")).mentions(),
     // Service accounts and their tokens.
     row("service-account-secret", &[from("", "serviceaccounts", "")], &["secrets[*]", "imagePullSecrets[*]"], named(SECRET, "name")),
@@ -260,8 +268,9 @@ pub const ROWS: &[Row] = &[
     row("endpoint-slice-service", ENDPOINT_SLICES, &["metadata.labels[\"kubernetes.io/service-name\"]"], named(SERVICE, "")).mentions(),
     row("endpoint-slice-target", ENDPOINT_SLICES, &["endpoints[*].targetRef"], To::Typed { group: "" }).mentions(),
     row("network-policy-pods", NETWORK_POLICIES, &["spec.podSelector"], To::Labels { group: "", resource: "pods" }).mentions(),
+    row("network-policy-peer-pods", NETWORK_POLICIES, &["spec.ingress[*].from[*].podSelector", "spec.egress[*].to[*].podSelector"], To::Labels { group: "", resource: "pods" }).mentions(),
     row("network-policy-namespaces", NETWORK_POLICIES, &["spec.ingress[*].from[*].namespaceSelector", "spec.egress[*].to[*].namespaceSelector"], To::Labels { group: "", resource: "namespaces" }).mentions(),
-    row("network-policy-namespace", NETWORK_POLICIES, &["spec.ingress[*].from[*].namespaceSelector.matchLabels[\"kubernetes.io/metadata.name\"]", "spec.egress[*].to[*].namespaceSelector.matchLabels[\"kubernetes.io/metadata.name\"]"], named(NAMESPACE, "")).mentions(),
+    row("network-policy-namespace", NETWORK_POLICIES, &["spec.ingress[*].from[*].namespaceSelector.matchLabels[\"kubernetes.io/metadata.name\"]", "spec.egress[*].to[*].namespaceSelector.matchLabels[\"kubernetes.io/metadata.name\"]", "spec.ingress[*].from[*].namespaceSelector.matchExpressions[?key=kubernetes.io/metadata.name].values[*]", "spec.egress[*].to[*].namespaceSelector.matchExpressions[?key=kubernetes.io/metadata.name].values[*]"], named(NAMESPACE, "")).mentions(),
     row("ingress-service", INGRESSES, &["spec.defaultBackend.service", "spec.rules[*].http.paths[*].backend.service"], named(SERVICE, "name")),
     row("ingress-resource", INGRESSES, &["spec.defaultBackend.resource", "spec.rules[*].http.paths[*].backend.resource"], To::Typed { group: "" }),
     row("ingress-secret", INGRESSES, &["spec.tls[*]"], named(SECRET, "secretName")),
@@ -274,7 +283,8 @@ pub const ROWS: &[Row] = &[
     row("role-aggregation", &[from("rbac.authorization.k8s.io", "clusterroles", "")], &["aggregationRule.clusterRoleSelectors[*]"], To::Labels { group: "rbac.authorization.k8s.io", resource: "clusterroles" }).mentions(),
     // The API server's own extensions.
     row("webhook-service", WEBHOOKS, &["webhooks[*].clientConfig.service"], placed(SERVICE, "name", "namespace")),
-    row("webhook-namespace", WEBHOOKS, &["webhooks[*].namespaceSelector.matchLabels[\"kubernetes.io/metadata.name\"]"], named(NAMESPACE, "")).mentions(),
+    row("webhook-namespace", WEBHOOKS, &["webhooks[*].namespaceSelector.matchLabels[\"kubernetes.io/metadata.name\"]", "webhooks[*].namespaceSelector.matchExpressions[?key=kubernetes.io/metadata.name].values[*]"], named(NAMESPACE, "")).mentions(),
+    row("admission-policy-namespace", ADMISSION_POLICIES, &["spec.matchConstraints.namespaceSelector.matchLabels[\"kubernetes.io/metadata.name\"]", "spec.matchConstraints.namespaceSelector.matchExpressions[?key=kubernetes.io/metadata.name].values[*]", "spec.matchResources.namespaceSelector.matchLabels[\"kubernetes.io/metadata.name\"]", "spec.matchResources.namespaceSelector.matchExpressions[?key=kubernetes.io/metadata.name].values[*]"], named(NAMESPACE, "")).mentions(),
     row("api-service", &[from("apiregistration.k8s.io", "apiservices", "")], &["spec.service"], placed(SERVICE, "name", "namespace")),
     row("conversion-service", &[from("apiextensions.k8s.io", "customresourcedefinitions", "")], &["spec.conversion.webhook.clientConfig.service"], placed(SERVICE, "name", "namespace")),
     row("validating-policy-binding", &[from("admissionregistration.k8s.io", "validatingadmissionpolicybindings", "")], &["spec.policyName"], named(("admissionregistration.k8s.io", "validatingadmissionpolicies"), "")),

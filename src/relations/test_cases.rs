@@ -348,6 +348,29 @@ webhooks:
         ],
     ),
     (
+        "admissionregistration.k8s.io/mutatingwebhookconfigurations",
+        "{metadata: {name: m}, webhooks: [{name: a, namespaceSelector: {matchExpressions: [{key: kubernetes.io/metadata.name, operator: NotIn, values: [ops]}, {key: team, operator: In, values: [blue]}]}}]}",
+        &["webhook-namespace webhooks[0].namespaceSelector.matchExpressions[0].values[0] mentions namespaces ops"],
+    ),
+    (
+        "admissionregistration.k8s.io/validatingadmissionpolicies",
+        "{metadata: {name: p}, spec: {matchConstraints: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: shop}}}}}",
+        &["admission-policy-namespace spec.matchConstraints.namespaceSelector.matchLabels[\"kubernetes.io/metadata.name\"] mentions namespaces shop"],
+    ),
+    (
+        "networking.k8s.io/networkpolicies",
+        "{metadata: {name: peers, namespace: shop}, spec: {podSelector: {matchLabels: {app: db}}, egress: [{to: [{podSelector: {matchLabels: {app: web}}}]}]}}",
+        &[
+            "network-policy-pods spec.podSelector mentions pods shop/[In(\"app\", [\"db\"])]",
+            "network-policy-peer-pods spec.egress[0].to[0].podSelector mentions pods shop/[In(\"app\", [\"web\"])]",
+        ],
+    ),
+    (
+        "apps/deployments",
+        "{metadata: {name: near, namespace: shop}, spec: {template: {spec: {affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: zone, namespaces: [ops]}]}}}}}}",
+        &["pod-affinity-namespace spec.template.spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].namespaces[0] mentions namespaces ops"],
+    ),
+    (
         "apiregistration.k8s.io/apiservices",
         "{metadata: {name: v1beta1.metrics.k8s.io}, spec: {service: {name: metrics-server, namespace: kube-system}}}",
         &["api-service spec.service.name needs services kube-system/metrics-server"],
