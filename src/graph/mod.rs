@@ -29,7 +29,6 @@ pub use edges::{
     UseEdge,
 };
 pub use fates::{Certainty, Cut, Fate, Fates, Outcome, Propagation, Request, fates};
-pub use id_set::IdSet;
 pub use node::{Node, NodeId, Progress};
 pub use query::{User, Via};
 pub use store::{Applied, Graph};

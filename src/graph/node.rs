@@ -3,7 +3,7 @@
 use super::edges::{OpenEdge, OwnerEdge, UseEdge};
 use super::id_set::IdSet;
 use super::store::Graph;
-use crate::objects::{HoldAge, KindId, PackedList, PackedMap, Uid};
+use crate::objects::{FOREGROUND, HoldAge, KindId, PackedList, PackedMap, Uid};
 
 /// A node: an object, or a place where one is referred to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -133,6 +133,16 @@ impl<'g> Node<'g> {
     /// Since when it is Terminating, in seconds since 1970.
     pub fn deleted(self) -> Option<i64> {
         self.live.deleted
+    }
+
+    /// Whether it is Terminating.
+    pub fn is_terminating(self) -> bool {
+        self.live.deleted.is_some()
+    }
+
+    /// Whether it is Terminating and waits for its dependents (R3).
+    pub fn waits_in_foreground(self) -> bool {
+        self.is_terminating() && self.finalizers().contains(FOREGROUND)
     }
 
     /// Since when it is held.

@@ -23,7 +23,7 @@ pub enum Via<'g> {
 }
 
 impl<'g> User<'g> {
-    /// What the edge says, before excuses and guards.
+    /// What the edge says, before the excuse, and before the user's progress counts.
     pub fn strength(&self) -> Strength {
         match self.edge {
             Via::Use(edge) => edge.strength,

@@ -154,10 +154,7 @@ impl Graph {
         if uid.is_some_and(|uid| uid != live.uid) {
             return false;
         }
-        if let Some(before) = self.take_live(id) {
-            self.drop_edges(id, &before);
-        }
-        self.release(id);
+        self.forget(id);
         true
     }
 
@@ -178,10 +175,7 @@ impl Graph {
         }
         let gone: Vec<_> = self.of_kind(kind).filter(|id| !seen.contains(id)).collect();
         for id in gone {
-            if let Some(before) = self.take_live(id) {
-                self.drop_edges(id, &before);
-            }
-            self.release(id);
+            self.forget(id);
         }
         self.complete.insert(kind);
     }
@@ -334,6 +328,14 @@ impl Graph {
         id
     }
 
+    /// The object is gone, its edges with it, and perhaps its node.
+    fn forget(&mut self, id: NodeId) {
+        if let Some(before) = self.take_live(id) {
+            self.drop_edges(id, &before);
+        }
+        self.release(id);
+    }
+
     /// The object's facts leave the node and the counts, not yet its edges.
     fn take_live(&mut self, id: NodeId) -> Option<Box<Live>> {
         let slot = &mut self.slots[id.index()];
@@ -464,5 +466,65 @@ impl Graph {
                 next = Some(place);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize as _;
+    use serde_json::{Value, json};
+
+    fn manifest(name: &str, uid: &str, owner: Option<&str>) -> Value {
+        let owners: Vec<_> = owner
+            .iter()
+            .map(|o| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": o, "uid": format!("uid-{o}")}))
+            .collect();
+        json!({"metadata": {"name": name, "namespace": "shop", "uid": uid, "ownerReferences": owners,
+            "annotations": {"belay.dev/x": "1", "team": "blue", "other": "2"}}})
+    }
+
+    #[test]
+    fn a_reset_forgets_what_is_not_in_it_and_makes_absence_a_fact() {
+        let mut graph = Graph::default();
+        graph.keep_annotations(["team".to_owned()]);
+        let kind = graph.kinds.find("", "ConfigMap").unwrap();
+        let values = [
+            manifest("stays", "uid-stays", None),
+            manifest("goes", "uid-goes", Some("stays")),
+            manifest("again", "uid-old", None),
+        ];
+        for value in &values {
+            let object = Object::deserialize(value).unwrap();
+            let applied = graph.apply(kind, &object, Progress::Ordinary, Edges::default());
+            assert_eq!(applied, Applied::Created);
+        }
+        assert!(!graph.is_complete(kind));
+        let now =
+            [manifest("stays", "uid-stays", None), manifest("again", "uid-again", Some("stays"))];
+        let objects: Vec<_> = now.iter().map(|v| Object::deserialize(v).unwrap()).collect();
+        graph.reset(kind, objects.iter().map(|o| (o, Progress::Ordinary, Edges::default())));
+        assert!(graph.is_complete(kind));
+        let mut names: Vec<_> = graph
+            .of_kind(kind)
+            .filter_map(|id| graph.get(id))
+            .map(|n| n.name().to_owned())
+            .collect();
+        names.sort();
+        assert_eq!(names, ["again", "stays"]);
+        assert!(
+            graph.find(kind, "shop", "goes").is_none(),
+            "nothing refers to it, so nothing is kept"
+        );
+
+        let again = graph.get(graph.find(kind, "shop", "again").unwrap()).unwrap();
+        assert_eq!(again.uid(), Uid::new("uid-again"));
+        assert_eq!(graph.root_owner(again).name(), "stays");
+        let stays = graph.get(graph.find(kind, "shop", "stays").unwrap()).unwrap();
+        assert_eq!(graph.dependents(stays).map(|n| n.name()).collect::<Vec<_>>(), ["again"]);
+        let kept: Vec<_> = stays.annotations().iter().collect();
+        assert_eq!(kept, [("belay.dev/x", "1"), ("team", "blue")]);
+        graph.reset(kind, []);
+        assert_eq!((graph.objects(), graph.edges(), graph.nodes()), (0, 0, 0));
     }
 }

@@ -12,8 +12,9 @@ pub struct KindId(u16);
 /// The kind of whatever is mentioned once too many are: it is never served.
 const BEYOND: KindId = KindId(0);
 
-/// How many kinds may be known or mentioned. Anybody can mention kinds in
-/// owner references, and none of that may crowd out what is really served.
+/// Beyond this many kinds, mentions get no number of their own. Anybody can
+/// mention kinds in owner references, and none of that may crowd out what is
+/// really served.
 const MOST_MENTIONED: usize = 30_000;
 
 /// What a DELETE without options does to the dependents of this kind.
@@ -107,7 +108,7 @@ impl Kinds {
         id
     }
 
-    /// A kind that discovery or a CRD says of: what a custom resource has.
+    /// What is known of a custom resource's kind.
     pub fn custom(
         group: &str,
         version: &str,

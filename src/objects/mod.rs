@@ -26,9 +26,9 @@ pub const HOLD: &str = "belay.dev/hold";
 /// The label that protects an object with no policy written.
 pub const PROTECT_LABEL: &str = "belay.dev/protect";
 
-/// The finalizer by which the garbage collector deletes in the foreground (F
-/// in docs/THEORY.md).
+/// The finalizer by which the garbage collector deletes in the foreground (R7,
+/// R8, R9).
 pub const FOREGROUND: &str = "foregroundDeletion";
 
-/// The finalizer by which the garbage collector orphans (O in docs/THEORY.md).
+/// The finalizer by which the garbage collector orphans (R7, R8).
 pub const ORPHAN: &str = "orphan";

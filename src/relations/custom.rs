@@ -174,6 +174,6 @@ impl Custom {
 }
 
 /// Parses the path of a field of a relation's spec.
-pub fn parse(field: &'static str, path: &str) -> Result<Path, CustomError> {
+fn parse(field: &'static str, path: &str) -> Result<Path, CustomError> {
     Path::parse(path).map_err(|source| CustomError::Path { field, source })
 }

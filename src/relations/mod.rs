@@ -13,7 +13,6 @@ mod path;
 #[cfg(test)]
 mod tests;
 
-pub use catalogue::{From, Guard, ROWS, Row, To};
 pub use custom::{Custom, CustomError, CustomTo};
 pub use engine::Catalogue;
-pub use path::{Path, PathError, Step};
+pub use path::{Path, PathError};

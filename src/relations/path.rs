@@ -109,7 +109,7 @@ impl Path {
 }
 
 /// Whether an element has this value in this field.
-pub fn has_value(element: &Value, field: &str, value: &str) -> bool {
+fn has_value(element: &Value, field: &str, value: &str) -> bool {
     element.get(field).and_then(Value::as_str).unwrap_or_default() == value
 }
 

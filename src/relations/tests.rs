@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use super::catalogue::ROWS;
 use super::*;
 use crate::graph::{Edges, Excuse, Graph, Progress, Selector, Strength};
 use crate::objects::{KindInfo, Kinds, Object};

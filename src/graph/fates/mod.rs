@@ -60,12 +60,12 @@ impl Propagation {
             (None, None) => {}
         }
         // The first of the two that is there is the one the server obeys.
-        let finalizers = node.finalizers().iter().find_map(|finalizer| match finalizer {
+        let by_finalizer = node.finalizers().iter().find_map(|finalizer| match finalizer {
             ORPHAN => Some(Self::Orphan),
             FOREGROUND => Some(Self::Foreground),
             _ => None,
         });
-        finalizers.unwrap_or(match default {
+        by_finalizer.unwrap_or(match default {
             DefaultPropagation::Orphan => Self::Orphan,
             DefaultPropagation::Background | DefaultPropagation::None => Self::Background,
         })
@@ -94,7 +94,8 @@ impl<'r> Request<'r> {
     }
 }
 
-/// What becomes of an object.
+/// What becomes of an object that a deletion reaches. That a user *breaks* is
+/// told by [`Fates::broken_by`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Outcome {
     /// It goes.
@@ -103,8 +104,6 @@ pub enum Outcome {
     Held,
     /// It stays and loses an owner.
     Orphaned,
-    /// It stays and loses something it needs.
-    Broken,
 }
 
 /// How sure that is.
@@ -170,8 +169,7 @@ pub fn fates(graph: &Graph, request: &Request<'_>) -> Fates {
 }
 
 impl Fates {
-    /// The fate of an object, `None` if it stays as it is. *Broken* is not
-    /// told here.
+    /// The fate of an object, `None` if it stays as it is.
     pub fn get(&self, id: NodeId) -> Option<Fate> {
         self.fates.get(&id).copied()
     }

@@ -83,8 +83,8 @@ impl World<'_> {
             Some(Mode::Either) => Reference::Waiting,
             Some(Mode::Orphan | Mode::Unclear) => Reference::Waiting,
             // R3: who is Terminating already, by somebody else's deletion.
-            None if owner.deleted().is_none() => Reference::Solid,
-            None if owner.finalizers().contains(FOREGROUND) => {
+            None if !owner.is_terminating() => Reference::Solid,
+            None if owner.waits_in_foreground() => {
                 if again_solid {
                     Reference::Solid
                 } else {

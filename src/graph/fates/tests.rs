@@ -122,7 +122,6 @@ fn check(
                     Outcome::Deleted => !gone,
                     Outcome::Held => !after.is_some_and(|a| a.terminating),
                     Outcome::Orphaned => gone || newly_terminating || !lost_an_owner,
-                    Outcome::Broken => true,
                 },
                 Some(_) => (gone && !before.terminating || newly_terminating) && !lost,
             };
@@ -194,7 +193,7 @@ fn objects(most: usize) -> impl Strategy<Value = Vec<Obj>> {
                 refs.sort();
                 refs.dedup_by_key(|r| r.uid);
                 // An item that an error saves keeps references that the
-                // collector would have taken off (see `World::blockers`).
+                // collector would have taken off (R2).
                 if refs.iter().any(|r| r.error) {
                     refs.iter_mut().filter(|r| !r.error).for_each(|r| r.uid = r.place);
                     refs.dedup_by_key(|r| r.uid);

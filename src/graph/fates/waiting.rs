@@ -3,7 +3,6 @@
 use super::references::Reference;
 use super::world::{Mode, World};
 use crate::graph::{Node, NodeId, OwnerEdge};
-use crate::objects::FOREGROUND;
 
 impl<'g> World<'g> {
     /// R9: how many dependents block the foreground deletion of `id` and are
@@ -129,7 +128,7 @@ impl<'g> World<'g> {
     pub(super) fn may_be_unblocked(&self, item: Node<'_>) -> bool {
         let may = self.may.unwrap_or(self);
         self.graph.dependents(item).any(|d| match may.mode(d.id()) {
-            None => d.deleted().is_some() && d.finalizers().contains(FOREGROUND),
+            None => d.waits_in_foreground(),
             Some(mode) => !matches!(mode, Mode::Background | Mode::Orphan),
         })
     }
@@ -137,5 +136,5 @@ impl<'g> World<'g> {
 
 /// R4: Terminating, and not in the foreground: the collector leaves it alone.
 fn is_left_alone(node: Node<'_>) -> bool {
-    node.deleted().is_some() && !node.finalizers().contains(FOREGROUND)
+    node.is_terminating() && !node.waits_in_foreground()
 }

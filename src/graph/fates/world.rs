@@ -271,7 +271,7 @@ impl<'g> World<'g> {
         let ending: Vec<_> = owners
             .into_iter()
             .filter_map(|o| self.graph.get(o))
-            .filter(|o| o.deleted().is_some() && o.finalizers().contains(FOREGROUND))
+            .filter(|o| o.waits_in_foreground())
             .map(Node::id)
             .collect();
         for owner in ending {
@@ -318,7 +318,7 @@ impl<'g> World<'g> {
             return;
         }
         // R4: what is Terminating is on its way by itself.
-        if node.deleted().is_some() {
+        if node.is_terminating() {
             return;
         }
         let (mut goes, mut waits, mut waits_for_it) = (false, false, false);
