@@ -1,6 +1,6 @@
 //! Questions about one node that are not about a deletion.
 
-use super::edges::{Excuse, OpenEdge, OwnerEdge, Selector, Strength, UseEdge};
+use super::edges::{Excuse, OpenEdge, OwnerEdge, Strength, UseEdge};
 use super::node::{Node, NodeId, Progress};
 use super::store::Graph;
 
@@ -127,15 +127,5 @@ impl Graph {
             }
         }
         at
-    }
-}
-
-/// An edge over ordinals, for messages: `data-postgres-<n>`.
-impl std::fmt::Display for Selector {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Ordinals { prefix, .. } => write!(f, "{prefix}<n>"),
-            Self::Labels(requirements) => write!(f, "{} label requirements", requirements.len()),
-        }
     }
 }

@@ -29,12 +29,18 @@ fn catalogue() -> (Kinds, Catalogue) {
 }
 
 fn read(resource: &str, manifest: &str) -> (Progress, Vec<String>) {
+    read_value(resource, &parse(manifest))
+}
+
+fn parse(manifest: &str) -> Value {
+    serde_saphyr::from_str(manifest).unwrap_or_else(|e| panic!("{e}\n{manifest}"))
+}
+
+fn read_value(resource: &str, object: &Value) -> (Progress, Vec<String>) {
     let (mut kinds, catalogue) = catalogue();
-    let object: Value =
-        serde_saphyr::from_str(manifest).unwrap_or_else(|e| panic!("{e}\n{manifest}"));
     let (group, resource) = resource.split_once('/').unwrap();
     let kind = kinds.find_resource(group, resource).unwrap();
-    let (progress, edges) = catalogue.read(&mut kinds, kind, &object);
+    let (progress, edges) = catalogue.read(&mut kinds, kind, object);
     (progress, describe(&kinds, &catalogue, &edges))
 }
 
@@ -123,13 +129,10 @@ fn the_same_manifests_without_their_references_have_no_edges() {
     for (resource, manifest, expected) in CASES {
         let names: Vec<_> =
             expected.iter().filter_map(|line| line.rsplit(['/', ' ']).next()).collect();
-        let mut blanked: Value = serde_saphyr::from_str(manifest).unwrap();
+        let mut blanked = parse(manifest);
         blank(&mut blanked, &names);
-        let (group, resource) = resource.split_once('/').unwrap();
-        let (mut kinds, catalogue) = catalogue();
-        let kind = kinds.find_resource(group, resource).unwrap();
-        let (_, edges) = catalogue.read(&mut kinds, kind, &blanked);
-        let left: Vec<_> = describe(&kinds, &catalogue, &edges)
+        let (_, found) = read_value(resource, &blanked);
+        let left: Vec<_> = found
             .into_iter()
             .filter(|line| expected.contains(&line.as_str()))
             // These follow from the object's own name.

@@ -39,7 +39,15 @@ fn a_request_under_way_is_answered_and_idle_connections_do_not_delay_the_end() {
     assert_eq!(late.code, 200);
     assert!(late.head.contains("connection: close"), "{}", late.head);
 
-    std::thread::sleep(Duration::from_millis(3500));
+    eventually(
+        "no new connections",
+        Duration::from_secs(20),
+        || match std::net::TcpStream::connect(belay.listen) {
+            Err(_) => Ok(()),
+            Ok(_) => Err("it still listens".into()),
+        },
+    )
+    .unwrap();
     half.write_all(second.as_bytes()).unwrap();
     half.flush().unwrap();
     assert_eq!(receive(&mut half).unwrap().code, 200, "the request under way was lost");

@@ -156,7 +156,7 @@ pub fn fates(graph: &Graph, request: &Request<'_>) -> Fates {
     for id in may.orphaned() {
         // What is Terminating already loses its owner too, and may go for
         // reasons of its own.
-        let stays = graph.get(id).is_some_and(|node| node.deleted().is_none());
+        let stays = graph.get(id).is_some_and(|node| !node.is_terminating());
         fates.entry(id).or_insert_with(|| Fate {
             outcome: Outcome::Orphaned,
             certainty: match must.is_orphaned(id) && stays {

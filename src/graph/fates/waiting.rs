@@ -12,6 +12,7 @@ impl<'g> World<'g> {
         self.blockers(id).filter(blocks).count()
     }
 
+    /// The dependents with a blocking reference to this owner, by its uid.
     pub(super) fn blockers(&self, id: NodeId) -> impl Iterator<Item = Node<'g>> + use<'g> {
         let graph = self.graph;
         let owner = graph.get(id).into_iter();
@@ -27,12 +28,12 @@ impl<'g> World<'g> {
     pub(super) fn is_detached(&self, dependent: Node<'_>, from: NodeId) -> bool {
         // R2 and R4: it leaves these alone altogether; nor does it look at the
         // references of what is being deleted itself.
-        let left_alone = dependent.deleted().is_some()
+        let left_alone = dependent.is_terminating()
             || self.may.unwrap_or(self).is_deleting(dependent.id())
             || dependent.owners().iter().any(|o| self.resolve(dependent, o) == Reference::Error);
         let stays = |o: &OwnerEdge| {
             let free = self.may.unwrap_or(self).mode(o.to).is_none();
-            let terminating = self.graph.get(o.to).is_some_and(|n| n.deleted().is_some());
+            let terminating = self.graph.get(o.to).is_some_and(Node::is_terminating);
             o.to != from && free && !terminating && self.resolve(dependent, o) == Reference::Solid
         };
         !left_alone && dependent.owners().iter().any(stays)
@@ -110,10 +111,10 @@ impl<'g> World<'g> {
         }
     }
 
-    /// Whether the collector cannot free an owner of this dependent: it leaves
-    /// the dependent alone (R4), or there is no other owner, which would be
-    /// solid for a while at least, for which it would detach it (R5), nor a dependent of its own in the foreground, for which
-    /// it would make the references non-blocking (R6, the cycle guard).
+    /// Whether the collector cannot free the owner of this dependent. It leaves
+    /// some dependents alone (R4). Of the others it takes the reference off
+    /// where another owner is solid, be it for a while (R5), and makes it
+    /// non-blocking where the cycle guard fires (R6).
     pub(super) fn has_no_way_out(&self, dependent: Node<'_>) -> bool {
         let mut owners = dependent.owners().iter().map(|o| o.to);
         let first = owners.next();

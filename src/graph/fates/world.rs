@@ -7,7 +7,7 @@ use rustc_hash::FxBuildHasher;
 use super::references::Reference;
 use super::{Propagation, Request};
 use crate::graph::{Graph, Node, NodeId, Progress};
-use crate::objects::{DefaultPropagation, FOREGROUND, ORPHAN};
+use crate::objects::{DefaultPropagation, FOREGROUND, KindId, ORPHAN};
 
 type Map<V> = HashMap<NodeId, V, FxBuildHasher>;
 type Set = HashSet<NodeId, FxBuildHasher>;
@@ -77,6 +77,9 @@ pub(super) struct World<'g> {
     pub(super) unresolvable: Set,
     queue: Vec<NodeId>,
     whole: bool,
+    /// Looked up once: every object that is deleted is compared with them.
+    namespaces: Option<KindId>,
+    crds: Option<KindId>,
 }
 
 impl<'g> World<'g> {
@@ -115,6 +118,8 @@ impl<'g> World<'g> {
             unresolvable: Set::default(),
             queue: Vec::new(),
             whole: true,
+            namespaces: graph.namespace_kind(),
+            crds: graph.kinds.find("apiextensions.k8s.io", "CustomResourceDefinition"),
         }
     }
 
@@ -135,8 +140,7 @@ impl<'g> World<'g> {
     /// R14: what goes with a Namespace or a CRD.
     fn delete_content(&mut self, id: NodeId) {
         let Some(node) = self.graph.get(id) else { return };
-        let kinds = &self.graph.kinds;
-        if kinds.find("", "Namespace") == Some(node.kind()) {
+        if self.namespaces == Some(node.kind()) {
             let graph = self.graph;
             let content = self.within_limit(graph.members(id));
             self.contain(id, &content);
@@ -144,9 +148,7 @@ impl<'g> World<'g> {
                 // Explicitly in the background, each of them.
                 self.delete(member, Mode::Background);
             }
-        } else if kinds.find("apiextensions.k8s.io", "CustomResourceDefinition")
-            == Some(node.kind())
-        {
+        } else if self.crds == Some(node.kind()) {
             let instances = self.instances(node);
             let content = self.within_limit(instances.into_iter());
             self.contain(id, &content);
@@ -323,7 +325,8 @@ impl<'g> World<'g> {
         }
         let (mut goes, mut waits, mut waits_for_it) = (false, false, false);
         for reference in node.owners() {
-            match self.resolve(node, reference) {
+            let resolved = self.resolve(node, reference);
+            match resolved {
                 // R5: it stays.
                 Reference::Solid => return,
                 // R2: one error saves it, though the collector remembers
@@ -334,7 +337,7 @@ impl<'g> World<'g> {
                     // An owner in the foreground that is gone by now may have
                     // waited still when this dependent's turn came.
                     let owner = self.mode(reference.to);
-                    let waiting = self.resolve(node, reference) == Reference::Waiting
+                    let waiting = resolved == Reference::Waiting
                         || matches!(owner, Some(Mode::Foreground | Mode::Either | Mode::Unclear));
                     waits |= waiting;
                     // Another owner would be solid for a while at least, and
