@@ -16,6 +16,9 @@ pub mod graph;
 
 pub mod relations;
 
+// What people write, compiled for reading.
+pub mod policy;
+
 // Decisions: a review in, a verdict out. Still no IO.
 pub mod decide;
 

@@ -1,0 +1,147 @@
+//! The API server's own checks of approvals and pauses, as
+//! ValidatingAdmissionPolicies: they hold while belay is down.
+//!
+//! What they cannot see is whether the uid of an approval belongs to the
+//! object it names. The decision compares that.
+
+use k8s_openapi::api::admissionregistration::v1::{
+    MatchResources, NamedRuleWithOperations, ValidatingAdmissionPolicy,
+    ValidatingAdmissionPolicyBinding, ValidatingAdmissionPolicyBindingSpec,
+    ValidatingAdmissionPolicySpec, Validation, Variable,
+};
+use kube::api::ObjectMeta;
+
+use super::GROUP;
+
+/// How long any approval or pause may last. Policies may ask for less.
+pub const MAX_APPROVAL_SECONDS: i64 = 86_400;
+
+/// The name of each policy, of its binding, and what it checks.
+const APPROVALS: (&str, &str) = ("approvals.belay.dev", "deletionapprovals");
+const PAUSES: (&str, &str) = ("pauses.belay.dev", "pauses");
+
+/// The policies with their bindings.
+pub fn admission_policies() -> Vec<(ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding)> {
+    vec![bound(APPROVALS, approvals()), bound(PAUSES, pauses())]
+}
+
+fn bound(
+    (name, resource): (&str, &str),
+    (variables, mut validations): (Vec<Variable>, Vec<Validation>),
+) -> (ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding) {
+    validations.push(lifetime());
+    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+    let some = |text: &str| Some(vec![text.to_owned()]);
+    let rule = NamedRuleWithOperations {
+        api_groups: some(GROUP),
+        api_versions: some("*"),
+        operations: some("CREATE"),
+        resources: some(resource),
+        ..NamedRuleWithOperations::default()
+    };
+    let policy = ValidatingAdmissionPolicy {
+        metadata: metadata.clone(),
+        spec: Some(ValidatingAdmissionPolicySpec {
+            failure_policy: Some("Fail".to_owned()),
+            match_constraints: Some(MatchResources {
+                resource_rules: Some(vec![rule]),
+                ..MatchResources::default()
+            }),
+            variables: Some(variables),
+            validations: Some(validations),
+            ..ValidatingAdmissionPolicySpec::default()
+        }),
+        ..ValidatingAdmissionPolicy::default()
+    };
+    let binding = ValidatingAdmissionPolicyBinding {
+        metadata,
+        spec: Some(ValidatingAdmissionPolicyBindingSpec {
+            policy_name: Some(name.to_owned()),
+            validation_actions: some("Deny"),
+            ..ValidatingAdmissionPolicyBindingSpec::default()
+        }),
+    };
+    (policy, binding)
+}
+
+fn approvals() -> (Vec<Variable>, Vec<Validation>) {
+    let variables = vec![
+        variable("ref", "object.spec.targetRef"),
+        // Whoever may delete a Namespace is asked inside of it.
+        variable(
+            "ns",
+            "variables.ref.group == '' && variables.ref.resource == 'namespaces' ? \
+             variables.ref.name : variables.ref.namespace",
+        ),
+        variable("content", "has(object.spec.scope) && object.spec.scope == 'Content'"),
+    ];
+    let validations = vec![
+        forbidden(
+            "object.spec.approver == request.userInfo.username",
+            "'spec.approver is ' + object.spec.approver + ', but you are ' + \
+             request.userInfo.username + ': an approval is given by the one who sends it'",
+        ),
+        forbidden(
+            "authorizer.group(variables.ref.group).resource(variables.ref.resource)\
+             .namespace(variables.ns).name(variables.ref.name).check('approve-deletion').allowed()",
+            "request.userInfo.username + ' may not approve-deletion of ' + \
+             variables.ref.resource + (variables.ref.group == '' ? '' : '.' + variables.ref.group) \
+             + ' ' + variables.ref.name + (variables.ns == '' ? '' : ' in namespace ' + \
+             variables.ns) + ': it takes the RBAC verb approve-deletion'",
+        ),
+        forbidden(
+            "!variables.content || \
+             authorizer.group('*').resource('*').namespace(variables.ns)\
+             .check('approve-deletion').allowed()",
+            "request.userInfo.username + ' may not approve-deletion of everything' + \
+             (variables.ns == '' ? '' : ' in namespace ' + variables.ns) + ': scope Content takes \
+             the RBAC verb approve-deletion on every resource (*) of every API group (*)'",
+        ),
+    ];
+    (variables, validations)
+}
+
+fn pauses() -> (Vec<Variable>, Vec<Validation>) {
+    let validations = vec![
+        forbidden(
+            "object.spec.by == request.userInfo.username",
+            "'spec.by is ' + object.spec.by + ', but you are ' + request.userInfo.username + \
+             ': a pause is made by the one who sends it'",
+        ),
+        forbidden(
+            "authorizer.group('belay.dev').resource('pauses').check('pause').allowed()",
+            "request.userInfo.username + ' may not pause belay: it takes the RBAC verb pause on \
+             pauses.belay.dev'",
+        ),
+    ];
+    (Vec::new(), validations)
+}
+
+/// The creation time is set by the server before validation, so it is "now".
+fn lifetime() -> Validation {
+    let lifetime =
+        "timestamp(object.spec.expirationTime) - timestamp(object.metadata.creationTimestamp)";
+    Validation {
+        expression: format!(
+            "{lifetime} > duration('0s') && {lifetime} <= duration('{MAX_APPROVAL_SECONDS}s')"
+        ),
+        message: Some(format!(
+            "spec.expirationTime has to lie in the future, and at most {} hours ahead",
+            MAX_APPROVAL_SECONDS / 3600
+        )),
+        ..Validation::default()
+    }
+}
+
+fn forbidden(expression: &str, message: &str) -> Validation {
+    Validation {
+        expression: expression.to_owned(),
+        message_expression: Some(message.to_owned()),
+        reason: Some("Forbidden".to_owned()),
+        ..Validation::default()
+    }
+}
+
+fn variable(name: &str, expression: &str) -> Variable {
+    Variable { name: name.to_owned(), expression: expression.to_owned() }
+}

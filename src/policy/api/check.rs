@@ -1,0 +1,316 @@
+//! The rules of the schemas once more, for where no API server has held an
+//! object against them: files of YAML. A test holds both to the same words.
+
+use super::approval::{DeletionApprovalSpec, PauseSpec};
+use super::deletion_policy::{Approval, DeletionPolicySpec, OnDelete, Protect};
+use super::relation::RelationSpec;
+use super::selectors::{Existing, LabelSelector, Operator, Subject, SubjectKind, Target};
+
+/// What is wrong with an object, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The field, as a path from the object: `spec.targets[0].resources`.
+    pub field: String,
+    /// What is wrong with it, and what would be right.
+    pub message: &'static str,
+}
+
+/// Something with rules of its own.
+pub trait Check {
+    /// Everything that is wrong with it; empty when nothing is.
+    fn problems(&self) -> Vec<Problem> {
+        let mut checker = Checker { at: "spec".to_owned(), problems: Vec::new() };
+        self.check(&mut checker);
+        checker.problems
+    }
+
+    /// Holds it against its rules.
+    fn check(&self, checker: &mut Checker);
+}
+
+/// Knows the place while values are checked.
+#[derive(Debug)]
+pub struct Checker {
+    at: String,
+    problems: Vec<Problem>,
+}
+
+impl Checker {
+    fn require(&mut self, holds: bool, message: &'static str) {
+        if !holds {
+            self.problems.push(Problem { field: self.at.clone(), message });
+        }
+    }
+
+    fn field(&mut self, name: &str, check: impl FnOnce(&mut Self)) {
+        let length = self.at.len();
+        if !name.starts_with('[') {
+            self.at.push('.');
+        }
+        self.at.push_str(name);
+        check(self);
+        self.at.truncate(length);
+    }
+
+    fn each<T>(&mut self, name: &str, values: &[T], check: impl Fn(&T, &mut Self)) {
+        self.field(name, |checker| {
+            for (index, value) in values.iter().enumerate() {
+                checker.field(&format!("[{index}]"), |checker| check(value, checker));
+            }
+        });
+    }
+}
+
+impl Check for DeletionPolicySpec {
+    fn check(&self, checker: &mut Checker) {
+        let Self {
+            targets,
+            exclude,
+            subjects,
+            exempt_subjects,
+            protect,
+            hold: _,
+            action: _,
+            action_overrides,
+            approval,
+            settle_seconds,
+        } = self;
+        const CONTAINERS: &[&str] = &["namespaces", "customresourcedefinitions"];
+        let only_containers =
+            targets.iter().flat_map(|t| &t.resources).all(|r| CONTAINERS.contains(&r.as_str()));
+        checker.require(
+            protect.while_not_empty.is_none() || only_containers,
+            "whileNotEmpty is for namespaces and customresourcedefinitions: every other target of \
+             this policy would be left without protection",
+        );
+        checker.field("targets", |checker| {
+            checker.require(
+                !targets.is_empty(),
+                "targets is empty: a policy protects nothing until it names at least one kind of \
+                 object",
+            );
+        });
+        checker.each("targets", targets, Target::check);
+        checker.each("exclude", exclude, Target::check);
+        checker.each("subjects", subjects, Subject::check);
+        checker.each("exemptSubjects", exempt_subjects, Subject::check);
+        checker.field("protect", |checker| protect.check(checker));
+        checker.each("actionOverrides", action_overrides, |o, checker| {
+            checker.field("namespaceSelector", |checker| o.namespace_selector.check(checker));
+        });
+        checker.field("approval", |checker| approval.check(checker));
+        checker.field("settleSeconds", |checker| {
+            checker.require(
+                (0..=600).contains(settle_seconds),
+                "settleSeconds is between 0 and 600; 45 covers every write that was under way",
+            );
+        });
+    }
+}
+
+impl Check for Protect {
+    fn check(&self, checker: &mut Checker) {
+        let Self { always, while_used, while_not_empty, while_exists, .. } = self;
+        let none = always.is_none()
+            && while_used.is_none()
+            && while_not_empty.is_none()
+            && while_exists.is_none()
+            && self.from_orphaning.is_none()
+            && self.from_stripping.is_none();
+        checker.require(
+            !none,
+            "protect switches no mode on: give at least one of always, whileUsed, whileNotEmpty, \
+             whileExists, fromOrphaning, fromStripping",
+        );
+        let holds = while_used.as_ref().is_some_and(|w| w.on_delete == OnDelete::Hold);
+        checker.require(
+            always.is_none() || !holds,
+            "always is never held in place of a denial: take out always, or whileUsed.onDelete \
+             Hold",
+        );
+        if let Some(while_used) = while_used {
+            checker.field("whileUsed", |checker| {
+                checker.each("by", &while_used.by, |by, checker| {
+                    check_selector("objectSelector", by.object_selector.as_ref(), checker);
+                });
+            });
+        }
+        if let Some(while_not_empty) = while_not_empty {
+            checker.field("whileNotEmpty", |checker| {
+                checker.each("ignore", &while_not_empty.ignore, Target::check);
+            });
+        }
+        if let Some(while_exists) = while_exists {
+            checker.field("whileExists", |checker| {
+                checker.require(
+                    !while_exists.is_empty(),
+                    "whileExists is empty: name at least one kind whose objects keep the target",
+                );
+            });
+            checker.each("whileExists", while_exists, Existing::check);
+        }
+        if let Some(stripping) = &self.from_stripping {
+            checker.field("fromStripping", |checker| {
+                checker.field("finalizers", |checker| {
+                    checker.require(
+                        !stripping.finalizers.is_empty()
+                            && stripping.finalizers.iter().all(|f| !f.is_empty()),
+                        "finalizers must name at least one finalizer; \"*\" is every one",
+                    );
+                });
+                checker.each("removers", &stripping.removers, Subject::check);
+            });
+        }
+    }
+}
+
+fn check_selector(field: &str, selector: Option<&LabelSelector>, checker: &mut Checker) {
+    if let Some(selector) = selector {
+        checker.field(field, |checker| selector.check(checker));
+    }
+}
+
+impl Check for Target {
+    fn check(&self, checker: &mut Checker) {
+        checker.field("apiGroups", |checker| {
+            checker.require(
+                !self.api_groups.is_empty(),
+                "apiGroups is empty: name at least one API group, \"\" is the core group",
+            );
+        });
+        checker.field("resources", |checker| {
+            let plain = |r: &String| !r.is_empty() && !r.contains('/');
+            checker.require(
+                !self.resources.is_empty() && self.resources.iter().all(plain),
+                "resources must name at least one plural resource, such as \
+                 persistentvolumeclaims, and no subresource",
+            );
+        });
+        checker.field("names", |checker| {
+            checker.require(
+                self.names.iter().all(|n| !n.is_empty()),
+                "names has an empty entry, which no object has as its name; leave names out for \
+                 every name",
+            );
+        });
+        check_selector("namespaceSelector", self.namespace_selector.as_ref(), checker);
+        check_selector("objectSelector", self.object_selector.as_ref(), checker);
+    }
+}
+
+impl Check for Existing {
+    fn check(&self, checker: &mut Checker) {
+        checker.field("apiGroups", |checker| {
+            checker.require(
+                !self.api_groups.is_empty() && self.api_groups.iter().all(|g| g != "*"),
+                "whileExists needs the API groups by name, \"\" is the core group: belay has to \
+                 watch what it counts",
+            );
+        });
+        checker.field("resources", |checker| {
+            let plain = |r: &String| !r.is_empty() && r != "*" && !r.contains('/');
+            checker.require(
+                !self.resources.is_empty() && self.resources.iter().all(plain),
+                "whileExists needs the plural resources by name: belay has to watch what it counts",
+            );
+        });
+        check_selector("namespaceSelector", self.namespace_selector.as_ref(), checker);
+    }
+}
+
+impl Check for LabelSelector {
+    fn check(&self, checker: &mut Checker) {
+        checker.each("matchExpressions", &self.match_expressions, |requirement, checker| {
+            let compares = matches!(requirement.operator, Operator::In | Operator::NotIn);
+            checker.require(
+                compares != requirement.values.is_empty(),
+                "operator In and NotIn need values, Exists and DoesNotExist take none",
+            );
+        });
+    }
+}
+
+impl Check for Subject {
+    fn check(&self, checker: &mut Checker) {
+        let placed = self.namespace.as_ref().is_some_and(|n| !n.is_empty());
+        checker.require(
+            (self.kind == SubjectKind::ServiceAccount) == placed,
+            "a subject of kind ServiceAccount needs its namespace, a User or Group has none",
+        );
+    }
+}
+
+impl Check for Approval {
+    fn check(&self, checker: &mut Checker) {
+        checker.field("required", |checker| {
+            checker.require(
+                (1..=10).contains(&self.required),
+                "required is the number of different people who have to approve: between 1 and 10",
+            );
+        });
+        checker.field("maxDurationSeconds", |checker| {
+            checker.require(
+                (60..=86_400).contains(&self.max_duration_seconds),
+                "maxDurationSeconds is between 60 (a minute) and 86400 (a day)",
+            );
+        });
+        checker.field("serviceAccounts", |checker| {
+            checker.require(
+                self.service_accounts.iter().all(|account| is_account(account)),
+                "serviceAccounts are written namespace/name",
+            );
+        });
+    }
+}
+
+/// `namespace/name`, both as the API server takes them.
+fn is_account(text: &str) -> bool {
+    let label = |text: &str, inner: &str| {
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+        text.chars().all(|c| plain(c) || inner.contains(c))
+            && text.starts_with(plain)
+            && text.ends_with(plain)
+    };
+    text.split_once('/').is_some_and(|(namespace, name)| label(namespace, "-") && label(name, "-."))
+}
+
+impl Check for RelationSpec {
+    fn check(&self, checker: &mut Checker) {
+        checker.require(
+            self.to.is_some() != self.to_ref.is_some(),
+            "give either to, the kind that is needed, or toRef, where the object itself says the \
+             kind",
+        );
+        checker.require(
+            self.name_field_path.is_some() != self.selector_field_path.is_some(),
+            "give either nameFieldPath or selectorFieldPath: where the object says what it needs",
+        );
+        checker.require(
+            self.selector_field_path.is_none()
+                || (self.to.is_some() && self.namespace_field_path.is_none()),
+            "selectorFieldPath goes with to alone: a selector looks for one kind, in the object's \
+             own namespace",
+        );
+    }
+}
+
+impl Check for DeletionApprovalSpec {
+    fn check(&self, checker: &mut Checker) {
+        check_reason(&self.reason, checker);
+    }
+}
+
+impl Check for PauseSpec {
+    fn check(&self, checker: &mut Checker) {
+        check_reason(&self.reason, checker);
+    }
+}
+
+fn check_reason(reason: &str, checker: &mut Checker) {
+    checker.field("reason", |checker| {
+        checker.require(
+            !reason.trim().is_empty(),
+            "reason is blank: say why, somebody will read it one day",
+        );
+    });
+}

@@ -1,0 +1,3 @@
+//! Policies: what people write, and what verdicts read.
+
+pub mod api;
