@@ -19,6 +19,7 @@
 
 mod edges;
 mod fates;
+mod gone;
 mod id_set;
 mod node;
 mod query;
@@ -29,6 +30,7 @@ pub use edges::{
     UseEdge,
 };
 pub use fates::{Certainty, Cut, Fate, Fates, Outcome, Propagation, Request, fates};
+pub use gone::Gone;
 pub use node::{Node, NodeId, Progress};
 pub use query::{User, Via};
 pub use store::{Applied, Graph};

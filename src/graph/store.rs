@@ -8,6 +8,7 @@ use hashbrown::HashTable;
 use rustc_hash::FxBuildHasher;
 
 use super::edges::{Edges, NewUse, OpenEdge, OwnerEdge, UseEdge};
+use super::gone::{Gone, Graves};
 use super::id_set::IdSet;
 use super::node::{Live, Node, NodeId, Progress, Slot};
 use crate::objects::{
@@ -45,6 +46,9 @@ pub struct Graph {
     by_owner: HashMap<Uid, IdSet, FxBuildHasher>,
     /// Kinds whose objects are all here: only of these is absence a fact.
     complete: HashSet<KindId, FxBuildHasher>,
+    /// Why the objects of a kind are not all here.
+    incomplete: HashMap<KindId, Box<str>, FxBuildHasher>,
+    graves: Graves,
     annotation_keys: HashSet<String>,
     objects: usize,
     edges: usize,
@@ -141,6 +145,9 @@ impl Graph {
         }));
         // Only now: what both the old and the new object refer to stays.
         if let Some(before) = before {
+            if applied == Applied::Replaced {
+                self.bury(&before);
+            }
             self.drop_edges(id, &before);
         }
         applied
@@ -177,16 +184,29 @@ impl Graph {
         for id in gone {
             self.forget(id);
         }
-        self.complete.insert(kind);
+        self.set_complete(kind, true);
     }
 
     /// Says whether all objects of a kind are here.
     pub fn set_complete(&mut self, kind: KindId, complete: bool) {
+        self.incomplete.remove(&kind);
         if complete {
             self.complete.insert(kind);
         } else {
             self.complete.remove(&kind);
         }
+    }
+
+    /// Says why the objects of a kind are not all here: words that finish the
+    /// sentence "belay does not know all of them:".
+    pub fn set_incomplete(&mut self, kind: KindId, why: &str) {
+        self.complete.remove(&kind);
+        self.incomplete.insert(kind, why.into());
+    }
+
+    /// Why the objects of a kind are not all here.
+    pub fn why_incomplete(&self, kind: KindId) -> &str {
+        self.incomplete.get(&kind).map_or("they have not been read yet", |why| why)
     }
 
     /// Whether all objects of a kind are here, so that absence is a fact.
@@ -236,6 +256,12 @@ impl Graph {
     pub fn dependents(&self, owner: Node<'_>) -> impl Iterator<Item = Node<'_>> + use<'_> {
         let ids = self.by_owner.get(&owner.uid()).into_iter().flat_map(IdSet::iter);
         ids.filter_map(|id| self.get(id))
+    }
+
+    /// What is remembered of an object that is gone while others name it as
+    /// their owner.
+    pub fn gone(&self, uid: Uid) -> Option<&Gone> {
+        self.graves.get(uid)
     }
 
     /// The objects of a kind.
@@ -331,9 +357,18 @@ impl Graph {
     /// The object is gone, its edges with it, and perhaps its node.
     fn forget(&mut self, id: NodeId) {
         if let Some(before) = self.take_live(id) {
+            self.bury(&before);
             self.drop_edges(id, &before);
         }
         self.release(id);
+    }
+
+    /// Remembers an object that is gone, if somebody names it as an owner.
+    fn bury(&mut self, before: &Live) {
+        if self.by_owner.contains_key(&before.uid) || self.graves.name(before.uid) {
+            let owners = before.owners.iter().map(|owner| owner.uid).collect();
+            self.graves.bury(before.uid, Gone { owners, deleted: before.deleted });
+        }
     }
 
     /// The object's facts leave the node and the counts, not yet its edges.
@@ -398,6 +433,8 @@ impl Graph {
                 dependents.remove(id);
                 if dependents.is_empty() {
                     self.by_owner.remove(&owner.uid);
+                    let by_owner = &self.by_owner;
+                    self.graves.forget(owner.uid, |uid| by_owner.contains_key(&uid));
                 }
             }
             self.slots[owner.to.index()].references -= 1;
@@ -482,6 +519,27 @@ mod tests {
             .collect();
         json!({"metadata": {"name": name, "namespace": "shop", "uid": uid, "ownerReferences": owners,
             "annotations": {"belay.dev/x": "1", "team": "blue", "other": "2"}}})
+    }
+
+    #[test]
+    fn who_is_gone_is_remembered_until_the_last_dependent_went() {
+        let mut graph = Graph::default();
+        let kind = graph.kinds.find("", "ConfigMap").unwrap();
+        let chain = [("a", None), ("b", Some("a")), ("c", Some("b")), ("d", Some("c"))];
+        for (name, owner) in chain {
+            let value = manifest(name, &format!("uid-{name}"), owner);
+            let object = Object::deserialize(&value).unwrap();
+            graph.apply(kind, &object, Progress::Ordinary, Edges::default());
+        }
+        let uid = |name: &str| Uid::new(&format!("uid-{name}"));
+        for name in ["c", "a", "b"] {
+            graph.delete(kind, "shop", name, None);
+        }
+        let owner = |graph: &Graph, name| graph.gone(uid(name)).map(|gone| gone.owners[0]);
+        assert_eq!(owner(&graph, "c"), Some(uid("b")));
+        assert_eq!(owner(&graph, "b"), Some(uid("a")), "only the grave of c names it");
+        graph.delete(kind, "shop", "d", None);
+        assert!(graph.graves.is_empty());
     }
 
     #[test]

@@ -126,6 +126,11 @@ impl Kinds {
         }
     }
 
+    /// Whether Kubernetes itself has this resource; others are custom ones.
+    pub fn is_built_in(group: &str, resource: &str) -> bool {
+        BUILT_IN.iter().any(|row| row.0 == group && row.3 == resource)
+    }
+
     /// The kind is not served any more. References to it stay, and find it
     /// unknown.
     pub fn forget(&mut self, id: KindId) {

@@ -94,6 +94,21 @@ pub enum HoldAge {
     Since(i64),
 }
 
+impl HoldAge {
+    /// A write that was under way when a hold was put on later may not have
+    /// seen it. By then it has ended: the API server gives a write 34 seconds.
+    const SETTLED_SECONDS: i64 = 45;
+
+    /// Whether the hold may be relied on at this time.
+    pub fn is_effective(self, now: i64) -> bool {
+        match self {
+            Self::NotHeld => false,
+            Self::FromCreate => true,
+            Self::Since(time) => time <= now.saturating_sub(Self::SETTLED_SECONDS),
+        }
+    }
+}
+
 /// One owner reference.
 #[derive(Debug, Default, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]

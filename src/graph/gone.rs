@@ -1,0 +1,80 @@
+//! What is remembered of objects that are gone, for as long as somebody still
+//! names them as an owner: whose dependents they were themselves.
+//!
+//! A background deletion takes the owner first and its dependents one level
+//! after the other, so the last ones ask for their DELETE when the object that
+//! somebody approved has long been gone, and everything between with it.
+
+use std::collections::HashMap;
+
+use rustc_hash::FxBuildHasher;
+
+use crate::objects::Uid;
+
+/// An object that is gone, while dependents of it are left.
+#[derive(Debug)]
+pub struct Gone {
+    /// Its owners, by uid.
+    pub owners: Box<[Uid]>,
+    /// Since when it had been Terminating when it went, if it was seen so.
+    pub deleted: Option<i64>,
+}
+
+/// The objects that are gone and not forgotten.
+#[derive(Debug, Default)]
+pub(super) struct Graves {
+    by_uid: HashMap<Uid, Gone, FxBuildHasher>,
+    /// How many of them name this uid as their owner.
+    named: HashMap<Uid, u32, FxBuildHasher>,
+}
+
+impl Graves {
+    pub(super) fn get(&self, uid: Uid) -> Option<&Gone> {
+        self.by_uid.get(&uid)
+    }
+
+    /// Whether a grave names this uid as an owner.
+    pub(super) fn name(&self, uid: Uid) -> bool {
+        self.named.contains_key(&uid)
+    }
+
+    pub(super) fn bury(&mut self, uid: Uid, gone: Gone) {
+        for owner in &gone.owners {
+            *self.named.entry(*owner).or_default() += 1;
+        }
+        if let Some(before) = self.by_uid.insert(uid, gone) {
+            self.unname(&before);
+        }
+    }
+
+    /// Nobody alive names this uid any more. Unless a grave does, it is
+    /// forgotten, and then perhaps those whom only it named.
+    pub(super) fn forget(&mut self, uid: Uid, is_named_by_the_living: impl Fn(Uid) -> bool) {
+        let mut next = vec![uid];
+        while let Some(uid) = next.pop() {
+            if self.named.contains_key(&uid) || is_named_by_the_living(uid) {
+                continue;
+            }
+            if let Some(gone) = self.by_uid.remove(&uid) {
+                self.unname(&gone);
+                next.extend(gone.owners);
+            }
+        }
+    }
+
+    fn unname(&mut self, gone: &Gone) {
+        for owner in &gone.owners {
+            if let Some(count) = self.named.get_mut(owner) {
+                *count -= 1;
+                if *count == 0 {
+                    self.named.remove(owner);
+                }
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_uid.is_empty() && self.named.is_empty()
+    }
+}
