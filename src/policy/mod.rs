@@ -1,3 +1,20 @@
 //! Policies: what people write, and what verdicts read.
+//!
+//! [`api`] has the objects as they stand in the cluster. Everything else is
+//! what is made of them: a [`PolicySet`] that finds the policies of an object
+//! by its kind, and [`Approvals`] by the identity of what they name.
 
 pub mod api;
+mod approvals;
+mod compiled;
+mod facts;
+mod people;
+mod selectors;
+mod set;
+
+pub use approvals::{Approval, Approvals, Identity, Pause};
+pub use compiled::{Exists, InUse, Modes, NotEmpty, Policy, Source, Stripping, Terms};
+pub use facts::{Facts, Pairs, Places};
+pub use people::{Identities, Person};
+pub use selectors::{Labels, Matched, Matcher, Users};
+pub use set::{Applied, PolicySet};

@@ -1,6 +1,6 @@
 //! The catalogue, compiled: for each kind one tree of all its paths.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use serde::Deserialize as _;
@@ -22,6 +22,24 @@ use crate::objects::{KindId, Kinds, Object, Uid, split_api_version};
 pub struct Catalogue {
     names: Vec<String>,
     by_kind: HashMap<KindId, Compiled>,
+}
+
+/// Which kinds have edges that *need*: the absence of a user is a fact only
+/// when all of these are known.
+#[derive(Debug, Clone, Default)]
+pub struct Needers {
+    of: HashMap<KindId, BTreeSet<KindId>>,
+    /// Those whose references say the kind themselves.
+    of_any: BTreeSet<KindId>,
+}
+
+impl Needers {
+    /// The kinds whose objects could need one of this kind.
+    pub fn of(&self, kind: KindId) -> impl Iterator<Item = KindId> + '_ {
+        let by_name = self.of.get(&kind);
+        let others = self.of_any.iter().filter(move |k| by_name.is_none_or(|of| !of.contains(k)));
+        by_name.into_iter().flatten().chain(others).copied()
+    }
 }
 
 /// What is read from the objects of one kind.
@@ -147,6 +165,28 @@ impl Catalogue {
         self.by_kind.keys().copied()
     }
 
+    /// Which kinds have edges that *need*, to which.
+    pub fn needers(&self) -> Needers {
+        let mut needers = Needers::default();
+        for (from, compiled) in &self.by_kind {
+            compiled.tree.leaves(&mut |leaf| {
+                if leaf.strength != Strength::Needs {
+                    return;
+                }
+                let of = match &leaf.target {
+                    Target::Name { kind, .. }
+                    | Target::Labels { kind, .. }
+                    | Target::Claims { kind }
+                    | Target::EphemeralClaim { kind }
+                    | Target::SameName { kind } => needers.of.entry(*kind).or_default(),
+                    Target::Typed { .. } => &mut needers.of_any,
+                };
+                of.insert(*from);
+            });
+        }
+        needers
+    }
+
     /// The edges of an object, and how far it has come, in one walk.
     pub fn read(&self, kinds: &mut Kinds, kind: KindId, object: &Value) -> (Progress, Edges) {
         let Some(compiled) = self.by_kind.get(&kind) else {
@@ -264,6 +304,11 @@ impl Tree {
             self.next.len() - 1
         });
         self.next[at].1.add(rest, leaf);
+    }
+
+    fn leaves(&self, visit: &mut dyn FnMut(&Leaf)) {
+        self.leaves.iter().for_each(&mut *visit);
+        self.next.iter().for_each(|(_, tree)| tree.leaves(visit));
     }
 
     fn walk(&self, value: &Value, place: &mut String, reading: &mut Reading<'_>) {

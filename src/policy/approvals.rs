@@ -1,0 +1,177 @@
+//! Approvals and pauses, compiled; which approvals are in force for an object.
+
+use std::collections::HashMap;
+
+use rustc_hash::FxBuildHasher;
+
+use super::api::{DeletionApproval, Scope};
+use super::compiled::Terms;
+use super::people::{Identities, account};
+use crate::objects::Uid;
+
+/// A pause: everything is Audit until it expires.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pause {
+    /// Its name.
+    pub name: String,
+    /// Who pauses.
+    pub by: String,
+    /// Until when, in seconds since 1970.
+    pub expires: i64,
+}
+
+impl Pause {
+    /// Compiles what somebody wrote.
+    pub fn compile(pause: &super::api::Pause) -> Self {
+        Self {
+            name: pause.metadata.name.clone().unwrap_or_default(),
+            by: pause.spec.by.clone(),
+            expires: pause.spec.expiration_time.0.as_second(),
+        }
+    }
+}
+
+/// One person's yes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Approval {
+    /// Its name.
+    pub name: String,
+    /// Who gave it.
+    pub approver: String,
+    /// For what.
+    pub group: String,
+    /// For what.
+    pub resource: String,
+    /// For what.
+    pub namespace: String,
+    /// For what.
+    pub object: String,
+    /// For which identity.
+    pub uid: Uid,
+    /// Whether it covers what goes along, too.
+    pub content: bool,
+    /// When it was given, in seconds since 1970.
+    pub created: i64,
+    /// Until when it is in force.
+    pub expires: i64,
+}
+
+impl Approval {
+    /// Compiles what somebody wrote. `None` without a creation time: the API
+    /// server sets it, and without it nobody knows how long the approval lasts.
+    pub fn compile(approval: &DeletionApproval) -> Option<Self> {
+        let spec = &approval.spec;
+        let target = &spec.target_ref;
+        Some(Self {
+            name: approval.metadata.name.clone().unwrap_or_default(),
+            approver: spec.approver.clone(),
+            group: target.group.clone(),
+            resource: target.resource.clone(),
+            namespace: target.namespace.clone(),
+            object: target.name.clone(),
+            uid: Uid::new(&target.uid),
+            content: spec.scope == Scope::Content,
+            created: approval.metadata.creation_timestamp.as_ref()?.0.as_second(),
+            expires: spec.expiration_time.0.as_second(),
+        })
+    }
+
+    /// Whether it names exactly this object: a uid alone would let somebody
+    /// with rights in one namespace approve what is in another.
+    pub fn names(&self, identity: &Identity<'_>) -> bool {
+        self.uid == identity.uid
+            && self.group == identity.group
+            && self.resource == identity.resource
+            && self.namespace == identity.namespace
+            && self.object == identity.name
+    }
+
+    /// Whether it is in force: before it expires, and after that for what was
+    /// being deleted by then, so that a cascade which began in time may end.
+    pub fn is_in_force(&self, deleted: Option<i64>, now: i64) -> bool {
+        now < self.expires || deleted.is_some_and(|deleted| deleted <= self.expires)
+    }
+}
+
+/// An object, under exactly one identity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity<'a> {
+    /// API group.
+    pub group: &'a str,
+    /// Plural name.
+    pub resource: &'a str,
+    /// Namespace; empty for a cluster-scoped object.
+    pub namespace: &'a str,
+    /// Name.
+    pub name: &'a str,
+    /// Its uid.
+    pub uid: Uid,
+}
+
+/// All approvals.
+#[derive(Debug, Default)]
+pub struct Approvals {
+    by_uid: HashMap<Uid, Vec<Approval>, FxBuildHasher>,
+}
+
+impl Approvals {
+    /// These approvals.
+    pub fn new(approvals: impl IntoIterator<Item = Approval>) -> Self {
+        let mut all = Self::default();
+        for approval in approvals {
+            // An object without a uid is not stored; nothing can name it.
+            if !approval.uid.is_none() {
+                all.by_uid.entry(approval.uid).or_default().push(approval);
+            }
+        }
+        all
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.by_uid.is_empty()
+    }
+
+    /// Those that name this uid, whatever else they say.
+    pub fn of(&self, uid: Uid) -> &[Approval] {
+        self.by_uid.get(&uid).map_or(&[], Vec::as_slice)
+    }
+}
+
+impl Terms {
+    /// What satisfies all of several policies: the greatest number of people,
+    /// the shortest duration, only accounts that every one of them lists.
+    pub fn all<'t>(terms: impl IntoIterator<Item = &'t Self>) -> Option<Self> {
+        terms.into_iter().fold(None, |all: Option<Self>, terms| {
+            let Some(mut all) = all else { return Some(terms.clone()) };
+            all.required = all.required.max(terms.required);
+            all.longest_seconds = all.longest_seconds.min(terms.longest_seconds);
+            all.accounts.retain(|account| terms.accounts.contains(account));
+            Some(all)
+        })
+    }
+
+    /// Whether these approvals are enough: of enough different people, each
+    /// short enough. What belay itself approves records an exemption, and is
+    /// enough alone.
+    pub fn are_met(&self, approvals: &[&Approval], identities: &Identities) -> bool {
+        if approvals.iter().any(|approval| identities.is_own(&approval.approver)) {
+            return true;
+        }
+        let mut people: Vec<&str> = approvals
+            .iter()
+            .filter(|approval| approval.expires - approval.created <= self.longest_seconds)
+            .map(|approval| approval.approver.as_str())
+            .filter(|approver| match account(approver) {
+                None => true,
+                Some((namespace, name)) => self
+                    .accounts
+                    .iter()
+                    .any(|listed| listed.split_once('/') == Some((namespace, name))),
+            })
+            .collect();
+        people.sort_unstable();
+        people.dedup();
+        people.len() >= self.required
+    }
+}

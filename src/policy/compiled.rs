@@ -1,0 +1,306 @@
+//! A policy, compiled from what somebody wrote.
+
+use super::api::{
+    Action, Check as _, Counting, DeletionPolicySpec, Existing, HoldMode, LabelSelector, OnDelete,
+    OptionalReferences, Owned, Problem, Protect, Subject,
+};
+use super::facts::{Facts, Places};
+use super::people::{Identities, Person, account, includes};
+use super::selectors::{Glob, Labels, Matched, Matcher, Users};
+use crate::objects::PROTECT_LABEL;
+
+/// Where a policy comes from, which is how it is named.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Source {
+    /// The label `belay.dev/protect` with this value, on the object itself.
+    Label(&'static str),
+    /// The DeletionPolicy of this name.
+    Policy(String),
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Label(value) => write!(f, "label {PROTECT_LABEL}={value}"),
+            Self::Policy(name) => write!(f, "policy {name}"),
+        }
+    }
+}
+
+/// A policy, ready to be asked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Policy {
+    /// Where it comes from.
+    pub source: Source,
+    /// Which objects; any entry matches.
+    pub(super) targets: Vec<Matcher>,
+    exclude: Vec<Matcher>,
+    subjects: Vec<Subject>,
+    exempt: Vec<Subject>,
+    /// Against what.
+    pub modes: Modes,
+    /// Whether its objects get the hold.
+    pub hold: HoldMode,
+    action: Action,
+    overrides: Vec<(Labels, Action)>,
+    /// What it takes to delete all the same.
+    pub approval: Terms,
+    /// How long a deleted object stays held at the least.
+    pub settle_seconds: i64,
+}
+
+/// The modes that a policy switches on.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Modes {
+    /// Never deleted without an approval.
+    pub always: bool,
+    /// Not deleted while something needs it.
+    pub while_used: Option<InUse>,
+    /// Not deleted while something is in it.
+    pub while_not_empty: Option<NotEmpty>,
+    /// Not deleted while one of these exists.
+    pub while_exists: Vec<Exists>,
+    /// It loses neither its owner nor its dependents by orphaning.
+    pub from_orphaning: bool,
+    /// Finalizers of others are not taken off by hand.
+    pub from_stripping: Option<Stripping>,
+}
+
+/// How the use of an object protects it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct InUse {
+    /// Which users count; none: any.
+    pub by: Vec<Users>,
+    /// What a DELETE does while it is used.
+    pub on_delete: OnDelete,
+    /// Whether references with `optional: true` count.
+    pub optional: bool,
+}
+
+/// How the content of a Namespace or CRD protects it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NotEmpty {
+    /// Whether any object counts, or only what is protected.
+    pub any: bool,
+    /// What does not count.
+    pub ignore: Vec<Matcher>,
+    /// Whether content counts that has an owner.
+    pub owned: bool,
+}
+
+/// Objects whose existence protects another.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Exists {
+    /// Their kinds, as pairs of group and resource.
+    pub kinds: Vec<(String, String)>,
+    /// The labels of their Namespaces.
+    pub place: Labels,
+}
+
+/// Which finalizers may be taken off by whom.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stripping {
+    finalizers: Vec<Glob>,
+    removers: Vec<Subject>,
+}
+
+/// What it takes to delete all the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Terms {
+    /// How many different people have to approve.
+    pub required: usize,
+    /// How long an approval may last at the most.
+    pub longest_seconds: i64,
+    /// Service accounts whose approval counts, as `namespace/name`.
+    pub accounts: Vec<String>,
+}
+
+impl Policy {
+    /// Compiles what somebody wrote, or says everything that is wrong with it.
+    pub fn compile(name: &str, spec: &DeletionPolicySpec) -> Result<Self, Vec<Problem>> {
+        let problems = spec.problems();
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        Ok(Self::lower(Source::Policy(name.to_owned()), spec))
+    }
+
+    fn lower(source: Source, spec: &DeletionPolicySpec) -> Self {
+        let DeletionPolicySpec {
+            targets,
+            exclude,
+            subjects,
+            exempt_subjects,
+            protect,
+            hold,
+            action,
+            action_overrides,
+            approval,
+            settle_seconds,
+        } = spec;
+        Self {
+            source,
+            targets: targets.iter().map(Matcher::compile).collect(),
+            exclude: exclude.iter().map(Matcher::compile).collect(),
+            subjects: subjects.clone(),
+            exempt: exempt_subjects.clone(),
+            modes: Modes::lower(protect),
+            hold: *hold,
+            action: *action,
+            overrides: action_overrides
+                .iter()
+                .map(|o| (Labels::compile(Some(&o.namespace_selector)), o.action))
+                .collect(),
+            approval: Terms {
+                required: usize::try_from(approval.required).unwrap_or(1),
+                longest_seconds: approval.max_duration_seconds,
+                accounts: approval.service_accounts.clone(),
+            },
+            settle_seconds: *settle_seconds,
+        }
+    }
+
+    /// What the label `belay.dev/protect` means, with no policy written.
+    pub(super) fn of_label(value: &'static str, protect: Protect) -> Self {
+        let labelled = LabelSelector {
+            match_labels: [(PROTECT_LABEL.to_owned(), value.to_owned())].into(),
+            ..LabelSelector::default()
+        };
+        let everything = || vec!["*".to_owned()];
+        let target = super::api::Target {
+            api_groups: everything(),
+            resources: everything(),
+            object_selector: Some(labelled),
+            ..super::api::Target::default()
+        };
+        let spec =
+            DeletionPolicySpec { targets: vec![target], protect, ..DeletionPolicySpec::default() };
+        Self::lower(Source::Label(value), &spec)
+    }
+
+    /// Whether the policy binds somebody.
+    pub fn binds(&self, person: Person<'_>) -> bool {
+        self.subjects.is_empty() || includes(&self.subjects, person)
+    }
+
+    /// Whether somebody is allowed all the same, on the record.
+    pub fn exempts(&self, person: Person<'_>) -> bool {
+        includes(&self.exempt, person)
+    }
+
+    /// Whether an entry matches an object that nothing excludes.
+    pub(super) fn protects(&self, target: &Matcher, places: Places<'_>, facts: Facts<'_>) -> Matched {
+        let matched = target.matches(places, facts);
+        if matched == Matched::No {
+            return matched;
+        }
+        let mut excluded = Matched::No;
+        for exclude in &self.exclude {
+            match exclude.matches(places, facts) {
+                Matched::Yes => return Matched::No,
+                Matched::Unknown => excluded = Matched::Unknown,
+                Matched::No => {}
+            }
+        }
+        if excluded == Matched::Unknown { Matched::Unknown } else { matched }
+    }
+
+    /// What happens when it refuses something about an object here.
+    pub(super) fn action(&self, places: Places<'_>, facts: Facts<'_>) -> Action {
+        let place = |(place, _): &&(Labels, Action)| {
+            // Objects outside of namespaces are in no ring of a rollout.
+            let placed = !facts.namespace.is_empty() || facts.is_namespace();
+            placed && place.match_place(places, facts) == Matched::Yes
+        };
+        self.overrides.iter().find(place).map_or(self.action, |(_, action)| *action)
+    }
+
+    /// Whether the labels of Namespaces decide what it does.
+    pub fn reads_places(&self) -> bool {
+        !self.overrides.is_empty()
+            || self.targets.iter().chain(&self.exclude).any(Matcher::reads_places)
+    }
+
+    /// The annotations that it reads.
+    pub fn annotation_keys(&self) -> impl Iterator<Item = &str> {
+        let ignored = self.modes.while_not_empty.iter().flat_map(|mode| &mode.ignore);
+        self.targets.iter().chain(&self.exclude).chain(ignored).flat_map(Matcher::annotation_keys)
+    }
+
+    /// Whether it puts the hold on objects: only where something is kept that
+    /// a release can find free later.
+    pub fn holds(&self) -> bool {
+        self.hold == HoldMode::Auto && (self.modes.always || self.modes.while_used.is_some())
+    }
+}
+
+impl Modes {
+    fn lower(protect: &Protect) -> Self {
+        let Protect {
+            always,
+            while_used,
+            while_not_empty,
+            while_exists,
+            from_orphaning,
+            from_stripping,
+        } = protect;
+        Self {
+            always: always.is_some(),
+            while_used: while_used.as_ref().map(|mode| InUse {
+                by: mode.by.iter().map(Users::compile).collect(),
+                on_delete: mode.on_delete,
+                optional: mode.optional_references == OptionalReferences::Count,
+            }),
+            while_not_empty: while_not_empty.as_ref().map(|mode| NotEmpty {
+                any: mode.counting == Counting::Any,
+                ignore: mode.ignore.iter().map(Matcher::compile).collect(),
+                owned: mode.owned == Owned::Count,
+            }),
+            while_exists: while_exists.iter().flatten().map(Exists::compile).collect(),
+            from_orphaning: from_orphaning.is_some(),
+            from_stripping: from_stripping.as_ref().map(|mode| Stripping {
+                finalizers: mode.finalizers.iter().map(|f| Glob::new(f)).collect(),
+                removers: mode.removers.clone(),
+            }),
+        }
+    }
+}
+
+impl Exists {
+    fn compile(existing: &Existing) -> Self {
+        let Existing { api_groups, resources, namespace_selector } = existing;
+        let kinds =
+            api_groups.iter().flat_map(|g| resources.iter().map(|r| (g.clone(), r.clone())));
+        Self { kinds: kinds.collect(), place: Labels::compile(namespace_selector.as_ref()) }
+    }
+}
+
+impl Stripping {
+    /// Whether this finalizer is guarded.
+    pub fn guards(&self, finalizer: &str) -> bool {
+        self.finalizers.iter().any(|glob| glob.matches(finalizer))
+    }
+
+    /// Whether somebody may take it off. The control plane always may take off
+    /// what is Kubernetes' own: a cascade that cannot end helps nobody.
+    pub fn may_remove(&self, person: Person<'_>, finalizer: &str, identities: &Identities) -> bool {
+        let of_kubernetes = is_of_kubernetes(finalizer);
+        if of_kubernetes && identities.is_control_plane(person.name) {
+            return true;
+        }
+        match self.removers.is_empty() {
+            true => person.name.starts_with("system:") || account(person.name).is_some(),
+            false => includes(&self.removers, person),
+        }
+    }
+}
+
+/// Whether a finalizer is one that Kubernetes itself puts on: without a
+/// domain, or of a domain that it keeps for itself.
+fn is_of_kubernetes(finalizer: &str) -> bool {
+    let Some((domain, _)) = finalizer.split_once('/') else { return true };
+    let own = |suffix: &str| {
+        domain.strip_suffix(suffix).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    };
+    own("kubernetes.io") || own("k8s.io")
+}

@@ -1,0 +1,111 @@
+//! What policies read of an object, wherever it stands: in a review or in the
+//! graph.
+
+use std::collections::BTreeMap;
+
+use crate::graph::{Graph, Node};
+use crate::objects::{Object, PackedMap, Text};
+
+/// Labels or annotations.
+#[derive(Debug, Clone, Copy)]
+pub enum Pairs<'a> {
+    /// As they stand in a review.
+    Texts(&'a BTreeMap<Text<'a>, Text<'a>>),
+    /// As the graph keeps them.
+    Packed(&'a PackedMap),
+}
+
+impl<'a> Pairs<'a> {
+    /// The value of a key.
+    pub fn get(self, key: &str) -> Option<&'a str> {
+        match self {
+            Self::Texts(map) => map.get(key).map(Text::as_str),
+            Self::Packed(map) => map.get(key),
+        }
+    }
+}
+
+/// What policies read of an object.
+#[derive(Debug, Clone, Copy)]
+pub struct Facts<'a> {
+    /// API group.
+    pub group: &'a str,
+    /// Plural name.
+    pub resource: &'a str,
+    /// Namespace; empty for a cluster-scoped object.
+    pub namespace: &'a str,
+    /// Name.
+    pub name: &'a str,
+    /// Labels.
+    pub labels: Pairs<'a>,
+    /// Annotations; of an object in the graph those that are kept.
+    pub annotations: Pairs<'a>,
+}
+
+impl<'a> Facts<'a> {
+    /// Of an object in the graph.
+    pub fn of_node(graph: &'a Graph, node: Node<'a>) -> Self {
+        let info = graph.kinds.info(node.kind());
+        Self {
+            group: &info.group,
+            resource: &info.resource,
+            namespace: node.namespace(),
+            name: node.name(),
+            labels: Pairs::Packed(node.labels()),
+            annotations: Pairs::Packed(node.annotations()),
+        }
+    }
+
+    /// Of an object in a review, of which the request says resource, namespace
+    /// and name.
+    pub fn of_object(
+        (group, resource): (&'a str, &'a str),
+        (namespace, name): (&'a str, &'a str),
+        object: &'a Object<'_>,
+    ) -> Self {
+        Self {
+            group,
+            resource,
+            namespace,
+            name,
+            labels: Pairs::Texts(&object.metadata.labels),
+            annotations: Pairs::Texts(&object.metadata.annotations),
+        }
+    }
+
+    /// Whether this is a Namespace: its own labels are those that namespace
+    /// selectors read.
+    pub fn is_namespace(self) -> bool {
+        self.group.is_empty() && self.resource == "namespaces"
+    }
+}
+
+/// Where objects live: the Namespaces of the graph, and perhaps the labels that
+/// one of them is about to have.
+#[derive(Clone, Copy)]
+pub struct Places<'a> {
+    graph: &'a Graph,
+    instead: Option<(&'a str, Pairs<'a>)>,
+}
+
+impl<'a> Places<'a> {
+    /// As they are.
+    pub fn new(graph: &'a Graph) -> Self {
+        Self { graph, instead: None }
+    }
+
+    /// As they will be when the Namespace of this name has these labels.
+    pub fn with(self, name: &'a str, labels: Pairs<'a>) -> Self {
+        Self { instead: Some((name, labels)), ..self }
+    }
+
+    /// The labels of a Namespace; `None` if they are not known.
+    pub(super) fn labels(self, name: &str) -> Option<Pairs<'a>> {
+        if let Some((_, labels)) = self.instead.filter(|(other, _)| *other == name) {
+            return Some(labels);
+        }
+        let kind = self.graph.kinds.find("", "Namespace")?;
+        let namespace = self.graph.get(self.graph.find(kind, "", name)?)?;
+        Some(Pairs::Packed(namespace.labels()))
+    }
+}

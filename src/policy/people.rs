@@ -1,0 +1,71 @@
+//! Who asks, against whom policies speak of.
+
+use super::api::{Subject, SubjectKind};
+use crate::objects::Text;
+
+/// Service accounts are known to the API server by names that begin so.
+const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
+
+/// Somebody who asks: the name and the groups that authentication gave.
+#[derive(Debug, Clone, Copy)]
+pub struct Person<'a> {
+    /// The name.
+    pub name: &'a str,
+    /// The groups.
+    pub groups: &'a [Text<'a>],
+}
+
+/// Whether one of these subjects is this person.
+pub fn includes(subjects: &[Subject], person: Person<'_>) -> bool {
+    subjects.iter().any(|subject| match subject.kind {
+        SubjectKind::User => subject.name == person.name,
+        SubjectKind::Group => person.groups.iter().any(|g| *g == subject.name.as_str()),
+        SubjectKind::ServiceAccount => account(person.name).is_some_and(|(ns, name)| {
+            subject.namespace.as_deref() == Some(ns) && subject.name == name
+        }),
+    })
+}
+
+/// Namespace and name of a service account.
+pub fn account(user: &str) -> Option<(&str, &str)> {
+    user.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')
+}
+
+/// Whom belay knows by name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identities {
+    /// belay's own account, which lets go of holds and records exemptions.
+    pub own: Option<String>,
+    /// Prefixes of the names that controllers of the control plane have: they
+    /// take off the finalizers of Kubernetes' own.
+    pub control_plane: Vec<String>,
+}
+
+impl Default for Identities {
+    /// Both ways that kube-controller-manager runs: with an account for each
+    /// controller, and with one name for all.
+    fn default() -> Self {
+        let control_plane = [
+            "system:kube-controller-manager",
+            "system:kube-scheduler",
+            "system:apiserver",
+            "system:serviceaccount:kube-system:",
+        ];
+        Self { own: None, control_plane: control_plane.map(str::to_owned).into() }
+    }
+}
+
+impl Identities {
+    /// Whether this is belay itself.
+    pub fn is_own(&self, user: &str) -> bool {
+        self.own.as_deref() == Some(user)
+    }
+
+    /// Whether this is a part of the control plane.
+    pub fn is_control_plane(&self, user: &str) -> bool {
+        self.control_plane.iter().any(|known| match known.ends_with(':') {
+            true => user.starts_with(known.as_str()),
+            false => user == known,
+        })
+    }
+}

@@ -1,0 +1,274 @@
+//! Selectors, compiled: labels as Kubernetes matches them, names with `*`.
+
+use super::api::{By, LabelSelector, Operator, Target};
+use super::facts::{Facts, Pairs, Places};
+use crate::graph::Requirement;
+
+/// The label that the API server puts on every Namespace, with its name.
+const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+/// A label selector. With no requirement it matches everything.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Labels(Vec<Requirement>);
+
+impl Labels {
+    /// Compiles one; an absent one matches everything.
+    pub fn compile(selector: Option<&LabelSelector>) -> Self {
+        let Some(LabelSelector { match_labels, match_expressions }) = selector else {
+            return Self::default();
+        };
+        let equal =
+            match_labels.iter().map(|(key, v)| Requirement::In(key.clone(), vec![v.clone()]));
+        let others = match_expressions.iter().map(|requirement| {
+            let (key, values) = (requirement.key.clone(), requirement.values.clone());
+            match requirement.operator {
+                Operator::In => Requirement::In(key, values),
+                Operator::NotIn => Requirement::NotIn(key, values),
+                Operator::Exists => Requirement::Exists(key),
+                Operator::DoesNotExist => Requirement::Absent(key),
+            }
+        });
+        Self(equal.chain(others).collect())
+    }
+
+    /// Whether labels match.
+    pub fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
+        self.0.iter().all(|requirement| requirement.holds(&label))
+    }
+
+    /// Whether everything matches.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The names of the only Namespaces that can match, if the selector says
+    /// them: what a policy for one team's namespace usually looks like.
+    fn names(&self) -> Option<&[String]> {
+        self.0.iter().find_map(|requirement| match requirement {
+            Requirement::In(key, values) if key == NAME_LABEL => Some(values.as_slice()),
+            _ => None,
+        })
+    }
+
+    /// Whether the selector reads nothing but the names of Namespaces.
+    fn reads_names_alone(&self) -> bool {
+        self.0.iter().all(|requirement| match requirement {
+            Requirement::In(key, _)
+            | Requirement::NotIn(key, _)
+            | Requirement::Exists(key)
+            | Requirement::Absent(key) => key == NAME_LABEL,
+        })
+    }
+
+    /// Whether an object lives in a Namespace that matches. Objects outside of
+    /// namespaces always do, as for webhooks.
+    pub fn match_place(&self, places: Places<'_>, facts: Facts<'_>) -> Matched {
+        if self.is_empty() {
+            return Matched::Yes;
+        }
+        let of = |labels: Pairs<'_>| Matched::of(self.matches(|key| labels.get(key)));
+        if facts.is_namespace() {
+            return of(facts.labels);
+        }
+        if facts.namespace.is_empty() {
+            return Matched::Yes;
+        }
+        if self.reads_names_alone() {
+            return Matched::of(self.matches(|_| Some(facts.namespace)));
+        }
+        places.labels(facts.namespace).map_or(Matched::Unknown, of)
+    }
+}
+
+/// Whether something matches, as far as can be known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Matched {
+    /// It does.
+    Yes,
+    /// It does not.
+    No,
+    /// The labels of its Namespace are not known.
+    Unknown,
+}
+
+impl Matched {
+    fn of(matches: bool) -> Self {
+        if matches { Self::Yes } else { Self::No }
+    }
+}
+
+/// A text in which `*` stands for any run of characters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Glob(Box<str>);
+
+impl Glob {
+    /// Any text is one.
+    pub fn new(text: &str) -> Self {
+        Self(text.into())
+    }
+
+    /// Whether a text matches.
+    pub fn matches(&self, text: &str) -> bool {
+        let Some((first, rest)) = self.0.split_once('*') else { return *self.0 == *text };
+        let Some(mut text) = text.strip_prefix(first) else { return false };
+        let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
+        // The leftmost place of each part leaves the most for the next one.
+        for part in middle.split('*') {
+            let Some(at) = text.find(part) else { return false };
+            text = &text[at + part.len()..];
+        }
+        text.ends_with(last)
+    }
+
+    fn literal(&self) -> Option<&str> {
+        (!self.0.contains('*')).then_some(&*self.0)
+    }
+}
+
+/// What narrows an entry of a policy to few objects of its kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Narrowed<'m> {
+    /// These names.
+    Names(Vec<&'m str>),
+    /// These namespaces.
+    Namespaces(&'m [String]),
+    /// Nothing that could be looked up.
+    Not,
+}
+
+/// Which objects: one entry of `targets`, `exclude` or `ignore`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Matcher {
+    groups: Vec<String>,
+    resources: Vec<String>,
+    names: Vec<Glob>,
+    place: Labels,
+    labels: Labels,
+    annotations: Vec<(String, String)>,
+}
+
+impl Matcher {
+    /// Compiles an entry.
+    pub fn compile(target: &Target) -> Self {
+        let Target {
+            api_groups,
+            resources,
+            names,
+            namespace_selector,
+            object_selector,
+            match_annotations,
+        } = target;
+        Self {
+            groups: api_groups.clone(),
+            resources: resources.clone(),
+            names: names.iter().map(|name| Glob::new(name)).collect(),
+            place: Labels::compile(namespace_selector.as_ref()),
+            labels: Labels::compile(object_selector.as_ref()),
+            annotations: match_annotations.clone().into_iter().collect(),
+        }
+    }
+
+    /// Whether an object matches.
+    pub fn matches(&self, places: Places<'_>, facts: Facts<'_>) -> Matched {
+        let itself = names(&self.groups, facts.group)
+            && names(&self.resources, facts.resource)
+            && (self.names.is_empty() || self.names.iter().any(|name| name.matches(facts.name)))
+            && self.labels.matches(|key| facts.labels.get(key))
+            && self.annotations.iter().all(|(k, v)| facts.annotations.get(k) == Some(v.as_str()));
+        if itself { self.place.match_place(places, facts) } else { Matched::No }
+    }
+
+    /// The kinds it names, as pairs of group and resource; `*` may be either.
+    pub fn kinds(&self) -> impl Iterator<Item = (&str, &str)> {
+        let resources = &self.resources;
+        self.groups
+            .iter()
+            .flat_map(move |g| resources.iter().map(move |r| (g.as_str(), r.as_str())))
+    }
+
+    /// The annotations it reads.
+    pub fn annotation_keys(&self) -> impl Iterator<Item = &str> {
+        self.annotations.iter().map(|(key, _)| key.as_str())
+    }
+
+    /// Whether labels of Namespaces decide.
+    pub fn reads_places(&self) -> bool {
+        !self.place.is_empty()
+    }
+
+    /// What narrows it.
+    pub fn narrowed(&self) -> Narrowed<'_> {
+        let literal: Option<Vec<&str>> = self.names.iter().map(Glob::literal).collect();
+        match (literal, self.place.names()) {
+            (Some(names), _) if !names.is_empty() => Narrowed::Names(names),
+            (_, Some(namespaces)) => Narrowed::Namespaces(namespaces),
+            _ => Narrowed::Not,
+        }
+    }
+}
+
+/// Whether a list of API names, in which `*` is any, has this one.
+pub(super) fn names(list: &[String], name: &str) -> bool {
+    list.iter().any(|n| n == name || n == "*")
+}
+
+/// Which users count.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Users {
+    groups: Vec<String>,
+    resources: Vec<String>,
+    labels: Labels,
+}
+
+impl Users {
+    /// Compiles an entry of `by`.
+    pub fn compile(by: &By) -> Self {
+        let By { api_groups, resources, object_selector } = by;
+        Self {
+            groups: api_groups.clone(),
+            resources: resources.clone(),
+            labels: Labels::compile(object_selector.as_ref()),
+        }
+    }
+
+    /// Whether this user, or this root owner of one, is meant.
+    pub fn matches(&self, facts: Facts<'_>) -> bool {
+        (self.groups.is_empty() || names(&self.groups, facts.group))
+            && (self.resources.is_empty() || names(&self.resources, facts.resource))
+            && self.labels.matches(|key| facts.labels.get(key))
+    }
+
+    /// Whether this resource is meant by name, and not only because nothing
+    /// was said.
+    pub fn names_resource(&self, resource: &str) -> bool {
+        self.resources.iter().any(|r| r == resource)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_is_any_run_of_characters_and_nothing_else_is_special() {
+        for (glob, yes, no) in [
+            ("data", &["data"][..], &["data-0", "dat", ""][..]),
+            ("data-*", &["data-", "data-0"], &["data", "xdata-0"]),
+            ("*-data", &["-data", "a-data"], &["data", "a-data-"]),
+            ("a*b*c", &["abc", "a-b-b-c", "abcc"], &["ab", "acb", "abcb"]),
+            ("a*a", &["aa", "aba"], &["a"]),
+            ("**", &["", "x"], &[]),
+            ("*", &["", "x"], &[]),
+            ("a?c", &["a?c"], &["abc"]),
+            ("a*bab", &["abab", "abbab"], &["abaab-"]),
+        ] {
+            let glob = Glob::new(glob);
+            for text in yes {
+                assert!(glob.matches(text), "{glob:?} {text}");
+            }
+            for text in no {
+                assert!(!glob.matches(text), "{glob:?} {text}");
+            }
+        }
+    }
+}

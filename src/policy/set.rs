@@ -1,0 +1,198 @@
+//! All policies, so that those of one object are found without asking the
+//! others.
+//!
+//! They are indexed by kind, and within a kind by what usually narrows a
+//! policy to few objects: names, or one team's namespaces. Five thousand
+//! policies for other kinds, names and namespaces cost nothing.
+
+use std::collections::HashMap;
+
+use rustc_hash::FxBuildHasher;
+
+use super::api::{Action, Always, Protect, WhileUsed};
+use super::approvals::{Approvals, Pause};
+use super::compiled::{Policy, Source};
+use super::facts::{Facts, Places};
+use super::people::Identities;
+use super::selectors::{Matched, Narrowed};
+use crate::objects::{KindId, Kinds};
+use crate::relations::{Catalogue, Needers};
+
+type Map<V> = HashMap<Box<str>, V, FxBuildHasher>;
+
+/// An entry of `targets`, by number of the policy and of the entry.
+type Entry = (u32, u32);
+
+/// The policies of one kind.
+#[derive(Debug, Default)]
+struct Bucket {
+    by_name: Map<Vec<Entry>>,
+    by_namespace: Map<Vec<Entry>>,
+    others: Vec<Entry>,
+}
+
+/// Everything that people have said: policies, approvals, pauses.
+#[derive(Debug)]
+pub struct PolicySet {
+    policies: Vec<Policy>,
+    /// By group, then by resource.
+    by_kind: Map<Map<Bucket>>,
+    /// Those that name a group or a resource `*`.
+    of_any_kind: Bucket,
+    needers: Needers,
+    /// Who has approved what.
+    pub approvals: Approvals,
+    /// Until when everything is Audit.
+    pub pauses: Vec<Pause>,
+    /// Whom belay knows by name.
+    pub identities: Identities,
+}
+
+impl Default for PolicySet {
+    /// The label alone.
+    fn default() -> Self {
+        Self::new(Vec::new(), &Catalogue::default())
+    }
+}
+
+/// A policy that applies to an object.
+#[derive(Debug, Clone, Copy)]
+pub struct Applied<'p> {
+    /// Which.
+    pub policy: &'p Policy,
+    /// What happens when it refuses something about this object.
+    pub action: Action,
+    /// Whether it is certain that it applies: the labels of the object's
+    /// Namespace are known, or nobody asks for them.
+    pub certain: bool,
+}
+
+impl PolicySet {
+    /// These policies, and the label.
+    pub fn new(policies: Vec<Policy>, catalogue: &Catalogue) -> Self {
+        let always = Protect { always: Some(Always {}), ..Protect::default() };
+        let while_used = Protect { while_used: Some(WhileUsed::default()), ..Protect::default() };
+        let labels =
+            [Policy::of_label("Always", always), Policy::of_label("WhileUsed", while_used)];
+        let mut set = Self {
+            policies: labels.into_iter().chain(policies).collect(),
+            by_kind: Map::default(),
+            of_any_kind: Bucket::default(),
+            needers: catalogue.needers(),
+            approvals: Approvals::default(),
+            pauses: Vec::new(),
+            identities: Identities::default(),
+        };
+        for (number, policy) in (0..).zip(&set.policies) {
+            for (entry, target) in (0..).zip(&policy.targets) {
+                for (group, resource) in target.kinds() {
+                    let bucket = match (group, resource) {
+                        ("*", _) | (_, "*") => &mut set.of_any_kind,
+                        _ => {
+                            let group = set.by_kind.entry(group.into()).or_default();
+                            group.entry(resource.into()).or_default()
+                        }
+                    };
+                    bucket.insert(target.narrowed(), (number, entry));
+                }
+            }
+        }
+        set
+    }
+
+    /// All policies, those of the label first.
+    pub fn iter(&self) -> impl Iterator<Item = &Policy> {
+        self.policies.iter()
+    }
+
+    /// The policies that apply to an object, each once, in their order.
+    pub fn of<'p>(&'p self, places: Places<'_>, facts: Facts<'_>, now: i64) -> Vec<Applied<'p>> {
+        let mut entries = Vec::new();
+        let kind = self.by_kind.get(facts.group).and_then(|group| group.get(facts.resource));
+        for bucket in kind.into_iter().chain([&self.of_any_kind]) {
+            bucket.candidates(facts, &mut entries);
+        }
+        entries.sort_unstable();
+        let mut applied: Vec<Applied<'p>> = Vec::new();
+        let mut last = None;
+        for (number, entry) in entries {
+            let policy = &self.policies[number as usize];
+            let certain = match policy.protects(&policy.targets[entry as usize], places, facts) {
+                Matched::No => continue,
+                Matched::Yes => true,
+                Matched::Unknown => false,
+            };
+            match (last == Some(number), applied.last_mut()) {
+                (true, Some(known)) => known.certain |= certain,
+                _ => {
+                    let paused = self.is_paused(now);
+                    let action = if paused { Action::Audit } else { policy.action(places, facts) };
+                    applied.push(Applied { policy, action, certain });
+                }
+            }
+            last = Some(number);
+        }
+        applied
+    }
+
+    /// Whether everything is Audit at this time.
+    pub fn is_paused(&self, now: i64) -> bool {
+        self.pauses.iter().any(|pause| now < pause.expires)
+    }
+
+    /// The kinds whose objects could need one of this kind.
+    pub fn needers(&self, kind: KindId) -> impl Iterator<Item = KindId> + '_ {
+        self.needers.of(kind)
+    }
+
+    /// The annotations that policies read.
+    pub fn annotation_keys(&self) -> impl Iterator<Item = &str> {
+        self.policies.iter().flat_map(Policy::annotation_keys)
+    }
+
+    /// The kinds that policies name and nobody serves, each with its policy.
+    pub fn unknown_kinds<'p>(&'p self, kinds: &'p Kinds) -> Vec<(&'p Source, String)> {
+        let mut unknown = Vec::new();
+        for policy in &self.policies {
+            let exists = policy.modes.while_exists.iter().flat_map(|exists| &exists.kinds);
+            let named = policy.targets.iter().flat_map(|target| target.kinds());
+            let all = named.chain(exists.map(|(g, r)| (g.as_str(), r.as_str())));
+            for (group, resource) in all {
+                let any = group == "*" || resource == "*";
+                if !any && kinds.find_resource(group, resource).is_none() {
+                    let dot = if group.is_empty() { "" } else { "." };
+                    unknown.push((&policy.source, format!("{resource}{dot}{group}")));
+                }
+            }
+        }
+        unknown.dedup();
+        unknown
+    }
+}
+
+impl Bucket {
+    fn insert(&mut self, narrowed: Narrowed<'_>, entry: Entry) {
+        let (map, keys): (_, Vec<&str>) = match narrowed {
+            Narrowed::Not => return self.others.push(entry),
+            Narrowed::Names(names) => (&mut self.by_name, names),
+            Narrowed::Namespaces(names) => {
+                (&mut self.by_namespace, names.iter().map(String::as_str).collect())
+            }
+        };
+        for key in keys {
+            map.entry(key.into()).or_default().push(entry);
+        }
+    }
+
+    fn candidates(&self, facts: Facts<'_>, entries: &mut Vec<Entry>) {
+        entries.extend(&self.others);
+        entries.extend(self.by_name.get(facts.name).into_iter().flatten());
+        let namespace = if facts.is_namespace() { facts.name } else { facts.namespace };
+        if namespace.is_empty() {
+            // Outside of namespaces every namespace selector matches.
+            entries.extend(self.by_namespace.values().flatten());
+        } else {
+            entries.extend(self.by_namespace.get(namespace).into_iter().flatten());
+        }
+    }
+}
