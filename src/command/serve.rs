@@ -9,7 +9,9 @@ use clap::Args;
 
 use super::{CommandError, print};
 use crate::certs::{CertificateFiles, Made, make_pair};
-use crate::decide::{FailurePolicy, decide_by_label};
+use crate::decide::{FailurePolicy, Live, Review, Situation, Verdict, decide};
+use crate::graph::Graph;
+use crate::policy::PolicySet;
 use crate::telemetry::{LogFormat, Metrics, Readiness, init_logs};
 use crate::webhook::{self, Limits, Server, Shared};
 
@@ -123,7 +125,7 @@ pub fn run(arguments: ServeArguments) -> Result<(), CommandError> {
         workers: workers.map_or_else(cores, usize::from),
     };
     let shared = Shared {
-        decider: Arc::new(decide_by_label),
+        decider: Arc::new(decider()),
         failure_policy,
         limits: Limits { deadline, drain: drain.unwrap_or(drain_by_default), ..Limits::default() },
         metrics: Metrics::default(),
@@ -139,6 +141,16 @@ pub fn run(arguments: ServeArguments) -> Result<(), CommandError> {
         }
         Ok(bound.serve().await?)
     })
+}
+
+/// The label alone, with no view of a cluster.
+fn decider() -> impl Fn(&Review<'_>) -> Verdict {
+    let (graph, policies) = (Graph::default(), PolicySet::default());
+    move |review| {
+        let now = jiff::Timestamp::now().as_second();
+        let situation = Situation { graph: &graph, policies: &policies, live: Live::Graph, now };
+        decide(&situation, review)
+    }
 }
 
 /// On the first start there is nothing in the folder; later all of it. What is

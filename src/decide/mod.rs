@@ -2,16 +2,72 @@
 //!
 //! Nothing here waits, reads a clock or talks to anybody: a verdict is a
 //! value, and the functions that render it for a person, an audit log or an
-//! API server are separate functions over that value.
+//! API server are separate functions over that value. What has to be read live
+//! before a verdict is final stands in it as data ([`LiveRead`]); whoever
+//! carries it out asks again with what was found ([`Live`]).
+//!
+//! ```text
+//!  Review ─► one file a question ─► Judgement ─► Verdict ─► message, warnings,
+//!             delete  update          policies bind,          audit annotations,
+//!             create  finalize        exempt; actions;        JSON patch
+//!             evict                   approvals
+//! ```
 
-mod label;
+mod approved;
+mod content;
+mod create;
+mod delete;
+mod evict;
+mod finalize;
+mod item;
+mod judgement;
+mod lets_go;
+mod orphaning;
+mod owners;
 mod render;
 mod review;
+mod situation;
 mod unreadable;
+mod update;
+mod users;
 mod verdict;
 
-pub use label::decide_by_label;
-pub use render::{audit_annotations, message, patch};
-pub use review::{DeleteOptions, Door, Operation, Resource, Review, User};
+#[cfg(test)]
+mod tests;
+
+pub use create::why_never_held;
+pub use render::{audit_annotations, message, patch, warnings};
+pub use review::{DeleteOptions, Door, Extra, Operation, Resource, Review, User};
+pub use situation::{Live, LiveRead, LiveReads, Situation};
 pub use unreadable::{FailurePolicy, decide_unreadable};
-pub use verdict::{Blocker, Decision, HoldChange, Reason, Target, Verdict};
+pub use verdict::{
+    Answer, Blocker, Cause, Counts, Decision, Exemption, HoldChange, HoldPlace, Named, Passed,
+    Reason, Target, Verdict,
+};
+
+/// The verdict on a review. It is final when nothing is left to confirm; until
+/// then it says what it would be if the reads found nothing new.
+pub fn decide(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
+    let resource = &review.resource;
+    let subresource = resource.subresource.as_str();
+    let is = |group: &str, name: &str| resource.group == group && resource.resource == name;
+    match (review.door, review.operation) {
+        (Door::Mutate, Operation::Create) if subresource.is_empty() => {
+            create::create(situation, review)
+        }
+        (Door::Mutate, Operation::Update) => update::put_back(situation, review),
+        (Door::Validate, Operation::Delete) if subresource.is_empty() => {
+            delete::delete(situation, review)
+        }
+        (Door::Validate, Operation::Create) if is("", "pods") && subresource == "eviction" => {
+            evict::evict(situation, review)
+        }
+        (Door::Validate, Operation::Update)
+            if is("", "namespaces") && subresource == "finalize" =>
+        {
+            finalize::finalize(situation, review)
+        }
+        (Door::Validate, Operation::Update) => update::update(situation, review),
+        _ => Verdict::allow(review.target()),
+    }
+}

@@ -1,37 +1,227 @@
 //! A verdict, rendered: for the person, for the audit log, for the API server.
 
+use std::fmt::Write as _;
+
 use json_patch::jsonptr::PointerBuf;
-use json_patch::{AddOperation, Patch, PatchOperation};
+use json_patch::{AddOperation, Patch, PatchOperation, TestOperation};
 use serde_json::json;
 
-use super::{Blocker, Decision, HoldChange, Target, Verdict};
-use crate::objects::{HOLD, PROTECT_LABEL};
+use super::{
+    Blocker, Cause, Counts, Decision, HoldChange, HoldPlace, Named, Reason, Target, Verdict,
+};
+use crate::objects::HOLD;
+use crate::policy::Source;
+
+/// So many blockers are told in words; of the others their number.
+const TOLD: usize = 3;
+
+/// Kubernetes asks for warnings that are no longer.
+const WARNING: usize = 120;
 
 /// The sentence a person reads: what stands against the request, and the way
 /// out. `None` when the request passes.
 pub fn message(verdict: &Verdict) -> Option<String> {
-    if verdict.decision != Decision::Deny {
-        return None;
+    (verdict.decision == Decision::Deny).then(|| refusal(verdict))
+}
+
+/// What stands against the request, whatever comes of it.
+fn refusal(verdict: &Verdict) -> String {
+    let told: Vec<_> =
+        verdict.blockers.iter().filter(|blocker| blocker.outcome == verdict.decision).collect();
+    let Some(first) = told.first() else { return String::new() };
+    if first.policies.is_empty() {
+        return unreadable(&verdict.target, first);
     }
-    let target = &verdict.target;
-    let sentences: Vec<String> = verdict
-        .blockers
+    let mut text = String::new();
+    for blocker in told.iter().take(TOLD) {
+        let _ = write!(text, "{}; {}. ", sentence(&verdict.target, blocker), named_by(blocker));
+    }
+    if told.len() > TOLD {
+        let _ = write!(text, "There are {} more reasons. ", told.len() - TOLD);
+    }
+    let people = told.iter().map(|blocker| blocker.people).max().unwrap_or(1);
+    let content = told.iter().any(|blocker| blocker.object != verdict.target);
+    let arguments = arguments(&verdict.target);
+    let mut approve = format!("kubectl belay approve {arguments} --reason \"…\"");
+    if content {
+        approve.push_str(" --scope content");
+    }
+    if people > 1 {
+        let _ = write!(approve, " ({people} people)");
+    }
+    let ways = way_out(&verdict.target, first);
+    let ways = ways.into_iter().chain([approve]).collect::<Vec<_>>().join(", or ");
+    let _ = write!(text, "Way out: {ways}. Why: kubectl belay why {arguments}");
+    text
+}
+
+fn unreadable(target: &Target, blocker: &Blocker) -> String {
+    let what = match blocker.causes.first() {
+        Some(Cause::Unknown(what)) => what,
+        _ => "it is not what was expected",
+    };
+    format!(
+        "belay could not read the review of {}: {what}. The request is refused because belay runs \
+         with --failure-policy Fail.",
+        quoted(target),
+    )
+}
+
+/// What one blocker says.
+fn sentence(target: &Target, blocker: &Blocker) -> String {
+    let object = quoted(&blocker.object);
+    let along = blocker.object != *target;
+    // What goes along is told with what takes it.
+    let subject = match along {
+        true => format!("{} takes {object} along, which", quoted(target)),
+        false => object.clone(),
+    };
+    let list = list(blocker);
+    let first = blocker.causes.first();
+    match (blocker.reason, first) {
+        (Reason::Protected, Some(Cause::LetsGo)) => {
+            format!("{object} would be protected no more after this change")
+        }
+        (Reason::Protected, _) => format!("{subject} is protected"),
+        (Reason::InUse, Some(Cause::Unproved)) => {
+            format!("{subject} stays until belay has seen that nothing needs it")
+        }
+        (Reason::InUse, _) => format!("{subject} is in use by {list}"),
+        (Reason::NotEmpty, _) if along => format!("{} still holds {list}", quoted(target)),
+        (Reason::NotEmpty, _) => format!("{subject} is not empty: {list}"),
+        (Reason::StillNeeded, _) => format!("{subject} is still needed by {list}"),
+        (Reason::WouldOrphan, Some(Cause::Dependent(_))) => {
+            format!("{object} would leave {list} without an owner")
+        }
+        (Reason::WouldOrphan, _) => format!("{object} would lose its owner {list}"),
+        (Reason::FinalizerGuarded, Some(Cause::Hold { .. })) => {
+            format!("{HOLD} is not taken off {object} by hand")
+        }
+        (Reason::FinalizerGuarded, _) => {
+            format!("the finalizer {list} of {object} is not yours to take off")
+        }
+        (Reason::Unknown, _) => format!("belay cannot tell whether {object} may go: {list}"),
+    }
+}
+
+/// The causes, with the number of those that are not told.
+fn list(blocker: &Blocker) -> String {
+    let told: Vec<String> = blocker.causes.iter().map(cause).collect();
+    let mut text = told.join(", ");
+    if blocker.more > 0 {
+        let _ = write!(text, " and {} more", blocker.more);
+    }
+    text
+}
+
+fn cause(cause: &Cause) -> String {
+    match cause {
+        Cause::User { root, through: None, path } => format!("{root} ({path})"),
+        Cause::User { root, through: Some(Named { kind, name, .. }), path } => {
+            format!("{root} ({kind} {name}, {path})")
+        }
+        Cause::Content { object, why: Counts::Anything } => object.to_string(),
+        Cause::Content { object, why: Counts::Bound } => format!("{object} is bound"),
+        Cause::Content { object, why: Counts::Protected(by) } => {
+            format!("{object}, which is protected ({by})")
+        }
+        Cause::Exists(object) | Cause::Dependent(object) | Cause::Owner(object) => {
+            object.to_string()
+        }
+        Cause::Finalizer(name) => name.clone(),
+        Cause::Hold { .. } => HOLD.to_owned(),
+        Cause::Unknown(what) => what.clone(),
+        Cause::Always | Cause::Unproved | Cause::LetsGo => String::new(),
+    }
+}
+
+/// The policies, by name.
+fn named_by(blocker: &Blocker) -> String {
+    let names: Vec<&str> = blocker
+        .policies
         .iter()
-        .map(|blocker| match blocker {
-            Blocker::Label(value) => format!(
-                "{} is protected by its label {PROTECT_LABEL}={value}. Way out: \
-                 kubectl label {} {PROTECT_LABEL}-, then delete it again.",
-                quoted(target),
-                arguments(target),
-            ),
-            Blocker::Unreadable(what) => format!(
-                "belay could not read the review of {}: {what}. The request is refused because \
-                 belay runs with --failure-policy Fail.",
-                quoted(target),
-            ),
+        .filter_map(|source| match source {
+            Source::Policy(name) => Some(name.as_str()),
+            Source::Label(_) => None,
         })
         .collect();
-    Some(sentences.join(" "))
+    let labels = blocker.policies.iter().filter(|source| matches!(source, Source::Label(_)));
+    let mut parts: Vec<String> = labels.map(Source::to_string).collect();
+    match names[..] {
+        [] => {}
+        [name] => parts.push(format!("policy {name}")),
+        _ => parts.push(format!("policies {}", names.join(", "))),
+    }
+    parts.join(", ")
+}
+
+/// What else than an approval helps.
+fn way_out(target: &Target, blocker: &Blocker) -> Option<String> {
+    let one = blocker.causes.len() + blocker.more == 1;
+    let it = if one { "it" } else { "them" };
+    match (blocker.reason, blocker.causes.first()?) {
+        (Reason::InUse, Cause::User { .. }) => {
+            Some(format!("delete {it} first or take the reference out"))
+        }
+        (Reason::NotEmpty, _) | (Reason::StillNeeded, _) => Some(format!("delete {it} first")),
+        (Reason::WouldOrphan, Cause::Owner(_)) if blocker.object == *target => {
+            Some("leave its owner reference as it is".to_owned())
+        }
+        (Reason::WouldOrphan, _) => Some("delete it with --cascade=background".to_owned()),
+        (Reason::FinalizerGuarded, Cause::Hold { terminating: true }) => {
+            Some(format!("kubectl belay release {}", arguments(target)))
+        }
+        (Reason::FinalizerGuarded, Cause::Hold { terminating: false }) => {
+            Some("leave it: once the object is deleted it goes when nothing needs it".to_owned())
+        }
+        (Reason::FinalizerGuarded, _) => Some("leave it to its controller".to_owned()),
+        (Reason::Unknown, _) => Some("try again when belay can read it".to_owned()),
+        _ => None,
+    }
+}
+
+/// What a person is told although the request passes.
+pub fn warnings(verdict: &Verdict) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if verdict.hold.as_ref().is_some_and(|hold| hold.put_back) {
+        warnings
+            .push(format!("{HOLD} was put back: belay takes it off when nothing needs the object"));
+    }
+    let Some(blocker) = verdict.blockers.first().filter(|b| b.outcome == verdict.decision) else {
+        return warnings;
+    };
+    let policies = named_by(blocker);
+    match verdict.decision {
+        Decision::Hold => {
+            let object = format!("{}/{}", blocker.object.resource, blocker.object.name);
+            let until = match blocker.causes.first() {
+                Some(Cause::User { root, .. }) if blocker.causes.len() + blocker.more == 1 => {
+                    format!("{root} no longer needs it")
+                }
+                Some(Cause::User { root, .. }) => {
+                    let others = blocker.causes.len() + blocker.more - 1;
+                    format!("{root} and {others} more no longer need it")
+                }
+                _ => "belay has seen that nothing needs it".to_owned(),
+            };
+            warnings.push(format!("{object} stays Terminating until {until}; {policies}"));
+        }
+        Decision::Warn => {
+            warnings.push(format!(
+                "belay would refuse: {}; {policies}",
+                sentence(&verdict.target, blocker)
+            ));
+        }
+        Decision::Allow | Decision::Audit | Decision::Deny => {}
+    }
+    warnings.into_iter().map(|warning| shortened(&warning, WARNING)).collect()
+}
+
+fn shortened(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    text.chars().take(most - 1).chain(['…']).collect()
 }
 
 /// What the API server writes into its audit log beside the request. Keys are
@@ -41,84 +231,59 @@ pub fn audit_annotations(verdict: &Verdict) -> Vec<(&'static str, String)> {
     if let Some(reason) = verdict.reason {
         annotations.push(("reason", reason.as_str().to_owned()));
     }
-    if verdict.hold.is_some() {
-        annotations.push(("hold", "added".to_owned()));
+    let sources = |sources: &mut dyn Iterator<Item = &Source>| {
+        let mut names: Vec<String> = sources.map(Source::to_string).collect();
+        names.sort();
+        names.dedup();
+        names.join(", ")
+    };
+    let refusing = sources(&mut verdict.blockers.iter().flat_map(|blocker| &blocker.policies));
+    let exempted = sources(&mut verdict.passed.exempted.iter());
+    let approved = verdict.passed.approvals.join(", ");
+    for (key, value) in
+        [("policies", refusing), ("exempted-by", exempted), ("approved-by", approved)]
+    {
+        if !value.is_empty() {
+            annotations.push((key, value));
+        }
+    }
+    if matches!(verdict.decision, Decision::Audit | Decision::Warn) {
+        annotations.push(("would-deny", refusal(verdict)));
+    }
+    if let Some(HoldChange { put_back, .. }) = verdict.hold {
+        annotations.push(("hold", if put_back { "put back" } else { "added" }.to_owned()));
     }
     annotations
 }
 
 /// The JSON patch (RFC 6902) that carries the verdict out; `None` when the
-/// object stays as it is.
+/// object stays as it is. Where something is there already, a `test` guards
+/// that it is what the verdict saw.
 pub fn patch(verdict: &Verdict) -> Option<Patch> {
-    let (tokens, value) = match verdict.hold? {
-        HoldChange::First => (&["metadata", "finalizers"][..], json!([HOLD])),
-        HoldChange::Append => (&["metadata", "finalizers", "-"][..], json!(HOLD)),
-    };
-    let path = PointerBuf::from_tokens(tokens.iter().copied());
-    Some(Patch(vec![PatchOperation::Add(AddOperation { path, value })]))
+    let list = || PointerBuf::from_tokens(["metadata", "finalizers"]);
+    let add = |path, value| PatchOperation::Add(AddOperation { path, value });
+    Some(Patch(match &verdict.hold.as_ref()?.place {
+        HoldPlace::First => vec![add(list(), json!([HOLD]))],
+        HoldPlace::At { index, finalizers } => {
+            let index = index.to_string();
+            let place = PointerBuf::from_tokens(["metadata", "finalizers", index.as_str()]);
+            let test = TestOperation { path: list(), value: json!(finalizers) };
+            vec![PatchOperation::Test(test), add(place, json!(HOLD))]
+        }
+    }))
 }
 
-/// `configmaps "a" in namespace "b"`, the way kubectl names an object.
+/// `persistentvolumeclaims "data"`, the way kubectl names an object.
 fn quoted(target: &Target) -> String {
-    let Target { resource, group, namespace, name } = target;
+    let Target { resource, group, name, .. } = target;
     let dot = if group.is_empty() { "" } else { "." };
-    let place =
-        if namespace.is_empty() { String::new() } else { format!(" in namespace \"{namespace}\"") };
-    format!("{resource}{dot}{group} \"{name}\"{place}")
+    format!("{resource}{dot}{group} \"{name}\"")
 }
 
-/// `configmaps/a -n b`, the way a person types an object.
+/// `persistentvolumeclaims/data -n db`, the way a person types an object.
 fn arguments(target: &Target) -> String {
     let Target { resource, group, namespace, name } = target;
     let dot = if group.is_empty() { "" } else { "." };
     let place = if namespace.is_empty() { String::new() } else { format!(" -n {namespace}") };
     format!("{resource}{dot}{group}/{name}{place}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::decide::Reason;
-
-    fn target(group: &str, namespace: &str) -> Target {
-        Target {
-            resource: "widgets".into(),
-            group: group.into(),
-            namespace: namespace.into(),
-            name: "w".into(),
-        }
-    }
-
-    #[test]
-    fn a_denial_names_the_object_and_the_way_out() {
-        let deny = |target| {
-            message(&Verdict::deny(target, Reason::Protected, Blocker::Label("Always".into())))
-                .unwrap()
-        };
-        assert_eq!(
-            deny(target("", "b")),
-            "widgets \"w\" in namespace \"b\" is protected by its label belay.dev/protect=Always. \
-             Way out: kubectl label widgets/w -n b belay.dev/protect-, then delete it again."
-        );
-        assert_eq!(
-            deny(target("example.com", "")),
-            "widgets.example.com \"w\" is protected by its label belay.dev/protect=Always. \
-             Way out: kubectl label widgets.example.com/w belay.dev/protect-, then delete it again."
-        );
-    }
-
-    #[test]
-    fn the_patch_does_what_it_says() {
-        for (hold, before, after) in [
-            (HoldChange::First, json!({}), json!([HOLD])),
-            (HoldChange::First, json!({"finalizers": null}), json!([HOLD])),
-            (HoldChange::Append, json!({"finalizers": []}), json!([HOLD])),
-            (HoldChange::Append, json!({"finalizers": ["x/y"]}), json!(["x/y", HOLD])),
-        ] {
-            let verdict = Verdict { hold: Some(hold), ..Verdict::allow(target("", "")) };
-            let mut object = json!({ "metadata": before });
-            json_patch::patch(&mut object, &patch(&verdict).unwrap()).unwrap();
-            assert_eq!(object["metadata"]["finalizers"], after);
-        }
-    }
 }

@@ -1,6 +1,10 @@
 //! The question: what the API server asks, after it was read from the wire.
 
-use crate::objects::{Object, Text};
+use serde_json::Value;
+
+use super::Target;
+use crate::objects::{HOLD, Object, Text};
+use crate::policy::Person;
 
 /// Which of the two admission phases asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -67,6 +71,11 @@ pub struct User<'a> {
 }
 
 impl User<'_> {
+    /// The one whom policies speak of.
+    pub fn person(&self) -> Person<'_> {
+        Person { name: &self.name, groups: &self.groups }
+    }
+
     /// A small, fixed set of words for metrics: no user name is ever a label.
     pub fn class(&self) -> &'static str {
         let name = self.name.as_str();
@@ -120,9 +129,95 @@ pub struct Review<'a> {
     pub object: Option<Object<'a>>,
     /// The object as it is stored; absent on CREATE.
     pub old_object: Option<Object<'a>>,
+    /// What the slim objects do not have, where a question needs it.
+    pub extra: Extra,
+}
+
+/// What some questions need beyond the slim objects. It takes a second look at
+/// the bytes, so it is read only for those ([`Review::wants`]).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Extra {
+    /// Whether anything else changes in an UPDATE that drops the hold.
+    pub rest_changes: bool,
+    /// `spec.finalizers` of a Namespace as it is stored.
+    pub old_spec_finalizers: Vec<String>,
+    /// `spec.finalizers` of a Namespace as it would be stored.
+    pub new_spec_finalizers: Vec<String>,
+    /// Whether the manifest that a client applied lists finalizers.
+    pub applied_lists_finalizers: bool,
+}
+
+impl Extra {
+    /// Reads it from the whole objects.
+    pub fn read(old: Option<&Value>, new: Option<&Value>) -> Self {
+        let finalizers = |object: Option<&Value>| {
+            let list = object.and_then(|object| object.pointer("/spec/finalizers"));
+            let list = list.and_then(Value::as_array).into_iter().flatten();
+            list.filter_map(Value::as_str).map(str::to_owned).collect()
+        };
+        let applied = new.and_then(|object| {
+            let annotations = object.pointer("/metadata/annotations")?;
+            let text = annotations.get("kubectl.kubernetes.io/last-applied-configuration")?;
+            serde_json::from_str::<Value>(text.as_str()?).ok()
+        });
+        let listed = applied.as_ref().and_then(|object| object.pointer("/metadata/finalizers"));
+        Self {
+            rest_changes: old.map(without_hold) != new.map(without_hold),
+            old_spec_finalizers: finalizers(old),
+            new_spec_finalizers: finalizers(new),
+            applied_lists_finalizers: listed
+                .and_then(Value::as_array)
+                .is_some_and(|l| !l.is_empty()),
+        }
+    }
+}
+
+/// The object without the hold, and without what the server keeps by itself.
+fn without_hold(object: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        for kept_by_the_server in ["managedFields", "resourceVersion", "generation"] {
+            metadata.remove(kept_by_the_server);
+        }
+        let finalizers = metadata.remove("finalizers");
+        if let Some(Value::Array(mut finalizers)) = finalizers {
+            finalizers.retain(|finalizer| finalizer != HOLD);
+            if !finalizers.is_empty() {
+                metadata.insert("finalizers".to_owned(), Value::Array(finalizers));
+            }
+        }
+    }
+    object
 }
 
 impl Review<'_> {
+    /// Whether the question needs [`Extra`].
+    pub fn wants_extra(&self) -> bool {
+        let is_namespace = self.resource.group.is_empty() && self.resource.resource == "namespaces";
+        match self.operation {
+            Operation::Create => self.door == Door::Mutate,
+            Operation::Update => is_namespace || self.drops_hold(),
+            Operation::Delete => is_namespace,
+            Operation::Connect => false,
+        }
+    }
+
+    /// Whether the object would lose the hold.
+    pub fn drops_hold(&self) -> bool {
+        let held = |object: &Option<Object<'_>>| object.as_ref().is_some_and(Object::is_held);
+        held(&self.old_object) && !held(&self.object)
+    }
+
+    /// The object in question, for messages.
+    pub fn target(&self) -> Target {
+        Target {
+            resource: self.resource.resource.to_string(),
+            group: self.resource.group.to_string(),
+            namespace: self.namespace.to_string(),
+            name: self.target_name().to_owned(),
+        }
+    }
+
     /// The name of the target. A collection delete names nothing in the
     /// request, so the stored object has the last word.
     pub fn target_name(&self) -> &str {

@@ -1,6 +1,6 @@
 //! A review that arrived and cannot be judged.
 
-use super::{Blocker, Reason, Target, Verdict};
+use super::{Blocker, Cause, Decision, Reason, Target, Verdict};
 
 /// What is said to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -16,7 +16,19 @@ pub enum FailurePolicy {
 /// The verdict on a review of which `detail` says what could not be read.
 pub fn decide_unreadable(target: Target, detail: String, policy: FailurePolicy) -> Verdict {
     match policy {
-        FailurePolicy::Fail => Verdict::deny(target, Reason::Unknown, Blocker::Unreadable(detail)),
+        FailurePolicy::Fail => {
+            let blocker = Blocker {
+                outcome: Decision::Deny,
+                reason: Reason::Unknown,
+                // No policy says so: belay could not get that far.
+                policies: Vec::new(),
+                object: target.clone(),
+                causes: vec![Cause::Unknown(detail)],
+                more: 0,
+                people: 0,
+            };
+            Verdict::of(target, vec![blocker])
+        }
         FailurePolicy::Ignore => Verdict::allow(target),
     }
 }

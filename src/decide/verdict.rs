@@ -1,10 +1,23 @@
 //! The answer, as plain data.
 
-/// What belay says to a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+use std::fmt;
+
+use super::LiveRead;
+use crate::objects::Object;
+use crate::policy::Source;
+
+/// What belay says to a request, from the mildest to the strictest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Decision {
     /// The request passes.
     Allow,
+    /// It passes, and what action Deny would have refused is recorded.
+    Audit,
+    /// It passes with a warning that says what action Deny would have refused.
+    Warn,
+    /// It passes with a warning: the object stays Terminating until nothing
+    /// needs it any more.
+    Hold,
     /// The request is refused.
     Deny,
 }
@@ -14,16 +27,34 @@ impl Decision {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Allow => "Allow",
+            Self::Audit => "Audit",
+            Self::Warn => "Warn",
+            Self::Hold => "Hold",
             Self::Deny => "Deny",
         }
+    }
+
+    /// Whether the request passes.
+    pub fn passes(self) -> bool {
+        self != Self::Deny
     }
 }
 
 /// The fixed word that goes into `status.reason` of a refusal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reason {
     /// The object itself is protected, whoever uses it.
     Protected,
+    /// Something needs the object.
+    InUse,
+    /// Something is in it.
+    NotEmpty,
+    /// Something exists that keeps it.
+    StillNeeded,
+    /// Something would lose its owner.
+    WouldOrphan,
+    /// A finalizer would go that is not the requester's to take off.
+    FinalizerGuarded,
     /// Something that the verdict needs could not be read.
     Unknown,
 }
@@ -33,22 +64,18 @@ impl Reason {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Protected => "Protected",
+            Self::InUse => "InUse",
+            Self::NotEmpty => "NotEmpty",
+            Self::StillNeeded => "StillNeeded",
+            Self::WouldOrphan => "WouldOrphan",
+            Self::FinalizerGuarded => "FinalizerGuarded",
             Self::Unknown => "Unknown",
         }
     }
 }
 
-/// One reason why a request is refused.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Blocker {
-    /// The target carries the label `belay.dev/protect` with this value.
-    Label(String),
-    /// The review could not be read; the text says what and where.
-    Unreadable(String),
-}
-
-/// The object that a request is about, for messages.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// An object, the way URLs name it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Target {
     /// The plural resource name.
     pub resource: String,
@@ -60,13 +87,164 @@ pub struct Target {
     pub name: String,
 }
 
+/// An object, the way people name it: `StatefulSet db/postgres`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Named {
+    /// Its kind.
+    pub kind: String,
+    /// Its namespace; empty for a cluster-scoped object.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let slash = if self.namespace.is_empty() { "" } else { "/" };
+        write!(f, "{} {}{slash}{}", self.kind, self.namespace, self.name)
+    }
+}
+
+/// What makes a policy refuse.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Cause {
+    /// The policy refuses by itself.
+    Always,
+    /// The object is reached by a cascade or a finalizer is at work already;
+    /// whether anything needs it is found out before it goes.
+    Unproved,
+    /// Somebody needs it.
+    User {
+        /// Who, by the owner at the top.
+        root: Named,
+        /// By whom of its, if it is not the root itself.
+        through: Option<Named>,
+        /// Where in the user's manifest.
+        path: String,
+    },
+    /// Something is in it.
+    Content {
+        /// What.
+        object: Named,
+        /// Why it counts.
+        why: Counts,
+    },
+    /// Something exists.
+    Exists(Named),
+    /// It would lose this dependent.
+    Dependent(Named),
+    /// It would lose this owner.
+    Owner(Named),
+    /// The hold would go.
+    Hold {
+        /// Whether the object is Terminating.
+        terminating: bool,
+    },
+    /// This finalizer of somebody else's would go.
+    Finalizer(String),
+    /// Labels or annotations would change so that it is protected no more.
+    LetsGo,
+    /// Something is not known; the words say what, and why.
+    Unknown(String),
+}
+
+/// Why content counts.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Counts {
+    /// Anything does.
+    Anything,
+    /// It is a bound claim.
+    Bound,
+    /// It is protected by this policy.
+    Protected(Source),
+}
+
+/// One reason why a request is refused, or would be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Blocker {
+    /// What comes of it: Deny, Hold, Warn or Audit.
+    pub outcome: Decision,
+    /// The fixed word.
+    pub reason: Reason,
+    /// The policies that say so.
+    pub policies: Vec<Source>,
+    /// The object that they protect: the target, or one that would go along.
+    pub object: Target,
+    /// What makes them refuse, as many as are listed.
+    pub causes: Vec<Cause>,
+    /// How many more there are.
+    pub more: usize,
+    /// How many different people have to approve before it passes.
+    pub people: usize,
+}
+
+/// Why a request passes that a policy refuses.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Passed {
+    /// The approvals that were enough, by name.
+    pub approvals: Vec<String>,
+    /// Policies that exempt the one who asks.
+    pub exempted: Vec<Source>,
+}
+
+/// An exemption, to be written down as an approval of belay's own so that the
+/// collectors' deletes pass which follow from this one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exemption {
+    /// The uid of the target.
+    pub uid: String,
+    /// Who is exempt.
+    pub user: String,
+    /// By which policies.
+    pub policies: Vec<Source>,
+    /// For how long it is good.
+    pub seconds: i64,
+}
+
 /// What the mutating phase does to the object's finalizers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HoldChange {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HoldChange {
+    /// Where the hold goes.
+    pub place: HoldPlace,
+    /// Whether the request would have dropped it.
+    pub put_back: bool,
+}
+
+/// Where the hold goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HoldPlace {
     /// The hold becomes the first entry of an array that is not there yet.
     First,
-    /// The hold is appended to the array that is there.
-    Append,
+    /// The hold is inserted into the array that is there.
+    At {
+        /// Where.
+        index: usize,
+        /// What is there.
+        finalizers: Vec<String>,
+    },
+}
+
+impl HoldPlace {
+    /// The place in the list that this object has, at this index or at the end.
+    pub(super) fn in_list(object: &Object<'_>, index: usize) -> Self {
+        match &object.metadata.finalizers {
+            None => Self::First,
+            Some(finalizers) => Self::At {
+                index: index.min(finalizers.len()),
+                finalizers: finalizers.iter().map(|f| f.to_string()).collect(),
+            },
+        }
+    }
+}
+
+/// How a refusal is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// 403: the one code that every caller understands as "no" and repeats
+    /// with our words (404, 405 and 409 are not).
+    Forbidden,
+    /// 429: a drain takes it as "later", and tries again.
+    TooManyRequests,
 }
 
 /// A verdict: everything that any rendering of it needs.
@@ -74,30 +252,52 @@ pub enum HoldChange {
 pub struct Verdict {
     /// What is said.
     pub decision: Decision,
-    /// The fixed word of a refusal.
+    /// The fixed word of the strictest blocker.
     pub reason: Option<Reason>,
     /// The object in question.
     pub target: Target,
-    /// Why; empty when nothing stands against the request.
+    /// Why, the strictest first; empty when nothing stands against the request.
     pub blockers: Vec<Blocker>,
+    /// Why it passes although a policy refuses.
+    pub passed: Passed,
+    /// What is to be written down, unless it is a dry run.
+    pub exemption: Option<Exemption>,
     /// What happens to the hold.
     pub hold: Option<HoldChange>,
+    /// What has to be read live before the verdict is final.
+    pub confirm: Vec<LiveRead>,
+    /// How a refusal is answered.
+    pub answer: Answer,
 }
 
 impl Verdict {
     /// Nothing stands against it.
     pub fn allow(target: Target) -> Self {
-        Self { decision: Decision::Allow, reason: None, target, blockers: Vec::new(), hold: None }
+        Self {
+            decision: Decision::Allow,
+            reason: None,
+            target,
+            blockers: Vec::new(),
+            passed: Passed::default(),
+            exemption: None,
+            hold: None,
+            confirm: Vec::new(),
+            answer: Answer::Forbidden,
+        }
     }
 
-    /// Refused, for one reason.
-    pub fn deny(target: Target, reason: Reason, blocker: Blocker) -> Self {
+    /// Something stands against it.
+    pub fn of(target: Target, mut blockers: Vec<Blocker>) -> Self {
+        blockers.sort_by(|a, b| {
+            let own = |blocker: &Blocker| blocker.object != target;
+            (b.outcome, own(a), a.reason).cmp(&(a.outcome, own(b), b.reason))
+        });
+        let strictest = blockers.first();
         Self {
-            decision: Decision::Deny,
-            reason: Some(reason),
-            target,
-            blockers: vec![blocker],
-            hold: None,
+            decision: strictest.map_or(Decision::Allow, |blocker| blocker.outcome),
+            reason: strictest.map(|blocker| blocker.reason),
+            blockers,
+            ..Self::allow(target)
         }
     }
 }

@@ -9,15 +9,28 @@ use std::collections::HashMap;
 
 use rustc_hash::FxBuildHasher;
 
-use crate::objects::Uid;
+use crate::objects::{KindId, Uid};
 
 /// An object that is gone, while dependents of it are left.
 #[derive(Debug)]
 pub struct Gone {
-    /// Its owners, by uid.
-    pub owners: Box<[Uid]>,
+    /// Its owners.
+    pub owners: Box<[GoneOwner]>,
     /// Since when it had been Terminating when it went, if it was seen so.
     pub deleted: Option<i64>,
+}
+
+/// An owner of an object that is gone, as its reference named it.
+#[derive(Debug)]
+pub struct GoneOwner {
+    /// Its kind.
+    pub kind: KindId,
+    /// Its namespace; empty for a cluster-scoped object.
+    pub namespace: Box<str>,
+    /// Its name.
+    pub name: Box<str>,
+    /// Its uid.
+    pub uid: Uid,
 }
 
 /// The objects that are gone and not forgotten.
@@ -40,7 +53,7 @@ impl Graves {
 
     pub(super) fn bury(&mut self, uid: Uid, gone: Gone) {
         for owner in &gone.owners {
-            *self.named.entry(*owner).or_default() += 1;
+            *self.named.entry(owner.uid).or_default() += 1;
         }
         if let Some(before) = self.by_uid.insert(uid, gone) {
             self.unname(&before);
@@ -57,17 +70,17 @@ impl Graves {
             }
             if let Some(gone) = self.by_uid.remove(&uid) {
                 self.unname(&gone);
-                next.extend(gone.owners);
+                next.extend(gone.owners.iter().map(|owner| owner.uid));
             }
         }
     }
 
     fn unname(&mut self, gone: &Gone) {
         for owner in &gone.owners {
-            if let Some(count) = self.named.get_mut(owner) {
+            if let Some(count) = self.named.get_mut(&owner.uid) {
                 *count -= 1;
                 if *count == 0 {
-                    self.named.remove(owner);
+                    self.named.remove(&owner.uid);
                 }
             }
         }

@@ -30,7 +30,7 @@ pub use edges::{
     UseEdge,
 };
 pub use fates::{Certainty, Cut, Fate, Fates, Outcome, Propagation, Request, fates};
-pub use gone::Gone;
+pub use gone::{Gone, GoneOwner};
 pub use node::{Node, NodeId, Progress};
 pub use query::{User, Via};
 pub use store::{Applied, Graph};

@@ -8,7 +8,7 @@ use hashbrown::HashTable;
 use rustc_hash::FxBuildHasher;
 
 use super::edges::{Edges, NewUse, OpenEdge, OwnerEdge, UseEdge};
-use super::gone::{Gone, Graves};
+use super::gone::{Gone, GoneOwner, Graves};
 use super::id_set::IdSet;
 use super::node::{Live, Node, NodeId, Progress, Slot};
 use crate::objects::{
@@ -366,7 +366,11 @@ impl Graph {
     /// Remembers an object that is gone, if somebody names it as an owner.
     fn bury(&mut self, before: &Live) {
         if self.by_owner.contains_key(&before.uid) || self.graves.name(before.uid) {
-            let owners = before.owners.iter().map(|owner| owner.uid).collect();
+            let owners = before.owners.iter().map(|owner| {
+                let (kind, namespace, name) = self.coordinates(owner.to);
+                GoneOwner { kind, namespace: namespace.into(), name: name.into(), uid: owner.uid }
+            });
+            let owners = owners.collect();
             self.graves.bury(before.uid, Gone { owners, deleted: before.deleted });
         }
     }
@@ -535,7 +539,7 @@ mod tests {
         for name in ["c", "a", "b"] {
             graph.delete(kind, "shop", name, None);
         }
-        let owner = |graph: &Graph, name| graph.gone(uid(name)).map(|gone| gone.owners[0]);
+        let owner = |graph: &Graph, name| graph.gone(uid(name)).map(|gone| gone.owners[0].uid);
         assert_eq!(owner(&graph, "c"), Some(uid("b")));
         assert_eq!(owner(&graph, "b"), Some(uid("a")), "only the grave of c names it");
         graph.delete(kind, "shop", "d", None);

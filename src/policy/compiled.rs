@@ -189,7 +189,12 @@ impl Policy {
     }
 
     /// Whether an entry matches an object that nothing excludes.
-    pub(super) fn protects(&self, target: &Matcher, places: Places<'_>, facts: Facts<'_>) -> Matched {
+    pub(super) fn protects(
+        &self,
+        target: &Matcher,
+        places: Places<'_>,
+        facts: Facts<'_>,
+    ) -> Matched {
         let matched = target.matches(places, facts);
         if matched == Matched::No {
             return matched;

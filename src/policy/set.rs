@@ -135,13 +135,23 @@ impl PolicySet {
         applied
     }
 
+    /// Whether a DeletionPolicy names this kind, or all kinds.
+    pub fn names(&self, group: &str, resource: &str) -> bool {
+        let named = |group: &Map<Bucket>| group.contains_key(resource);
+        self.by_kind.get(group).is_some_and(named)
+            || self.of_any_kind.entries().any(|(number, _)| {
+                matches!(self.policies[number as usize].source, Source::Policy(_))
+            })
+    }
+
     /// Whether everything is Audit at this time.
     pub fn is_paused(&self, now: i64) -> bool {
         self.pauses.iter().any(|pause| now < pause.expires)
     }
 
-    /// The kinds whose objects could need one of this kind.
-    pub fn needers(&self, kind: KindId) -> impl Iterator<Item = KindId> + '_ {
+    /// The kinds whose objects could need one of this kind, and whether they
+    /// could do so from another namespace.
+    pub fn needers(&self, kind: KindId) -> impl Iterator<Item = (KindId, bool)> + '_ {
         self.needers.of(kind)
     }
 
@@ -182,6 +192,11 @@ impl Bucket {
         for key in keys {
             map.entry(key.into()).or_default().push(entry);
         }
+    }
+
+    fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
+        let narrowed = self.by_name.values().chain(self.by_namespace.values());
+        narrowed.flatten().chain(&self.others).copied()
     }
 
     fn candidates(&self, facts: Facts<'_>, entries: &mut Vec<Entry>) {

@@ -1,6 +1,6 @@
 //! The catalogue, compiled: for each kind one tree of all its paths.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use serde::Deserialize as _;
@@ -28,17 +28,23 @@ pub struct Catalogue {
 /// when all of these are known.
 #[derive(Debug, Clone, Default)]
 pub struct Needers {
-    of: HashMap<KindId, BTreeSet<KindId>>,
+    of: HashMap<KindId, BTreeMap<KindId, bool>>,
     /// Those whose references say the kind themselves.
-    of_any: BTreeSet<KindId>,
+    of_any: BTreeMap<KindId, bool>,
 }
 
 impl Needers {
-    /// The kinds whose objects could need one of this kind.
-    pub fn of(&self, kind: KindId) -> impl Iterator<Item = KindId> + '_ {
-        let by_name = self.of.get(&kind);
-        let others = self.of_any.iter().filter(move |k| by_name.is_none_or(|of| !of.contains(k)));
-        by_name.into_iter().flatten().chain(others).copied()
+    /// The kinds whose objects could need one of this kind, and whether they
+    /// could do so from another namespace.
+    pub fn of(&self, kind: KindId) -> impl Iterator<Item = (KindId, bool)> + '_ {
+        let named = self.of.get(&kind);
+        let others =
+            self.of_any.iter().filter(move |(k, _)| named.is_none_or(|of| !of.contains_key(k)));
+        let named = named
+            .into_iter()
+            .flatten()
+            .map(|(kind, crosses)| (*kind, *crosses || self.of_any.contains_key(kind)));
+        named.chain(others.map(|(kind, crosses)| (*kind, *crosses)))
     }
 }
 
@@ -173,15 +179,17 @@ impl Catalogue {
                 if leaf.strength != Strength::Needs {
                     return;
                 }
-                let of = match &leaf.target {
-                    Target::Name { kind, .. }
-                    | Target::Labels { kind, .. }
+                let (of, crosses) = match &leaf.target {
+                    Target::Name { kind, namespace, .. } => {
+                        (needers.of.entry(*kind).or_default(), namespace.is_some())
+                    }
+                    Target::Labels { kind, .. }
                     | Target::Claims { kind }
                     | Target::EphemeralClaim { kind }
-                    | Target::SameName { kind } => needers.of.entry(*kind).or_default(),
-                    Target::Typed { .. } => &mut needers.of_any,
+                    | Target::SameName { kind } => (needers.of.entry(*kind).or_default(), false),
+                    Target::Typed { .. } => (&mut needers.of_any, true),
                 };
-                of.insert(*from);
+                *of.entry(*from).or_default() |= crosses;
             });
         }
         needers

@@ -4,12 +4,14 @@ use actix_web::http::StatusCode;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
 use super::body::BadRequest;
 use crate::decide::{
-    self, Decision, DeleteOptions, Door, Operation, Reason, Resource, Review, Target, User, Verdict,
+    self, Answer as Refused, DeleteOptions, Door, Extra, Operation, Reason, Resource, Review,
+    Target, User, Verdict,
 };
 use crate::objects::{Object, Text};
 
@@ -147,7 +149,13 @@ pub fn parse(body: &[u8], door: Door) -> Result<Parsed<'_>, BadRequest> {
             let missing = match request.operation {
                 WireOperation::Delete if request.old_object.is_none() => "oldObject",
                 WireOperation::Create if request.object.is_none() => "object",
-                _ => return Ok(Parsed::Review(Box::new(review(request, door)))),
+                _ => {
+                    let mut review = review(request, door);
+                    if review.wants_extra() {
+                        review.extra = extra(body);
+                    }
+                    return Ok(Parsed::Review(Box::new(review)));
+                }
             };
             return Ok(unreadable_request(request, format!("it has no .request.{missing}")));
         }
@@ -162,6 +170,17 @@ pub fn parse(body: &[u8], door: Door) -> Result<Parsed<'_>, BadRequest> {
         Ok(envelope) => Ok(unreadable_request(request(envelope)?, describe(&error))),
         Err(error) => Err(malformed(body, &error)),
     }
+}
+
+/// A second look at the bytes, for the few questions that need it.
+fn extra(body: &[u8]) -> Extra {
+    // They have been read once, so they can be read again.
+    let Ok(envelope) = serde_json::from_slice::<Envelope<'_, Value>>(body) else {
+        return Extra::default();
+    };
+    let request = envelope.request.as_ref();
+    let old = request.and_then(|request| request.old_object.as_ref());
+    Extra::read(old, request.and_then(|request| request.object.as_ref()))
 }
 
 fn unreadable_request<O>(request: Request<'_, O>, detail: String) -> Parsed<'_> {
@@ -271,6 +290,7 @@ fn review<'a>(request: Request<'a, Object<'a>>, door: Door) -> Review<'a> {
         options: DeleteOptions { propagation_policy, orphan_dependents },
         object,
         old_object,
+        extra: Extra::default(),
     }
 }
 
@@ -307,18 +327,20 @@ struct Status {
 }
 
 /// The bytes of the answer to the review `uid`.
-pub fn respond(uid: &str, verdict: &Verdict, warnings: Vec<String>) -> Vec<u8> {
+pub fn respond(uid: &str, verdict: &Verdict, mut warnings: Vec<String>) -> Vec<u8> {
+    warnings.extend(decide::warnings(verdict));
     let patch = decide::patch(verdict).map(|patch| STANDARD.encode(to_json(&patch)));
     let answer = Answer {
         api_version: API_VERSION,
         kind: KIND,
         response: Response {
             uid,
-            allowed: verdict.decision == Decision::Allow,
+            allowed: verdict.decision.passes(),
             status: decide::message(verdict).map(|message| Status {
-                // 403 is the one code that every caller understands as "no"
-                // and repeats with our words (404, 405 and 409 are not).
-                code: 403,
+                code: match verdict.answer {
+                    Refused::Forbidden => 403,
+                    Refused::TooManyRequests => 429,
+                },
                 reason: verdict.reason.map_or("Forbidden", Reason::as_str),
                 message,
             }),

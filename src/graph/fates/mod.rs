@@ -41,8 +41,7 @@ pub enum Propagation {
 }
 
 impl Propagation {
-    /// R8: what a DELETE at the root really does: options, then a finalizer
-    /// that is already there, then the default of the kind.
+    /// R8 for an object of the graph.
     pub fn effective(
         graph: &Graph,
         node: Node<'_>,
@@ -50,6 +49,17 @@ impl Propagation {
         orphan_dependents: Option<bool>,
     ) -> Self {
         let default = graph.kinds.info(node.kind()).default_propagation;
+        Self::of_delete(default, node.finalizers().iter(), policy, orphan_dependents)
+    }
+
+    /// R8: what a DELETE at the root really does: options, then a finalizer
+    /// that is already there, then the default of the kind.
+    pub fn of_delete<'f>(
+        default: DefaultPropagation,
+        mut finalizers: impl Iterator<Item = &'f str>,
+        policy: Option<Self>,
+        orphan_dependents: Option<bool>,
+    ) -> Self {
         if default == DefaultPropagation::None {
             return Self::Background;
         }
@@ -60,7 +70,7 @@ impl Propagation {
             (None, None) => {}
         }
         // The first of the two that is there is the one the server obeys.
-        let by_finalizer = node.finalizers().iter().find_map(|finalizer| match finalizer {
+        let by_finalizer = finalizers.find_map(|finalizer| match finalizer {
             ORPHAN => Some(Self::Orphan),
             FOREGROUND => Some(Self::Foreground),
             _ => None,

@@ -1,0 +1,164 @@
+//! Which approvals are in force for an object.
+
+use super::Situation;
+use super::item::{Claim, Item, claims};
+use super::owners::{Standing, standing};
+use crate::graph::NodeId;
+use crate::policy::{Applied, Approval, Identity, Terms};
+
+/// The approvals in force for this object: those that name it, and those of
+/// scope Content that name what it lives in, or that certainly takes it along.
+pub(super) fn in_force<'a>(situation: &Situation<'a>, item: &Item<'a>) -> Vec<&'a Approval> {
+    let approvals = &situation.policies.approvals;
+    let identity = item.identity();
+    let named = approvals.of(identity.uid).iter().filter(|approval| {
+        approval.names(&identity) && approval.is_in_force(item.deleted(), situation.now)
+    });
+    let mut found: Vec<_> = named.collect();
+    for container in containers(situation, item) {
+        let identity = container.identity();
+        found.extend(approvals.of(identity.uid).iter().filter(|approval| {
+            approval.content
+                && approval.names(&identity)
+                && approval.is_in_force(container.deleted(), situation.now)
+        }));
+    }
+    let mut ancestors = Ancestors { situation, found: Vec::new(), above: Vec::new() };
+    if ancestors.lead(item.facts.namespace, &item.owners(situation)) == Leads::There {
+        found.append(&mut ancestors.found);
+    }
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    found.dedup_by(|a, b| a.name == b.name);
+    found
+}
+
+/// Whether enough people have approved what all of these policies refuse.
+pub(super) fn is_approved(
+    situation: &Situation<'_>,
+    item: &Item<'_>,
+    applied: &[Applied<'_>],
+) -> bool {
+    let terms = Terms::all(applied.iter().map(|applied| &applied.policy.approval));
+    let identities = &situation.policies.identities;
+    terms.is_some_and(|terms| terms.are_met(&in_force(situation, item), identities))
+}
+
+/// What an object lives in: its Namespace, and a custom resource its CRD.
+fn containers<'a>(situation: &Situation<'a>, item: &Item<'a>) -> Vec<Item<'a>> {
+    let graph = situation.graph;
+    let facts = item.facts;
+    let definition = format!("{}.{}", facts.resource, facts.group);
+    let places = [
+        (("", "Namespace"), facts.namespace),
+        (("apiextensions.k8s.io", "CustomResourceDefinition"), definition.as_str()),
+    ];
+    let nodes = places.iter().filter(|(_, name)| !name.is_empty()).filter_map(|((g, k), name)| {
+        let kind = graph.kinds.find(g, k)?;
+        graph.get(graph.find(kind, "", name)?)
+    });
+    nodes.map(|node| Item::of_node(situation, node)).collect()
+}
+
+/// The way up by owner references. An object is in the certain closure of an
+/// ancestor when each of its owners is that ancestor, or gone, or in the
+/// closure itself: one that stays would keep the object (R5).
+struct Ancestors<'s, 'a> {
+    situation: &'s Situation<'a>,
+    found: Vec<&'a Approval>,
+    above: Vec<NodeId>,
+}
+
+/// Where a way leads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Leads {
+    /// To something that is approved with its content.
+    There,
+    /// Nowhere: what it led to is gone.
+    Nowhere,
+    /// To something that stays.
+    Elsewhere,
+}
+
+impl<'a> Ancestors<'_, 'a> {
+    fn lead(&mut self, namespace: &str, owners: &[Claim<'a>]) -> Leads {
+        let mut all = Leads::Nowhere;
+        for owner in owners {
+            match self.owner(namespace, owner) {
+                Leads::Elsewhere => return Leads::Elsewhere,
+                Leads::There => all = Leads::There,
+                Leads::Nowhere => {}
+            }
+        }
+        all
+    }
+
+    fn owner(&mut self, namespace: &str, claim: &Claim<'a>) -> Leads {
+        match standing(self.situation, namespace, claim) {
+            Standing::Unresolved => Leads::Elsewhere,
+            Standing::Absent => self.gone(claim),
+            Standing::Waiting(node) | Standing::Solid(node) => {
+                if self.approved(claim, node.deleted()) {
+                    return Leads::There;
+                }
+                if self.above.contains(&node.id()) {
+                    return Leads::Nowhere;
+                }
+                self.above.push(node.id());
+                let owners = claims(self.situation, node);
+                let leads = if owners.is_empty() {
+                    Leads::Elsewhere
+                } else {
+                    self.lead(node.namespace(), &owners)
+                };
+                self.above.pop();
+                // Whatever stays without being taken along keeps the object.
+                if leads == Leads::Nowhere && !node.is_terminating() {
+                    return Leads::Elsewhere;
+                }
+                leads
+            }
+        }
+    }
+
+    /// An owner that is gone: perhaps it was approved, or taken along by what
+    /// was.
+    fn gone(&mut self, claim: &Claim<'_>) -> Leads {
+        let graph = self.situation.graph;
+        let mut next = vec![*claim];
+        let mut seen = Vec::new();
+        while let Some(claim) = next.pop() {
+            if seen.contains(&claim.uid) {
+                continue;
+            }
+            seen.push(claim.uid);
+            let gone = graph.gone(claim.uid);
+            if self.approved(&claim, gone.and_then(|gone| gone.deleted)) {
+                return Leads::There;
+            }
+            next.extend(gone.iter().flat_map(|gone| &*gone.owners).map(|owner| Claim {
+                kind: Some(owner.kind),
+                version: "",
+                namespace: &owner.namespace,
+                name: &owner.name,
+                uid: owner.uid,
+            }));
+        }
+        Leads::Nowhere
+    }
+
+    /// Whether approvals of scope Content name this owner.
+    fn approved(&mut self, claim: &Claim<'_>, deleted: Option<i64>) -> bool {
+        let Some(kind) = claim.kind else { return false };
+        let info = self.situation.graph.kinds.info(kind);
+        let (namespace, name, uid) = (claim.namespace, claim.name, claim.uid);
+        let (group, resource) = (info.group.as_str(), info.resource.as_str());
+        let identity = Identity { group, resource, namespace, name, uid };
+        let now = self.situation.now;
+        let of = self.situation.policies.approvals.of(uid).iter();
+        let before = self.found.len();
+        self.found.extend(of.filter(|approval| {
+            approval.content && approval.names(&identity) && approval.is_in_force(deleted, now)
+        }));
+        self.found.len() > before
+    }
+}

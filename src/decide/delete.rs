@@ -1,0 +1,252 @@
+//! DELETE: may this object go? The questions stand in their order; the first
+//! that has an answer decides.
+
+use super::content::{Counting, Kept, content, existing};
+use super::item::{Item, named};
+use super::judgement::Judgement;
+use super::orphaning::orphaned;
+use super::owners::is_cascade;
+use super::users::{is_used, users};
+use super::{Cause, Counts, Reason, Review, Situation, Verdict};
+use crate::graph::{Fates, NodeId, Propagation, Request, fates};
+use crate::objects::{DefaultPropagation, FOREGROUND, ORPHAN};
+use crate::policy::Applied;
+use crate::policy::api::{Action, OnDelete};
+
+/// How many objects a deletion is followed through, at the most.
+const FOLLOWED: usize = 200_000;
+
+pub(super) fn delete(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
+    let Some(object) = &review.old_object else {
+        return Verdict::allow(review.target());
+    };
+    let target = Item::of_review(situation, review, object);
+    let propagation = effective(situation, review, &target);
+    let mut judgement = Judgement::new(situation, review);
+    judge(&mut judgement, review, &target, propagation);
+    judgement.verdict(&target)
+}
+
+/// Questions 2 to 7. What people have approved (question 1) is taken off at
+/// the end, when it is known what they would have had to approve.
+fn judge<'a>(
+    judgement: &mut Judgement<'a>,
+    review: &Review<'_>,
+    target: &Item<'a>,
+    propagation: Propagation,
+) {
+    let situation = judgement.situation;
+    if target.is_terminating() {
+        if target.facts.is_namespace() {
+            // With its last spec.finalizer gone a DELETE takes the Namespace
+            // out of storage, whatever is still in it.
+            if review.extra.old_spec_finalizers.is_empty() {
+                content_is_left(judgement, target);
+            }
+            return;
+        }
+        if propagation == under_way(target) {
+            return;
+        }
+    } else if is_cascade(&situation, target) && cascade(judgement, target) {
+        return;
+    }
+    take(judgement, target, propagation);
+}
+
+/// Question 3: the DELETE follows from another one. What is always protected
+/// is refused all the same: the deletionTimestamp alone would start the
+/// clean-up of every controller that watches for it. What the hold keeps may
+/// wait for the release, which looks live. Says whether that decides it.
+fn cascade<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>) -> bool {
+    let applied = judgement.binding(target);
+    let mut refused = false;
+    for applied in applied.iter().filter(|applied| applied.policy.modes.always) {
+        judgement.refuse(applied, target, Reason::Protected, (vec![Cause::Always], 0));
+        refused |= applied.action == Action::Deny;
+    }
+    if refused {
+        return true;
+    }
+    if !target.may_wait(&judgement.situation) {
+        return false;
+    }
+    for applied in applied.iter().filter(|applied| applied.policy.holds()) {
+        judgement.wait(applied, target, (vec![Cause::Unproved], 0));
+    }
+    true
+}
+
+/// Questions 4 to 7, about everything that the deletion may take.
+pub(super) fn take<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>, propagation: Propagation) {
+    let situation = judgement.situation;
+    let fates = match target.node {
+        None => Fates::default(),
+        Some(node) => {
+            let targets = [(node.id(), propagation)];
+            fates(situation.graph, &Request { limit: FOLLOWED, ..Request::of(&targets) })
+        }
+    };
+    let own = target.node.map(|node| node.id());
+    let applied = judgement.binding(target);
+    protected(judgement, &fates, target, &applied, true);
+    if target.node.is_some() && !fates.is_whole() {
+        let limit = format!("it takes more than {FOLLOWED} objects along");
+        for applied in &applied {
+            let unknown = vec![Cause::Unknown(limit.clone())];
+            judgement.refuse(applied, target, Reason::Unknown, (unknown, 0));
+        }
+    }
+    for id in lost(&fates).filter(|id| Some(*id) != own) {
+        let Some(node) = situation.graph.get(id) else { continue };
+        let item = Item::of_node(&situation, node);
+        let applied = judgement.binding(&item);
+        if !applied.is_empty() {
+            protected(judgement, &fates, &item, &applied, false);
+        }
+    }
+    orphaned(judgement, &fates, target, propagation);
+}
+
+/// What may be lost, in a steady order.
+fn lost(fates: &Fates) -> impl Iterator<Item = NodeId> {
+    let mut lost: Vec<_> = fates.iter().map(|(id, _)| id).collect();
+    lost.retain(|id| fates.may_be_lost(*id));
+    lost.sort_unstable();
+    lost.into_iter()
+}
+
+/// Questions 4 to 6 about one object: the target, or one that goes along.
+fn protected<'a>(
+    judgement: &mut Judgement<'a>,
+    fates: &Fates,
+    item: &Item<'a>,
+    applied: &[Applied<'a>],
+    is_target: bool,
+) {
+    let situation = judgement.situation;
+    for applied in applied {
+        let modes = &applied.policy.modes;
+        if modes.always {
+            judgement.refuse(applied, item, Reason::Protected, (vec![Cause::Always], 0));
+        }
+        if let Some(in_use) = &modes.while_used {
+            let found = users(&situation, fates, item, in_use, is_target);
+            judgement.confirm(found.confirm);
+            if !found.blocking.is_empty() {
+                let causes = (found.blocking, found.more);
+                let hold = in_use.on_delete == OnDelete::Hold;
+                match hold && item.may_wait(&situation) {
+                    true => judgement.wait(applied, item, causes),
+                    false => judgement.refuse(applied, item, Reason::InUse, causes),
+                }
+            } else if let Some(unknown) = found.unknown {
+                unknown_refuses(judgement, applied, item, unknown);
+            } else if !found.doomed.is_empty() {
+                judgement.wait(applied, item, (found.doomed, 0));
+            }
+        }
+        for exists in &modes.while_exists {
+            let kept = existing(&situation, fates, item, exists);
+            keeps(judgement, applied, item, Reason::StillNeeded, kept);
+        }
+        if let Some(not_empty) = &modes.while_not_empty {
+            let kept = content(&situation, item, Counting::Policy(not_empty));
+            keeps(judgement, applied, item, Reason::NotEmpty, kept);
+        }
+    }
+}
+
+fn keeps<'a>(
+    judgement: &mut Judgement<'a>,
+    applied: &Applied<'a>,
+    item: &Item<'a>,
+    reason: Reason,
+    kept: Kept,
+) {
+    judgement.confirm(kept.confirm);
+    if !kept.causes.is_empty() {
+        judgement.refuse(applied, item, reason, (kept.causes, kept.more));
+    } else if let Some(unknown) = kept.unknown {
+        unknown_refuses(judgement, applied, item, unknown);
+    }
+}
+
+fn unknown_refuses<'a>(
+    judgement: &mut Judgement<'a>,
+    applied: &Applied<'a>,
+    item: &Item<'a>,
+    what: String,
+) {
+    judgement.refuse(applied, item, Reason::Unknown, (vec![Cause::Unknown(what)], 0));
+}
+
+/// What is protected is still in a Namespace that would leave storage, or lose
+/// what keeps it there.
+pub(super) fn content_is_left<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>) {
+    let situation = judgement.situation;
+    let applied = judgement.binding(target);
+    for applied in &applied {
+        if let Some(not_empty) = &applied.policy.modes.while_not_empty {
+            let kept = content(&situation, target, Counting::Policy(not_empty));
+            keeps(judgement, applied, target, Reason::NotEmpty, kept);
+        }
+    }
+    // Even where no policy speaks of the Namespace: the policies of what is in
+    // it do.
+    let Some(place) = target.place else { return };
+    for node in situation.graph.members(place).filter_map(|id| situation.graph.get(id)) {
+        let item = Item::of_node(&situation, node);
+        for applied in judgement.binding(&item) {
+            let modes = &applied.policy.modes;
+            let in_use = modes.while_used.as_ref();
+            let used = in_use.is_some_and(|in_use| is_used(&situation, &item, in_use));
+            if modes.always || used {
+                let why = Counts::Protected(applied.policy.source.clone());
+                let cause = Cause::Content { object: named(&situation, node), why };
+                judgement.refuse(&applied, &item, Reason::NotEmpty, (vec![cause], 0));
+            }
+        }
+    }
+}
+
+/// R8: what a DELETE at the root really does.
+fn effective(situation: &Situation<'_>, review: &Review<'_>, target: &Item<'_>) -> Propagation {
+    let kinds = &situation.graph.kinds;
+    let default = target
+        .kind
+        .map_or(DefaultPropagation::Background, |kind| kinds.info(kind).default_propagation);
+    Propagation::of_delete(
+        default,
+        target.finalizers().into_iter(),
+        review.options.propagation_policy.as_deref().and_then(propagation_policy),
+        review.options.orphan_dependents,
+    )
+}
+
+fn propagation_policy(text: &str) -> Option<Propagation> {
+    match text {
+        "Background" => Some(Propagation::Background),
+        "Foreground" => Some(Propagation::Foreground),
+        "Orphan" => Some(Propagation::Orphan),
+        _ => None,
+    }
+}
+
+/// How a Terminating object is being deleted.
+fn under_way(target: &Item<'_>) -> Propagation {
+    let finalizers = target.finalizers();
+    if finalizers.contains(&ORPHAN) {
+        Propagation::Orphan
+    } else if finalizers.contains(&FOREGROUND) {
+        Propagation::Foreground
+    } else {
+        Propagation::Background
+    }
+}
+
+/// An owner reference comes, and no owner is left that would keep the object:
+/// the collector deletes it, so it is decided as a DELETE.
+pub(super) fn as_deleted<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>) {
+    take(judgement, target, Propagation::Background);
+}

@@ -1,0 +1,65 @@
+//! Question 7 of a DELETE, and its second line: who would lose an owner.
+
+use super::item::{Item, claims, named};
+use super::judgement::Judgement;
+use super::owners::{Standing, standing};
+use super::users::LISTED;
+use super::{Cause, Reason, Situation};
+use crate::graph::{Fates, Node, Outcome, Propagation};
+
+/// Refuses what would leave protected objects without their owner, or a
+/// protected owner without its dependents.
+pub(super) fn orphaned<'a>(
+    judgement: &mut Judgement<'a>,
+    fates: &Fates,
+    target: &Item<'a>,
+    propagation: Propagation,
+) {
+    let situation = judgement.situation;
+    let mut dependents: Vec<Node<'a>> = fates
+        .iter()
+        .filter(|(_, fate)| fate.outcome == Outcome::Orphaned)
+        .filter_map(|(id, _)| situation.graph.get(id))
+        .collect();
+    if dependents.is_empty() {
+        return;
+    }
+    dependents.retain(|node| !keeps_an_owner(&situation, *node, target, fates));
+    dependents.sort_by_key(|node| (node.kind(), node.namespace(), node.name()));
+    for node in &dependents {
+        let item = Item::of_node(&situation, *node);
+        let applied = judgement.binding(&item);
+        for applied in applied.iter().filter(|applied| applied.policy.modes.from_orphaning) {
+            let owner = target.node.map(|node| Cause::Owner(named(&situation, node)));
+            let causes = owner.into_iter().collect();
+            judgement.refuse(applied, &item, Reason::WouldOrphan, (causes, 0));
+        }
+    }
+    if propagation != Propagation::Orphan || dependents.is_empty() {
+        return;
+    }
+    for applied in judgement.binding(target) {
+        if applied.policy.modes.from_orphaning {
+            let listed = dependents.iter().take(LISTED);
+            let causes = listed.map(|node| Cause::Dependent(named(&situation, *node))).collect();
+            let more = dependents.len().saturating_sub(LISTED);
+            judgement.refuse(&applied, target, Reason::WouldOrphan, (causes, more));
+        }
+    }
+}
+
+/// Whether another solid owner stays.
+fn keeps_an_owner(
+    situation: &Situation<'_>,
+    node: Node<'_>,
+    target: &Item<'_>,
+    fates: &Fates,
+) -> bool {
+    claims(situation, node).iter().any(|claim| {
+        claim.uid != target.uid()
+            && match standing(situation, node.namespace(), claim) {
+                Standing::Solid(owner) => !fates.may_be_lost(owner.id()),
+                _ => false,
+            }
+    })
+}

@@ -1,0 +1,209 @@
+//! UPDATE: finalizers, owner references, labels. What a DELETE would be
+//! refused for is not to be had by the back door.
+
+use super::delete::as_deleted;
+use super::item::{Claim, Item};
+use super::judgement::Judgement;
+use super::lets_go::lets_go;
+use super::owners::{Standing, standing};
+use super::{Cause, HoldChange, HoldPlace, Reason, Review, Situation, Verdict};
+use crate::graph::{Graph, Node, User};
+use crate::objects::{FOREGROUND, HOLD, KindId, ORPHAN, Text};
+use crate::policy::Applied;
+
+/// The validating phase: the object is final.
+pub(super) fn update(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
+    let Some(old) = &review.old_object else { return Verdict::allow(review.target()) };
+    let target = Item::of_review(situation, review, old);
+    // belay lets go of holds itself.
+    if situation.policies.identities.is_own(&review.user.name) {
+        return Verdict::allow(target.target());
+    }
+    let mut judgement = Judgement::new(situation, review);
+    changes(&mut judgement, review, &target);
+    judgement.verdict(&target)
+}
+
+/// Everything that an UPDATE may change to get around a policy.
+pub(super) fn changes<'a>(
+    judgement: &mut Judgement<'a>,
+    review: &'a Review<'a>,
+    target: &Item<'a>,
+) {
+    let applied = judgement.binding(target);
+    if review.drops_hold() {
+        // Not Terminating: the mutating phase puts it back. When that phase
+        // was skipped this one still sees it go.
+        hold_goes(judgement, target, &applied);
+    }
+    finalizers_go(judgement, review, target, &applied);
+    owners_change(judgement, review, target, &applied);
+    lets_go(judgement, review, target);
+}
+
+/// The mutating phase, asked when the hold goes from an object that is not
+/// Terminating.
+pub(super) fn put_back(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
+    let (Some(old), Some(new)) = (&review.old_object, &review.object) else {
+        return Verdict::allow(review.target());
+    };
+    let target = Item::of_review(situation, review, old);
+    let own = situation.policies.identities.is_own(&review.user.name);
+    if own || !review.drops_hold() || old.is_terminating() {
+        return Verdict::allow(target.target());
+    }
+    let mut judgement = Judgement::new(situation, review);
+    let applied = judgement.binding(&target);
+    hold_goes(&mut judgement, &target, &applied);
+    let verdict = judgement.verdict(&target);
+    if verdict.decision.passes() || !review.extra.rest_changes {
+        return verdict;
+    }
+    // Somebody replaces the object and does not know of the hold: a PUT, an
+    // apply from Git. That is no reason to refuse the rest. The hold goes back
+    // to where it was, so that a repeated apply writes nothing.
+    let index = old.metadata.finalizers.iter().flatten().position(|f| f == HOLD);
+    let place = HoldPlace::in_list(new, index.unwrap_or(0));
+    let hold = Some(HoldChange { place, put_back: true });
+    Verdict { hold, ..Verdict::allow(target.target()) }
+}
+
+/// The hold goes, and a policy that put it on still wants it.
+fn hold_goes<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>, applied: &[Applied<'a>]) {
+    for applied in applied.iter().filter(|applied| applied.policy.holds()) {
+        let causes = vec![Cause::Hold { terminating: target.is_terminating() }];
+        judgement.refuse(applied, target, Reason::FinalizerGuarded, (causes, 0));
+    }
+}
+
+/// Finalizers of others go, by somebody who is not to take them off.
+fn finalizers_go<'a>(
+    judgement: &mut Judgement<'a>,
+    review: &Review<'_>,
+    target: &Item<'a>,
+    applied: &[Applied<'a>],
+) {
+    let situation = judgement.situation;
+    let left = review.object.iter().flat_map(|o| o.metadata.finalizers.iter().flatten());
+    let left: Vec<&str> = left.map(Text::as_str).collect();
+    for finalizer in target.finalizers() {
+        if finalizer == HOLD || left.contains(&finalizer) {
+            continue;
+        }
+        for applied in applied {
+            let Some(guard) = &applied.policy.modes.from_stripping else { continue };
+            let identities = &situation.policies.identities;
+            let may = guard.may_remove(review.user.person(), finalizer, identities);
+            if guard.guards(finalizer) && !may && !guards_nothing(&situation, target, finalizer) {
+                let causes = vec![Cause::Finalizer(finalizer.to_owned())];
+                judgement.refuse(applied, target, Reason::FinalizerGuarded, (causes, 0));
+            }
+        }
+    }
+}
+
+/// Whether nothing is left that a finalizer guards, as far as that can be
+/// known: what Kubernetes' own guard stands in the graph, what anybody else's
+/// do stands in no manifest.
+fn guards_nothing(situation: &Situation<'_>, target: &Item<'_>, finalizer: &str) -> bool {
+    let graph = situation.graph;
+    let Some(node) = target.node else { return false };
+    match finalizer {
+        FOREGROUND | ORPHAN => {
+            let kinds = graph.kinds.iter().map(|(kind, _)| kind);
+            let kinds = kinds.filter(|kind| graph.kinds.is_served(*kind));
+            graph.dependents(node).next().is_none() && are_complete(graph, kinds)
+        }
+        "kubernetes.io/pvc-protection" => {
+            let pod = graph.kinds.find("", "Pod");
+            let is_pod = |user: &User<'_>| Some(user.node.kind()) == pod && user.needs();
+            !graph.users(node.id()).any(|user| is_pod(&user)) && are_complete(graph, pod)
+        }
+        "kubernetes.io/pv-protection" => {
+            let claim = graph.kinds.find("", "PersistentVolumeClaim");
+            let bound = graph.users(node.id()).any(|user| Some(user.node.kind()) == claim);
+            !bound && are_complete(graph, claim)
+        }
+        _ => false,
+    }
+}
+
+fn are_complete(graph: &Graph, kinds: impl IntoIterator<Item = KindId>) -> bool {
+    kinds.into_iter().all(|kind| graph.is_complete(kind))
+}
+
+/// Owner references go from an object that may not lose its owner, or come to
+/// one that would then have no owner that keeps it.
+fn owners_change<'a>(
+    judgement: &mut Judgement<'a>,
+    review: &'a Review<'a>,
+    target: &Item<'a>,
+    applied: &[Applied<'a>],
+) {
+    let situation = judgement.situation;
+    let Some(new) = &review.object else { return };
+    let before = target.owners(&situation);
+    let after = Item::of_review(&situation, review, new).owners(&situation);
+    let same = |a: &Claim<'_>, b: &Claim<'_>| {
+        (a.kind, a.namespace, a.name, a.uid) == (b.kind, b.namespace, b.name, b.uid)
+    };
+    let gone = before.iter().filter(|claim| !after.iter().any(|other| same(claim, other)));
+    let came = after.iter().any(|claim| !before.iter().any(|other| same(claim, other)));
+    let keeps = |claim: &Claim<'_>| {
+        matches!(standing(&situation, target.facts.namespace, claim), Standing::Solid(_))
+    };
+    let kept = after.iter().any(keeps);
+    if !kept {
+        for claim in gone {
+            loses_owner(judgement, target, applied, claim);
+        }
+    }
+    if came && !kept && !target.is_terminating() {
+        // The graph may lag behind an owner that was made a moment ago.
+        let unread = after.iter().filter_map(|claim| {
+            let kind = claim.kind?;
+            let read = situation.object_read(kind, claim.namespace, claim.name);
+            situation.is_unread(&read).then_some(read)
+        });
+        let unread: Vec<_> = unread.collect();
+        as_deleted(judgement, target);
+        if !judgement.is_empty() {
+            judgement.confirm(unread);
+        }
+    }
+}
+
+/// One owner reference goes, and none stays that keeps the object.
+fn loses_owner<'a>(
+    judgement: &mut Judgement<'a>,
+    target: &Item<'a>,
+    applied: &[Applied<'a>],
+    claim: &Claim<'a>,
+) {
+    let situation = judgement.situation;
+    let owner: Node<'a> = match standing(&situation, target.facts.namespace, claim) {
+        // What is dangling is taken off by the collector itself.
+        Standing::Absent | Standing::Unresolved => return,
+        Standing::Waiting(owner) | Standing::Solid(owner) => owner,
+    };
+    // An owner that ends some other way will take its dependents along, or
+    // has let go of them.
+    if owner.is_terminating() && !owner.finalizers().contains(ORPHAN) {
+        return;
+    }
+    let owner_item = Item::of_node(&situation, owner);
+    if super::approved::is_approved(&situation, &owner_item, applied) {
+        return;
+    }
+    let name = Cause::Owner(super::item::named(&situation, owner));
+    for applied in applied.iter().filter(|applied| applied.policy.modes.from_orphaning) {
+        judgement.refuse(applied, target, Reason::WouldOrphan, (vec![name.clone()], 0));
+    }
+    let dependent = target.node.map(|node| Cause::Dependent(super::item::named(&situation, node)));
+    for applied in judgement.binding(&owner_item) {
+        if applied.policy.modes.from_orphaning {
+            let causes = dependent.clone().into_iter().collect();
+            judgement.refuse(&applied, &owner_item, Reason::WouldOrphan, (causes, 0));
+        }
+    }
+}
