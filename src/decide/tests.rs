@@ -1,1 +1,546 @@
+//! The tables: a row is a few lines of YAML, a situation, a question, and
+//! what has to be said. The files stand in `tables/`; each row names the rule
+//! of docs/THEORY.md or the scenario that it is there for.
 
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::*;
+use crate::graph::Graph;
+use crate::objects::{Kinds, Object, split_api_version};
+use crate::policy::api::{DeletionPolicySpec, Scope};
+use crate::policy::{Approval, Approvals, Identities, Pause, Policy, PolicySet};
+use crate::relations::Catalogue;
+
+/// 2026-01-01T12:00:00Z: "now" in every row.
+const NOW: i64 = 1_767_268_800;
+
+const TABLES: &[(&str, &str)] = &[
+    ("delete", include_str!("tables/delete.yaml")),
+    ("content", include_str!("tables/content.yaml")),
+    ("orphaning", include_str!("tables/orphaning.yaml")),
+    ("hold", include_str!("tables/hold.yaml")),
+    ("update", include_str!("tables/update.yaml")),
+    ("approvals", include_str!("tables/approvals.yaml")),
+    ("policies", include_str!("tables/policies.yaml")),
+    ("live", include_str!("tables/live.yaml")),
+];
+
+const LIBRARY: &str = include_str!("tables/library.yaml");
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Row {
+    row: String,
+    #[serde(default)]
+    rules: Vec<String>,
+    #[serde(default)]
+    scenarios: Vec<u8>,
+    #[serde(default)]
+    policies: Vec<Value>,
+    #[serde(default)]
+    approvals: Vec<Yes>,
+    #[serde(default)]
+    paused: bool,
+    #[serde(default)]
+    objects: Vec<Value>,
+    /// Objects that went before the question was asked.
+    #[serde(default)]
+    gone: Vec<String>,
+    /// Kinds of which the graph does not have everything, and why.
+    #[serde(default)]
+    incomplete: BTreeMap<String, String>,
+    /// A cluster stands behind the graph; so much of it has been read live.
+    live: Option<LiveRow>,
+    ask: Ask,
+    expect: Expect,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LiveRow {
+    /// The reads that have been carried out, as [`read`] writes them.
+    #[serde(default)]
+    done: Vec<String>,
+    #[serde(default)]
+    found: Vec<Value>,
+    #[serde(default)]
+    failed: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Yes {
+    by: String,
+    of: String,
+    /// Another uid than that of the object.
+    uid: Option<String>,
+    #[serde(default)]
+    scope: Scope,
+    /// When it was given and until when, in minutes from now.
+    #[serde(default = "five_minutes_ago")]
+    given: i64,
+    #[serde(default = "in_half_an_hour")]
+    until: i64,
+}
+
+fn five_minutes_ago() -> i64 {
+    -5
+}
+
+fn in_half_an_hour() -> i64 {
+    30
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "camelCase")]
+struct Ask {
+    delete: Option<String>,
+    /// Of the object in its state before, if it is not the graph's.
+    object: Option<Value>,
+    update: Option<String>,
+    subresource: String,
+    /// A merge patch of what changes.
+    patch: Value,
+    finalize: Option<String>,
+    evict: Option<String>,
+    create: Option<Value>,
+    by: Option<String>,
+    groups: Vec<String>,
+    options: Options,
+    mutating: bool,
+    dry_run: bool,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "camelCase")]
+struct Options {
+    propagation_policy: Option<String>,
+    orphan_dependents: Option<bool>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Expect {
+    verdict: String,
+    message: Option<String>,
+    warning: Option<String>,
+    /// The finalizers after the patch has been applied.
+    after: Option<Vec<String>>,
+    code: Option<u16>,
+    #[serde(default)]
+    approved: Vec<String>,
+    #[serde(default)]
+    exempted: Vec<String>,
+    #[serde(default)]
+    records: bool,
+    #[serde(default)]
+    confirm: Vec<String>,
+    would: Option<String>,
+}
+
+fn rows() -> Vec<(&'static str, Row)> {
+    let parse = |(file, text): &(&'static str, &str)| {
+        let rows: Vec<Row> = serde_saphyr::from_str(text).unwrap_or_else(|e| panic!("{file}: {e}"));
+        rows.into_iter().map(|row| (*file, row)).collect::<Vec<_>>()
+    };
+    TABLES.iter().flat_map(parse).collect()
+}
+
+/// `StatefulSet db/postgres`, or `StorageClass fast`.
+fn split(name: &str) -> (&str, &str, &str) {
+    let (kind, rest) = name.split_once(' ').unwrap_or_else(|| panic!("{name}"));
+    let (namespace, name) = rest.split_once('/').unwrap_or(("", rest));
+    (kind, namespace, name)
+}
+
+fn uid(kind: &str, name: &str) -> String {
+    format!("uid-{kind}-{name}")
+}
+
+fn time(seconds: i64) -> String {
+    jiff::Timestamp::from_second(NOW + seconds).unwrap().to_string()
+}
+
+/// Writes an object out: `{is: Pod db/x, owners: [ReplicaSet y], held: true}`.
+fn object(kinds: &Kinds, short: &Value) -> Value {
+    let mut fields: Map<String, Value> = short.as_object().unwrap().clone();
+    let is = fields.remove("is").unwrap();
+    let (kind, namespace, name) = split(is.as_str().unwrap());
+    let mut metadata = json!({
+        "name": name,
+        "uid": uid(kind, name),
+        "creationTimestamp": time(-3600),
+    });
+    if !namespace.is_empty() {
+        metadata["namespace"] = json!(namespace);
+    }
+    let mut take = |field: &str| fields.remove(field);
+    if let Some(Value::Array(owners)) = take("owners") {
+        let owners = owners.iter().map(|owner| {
+            let (kind, _, name) = split(owner.as_str().unwrap());
+            json!({"apiVersion": api_version(kinds, kind), "kind": kind, "name": name,
+                "uid": uid(kind, name), "blockOwnerDeletion": true})
+        });
+        metadata["ownerReferences"] = owners.collect();
+    }
+    let mut finalizers: Vec<Value> =
+        take("finalizers").map(|f| f.as_array().unwrap().clone()).unwrap_or_default();
+    // `true`: at CREATE. A number: patched on so many seconds ago.
+    match take("held") {
+        Some(Value::Bool(true)) => finalizers.push(json!("belay.dev/hold")),
+        Some(Value::Number(ago)) => {
+            finalizers.push(json!("belay.dev/hold"));
+            metadata["managedFields"] = json!([{
+                "time": time(-ago.as_i64().unwrap()),
+                "fieldsV1": {"f:metadata": {"f:finalizers": {"v:\"belay.dev/hold\"": {}}}},
+            }]);
+        }
+        _ => {}
+    }
+    if !finalizers.is_empty() {
+        metadata["finalizers"] = json!(finalizers);
+    }
+    if let Some(ago) = take("terminating") {
+        metadata["deletionTimestamp"] = json!(time(-ago.as_i64().unwrap()));
+    }
+    for field in ["labels", "annotations", "uid"] {
+        if let Some(value) = take(field) {
+            metadata[field] = value;
+        }
+    }
+    // The claims, Secrets and ConfigMaps that a Pod, or a template, mounts.
+    let mut volumes = Vec::new();
+    for (field, volume) in [
+        ("claims", json!({"persistentVolumeClaim": {"claimName": ""}})),
+        ("secrets", json!({"secret": {"secretName": ""}})),
+        ("configs", json!({"configMap": {"name": ""}})),
+    ] {
+        for name in take(field).iter().flat_map(|names| names.as_array().unwrap()) {
+            let mut volume = volume.clone();
+            for source in volume.as_object_mut().unwrap().values_mut() {
+                for value in source.as_object_mut().unwrap().values_mut() {
+                    *value = name.clone();
+                }
+            }
+            volumes.push(volume);
+        }
+    }
+    let mut whole = json!({"apiVersion": api_version(kinds, kind), "kind": kind});
+    whole["metadata"] = metadata;
+    if !volumes.is_empty() {
+        match kind {
+            "Pod" => whole["spec"] = json!({"volumes": volumes}),
+            _ => whole["spec"] = json!({"template": {"spec": {"volumes": volumes}}}),
+        }
+    }
+    json_patch::merge(&mut whole, &Value::Object(fields));
+    whole
+}
+
+fn api_version(kinds: &Kinds, kind: &str) -> String {
+    let found = kinds.iter().find(|(id, info)| info.kind == kind && kinds.is_served(*id));
+    let (_, info) = found.unwrap_or_else(|| panic!("no kind {kind}"));
+    let slash = if info.group.is_empty() { "" } else { "/" };
+    format!("{}{slash}{}", info.group, info.versions[0])
+}
+
+/// The kinds of the tables: Kubernetes' own, and one custom one.
+fn kinds() -> Kinds {
+    let mut kinds = Kinds::default();
+    for (kind, resource) in [("Database", "databases"), ("Backup", "backups")] {
+        kinds.learn(Kinds::custom("example.com", "v1", kind, resource, true));
+    }
+    kinds.learn(Kinds::custom("argoproj.io", "v1alpha1", "Application", "applications", true));
+    kinds
+}
+
+fn policy(library: &BTreeMap<String, Value>, wanted: &Value) -> Policy {
+    let value = match wanted {
+        Value::String(name) => {
+            let mut value = library.get(name).unwrap_or_else(|| panic!("no policy {name}")).clone();
+            value["name"] = json!(name);
+            value
+        }
+        other => other.clone(),
+    };
+    let mut fields = value.as_object().unwrap().clone();
+    // `is: {name: of the library, …}` changes one of those.
+    if let Some(base) = fields.remove("like") {
+        let mut like = library[base.as_str().unwrap()].clone();
+        json_patch::merge(&mut like, &Value::Object(fields));
+        fields = like.as_object().unwrap().clone();
+    }
+    let name = fields.remove("name").unwrap();
+    // `kinds: [configmaps, databases.example.com]` is short for targets.
+    if let Some(Value::Array(kinds)) = fields.remove("kinds") {
+        let targets = kinds.iter().map(|kind| {
+            let (resource, group) = kind.as_str().unwrap().split_once('.').unwrap_or((kind.as_str().unwrap(), ""));
+            json!({"apiGroups": [group], "resources": [resource]})
+        });
+        fields.insert("targets".into(), targets.collect());
+    }
+    let spec: DeletionPolicySpec = serde_json::from_value(Value::Object(fields)).unwrap();
+    Policy::compile(name.as_str().unwrap(), &spec).unwrap_or_else(|e| panic!("{name}: {e:?}"))
+}
+
+fn feed(graph: &mut Graph, catalogue: &Catalogue, objects: &[Value]) {
+    for short in objects {
+        let whole = object(&graph.kinds, short);
+        let api_version = whole["apiVersion"].as_str().unwrap();
+        let (group, _) = split_api_version(api_version);
+        let kind = graph.kinds.find(group, whole["kind"].as_str().unwrap()).unwrap();
+        catalogue.feed(graph, kind, &whole).unwrap();
+    }
+}
+
+fn read(read: &LiveRead) -> String {
+    let dotted = |group: &str, resource: &str| {
+        let dot = if group.is_empty() { "" } else { "." };
+        format!("{resource}{dot}{group}")
+    };
+    match read {
+        LiveRead::Object { group, resource, namespace, name } => {
+            format!("get {} {namespace}/{name}", dotted(group, resource))
+        }
+        LiveRead::List { group, resource, namespace, first } => {
+            let all = if *first { "first of" } else { "list" };
+            format!("{all} {} in {namespace}/", dotted(group, resource))
+        }
+    }
+}
+
+/// One row, ready to be asked.
+struct Prepared {
+    graph: Graph,
+    policies: PolicySet,
+    reads: Option<LiveReads>,
+}
+
+fn prepare(row: &Row) -> Prepared {
+    let library: BTreeMap<String, Value> = serde_saphyr::from_str(LIBRARY).unwrap();
+    let catalogue = Catalogue::new(&kinds(), &[]).unwrap();
+    let policies = row.policies.iter().map(|p| policy(&library, p)).collect();
+    let mut policies = PolicySet::new(policies, &catalogue);
+    policies.identities = Identities {
+        own: Some("system:serviceaccount:belay:belay".to_owned()),
+        ..Identities::default()
+    };
+    policies.approvals = Approvals::new(row.approvals.iter().enumerate().map(|(n, yes)| {
+        let (kind, namespace, name) = split(&yes.of);
+        let kinds = kinds();
+        let (_, info) = kinds.iter().find(|(_, info)| info.kind == kind).unwrap();
+        let named = yes.uid.clone().unwrap_or_else(|| uid(kind, name));
+        Approval {
+            name: format!("yes-{n}"),
+            approver: yes.by.clone(),
+            group: info.group.clone(),
+            resource: info.resource.clone(),
+            namespace: namespace.to_owned(),
+            object: name.to_owned(),
+            uid: crate::objects::Uid::new(&named),
+            content: yes.scope == Scope::Content,
+            created: NOW + yes.given * 60,
+            expires: NOW + yes.until * 60,
+        }
+    }));
+    if row.paused {
+        policies.pauses =
+            vec![Pause { name: "p".to_owned(), by: "alice".to_owned(), expires: NOW + 60 }];
+    }
+    let mut graph = Graph::new(kinds());
+    graph.keep_annotations(policies.annotation_keys().map(str::to_owned));
+    let ids: Vec<_> = graph.kinds.iter().map(|(id, _)| id).collect();
+    ids.iter().for_each(|id| graph.set_complete(*id, true));
+    for (kind, why) in &row.incomplete {
+        let (id, _) = kinds().iter().find(|(_, i)| i.kind == *kind).map(|(id, i)| (id, i.clone())).unwrap();
+        graph.set_incomplete(id, why);
+    }
+    feed(&mut graph, &catalogue, &row.objects);
+    for gone in &row.gone {
+        let (kind, namespace, name) = split(gone);
+        let (group, _) = split_owned(&api_version(&graph.kinds, kind));
+        let kind = graph.kinds.find(&group, kind).unwrap();
+        assert!(graph.delete(kind, namespace, name, None), "{gone}");
+    }
+    let reads = row.live.as_ref().map(|live| {
+        let mut reads = LiveReads { graph: Graph::new(kinds()), ..LiveReads::default() };
+        ids.iter().for_each(|id| reads.graph.set_complete(*id, true));
+        for (kind, why) in &live.failed {
+            let kinds = kinds();
+            let (id, _) = kinds.iter().find(|(_, info)| info.kind == *kind).unwrap();
+            reads.graph.set_incomplete(id, why);
+        }
+        feed(&mut reads.graph, &catalogue, &live.found);
+        reads
+    });
+    Prepared { graph, policies, reads }
+}
+
+fn split_owned(api_version: &str) -> (String, String) {
+    let (group, version) = split_api_version(api_version);
+    (group.to_owned(), version.to_owned())
+}
+
+/// The objects of a question, old and new, and where they stand.
+fn asked(row: &Row) -> (Door, Operation, String, Option<Value>, Option<Value>) {
+    let kinds = kinds();
+    let known = |name: &str| {
+        let own = row.ask.object.iter();
+        let mut all = own.chain(&row.objects);
+        let found = all.find(|o| o["is"] == json!(name)).unwrap_or_else(|| panic!("no {name}"));
+        object(&kinds, found)
+    };
+    let ask = &row.ask;
+    let door = if ask.mutating { Door::Mutate } else { Door::Validate };
+    let patched = |name: &str| {
+        let mut new = known(name);
+        json_patch::merge(&mut new, &ask.patch);
+        new
+    };
+    let subresource = ask.subresource.clone();
+    if let Some(name) = &ask.delete {
+        (door, Operation::Delete, subresource, Some(known(name)), None)
+    } else if let Some(name) = &ask.update {
+        (door, Operation::Update, subresource, Some(known(name)), Some(patched(name)))
+    } else if let Some(name) = &ask.finalize {
+        (door, Operation::Update, "finalize".into(), Some(known(name)), Some(patched(name)))
+    } else if let Some(name) = &ask.evict {
+        let pod = known(name);
+        let metadata = json!({"name": pod["metadata"]["name"], "namespace": pod["metadata"]["namespace"]});
+        let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata});
+        (Door::Validate, Operation::Create, "eviction".into(), None, Some(eviction))
+    } else {
+        let mut new = object(&kinds, ask.create.as_ref().expect("a question"));
+        let metadata = new["metadata"].as_object_mut().unwrap();
+        metadata.remove("uid");
+        (Door::Mutate, Operation::Create, subresource, None, Some(new))
+    }
+}
+
+fn check(file: &str, row: &Row) -> Result<(), String> {
+    let Prepared { graph, policies, reads } = prepare(row);
+    let (door, operation, subresource, old, new) = asked(row);
+    let one = old.as_ref().or(new.as_ref()).unwrap();
+    let kind = if subresource == "eviction" { "Pod" } else { one["kind"].as_str().unwrap() };
+    let (group, _) = split_owned(&api_version(&graph.kinds, kind));
+    let info = graph.kinds.info(graph.kinds.find(&group, kind).unwrap()).clone();
+    let text = |pointer: &str| one.pointer(pointer).and_then(Value::as_str).unwrap_or("");
+    // As on the wire, through bytes.
+    let (old_text, new_text) = (old.as_ref().map(Value::to_string), new.as_ref().map(Value::to_string));
+    let slim = |text: &'static str| serde_json::from_str::<Object<'_>>(text).unwrap();
+    let leak = |text: Option<String>| text.map(|text| slim(String::leak(text)));
+    let user = row.ask.by.clone().unwrap_or_else(|| "alice".to_owned());
+    let mut review = Review {
+        uid: "1".into(),
+        door,
+        operation,
+        resource: Resource {
+            group: info.group.as_str().into(),
+            resource: info.resource.as_str().into(),
+            subresource: subresource.as_str().into(),
+        },
+        name: text("/metadata/name").into(),
+        namespace: text("/metadata/namespace").into(),
+        user: User {
+            name: user.as_str().into(),
+            groups: row.ask.groups.iter().map(|g| g.as_str().into()).collect(),
+        },
+        dry_run: row.ask.dry_run,
+        options: DeleteOptions {
+            propagation_policy: row.ask.options.propagation_policy.as_deref().map(Into::into),
+            orphan_dependents: row.ask.options.orphan_dependents,
+        },
+        object: leak(new_text),
+        old_object: leak(old_text),
+        extra: Extra::default(),
+    };
+    if review.wants_extra() {
+        review.extra = Extra::read(old.as_ref(), new.as_ref());
+    }
+    let mut reads = reads;
+    if let (Some(reads), Some(live)) = (&mut reads, &row.live) {
+        // The names of reads are told by asking for them.
+        let mut known = Vec::new();
+        for _ in 0..4 {
+            let live = Live::Read(reads);
+            let situation = Situation { graph: &graph, policies: &policies, live, now: NOW };
+            known.extend(decide(&situation, &review).confirm);
+            let done = known.iter().filter(|r| live_row(row).done.contains(&read(r)));
+            reads.done = done.cloned().collect();
+        }
+        for wanted in &live.done {
+            if !reads.done.iter().any(|done| read(done) == *wanted) {
+                return Err(format!("nobody asks to {wanted}"));
+            }
+        }
+    }
+    let live = reads.as_ref().map_or(Live::Graph, Live::Read);
+    let situation = Situation { graph: &graph, policies: &policies, live, now: NOW };
+    let verdict = decide(&situation, &review);
+    compare(file, row, &verdict, new.as_ref())
+}
+
+fn live_row(row: &Row) -> &LiveRow {
+    row.live.as_ref().unwrap()
+}
+
+fn compare(file: &str, row: &Row, verdict: &Verdict, new: Option<&Value>) -> Result<(), String> {
+    let mut wrong = Vec::new();
+    let mut same = |what: &str, expected: &dyn std::fmt::Debug, found: &dyn std::fmt::Debug| {
+        let (expected, found) = (format!("{expected:?}"), format!("{found:?}"));
+        if expected != found {
+            wrong.push(format!("  {what}\n    expected {expected}\n    found    {found}"));
+        }
+    };
+    let reason = verdict.reason.filter(|_| verdict.decision != Decision::Allow);
+    let word = reason.map_or(String::new(), |reason| format!(" {}", reason.as_str()));
+    same("verdict", &row.expect.verdict, &format!("{}{word}", verdict.decision.as_str()));
+    same("message", &row.expect.message, &message(verdict));
+    let warnings = warnings(verdict);
+    assert!(warnings.iter().all(|w| w.chars().count() <= 120), "{warnings:?}");
+    same("warning", &row.expect.warning, &warnings.first().cloned());
+    let after = verdict.hold.as_ref().map(|_| {
+        let mut patched = new.unwrap().clone();
+        json_patch::patch(&mut patched, &patch(verdict).unwrap()).unwrap();
+        let finalizers = patched["metadata"]["finalizers"].as_array().unwrap().clone();
+        finalizers.iter().map(|f| f.as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    });
+    same("finalizers", &row.expect.after, &after);
+    same("approved by", &row.expect.approved, &verdict.passed.approvals);
+    let exempted: Vec<_> = verdict.passed.exempted.iter().map(ToString::to_string).collect();
+    same("exempted by", &row.expect.exempted, &exempted);
+    same("records", &row.expect.records, &verdict.exemption.is_some());
+    let confirm: Vec<_> = verdict.confirm.iter().map(read).collect();
+    same("confirm", &row.expect.confirm, &confirm);
+    if let Some(code) = row.expect.code {
+        let found = match verdict.answer {
+            Answer::Forbidden => 403,
+            Answer::TooManyRequests => 429,
+        };
+        same("code", &code, &found);
+    }
+    let annotations = audit_annotations(verdict);
+    let would = annotations.iter().find(|(key, _)| *key == "would-deny").map(|(_, v)| v.clone());
+    if row.expect.would.is_some() {
+        same("would", &row.expect.would, &would);
+    }
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    Err(format!("{file}: {}\n{}", row.row, wrong.join("\n")))
+}
+
+fn run(wanted: impl Fn(&Row) -> bool) {
+    let rows: Vec<_> = rows().into_iter().filter(|(_, row)| wanted(row)).collect();
+    assert!(!rows.is_empty(), "no row is there for this");
+    let failed: Vec<_> = rows.iter().filter_map(|(file, row)| check(file, row).err()).collect();
+    assert!(failed.is_empty(), "{} of {} rows\n{}", failed.len(), rows.len(), failed.join("\n\n"));
+}
+
+#[test]
+fn every_row_of_every_table() {
+    run(|_| true);
+}
