@@ -128,30 +128,3 @@ fn admin_crds_is_applied_without_a_warning_and_again_without_a_change() {
     assert_eq!(server_side.stderr, "");
     server_side.success().unwrap();
 }
-
-#[test]
-fn the_api_server_finds_nothing_to_say_about_the_expressions() {
-    let (plane, _) = installed();
-    for policy in ["approvals.belay.dev", "pauses.belay.dev"] {
-        let args = ["get", "validatingadmissionpolicy", policy, "-o", "json"];
-        let status = eventually("type checking", Duration::from_secs(30), || {
-            let text = plane.kubectl(&args)?.success()?;
-            let stored: Value = serde_json::from_str(&text)?;
-            let checked =
-                stored["status"]["observedGeneration"] == stored["metadata"]["generation"];
-            if checked { Ok(stored["status"].clone()) } else { Err(text.into()) }
-        })
-        .unwrap();
-        assert_eq!(status["typeChecking"], serde_json::json!({}), "{policy}");
-    }
-    for definition in definitions() {
-        let name = definition.metadata.name.unwrap();
-        let args = ["get", "crd", &name, "-o", "json"];
-        let text = plane.kubectl(&args).unwrap().success().unwrap();
-        let stored: Value = serde_json::from_str(&text).unwrap();
-        let conditions = stored["status"]["conditions"].as_array().unwrap();
-        // One that is not structural has a condition that says so.
-        let types: Vec<_> = conditions.iter().map(|c| c["type"].as_str().unwrap()).collect();
-        assert_eq!(types, ["NamesAccepted", "Established"], "{name}");
-    }
-}
