@@ -242,6 +242,18 @@ impl ControlPlane {
         kubectl::run(&self.binaries.join("kubectl"), &self.admin, args, Some(manifest))
     }
 
+    /// kubectl with a manifest on its standard input, as the administrator or
+    /// as somebody whose kubeconfig `user` made.
+    pub fn kubectl_with(
+        &self,
+        kubeconfig: Option<&Path>,
+        args: &[&str],
+        input: &str,
+    ) -> Result<Output> {
+        let kubeconfig = kubeconfig.unwrap_or(&self.admin);
+        kubectl::run(&self.binaries.join("kubectl"), kubeconfig, args, Some(input))
+    }
+
     /// helm as the administrator.
     pub fn helm(&self, args: &[&str]) -> Result<Output> {
         kubectl::run(&self.binaries.join("helm"), &self.admin, args, None)

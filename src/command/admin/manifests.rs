@@ -16,6 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
+use super::yaml;
 use crate::command::{CommandError, print};
 use crate::objects::PROTECT_LABEL;
 
@@ -61,11 +62,6 @@ pub fn run(arguments: ManifestsArguments) -> Result<(), CommandError> {
     let documents =
         [yaml(&validating(&address, &ca))?, yaml(&mutating(&address, &ca))?].join("---\n");
     print(&documents)
-}
-
-fn yaml(value: &impl serde::Serialize) -> Result<String, CommandError> {
-    serde_saphyr::to_string(value)
-        .map_err(|error| CommandError::Output(std::io::Error::other(error)))
 }
 
 /// The certificates of a file, and nothing else of it: a bundle is there for

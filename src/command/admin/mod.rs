@@ -1,6 +1,7 @@
 //! `belay admin`: what is done once, around an installation.
 
 mod certs;
+mod crds;
 mod manifests;
 
 use clap::Subcommand;
@@ -11,6 +12,9 @@ use super::CommandError;
 pub enum AdminCommand {
     /// Make a certificate authority and a server certificate
     Certs(certs::CertsArguments),
+    /// Print the CustomResourceDefinitions and the checks of approvals, to be
+    /// piped into kubectl apply
+    Crds,
     /// Print the webhook configurations, to be piped into kubectl apply
     Manifests(manifests::ManifestsArguments),
 }
@@ -19,6 +23,13 @@ pub enum AdminCommand {
 pub fn run(command: AdminCommand) -> Result<(), CommandError> {
     match command {
         AdminCommand::Certs(arguments) => certs::run(arguments),
+        AdminCommand::Crds => crds::run(),
         AdminCommand::Manifests(arguments) => manifests::run(arguments),
     }
+}
+
+/// An object as one YAML document.
+fn yaml(value: &impl serde::Serialize) -> Result<String, CommandError> {
+    serde_saphyr::to_string(value)
+        .map_err(|error| CommandError::Output(std::io::Error::other(error)))
 }

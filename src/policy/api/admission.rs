@@ -9,7 +9,7 @@ use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicyBinding, ValidatingAdmissionPolicyBindingSpec,
     ValidatingAdmissionPolicySpec, Validation, Variable,
 };
-use kube::api::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
 use super::GROUP;
 
@@ -37,17 +37,24 @@ fn bound(
         api_versions: some("*"),
         operations: some("CREATE"),
         resources: some(resource),
-        ..NamedRuleWithOperations::default()
+        resource_names: None,
+        scope: Some("*".to_owned()),
+    };
+    // This struct is atomic to the API server: a default left to it would make
+    // every later apply a change, and a conflict with who applied it before.
+    let constraints = MatchResources {
+        exclude_resource_rules: None,
+        match_policy: Some("Equivalent".to_owned()),
+        namespace_selector: Some(LabelSelector::default()),
+        object_selector: Some(LabelSelector::default()),
+        resource_rules: Some(vec![rule]),
     };
     let policy = ValidatingAdmissionPolicy {
         metadata: metadata.clone(),
         spec: Some(ValidatingAdmissionPolicySpec {
             failure_policy: Some("Fail".to_owned()),
-            match_constraints: Some(MatchResources {
-                resource_rules: Some(vec![rule]),
-                ..MatchResources::default()
-            }),
-            variables: Some(variables),
+            match_constraints: Some(constraints),
+            variables: (!variables.is_empty()).then_some(variables),
             validations: Some(validations),
             ..ValidatingAdmissionPolicySpec::default()
         }),
@@ -121,18 +128,21 @@ fn pauses() -> (Vec<Variable>, Vec<Validation>) {
 fn lifetime() -> Validation {
     let lifetime =
         "timestamp(object.spec.expirationTime) - timestamp(object.metadata.creationTimestamp)";
-    Validation {
-        expression: format!(
+    forbidden(
+        &format!(
             "{lifetime} > duration('0s') && {lifetime} <= duration('{MAX_APPROVAL_SECONDS}s')"
         ),
-        message: Some(format!(
-            "spec.expirationTime has to lie in the future, and at most {} hours ahead",
+        &format!(
+            "'spec.expirationTime is ' + object.spec.expirationTime + ', and it is ' + \
+             object.metadata.creationTimestamp + ' now: it has to lie in the future, and at most \
+             {} hours ahead'",
             MAX_APPROVAL_SECONDS / 3600
-        )),
-        ..Validation::default()
-    }
+        ),
+    )
 }
 
+/// The reason is for the sentence, too: the one that is meant for values would
+/// begin with the path of a field, and print it empty.
 fn forbidden(expression: &str, message: &str) -> Validation {
     Validation {
         expression: expression.to_owned(),

@@ -5,6 +5,9 @@
 //! that the API server itself refuses nonsense, with a sentence that helps.
 //! [`check`] says the same sentences where no API server stands in between.
 
+// Each printer column has a type, which this lint takes for one said twice.
+#![allow(clippy::duplicated_attributes)]
+
 mod admission;
 mod approval;
 mod check;
@@ -12,7 +15,11 @@ mod deletion_policy;
 mod relation;
 mod selectors;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use std::collections::BTreeMap;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
+};
 use kube::core::CustomResourceExt as _;
 
 pub use admission::{MAX_APPROVAL_SECONDS, admission_policies};
@@ -33,5 +40,22 @@ pub const GROUP: &str = "belay.dev";
 
 /// The definitions of all kinds, as they are applied to an API server.
 pub fn definitions() -> Vec<CustomResourceDefinition> {
-    vec![DeletionPolicy::crd(), Relation::crd(), DeletionApproval::crd(), Pause::crd()]
+    let mut definitions =
+        vec![DeletionPolicy::crd(), Relation::crd(), DeletionApproval::crd(), Pause::crd()];
+    definitions
+        .iter_mut()
+        .flat_map(|definition| &mut definition.spec.versions)
+        .filter_map(|version| version.schema.as_mut()?.open_api_v3_schema.as_mut())
+        .for_each(refuse_null);
+    definitions
+}
+
+/// An `Option` becomes a field that may be null, and the API server stores
+/// that null. Without the permission it drops the field, as for its own kinds.
+fn refuse_null(schema: &mut JSONSchemaProps) {
+    schema.nullable = None;
+    schema.properties.iter_mut().flat_map(BTreeMap::values_mut).for_each(refuse_null);
+    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
+        refuse_null(items);
+    }
 }

@@ -1,0 +1,72 @@
+//! `belay admin crds`: the kinds that belay adds to an API server, and the
+//! policies that check approvals and pauses there, as YAML.
+
+use super::yaml;
+use crate::command::{CommandError, print};
+use crate::policy::api::{admission_policies, definitions};
+
+pub fn run() -> Result<(), CommandError> {
+    print(&documents()?)
+}
+
+/// One document an object: the kinds first, so that nobody who reads from the
+/// top meets a check of something unknown.
+fn documents() -> Result<String, CommandError> {
+    let mut documents = Vec::new();
+    for definition in definitions() {
+        documents.push(yaml(&definition)?);
+    }
+    for (policy, binding) in admission_policies() {
+        documents.push(yaml(&policy)?);
+        documents.push(yaml(&binding)?);
+    }
+    Ok(documents.join("---\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    fn has_null(value: &Value) -> bool {
+        match value {
+            Value::Null => true,
+            Value::Array(values) => values.iter().any(has_null),
+            Value::Object(fields) => fields.values().any(has_null),
+            _ => false,
+        }
+    }
+
+    #[test]
+    fn the_output_is_yaml_of_exactly_these_objects_with_no_null_and_no_status() {
+        let documents: Vec<Value> = serde_saphyr::from_multiple(&documents().unwrap()).unwrap();
+        let named = |d: &Value| format!("{} {}", d["kind"], d["metadata"]["name"]).replace('"', "");
+        assert_eq!(
+            documents.iter().map(named).collect::<Vec<_>>(),
+            [
+                "CustomResourceDefinition deletionpolicies.belay.dev",
+                "CustomResourceDefinition relations.belay.dev",
+                "CustomResourceDefinition deletionapprovals.belay.dev",
+                "CustomResourceDefinition pauses.belay.dev",
+                "ValidatingAdmissionPolicy approvals.belay.dev",
+                "ValidatingAdmissionPolicyBinding approvals.belay.dev",
+                "ValidatingAdmissionPolicy pauses.belay.dev",
+                "ValidatingAdmissionPolicyBinding pauses.belay.dev",
+            ]
+        );
+        for document in &documents {
+            assert!(!has_null(document), "{document:#}");
+            assert_eq!(document.get("status"), None);
+            assert!(!document.to_string().contains("nullable"), "{document:#}");
+        }
+        // What YAML makes of a sentence is that sentence.
+        let objects: Vec<Value> = definitions()
+            .iter()
+            .map(|d| serde_json::to_value(d).unwrap())
+            .chain(admission_policies().iter().flat_map(|(policy, binding)| {
+                [serde_json::to_value(policy).unwrap(), serde_json::to_value(binding).unwrap()]
+            }))
+            .collect();
+        assert_eq!(documents, objects);
+    }
+}

@@ -1,0 +1,356 @@
+//! Approvals and pauses, as people with and without rights send them.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use belay::policy::api::MAX_APPROVAL_SECONDS;
+use serde_json::{Value, json};
+
+use super::{approval, create, in_seconds, installed, pause};
+use crate::harness::{ControlPlane, eventually};
+
+/// The kinds that cannot be edited, and what is said to who tries.
+pub const UNCHANGEABLE: [(&str, &str); 2] = [
+    ("DeletionApproval", "an approval cannot be changed: delete it and approve again"),
+    ("Pause", "a pause cannot be changed: delete it and pause again"),
+];
+
+/// Two people who may create approvals and pauses, and nothing else so far.
+struct People {
+    plane: &'static ControlPlane,
+    /// A namespace of this test's own.
+    namespace: String,
+    alice: String,
+    alice_config: PathBuf,
+    bob: String,
+    bob_config: PathBuf,
+}
+
+impl People {
+    fn new(prefix: &str) -> Self {
+        let (plane, _) = installed();
+        let namespace = plane.namespace(prefix).unwrap();
+        let (alice, bob) = (format!("alice-{namespace}"), format!("bob-{namespace}"));
+        let people = Self {
+            plane,
+            alice_config: plane.user(&alice, None).unwrap(),
+            bob_config: plane.user(&bob, None).unwrap(),
+            namespace,
+            alice,
+            bob,
+        };
+        let rules = "[{apiGroups: [belay.dev], resources: [deletionapprovals, pauses], verbs: \
+             [create, get, patch, update, delete]}]";
+        people.grant("senders", None, rules, &[&people.alice, &people.bob]);
+        for config in [&people.alice_config, &people.bob_config] {
+            people.until_allowed(config, &["create", "pauses.belay.dev"]);
+        }
+        people
+    }
+
+    /// A role with these rules and its binding: in a namespace, or everywhere.
+    fn grant(&self, name: &str, namespace: Option<&str>, rules: &str, users: &[&str]) {
+        let name = format!("{name}-{}", self.namespace);
+        let (prefix, place) = match namespace {
+            Some(namespace) => ("", format!(", namespace: {namespace}")),
+            None => ("Cluster", String::new()),
+        };
+        let subjects: Vec<_> = users
+            .iter()
+            .map(|user| {
+                format!("{{kind: User, apiGroup: rbac.authorization.k8s.io, name: {user}}}")
+            })
+            .collect();
+        self.plane
+            .apply(&format!(
+                "apiVersion: rbac.authorization.k8s.io/v1\nkind: {prefix}Role\n\
+                 metadata: {{name: {name}{place}}}\nrules: {rules}\n---\n\
+                 apiVersion: rbac.authorization.k8s.io/v1\nkind: {prefix}RoleBinding\n\
+                 metadata: {{name: {name}{place}}}\nsubjects: [{}]\n\
+                 roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: {prefix}Role, name: {name}}}\n",
+                subjects.join(", ")
+            ))
+            .unwrap();
+    }
+
+    /// The authorizer learns of a binding a moment after it is stored.
+    fn until_allowed(&self, config: &Path, request: &[&str]) {
+        let args = [&["auth", "can-i", "-q"], request].concat();
+        eventually("the right", Duration::from_secs(30), || {
+            let output = self.plane.kubectl_as(config, &args)?;
+            if output.ok() { Ok(()) } else { Err(output.stderr.into()) }
+        })
+        .unwrap();
+    }
+
+    fn refused(&self, config: &Path, object: &Value, words: &str) {
+        let refusal = create(self.plane, Some(config), object, false).unwrap().failure().unwrap();
+        assert!(refusal.contains(words), "{words}\nis not in\n{refusal}");
+        assert!(refusal.contains("(Forbidden)"), "{refusal}");
+    }
+
+    fn accepted(&self, config: &Path, object: &Value) {
+        let output = create(self.plane, Some(config), object, false).unwrap();
+        assert_eq!(output.stderr, "");
+        output.success().unwrap();
+    }
+
+    /// An approval by alice, as `name` in this test.
+    fn by_alice(&self, name: &str, namespace: &str, resource: &str) -> Value {
+        let name = format!("{name}-{}", self.namespace);
+        approval(&name, &self.alice, in_seconds(3600), namespace, resource)
+    }
+
+    /// What is stored cannot be edited, not even by the administrator.
+    fn cannot_be_edited(&self, config: &Path, object: &Value, edit: &Value) {
+        let kind = object["kind"].as_str().unwrap();
+        let words = UNCHANGEABLE.iter().find(|(k, _)| *k == kind).unwrap().1;
+        let (kind, name) = (format!("{kind}.belay.dev"), object["metadata"]["name"].as_str());
+        let patch = json!({"spec": edit}).to_string();
+        let args = ["patch", &kind, name.unwrap(), "--type=merge", "-p", &patch];
+        for config in [config, self.plane.kubeconfig()] {
+            let refusal = self.plane.kubectl_as(config, &args).unwrap().failure().unwrap();
+            assert!(refusal.contains(&format!("spec: Invalid value: {words}")), "{refusal}");
+        }
+        // Labels are not what was said.
+        let label = ["label", "--overwrite", &kind, name.unwrap(), "seen=yes"];
+        self.plane.kubectl_as(config, &label).unwrap().success().unwrap();
+    }
+}
+
+fn set(mut object: Value, pointer: &str, value: Value) -> Value {
+    *object.pointer_mut(pointer).unwrap() = value;
+    object
+}
+
+const UNTIL: &str = "/spec/expirationTime";
+
+/// The lifetimes that nobody may give, whatever they may approve.
+fn lifetimes_are_bounded(people: &People, config: &Path, good: &Value) {
+    let words = " now: it has to lie in the future, and at most 24 hours ahead";
+    for seconds in [-3600, 0, MAX_APPROVAL_SECONDS + 60, 400 * MAX_APPROVAL_SECONDS] {
+        let until = in_seconds(seconds);
+        let wrong = set(good.clone(), UNTIL, json!(until));
+        people.refused(config, &wrong, &format!("spec.expirationTime is {until}, and it is "));
+        people.refused(config, &wrong, words);
+    }
+    // A creation time that somebody sends is not the one that counts.
+    let mut wrong = set(good.clone(), UNTIL, json!(in_seconds(3 * MAX_APPROVAL_SECONDS)));
+    wrong["metadata"]["creationTimestamp"] = json!(in_seconds(3 * MAX_APPROVAL_SECONDS - 60));
+    people.refused(config, &wrong, words);
+    // Other ways to write a time.
+    let hour = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(1);
+    let written = [hour.to_string(), hour.strftime("%Y-%m-%dT%H:%M:%S+00:00").to_string()];
+    for written in written {
+        let right = set(good.clone(), UNTIL, json!(written));
+        let output = create(people.plane, Some(config), &right, true).unwrap();
+        output.success().unwrap();
+    }
+    let latest = set(good.clone(), UNTIL, json!(in_seconds(MAX_APPROVAL_SECONDS - 60)));
+    create(people.plane, Some(config), &latest, true).unwrap().success().unwrap();
+}
+
+#[test]
+fn s24_an_approval_is_checked_against_who_sent_it() {
+    let people = People::new("approve");
+    let here = people.namespace.clone();
+    let there = people.plane.namespace("elsewhere").unwrap();
+    let rules =
+        "[{apiGroups: [\"\"], resources: [persistentvolumeclaims], verbs: [approve-deletion]}]";
+    people.grant("approvers", Some(&here), rules, &[&people.alice]);
+    people.until_allowed(
+        &people.alice_config,
+        &["approve-deletion", "persistentvolumeclaims", "-n", &here],
+    );
+    let good = people.by_alice("good", &here, "persistentvolumeclaims");
+    let (alice, bob) = (&people.alice, &people.bob);
+
+    // Somebody else's name, in both directions.
+    let forged = format!(
+        "spec.approver is {alice}, but you are {bob}: an approval is given by the one who sends it"
+    );
+    people.refused(&people.bob_config, &good, &forged);
+    let words = format!("spec.approver is {bob}, but you are {alice}: ");
+    people.refused(&people.alice_config, &set(good.clone(), "/spec/approver", json!(bob)), &words);
+    // A server-side apply that creates is a creation.
+    let args = ["apply", "--server-side", "-f", "-"];
+    let applied = people.plane.kubectl_with(Some(&people.bob_config), &args, &good.to_string());
+    let applied = applied.unwrap().failure().unwrap();
+    assert!(applied.contains(&forged), "{applied}");
+
+    // No right at all, a right elsewhere, a right to another resource.
+    let own = set(good.clone(), "/spec/approver", json!(bob));
+    let words = format!(
+        "{bob} may not approve-deletion of persistentvolumeclaims data in namespace {here}: it \
+         takes the RBAC verb approve-deletion"
+    );
+    people.refused(&people.bob_config, &own, &words);
+    let words = format!(
+        "{alice} may not approve-deletion of persistentvolumeclaims data in namespace {there}: "
+    );
+    let elsewhere = people.by_alice("elsewhere", &there, "persistentvolumeclaims");
+    people.refused(&people.alice_config, &elsewhere, &words);
+    let everywhere = people.by_alice("everywhere", "", "persistentvolumeclaims");
+    let words = format!("{alice} may not approve-deletion of persistentvolumeclaims data: ");
+    people.refused(&people.alice_config, &everywhere, &words);
+    let other = people.by_alice("other", &here, "secrets");
+    let words = format!("{alice} may not approve-deletion of secrets data in namespace {here}: ");
+    people.refused(&people.alice_config, &other, &words);
+    let group = set(good.clone(), "/spec/targetRef/group", json!("example.com"));
+    let words = format!(
+        "{alice} may not approve-deletion of persistentvolumeclaims.example.com data in namespace {here}: "
+    );
+    people.refused(&people.alice_config, &group, &words);
+
+    lifetimes_are_bounded(&people, &people.alice_config, &good);
+    for blank in ["", " \t "] {
+        let wrong = set(good.clone(), "/spec/reason", json!(blank));
+        let refusal = create(people.plane, Some(&people.alice_config), &wrong, false).unwrap();
+        let refusal = refusal.failure().unwrap();
+        assert!(refusal.contains("reason is blank: say why"), "{refusal}");
+    }
+
+    people.accepted(&people.alice_config, &good);
+    for edit in [
+        json!({"expirationTime": in_seconds(7200)}),
+        json!({"scope": "Content"}),
+        json!({"targetRef": {"name": "other"}}),
+        json!({"approver": bob}),
+    ] {
+        people.cannot_be_edited(&people.alice_config, &good, &edit);
+    }
+}
+
+/// A right to one object by name is one.
+#[test]
+fn the_right_to_approve_may_be_for_one_name() {
+    let people = People::new("by-name");
+    let here = people.namespace.clone();
+    let rules = "[{apiGroups: [\"\"], resources: [persistentvolumeclaims], resourceNames: [data], \
+         verbs: [approve-deletion]}]";
+    people.grant("approvers", Some(&here), rules, &[&people.alice]);
+    let right = ["approve-deletion", "persistentvolumeclaims/data", "-n", &here];
+    people.until_allowed(&people.alice_config, &right);
+    let good = people.by_alice("good", &here, "persistentvolumeclaims");
+    let other = set(good.clone(), "/spec/targetRef/name", json!("other"));
+    let words = format!(
+        "{} may not approve-deletion of persistentvolumeclaims other in namespace {here}: ",
+        people.alice
+    );
+    people.refused(&people.alice_config, &other, &words);
+    people.accepted(&people.alice_config, &good);
+}
+
+#[test]
+fn the_right_to_approve_a_namespace_is_asked_inside_it() {
+    let people = People::new("whole");
+    let here = people.namespace.clone();
+    let there = people.plane.namespace("elsewhere").unwrap();
+    let rules = "[{apiGroups: [\"\"], resources: [namespaces], verbs: [approve-deletion]}]";
+    people.grant("approvers", Some(&here), rules, &[&people.alice]);
+    let right = ["approve-deletion", "namespaces", "-n", &here];
+    people.until_allowed(&people.alice_config, &right);
+
+    let good = people.by_alice("good", "", "namespaces");
+    let good = set(good, "/spec/targetRef/name", json!(here));
+    let other = set(good.clone(), "/spec/targetRef/name", json!(there));
+    let words = |name: &str| {
+        format!(
+            "{} may not approve-deletion of namespaces {name} in namespace {name}: it takes",
+            people.alice
+        )
+    };
+    people.refused(&people.alice_config, &other, &words(&there));
+    // A namespace that the target does not have changes nothing.
+    let lying = set(other, "/spec/targetRef/namespace", json!(here));
+    people.refused(&people.alice_config, &lying, &words(&there));
+    // Another group's resource of the same name is no Namespace.
+    let foreign = set(good.clone(), "/spec/targetRef/group", json!("example.com"));
+    let words =
+        format!("{} may not approve-deletion of namespaces.example.com {here}: ", people.alice);
+    people.refused(&people.alice_config, &foreign, &words);
+    people.accepted(&people.alice_config, &good);
+}
+
+#[test]
+fn scope_content_takes_the_right_to_everything_in_the_namespace() {
+    let people = People::new("everything");
+    let here = people.namespace.clone();
+    let namespaces = "[{apiGroups: [\"\"], resources: [\"*\"], verbs: [approve-deletion]}]";
+    people.grant("core", Some(&here), namespaces, &[&people.alice]);
+    let right = ["approve-deletion", "namespaces", "-n", &here];
+    people.until_allowed(&people.alice_config, &right);
+    let good = people.by_alice("content", "", "namespaces");
+    let mut good = set(good, "/spec/targetRef/name", json!(here));
+    good["spec"]["scope"] = json!("Content");
+
+    let words = format!(
+        "{} may not approve-deletion of everything in namespace {here}: scope Content takes the \
+         RBAC verb approve-deletion on every resource (*) of every API group (*)",
+        people.alice
+    );
+    people.refused(&people.alice_config, &good, &words);
+    // The object alone takes no more than the right to it.
+    let alone = people.by_alice("alone", "", "namespaces");
+    people.accepted(&people.alice_config, &set(alone, "/spec/targetRef/name", json!(here)));
+    let everything = "[{apiGroups: [\"*\"], resources: [\"*\"], verbs: [approve-deletion]}]";
+    people.grant("everything", Some(&here), everything, &[&people.alice]);
+    let right = ["approve-deletion", "*.*", "-n", &here];
+    people.until_allowed(&people.alice_config, &right);
+    people.accepted(&people.alice_config, &good);
+}
+
+#[test]
+fn a_target_outside_of_namespaces_takes_a_right_that_holds_everywhere() {
+    let people = People::new("cluster");
+    let here = people.namespace.clone();
+    let rules = "[{apiGroups: [\"\"], resources: [persistentvolumes], verbs: [approve-deletion]}]";
+    people.grant("approvers", Some(&here), rules, &[&people.alice]);
+    let right = ["approve-deletion", "persistentvolumes", "-n", &here];
+    people.until_allowed(&people.alice_config, &right);
+    let good = people.by_alice("volume", "", "persistentvolumes");
+    let words = format!(
+        "{} may not approve-deletion of persistentvolumes data: it takes the RBAC verb \
+         approve-deletion",
+        people.alice
+    );
+    people.refused(&people.alice_config, &good, &words);
+    people.grant("approvers", None, rules, &[&people.alice]);
+    people.until_allowed(&people.alice_config, &["approve-deletion", "persistentvolumes"]);
+    people.accepted(&people.alice_config, &good);
+
+    // Its content may be anywhere.
+    let mut content = people.by_alice("content", "", "persistentvolumes");
+    content["spec"]["scope"] = json!("Content");
+    let words = format!("{} may not approve-deletion of everything: scope", people.alice);
+    people.refused(&people.alice_config, &content, &words);
+}
+
+#[test]
+fn s24_a_pause_is_checked_against_who_sent_it() {
+    let people = People::new("pause");
+    let (alice, bob) = (&people.alice, &people.bob);
+    let rules = "[{apiGroups: [belay.dev], resources: [pauses], verbs: [pause]}]";
+    // In a namespace it would be the right to nothing.
+    people.grant("pausers", Some(&people.namespace), rules, &[bob]);
+    people.grant("pausers", None, rules, &[alice]);
+    people.until_allowed(&people.alice_config, &["pause", "pauses.belay.dev"]);
+    let right = ["pause", "pauses.belay.dev", "-n", &people.namespace];
+    people.until_allowed(&people.bob_config, &right);
+    let good = pause(&format!("good-{}", people.namespace), alice, in_seconds(3600));
+
+    let words =
+        format!("spec.by is {alice}, but you are {bob}: a pause is made by the one who sends it");
+    people.refused(&people.bob_config, &good, &words);
+    let own = set(good.clone(), "/spec/by", json!(bob));
+    let words =
+        format!("{bob} may not pause belay: it takes the RBAC verb pause on pauses.belay.dev");
+    people.refused(&people.bob_config, &own, &words);
+    lifetimes_are_bounded(&people, &people.alice_config, &good);
+    people.accepted(&people.alice_config, &good);
+    people.cannot_be_edited(
+        &people.alice_config,
+        &good,
+        &json!({"expirationTime": in_seconds(7200)}),
+    );
+}
