@@ -8,7 +8,7 @@ use super::{Cause, Counts, LiveRead, Situation};
 use crate::graph::{Fates, Graph, Node, NodeId};
 use crate::objects::KindId;
 use crate::policy::api::Action;
-use crate::policy::{Exists, Facts, Matched, NotEmpty, Source};
+use crate::policy::{Exists, Facts, Matched, Matcher, NotEmpty, Source};
 
 /// What every Namespace has by itself; it is no content.
 const FURNITURE: &[(&str, &str)] =
@@ -37,21 +37,12 @@ impl Kept {
     }
 }
 
-/// What counts as content.
-#[derive(Clone, Copy)]
-pub(super) enum Counting<'a> {
-    /// What a policy says.
-    Policy(&'a NotEmpty),
-    /// What is protected, whoever deletes its container.
-    Protected,
-}
-
 /// The content of a Namespace or CRD that counts. Of anything else there is
 /// none.
 pub(super) fn content(
     situation: &Situation<'_>,
     container: &Item<'_>,
-    counting: Counting<'_>,
+    not_empty: &NotEmpty,
 ) -> Kept {
     let mut kept = Kept::default();
     let graph = situation.graph;
@@ -75,7 +66,6 @@ pub(super) fn content(
             return kept;
         }
     };
-    let any = matches!(counting, Counting::Policy(NotEmpty { any: true, .. }));
     let look = |kept: &mut Kept, graph: &Graph, container: Option<NodeId>| {
         let situation = Situation { graph, ..*situation };
         let members: Box<dyn Iterator<Item = NodeId>> = match (instances, container) {
@@ -84,7 +74,7 @@ pub(super) fn content(
             (None, None) => Box::new(std::iter::empty()),
         };
         for node in members.filter_map(|id| graph.get(id)) {
-            if let Some(why) = counts(&situation, node, counting) {
+            if let Some(why) = counts(&situation, node, not_empty) {
                 kept.found(Cause::Content { object: named(&situation, node), why });
             }
         }
@@ -99,13 +89,13 @@ pub(super) fn content(
     if kept.causes.is_empty() {
         let kinds = match instances {
             Some(kind) => vec![kind],
-            None => kinds_of_content(situation, any),
+            None => kinds_of_content(situation, not_empty.any),
         };
         let place = if namespace { container.facts.name } else { "" };
         // A Namespace or CRD has no second line of defence: a hold would save
         // the shell alone. So that it is empty is always read live.
         for kind in kinds {
-            prove(situation, &mut kept, kind, place, instances.is_some() && any, true);
+            prove(situation, &mut kept, kind, place, instances.is_some() && not_empty.any, true);
         }
     }
     kept
@@ -199,25 +189,21 @@ fn instances_of<'a>(situation: &Situation<'_>, item: &Item<'a>) -> Instances<'a>
 }
 
 /// Why an object counts as content; `None` if it does not.
-fn counts(situation: &Situation<'_>, node: Node<'_>, counting: Counting<'_>) -> Option<Counts> {
+fn counts(situation: &Situation<'_>, node: Node<'_>, not_empty: &NotEmpty) -> Option<Counts> {
     let item = Item::of_node(situation, node);
     let facts = item.facts;
     if FURNITURE.contains(&(facts.resource, facts.name)) && facts.group.is_empty() {
         return None;
     }
-    if let Counting::Policy(policy) = counting {
-        let ignored = |matcher: &crate::policy::Matcher| {
-            matcher.matches(situation.places(), facts) == Matched::Yes
-        };
-        if policy.ignore.iter().any(ignored) || !policy.owned && has_owner(situation, &item) {
-            return None;
-        }
-        if policy.any {
-            return Some(Counts::Anything);
-        }
-        if is_bound_claim(situation.graph, node) {
-            return Some(Counts::Bound);
-        }
+    let ignored = |matcher: &Matcher| matcher.matches(situation.places(), facts) == Matched::Yes;
+    if not_empty.ignore.iter().any(ignored) || !not_empty.owned && has_owner(situation, &item) {
+        return None;
+    }
+    if not_empty.any {
+        return Some(Counts::Anything);
+    }
+    if is_bound_claim(situation.graph, node) {
+        return Some(Counts::Bound);
     }
     protected(situation, &item).map(Counts::Protected)
 }

@@ -1,7 +1,7 @@
 //! DELETE: may this object go? The questions stand in their order; the first
 //! that has an answer decides.
 
-use super::content::{Counting, Kept, content, existing};
+use super::content::{Kept, content, existing};
 use super::item::{Item, named};
 use super::judgement::Judgement;
 use super::orphaning::orphaned;
@@ -151,7 +151,7 @@ fn protected<'a>(
             keeps(judgement, applied, item, Reason::StillNeeded, kept);
         }
         if let Some(not_empty) = &modes.while_not_empty {
-            let kept = content(&situation, item, Counting::Policy(not_empty));
+            let kept = content(&situation, item, not_empty);
             keeps(judgement, applied, item, Reason::NotEmpty, kept);
         }
     }
@@ -188,7 +188,7 @@ pub(super) fn content_is_left<'a>(judgement: &mut Judgement<'a>, target: &Item<'
     let applied = judgement.binding(target);
     for applied in &applied {
         if let Some(not_empty) = &applied.policy.modes.while_not_empty {
-            let kept = content(&situation, target, Counting::Policy(not_empty));
+            let kept = content(&situation, target, not_empty);
             keeps(judgement, applied, target, Reason::NotEmpty, kept);
         }
     }

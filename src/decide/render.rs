@@ -40,10 +40,13 @@ fn refusal(verdict: &Verdict) -> String {
         let _ = write!(text, "There are {} more reasons. ", told.len() - TOLD);
     }
     let people = told.iter().map(|blocker| blocker.people).max().unwrap_or(1);
-    let content = told.iter().any(|blocker| blocker.object != verdict.target);
+    let along = told.iter().any(|blocker| blocker.object != verdict.target);
     let arguments = arguments(&verdict.target);
-    let mut approve = format!("kubectl belay approve {arguments} --reason \"…\"");
-    if content {
+    let mut approve = match loses_dependent(&verdict.target, first) {
+        true => format!("kubectl belay approve {} --reason \"…\"", self::arguments(&first.object)),
+        false => format!("kubectl belay approve {arguments} --reason \"…\""),
+    };
+    if along && !loses_dependent(&verdict.target, first) {
         approve.push_str(" --scope content");
     }
     if people > 1 {
@@ -167,6 +170,9 @@ fn way_out(target: &Target, blocker: &Blocker) -> Option<String> {
         (Reason::WouldOrphan, Cause::Owner(_)) if blocker.object == *target => {
             Some("leave its owner reference as it is".to_owned())
         }
+        (Reason::WouldOrphan, _) if loses_dependent(target, blocker) => {
+            Some("leave the owner reference as it is".to_owned())
+        }
         (Reason::WouldOrphan, _) => Some("delete it with --cascade=background".to_owned()),
         (Reason::FinalizerGuarded, Cause::Hold { terminating: true }) => {
             Some(format!("kubectl belay release {}", arguments(target)))
@@ -178,6 +184,12 @@ fn way_out(target: &Target, blocker: &Blocker) -> Option<String> {
         (Reason::Unknown, _) => Some("try again when belay can read it".to_owned()),
         _ => None,
     }
+}
+
+/// Whether the request is about a dependent, and its owner is what is
+/// protected: the other way round than everywhere else.
+fn loses_dependent(target: &Target, blocker: &Blocker) -> bool {
+    blocker.object != *target && matches!(blocker.causes.first(), Some(Cause::Dependent(_)))
 }
 
 /// What a person is told although the request passes.

@@ -157,6 +157,7 @@ impl Custom {
                 // A path that finds nothing means the object's own namespace.
                 namespace: rest(3).unwrap_or_else(|| Path::field("")),
                 default_group: String::new(),
+                only: Vec::new(),
             },
             CustomTo::Selector { group, resource, .. } => {
                 Target::Labels { kind: kinds.find_resource(group, resource)?, plain: false }

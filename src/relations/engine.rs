@@ -78,7 +78,15 @@ pub(super) struct Leaf {
 #[derive(Debug, Clone)]
 pub(super) enum Target {
     Name { kind: KindId, name: Path, namespace: Option<Path>, uid: Option<Path> },
-    Typed { group: Path, kind: Path, name: Path, namespace: Path, default_group: String },
+    Typed {
+        group: Path,
+        kind: Path,
+        name: Path,
+        namespace: Path,
+        default_group: String,
+        /// The kinds that the reference can name; none: any.
+        only: Vec<KindId>,
+    },
     Labels { kind: KindId, plain: bool },
     Claims { kind: KindId },
     EphemeralClaim { kind: KindId },
@@ -179,6 +187,14 @@ impl Catalogue {
                 if leaf.strength != Strength::Needs {
                     return;
                 }
+                if let Target::Typed { only, .. } = &leaf.target {
+                    for kind in only {
+                        needers.of.entry(*kind).or_default().entry(*from).or_default();
+                    }
+                    if !only.is_empty() {
+                        return;
+                    }
+                }
                 let (of, crosses) = match &leaf.target {
                     Target::Name { kind, namespace, .. } => {
                         (needers.of.entry(*kind).or_default(), namespace.is_some())
@@ -259,7 +275,8 @@ fn target(kinds: &Kinds, to: &To) -> Result<Option<Target>, PathError> {
                 uid: path(uid)?,
             }),
         },
-        To::Typed { group } => Some(Target::Typed {
+        To::Typed { group, only } => Some(Target::Typed {
+            only: only.iter().filter_map(|(group, resource)| find(group, resource)).collect(),
             group: Path::default(),
             kind: Path::parse("kind")?,
             name: Path::parse("name")?,
@@ -346,7 +363,7 @@ impl Reading<'_> {
                 let path = joined(place, name);
                 self.uses(leaf, value, *kind, namespace, found, uid, path);
             }
-            Target::Typed { group, kind, name, namespace, default_group } => {
+            Target::Typed { group, kind, name, namespace, default_group, only } => {
                 let (Some(kind), Some(found)) = (text(kind), text(name)) else { return };
                 let group = match group.steps().is_empty() {
                     // As Kubernetes' own references say it, in one of two ways.
@@ -360,6 +377,9 @@ impl Reading<'_> {
                     }),
                 };
                 let kind = self.kinds.mention(group, kind);
+                if !only.is_empty() && !only.contains(&kind) {
+                    return;
+                }
                 let namespace = text(namespace).unwrap_or(self.namespace).to_owned();
                 let found = found.to_owned();
                 let path = joined(place, name);
