@@ -537,7 +537,288 @@ fn run(wanted: impl Fn(&Row) -> bool) {
     assert!(failed.is_empty(), "{} of {} rows\n{}", failed.len(), rows.len(), failed.join("\n\n"));
 }
 
+fn scenario(number: u8) {
+    run(|row| row.scenarios.contains(&number));
+}
+
+/// The sentences that rows are there for: those of DESIGN's section 4, and of
+/// what stands with the API in section 3.
+const RULES: &[(&str, &str)] = &[
+    ("D1", "DELETE: approved, so it is allowed and recorded"),
+    ("D2-namespace", "a Terminating Namespace without spec.finalizers and with content is denied"),
+    ("D2-changed", "a repeated DELETE with another propagation is decided anew"),
+    ("D2-same", "a repeated DELETE that changes nothing is allowed"),
+    ("D3-always", "in a cascade what is always protected is denied"),
+    ("D3-hold", "in a cascade an effective hold and no foreign finalizer is Hold"),
+    ("D3-on", "in a cascade everything else is decided like any DELETE"),
+    ("D4", "always in the may-closure is denied"),
+    ("D5-deny", "whileUsed in the may-closure with a surviving user is denied"),
+    ("D5-hold", "or Hold, only under an effective hold"),
+    ("D5-foreign", "and with no foreign finalizer"),
+    ("D5-doomed", "doomed users do not count where the hold is effective"),
+    ("D6-exists", "whileExists with such an object is denied"),
+    ("D6-not-empty", "whileNotEmpty with content is denied"),
+    ("D6-unreadable", "what cannot be read is denied"),
+    ("D7", "orphaning of what may not be orphaned is denied"),
+    ("D8", "everything else is allowed"),
+    ("U-approved", "UPDATE: approved, so it is allowed and recorded"),
+    ("U-hold-only", "the hold goes and nothing else changes: denied in the mutating hook"),
+    ("U-hold-validating", "the validating hook denies it when it still sees it go"),
+    ("U-put-back", "something else changes: put back at its old index, with a warning"),
+    ("U-terminating", "Terminating: denied, next step release"),
+    ("U-own", "belay's own account lets go"),
+    ("U-remover", "a guarded finalizer goes by a remover: allowed"),
+    ("U-nothing-left", "or when nothing is left that it guards: allowed"),
+    ("U-strip", "else denied"),
+    ("U-owner-absent", "an owner reference goes, its owner absent: allowed"),
+    ("U-owner-approved", "or approved"),
+    ("U-owner-terminating", "or Terminating without orphaning"),
+    ("U-owner-other", "or another solid owner stays"),
+    ("U-owner-goes", "else denied"),
+    ("U-owner-comes", "an owner reference comes and no solid owner remains: decided as DELETE"),
+    ("U-labels", "labels change so that a policy lets go: approval, else denied"),
+    ("U-finalize", "namespaces/finalize while protected content is left is denied, whoever asks"),
+    ("E-evict", "an eviction of a protected Pod is answered 429"),
+    ("Z-no-patch-on-delete", "never a patch on DELETE"),
+    ("Z-no-finalizer-after-deletion", "never a finalizer added after deletionTimestamp"),
+    ("Z-dry", "dry run decides the same and writes nothing"),
+    ("Z-hold", "Hold answers Allow with a warning that says what it waits for"),
+    ("Z-warn", "Warn warns"),
+    ("Z-audit", "Audit records"),
+    ("C-hold", "CREATE of what is protected gets the hold"),
+    ("H-kinds", "no hold on Namespaces, CRDs, Pods, Nodes, Leases, EndpointSlices"),
+    ("H-hooks", "nor on Helm and Argo hooks"),
+    ("H-helm", "nor on Helm release Secrets"),
+    ("H-listed", "nor on custom resources whose manifest lists finalizers"),
+    ("H-argo", "nor on argoproj.io"),
+    ("M-root", "the root owner is named"),
+    ("M-three", "up to three blockers, then a count"),
+    ("L-allow", "an Allow without an effective hold is confirmed live"),
+    ("L-hold", "under an effective hold it is not"),
+    ("L-content", "Namespaces and CRDs always are"),
+    ("L-deny", "a Deny whose users have owners is confirmed by the root owners"),
+    ("L-owner", "an owner reference that comes is confirmed by its owner"),
+    ("L-failed", "what cannot be read live is unknown"),
+    ("P-strictest", "all policies apply, the strictest verdict wins, all are named"),
+    ("P-exempt", "exempt subjects pass, on the record"),
+    ("P-subjects", "a policy binds its subjects alone"),
+    ("P-exclude", "exclude wins"),
+    ("P-annotations", "annotations match by their value"),
+    ("P-places", "namespace selectors mean what they mean for webhooks"),
+    ("P-override", "the first override that matches wins"),
+    ("P-pause", "while belay is paused everything is Audit"),
+    ("P-by", "by matches the user or its root owner"),
+    ("P-optional", "optional references count where the policy says so"),
+    ("P-warn-no-hold", "under Warn and Audit no hold is put on"),
+];
+
 #[test]
 fn every_row_of_every_table() {
     run(|_| true);
+}
+
+#[test]
+fn every_rule_has_a_row_and_every_row_names_a_rule_that_is_there() {
+    let rows = rows();
+    let named = |rule: &str| rows.iter().any(|(_, row)| row.rules.iter().any(|r| r == rule));
+    let bare: Vec<_> = RULES.iter().filter(|(rule, _)| !named(rule)).collect();
+    assert!(bare.is_empty(), "no row for {bare:?}");
+    let known = |rule: &String| RULES.iter().any(|(known, _)| known == rule);
+    let odd: Vec<_> = rows.iter().flat_map(|(_, row)| &row.rules).filter(|r| !known(r)).collect();
+    assert!(odd.is_empty(), "no such rule: {odd:?}");
+}
+
+#[test]
+fn s01_a_crd_with_custom_resources_stays() {
+    scenario(1);
+}
+
+#[test]
+fn s02_a_namespace_with_protected_content_stays() {
+    scenario(2);
+}
+
+#[test]
+fn s03_inside_an_approved_namespace_deletes_pass() {
+    scenario(3);
+}
+
+#[test]
+fn s04_of_all_claims_the_protected_one_alone_is_denied() {
+    scenario(4);
+}
+
+#[test]
+fn s05_the_hold_is_not_stripped() {
+    scenario(5);
+}
+
+#[test]
+fn s06_a_controller_takes_its_own_finalizer_off() {
+    scenario(6);
+}
+
+#[test]
+fn s07_apply_from_git_keeps_the_hold() {
+    scenario(7);
+}
+
+#[test]
+fn s08_finalize_waits_for_protected_content() {
+    scenario(8);
+}
+
+#[test]
+fn s09_every_shape_of_orphaning_is_denied() {
+    scenario(9);
+}
+
+#[test]
+fn s10_the_collectors_own_patches_pass() {
+    scenario(10);
+}
+
+#[test]
+fn s11_a_cascade_waits_on_the_hold() {
+    scenario(11);
+}
+
+#[test]
+fn s12_foreground_waits_for_what_is_held() {
+    scenario(12);
+}
+
+#[test]
+fn s13_create_makes_the_array_and_adds_nothing_twice() {
+    scenario(13);
+}
+
+#[test]
+fn s14_a_terminating_object_gets_no_finalizer() {
+    scenario(14);
+}
+
+#[test]
+fn s15_a_deletion_timestamp_is_no_way_around() {
+    scenario(15);
+}
+
+#[test]
+fn s16_taking_the_label_off_is_taking_protection_off() {
+    scenario(16);
+}
+
+#[test]
+fn s17_what_the_cache_has_not_seen_is_found_live() {
+    scenario(17);
+}
+
+#[test]
+fn s19_a_dry_run_says_the_truth_and_records_nothing() {
+    scenario(19);
+}
+
+#[test]
+fn s20_replace_force_is_denied_clearly() {
+    scenario(20);
+}
+
+#[test]
+fn s21_evictions_and_cleanups_do_not_deadlock() {
+    scenario(21);
+}
+
+#[test]
+fn s22_what_is_used_is_protected() {
+    scenario(22);
+}
+
+#[test]
+fn s23_the_same_name_elsewhere_does_not_match() {
+    scenario(23);
+}
+
+#[test]
+fn s24_approvals_bind_uid_time_and_people() {
+    scenario(24);
+}
+
+#[test]
+fn s25_cycles_are_found_and_can_be_broken() {
+    scenario(25);
+}
+
+#[test]
+fn s31_what_cannot_be_read_is_never_a_silent_allow() {
+    scenario(31);
+}
+
+#[test]
+fn s32_a_tool_moves_objects_under_an_approval() {
+    scenario(32);
+}
+
+#[test]
+fn s33_a_hold_patched_on_during_admission_is_not_relied_on() {
+    scenario(33);
+}
+
+#[test]
+fn s35_delete_sts_and_pvc() {
+    scenario(35);
+}
+
+#[test]
+fn s36_prune_before_apply() {
+    scenario(36);
+}
+
+#[test]
+fn s37_apply_before_prune() {
+    scenario(37);
+}
+
+#[test]
+fn s38_a_pod_made_again_counts() {
+    scenario(38);
+}
+
+#[test]
+fn s39_a_manifest_that_lists_finalizers_gets_no_hold() {
+    scenario(39);
+}
+
+#[test]
+fn s41_deleted_in_parallel() {
+    scenario(41);
+}
+
+#[test]
+fn s43_a_pod_that_will_be_replaced_counts() {
+    scenario(43);
+}
+
+#[test]
+fn s44_a_finished_job_uses_nothing() {
+    scenario(44);
+}
+
+#[test]
+fn s45_a_hold_prints_a_warning() {
+    scenario(45);
+}
+
+#[test]
+fn s46_only_verdicts_that_need_a_kind_fail_closed() {
+    scenario(46);
+}
+
+#[test]
+fn s47_an_absent_owner_is_a_delete() {
+    scenario(47);
+}
+
+#[test]
+fn s48_pairs_can_be_deleted() {
+    scenario(48);
 }

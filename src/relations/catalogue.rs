@@ -237,7 +237,9 @@ pub const ROWS: &[Row] = &[
     row("pod-node", PODS, &["spec.nodeName"], named(NODE, "")).mentions(),
     // Service accounts and their tokens.
     row("service-account-secret", &[from("", "serviceaccounts", "")], &["secrets[*]", "imagePullSecrets[*]"], named(SECRET, "name")),
-    row("token-service-account", &[from("", "secrets", "")], &["metadata.annotations[\"kubernetes.io/service-account.name\"]"], named(SERVICE_ACCOUNT, "")),
+    // The token controller takes the Secret along with its ServiceAccount: it
+    // does not break, it goes.
+    row("token-service-account", &[from("", "secrets", "")], &["metadata.annotations[\"kubernetes.io/service-account.name\"]"], named(SERVICE_ACCOUNT, "")).mentions(),
     // Storage.
     row("claim-volume", CLAIMS, &["spec.volumeName"], named(("", "persistentvolumes"), "")),
     row("storage-class", CLAIMS_AND_VOLUMES, &["spec.storageClassName", "metadata.annotations[\"volume.beta.kubernetes.io/storage-class\"]"], named(STORAGE_CLASS, "")),

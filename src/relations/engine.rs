@@ -77,7 +77,12 @@ pub(super) struct Leaf {
 
 #[derive(Debug, Clone)]
 pub(super) enum Target {
-    Name { kind: KindId, name: Path, namespace: Option<Path>, uid: Option<Path> },
+    Name {
+        kind: KindId,
+        name: Path,
+        namespace: Option<Path>,
+        uid: Option<Path>,
+    },
     Typed {
         group: Path,
         kind: Path,
@@ -87,10 +92,19 @@ pub(super) enum Target {
         /// The kinds that the reference can name; none: any.
         only: Vec<KindId>,
     },
-    Labels { kind: KindId, plain: bool },
-    Claims { kind: KindId },
-    EphemeralClaim { kind: KindId },
-    SameName { kind: KindId },
+    Labels {
+        kind: KindId,
+        plain: bool,
+    },
+    Claims {
+        kind: KindId,
+    },
+    EphemeralClaim {
+        kind: KindId,
+    },
+    SameName {
+        kind: KindId,
+    },
 }
 
 /// What the object at hand says of itself, for every edge it has.

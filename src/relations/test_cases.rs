@@ -122,7 +122,7 @@ spec:
     (
         "/secrets",
         "{metadata: {name: web-token, namespace: shop, annotations: {kubernetes.io/service-account.name: web, other: web2}}, type: kubernetes.io/service-account-token}",
-        &["token-service-account metadata.annotations[\"kubernetes.io/service-account.name\"] needs serviceaccounts shop/web"],
+        &["token-service-account metadata.annotations[\"kubernetes.io/service-account.name\"] mentions serviceaccounts shop/web"],
     ),
     (
         "/persistentvolumeclaims",
