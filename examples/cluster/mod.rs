@@ -30,9 +30,8 @@ impl Cluster {
         let accounts = kind("", "ServiceAccount");
         let (config_maps, sets) = (kind("", "ConfigMap"), kind("apps", "ReplicaSet"));
         let namespaces = kind("", "Namespace");
-        for kind in [pods, secrets, config_maps, accounts, sets, namespaces] {
-            graph.set_complete(kind, true);
-        }
+        let all: Vec<KindId> = graph.kinds.iter().map(|(kind, _)| kind).collect();
+        all.into_iter().for_each(|kind| graph.set_complete(kind, true));
         let mut cluster = Self { graph, pods, secrets, namespaces };
         let mut number = 0;
         // The users of the targets that are measured.
@@ -78,6 +77,44 @@ impl Cluster {
     /// A Namespace with ten thousand objects in it.
     pub fn namespace_of_ten_thousand(&self) -> NodeId {
         self.graph.find(self.namespaces, "", "team-0").unwrap()
+    }
+
+    /// A review of an object of this cluster, as an API server sends it.
+    pub fn review(
+        &self,
+        operation: &str,
+        resource: &str,
+        namespace: &str,
+        name: &str,
+        patch: &Value,
+    ) -> Vec<u8> {
+        let mut old = json!({
+            "apiVersion": "v1", "kind": "Any",
+            "metadata": {"name": name, "namespace": namespace, "uid": uid(namespace, name),
+                "creationTimestamp": "2026-01-01T00:00:00Z", "labels": {"team": namespace, "app": "web"},
+                "managedFields": [{"manager": "kubectl", "operation": "Update", "time": "2026-01-01T00:00:00Z",
+                    "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": {"f:labels": {"f:app": {}}}}}]},
+            "spec": {"finalizers": ["kubernetes"]},
+            "data": {"key": "c29tZXRoaW5nIG9mIGEgdXN1YWwgbGVuZ3Ro".repeat(20)},
+        });
+        let mut new = old.clone();
+        json_patch::merge(&mut new, patch);
+        match operation {
+            "CREATE" => old = Value::Null,
+            "DELETE" => new = Value::Null,
+            _ => {}
+        }
+        let version = json!({"group": "", "version": "v1", "resource": resource});
+        let review = json!({
+            "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "request": {
+                "uid": "0b1a1a52-6f27-4c0e-9d0d-6c7d8b2f1a01", "operation": operation,
+                "name": name, "namespace": namespace, "resource": version,
+                "userInfo": {"username": "alice", "groups": ["dev", "system:authenticated"]},
+                "object": new, "oldObject": old, "dryRun": false, "options": {},
+            }
+        });
+        serde_json::to_vec(&review).unwrap()
     }
 
     fn namespace(&mut self, name: &str) {

@@ -1,9 +1,14 @@
 //! Question 5 of a DELETE: who needs the object and would be left.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use rustc_hash::FxBuildHasher;
+
 use super::item::{Item, named};
 use super::owners::{is_doomed, root_read};
 use super::{Cause, LiveRead, Situation};
-use crate::graph::{Excuse, Fates, Graph, NodeId, Progress, Strength, User};
+use crate::graph::{Excuse, Fates, Graph, Node, NodeId, Progress, Strength, User};
 use crate::policy::{Facts, InUse};
 
 /// So many causes are listed; of the others their number is told.
@@ -41,43 +46,102 @@ pub(super) fn users(
 ) -> Found {
     let mut found = Found::default();
     let held = item.is_held(situation);
-    let mut blocking: Vec<(Cause, Option<LiveRead>)> = Vec::new();
-    let mut doomed = Vec::new();
-    let mut counting = 0_usize;
+    let (mut blocking, mut doomed) = (Roots::default(), Roots::default());
     for user in counting_users(situation.graph, item.place, in_use) {
         if fates.is_certainly_deleted(user.node.id()) {
             continue;
         }
-        if held && is_doomed(situation, user.node) {
-            doomed.push((cause(situation, user), None));
-            continue;
-        }
-        counting += 1;
-        if counting > COUNTED {
+        let goes = held && is_doomed(situation, user.node);
+        let roots = if goes { &mut doomed } else { &mut blocking };
+        roots.add(situation.graph, user);
+        if blocking.looked_at >= COUNTED {
             break;
         }
-        let read = held.then(|| root_read(situation, user.node)).flatten();
-        blocking.push((cause(situation, user), read));
     }
     let live = situation.reads().filter(|_| is_target && !held);
     if let Some(reads) = live.filter(|_| blocking.is_empty()) {
         for user in live_users(situation, &reads.graph, fates, item, in_use).take(COUNTED) {
-            blocking.push((cause(&Situation { graph: &reads.graph, ..*situation }, user), None));
+            blocking.add(&reads.graph, user);
         }
     }
-    by_root(&mut blocking);
-    found.more = blocking.len().saturating_sub(LISTED);
-    blocking.truncate(LISTED);
     if blocking.is_empty() {
         prove_absence(situation, item, is_target && !held, &mut found);
     }
-    for (cause, read) in blocking {
-        found.confirm.extend(read.filter(|read| situation.is_unread(read)));
-        found.blocking.push(cause);
-    }
-    by_root(&mut doomed);
-    found.doomed = doomed.into_iter().map(|(cause, _)| cause).take(LISTED).collect();
+    let (blocking, doomed) = (blocking.in_order(situation.graph), doomed.in_order(situation.graph));
+    let reads =
+        blocking.listed().filter(|_| held).filter_map(|user| root_read(situation, user.node));
+    found.confirm.extend(reads.filter(|read| situation.is_unread(read)));
+    (found.blocking, found.more) = blocking.causes(situation);
+    (found.doomed, _) = doomed.causes(situation);
     found
+}
+
+/// Users by their root owners: ten Pods of a Deployment are one cause. Nothing
+/// is put into words before it is known which three are told.
+#[derive(Default)]
+struct Roots<'g> {
+    /// For each root the user that says most.
+    users: Vec<(Node<'g>, User<'g>)>,
+    index: HashMap<NodeId, usize, FxBuildHasher>,
+    looked_at: usize,
+}
+
+impl<'g> Roots<'g> {
+    fn is_empty(&self) -> bool {
+        self.users.is_empty()
+    }
+
+    fn add(&mut self, graph: &'g Graph, user: User<'g>) {
+        self.looked_at += 1;
+        let root = graph.root_owner(user.node);
+        match self.index.entry(root.id()) {
+            Entry::Vacant(place) => {
+                place.insert(self.users.len());
+                self.users.push((root, user));
+            }
+            Entry::Occupied(place) => {
+                let known = &mut self.users[*place.get()];
+                if rank(graph, root, &user) < rank(graph, root, &known.1) {
+                    *known = (root, user);
+                }
+            }
+        }
+    }
+
+    /// Puts the first ones by name in front, so that an answer does not depend
+    /// on the order in which users were found.
+    fn in_order(mut self, graph: &'g Graph) -> Self {
+        if self.users.len() > LISTED {
+            self.users.select_nth_unstable_by_key(LISTED, |(root, _)| by_name(graph, *root));
+        }
+        let listed = self.users.len().min(LISTED);
+        self.users[..listed].sort_by_key(|(root, _)| by_name(graph, *root));
+        self
+    }
+
+    fn listed(&self) -> impl Iterator<Item = &User<'g>> {
+        self.users.iter().take(LISTED).map(|(_, user)| user)
+    }
+
+    /// Those that are told, in words, and how many more there are.
+    fn causes(&self, situation: &Situation<'_>) -> (Vec<Cause>, usize) {
+        let told = self.users.iter().take(LISTED).map(|(root, user)| Cause::User {
+            root: named(situation, *root),
+            through: (root.id() != user.node.id()).then(|| named(situation, user.node)),
+            path: user.path().to_owned(),
+        });
+        (told.collect(), self.users.len().saturating_sub(LISTED))
+    }
+}
+
+fn by_name<'g>(graph: &'g Graph, node: Node<'g>) -> (&'g str, &'g str, &'g str) {
+    (&graph.kinds.info(node.kind()).kind, node.namespace(), node.name())
+}
+
+/// A Pod that runs says more than the template it was made from.
+fn rank<'g>(graph: &'g Graph, root: Node<'g>, user: &User<'g>) -> impl Ord + use<'g> {
+    let (kind, _, name) = by_name(graph, user.node);
+    (kind != "Pod", root.id() == user.node.id(), name, user.path())
 }
 
 /// Whether anybody needs the object at all, as far as the graph knows.
@@ -164,30 +228,4 @@ fn prove_absence(situation: &Situation<'_>, item: &Item<'_>, live: bool, found: 
             found.unknown = Some(format!("objects of kind {kind} may need it: {why}"));
         }
     }
-}
-
-fn cause(situation: &Situation<'_>, user: User<'_>) -> Cause {
-    let root = situation.graph.root_owner(user.node);
-    let through = (root.id() != user.node.id()).then(|| named(situation, user.node));
-    Cause::User { root: named(situation, root), through, path: user.path().to_owned() }
-}
-
-/// One cause for each root owner. A Pod that runs says more than the template
-/// it was made from.
-fn by_root(causes: &mut Vec<(Cause, Option<LiveRead>)>) {
-    causes.sort_by(|a, b| rank(&a.0).cmp(&rank(&b.0)));
-    causes.dedup_by(|a, b| root(&a.0) == root(&b.0));
-}
-
-fn root(cause: &Cause) -> Option<&super::Named> {
-    match cause {
-        Cause::User { root, .. } => Some(root),
-        _ => None,
-    }
-}
-
-fn rank(cause: &Cause) -> (Option<&super::Named>, bool, bool, &Cause) {
-    let Cause::User { root, through, .. } = cause else { return (None, false, false, cause) };
-    let pod = through.as_ref().is_some_and(|through| through.kind == "Pod");
-    (Some(root), !pod, through.is_none(), cause)
 }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use server::{Bound, Server, bind};
-pub use wire::{Parsed, parse as parse_review};
+pub use wire::{Parsed, parse as parse_review, respond};
 
 use crate::certs::CertError;
 use crate::decide::{FailurePolicy, Review, Verdict};

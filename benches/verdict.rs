@@ -1,0 +1,120 @@
+//! Whole verdicts, from the bytes of a review to the bytes of the answer, with
+//! their percentiles: what an API server waits for, but for TLS and HTTP.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "../examples/cluster/mod.rs"]
+mod cluster;
+
+use std::time::{Duration, Instant};
+
+use belay::decide::{Door, Live, Situation, decide};
+use belay::graph::Graph;
+use belay::policy::api::DeletionPolicySpec;
+use belay::policy::{Policy, PolicySet};
+use belay::relations::Catalogue;
+use belay::webhook::{Parsed, parse_review, respond};
+use cluster::Cluster;
+use serde_json::{Value, json};
+
+// The allocator that belay runs with.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// Some time in the year that the made-up cluster lives in.
+const NOW: i64 = 1_767_268_800;
+
+fn main() {
+    // `cargo test --benches` runs every benchmark once, to see that it runs.
+    let measured = std::env::args().any(|argument| argument == "--bench");
+    let objects = if measured { 1_000_000 } else { 20_000 };
+    println!("{:<58} {:>10} {:>10} {:>10}", "", "p50", "p99", "p99.9");
+    let cluster = Cluster::with(objects);
+    let five = policies(&cluster.graph, 5);
+    println!("{objects} objects, 5 policies");
+    for users in [0, 10, 1_000] {
+        let review =
+            cluster.review("DELETE", "secrets", "hot", &format!("used-by-{users}"), &json!({}));
+        row(
+            &format!("DELETE of a Secret with {users} users"),
+            measured,
+            &cluster.graph,
+            &five,
+            &review,
+        );
+    }
+    let review = cluster.review("DELETE", "namespaces", "", "team-0", &json!({}));
+    row("DELETE of a Namespace of 10,000 objects", measured, &cluster.graph, &five, &review);
+    let review = cluster.review("CREATE", "secrets", "hot", "new", &json!({}));
+    row("CREATE of a Secret, which gets the hold", measured, &cluster.graph, &five, &review);
+    let patch = json!({"metadata": {"labels": {"team": "other"}}});
+    let review = cluster.review("UPDATE", "secrets", "hot", "used-by-10", &patch);
+    row("UPDATE of a Secret: another label", measured, &cluster.graph, &five, &review);
+
+    println!("DELETE of the Secret with 10 users");
+    for number in [5, 500, 5_000] {
+        let policies = policies(&cluster.graph, number);
+        let review = cluster.review("DELETE", "secrets", "hot", "used-by-10", &json!({}));
+        row(&format!("{number} policies"), measured, &cluster.graph, &policies, &review);
+    }
+}
+
+/// One that protects Secrets in use, one for full Namespaces, and others: for
+/// other kinds, for other names, for other teams' namespaces, in equal parts.
+fn policies(graph: &Graph, number: usize) -> PolicySet {
+    let spec = |target: Value, protect: Value| -> DeletionPolicySpec {
+        serde_json::from_value(json!({"targets": [target], "protect": protect})).unwrap()
+    };
+    let used = json!({"whileUsed": {}});
+    let secrets = json!({"apiGroups": [""], "resources": ["secrets"]});
+    let namespaces = json!({"apiGroups": [""], "resources": ["namespaces"]});
+    let mut specs =
+        vec![spec(secrets.clone(), used.clone()), spec(namespaces, json!({"whileNotEmpty": {}}))];
+    for number in specs.len()..number {
+        let mut target = secrets.clone();
+        match number % 3 {
+            0 => target["resources"] = json!([format!("widgets-{number}")]),
+            1 => target["names"] = json!([format!("secret-{number}")]),
+            _ => {
+                let team = format!("team-of-{number}");
+                target["namespaceSelector"] =
+                    json!({"matchLabels": {"kubernetes.io/metadata.name": team}});
+            }
+        }
+        specs.push(spec(target, used.clone()));
+    }
+    let compiled = specs
+        .iter()
+        .enumerate()
+        .map(|(n, spec)| Policy::compile(&format!("policy-{n}"), spec).unwrap());
+    PolicySet::new(compiled.collect(), &Catalogue::new(&graph.kinds, &[]).unwrap())
+}
+
+fn row(name: &str, measured: bool, graph: &Graph, policies: &PolicySet, review: &[u8]) {
+    let door = if name.starts_with("CREATE") { Door::Mutate } else { Door::Validate };
+    let once = || {
+        let Parsed::Review(review) = parse_review(review, door).unwrap() else {
+            panic!("unreadable")
+        };
+        let situation = Situation { graph, policies, live: Live::Graph, now: NOW };
+        let verdict = decide(&situation, &review);
+        respond(&review.uid, &verdict, Vec::new())
+    };
+    let answer: Value = serde_json::from_slice(&once()).unwrap();
+    let said = answer["response"]["auditAnnotations"]["verdict"].as_str().unwrap().to_owned();
+    let first = Instant::now();
+    once();
+    let budget = if measured { Duration::from_secs(4) } else { Duration::ZERO };
+    let times = (budget.as_nanos() / first.elapsed().as_nanos().max(1)).clamp(20, 200_000);
+    let mut samples: Vec<Duration> = (0..times)
+        .map(|_| {
+            let start = Instant::now();
+            std::hint::black_box(once());
+            start.elapsed()
+        })
+        .collect();
+    samples.sort_unstable();
+    let at = |part: f64| samples[((samples.len() - 1) as f64 * part) as usize];
+    let (name, p50, p99, p999) = (format!("  {name}: {said}"), at(0.5), at(0.99), at(0.999));
+    println!("{name:<58} {p50:>10.1?} {p99:>10.1?} {p999:>10.1?}");
+}
