@@ -111,6 +111,13 @@ pub enum Requirement {
 }
 
 impl Requirement {
+    /// The label.
+    pub fn key(&self) -> &str {
+        match self {
+            Self::In(key, _) | Self::NotIn(key, _) | Self::Exists(key) | Self::Absent(key) => key,
+        }
+    }
+
     /// Whether a label with this value, or none, satisfies it.
     pub fn holds<'a>(&self, label: impl FnOnce(&str) -> Option<&'a str>) -> bool {
         match self {

@@ -12,6 +12,9 @@ mod people;
 mod selectors;
 mod set;
 
+#[cfg(test)]
+mod tests;
+
 pub use approvals::{Approval, Approvals, Identity, Pause};
 pub use compiled::{Exists, InUse, Modes, NotEmpty, Policy, Source, Stripping, Terms};
 pub use facts::{Facts, Pairs, Places};

@@ -1,7 +1,7 @@
 //! Selectors, compiled: labels as Kubernetes matches them, names with `*`.
 
 use super::api::{By, LabelSelector, Operator, Target};
-use super::facts::{Facts, Pairs, Places};
+use super::facts::{Facts, Places};
 use crate::graph::Requirement;
 
 /// The label that the API server puts on every Namespace, with its name.
@@ -50,33 +50,37 @@ impl Labels {
         })
     }
 
-    /// Whether the selector reads nothing but the names of Namespaces.
-    fn reads_names_alone(&self) -> bool {
-        self.0.iter().all(|requirement| match requirement {
-            Requirement::In(key, _)
-            | Requirement::NotIn(key, _)
-            | Requirement::Exists(key)
-            | Requirement::Absent(key) => key == NAME_LABEL,
-        })
-    }
-
     /// Whether an object lives in a Namespace that matches. Objects outside of
     /// namespaces always do, as for webhooks.
     pub fn match_place(&self, places: Places<'_>, facts: Facts<'_>) -> Matched {
         if self.is_empty() {
             return Matched::Yes;
         }
-        let of = |labels: Pairs<'_>| Matched::of(self.matches(|key| labels.get(key)));
-        if facts.is_namespace() {
-            return of(facts.labels);
-        }
-        if facts.namespace.is_empty() {
+        let name = if facts.is_namespace() { facts.name } else { facts.namespace };
+        if name.is_empty() {
             return Matched::Yes;
         }
-        if self.reads_names_alone() {
-            return Matched::of(self.matches(|_| Some(facts.namespace)));
+        let labels = match facts.is_namespace() {
+            true => Some(facts.labels),
+            false => places.labels(facts.namespace),
+        };
+        let mut matched = Matched::Yes;
+        for requirement in &self.0 {
+            // The API server sees to it that this label is the name, so it is
+            // known even of a Namespace that is not.
+            let holds = match (requirement.key() == NAME_LABEL, labels) {
+                (true, _) => requirement.holds(|_| Some(name)),
+                (false, Some(labels)) => requirement.holds(|key| labels.get(key)),
+                (false, None) => {
+                    matched = Matched::Unknown;
+                    continue;
+                }
+            };
+            if !holds {
+                return Matched::No;
+            }
         }
-        places.labels(facts.namespace).map_or(Matched::Unknown, of)
+        matched
     }
 }
 
@@ -89,12 +93,6 @@ pub enum Matched {
     No,
     /// The labels of its Namespace are not known.
     Unknown,
-}
-
-impl Matched {
-    fn of(matches: bool) -> Self {
-        if matches { Self::Yes } else { Self::No }
-    }
 }
 
 /// A text in which `*` stands for any run of characters.

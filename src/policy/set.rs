@@ -107,11 +107,7 @@ impl PolicySet {
 
     /// The policies that apply to an object, each once, in their order.
     pub fn of<'p>(&'p self, places: Places<'_>, facts: Facts<'_>, now: i64) -> Vec<Applied<'p>> {
-        let mut entries = Vec::new();
-        let kind = self.by_kind.get(facts.group).and_then(|group| group.get(facts.resource));
-        for bucket in kind.into_iter().chain([&self.of_any_kind]) {
-            bucket.candidates(facts, &mut entries);
-        }
+        let mut entries = self.entries(facts);
         entries.sort_unstable();
         let mut applied: Vec<Applied<'p>> = Vec::new();
         let mut last = None;
@@ -133,6 +129,22 @@ impl PolicySet {
             last = Some(number);
         }
         applied
+    }
+
+    /// The entries that may apply to an object, by what the index knows.
+    fn entries(&self, facts: Facts<'_>) -> Vec<Entry> {
+        let mut entries = Vec::new();
+        let kind = self.by_kind.get(facts.group).and_then(|group| group.get(facts.resource));
+        for bucket in kind.into_iter().chain([&self.of_any_kind]) {
+            bucket.candidates(facts, &mut entries);
+        }
+        entries
+    }
+
+    /// How many entries are looked at for an object.
+    #[cfg(test)]
+    pub(super) fn candidates(&self, facts: Facts<'_>) -> usize {
+        self.entries(facts).len()
     }
 
     /// Whether a DeletionPolicy names this kind, or all kinds.

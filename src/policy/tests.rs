@@ -1,0 +1,144 @@
+//! The index against asking every policy, and what terms come to.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::api::DeletionPolicySpec;
+use super::*;
+use crate::graph::{Edges, Graph, Progress};
+use crate::objects::{Object, Uid};
+use crate::relations::Catalogue;
+use serde::Deserialize as _;
+
+fn policy(name: &str, spec: Value) -> Policy {
+    let spec: DeletionPolicySpec = serde_json::from_value(spec).unwrap();
+    Policy::compile(name, &spec).unwrap()
+}
+
+/// Two Namespaces, one of which nobody has read.
+fn graph() -> Graph {
+    let mut graph = Graph::default();
+    let kind = graph.kinds.find("", "Namespace").unwrap();
+    for (name, env) in [("a", "prod"), ("b", "dev")] {
+        let labels = json!({"env": env, "kubernetes.io/metadata.name": name});
+        let value = json!({"metadata": {"name": name, "labels": labels}});
+        let object = Object::deserialize(&value).unwrap();
+        graph.apply(kind, &object, Progress::Ordinary, Edges::default());
+    }
+    graph
+}
+
+fn target() -> impl Strategy<Value = Value> {
+    let groups = prop::sample::subsequence(vec!["", "apps", "*"], 1..=2);
+    let resources = prop::sample::subsequence(vec!["secrets", "namespaces", "nodes", "*"], 1..=2);
+    let names = prop::sample::subsequence(vec!["x", "y", "x*", "*", "a"], 0..=2);
+    let places = prop::sample::select(vec![
+        Value::Null,
+        json!({}),
+        json!({"matchLabels": {"env": "prod"}}),
+        json!({"matchLabels": {"kubernetes.io/metadata.name": "a"}}),
+        json!({"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["a", "c"]}]}),
+        json!({"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["a"]}]}),
+        json!({"matchLabels": {"kubernetes.io/metadata.name": "a", "env": "dev"}}),
+    ]);
+    let labels = prop::sample::select(vec![Value::Null, json!({"matchLabels": {"tier": "gold"}})]);
+    (groups, resources, names, places, labels).prop_map(
+        |(groups, resources, names, place, labels)| {
+            json!({"apiGroups": groups, "resources": resources, "names": names,
+            "namespaceSelector": place, "objectSelector": labels})
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 2_000,
+        rng_seed: proptest::test_runner::RngSeed::Fixed(1),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn the_index_finds_what_asking_every_policy_finds(
+        policies in prop::collection::vec((prop::collection::vec(target(), 1..3), prop::collection::vec(target(), 0..2)), 0..6),
+        resource in prop::sample::select(vec![("", "secrets"), ("", "namespaces"), ("", "nodes"), ("apps", "secrets"), ("other", "things")]),
+        namespace in prop::sample::select(vec!["", "a", "b", "c"]),
+        name in prop::sample::select(vec!["x", "y", "xy", "a", "b"]),
+        gold in any::<bool>(),
+    ) {
+        let graph = graph();
+        let compiled: Vec<Policy> = policies.iter().enumerate().map(|(number, (targets, exclude))| {
+            let spec = json!({"targets": targets, "exclude": exclude, "protect": {"always": {}}});
+            policy(&format!("p{number}"), spec)
+        }).collect();
+        // Namespaces and Nodes live nowhere.
+        let namespace = if matches!(resource.1, "namespaces" | "nodes") { "" } else { namespace };
+        let metadata = if gold { json!({"labels": {"tier": "gold"}}) } else { json!({}) };
+        let value = json!({ "metadata": metadata });
+        let object = Object::deserialize(&value).unwrap();
+        let facts = Facts::of_object(resource, (namespace, name), &object);
+        let places = Places::new(&graph);
+        let expected: Vec<(Source, bool)> = compiled.iter().filter_map(|policy| {
+            let matched = policy.targets.iter().map(|target| policy.protects(target, places, facts));
+            let matched: Vec<_> = matched.filter(|matched| *matched != Matched::No).collect();
+            (!matched.is_empty()).then(|| (policy.source.clone(), matched.contains(&Matched::Yes)))
+        }).collect();
+        let set = PolicySet::new(compiled.clone(), &Catalogue::default());
+        let found: Vec<(Source, bool)> =
+            set.of(places, facts, 0).iter().map(|a| (a.policy.source.clone(), a.certain)).collect();
+        prop_assert_eq!(found, expected);
+    }
+}
+
+#[test]
+fn policies_of_others_are_not_looked_at() {
+    let graph = graph();
+    let mut specs = Vec::new();
+    for number in 0..1_000 {
+        for narrowed in [
+            json!({"resources": [format!("things-{number}")]}),
+            json!({"resources": ["secrets"], "names": [format!("name-{number}")]}),
+            json!({"resources": ["secrets"], "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": format!("team-{number}")}}}),
+        ] {
+            let mut target = narrowed;
+            target["apiGroups"] = json!([""]);
+            specs.push(policy("p", json!({"targets": [target], "protect": {"always": {}}})));
+        }
+    }
+    let set = PolicySet::new(specs, &Catalogue::default());
+    let value = json!({});
+    let object = Object::deserialize(&value).unwrap();
+    let facts = Facts::of_object(("", "secrets"), ("team-7", "name-9"), &object);
+    // The two of the label apply to every kind; the rest are those that match.
+    assert_eq!(set.candidates(facts), 2 + 2);
+    assert_eq!(set.of(Places::new(&graph), facts, 0).len(), 2);
+}
+
+#[test]
+fn terms_of_several_policies_are_the_strictest_of_each() {
+    let terms = |required, longest_seconds, accounts: &[&str]| Terms {
+        required,
+        longest_seconds,
+        accounts: accounts.iter().map(|a| (*a).to_owned()).collect(),
+    };
+    let (a, b) = (terms(1, 3600, &["ci/x", "ci/y"]), terms(2, 7200, &["ci/y"]));
+    assert_eq!(Terms::all([&a, &b]), Some(terms(2, 3600, &["ci/y"])));
+    assert_eq!(Terms::all([]), None);
+}
+
+#[test]
+fn an_object_without_a_uid_is_named_by_no_approval() {
+    let approval = Approval {
+        name: "a".into(),
+        approver: "bob".into(),
+        group: String::new(),
+        resource: "configmaps".into(),
+        namespace: "shop".into(),
+        object: "x".into(),
+        uid: Uid::NONE,
+        content: false,
+        created: 0,
+        expires: 100,
+    };
+    assert!(Approvals::new([approval]).is_empty());
+}
