@@ -66,8 +66,16 @@ fn harm(review: &Review<'_>, object: &Object<'_>) -> Option<&'static str> {
     }
     // Whoever lists finalizers in a manifest sends that list again, without
     // ours: a client-side apply of a custom resource strips it each time.
-    let lists = metadata.finalizers.iter().flatten().next().is_some()
-        || review.extra.applied_lists_finalizers;
+    let lists =
+        metadata.finalizers.iter().flatten().next().is_some() || applied_with_finalizers(object);
     (lists && !Kinds::is_built_in(group, resource))
         .then_some("its manifest lists finalizers, and each apply would strip ours")
+}
+
+/// Whether the manifest that a client applied lists finalizers.
+fn applied_with_finalizers(object: &Object<'_>) -> bool {
+    let annotation = "kubectl.kubernetes.io/last-applied-configuration";
+    let applied = object.metadata.annotations.get(annotation);
+    let applied = applied.and_then(|text| serde_json::from_str::<Object<'_>>(text).ok());
+    applied.is_some_and(|applied| applied.metadata.finalizers.iter().flatten().next().is_some())
 }

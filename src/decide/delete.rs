@@ -8,7 +8,7 @@ use super::orphaning::orphaned;
 use super::owners::is_cascade;
 use super::users::{is_used, users};
 use super::{Cause, Counts, Reason, Review, Situation, Verdict};
-use crate::graph::{Fates, NodeId, Propagation, Request, fates};
+use crate::graph::{Fates, Node, NodeId, Propagation, Request, fates};
 use crate::objects::{DefaultPropagation, FOREGROUND, ORPHAN};
 use crate::policy::Applied;
 use crate::policy::api::{Action, OnDelete};
@@ -71,26 +71,25 @@ fn cascade<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>) -> bool {
     if !target.may_wait(&judgement.situation) {
         return false;
     }
+    let mut waits = false;
     for applied in applied.iter().filter(|applied| applied.policy.holds()) {
         judgement.wait(applied, target, (vec![Cause::Unproved], 0));
+        waits = true;
     }
-    true
+    waits
 }
 
 /// Questions 4 to 7, about everything that the deletion may take.
 pub(super) fn take<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>, propagation: Propagation) {
     let situation = judgement.situation;
-    let fates = match target.node {
-        None => Fates::default(),
-        Some(node) => {
-            let targets = [(node.id(), propagation)];
-            fates(situation.graph, &Request { limit: FOLLOWED, ..Request::of(&targets) })
-        }
-    };
+    judgement.deletes();
+    let targets = targets(&situation, target, propagation);
+    let request = Request { limit: FOLLOWED, ..Request::of(&targets) };
+    let fates = fates(situation.graph, &request);
     let own = target.node.map(|node| node.id());
     let applied = judgement.binding(target);
     protected(judgement, &fates, target, &applied, true);
-    if target.node.is_some() && !fates.is_whole() {
+    if !fates.is_whole() {
         let limit = format!("it takes more than {FOLLOWED} objects along");
         for applied in &applied {
             let unknown = vec![Cause::Unknown(limit.clone())];
@@ -106,6 +105,26 @@ pub(super) fn take<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>, propaga
         }
     }
     orphaned(judgement, &fates, target, propagation);
+}
+
+/// What the fates are asked of: the target, or, while the graph has not seen
+/// it yet, what is known to go along with it.
+fn targets(
+    situation: &Situation<'_>,
+    target: &Item<'_>,
+    propagation: Propagation,
+) -> Vec<(NodeId, Propagation)> {
+    let graph = situation.graph;
+    if let Some(node) = target.node {
+        return vec![(node.id(), propagation)];
+    }
+    if propagation == Propagation::Orphan {
+        return Vec::new();
+    }
+    let dependents = graph.dependents_of(target.uid()).map(Node::id);
+    let place = target.place.filter(|_| target.facts.is_namespace());
+    let members = place.into_iter().flat_map(|place| graph.members(place));
+    dependents.chain(members).map(|id| (id, Propagation::Background)).collect()
 }
 
 /// What may be lost, in a steady order.

@@ -15,7 +15,10 @@ pub(super) fn evict(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
         .find("", "Pod")
         .and_then(|kind| graph.find(kind, &review.namespace, review.target_name()))
         .and_then(|id| graph.get(id));
-    let Some(pod) = pod else { return Verdict::allow(review.target()) };
+    // One that is Terminating is on its way.
+    let Some(pod) = pod.filter(|pod| !pod.is_terminating()) else {
+        return Verdict::allow(review.target());
+    };
     let target = Item::of_node(situation, pod);
     let mut judgement = Judgement::new(situation, review);
     take(&mut judgement, &target, Propagation::Background);

@@ -84,6 +84,14 @@ impl<'a> Item<'a> {
         }
     }
 
+    /// The uid as the API server writes it.
+    pub(super) fn uid_text(&self) -> String {
+        match self.object {
+            Some(object) => object.metadata.uid.to_string(),
+            None => self.uid().to_string(),
+        }
+    }
+
     pub(super) fn deleted(&self) -> Option<i64> {
         match self.object {
             Some(object) => object.deleted(),
@@ -152,6 +160,19 @@ impl<'a> Item<'a> {
             resource: resource.to_owned(),
             namespace: namespace.to_owned(),
             name: name.to_owned(),
+        }
+    }
+}
+
+impl Item<'_> {
+    /// The object, as people name it; by its resource where the kind is not
+    /// known.
+    pub(super) fn named(&self, situation: &Situation<'_>) -> Named {
+        let kind = self.kind.map(|kind| situation.graph.kinds.info(kind).kind.clone());
+        Named {
+            kind: kind.unwrap_or_else(|| self.facts.resource.to_owned()),
+            namespace: self.facts.namespace.to_owned(),
+            name: self.facts.name.to_owned(),
         }
     }
 }

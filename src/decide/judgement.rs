@@ -27,6 +27,7 @@ pub(super) struct Judgement<'a> {
     findings: Vec<Finding<'a>>,
     exempted: Vec<&'a Policy>,
     confirm: Vec<LiveRead>,
+    deletes: bool,
 }
 
 impl<'a> Judgement<'a> {
@@ -37,7 +38,13 @@ impl<'a> Judgement<'a> {
             findings: Vec::new(),
             exempted: Vec::new(),
             confirm: Vec::new(),
+            deletes: false,
         }
+    }
+
+    /// The request leads to a deletion, from which others may follow.
+    pub(super) fn deletes(&mut self) {
+        self.deletes = true;
     }
 
     /// The policies of an object that bind the one who asks.
@@ -121,10 +128,10 @@ impl<'a> Judgement<'a> {
         self.confirm.dedup();
         verdict.confirm = self.confirm;
         passed.exempted = sources(self.exempted.iter().copied());
-        if verdict.decision.passes() && !self.exempted.is_empty() && !self.review.dry_run {
-            let object = self.review.old_object.as_ref();
-            verdict.exemption = object.map(|object| Exemption {
-                uid: object.metadata.uid.to_string(),
+        let records = self.deletes && !self.exempted.is_empty();
+        if records && verdict.decision.passes() && !self.review.dry_run {
+            verdict.exemption = Some(Exemption {
+                uid: target.uid_text(),
                 user: self.review.user.name.to_string(),
                 policies: passed.exempted.clone(),
                 seconds: Terms::all(self.exempted.iter().map(|policy| &policy.approval))

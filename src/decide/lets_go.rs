@@ -4,7 +4,6 @@
 use super::item::Item;
 use super::judgement::Judgement;
 use super::{Cause, Reason, Review};
-use crate::policy::api::Action;
 use crate::policy::{Applied, Facts, Pairs};
 
 pub(super) fn lets_go<'a>(
@@ -39,16 +38,16 @@ pub(super) fn lets_go<'a>(
     }
 }
 
-/// A policy that enforces something before and not after.
+/// A policy that applies before, and not after, or with a milder action.
 fn refuse_what_goes<'a>(
     judgement: &mut Judgement<'a>,
     target: &Item<'a>,
     before: &[Applied<'a>],
     after: &[Applied<'a>],
 ) {
-    for applied in before.iter().filter(|applied| applied.action == Action::Deny) {
+    for applied in before {
         let stays = after.iter().any(|other| {
-            std::ptr::eq(other.policy, applied.policy) && other.action == Action::Deny
+            std::ptr::eq(other.policy, applied.policy) && other.action >= applied.action
         });
         if !stays {
             judgement.refuse(applied, target, Reason::Protected, (vec![Cause::LetsGo], 0));

@@ -16,11 +16,13 @@ pub(super) fn orphaned<'a>(
     propagation: Propagation,
 ) {
     let situation = judgement.situation;
-    let mut dependents: Vec<Node<'a>> = fates
-        .iter()
-        .filter(|(_, fate)| fate.outcome == Outcome::Orphaned)
-        .filter_map(|(id, _)| situation.graph.get(id))
-        .collect();
+    let graph = situation.graph;
+    let lose = fates.iter().filter(|(_, fate)| fate.outcome == Outcome::Orphaned);
+    let mut dependents: Vec<Node<'a>> = lose.filter_map(|(id, _)| graph.get(id)).collect();
+    // The graph may not have seen the owner yet.
+    if target.node.is_none() && propagation == Propagation::Orphan {
+        dependents.extend(graph.dependents_of(target.uid()));
+    }
     if dependents.is_empty() {
         return;
     }
@@ -30,8 +32,7 @@ pub(super) fn orphaned<'a>(
         let item = Item::of_node(&situation, *node);
         let applied = judgement.binding(&item);
         for applied in applied.iter().filter(|applied| applied.policy.modes.from_orphaning) {
-            let owner = target.node.map(|node| Cause::Owner(named(&situation, node)));
-            let causes = owner.into_iter().collect();
+            let causes = vec![Cause::Owner(target.named(&situation))];
             judgement.refuse(applied, &item, Reason::WouldOrphan, (causes, 0));
         }
     }

@@ -143,8 +143,6 @@ pub struct Extra {
     pub old_spec_finalizers: Vec<String>,
     /// `spec.finalizers` of a Namespace as it would be stored.
     pub new_spec_finalizers: Vec<String>,
-    /// Whether the manifest that a client applied lists finalizers.
-    pub applied_lists_finalizers: bool,
 }
 
 impl Extra {
@@ -155,19 +153,10 @@ impl Extra {
             let list = list.and_then(Value::as_array).into_iter().flatten();
             list.filter_map(Value::as_str).map(str::to_owned).collect()
         };
-        let applied = new.and_then(|object| {
-            let annotations = object.pointer("/metadata/annotations")?;
-            let text = annotations.get("kubectl.kubernetes.io/last-applied-configuration")?;
-            serde_json::from_str::<Value>(text.as_str()?).ok()
-        });
-        let listed = applied.as_ref().and_then(|object| object.pointer("/metadata/finalizers"));
         Self {
             rest_changes: old.map(without_hold) != new.map(without_hold),
             old_spec_finalizers: finalizers(old),
             new_spec_finalizers: finalizers(new),
-            applied_lists_finalizers: listed
-                .and_then(Value::as_array)
-                .is_some_and(|l| !l.is_empty()),
         }
     }
 }
@@ -195,10 +184,9 @@ impl Review<'_> {
     pub fn wants_extra(&self) -> bool {
         let is_namespace = self.resource.group.is_empty() && self.resource.resource == "namespaces";
         match self.operation {
-            Operation::Create => self.door == Door::Mutate,
             Operation::Update => is_namespace || self.drops_hold(),
             Operation::Delete => is_namespace,
-            Operation::Connect => false,
+            Operation::Create | Operation::Connect => false,
         }
     }
 

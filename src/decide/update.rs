@@ -1,8 +1,9 @@
 //! UPDATE: finalizers, owner references, labels. What a DELETE would be
 //! refused for is not to be had by the back door.
 
+use super::approved::is_approved;
 use super::delete::as_deleted;
-use super::item::{Claim, Item};
+use super::item::{Claim, Item, named};
 use super::judgement::Judgement;
 use super::lets_go::lets_go;
 use super::owners::{Standing, standing};
@@ -192,17 +193,17 @@ fn loses_owner<'a>(
         return;
     }
     let owner_item = Item::of_node(&situation, owner);
-    if super::approved::is_approved(&situation, &owner_item, applied) {
+    if is_approved(&situation, &owner_item, applied) {
         return;
     }
-    let name = Cause::Owner(super::item::named(&situation, owner));
+    let name = Cause::Owner(named(&situation, owner));
     for applied in applied.iter().filter(|applied| applied.policy.modes.from_orphaning) {
         judgement.refuse(applied, target, Reason::WouldOrphan, (vec![name.clone()], 0));
     }
-    let dependent = target.node.map(|node| Cause::Dependent(super::item::named(&situation, node)));
+    let dependent = Cause::Dependent(target.named(&situation));
     for applied in judgement.binding(&owner_item) {
         if applied.policy.modes.from_orphaning {
-            let causes = dependent.clone().into_iter().collect();
+            let causes = vec![dependent.clone()];
             judgement.refuse(&applied, &owner_item, Reason::WouldOrphan, (causes, 0));
         }
     }

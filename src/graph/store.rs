@@ -254,7 +254,13 @@ impl Graph {
     /// Who has an owner reference with the uid of this object, whatever
     /// coordinates it gives: that is how the collector knows dependents.
     pub fn dependents(&self, owner: Node<'_>) -> impl Iterator<Item = Node<'_>> + use<'_> {
-        let ids = self.by_owner.get(&owner.uid()).into_iter().flat_map(IdSet::iter);
+        self.dependents_of(owner.uid())
+    }
+
+    /// Who has an owner reference with this uid, though the owner itself may
+    /// not be here.
+    pub fn dependents_of(&self, owner: Uid) -> impl Iterator<Item = Node<'_>> + use<'_> {
+        let ids = self.by_owner.get(&owner).into_iter().flat_map(IdSet::iter);
         ids.filter_map(|id| self.get(id))
     }
 
