@@ -54,21 +54,15 @@ fn judge<'a>(
     take(judgement, target, propagation);
 }
 
-/// Question 3: the DELETE follows from another one. What is always protected
-/// is refused all the same: the deletionTimestamp alone would start the
-/// clean-up of every controller that watches for it. What the hold keeps may
-/// wait for the release, which looks live. Says whether that decides it.
+/// Question 3: the DELETE follows from another one. What the hold keeps may
+/// wait for the release, which looks live. What is always protected goes on to
+/// be refused: the deletionTimestamp alone would start the clean-up of every
+/// controller that watches for it. Says whether that decides it.
 fn cascade<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>) -> bool {
     let applied = judgement.binding(target);
-    let mut refused = false;
-    for applied in applied.iter().filter(|applied| applied.policy.modes.always) {
-        judgement.refuse(applied, target, Reason::Protected, (vec![Cause::Always], 0));
-        refused |= applied.action == Action::Deny;
-    }
-    if refused {
-        return true;
-    }
-    if !target.may_wait(&judgement.situation) {
+    let always =
+        |applied: &Applied<'_>| applied.policy.modes.always && applied.action == Action::Deny;
+    if applied.iter().any(always) || !target.may_wait(&judgement.situation) {
         return false;
     }
     let mut waits = false;
