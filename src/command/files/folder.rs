@@ -175,6 +175,15 @@ mod tests {
         // A link upwards would never end.
         symlink(root, root.join("sub/up")).unwrap();
         assert_eq!(names(&[root]), ["a.yml", "b.yaml", "sub/c.json"]);
+        // Links to nothing, and to what is no file, are nothing to read; one
+        // that should be a file is an error.
+        symlink("nowhere", root.join("lock")).unwrap();
+        symlink("/dev/null", root.join("masked.yaml")).unwrap();
+        assert_eq!(names(&[root]), ["a.yml", "b.yaml", "sub/c.json"]);
+        let device = Folders(vec!["/dev/null".into()]).look().unwrap_err().to_string();
+        assert!(device.ends_with("this is neither a file nor a folder; name one of the two"));
+        symlink("nowhere", root.join("lost.yaml")).unwrap();
+        assert!(Folders(vec![root.to_owned()]).look().is_err());
         let missing = Folders(vec![root.join("nowhere")]).look().unwrap_err().to_string();
         assert!(missing.contains("nowhere: this cannot be read"), "{missing}");
     }
@@ -198,6 +207,17 @@ mod tests {
         let after = folders.look().unwrap();
         assert_ne!(before, after);
         assert_eq!(after.read().unwrap()[0].text, "a: 2");
+    }
+
+    /// Two writes within a tick of the clock leave one stamp.
+    #[test]
+    fn a_stamp_is_trusted_once_it_is_old() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("a.yaml"), "").unwrap();
+        let mut look = Folders(vec![folder.path().to_owned()]).look().unwrap();
+        assert!(!look.is_settled());
+        look.files[0].1.changed.0 -= 60;
+        assert!(look.is_settled());
     }
 
     #[test]

@@ -93,6 +93,21 @@ fn uid(parts: &[&str]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+    use crate::command::files::documents::{File, parse};
+
+    #[test]
+    fn a_cluster_scoped_object_loses_a_namespace_that_it_cannot_have() {
+        let text = "{apiVersion: v1, kind: Node, metadata: {name: a, namespace: b, uid: u}}";
+        let documents = parse(&File { name: "f".into(), text: text.to_owned() }).unwrap();
+        let document = documents.into_iter().next().unwrap();
+        let kinds = Kinds::default();
+        let key = key(&kinds, kinds.find("", "Node").unwrap(), &document).unwrap();
+        assert_eq!(key.1, "");
+        let metadata = complete(&kinds, &key, document)["metadata"].take();
+        assert_eq!(metadata, serde_json::json!({"name": "a", "uid": "u"}));
+    }
+
     #[test]
     fn a_made_up_uid_is_a_uuid_and_never_changes() {
         let uid = super::uid(&["", "Secret", "db", "creds"]);

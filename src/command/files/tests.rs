@@ -133,8 +133,11 @@ fn nine_lines_do_not_stand_for_a_billion() {
         text.push_str(&format!("a{n}: &a{n} [{all}]\n"));
     }
     assert!(broken(&text).ends_with("the aliases of this file stand for too much; write it out"));
-    let deep = format!("a: {}{}", "[".repeat(5000), "]".repeat(5000));
-    assert!(broken(&deep).ends_with("lists and maps stand too deeply in each other"));
+    let flow = format!("a: {}{}", "[".repeat(150), "]".repeat(150));
+    let block: String = (0..150).map(|n| format!("{}a:\n", " ".repeat(n))).collect();
+    for deep in [flow, block] {
+        assert!(broken(&deep).ends_with("lists and maps stand too deeply in each other"));
+    }
 }
 
 #[test]
@@ -182,7 +185,9 @@ fn definitions_teach_kinds_and_what_has_none_shows_its_own() {
         apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: widgets.e.x}\n\
         spec: {group: e.x, scope: Namespaced, names: {kind: Widget, plural: widgetz}, versions: [{name: v1, served: true}, {name: v0, served: false}]}\n---\n\
         apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: planets.e.x}\n\
-        spec: {group: e.x, scope: Cluster, names: {kind: Planet, plural: planets}, versions: [{name: v1, served: true}]}\n",
+        spec: {group: e.x, scope: Cluster, names: {kind: Planet, plural: planets}, versions: [{name: v1, served: true}]}\n---\n\
+        apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: jobs.batch}\n\
+        spec: {group: batch, scope: Cluster, names: {kind: Job, plural: jobs}, versions: [{name: v1, served: true}]}\n",
     );
     let kinds = &world.graph.kinds;
     let widget = kinds.info(kinds.find_resource("e.x", "widgetz").unwrap());
@@ -190,6 +195,8 @@ fn definitions_teach_kinds_and_what_has_none_shows_its_own() {
     let galaxy = kinds.info(kinds.find_resource("u.x", "galaxies").unwrap());
     assert_eq!((galaxy.versions.len(), galaxy.namespaced), (2, true));
     assert_eq!(world.notes.guessed, ["galaxies.u.x"]);
+    let job = kinds.info(kinds.find_resource("batch", "jobs").unwrap());
+    assert!(job.namespaced, "what Kubernetes serves is no file's to say");
     find(&world, ("e.x", "Planet"), "", "earth");
     find(&world, ("u.x", "Galaxy"), "default", "g");
     let definition =

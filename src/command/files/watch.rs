@@ -71,7 +71,10 @@ fn keep(
 ) -> ! {
     loop {
         std::thread::sleep(every);
-        let Some(files) = changed(folders, every, &mut seen) else { continue };
+        // Half of a change must not be taken for all of it: a file that is
+        // being written has lost its last policies for a moment.
+        let moment = || std::thread::sleep(every.min(Duration::from_millis(100)));
+        let Some(files) = changed(folders, &mut seen, moment) else { continue };
         match files.and_then(World::read) {
             Ok(world) => {
                 tell(&world, signs);
@@ -86,12 +89,12 @@ fn keep(
     }
 }
 
-/// The files, if they are not what was seen. An error is compared by its
-/// words: one that stays is told of once.
+/// The files, if they are not what was seen, and are still so a moment later.
+/// An error is compared by its words: one that stays is told of once.
 fn changed(
     folders: &Folders,
-    every: Duration,
     seen: &mut Seen,
+    moment: impl FnOnce(),
 ) -> Option<Result<Vec<File>, FileError>> {
     let look = folders.look();
     if seen.settled && look == seen.look {
@@ -104,9 +107,7 @@ fn changed(
         *seen = Seen::new(look, found);
         return None;
     }
-    // Half of a change must not be taken for all of it: a file that is being
-    // written has lost its last policies for a moment. The next look tells.
-    std::thread::sleep(every.min(Duration::from_millis(100)));
+    moment();
     let look = folders.look();
     let files = read(&look);
     if digest(&files) != found {
@@ -146,5 +147,39 @@ fn tell(world: &World, signs: &Signs) {
     if !notes.guessed.is_empty() {
         let kinds = notes.guessed.join(", ");
         tracing::info!(kinds, "no CRD says the plural of these kinds; it is a guess");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::write;
+
+    #[test]
+    fn a_change_counts_once_it_is_over_and_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.yaml");
+        write(&file, "a: 1").unwrap();
+        let folders = Folders(vec![folder.path().to_owned()]);
+        let look = folders.look();
+        let found = digest(&look.as_ref().unwrap().read());
+        let mut seen = Seen::new(look, found);
+        let never = || panic!("nothing has changed");
+        assert!(changed(&folders, &mut seen, never).is_none());
+        // Written again with the same bytes it is the same.
+        write(&file, "a: 1").unwrap();
+        assert!(changed(&folders, &mut seen, never).is_none());
+
+        write(&file, "a: 2\nb").unwrap();
+        let goes_on = || write(&file, "a: 2\nb: 3").unwrap();
+        assert!(changed(&folders, &mut seen, goes_on).is_none());
+        let files = changed(&folders, &mut seen, || {}).unwrap().unwrap();
+        assert_eq!(files[0].text, "a: 2\nb: 3");
+        assert!(changed(&folders, &mut seen, never).is_none());
+
+        std::fs::remove_dir_all(folder.path()).unwrap();
+        let error = changed(&folders, &mut seen, || {}).unwrap().map(drop).unwrap_err();
+        assert!(error.to_string().contains("cannot be read"), "{error}");
+        assert!(changed(&folders, &mut seen, never).is_none(), "an error that stays");
     }
 }
