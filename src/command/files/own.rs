@@ -9,6 +9,7 @@ use super::FileError;
 use super::documents::Document;
 use super::reader::{Manner, read};
 use super::relation;
+use super::yaml::{Content, shown};
 use crate::policy::api::{
     self, Check, DeletionApproval, DeletionApprovalSpec, DeletionPolicySpec, PauseSpec,
     RelationSpec,
@@ -90,10 +91,11 @@ impl Own {
     /// Name and metadata, and that it has no field beside those there are.
     fn head(&mut self, document: &Document) -> Result<(String, ObjectMeta), FileError> {
         let top = ["apiVersion", "kind", "metadata", "spec", "status"];
-        if let super::yaml::Content::Map(entries) = &document.node.content
+        if let Content::Map(entries) = &document.node.content
             && let Some(entry) = entries.iter().find(|e| !top.contains(&e.key.as_str()))
         {
-            let message = format!("there is no field {}, only {}", entry.key, top.join(", "));
+            let message =
+                format!("there is no field {}, only {}", shown(&entry.key), top.join(", "));
             return Err(document.error(entry.place, message));
         }
         let name = document.name()?.to_owned();

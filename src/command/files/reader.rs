@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::value::BorrowedStrDeserializer;
 use serde::de::{self, Deserialize, DeserializeSeed, Expected, IntoDeserializer as _, Unexpected};
 
-use super::yaml::{Content, Entry, Node, Place};
+use super::yaml::{Content, Entry, Node, Place, shown};
 
 /// What is not forgiven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -186,8 +186,8 @@ impl<'n> de::Deserializer<'n> for Reader<'n> {
         let unknown = entries.iter().find(|entry| !fields.contains(&entry.key.as_str()));
         if let Some(entry) = unknown.filter(|_| self.manner != Manner::Slim) {
             let message = match fields {
-                [] => format!("there is no field {}, nor any other", entry.key),
-                _ => format!("there is no field {}, only {}", entry.key, fields.join(", ")),
+                [] => format!("there is no field {}, nor any other", shown(&entry.key)),
+                _ => format!("there is no field {}, only {}", shown(&entry.key), fields.join(", ")),
             };
             return Err(ReadError::new(message).at(entry.place));
         }
@@ -271,6 +271,6 @@ impl<'n> de::MapAccess<'n> for Entries<'n> {
         self.next += 1;
         let node = &entry.value;
         let value = seed.deserialize(Reader { node, manner: self.manner });
-        value.map_err(|error| error.at(node.place).within(&entry.key))
+        value.map_err(|error| error.at(node.place).within(&shown(&entry.key)))
     }
 }

@@ -101,6 +101,11 @@ impl Node {
     }
 }
 
+/// A key, for a sentence: as far as it is one.
+pub fn shown(key: &str) -> String {
+    key.chars().take(64).flat_map(char::escape_debug).collect()
+}
+
 impl From<Content> for Value {
     fn from(content: Content) -> Self {
         match content {
@@ -227,10 +232,6 @@ impl Builder {
                     Kind::Map { entries, merged, .. } => Content::Map(merge(entries, merged)?),
                 };
                 self.add(Node { place, content }, anchor, false)
-            }
-            Event::DocumentStart(..) => {
-                self.anchors.clear();
-                Ok(())
             }
             _ => Ok(()),
         }
