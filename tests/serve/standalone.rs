@@ -69,6 +69,9 @@ fn the_printed_lines_work_when_pasted() {
 fn the_lines_of_the_example_folders_work_from_any_folder() {
     let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
     let elsewhere = tempfile::tempdir().unwrap();
+    // Of the same name, and something else.
+    std::fs::create_dir(elsewhere.path().join("examples")).unwrap();
+    std::fs::write(elsewhere.path().join("examples/delete-in-use.json"), "{}").unwrap();
     for folder in [Path::new(env!("CARGO_MANIFEST_DIR")), elsewhere.path()] {
         let certs = elsewhere.path().join("certs");
         let mut child = Command::new(program())
