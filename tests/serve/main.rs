@@ -9,6 +9,7 @@ mod bad_input;
 mod certificates;
 mod client;
 mod ending;
+mod files;
 mod standalone;
 
 use std::path::Path;
