@@ -11,6 +11,7 @@ mod client;
 mod ending;
 mod files;
 mod standalone;
+mod verdicts;
 
 use std::path::Path;
 
