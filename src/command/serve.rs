@@ -114,8 +114,9 @@ pub fn run(arguments: ServeArguments) -> Result<(), CommandError> {
     } = arguments;
     init_logs(log_format);
     let (metrics, readiness) = (Metrics::default(), Readiness::default());
+    let with_objects = !objects.is_empty();
     let folders = Folders(policies.into_iter().chain(objects).collect());
-    let world = world(folders, files_poll, &metrics, &readiness)?;
+    let world = world(folders, with_objects, files_poll, &metrics, &readiness)?;
 
     let own = Made::in_folder(&cert_dir);
     let files = CertificateFiles {
@@ -173,6 +174,7 @@ fn decider(world: Arc<ArcSwap<World>>) -> impl Fn(&Review<'_>) -> Verdict {
 /// The world of these folders, kept as they are from now on.
 fn world(
     folders: Folders,
+    with_objects: bool,
     every: Duration,
     metrics: &Metrics,
     readiness: &Readiness,
@@ -183,7 +185,7 @@ fn world(
     let good = readiness
         .remark("files", "a file is broken, the log says which; what was read last is in use");
     let signs = Signs { metrics: metrics.clone(), good };
-    Ok(files::watch(folders, every, signs)?)
+    Ok(files::watch(folders, with_objects, every, signs)?)
 }
 
 /// On the first start there is nothing in the folder; later all of it. What is

@@ -7,7 +7,7 @@ use super::situation::Absence;
 use super::users::{LISTED, cached, is_used};
 use super::{Cause, Counts, LiveRead, Situation};
 use crate::graph::{Fates, Graph, Node};
-use crate::objects::{self, KindId, KindInfo};
+use crate::objects::{KindId, KindInfo, Kinds};
 use crate::policy::api::Action;
 use crate::policy::{Exists, Matched, Matcher, NotEmpty, Source};
 
@@ -57,7 +57,7 @@ impl Kept {
 
 /// Which kinds may be content.
 #[derive(Clone, Copy, PartialEq)]
-enum Kinds {
+enum Counted {
     /// All.
     Any,
     /// Claims, and those that policies name.
@@ -110,7 +110,7 @@ impl<'a> Container<'a> {
         let known = self.members(situation.graph).map(move |n| Item::of_node(&situation, n));
         let live = situation.reads().into_iter().flat_map(move |reads| {
             let new = self.members(&reads.graph).filter(move |n| cached(&situation, *n).is_none());
-            new.map(move |node| Item::of_live(&situation, &reads.graph, node))
+            new.map(move |node| Item::of_node(&situation, node))
         });
         known.chain(live)
     }
@@ -118,7 +118,7 @@ impl<'a> Container<'a> {
     /// Sees to it that what is in it is known: no object of these kinds is
     /// missed. It has no second line of defence (a hold would save the shell
     /// alone), so that it is empty is always read live.
-    fn prove(self, situation: &Situation<'_>, first: bool, kinds: Kinds, kept: &mut Kept) {
+    fn prove(self, situation: &Situation<'_>, first: bool, kinds: Counted, kept: &mut Kept) {
         match self {
             Self::Namespace(name) => {
                 for kind in kinds_of_content(situation, kinds) {
@@ -182,7 +182,7 @@ pub(super) fn content<'a>(
         // One object is enough where any one counts.
         let first = not_empty.any && not_empty.ignore.is_empty() && not_empty.owned;
         let definition = matches!(container, Container::Definition(..));
-        let kinds = if not_empty.any { Kinds::Any } else { Kinds::Protected };
+        let kinds = if not_empty.any { Counted::Any } else { Counted::Protected };
         container.prove(situation, first && definition, kinds, &mut kept);
     }
     kept
@@ -197,7 +197,7 @@ pub(super) fn prove_content(situation: &Situation<'_>, item: &Item<'_>) -> Kept 
     {
         return kept;
     }
-    container.prove(situation, false, Kinds::Named, &mut kept);
+    container.prove(situation, false, Counted::Named, &mut kept);
     kept
 }
 
@@ -262,7 +262,7 @@ fn has_owner(situation: &Situation<'_>, item: &Item<'_>) -> bool {
 }
 
 /// A claim is bound once it says its volume, which is an edge.
-fn is_bound_claim(kinds: &objects::Kinds, item: &Item<'_>) -> bool {
+fn is_bound_claim(kinds: &Kinds, item: &Item<'_>) -> bool {
     let volume = kinds.find("", "PersistentVolume");
     item.kind == kinds.find("", "PersistentVolumeClaim")
         && item.used_kinds().any(|kind| Some(kind) == volume)
@@ -282,7 +282,7 @@ pub(super) fn protected(situation: &Situation<'_>, item: &Item<'_>) -> Option<So
 }
 
 /// The kinds whose objects could count as content of a Namespace.
-fn kinds_of_content(situation: &Situation<'_>, which: Kinds) -> Vec<KindId> {
+fn kinds_of_content(situation: &Situation<'_>, which: Counted) -> Vec<KindId> {
     let kinds = &situation.graph.kinds;
     let policies = situation.policies;
     let claims = kinds.find("", "PersistentVolumeClaim");
@@ -290,9 +290,9 @@ fn kinds_of_content(situation: &Situation<'_>, which: Kinds) -> Vec<KindId> {
     let counted = namespaced.filter(|(kind, info)| {
         let events = info.resource == "events";
         let counts = match which {
-            Kinds::Any => true,
-            Kinds::Protected if Some(*kind) == claims => true,
-            Kinds::Protected | Kinds::Named => policies.names(&info.group, &info.resource),
+            Counted::Any => true,
+            Counted::Protected if Some(*kind) == claims => true,
+            Counted::Protected | Counted::Named => policies.names(&info.group, &info.resource),
         };
         counts && !events
     });

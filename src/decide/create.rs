@@ -12,7 +12,7 @@ pub(super) fn create(situation: &Situation<'_>, review: &Review<'_>) -> Verdict 
     let mut verdict = Verdict::allow(target.target());
     let wants = |applied: &Applied<'_>| applied.action == Action::Deny && applied.policy.holds();
     if object.is_held()
-        || harm(review, object).is_some()
+        || is_harm(target.facts.group, target.facts.resource, object)
         || !situation.applied(target.facts).iter().any(wants)
     {
         return verdict;
@@ -39,37 +39,26 @@ const NEVER_HELD: &[(&str, &str)] = &[
 /// Annotations of objects that a tool runs and takes away by itself.
 const HOOKS: &[&str] = &["helm.sh/hook", "argocd.argoproj.io/hook"];
 
-/// Why `hold: Auto` puts none on an object; `None` where it helps.
-pub fn why_never_held(group: &str, resource: &str) -> Option<&'static str> {
-    match (group, resource) {
-        kind if NEVER_HELD.contains(&kind) => {
-            Some("a hold on its kind protects nothing, or is harm")
-        }
-        // A merge patch from Git takes it off, belay puts it back, for ever.
-        ("argoproj.io", _) => Some("Argo's own objects are patched from Git, finalizers included"),
-        _ => None,
-    }
-}
-
-/// Why a hold on this object would be harm.
-fn harm(review: &Review<'_>, object: &Object<'_>) -> Option<&'static str> {
-    let (group, resource) = (review.resource.group.as_str(), review.resource.resource.as_str());
-    if let Some(why) = why_never_held(group, resource) {
-        return Some(why);
-    }
+/// Whether a hold on this object would be harm, or no protection.
+pub(super) fn is_harm(group: &str, resource: &str, object: &Object<'_>) -> bool {
     let metadata = &object.metadata;
-    if HOOKS.iter().any(|hook| metadata.annotations.contains_key(*hook)) {
-        return Some("it is a hook, which its tool takes away");
+    // A merge patch from Git takes it off Argo's own objects, belay puts it
+    // back, for ever.
+    if NEVER_HELD.contains(&(group, resource)) || group == "argoproj.io" {
+        return true;
     }
+    if HOOKS.iter().any(|hook| metadata.annotations.contains_key(*hook)) {
+        return true;
+    }
+    // The record of a Helm release, which Helm takes away.
     if (group, resource) == ("", "secrets") && metadata.name.starts_with("sh.helm.release.v1.") {
-        return Some("it is the record of a Helm release, which Helm takes away");
+        return true;
     }
     // Whoever lists finalizers in a manifest sends that list again, without
     // ours: a client-side apply of a custom resource strips it each time.
     let lists =
         metadata.finalizers.iter().flatten().next().is_some() || applied_with_finalizers(object);
-    (lists && !Kinds::is_built_in(group, resource))
-        .then_some("its manifest lists finalizers, and each apply would strip ours")
+    lists && !Kinds::is_built_in(group, resource)
 }
 
 /// Whether the manifest that a client applied lists finalizers.

@@ -1,5 +1,6 @@
-//! DELETE: may this object go? The questions stand in their order; the first
-//! that has an answer decides.
+//! DELETE: may this object go? Questions 2 and 3 decide at once; of 4 to 7 all
+//! answers are gathered and the strictest wins; at the end 1 takes off what is
+//! approved.
 
 use super::content::{Container, Kept, content, existing, prove_content};
 use super::item::Item;
@@ -10,8 +11,8 @@ use super::users::{is_used, users};
 use super::{Cause, Counts, Reason, Review, Situation, Verdict};
 use crate::graph::{Certainty, Fates, Node, NodeId, Propagation, Request, fates};
 use crate::objects::{DefaultPropagation, FOREGROUND, ORPHAN};
-use crate::policy::Applied;
 use crate::policy::api::{Action, OnDelete};
+use crate::policy::{Applied, Policy, Source};
 
 /// How many objects a deletion is followed through, at the most.
 const FOLLOWED: usize = 200_000;
@@ -55,9 +56,10 @@ fn judge<'a>(
 }
 
 /// Question 3: the DELETE follows from another one. What the hold keeps may
-/// wait for the release, which looks live. What is always protected goes on to
-/// be refused: the deletionTimestamp alone would start the clean-up of every
-/// controller that watches for it. Says whether that decides it.
+/// wait for the release, which looks live for users. What a policy protects in
+/// another way goes on to be refused; what is always protected because the
+/// deletionTimestamp alone would start the clean-up of every controller that
+/// watches for it. Says whether that decides it.
 fn cascade<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>) -> bool {
     let applied = judgement.binding(target);
     let enforcing = applied.iter().filter(|applied| applied.action == Action::Deny);
@@ -93,7 +95,7 @@ pub(super) fn take<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>, propaga
     protected(judgement, &fates, target, &applied, true);
     if !fates.is_whole() {
         let limit = format!("it takes more than {FOLLOWED} objects along");
-        judgement.unknown(target, ("*", "*"), &limit);
+        judgement.unknown(target, &limit, |_| true);
     }
     let container = Container::of(target);
     // What a CRD takes along goes straight from storage: nobody is asked again.
@@ -112,7 +114,7 @@ pub(super) fn take<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>, propaga
             let applied = judgement.binding(&item);
             protected(judgement, &fates, &item, &applied, live);
         }
-        content_is_known(judgement, target);
+        content_is_known(judgement, target, |_| true);
     }
     judgement.goes_along(propagation == Propagation::Orphan);
     orphaned(judgement, &fates, target, propagation);
@@ -121,12 +123,20 @@ pub(super) fn take<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>, propaga
 
 /// Of the content of a Namespace or CRD that policies could protect nothing is
 /// missed.
-fn content_is_known<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>) {
+pub(super) fn content_is_known<'a>(
+    judgement: &mut Judgement<'a>,
+    target: &Item<'a>,
+    minds: impl Fn(&Policy) -> bool,
+) {
     let kept = prove_content(&judgement.situation, target);
-    judgement.confirm(kept.confirm);
+    judgement.confirm_all(kept.confirm);
     let Some(unknown) = kept.unknown else { return };
     let (group, resource) = &kept.unknown_kind;
-    judgement.unknown(target, (group, resource), &unknown);
+    judgement.unknown(target, &unknown, |policy| {
+        // What carries the label is watched by itself, whatever its kind.
+        let labelled = matches!(policy.source, Source::Label(_));
+        !labelled && policy.names_kind(group, resource) && minds(policy)
+    });
 }
 
 /// What the fates are asked of: the target, or, while the graph has not seen
@@ -181,10 +191,7 @@ fn protected<'a>(
         }
         if let Some(in_use) = &modes.while_used {
             let found = users(&situation, fates, item, in_use, live);
-            // What is only recorded is not worth a read.
-            if applied.action == Action::Deny {
-                judgement.confirm(found.confirm);
-            }
+            judgement.confirm(applied, found.confirm);
             if !found.blocking.is_empty() {
                 let causes = (found.blocking, found.more);
                 let hold = in_use.on_delete == OnDelete::Hold;
@@ -216,7 +223,7 @@ fn keeps<'a>(
     reason: Reason,
     kept: Kept,
 ) {
-    judgement.confirm(kept.confirm);
+    judgement.confirm(applied, kept.confirm);
     if !kept.causes.is_empty() {
         judgement.refuse(applied, item, reason, (kept.causes, kept.more));
     } else if let Some(unknown) = kept.unknown {
@@ -258,7 +265,7 @@ pub(super) fn content_is_left<'a>(judgement: &mut Judgement<'a>, target: &Item<'
         }
     }
     judgement.goes_along(false);
-    content_is_known(judgement, target);
+    content_is_known(judgement, target, |_| true);
 }
 
 /// R8: what a DELETE at the root really does.
@@ -294,10 +301,4 @@ fn under_way(target: &Item<'_>) -> Propagation {
     } else {
         Propagation::Background
     }
-}
-
-/// An owner reference comes, and no owner is left that would keep the object:
-/// the collector deletes it, so it is decided as a DELETE.
-pub(super) fn as_deleted<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>) {
-    take(judgement, target, Propagation::Background);
 }

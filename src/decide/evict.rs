@@ -6,6 +6,7 @@ use super::item::Item;
 use super::judgement::Judgement;
 use super::{Answer, Review, Situation, Verdict};
 use crate::graph::Propagation;
+use crate::policy::Source;
 
 pub(super) fn evict(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
     let mut judgement = Judgement::new(situation, review);
@@ -18,15 +19,19 @@ pub(super) fn evict(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
     let cached = cached.and_then(|id| situation.graph.get(id));
     let live = situation.read_object(kind, namespace, name);
     let Some(pod) = live.unwrap_or(cached) else {
-        // That there is none has to be known, where a policy is about Pods.
+        // That there is none has to be known, where a policy is about Pods. The
+        // Eviction has the Pod's name and place, which is all that is read.
         let Some(object) = &review.object else { return Verdict::allow(review.target()) };
         let target = Item::of_review(situation, review, object);
         let read = situation.object_read(kind, namespace, name);
         if situation.is_unread(&read) {
-            judgement.confirm([read]);
+            judgement.confirm_all([read]);
         } else if live.is_none() && !situation.graph.is_complete(kind) {
             let why = situation.graph.why_incomplete(kind);
-            judgement.unknown(&target, ("", "pods"), &format!("objects of kind Pod: {why}"));
+            let unknown = format!("objects of kind Pod: {why}");
+            judgement.unknown(&target, &unknown, |policy| {
+                matches!(policy.source, Source::Policy(_)) && policy.names_kind("", "pods")
+            });
         }
         return Verdict { answer: Answer::TooManyRequests, ..judgement.verdict(&target) };
     };
@@ -34,7 +39,7 @@ pub(super) fn evict(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
     if pod.is_terminating() {
         return Verdict::allow(review.target());
     }
-    let target = judgement.item_of(pod);
+    let target = Item::of_node(situation, pod);
     take(&mut judgement, &target, Propagation::Background);
     Verdict { answer: Answer::TooManyRequests, ..judgement.verdict(&target) }
 }

@@ -1,7 +1,7 @@
 //! An object that a verdict looks at, wherever it stands.
 
 use super::{Named, Review, Situation, Target};
-use crate::graph::{Claim, Graph, Node, NodeId};
+use crate::graph::{Claim, Node};
 use crate::objects::{FOREGROUND, HOLD, HoldAge, KindId, ORPHAN, Object, Uid, split_api_version};
 use crate::policy::{Facts, Identity};
 
@@ -26,8 +26,6 @@ pub(super) struct Item<'a> {
     pub(super) facts: Facts<'a>,
     /// Its kind, if belay knows one that is served.
     pub(super) kind: Option<KindId>,
-    /// Its place in the graph, whether the graph has the object or not.
-    pub(super) place: Option<NodeId>,
     /// Its node, if the graph has this very object.
     pub(super) node: Option<Node<'a>>,
     body: Body<'a>,
@@ -51,26 +49,20 @@ impl<'a> Item<'a> {
         // The request says a Namespace's own name as its namespace, too.
         let is_namespace = resource == ("", "namespaces");
         let namespace = if is_namespace { "" } else { review.namespace.as_str() };
-        let facts = Facts::of_object(resource, (namespace, review.target_name()), object);
+        // A name that is still to be made begins so, and for a policy it is
+        // better to match too much than to leave the hold out.
+        let name = match review.target_name() {
+            "" => object.metadata.generate_name.as_str(),
+            name => name,
+        };
+        let facts = Facts::of_object(resource, (namespace, name), object);
         let kind = situation.graph.kinds.find_resource(resource.0, resource.1);
         Self::at(situation, facts, kind, Body::Review(object))
     }
 
-    /// An object of the graph.
+    /// An object of the situation's graph, or one that was read live.
     pub(super) fn of_node(situation: &Situation<'a>, node: Node<'a>) -> Self {
-        Self {
-            facts: Facts::of_node(situation.graph, node),
-            kind: Some(node.kind()),
-            place: Some(node.id()),
-            node: Some(node),
-            body: Body::Node(node),
-        }
-    }
-
-    /// An object that was read live into this graph.
-    pub(super) fn of_live(situation: &Situation<'a>, live: &'a Graph, node: Node<'a>) -> Self {
-        let facts = Facts::of_node(live, node);
-        Self::at(situation, facts, Some(node.kind()), Body::Node(node))
+        Self::at(situation, Facts::of_node(node), Some(node.kind()), Body::Node(node))
     }
 
     fn at(
@@ -80,9 +72,9 @@ impl<'a> Item<'a> {
         body: Body<'a>,
     ) -> Self {
         let graph = situation.graph;
-        let place = kind.and_then(|kind| graph.find(kind, facts.namespace, facts.name));
-        let node = place.and_then(|id| graph.get(id));
-        let item = Self { facts, kind, place, node, body };
+        let node = kind.and_then(|kind| graph.find(kind, facts.namespace, facts.name));
+        let node = node.and_then(|id| graph.get(id));
+        let item = Self { facts, kind, node, body };
         Self { node: node.filter(|node| node.uid() == item.uid()), ..item }
     }
 
@@ -186,9 +178,13 @@ impl Item<'_> {
     /// The object, as people name it; by its resource where the kind is not
     /// known.
     pub(super) fn named(&self, situation: &Situation<'_>) -> Named {
-        let kind = self.kind.map(|kind| situation.graph.kinds.info(kind).kind.clone());
+        let kind = match (self.body, self.kind) {
+            (Body::Node(node), _) => &node.info().kind,
+            (Body::Review(_), Some(kind)) => &situation.graph.kinds.info(kind).kind,
+            (Body::Review(_), None) => self.facts.resource,
+        };
         Named {
-            kind: kind.unwrap_or_else(|| self.facts.resource.to_owned()),
+            kind: kind.to_owned(),
             namespace: self.facts.namespace.to_owned(),
             name: self.facts.name.to_owned(),
         }
@@ -200,10 +196,10 @@ pub(super) fn is_harmless(finalizer: &str) -> bool {
     HARMLESS.contains(&finalizer)
 }
 
-/// An object of the graph, as people name it.
-pub(super) fn named(situation: &Situation<'_>, node: Node<'_>) -> Named {
+/// An object of a graph, as people name it.
+pub(super) fn named(node: Node<'_>) -> Named {
     Named {
-        kind: situation.graph.kinds.info(node.kind()).kind.clone(),
+        kind: node.info().kind.clone(),
         namespace: node.namespace().to_owned(),
         name: node.name().to_owned(),
     }

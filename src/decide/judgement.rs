@@ -11,7 +11,6 @@ use super::item::Item;
 use super::{
     Blocker, Cause, Decision, Exemption, LiveRead, Passed, Reason, Review, Situation, Verdict,
 };
-use crate::graph::Node;
 use crate::objects::Uid;
 use crate::policy::api::Action;
 use crate::policy::{Applied, Policy, Source, Terms};
@@ -72,33 +71,19 @@ impl<'a> Judgement<'a> {
         applied
     }
 
-    /// An object that may have been read live.
-    pub(super) fn item_of(&self, node: Node<'a>) -> Item<'a> {
-        match self.situation.reads() {
-            Some(reads) if !node.is_of(self.situation.graph) => {
-                Item::of_live(&self.situation, &reads.graph, node)
-            }
-            _ => Item::of_node(&self.situation, node),
-        }
-    }
-
-    /// Objects of a kind are not known that policies could protect: those
-    /// policies refuse, with the strictest action that they have anywhere.
-    pub(super) fn unknown(&mut self, target: &Item<'a>, kind: (&str, &str), what: &str) {
+    /// Objects are not known that these policies could protect, so they refuse,
+    /// with the strictest action that they have anywhere.
+    pub(super) fn unknown(
+        &mut self,
+        target: &Item<'a>,
+        what: &str,
+        minds: impl Fn(&Policy) -> bool,
+    ) {
         let Situation { policies, now, .. } = self.situation;
         let paused = policies.is_paused(now);
-        let any = kind == ("*", "*");
         for policy in policies.iter() {
-            let modes = &policy.modes;
-            // What carries the label is watched by itself, whatever its kind.
-            let labelled = matches!(policy.source, Source::Label(_)) && !any;
-            let names = |(g, r): (&str, &str)| {
-                any || (g == kind.0 || g == "*") && (r == kind.1 || r == "*")
-            };
-            let protects = (modes.always || modes.while_used.is_some())
-                && policy.binds(self.review.user.person())
-                && policy.kinds().any(names);
-            if protects && !labelled {
+            let protects = policy.modes.always || policy.modes.while_used.is_some();
+            if protects && policy.binds(self.review.user.person()) && minds(policy) {
                 let action = if paused { Action::Audit } else { policy.strictest_action() };
                 let applied = Applied { policy, action, certain: true };
                 let causes = vec![Cause::Unknown(what.to_owned())];
@@ -161,8 +146,20 @@ impl<'a> Judgement<'a> {
         self.findings.push(Finding { policy, outcome, item: *item, reason, causes, more, along });
     }
 
-    /// Something has to be read live before the verdict is final.
-    pub(super) fn confirm(&mut self, reads: impl IntoIterator<Item = LiveRead>) {
+    /// Something has to be read live before the verdict is final. What is only
+    /// recorded is not worth a read.
+    pub(super) fn confirm(
+        &mut self,
+        applied: &Applied<'a>,
+        reads: impl IntoIterator<Item = LiveRead>,
+    ) {
+        if applied.action == Action::Deny {
+            self.confirm_all(reads);
+        }
+    }
+
+    /// The same, where it is not one policy that asks.
+    pub(super) fn confirm_all(&mut self, reads: impl IntoIterator<Item = LiveRead>) {
         self.confirm.extend(reads);
     }
 

@@ -35,7 +35,6 @@ mod verdict;
 #[cfg(test)]
 mod tests;
 
-pub use create::why_never_held;
 pub use render::{audit_annotations, message, patch, warnings};
 pub use review::{DeleteOptions, Door, Extra, Operation, Resource, Review, User};
 pub use situation::{Live, LiveRead, LiveReads, Situation};

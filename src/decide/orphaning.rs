@@ -42,7 +42,7 @@ pub(super) fn orphaned<'a>(
     for applied in judgement.binding(target) {
         if applied.policy.modes.from_orphaning {
             let listed = dependents.iter().take(LISTED);
-            let causes = listed.map(|node| Cause::Dependent(named(&situation, *node))).collect();
+            let causes = listed.map(|node| Cause::Dependent(named(*node))).collect();
             let more = dependents.len().saturating_sub(LISTED);
             judgement.refuse(&applied, target, Reason::WouldOrphan, (causes, more));
         }
@@ -80,7 +80,7 @@ fn owner_that_goes(
     let goes = |owner: &Node<'_>| owner.uid() != target.uid() && fates.may_be_lost(owner.id());
     let own = node.claims().any(|claim| claim.uid == target.uid());
     match owners.into_iter().find(goes).filter(|_| !own) {
-        Some(owner) => named(situation, owner),
+        Some(owner) => named(owner),
         None => target.named(situation),
     }
 }

@@ -8,6 +8,7 @@ use super::item::Item;
 use super::{LiveRead, Situation};
 use crate::graph::{Claim, Node};
 use crate::objects::{ORPHAN, Uid};
+use crate::policy::Facts;
 
 /// What an owner reference amounts to (R1 to R3).
 #[derive(Clone, Copy)]
@@ -117,7 +118,7 @@ impl Walk<'_, '_> {
     }
 
     fn goes(&mut self, node: Node<'_>, depth: usize) -> bool {
-        let facts = crate::policy::Facts::of_node(self.situation.graph, node);
+        let facts = Facts::of_node(node);
         let always =
             |facts| self.situation.applied(facts).iter().any(|applied| applied.policy.modes.always);
         if node.finalizers().contains(ORPHAN) || always(facts) {
@@ -141,7 +142,7 @@ impl Walk<'_, '_> {
 /// The live read that says whether the owner at the top is still there;
 /// `None` for a user without owners: nobody's absence could excuse it.
 pub(super) fn root_read(situation: &Situation<'_>, user: Node<'_>) -> Option<LiveRead> {
-    let root = situation.graph.root_owner(user);
+    let root = user.root_owner();
     (root.id() != user.id())
         .then(|| situation.object_read(root.kind(), root.namespace(), root.name()))
 }

@@ -99,8 +99,8 @@ fn sentence(target: &Target, blocker: &Blocker) -> String {
     let list = list(blocker);
     let first = blocker.causes.first();
     match (blocker.reason, first) {
-        (Reason::Protected, Some(Cause::LetsGo)) => {
-            format!("{object} would be protected no more after this change")
+        (Reason::Protected, Some(Cause::LetsGo(named))) => {
+            format!("after this change of {object} {named} would be protected less")
         }
         (Reason::Protected, _) => format!("{subject} is protected"),
         (Reason::InUse, Some(Cause::Unproved)) => {
@@ -151,7 +151,7 @@ fn cause(cause: &Cause) -> String {
         Cause::Finalizer(name) => name.clone(),
         Cause::Hold { .. } => HOLD.to_owned(),
         Cause::Unknown(what) => what.clone(),
-        Cause::Always | Cause::Unproved | Cause::LetsGo => String::new(),
+        Cause::Always | Cause::Unproved | Cause::LetsGo(_) => String::new(),
     }
 }
 

@@ -134,7 +134,7 @@ pub struct Review<'a> {
 }
 
 /// What some questions need beyond the slim objects. It takes a second look at
-/// the bytes, so it is read only for those ([`Review::wants`]).
+/// the bytes, so it is read only for those ([`Review::wants_extra`]).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Extra {
     /// Whether anything else changes in an UPDATE that drops the hold.

@@ -76,10 +76,15 @@ const FURNITURE: &[(&str, &str)] =
 impl<'a> Situation<'a> {
     /// The policies of an object.
     pub(super) fn applied(&self, facts: Facts<'_>) -> Vec<Applied<'a>> {
+        self.applied_at(self.places(), facts)
+    }
+
+    /// The policies of an object in these places.
+    pub(super) fn applied_at(&self, places: Places<'_>, facts: Facts<'_>) -> Vec<Applied<'a>> {
         if self.is_furniture(facts) {
             return Vec::new();
         }
-        self.policies.of(self.places(), facts, self.now)
+        self.policies.of(places, facts, self.now)
     }
 
     /// Whether this is what every Namespace has by itself.

@@ -252,7 +252,7 @@ fn api_version(kinds: &Kinds, kind: &str) -> String {
     format!("{}{slash}{}", info.group, info.versions[0])
 }
 
-/// The kinds of the tables: Kubernetes' own, and one custom one.
+/// The kinds of the tables: Kubernetes' own, and some custom ones.
 fn kinds() -> Kinds {
     let mut kinds = Kinds::default();
     for (kind, resource) in [("Database", "databases"), ("Backup", "backups")] {
@@ -272,7 +272,7 @@ fn policy(library: &BTreeMap<String, Value>, wanted: &Value) -> Policy {
         other => other.clone(),
     };
     let mut fields = value.as_object().unwrap().clone();
-    // `is: {name: of the library, …}` changes one of those.
+    // `like: name` changes one of the library.
     if let Some(base) = fields.remove("like") {
         let mut like = library[base.as_str().unwrap()].clone();
         json_patch::merge(&mut like, &Value::Object(fields));

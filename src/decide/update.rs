@@ -2,13 +2,13 @@
 //! refused for is not to be had by the back door.
 
 use super::approved::approved;
-use super::delete::as_deleted;
+use super::delete::take;
 use super::item::{Item, named};
 use super::judgement::Judgement;
 use super::lets_go::lets_go;
 use super::owners::{Standing, standing};
 use super::{Cause, HoldChange, HoldPlace, LiveRead, Reason, Review, Situation, Verdict};
-use crate::graph::{Claim, Graph, Node, User};
+use crate::graph::{Claim, Graph, Node, Propagation, User};
 use crate::objects::{FOREGROUND, HOLD, KindId, ORPHAN, Text};
 use crate::policy::Applied;
 
@@ -167,9 +167,9 @@ fn owners_change<'a>(
         // The graph may lag behind an owner that was made a moment ago.
         let unread = after.iter().filter_map(|claim| unread(&situation, claim));
         let unread: Vec<_> = unread.collect();
-        as_deleted(judgement, target);
+        take(judgement, target, Propagation::Background);
         if !judgement.is_empty() {
-            judgement.confirm(unread);
+            judgement.confirm_all(unread);
         }
     }
 }
@@ -194,7 +194,7 @@ fn loses_owner<'a>(
         Standing::Absent => return,
         // The collector never takes off what it cannot resolve (R2).
         Standing::Unresolved => {
-            judgement.confirm(unread(&situation, claim));
+            judgement.confirm_all(unread(&situation, claim));
             for applied in applied.iter().filter(orphaning) {
                 let what = format!("its owner {}, which belay does not know", claim.name);
                 let unknown = vec![Cause::Unknown(what)];
@@ -209,13 +209,13 @@ fn loses_owner<'a>(
     if owner.is_terminating() && !owner.finalizers().contains(ORPHAN) {
         return;
     }
-    let owner_item = judgement.item_of(owner);
+    let owner_item = Item::of_node(&situation, owner);
     let refusing: Vec<_> = applied.iter().filter(orphaning).collect();
     let policies: Vec<_> = refusing.iter().map(|applied| applied.policy).collect();
     // Whoever approved the end of the owner approved this, too.
     let yes = approved(&situation, &owner_item, &policies);
     if policies.is_empty() || yes.is_none() {
-        let name = Cause::Owner(named(&situation, owner));
+        let name = Cause::Owner(named(owner));
         for applied in refusing {
             judgement.refuse(applied, target, Reason::WouldOrphan, (vec![name.clone()], 0));
         }

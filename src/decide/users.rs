@@ -60,7 +60,7 @@ pub(super) fn users<'a>(
         }
         let goes = held && is_doomed(situation, user.node);
         let roots = if goes { &mut doomed } else { &mut blocking };
-        roots.add(situation.graph, user);
+        roots.add(user);
         if blocking.looked_at >= COUNTED {
             break;
         }
@@ -69,20 +69,20 @@ pub(super) fn users<'a>(
         let users = counting_users(situation, item, in_use, &reads.graph);
         for user in users.take(COUNTED) {
             if !cached(situation, user.node).is_some_and(|node| goes_along(fates, node)) {
-                blocking.add(&reads.graph, user);
+                blocking.add(user);
             }
         }
     }
     if blocking.is_empty() {
         prove_absence(situation, item, live, &mut found);
     }
-    let (blocking, doomed) = (blocking.in_order(situation.graph), doomed.in_order(situation.graph));
+    let (blocking, doomed) = (blocking.in_order(), doomed.in_order());
     // In `delete sts/x pvc/y` the graph lags behind exactly here.
     let roots = blocking.users.iter().take(CONFIRMED).filter(|_| held);
     let reads = roots.filter_map(|(_, user)| root_read(situation, user.node));
     found.confirm.extend(reads.filter(|read| situation.is_unread(read)));
-    (found.blocking, found.more) = blocking.causes(situation);
-    (found.doomed, _) = doomed.causes(situation);
+    (found.blocking, found.more) = blocking.causes();
+    (found.doomed, _) = doomed.causes();
     found
 }
 
@@ -118,9 +118,9 @@ impl<'g> Roots<'g> {
         self.users.is_empty()
     }
 
-    fn add(&mut self, graph: &'g Graph, user: User<'g>) {
+    fn add(&mut self, user: User<'g>) {
         self.looked_at += 1;
-        let root = graph.root_owner(user.node);
+        let root = user.node.root_owner();
         match self.index.entry(root.id()) {
             Entry::Vacant(place) => {
                 place.insert(self.users.len());
@@ -128,7 +128,7 @@ impl<'g> Roots<'g> {
             }
             Entry::Occupied(place) => {
                 let known = &mut self.users[*place.get()];
-                if rank(graph, root, &user) < rank(graph, root, &known.1) {
+                if rank(root, &user) < rank(root, &known.1) {
                     *known = (root, user);
                 }
             }
@@ -137,33 +137,33 @@ impl<'g> Roots<'g> {
 
     /// Puts the first ones by name in front, so that an answer does not depend
     /// on the order in which users were found.
-    fn in_order(mut self, graph: &'g Graph) -> Self {
+    fn in_order(mut self) -> Self {
         if self.users.len() > LISTED {
-            self.users.select_nth_unstable_by_key(LISTED, |(root, _)| by_name(graph, *root));
+            self.users.select_nth_unstable_by_key(LISTED, |(root, _)| by_name(*root));
         }
         let listed = self.users.len().min(LISTED);
-        self.users[..listed].sort_by_key(|(root, _)| by_name(graph, *root));
+        self.users[..listed].sort_by_key(|(root, _)| by_name(*root));
         self
     }
 
     /// Those that are told, in words, and how many more there are.
-    fn causes(&self, situation: &Situation<'_>) -> (Vec<Cause>, usize) {
+    fn causes(&self) -> (Vec<Cause>, usize) {
         let told = self.users.iter().take(LISTED).map(|(root, user)| Cause::User {
-            root: named(situation, *root),
-            through: (root.id() != user.node.id()).then(|| named(situation, user.node)),
+            root: named(*root),
+            through: (root.id() != user.node.id()).then(|| named(user.node)),
             path: user.path().to_owned(),
         });
         (told.collect(), self.users.len().saturating_sub(LISTED))
     }
 }
 
-fn by_name<'g>(graph: &'g Graph, node: Node<'g>) -> (&'g str, &'g str, &'g str) {
-    (&graph.kinds.info(node.kind()).kind, node.namespace(), node.name())
+fn by_name<'g>(node: Node<'g>) -> (&'g str, &'g str, &'g str) {
+    (&node.info().kind, node.namespace(), node.name())
 }
 
 /// A Pod that runs says more than the template it was made from.
-fn rank<'g>(graph: &'g Graph, root: Node<'g>, user: &User<'g>) -> impl Ord + use<'g> {
-    let (kind, _, name) = by_name(graph, user.node);
+fn rank<'g>(root: Node<'g>, user: &User<'g>) -> impl Ord + use<'g> {
+    let (kind, _, name) = by_name(user.node);
     (kind != "Pod", root.id() == user.node.id(), name, user.path())
 }
 
@@ -186,14 +186,14 @@ fn counting_users<'a>(
     let label = move |key: &str| labels.get(key);
     let sought = item.kind.map(|kind| Sought { kind, namespace, name, label });
     let seekers = sought.into_iter().flat_map(|sought| graph.seekers(sought));
-    named.chain(seekers).filter(move |user| {
-        user.node.uid() != item.uid() && counts(&situation, graph, user, in_use)
-    })
+    named
+        .chain(seekers)
+        .filter(move |user| user.node.uid() != item.uid() && counts(&situation, user, in_use))
 }
 
 /// Whether this use keeps an object under this policy.
-fn counts(situation: &Situation<'_>, graph: &Graph, user: &User<'_>, in_use: &InUse) -> bool {
-    let facts = Facts::of_node(graph, user.node);
+fn counts(situation: &Situation<'_>, user: &User<'_>, in_use: &InUse) -> bool {
+    let facts = Facts::of_node(user.node);
     let excused = match user.excuse() {
         Excuse::None => false,
         Excuse::Optional => !in_use.optional,
@@ -204,18 +204,18 @@ fn counts(situation: &Situation<'_>, graph: &Graph, user: &User<'_>, in_use: &In
         return false;
     }
     let meant = |facts| in_use.by.iter().any(|by| by.matches(facts));
-    in_use.by.is_empty() || meant(facts) || root_is_meant(situation, graph, user.node, in_use)
+    in_use.by.is_empty() || meant(facts) || root_is_meant(situation, user.node, in_use)
 }
 
 /// Whether the owner at the top is meant. What was read live has only those
 /// owners beside it that were read, too, so the way goes on in the graph; and
 /// an owner that nobody knows is taken for what its reference says.
-fn root_is_meant(situation: &Situation<'_>, graph: &Graph, user: Node<'_>, in_use: &InUse) -> bool {
+fn root_is_meant(situation: &Situation<'_>, user: Node<'_>, in_use: &InUse) -> bool {
     let meant = |facts| in_use.by.iter().any(|by| by.matches(facts));
-    let top = graph.root_owner(user);
-    let known = cached(situation, top).map(|node| situation.graph.root_owner(node));
-    let (graph, top) = known.map_or((graph, top), |top| (situation.graph, top));
-    if meant(Facts::of_node(graph, top)) {
+    let top = user.root_owner();
+    let known = cached(situation, top).map(Node::root_owner);
+    let top = known.unwrap_or(top);
+    if meant(Facts::of_node(top)) {
         return true;
     }
     let kinds = &situation.graph.kinds;
@@ -224,7 +224,7 @@ fn root_is_meant(situation: &Situation<'_>, graph: &Graph, user: Node<'_>, in_us
             let info = kinds.info(kind);
             in_use.by.iter().any(|by| by.may_mean(&info.group, &info.resource))
         }),
-        Standing::Solid(owner) | Standing::Waiting(owner) => meant(Facts::of_node(graph, owner)),
+        Standing::Solid(owner) | Standing::Waiting(owner) => meant(Facts::of_node(owner)),
         Standing::Absent => false,
     })
 }

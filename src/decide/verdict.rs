@@ -40,7 +40,8 @@ impl Decision {
     }
 }
 
-/// The fixed word that goes into `status.reason` of a refusal.
+/// The fixed word that goes into `status.reason` of a refusal. Of several
+/// blockers that are as strict, the one that stands first here is told first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reason {
     /// The object itself is protected, whoever uses it.
@@ -142,8 +143,9 @@ pub enum Cause {
     },
     /// This finalizer of somebody else's would go.
     Finalizer(String),
-    /// Labels or annotations would change so that it is protected no more.
-    LetsGo,
+    /// Labels or annotations would change so that this is protected less: the
+    /// object itself, or one in the Namespace whose labels change.
+    LetsGo(Named),
     /// Something is not known; the words say what, and why.
     Unknown(String),
 }

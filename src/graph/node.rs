@@ -3,7 +3,7 @@
 use super::edges::{OpenEdge, OwnerEdge, UseEdge};
 use super::id_set::IdSet;
 use super::store::Graph;
-use crate::objects::{FOREGROUND, HoldAge, KindId, PackedList, PackedMap, Uid};
+use crate::objects::{FOREGROUND, HoldAge, KindId, KindInfo, PackedList, PackedMap, Uid};
 
 /// A node: an object, or a place where one is referred to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -95,11 +95,6 @@ pub struct Node<'g> {
 }
 
 impl<'g> Node<'g> {
-    /// Whether it stands in this graph.
-    pub fn is_of(self, graph: &Graph) -> bool {
-        std::ptr::eq(self.graph, graph)
-    }
-
     /// Its number.
     pub fn id(self) -> NodeId {
         self.id
@@ -108,6 +103,26 @@ impl<'g> Node<'g> {
     /// Its kind.
     pub fn kind(self) -> KindId {
         self.slot.kind
+    }
+
+    /// What is known of its kind, by the graph that it stands in.
+    pub fn info(self) -> &'g KindInfo {
+        self.graph.kinds.info(self.slot.kind)
+    }
+
+    /// The owner at the top: of a Pod its Deployment. A node without a living
+    /// owner is its own root. With several owners the first is followed.
+    pub fn root_owner(self) -> Self {
+        // Nothing real is owned this deep; cycles are.
+        const DEEPEST: usize = 32;
+        let mut at = self;
+        for _ in 0..DEEPEST {
+            match at.owners().iter().find_map(|owner| self.graph.owner(at, owner)) {
+                Some(owner) if owner.id() != self.id => at = owner,
+                _ => break,
+            }
+        }
+        at
     }
 
     /// Its name.

@@ -126,15 +126,6 @@ impl Graph {
         })
     }
 
-    /// The objects that an open edge matches now.
-    pub fn matched<'g>(&'g self, edge: &'g OpenEdge) -> impl Iterator<Item = Node<'g>> {
-        let candidates = self.of_kind(edge.kind).filter_map(|id| self.get(id));
-        candidates.filter(move |node| {
-            (edge.namespace.is_empty() || edge.namespace == node.namespace())
-                && edge.selector.matches(node.name(), |key| node.labels().get(key))
-        })
-    }
-
     /// The live owner that a reference really means: there, and with its uid.
     pub fn owner(&self, item: Node<'_>, owner: &OwnerEdge) -> Option<Node<'_>> {
         let resolvable = self.is_resolvable(item, owner);
@@ -147,20 +138,5 @@ impl Graph {
         let (kind, _, _) = self.coordinates(owner.to);
         self.kinds.serves(kind, &owner.version)
             && (item.namespace_node().is_some() || !self.kinds.info(kind).namespaced)
-    }
-
-    /// The owner at the top: of a Pod its Deployment. A node without a living
-    /// owner is its own root. With several owners the first is followed.
-    pub fn root_owner<'g>(&'g self, node: Node<'g>) -> Node<'g> {
-        // Nothing real is owned this deep; cycles are.
-        const DEEPEST: usize = 32;
-        let mut at = node;
-        for _ in 0..DEEPEST {
-            match at.owners().iter().find_map(|owner| self.owner(at, owner)) {
-                Some(owner) if owner.id() != node.id() => at = owner,
-                _ => break,
-            }
-        }
-        at
     }
 }

@@ -587,7 +587,7 @@ mod tests {
 
         let again = graph.get(graph.find(kind, "shop", "again").unwrap()).unwrap();
         assert_eq!(again.uid(), Uid::new("uid-again"));
-        assert_eq!(graph.root_owner(again).name(), "stays");
+        assert_eq!(again.root_owner().name(), "stays");
         let stays = graph.get(graph.find(kind, "shop", "stays").unwrap()).unwrap();
         assert_eq!(graph.dependents(stays).map(|n| n.name()).collect::<Vec<_>>(), ["again"]);
         let kept: Vec<_> = stays.annotations().iter().collect();

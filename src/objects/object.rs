@@ -28,6 +28,9 @@ pub struct Metadata<'a> {
     /// `metadata.name`; empty while `generateName` has not been filled in.
     #[serde(deserialize_with = "null_is_default")]
     pub name: Text<'a>,
+    /// `metadata.generateName`: what the name will begin with.
+    #[serde(deserialize_with = "null_is_default")]
+    pub generate_name: Text<'a>,
     /// `metadata.namespace`; empty for a cluster-scoped object.
     #[serde(deserialize_with = "null_is_default")]
     pub namespace: Text<'a>,

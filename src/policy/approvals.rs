@@ -1,4 +1,5 @@
-//! Approvals and pauses, compiled; which approvals are in force for an object.
+//! Approvals and pauses, compiled, and what it takes to satisfy policies. Which
+//! approvals are in force for an object is for the decision to say.
 
 use std::collections::HashMap;
 
@@ -8,6 +9,9 @@ use super::api::{DeletionApproval, Scope};
 use super::compiled::{Source, Terms};
 use super::people::account;
 use crate::objects::Uid;
+
+/// So far ahead of belay's clock an approval may have been given.
+const SKEW_SECONDS: i64 = 300;
 
 /// A pause: everything is Audit until it expires.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,7 +97,9 @@ impl Approval {
     /// Whether it is in force: before it expires, and after that for what was
     /// being deleted by then, so that a cascade which began in time may end.
     pub fn is_in_force(&self, deleted: Option<i64>, now: i64) -> bool {
-        now < self.expires || deleted.is_some_and(|deleted| deleted <= self.expires)
+        // The clocks of an API server and of belay may differ a little.
+        let given = self.created <= now.saturating_add(SKEW_SECONDS);
+        given && (now < self.expires || deleted.is_some_and(|deleted| deleted <= self.expires))
     }
 }
 
@@ -160,7 +166,10 @@ impl Terms {
     pub fn are_met(&self, approvals: &[&Approval]) -> bool {
         let mut people: Vec<&str> = approvals
             .iter()
-            .filter(|approval| approval.expires - approval.created <= self.longest_seconds)
+            .filter(|approval| {
+                let seconds = approval.expires.saturating_sub(approval.created);
+                (1..=self.longest_seconds).contains(&seconds)
+            })
             .map(|approval| approval.approver.as_str())
             .filter(|approver| match account(approver) {
                 None => true,

@@ -4,7 +4,7 @@ use super::api::{
     Action, Check as _, Counting, DeletionPolicySpec, Existing, HoldMode, LabelSelector, OnDelete,
     OptionalReferences, Owned, Problem, Protect, Subject,
 };
-use super::facts::{Facts, Pairs, Places};
+use super::facts::{Facts, Places};
 use super::people::{Identities, Person, account, includes};
 use super::selectors::{Glob, Labels, Matched, Matcher, Users};
 use crate::objects::PROTECT_LABEL;
@@ -222,35 +222,16 @@ impl Policy {
         for (place, action) in &self.overrides {
             match place.match_place(places, facts) {
                 Matched::No => {}
-                Matched::Yes => return with(possible, *action),
+                Matched::Yes => return strictest_of(possible, *action),
                 Matched::Unknown => possible = possible.max(Some(*action)),
             }
         }
-        with(possible, self.action)
+        strictest_of(possible, self.action)
     }
 
-    /// Whether other labels of a Namespace would change what the policy does
-    /// in it.
-    pub fn minds(&self, before: Places<'_>, after: Places<'_>, namespace: &str) -> bool {
-        let no_labels = Default::default();
-        let pairs = Pairs::Texts(&no_labels);
-        // Any object there, of which only its place matters.
-        let facts = Facts {
-            group: "",
-            resource: "",
-            namespace,
-            name: "",
-            labels: pairs,
-            annotations: pairs,
-        };
-        let places = self.overrides.iter().map(|(place, _)| place);
-        let all = places.chain(self.targets.iter().chain(&self.exclude).map(Matcher::place));
-        all.into_iter().any(|p| p.match_place(before, facts) != p.match_place(after, facts))
-    }
-
-    /// The kinds that its targets name, as pairs of group and resource.
-    pub fn kinds(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.targets.iter().flat_map(Matcher::kinds)
+    /// Whether its targets name this kind.
+    pub fn names_kind(&self, group: &str, resource: &str) -> bool {
+        self.targets.iter().any(|target| target.names_kind(group, resource))
     }
 
     /// Its action where no override says otherwise, or that of the strictest
@@ -259,10 +240,10 @@ impl Policy {
         self.overrides.iter().map(|(_, action)| *action).fold(self.action, Action::max)
     }
 
-    /// Whether the labels of Namespaces decide what it does.
-    pub fn reads_places(&self) -> bool {
-        !self.overrides.is_empty()
-            || self.targets.iter().chain(&self.exclude).any(Matcher::reads_places)
+    /// The labels of Namespaces that decide what it does.
+    pub fn place_keys(&self) -> impl Iterator<Item = &str> {
+        let places = self.targets.iter().chain(&self.exclude).map(Matcher::place);
+        places.chain(self.overrides.iter().map(|(place, _)| place)).flat_map(Labels::keys)
     }
 
     /// The annotations that it reads.
@@ -279,7 +260,7 @@ impl Policy {
 }
 
 /// The strictest of what an action could be, and whether it is certain.
-fn with(possible: Option<Action>, action: Action) -> (Action, bool) {
+fn strictest_of(possible: Option<Action>, action: Action) -> (Action, bool) {
     possible.map_or((action, true), |possible| (possible.max(action), possible == action))
 }
 

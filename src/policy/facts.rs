@@ -44,8 +44,8 @@ pub struct Facts<'a> {
 
 impl<'a> Facts<'a> {
     /// Of an object in the graph.
-    pub fn of_node(graph: &'a Graph, node: Node<'a>) -> Self {
-        let info = graph.kinds.info(node.kind());
+    pub fn of_node(node: Node<'a>) -> Self {
+        let info = node.info();
         Self {
             group: &info.group,
             resource: &info.resource,

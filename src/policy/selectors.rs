@@ -36,6 +36,11 @@ impl Labels {
         self.0.iter().all(|requirement| requirement.holds(&label))
     }
 
+    /// The labels that it reads.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(Requirement::key)
+    }
+
     /// Whether everything matches.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -84,15 +89,16 @@ impl Labels {
     }
 }
 
-/// Whether something matches, as far as can be known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Whether something matches, as far as can be known. In this order the
+/// greatest of several is what any of them comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Matched {
-    /// It does.
-    Yes,
     /// It does not.
     No,
     /// The labels of its Namespace are not known.
     Unknown,
+    /// It does.
+    Yes,
 }
 
 /// A text in which `*` stands for any run of characters.
@@ -168,8 +174,7 @@ impl Matcher {
 
     /// Whether an object matches.
     pub fn matches(&self, places: Places<'_>, facts: Facts<'_>) -> Matched {
-        let itself = names(&self.groups, facts.group)
-            && names(&self.resources, facts.resource)
+        let itself = self.names_kind(facts.group, facts.resource)
             && (self.names.is_empty() || self.names.iter().any(|name| name.matches(facts.name)))
             && self.labels.matches(|key| facts.labels.get(key))
             && self.annotations.iter().all(|(k, v)| facts.annotations.get(k) == Some(v.as_str()));
@@ -184,6 +189,11 @@ impl Matcher {
             .flat_map(move |g| resources.iter().map(move |r| (g.as_str(), r.as_str())))
     }
 
+    /// Whether it names this kind.
+    pub fn names_kind(&self, group: &str, resource: &str) -> bool {
+        names(&self.groups, group) && names(&self.resources, resource)
+    }
+
     /// The annotations it reads.
     pub fn annotation_keys(&self) -> impl Iterator<Item = &str> {
         self.annotations.iter().map(|(key, _)| key.as_str())
@@ -192,11 +202,6 @@ impl Matcher {
     /// The labels that the Namespace must have.
     pub fn place(&self) -> &Labels {
         &self.place
-    }
-
-    /// Whether labels of Namespaces decide.
-    pub fn reads_places(&self) -> bool {
-        !self.place.is_empty()
     }
 
     /// What narrows it.
@@ -211,7 +216,7 @@ impl Matcher {
 }
 
 /// Whether a list of API names, in which `*` is any, has this one.
-pub(super) fn names(list: &[String], name: &str) -> bool {
+fn names(list: &[String], name: &str) -> bool {
     list.iter().any(|n| n == name || n == "*")
 }
 

@@ -110,25 +110,21 @@ impl PolicySet {
         let mut entries = self.entries(facts);
         entries.sort_unstable();
         let mut applied: Vec<Applied<'p>> = Vec::new();
-        let mut last = None;
-        for (number, entry) in entries {
-            let policy = &self.policies[number as usize];
-            let certain = match policy.protects(&policy.targets[entry as usize], places, facts) {
-                Matched::No => continue,
-                Matched::Yes => true,
-                Matched::Unknown => false,
+        for entries in entries.chunk_by(|a, b| a.0 == b.0) {
+            let policy = &self.policies[entries[0].0 as usize];
+            let matched = entries
+                .iter()
+                .map(|(_, entry)| policy.protects(&policy.targets[*entry as usize], places, facts));
+            let certain = match matched.max() {
+                None | Some(Matched::No) => continue,
+                Some(Matched::Unknown) => false,
+                Some(Matched::Yes) => true,
             };
-            match (last == Some(number), applied.last_mut()) {
-                (true, Some(known)) => known.certain |= certain,
-                _ => {
-                    let (action, sure) = match self.is_paused(now) {
-                        true => (Action::Audit, true),
-                        false => policy.action(places, facts),
-                    };
-                    applied.push(Applied { policy, action, certain: certain && sure });
-                }
-            }
-            last = Some(number);
+            let (action, sure) = match self.is_paused(now) {
+                true => (Action::Audit, true),
+                false => policy.action(places, facts),
+            };
+            applied.push(Applied { policy, action, certain: certain && sure });
         }
         applied
     }
@@ -149,13 +145,12 @@ impl PolicySet {
         self.entries(facts).len()
     }
 
-    /// Whether a DeletionPolicy names this kind, or all kinds.
+    /// Whether a DeletionPolicy names this kind.
     pub fn names(&self, group: &str, resource: &str) -> bool {
-        let named = |group: &Map<Bucket>| group.contains_key(resource);
-        self.by_kind.get(group).is_some_and(named)
-            || self.of_any_kind.entries().any(|(number, _)| {
-                matches!(self.policies[number as usize].source, Source::Policy(_))
-            })
+        let policies = self.policies.iter();
+        policies
+            .filter(|policy| matches!(policy.source, Source::Policy(_)))
+            .any(|policy| policy.names_kind(group, resource))
     }
 
     /// Whether everything is Audit at this time.
@@ -174,18 +169,28 @@ impl PolicySet {
         self.policies.iter().flat_map(Policy::annotation_keys)
     }
 
-    /// The kinds that policies name and nobody serves, each with its policy.
+    /// The kinds that policies name and nobody serves, each with its policy. An
+    /// entry is every pair of its groups and resources, as in RBAC, so a
+    /// resource is unknown when none of the entry's groups has it.
     pub fn unknown_kinds<'p>(&'p self, kinds: &'p Kinds) -> Vec<(&'p Source, String)> {
         let mut unknown = Vec::new();
         for policy in &self.policies {
-            let exists = policy.modes.while_exists.iter().flat_map(|exists| &exists.kinds);
-            let named = policy.targets.iter().flat_map(|target| target.kinds());
-            let all = named.chain(exists.map(|(g, r)| (g.as_str(), r.as_str())));
-            for (group, resource) in all {
-                let any = group == "*" || resource == "*";
-                if !any && kinds.find_resource(group, resource).is_none() {
-                    let dot = if group.is_empty() { "" } else { "." };
-                    unknown.push((&policy.source, format!("{resource}{dot}{group}")));
+            let exists = policy.modes.while_exists.iter().map(|exists| {
+                exists.kinds.iter().map(|(g, r)| (g.as_str(), r.as_str())).collect::<Vec<_>>()
+            });
+            let targets = policy.targets.iter().map(|target| target.kinds().collect());
+            for entry in targets.chain(exists) {
+                let known = |(group, resource): (&str, &str)| {
+                    group == "*"
+                        || resource == "*"
+                        || kinds.find_resource(group, resource).is_some()
+                };
+                for (group, resource) in &entry {
+                    let others = entry.iter().filter(|(_, r)| r == resource);
+                    if !others.into_iter().any(|pair| known(*pair)) {
+                        let dot = if group.is_empty() { "" } else { "." };
+                        unknown.push((&policy.source, format!("{resource}{dot}{group}")));
+                    }
                 }
             }
         }
@@ -206,11 +211,6 @@ impl Bucket {
         for key in keys {
             map.entry(key.into()).or_default().push(entry);
         }
-    }
-
-    fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
-        let narrowed = self.by_name.values().chain(self.by_namespace.values());
-        narrowed.flatten().chain(&self.others).copied()
     }
 
     fn candidates(&self, facts: Facts<'_>, entries: &mut Vec<Entry>) {

@@ -103,8 +103,13 @@ fn flatten(
         .ok_or_else(|| error("this object has no kind; give it one, such as ConfigMap"))?;
     if let Some(item_kind) = kind.strip_suffix("List")
         && node.at(&["metadata", "name"]).is_none()
-        && let Some(Content::List(_) | Content::Null) = node.get("items").map(|n| &n.content)
+        && let Some(items) = node.get("items").filter(|items| kind == "List" || items.is_list())
     {
+        if !items.is_list() {
+            let place = Some(items.place);
+            let message = "items is no list; a List has its objects in one".into();
+            return Err(FileError { file: file.clone(), place, message });
+        }
         let of_kind = (!item_kind.is_empty()).then_some((api_version.as_str(), item_kind));
         if let Content::Map(entries) = node.content {
             for item in entries.into_iter().filter(|entry| entry.key == "items") {

@@ -10,6 +10,7 @@ use arc_swap::ArcSwap;
 use super::documents::File;
 use super::folder::{Folders, Look};
 use super::{FileError, World};
+use crate::policy::Pause as PausedBy;
 use crate::telemetry::{Condition, Metrics};
 
 /// Where it is told how the files are.
@@ -41,6 +42,7 @@ impl Seen {
 /// `every`, on a thread of its own. What is broken later changes nothing.
 pub fn watch(
     folders: Folders,
+    with_objects: bool,
     every: Duration,
     signs: Signs,
 ) -> Result<Arc<ArcSwap<World>>, FileError> {
@@ -48,13 +50,13 @@ pub fn watch(
     let files = look.as_ref().map_err(Clone::clone).and_then(Look::read);
     let digest = digest(&files);
     let seen = Seen::new(look, digest);
-    let world = World::read(files?)?;
-    tell(&world, &signs);
+    let world = World::read(files?, with_objects)?;
+    tell(None, &world, &signs);
     let shared = Arc::new(ArcSwap::from_pointee(world));
     let watched = shared.clone();
     std::thread::Builder::new()
         .name("files".to_owned())
-        .spawn(move || keep(&folders, every, seen, &signs, &watched))
+        .spawn(move || keep(&folders, with_objects, every, seen, &signs, &watched))
         .map_err(|error| {
             let message = format!("cannot start a thread that looks at files: {error}; try again");
             FileError::whole("--files-poll", message)
@@ -64,6 +66,7 @@ pub fn watch(
 
 fn keep(
     folders: &Folders,
+    with_objects: bool,
     every: Duration,
     mut seen: Seen,
     signs: &Signs,
@@ -75,9 +78,9 @@ fn keep(
         // being written has lost its last policies for a moment.
         let moment = || std::thread::sleep(every.min(Duration::from_millis(100)));
         let Some(files) = changed(folders, &mut seen, moment) else { continue };
-        match files.and_then(World::read) {
+        match files.and_then(|files| World::read(files, with_objects)) {
             Ok(world) => {
-                tell(&world, signs);
+                tell(Some(&shared.load()), &world, signs);
                 shared.store(Arc::new(world));
             }
             Err(error) => {
@@ -126,8 +129,8 @@ fn digest(files: &Result<Vec<File>, FileError>) -> u64 {
     hasher.finish()
 }
 
-/// Says what was loaded.
-fn tell(world: &World, signs: &Signs) {
+/// Says what was loaded, and loudly where belay refuses less than before.
+fn tell(before: Option<&World>, world: &World, signs: &Signs) {
     signs.metrics.files_loaded();
     signs.good.set(true);
     let World { graph, notes, .. } = world;
@@ -142,7 +145,20 @@ fn tell(world: &World, signs: &Signs) {
     );
     if !notes.unknown.is_empty() {
         let kinds = notes.unknown.join(", ");
-        tracing::warn!(kinds, "nobody serves these kinds, so what names them protects nothing");
+        tracing::warn!(
+            kinds,
+            "these kinds are not known; a policy names them by API group and plural, lower case"
+        );
+    }
+    let had = before.map_or(1, |before| before.notes.policies);
+    if notes.policies == 0 && had > 0 {
+        tracing::warn!("there is no policy in the files: only the label belay.dev/protect counts");
+    }
+    for pause in &world.policies.pauses {
+        let PausedBy { name, by, expires } = pause;
+        let until = jiff::Timestamp::from_second(*expires)
+            .map_or_else(|_| String::new(), |t| t.to_string());
+        tracing::warn!(pause = name, by, until, "belay is paused: nothing is refused until then");
     }
     if !notes.guessed.is_empty() {
         let kinds = notes.guessed.join(", ");

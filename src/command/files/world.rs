@@ -40,16 +40,17 @@ pub struct Notes {
 }
 
 impl World {
-    /// Reads files.
-    pub fn read(files: Vec<File>) -> Result<Self, FileError> {
+    /// Reads files. Where objects are among them, what is not there does not
+    /// exist; where nobody gave any, nothing is known.
+    pub fn read(files: Vec<File>, with_objects: bool) -> Result<Self, FileError> {
         let mut documents = Vec::new();
         for file in files {
             documents.append(&mut parse(&file)?);
         }
-        Self::build(documents)
+        Self::build(documents, with_objects)
     }
 
-    fn build(documents: Vec<Document>) -> Result<Self, FileError> {
+    fn build(documents: Vec<Document>, with_objects: bool) -> Result<Self, FileError> {
         let mut own = Own::default();
         for document in documents.iter().filter(|document| document.group == GROUP) {
             own.take(document)?;
@@ -59,15 +60,14 @@ impl World {
         let catalogue = Catalogue::new(&kinds, &own.relations)
             .map_err(|error| FileError::whole("the built-in relations", error.to_string()))?;
 
-        let notes = |unknown| Notes {
+        let mut notes = Notes {
             policies: own.policies.len(),
             approvals: own.approvals.len(),
             pauses: own.pauses.len(),
             relations: own.relations.len(),
             guessed,
-            unknown,
+            unknown: unknown_relations(&kinds, &own),
         };
-        let notes = notes(unknown_relations(&kinds, &own));
         let mut policies = PolicySet::new(own.policies, &catalogue);
         policies.approvals = Approvals::new(own.approvals);
         policies.pauses = own.pauses;
@@ -79,14 +79,15 @@ impl World {
         let served: Vec<_> =
             graph.kinds.iter().map(|(id, _)| id).filter(|id| graph.kinds.is_served(*id)).collect();
         for kind in served {
-            graph.set_complete(kind, true);
+            if with_objects {
+                graph.set_complete(kind, true);
+            } else {
+                graph.set_incomplete(kind, "belay was given no --objects");
+            }
         }
-        let mut world = Self { graph, policies, notes };
-        let unknown = world.policies.unknown_kinds(&world.graph.kinds);
-        let unknown = unknown.into_iter().map(|(source, kind)| format!("{source}: {kind}"));
-        let unknown: Vec<_> = unknown.collect();
-        world.notes.unknown.splice(0..0, unknown);
-        Ok(world)
+        let unknown = policies.unknown_kinds(&graph.kinds);
+        notes.unknown.extend(unknown.into_iter().map(|(by, kind)| format!("{by}: {kind}")));
+        Ok(Self { graph, policies, notes })
     }
 }
 

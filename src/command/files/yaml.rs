@@ -69,6 +69,11 @@ impl Node {
         keys.iter().try_fold(self, |node, key| node.get(key))
     }
 
+    /// Whether it is a list; one that is left empty is.
+    pub fn is_list(&self) -> bool {
+        matches!(self.content, Content::List(_) | Content::Null)
+    }
+
     pub fn text(&self) -> Option<&str> {
         match &self.content {
             Content::Text(text) => Some(text),
