@@ -170,8 +170,9 @@ impl PolicySet {
     }
 
     /// The kinds that policies name and nobody serves, each with its policy. An
-    /// entry is every pair of its groups and resources, as in RBAC, so a
-    /// resource is unknown when none of the entry's groups has it.
+    /// entry is every pair of its groups and resources, as in RBAC, so a pair is
+    /// a mistake only when no other pair makes sense of its group, or of its
+    /// resource.
     pub fn unknown_kinds<'p>(&'p self, kinds: &'p Kinds) -> Vec<(&'p Source, String)> {
         let mut unknown = Vec::new();
         for policy in &self.policies {
@@ -186,8 +187,10 @@ impl PolicySet {
                         || kinds.find_resource(group, resource).is_some()
                 };
                 for (group, resource) in &entry {
-                    let others = entry.iter().filter(|(_, r)| r == resource);
-                    if !others.into_iter().any(|pair| known(*pair)) {
+                    let sense = |makes: &dyn Fn(&(&str, &str)) -> bool| {
+                        entry.iter().filter(|pair| makes(pair)).any(|pair| known(*pair))
+                    };
+                    if !sense(&|(_, r)| r == resource) || !sense(&|(g, _)| g == group) {
                         let dot = if group.is_empty() { "" } else { "." };
                         unknown.push((&policy.source, format!("{resource}{dot}{group}")));
                     }
