@@ -3,7 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use belay::decide::{Decision, Door, Live, Situation, Verdict, decide};
+use belay::graph::Graph;
 use belay::policy::api::MAX_APPROVAL_SECONDS;
+use belay::policy::{Approval, Approvals, Policy, PolicySet};
+use belay::relations::Catalogue;
+use belay::webhook::{Parsed, parse_review};
 use serde_json::{Value, json};
 
 use super::{approval, create, in_seconds, installed, pause};
@@ -353,4 +358,64 @@ fn s24_a_pause_is_checked_against_who_sent_it() {
         &good,
         &json!({"expirationTime": in_seconds(7200)}),
     );
+}
+
+/// The API server cannot see whose uid it is that an approval carries. The
+/// decision can: it compares everything.
+#[test]
+fn s24_an_approval_whose_uid_belongs_to_another_object_approves_nothing() {
+    let people = People::new("uids");
+    let here = people.namespace.clone();
+    let there = people.plane.namespace("foreign").unwrap();
+    let rules = "[{apiGroups: [\"\"], resources: [configmaps], verbs: [approve-deletion]}]";
+    people.grant("approvers", Some(&here), rules, &[&people.alice]);
+    people.until_allowed(&people.alice_config, &["approve-deletion", "configmaps", "-n", &here]);
+    let stored = |namespace: &str| {
+        let create = ["create", "configmap", "data", "-n", namespace, "-o", "json"];
+        let text = people.plane.kubectl(&create).unwrap().success().unwrap();
+        serde_json::from_str::<Value>(&text).unwrap()
+    };
+    let (own, foreign) = (stored(&here), stored(&there));
+    let approve = |name: &str, of: &Value| {
+        let approval = people.by_alice(name, &here, "configmaps");
+        let approval = set(approval, "/spec/targetRef/uid", of["metadata"]["uid"].clone());
+        people.accepted(&people.alice_config, &approval);
+        let name = approval["metadata"]["name"].as_str().unwrap().to_owned();
+        let get = ["get", "deletionapprovals.belay.dev", &name, "-o", "json"];
+        let text = people.plane.kubectl(&get).unwrap().success().unwrap();
+        Approval::compile(&serde_json::from_str(&text).unwrap()).unwrap()
+    };
+
+    let lying = approve("lying", &foreign);
+    for object in [&own, &foreign] {
+        let verdict = decided(object, &lying);
+        assert_eq!(verdict.decision, Decision::Deny, "{verdict:?}");
+    }
+    let honest = approve("honest", &own);
+    assert_eq!(decided(&own, &honest).decision, Decision::Allow);
+    assert_eq!(decided(&foreign, &honest).decision, Decision::Deny);
+}
+
+/// The verdict on the DELETE of a ConfigMap that a policy always protects.
+fn decided(object: &Value, approval: &Approval) -> Verdict {
+    let spec = json!({"targets": [{"apiGroups": [""], "resources": ["configmaps"]}],
+        "protect": {"always": {}}});
+    let policy = Policy::compile("vault", &serde_json::from_value(spec).unwrap()).unwrap();
+    let mut graph = Graph::default();
+    let catalogue = Catalogue::new(&graph.kinds, &[]).unwrap();
+    let kind = graph.kinds.find("", "ConfigMap").unwrap();
+    catalogue.feed(&mut graph, kind, object).unwrap();
+    let mut policies = PolicySet::new(vec![policy], &catalogue);
+    policies.approvals = Approvals::new([approval.clone()]);
+    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "1", "operation": "DELETE", "userInfo": {"username": "alice"}, "oldObject": object,
+        "resource": {"group": "", "version": "v1", "resource": "configmaps"},
+        "name": "data", "namespace": object["metadata"]["namespace"]}});
+    let bytes = review.to_string().into_bytes();
+    let Parsed::Review(review) = parse_review(&bytes, Door::Validate).unwrap() else {
+        panic!("unreadable")
+    };
+    let now = jiff::Timestamp::now().as_second();
+    let situation = Situation { graph: &graph, policies: &policies, live: Live::Graph, now };
+    decide(&situation, &review)
 }
