@@ -33,7 +33,7 @@ pub(super) fn in_force<'a>(situation: &Situation<'a>, item: &Item<'a>) -> Vec<&'
 }
 
 /// Whether enough people have approved what all of these policies refuse.
-pub(super) fn is_approved(
+pub(crate) fn is_approved(
     situation: &Situation<'_>,
     item: &Item<'_>,
     applied: &[Applied<'_>],

@@ -2,7 +2,7 @@
 
 use super::item::Item;
 use super::{HoldChange, HoldPlace, Review, Situation, Verdict};
-use crate::objects::{Kinds, Object};
+use crate::objects::{HOLD, Kinds, Object};
 use crate::policy::Applied;
 use crate::policy::api::Action;
 
@@ -12,7 +12,7 @@ pub(super) fn create(situation: &Situation<'_>, review: &Review<'_>) -> Verdict 
     let mut verdict = Verdict::allow(target.target());
     let wants = |applied: &Applied<'_>| applied.action == Action::Deny && applied.policy.holds();
     if object.is_held()
-        || harm(review, object).is_some()
+        || harm((&review.resource.group, &review.resource.resource), object).is_some()
         || !situation.applied(target.facts).iter().any(wants)
     {
         return verdict;
@@ -52,8 +52,7 @@ pub fn why_never_held(group: &str, resource: &str) -> Option<&'static str> {
 }
 
 /// Why a hold on this object would be harm.
-fn harm(review: &Review<'_>, object: &Object<'_>) -> Option<&'static str> {
-    let (group, resource) = (review.resource.group.as_str(), review.resource.resource.as_str());
+pub(crate) fn harm((group, resource): (&str, &str), object: &Object<'_>) -> Option<&'static str> {
     if let Some(why) = why_never_held(group, resource) {
         return Some(why);
     }
@@ -66,16 +65,16 @@ fn harm(review: &Review<'_>, object: &Object<'_>) -> Option<&'static str> {
     }
     // Whoever lists finalizers in a manifest sends that list again, without
     // ours: a client-side apply of a custom resource strips it each time.
-    let lists =
-        metadata.finalizers.iter().flatten().next().is_some() || applied_with_finalizers(object);
+    let others = |object: &Object<'_>| {
+        object.metadata.finalizers.iter().flatten().any(|finalizer| finalizer != HOLD)
+    };
+    let lists = others(object) || applied(object).is_some_and(|applied| others(&applied));
     (lists && !Kinds::is_built_in(group, resource))
         .then_some("its manifest lists finalizers, and each apply would strip ours")
 }
 
-/// Whether the manifest that a client applied lists finalizers.
-fn applied_with_finalizers(object: &Object<'_>) -> bool {
+/// The manifest that a client applied.
+fn applied<'o>(object: &'o Object<'_>) -> Option<Object<'o>> {
     let annotation = "kubectl.kubernetes.io/last-applied-configuration";
-    let applied = object.metadata.annotations.get(annotation);
-    let applied = applied.and_then(|text| serde_json::from_str::<Object<'_>>(text).ok());
-    applied.is_some_and(|applied| applied.metadata.finalizers.iter().flatten().next().is_some())
+    serde_json::from_str(object.metadata.annotations.get(annotation)?).ok()
 }

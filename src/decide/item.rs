@@ -22,7 +22,7 @@ const HARMLESS: &[&str] = &[
 /// The target as the review has it, or an object that would go along as the
 /// graph has it.
 #[derive(Clone, Copy)]
-pub(super) struct Item<'a> {
+pub(crate) struct Item<'a> {
     pub(super) facts: Facts<'a>,
     /// Its kind, if belay knows one that is served.
     pub(super) kind: Option<KindId>,
@@ -66,7 +66,7 @@ impl<'a> Item<'a> {
     }
 
     /// An object of the graph.
-    pub(super) fn of_node(situation: &Situation<'a>, node: Node<'a>) -> Self {
+    pub(crate) fn of_node(situation: &Situation<'a>, node: Node<'a>) -> Self {
         Self {
             facts: Facts::of_node(situation.graph, node),
             kind: Some(node.kind()),
@@ -189,7 +189,7 @@ pub(super) fn claims<'a>(situation: &Situation<'a>, node: Node<'a>) -> Vec<Claim
 }
 
 /// An object of the graph, as people name it.
-pub(super) fn named(situation: &Situation<'_>, node: Node<'_>) -> Named {
+pub(crate) fn named(situation: &Situation<'_>, node: Node<'_>) -> Named {
     Named {
         kind: situation.graph.kinds.info(node.kind()).kind.clone(),
         namespace: node.namespace().to_owned(),

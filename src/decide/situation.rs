@@ -73,7 +73,7 @@ impl<'a> Situation<'a> {
     }
 
     /// Where objects live.
-    pub(super) fn places(&self) -> Places<'a> {
+    pub(crate) fn places(&self) -> Places<'a> {
         Places::new(self.graph)
     }
 
@@ -111,7 +111,7 @@ impl<'a> Situation<'a> {
     }
 
     /// The read of one object.
-    pub(super) fn object_read(&self, kind: KindId, namespace: &str, name: &str) -> LiveRead {
+    pub(crate) fn object_read(&self, kind: KindId, namespace: &str, name: &str) -> LiveRead {
         let info = self.graph.kinds.info(kind);
         LiveRead::Object {
             group: info.group.clone(),
@@ -122,7 +122,7 @@ impl<'a> Situation<'a> {
     }
 
     /// The read of the objects of a kind.
-    pub(super) fn list(&self, kind: KindId, namespace: &str, first: bool) -> LiveRead {
+    pub(crate) fn list(&self, kind: KindId, namespace: &str, first: bool) -> LiveRead {
         let info = self.graph.kinds.info(kind);
         LiveRead::List {
             group: info.group.clone(),

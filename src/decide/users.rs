@@ -150,11 +150,11 @@ pub(super) fn is_used(situation: &Situation<'_>, item: &Item<'_>, in_use: &InUse
 }
 
 /// The users that a policy counts.
-fn counting_users<'g>(
+pub(crate) fn counting_users<'g, 'u>(
     graph: &'g Graph,
     place: Option<NodeId>,
-    in_use: &'g InUse,
-) -> impl Iterator<Item = User<'g>> {
+    in_use: &'u InUse,
+) -> impl Iterator<Item = User<'g>> + use<'g, 'u> {
     let users = place.into_iter().flat_map(|id| graph.users(id));
     users.filter(move |user| Some(user.node.id()) != place && counts(graph, user, in_use))
 }
