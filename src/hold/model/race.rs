@@ -206,6 +206,8 @@ pub(super) enum Action {
     Stored,
     /// Somebody edits the Deployment: now it names the target.
     Move,
+    /// Somebody edits a ReplicaSet: it names the target no more.
+    Drop,
     /// A controller makes what it makes.
     Make(usize),
     /// Somebody makes a Pod.
@@ -263,7 +265,14 @@ impl Race {
                             // Nobody of another kind is about.
                             None => {
                                 leader.others.push(read);
-                                next.push(Input::Page { next: None });
+                                leader.last = state.now;
+                                // The last list of all is answered like those
+                                // that are modelled.
+                                if self.split && leader.found[2].is_some() {
+                                    leader.unread = true;
+                                } else {
+                                    next.push(Input::Page { next: None });
+                                }
                             }
                         }
                     }
@@ -369,8 +378,9 @@ impl Model for Race {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        let thing =
-            |uses, owned| Slot::Here(Thing { uses, owned, late: false, known: false, early: true });
+        let thing = |uses, owned| {
+            Slot::Here(Thing { uses, owned, late: false, known: false, early: false })
+        };
         let starts: &[Slots] = if self.from_delete || self.made_again {
             &[[Slot::Not; 3]]
         } else {
@@ -582,6 +592,12 @@ fn at(now: u8) -> Duration {
 }
 
 impl Race {
+    /// What a list shows: what is stored, or, with that guard out, what the
+    /// cache has.
+    fn shown<'s>(&self, state: &'s State, l: usize) -> &'s Slots {
+        if self.guards.live { &state.users } else { &state.leaders[l].cache }
+    }
+
     fn carry_out(&self, next: &mut State, l: usize) -> Option<()> {
         let input = match next.leaders[l].request.take()? {
             Request::Get => Input::Got(match &next.target {
@@ -596,8 +612,8 @@ impl Race {
                 }
             }
             Request::List(kind, _) => {
+                let users = *self.shown(next, l);
                 let leader = &mut next.leaders[l];
-                let users = if self.guards.live { &next.users } else { &leader.cache };
                 if leader.found.iter().all(Option::is_none) {
                     leader.first = next.now;
                 }
@@ -625,6 +641,9 @@ impl Race {
                     if i == 0 && !thing.uses {
                         actions.push(Action::Move);
                     }
+                    if i == 1 && thing.uses {
+                        actions.push(Action::Drop);
+                    }
                     if i < 2 && state.users[i + 1] == Slot::Not {
                         actions.push(Action::Make(i + 1));
                     }
@@ -650,6 +669,10 @@ impl Race {
             Action::Move => {
                 let thing = next.users[0].thing()?;
                 next.users[0] = Slot::Here(Thing { uses: true, known: false, ..thing });
+            }
+            Action::Drop => {
+                let thing = next.users[1].thing()?;
+                next.users[1] = Slot::Here(Thing { uses: false, known: false, ..thing });
             }
             Action::Make(i) => {
                 let maker = next.users[i - 1].thing()?;

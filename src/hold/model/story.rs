@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::hash::Hash;
 use std::time::Instant;
 
-use stateright::{Checker, Model, Path};
+use stateright::{Checker, HasDiscoveries, Model, Path};
 
 /// A model whose steps can be told.
 pub(super) trait Told: Model {
@@ -42,9 +42,25 @@ where
     M::Action: Clone + std::fmt::Debug + PartialEq + Send + Sync,
 {
     let started = Instant::now();
-    let checker = model.clone().checker().spawn_bfs().join();
-    let found = checker.discoveries().into_iter().next();
+    let run = |depth: Option<usize>| {
+        let checker = model.clone().checker().finish_when(HasDiscoveries::Any);
+        let checker = match depth {
+            Some(depth) => checker.target_max_depth(depth),
+            None => checker,
+        };
+        checker.spawn_bfs().join()
+    };
+    let checker = run(None);
     let (states, depth) = (checker.unique_state_count(), checker.max_depth());
+    let mut found = checker.discoveries().into_iter().next();
+    // The checker gives the last one that it met, not the shortest.
+    while let Some((_, path)) = &found {
+        let steps = path.clone().into_vec().len();
+        match run(Some(steps)).discoveries().into_iter().next() {
+            Some(shorter) => found = Some(shorter),
+            None => break,
+        }
+    }
     let took = started.elapsed();
     match found {
         None => {
