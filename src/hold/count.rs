@@ -215,7 +215,9 @@ impl<'a> Counting<'a> {
         {
             return;
         }
-        if has(Excuse::Cycle) && is_only_held(node) {
+        // The target stands here as it will be, with no hold.
+        let is_target = self.members.first() == Some(&node.id());
+        if has(Excuse::Cycle) && (is_target || is_only_held(node)) {
             self.waits.push((held.node.id(), node.id()));
             if !self.members.contains(&node.id()) {
                 self.members.push(node.id());

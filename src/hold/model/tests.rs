@@ -91,7 +91,8 @@ fn with_products_before_producers_what_is_made_between_two_lists_is_missed() {
 
 #[test]
 fn without_the_token_a_paused_leader_overrules_a_newer_pass() {
-    let race = without(one(), |g| g.tests.token = false);
+    // With no answer lost it takes two leaders.
+    let race = without(Race { losses: 0, ..one() }, |g| g.tests.token = false);
     breaks("without the token", race, Broken::PromiseOne);
 }
 
