@@ -1,5 +1,8 @@
 //! Who still counts, of what was read live.
 
+#[cfg(test)]
+mod tests;
+
 use serde_json::Value;
 
 use super::chain::Chain;

@@ -2,6 +2,9 @@
 //! longer wanted. What stands on an object says what is to be done, so a plan
 //! that was carried out is followed by none.
 
+#[cfg(test)]
+mod tests;
+
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, TestOperation};
 use serde_json::json;
