@@ -1,7 +1,7 @@
 //! Whole verdicts, from the bytes of a review to the bytes of the answer, with
 //! their percentiles: what an API server waits for, but for TLS and HTTP.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 #[path = "../examples/cluster/mod.rs"]
 mod cluster;

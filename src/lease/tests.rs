@@ -35,7 +35,7 @@ enum Step {
     /// A write lands, and whether its answer arrives.
     Land(usize, bool),
     Drop(usize),
-    StepDown(usize),
+    Resign(usize),
 }
 
 impl World {
@@ -83,7 +83,7 @@ impl World {
             Step::Drop(n) if n < self.flying.len() => {
                 self.flying.remove(n);
             }
-            Step::StepDown(i) if self.leads(i) => {
+            Step::Resign(i) if self.leads(i) => {
                 let Some((version, spec)) = self.known[i].take() else { return };
                 self.flying.push((i, version, stepped_down(&spec)));
             }
@@ -99,7 +99,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (0_usize..3).prop_map(Step::Write),
         4 => (0_usize..3, any::<bool>()).prop_map(|(n, answered)| Step::Land(n, answered)),
         1 => (0_usize..3).prop_map(Step::Drop),
-        1 => (0_usize..3).prop_map(Step::StepDown),
+        1 => (0_usize..3).prop_map(Step::Resign),
     ]
 }
 
@@ -180,7 +180,7 @@ fn with_clocks_that_differ_by_more_two_believe() {
 #[test]
 fn who_stepped_down_is_replaced_at_once() {
     let mut world = World::new([0; 3]);
-    for step in [Step::Read(0), Step::Write(0), Step::Land(0, true), Step::StepDown(0)] {
+    for step in [Step::Read(0), Step::Write(0), Step::Land(0, true), Step::Resign(0)] {
         world.step(&step);
     }
     assert!(!world.leads(0), "it stops believing before it says so");

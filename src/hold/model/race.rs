@@ -453,11 +453,13 @@ impl Model for Race {
                 None => {}
                 Some(request) => {
                     actions.push(Action::Land(l));
+                    let mut may_lose = state.losses > 0;
                     if let Request::Write(write) = request {
                         may_tick &= !slow_write(write.sent);
-                        if state.losses > 0 && leader.stray.is_none() {
-                            actions.push(Action::Lose(l));
-                        }
+                        may_lose &= leader.stray.is_none();
+                    }
+                    if may_lose {
+                        actions.push(Action::Lose(l));
                     }
                 }
             }
@@ -529,14 +531,18 @@ impl Model for Race {
             }
             Action::Lose(l) => {
                 next.losses -= 1;
-                let Some(Request::Write(write)) = next.leaders[l].request.take() else {
-                    return None;
+                let input = match next.leaders[l].request.take()? {
+                    Request::Get => Input::Got(Answer::Lost),
+                    Request::List(..) => Input::Unreadable("no answer".into()),
+                    Request::Write(write) => {
+                        let answer = match write.lists {
+                            None => Input::Marked(Answer::Lost),
+                            Some(_) => Input::Removed(Answer::Lost),
+                        };
+                        next.leaders[l].stray = Some(write);
+                        answer
+                    }
                 };
-                let input = match write.lists {
-                    None => Input::Marked(Answer::Lost),
-                    Some(_) => Input::Removed(Answer::Lost),
-                };
-                next.leaders[l].stray = Some(write);
                 self.feed(&mut next, l, input);
             }
             Action::Stray(l) => {

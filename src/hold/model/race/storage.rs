@@ -66,14 +66,14 @@ impl Write {
 
     /// The token that it writes or tests.
     pub(super) fn token(&self) -> &str {
-        let values = self.patch.iter().filter_map(|operation| match operation {
+        let mut values = self.patch.iter().filter_map(|operation| match operation {
             PatchOperation::Test(test) if test.path.as_str().contains("token") => {
                 test.value.as_str()
             }
             PatchOperation::Add(add) if add.path.as_str().contains("token") => add.value.as_str(),
             _ => None,
         });
-        values.last().unwrap_or_default()
+        values.next_back().unwrap_or_default()
     }
 }
 

@@ -69,12 +69,10 @@ impl Race {
                 LEADERS[*l],
                 match &state.leaders[*l].request {
                     Some(Request::Write(w)) => {
-                        format!(
-                            "{}: no answer; the write is still under way",
-                            write(w.lists.is_some(), w.token())
-                        )
+                        let what = write(w.lists.is_some(), w.token());
+                        format!("{what}: no answer; the write is still under way")
                     }
-                    _ => String::new(),
+                    _ => "gets no answer to what it reads".into(),
                 },
             ),
             Action::Stray(l) => (
