@@ -1,7 +1,9 @@
 //! The command line: one file a subcommand.
 
 mod admin;
+mod files;
 mod serve;
+mod welcome;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -55,6 +57,9 @@ enum CommandError {
         /// What is wrong, and where.
         detail: String,
     },
+    /// Policies or objects in files are not as they should be.
+    #[error(transparent)]
+    Files(#[from] files::FileError),
     /// Standard output could not be written.
     #[error("cannot write the output: {0}")]
     Output(#[source] std::io::Error),
@@ -70,6 +75,7 @@ impl CommandError {
         match self {
             Self::Usage(_)
             | Self::Content { .. }
+            | Self::Files(_)
             | Self::Certificate(CertError::Name(_) | CertError::Days(_)) => 2,
             Self::Read { .. } | Self::Output(_) | Self::Certificate(_) | Self::Serve(_) => 3,
         }

@@ -5,21 +5,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use clap::Args;
 
+use super::files::{self, Folders, Signs, World};
+use super::welcome::welcome;
 use super::{CommandError, print};
 use crate::certs::{CertificateFiles, Made, make_pair};
 use crate::decide::{FailurePolicy, Live, Review, Situation, Verdict, decide};
-use crate::graph::Graph;
-use crate::policy::PolicySet;
 use crate::telemetry::{LogFormat, Metrics, Readiness, init_logs};
 use crate::webhook::{self, Limits, Server, Shared};
-
-/// The sample reviews that the standalone server proposes to send to itself.
-const SAMPLES: [(&str, &str, &str); 2] = [
-    ("validate", "examples/delete-denied.json", include_str!("../../examples/delete-denied.json")),
-    ("mutate", "examples/create-held.json", include_str!("../../examples/create-held.json")),
-];
 
 /// How long a certificate lives that the standalone server makes for itself.
 const STANDALONE_DAYS: u32 = 365;
@@ -30,6 +25,20 @@ pub struct ServeArguments {
     /// --cert-dir on first start
     #[arg(long)]
     standalone: bool,
+
+    /// Policies, relations, approvals and pauses: files of YAML or JSON, or
+    /// folders of them. They are read again when they change
+    #[arg(long, value_name = "PATH", num_args = 1.., requires = "standalone")]
+    policies: Vec<PathBuf>,
+
+    /// The objects of the cluster, in the same form, such as kubectl get -o
+    /// yaml prints them
+    #[arg(long, value_name = "PATH", num_args = 1.., requires = "standalone")]
+    objects: Vec<PathBuf>,
+
+    /// How often those files are looked at for changes
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
+    files_poll: Duration,
 
     /// Where reviews are answered, over TLS [default: 0.0.0.0:8443; standalone
     /// 127.0.0.1:8443]
@@ -87,6 +96,9 @@ pub struct ServeArguments {
 pub fn run(arguments: ServeArguments) -> Result<(), CommandError> {
     let ServeArguments {
         standalone,
+        policies,
+        objects,
+        files_poll,
         listen,
         probes,
         cert_dir,
@@ -101,6 +113,9 @@ pub fn run(arguments: ServeArguments) -> Result<(), CommandError> {
         log_format,
     } = arguments;
     init_logs(log_format);
+    let (metrics, readiness) = (Metrics::default(), Readiness::default());
+    let folders = Folders(policies.into_iter().chain(objects).collect());
+    let world = world(folders, files_poll, &metrics, &readiness)?;
 
     let own = Made::in_folder(&cert_dir);
     let files = CertificateFiles {
@@ -125,32 +140,50 @@ pub fn run(arguments: ServeArguments) -> Result<(), CommandError> {
         workers: workers.map_or_else(cores, usize::from),
     };
     let shared = Shared {
-        decider: Arc::new(decider()),
+        decider: Arc::new(decider(world)),
         failure_policy,
         limits: Limits { deadline, drain: drain.unwrap_or(drain_by_default), ..Limits::default() },
-        metrics: Metrics::default(),
-        readiness: Readiness::default(),
+        metrics,
+        readiness,
     };
 
     actix_web::rt::System::new().block_on(async move {
+        let decider = shared.decider.clone();
         let bound = webhook::bind(server, shared)?;
         tracing::info!(listen = %bound.listen, probes = %bound.probes, "serving");
         if standalone {
             let ca = embedded.then_some(own.ca_cert.as_path());
-            print(&welcome(bound.listen, bound.probes, ca, asks_clients))?;
+            print(&welcome(bound.listen, bound.probes, ca, asks_clients, &*decider))?;
         }
         Ok(bound.serve().await?)
     })
 }
 
-/// The label alone, with no view of a cluster.
-fn decider() -> impl Fn(&Review<'_>) -> Verdict {
-    let (graph, policies) = (Graph::default(), PolicySet::default());
+/// A verdict from what the files say; with no files, from the label alone.
+fn decider(world: Arc<ArcSwap<World>>) -> impl Fn(&Review<'_>) -> Verdict {
     move |review| {
+        let world = world.load();
+        let World { graph, policies, .. } = &**world;
         let now = jiff::Timestamp::now().as_second();
-        let situation = Situation { graph: &graph, policies: &policies, live: Live::Graph, now };
+        let situation = Situation { graph, policies, live: Live::Graph, now };
         decide(&situation, review)
     }
+}
+
+/// The world of these folders, kept as they are from now on.
+fn world(
+    folders: Folders,
+    every: Duration,
+    metrics: &Metrics,
+    readiness: &Readiness,
+) -> Result<Arc<ArcSwap<World>>, CommandError> {
+    if folders.is_empty() {
+        return Ok(Arc::default());
+    }
+    let good = readiness
+        .remark("files", "a file is broken, the log says which; what was read last is in use");
+    let signs = Signs { metrics: metrics.clone(), good };
+    Ok(files::watch(folders, every, signs)?)
 }
 
 /// On the first start there is nothing in the folder; later all of it. What is
@@ -171,51 +204,6 @@ fn make_certificates_once(folder: &Path, own: &Made) -> Result<(), CommandError>
             existing.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(" and ")
         ))),
     }
-}
-
-/// What a person can paste to see belay work.
-fn welcome(
-    listen: SocketAddr,
-    probes: SocketAddr,
-    ca: Option<&Path>,
-    asks_clients: bool,
-) -> String {
-    // The certificate is for names of this machine, not for "every address".
-    let mut url = listen;
-    if url.ip().is_unspecified() {
-        url.set_ip(Ipv4Addr::LOCALHOST.into());
-    }
-    let ca =
-        ca.map_or(String::new(), |ca| format!("--cacert {} ", quoted(&ca.display().to_string())));
-    let identity = if asks_clients { "--cert CLIENT.crt --key CLIENT.key " } else { "" };
-    let [denied, held] = SAMPLES.map(|(path, file, text)| {
-        // Somebody may run belay from anywhere: without the file the review
-        // itself is in the line.
-        let data = if Path::new(file).exists() {
-            format!("@{file}")
-        } else {
-            let compact: String = text.lines().map(str::trim).collect();
-            quoted(&compact)
-        };
-        format!(
-            "curl {ca}{identity}-H 'Content-Type: application/json' --data {data} https://{url}/{path}"
-        )
-    });
-    format!(
-        "belay answers on https://{url}, probes and metrics on http://{probes}\n\n\
-         a DELETE that is denied:\n  {denied}\n\n\
-         a CREATE that gets the hold, as a JSON patch:\n  {held}\n\n\
-         Ctrl-C ends it.\n"
-    )
-}
-
-/// For a shell: as it is where that is safe, in quotes elsewhere.
-fn quoted(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        return text.to_owned();
-    }
-    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

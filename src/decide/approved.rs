@@ -1,10 +1,11 @@
 //! Which approvals are in force for an object.
 
 use super::Situation;
-use super::item::{Claim, Item, claims};
-use super::owners::{Standing, standing};
-use crate::graph::NodeId;
-use crate::policy::{Applied, Approval, Identity, Terms};
+use super::item::Item;
+use super::owners::{DEEPEST, MOST, Standing, standing};
+use crate::graph::Claim;
+use crate::objects::Uid;
+use crate::policy::{Approval, Identity, Policy, Terms};
 
 /// The approvals in force for this object: those that name it, and those of
 /// scope Content that name what it lives in, or that certainly takes it along.
@@ -23,8 +24,8 @@ pub(super) fn in_force<'a>(situation: &Situation<'a>, item: &Item<'a>) -> Vec<&'
                 && approval.is_in_force(container.deleted(), situation.now)
         }));
     }
-    let mut ancestors = Ancestors { situation, found: Vec::new(), above: Vec::new() };
-    if ancestors.lead(item.facts.namespace, &item.owners(situation)) == Leads::There {
+    let mut ancestors = Ancestors { situation, found: Vec::new(), seen: Vec::new() };
+    if ancestors.lead(item.facts.namespace, &item.owners(situation), 0) == Leads::There {
         found.append(&mut ancestors.found);
     }
     found.sort_by(|a, b| a.name.cmp(&b.name));
@@ -32,15 +33,24 @@ pub(super) fn in_force<'a>(situation: &Situation<'a>, item: &Item<'a>) -> Vec<&'
     found
 }
 
-/// Whether enough people have approved what all of these policies refuse.
-pub(crate) fn is_approved(
-    situation: &Situation<'_>,
-    item: &Item<'_>,
-    applied: &[Applied<'_>],
-) -> bool {
-    let terms = Terms::all(applied.iter().map(|applied| &applied.policy.approval));
+/// Whether nothing of what these policies refuse about an object stands any
+/// more: enough people have approved it. What belay itself recorded takes only
+/// those policies away that exempted somebody. Says by which approvals.
+pub(crate) fn approved<'a>(
+    situation: &Situation<'a>,
+    item: &Item<'a>,
+    policies: &[&Policy],
+) -> Option<Vec<&'a Approval>> {
     let identities = &situation.policies.identities;
-    terms.is_some_and(|terms| terms.are_met(&in_force(situation, item), identities))
+    let (own, people): (Vec<_>, Vec<_>) =
+        in_force(situation, item).into_iter().partition(|yes| identities.is_own(&yes.approver));
+    let exempted = |policy: &Policy| own.iter().any(|yes| yes.exempts.contains(&policy.source));
+    let left = policies.iter().filter(|policy| !exempted(policy));
+    match Terms::all(left.map(|policy| &policy.approval)) {
+        None => Some(own),
+        Some(terms) if terms.are_met(&people) => Some([own, people].concat()),
+        Some(_) => None,
+    }
 }
 
 /// What an object lives in: its Namespace, and a custom resource its CRD.
@@ -65,7 +75,8 @@ fn containers<'a>(situation: &Situation<'a>, item: &Item<'a>) -> Vec<Item<'a>> {
 struct Ancestors<'s, 'a> {
     situation: &'s Situation<'a>,
     found: Vec<&'a Approval>,
-    above: Vec<NodeId>,
+    /// Whose owners have been looked at: in a cycle nobody leads anywhere.
+    seen: Vec<Uid>,
 }
 
 /// Where a way leads.
@@ -80,10 +91,10 @@ enum Leads {
 }
 
 impl<'a> Ancestors<'_, 'a> {
-    fn lead(&mut self, namespace: &str, owners: &[Claim<'a>]) -> Leads {
+    fn lead(&mut self, namespace: &str, owners: &[Claim<'_>], depth: usize) -> Leads {
         let mut all = Leads::Nowhere;
         for owner in owners {
-            match self.owner(namespace, owner) {
+            match self.owner(namespace, owner, depth) {
                 Leads::Elsewhere => return Leads::Elsewhere,
                 Leads::There => all = Leads::There,
                 Leads::Nowhere => {}
@@ -92,31 +103,25 @@ impl<'a> Ancestors<'_, 'a> {
         all
     }
 
-    fn owner(&mut self, namespace: &str, claim: &Claim<'a>) -> Leads {
-        match standing(self.situation, namespace, claim) {
-            Standing::Unresolved => Leads::Elsewhere,
-            Standing::Absent => self.gone(claim),
-            Standing::Waiting(node) | Standing::Solid(node) => {
-                if self.approved(claim, node.deleted()) {
-                    return Leads::There;
-                }
-                if self.above.contains(&node.id()) {
-                    return Leads::Nowhere;
-                }
-                self.above.push(node.id());
-                let owners = claims(self.situation, node);
-                let leads = if owners.is_empty() {
-                    Leads::Elsewhere
-                } else {
-                    self.lead(node.namespace(), &owners)
-                };
-                self.above.pop();
-                // Whatever stays without being taken along keeps the object.
-                if leads == Leads::Nowhere && !node.is_terminating() {
-                    return Leads::Elsewhere;
-                }
-                leads
-            }
+    fn owner(&mut self, namespace: &str, claim: &Claim<'_>, depth: usize) -> Leads {
+        let node = match standing(self.situation, namespace, claim) {
+            Standing::Unresolved => return Leads::Elsewhere,
+            Standing::Absent => return self.gone(claim),
+            Standing::Waiting(node) | Standing::Solid(node) => node,
+        };
+        if self.approved(claim, node.deleted()) {
+            return Leads::There;
+        }
+        // What is not found within the bounds, or leads in a circle, stays.
+        if depth > DEEPEST || self.seen.len() > MOST || self.seen.contains(&node.uid()) {
+            return Leads::Elsewhere;
+        }
+        self.seen.push(node.uid());
+        let owners: Vec<_> = node.claims().collect();
+        match self.lead(node.namespace(), &owners, depth + 1) {
+            Leads::There => Leads::There,
+            // It is there, and nothing that is approved takes it along.
+            Leads::Nowhere | Leads::Elsewhere => Leads::Elsewhere,
         }
     }
 

@@ -1,18 +1,19 @@
 //! Question 6 of a DELETE: what is in a Namespace or CRD, and what exists that
 //! keeps an object.
 
-use super::item::{Item, named};
+use super::item::Item;
 use super::owners::{Standing, standing};
-use super::users::{LISTED, is_used};
+use super::situation::Absence;
+use super::users::{LISTED, cached, is_used};
 use super::{Cause, Counts, LiveRead, Situation};
-use crate::graph::{Fates, Graph, Node, NodeId};
-use crate::objects::KindId;
+use crate::graph::{Fates, Graph, Node};
+use crate::objects::{self, KindId, KindInfo};
 use crate::policy::api::Action;
-use crate::policy::{Exists, Facts, Matched, Matcher, NotEmpty, Source};
+use crate::policy::{Exists, Matched, Matcher, NotEmpty, Source};
 
-/// What every Namespace has by itself; it is no content.
-const FURNITURE: &[(&str, &str)] =
-    &[("configmaps", "kube-root-ca.crt"), ("serviceaccounts", "default")];
+/// So much is counted; whether it is a thousand or a million is the same
+/// answer.
+const COUNTED: usize = 1_000;
 
 /// What was found.
 #[derive(Default)]
@@ -25,187 +26,232 @@ pub(super) struct Kept {
     pub(super) confirm: Vec<LiveRead>,
     /// What cannot be known, and why.
     pub(super) unknown: Option<String>,
+    /// Of which kind that is, by group and resource.
+    pub(super) unknown_kind: (String, String),
 }
 
 impl Kept {
-    fn found(&mut self, cause: Cause) {
+    /// Takes something in; words are made of it only where they are told. Says
+    /// whether to look for more.
+    fn found(&mut self, cause: impl FnOnce() -> Cause) -> bool {
         if self.causes.len() < LISTED {
-            self.causes.push(cause);
+            self.causes.push(cause());
         } else {
             self.more += 1;
         }
+        self.more < COUNTED
+    }
+
+    fn absent(&mut self, kind: &KindInfo, absence: Absence) {
+        match absence {
+            Absence::Proved => {}
+            Absence::Unread(list) => self.confirm.push(list),
+            Absence::Unknown(why) if self.unknown.is_none() => {
+                self.unknown = Some(format!("objects of kind {}: {why}", kind.kind));
+                self.unknown_kind = (kind.group.clone(), kind.resource.clone());
+            }
+            Absence::Unknown(_) => {}
+        }
+    }
+}
+
+/// Which kinds may be content.
+#[derive(Clone, Copy, PartialEq)]
+enum Kinds {
+    /// All.
+    Any,
+    /// Claims, and those that policies name.
+    Protected,
+    /// Those that policies name.
+    Named,
+}
+
+/// What a container is, and which objects are in it.
+#[derive(Clone, Copy)]
+pub(super) enum Container<'a> {
+    /// A Namespace of this name.
+    Namespace(&'a str),
+    /// A CRD: the objects of this kind, by group and resource.
+    Definition(&'a str, &'a str),
+}
+
+impl<'a> Container<'a> {
+    /// Whether an object is a container, and which. A CRD is named after the
+    /// resource that it defines.
+    pub(super) fn of(item: &Item<'a>) -> Option<Self> {
+        let facts = item.facts;
+        if facts.is_namespace() {
+            return Some(Self::Namespace(facts.name));
+        }
+        let definition = ("apiextensions.k8s.io", "customresourcedefinitions");
+        let (resource, group) = facts.name.split_once('.').unwrap_or((facts.name, ""));
+        ((facts.group, facts.resource) == definition).then_some(Self::Definition(group, resource))
+    }
+
+    /// What is in it, as far as a graph knows.
+    pub(super) fn members(self, graph: &'a Graph) -> Box<dyn Iterator<Item = Node<'a>> + 'a> {
+        let kinds = &graph.kinds;
+        match self {
+            Self::Namespace(name) => {
+                let place = kinds.find("", "Namespace").and_then(|kind| graph.find(kind, "", name));
+                let members = place.into_iter().flat_map(|place| graph.members(place));
+                Box::new(members.filter_map(|id| graph.get(id)))
+            }
+            Self::Definition(group, resource) => {
+                let kind = kinds.find_resource(group, resource);
+                let instances = kind.into_iter().flat_map(|kind| graph.of_kind(kind));
+                Box::new(instances.filter_map(|id| graph.get(id)))
+            }
+        }
+    }
+
+    /// What is in it, and beside that what only the live reads have found.
+    pub(super) fn items(self, situation: Situation<'a>) -> impl Iterator<Item = Item<'a>> {
+        let known = self.members(situation.graph).map(move |n| Item::of_node(&situation, n));
+        let live = situation.reads().into_iter().flat_map(move |reads| {
+            let new = self.members(&reads.graph).filter(move |n| cached(&situation, *n).is_none());
+            new.map(move |node| Item::of_live(&situation, &reads.graph, node))
+        });
+        known.chain(live)
+    }
+
+    /// Sees to it that what is in it is known: no object of these kinds is
+    /// missed. It has no second line of defence (a hold would save the shell
+    /// alone), so that it is empty is always read live.
+    fn prove(self, situation: &Situation<'_>, first: bool, kinds: Kinds, kept: &mut Kept) {
+        match self {
+            Self::Namespace(name) => {
+                for kind in kinds_of_content(situation, kinds) {
+                    let list = situation.list(kind, name, first);
+                    let info = situation.graph.kinds.info(kind);
+                    kept.absent(info, situation.absence(kind, list, true));
+                }
+            }
+            Self::Definition(group, resource) => {
+                prove_kind(situation, (group, resource), first, true, kept);
+            }
+        }
+    }
+}
+
+/// That there is no object of a kind, which may not even be known.
+fn prove_kind(
+    situation: &Situation<'_>,
+    (group, resource): (&str, &str),
+    first: bool,
+    live: bool,
+    kept: &mut Kept,
+) {
+    let kinds = &situation.graph.kinds;
+    if let Some(kind) = kinds.find_resource(group, resource) {
+        let list = situation.list(kind, "", first);
+        kept.absent(kinds.info(kind), situation.absence(kind, list, live));
+        return;
+    }
+    let dot = if group.is_empty() { "" } else { "." };
+    let (group, resource) = (group.to_owned(), resource.to_owned());
+    kept.unknown_kind = (group.clone(), resource.clone());
+    let unknown = format!("{resource}{dot}{group} is no kind that belay knows");
+    let list = LiveRead::List { group, resource, namespace: String::new(), first };
+    match situation.reads().map(|reads| reads.done.get(&list)) {
+        // It was looked for live and is not there.
+        Some(Some(Ok(()))) => {}
+        Some(None) => kept.confirm.push(list),
+        Some(Some(Err(why))) => kept.unknown = Some(format!("{unknown}: {why}")),
+        None => kept.unknown = Some(unknown),
     }
 }
 
 /// The content of a Namespace or CRD that counts. Of anything else there is
 /// none.
-pub(super) fn content(
-    situation: &Situation<'_>,
-    container: &Item<'_>,
-    not_empty: &NotEmpty,
+pub(super) fn content<'a>(
+    situation: &Situation<'a>,
+    item: &Item<'a>,
+    not_empty: &'a NotEmpty,
 ) -> Kept {
     let mut kept = Kept::default();
-    let graph = situation.graph;
-    let namespace = container.facts.is_namespace();
-    let instances = match instances_of(situation, container) {
-        Instances::None if !namespace => return kept,
-        Instances::Of(kind) => Some(kind),
-        Instances::None => None,
-        Instances::Unknown(group, resource) => {
-            let (group, resource) = (group.to_owned(), resource.to_owned());
-            let kind =
-                if group.is_empty() { resource.clone() } else { format!("{resource}.{group}") };
-            let namespace = String::new();
-            let list = LiveRead::List { group, resource, namespace, first: false };
-            // The objects of a kind that is not known can only be read live.
-            if situation.is_unread(&list) {
-                kept.confirm.push(list);
-            } else {
-                kept.unknown = Some(format!("{kind} is no kind that belay knows"));
-            }
-            return kept;
+    let Some(container) = Container::of(item) else { return kept };
+    for member in container.items(*situation) {
+        if let Some(why) = counts(situation, &member, container, not_empty)
+            && !kept.found(|| Cause::Content { object: member.named(situation), why })
+        {
+            break;
         }
-    };
-    let look = |kept: &mut Kept, graph: &Graph, container: Option<NodeId>| {
-        let situation = Situation { graph, ..*situation };
-        let members: Box<dyn Iterator<Item = NodeId>> = match (instances, container) {
-            (Some(kind), _) => Box::new(graph.of_kind(kind)),
-            (None, Some(namespace)) => Box::new(graph.members(namespace)),
-            (None, None) => Box::new(std::iter::empty()),
-        };
-        for node in members.filter_map(|id| graph.get(id)) {
-            if let Some(why) = counts(&situation, node, not_empty) {
-                kept.found(Cause::Content { object: named(&situation, node), why });
-            }
-        }
-    };
-    look(&mut kept, graph, container.place);
-    if kept.causes.is_empty()
-        && let Some(reads) = situation.reads()
-    {
-        let place = container.kind.and_then(|k| reads.graph.find(k, "", container.facts.name));
-        look(&mut kept, &reads.graph, place);
     }
     if kept.causes.is_empty() {
-        let kinds = match instances {
-            Some(kind) => vec![kind],
-            None => kinds_of_content(situation, not_empty.any),
-        };
-        let place = if namespace { container.facts.name } else { "" };
-        // A Namespace or CRD has no second line of defence: a hold would save
-        // the shell alone. So that it is empty is always read live.
-        for kind in kinds {
-            prove(situation, &mut kept, kind, place, instances.is_some() && not_empty.any, true);
-        }
+        // One object is enough where any one counts.
+        let first = not_empty.any && not_empty.ignore.is_empty() && not_empty.owned;
+        let definition = matches!(container, Container::Definition(..));
+        let kinds = if not_empty.any { Kinds::Any } else { Kinds::Protected };
+        container.prove(situation, first && definition, kinds, &mut kept);
     }
+    kept
+}
+
+/// Sees to it that all content is known that policies could protect.
+pub(super) fn prove_content(situation: &Situation<'_>, item: &Item<'_>) -> Kept {
+    let mut kept = Kept::default();
+    let Some(container) = Container::of(item) else { return kept };
+    if let Container::Definition(group, resource) = container
+        && !situation.policies.names(group, resource)
+    {
+        return kept;
+    }
+    container.prove(situation, false, Kinds::Named, &mut kept);
     kept
 }
 
 /// What exists and keeps the object.
-pub(super) fn existing(
-    situation: &Situation<'_>,
+pub(super) fn existing<'a>(
+    situation: &Situation<'a>,
     fates: &Fates,
-    item: &Item<'_>,
+    item: &Item<'a>,
     exists: &Exists,
 ) -> Kept {
     let mut kept = Kept::default();
-    let held = item.is_held(situation);
+    let live = !item.is_held(situation);
     for (group, resource) in &exists.kinds {
-        let Some(kind) = situation.graph.kinds.find_resource(group, resource) else {
-            let dot = if group.is_empty() { "" } else { "." };
-            kept.unknown = Some(format!("{resource}{dot}{group} is no kind that belay knows"));
-            continue;
-        };
-        let graphs = [Some(situation.graph), situation.reads().map(|reads| &reads.graph)];
-        for (live, graph) in graphs.into_iter().enumerate() {
-            let Some(graph) = graph.filter(|_| live == 0 || kept.causes.is_empty()) else {
-                continue;
-            };
-            for node in graph.of_kind(kind).filter_map(|id| graph.get(id)) {
-                let itself = node.uid() == item.uid();
-                let goes = live == 0 && fates.is_certainly_deleted(node.id());
-                let facts = Facts::of_node(graph, node);
-                let placed = exists.place.match_place(situation.places(), facts) != Matched::No;
-                if !itself && !goes && placed {
-                    kept.found(Cause::Exists(named(&Situation { graph, ..*situation }, node)));
-                }
+        let container = Container::Definition(group, resource);
+        for other in container.items(*situation) {
+            let goes = other.node.is_some_and(|node| fates.is_certainly_deleted(node.id()));
+            let placed = exists.place.match_place(situation.places(), other.facts) != Matched::No;
+            let counts = other.uid() != item.uid() && !goes && placed;
+            if counts && !kept.found(|| Cause::Exists(other.named(situation))) {
+                break;
             }
         }
         if kept.causes.is_empty() {
-            prove(situation, &mut kept, kind, "", exists.place.is_empty(), !held);
+            let itself = (item.facts.group, item.facts.resource) == (group, resource);
+            let first = exists.place.is_empty() && !itself;
+            prove_kind(situation, (group, resource), first, live, &mut kept);
         }
     }
     kept
 }
 
-/// That nothing was found means something only where everything was looked at.
-fn prove(
-    situation: &Situation<'_>,
-    kept: &mut Kept,
-    kind: KindId,
-    namespace: &str,
-    first: bool,
-    live: bool,
-) {
-    let graph = situation.graph;
-    let known = graph.is_complete(kind);
-    if known && !live {
-        return;
-    }
-    let list = situation.list(kind, namespace, first);
-    if situation.is_unread(&list) {
-        kept.confirm.push(list);
-        return;
-    }
-    let (known, why) = match situation.reads() {
-        Some(reads) => (reads.graph.is_complete(kind), reads.graph.why_incomplete(kind)),
-        None => (known, graph.why_incomplete(kind)),
-    };
-    if !known && kept.unknown.is_none() {
-        let kind = &graph.kinds.info(kind).kind;
-        kept.unknown = Some(format!("objects of kind {kind}: {why}"));
-    }
-}
-
-/// What a CRD defines.
-enum Instances<'a> {
-    /// It is no CRD.
-    None,
-    /// Objects of this kind.
-    Of(KindId),
-    /// Objects of a kind, by group and resource, that is not known.
-    Unknown(&'a str, &'a str),
-}
-
-/// A CRD is named after the resource that it defines.
-fn instances_of<'a>(situation: &Situation<'_>, item: &Item<'a>) -> Instances<'a> {
-    let definition = ("apiextensions.k8s.io", "customresourcedefinitions");
-    if (item.facts.group, item.facts.resource) != definition {
-        return Instances::None;
-    }
-    let (resource, group) = item.facts.name.split_once('.').unwrap_or((item.facts.name, ""));
-    let kind = situation.graph.kinds.find_resource(group, resource);
-    kind.map_or(Instances::Unknown(group, resource), Instances::Of)
-}
-
 /// Why an object counts as content; `None` if it does not.
-fn counts(situation: &Situation<'_>, node: Node<'_>, not_empty: &NotEmpty) -> Option<Counts> {
-    let item = Item::of_node(situation, node);
-    let facts = item.facts;
-    if FURNITURE.contains(&(facts.resource, facts.name)) && facts.group.is_empty() {
-        return None;
-    }
-    let ignored = |matcher: &Matcher| matcher.matches(situation.places(), facts) == Matched::Yes;
-    if not_empty.ignore.iter().any(ignored) || !not_empty.owned && has_owner(situation, &item) {
+fn counts<'a>(
+    situation: &Situation<'a>,
+    item: &Item<'a>,
+    container: Container<'_>,
+    not_empty: &NotEmpty,
+) -> Option<Counts> {
+    let ignored =
+        |matcher: &Matcher| matcher.matches(situation.places(), item.facts) == Matched::Yes;
+    if situation.is_furniture(item.facts) || not_empty.ignore.iter().any(ignored) {
         return None;
     }
     if not_empty.any {
-        return Some(Counts::Anything);
+        // Its owner makes it again, wherever that is.
+        let owned = !not_empty.owned && has_owner(situation, item);
+        return (!owned).then_some(Counts::Anything);
     }
-    if is_bound_claim(situation.graph, node) {
+    // The owner of a claim makes another one, and not the data.
+    let namespace = matches!(container, Container::Namespace(_));
+    if namespace && is_bound_claim(&situation.graph.kinds, item) {
         return Some(Counts::Bound);
     }
-    protected(situation, &item).map(Counts::Protected)
+    protected(situation, item).map(Counts::Protected)
 }
 
 fn has_owner(situation: &Situation<'_>, item: &Item<'_>) -> bool {
@@ -216,18 +262,15 @@ fn has_owner(situation: &Situation<'_>, item: &Item<'_>) -> bool {
 }
 
 /// A claim is bound once it says its volume, which is an edge.
-fn is_bound_claim(graph: &Graph, node: Node<'_>) -> bool {
-    let kind = |kind| graph.kinds.find("", kind);
-    Some(node.kind()) == kind("PersistentVolumeClaim")
-        && node
-            .uses()
-            .iter()
-            .any(|edge| Some(graph.coordinates(edge.to).0) == kind("PersistentVolume"))
+fn is_bound_claim(kinds: &objects::Kinds, item: &Item<'_>) -> bool {
+    let volume = kinds.find("", "PersistentVolume");
+    item.kind == kinds.find("", "PersistentVolumeClaim")
+        && item.used_kinds().any(|kind| Some(kind) == volume)
 }
 
 /// The enforcing policy that protects an object now: always, or because
 /// something uses it.
-fn protected(situation: &Situation<'_>, item: &Item<'_>) -> Option<Source> {
+pub(super) fn protected(situation: &Situation<'_>, item: &Item<'_>) -> Option<Source> {
     let applied = situation.applied(item.facts);
     let protects =
         applied.iter().filter(|applied| applied.action == Action::Deny).find(|applied| {
@@ -239,15 +282,19 @@ fn protected(situation: &Situation<'_>, item: &Item<'_>) -> Option<Source> {
 }
 
 /// The kinds whose objects could count as content of a Namespace.
-fn kinds_of_content(situation: &Situation<'_>, any: bool) -> Vec<KindId> {
+fn kinds_of_content(situation: &Situation<'_>, which: Kinds) -> Vec<KindId> {
     let kinds = &situation.graph.kinds;
     let policies = situation.policies;
     let claims = kinds.find("", "PersistentVolumeClaim");
     let namespaced = kinds.iter().filter(|(_, info)| info.namespaced && !info.versions.is_empty());
     let counted = namespaced.filter(|(kind, info)| {
         let events = info.resource == "events";
-        let named = any || Some(*kind) == claims || policies.names(&info.group, &info.resource);
-        named && !events
+        let counts = match which {
+            Kinds::Any => true,
+            Kinds::Protected if Some(*kind) == claims => true,
+            Kinds::Protected | Kinds::Named => policies.names(&info.group, &info.resource),
+        };
+        counts && !events
     });
     counted.map(|(kind, _)| kind).collect()
 }

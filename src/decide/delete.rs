@@ -1,14 +1,14 @@
 //! DELETE: may this object go? The questions stand in their order; the first
 //! that has an answer decides.
 
-use super::content::{Kept, content, existing};
-use super::item::{Item, named};
+use super::content::{Container, Kept, content, existing, prove_content};
+use super::item::Item;
 use super::judgement::Judgement;
 use super::orphaning::orphaned;
-use super::owners::is_cascade;
+use super::owners::{Standing, is_cascade, standing};
 use super::users::{is_used, users};
 use super::{Cause, Counts, Reason, Review, Situation, Verdict};
-use crate::graph::{Fates, Node, NodeId, Propagation, Request, fates};
+use crate::graph::{Certainty, Fates, Node, NodeId, Propagation, Request, fates};
 use crate::objects::{DefaultPropagation, FOREGROUND, ORPHAN};
 use crate::policy::Applied;
 use crate::policy::api::{Action, OnDelete};
@@ -54,25 +54,27 @@ fn judge<'a>(
     take(judgement, target, propagation);
 }
 
-/// Question 3: the DELETE follows from another one. What is always protected
-/// is refused all the same: the deletionTimestamp alone would start the
-/// clean-up of every controller that watches for it. What the hold keeps may
-/// wait for the release, which looks live. Says whether that decides it.
+/// Question 3: the DELETE follows from another one. What the hold keeps may
+/// wait for the release, which looks live. What is always protected goes on to
+/// be refused: the deletionTimestamp alone would start the clean-up of every
+/// controller that watches for it. Says whether that decides it.
 fn cascade<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>) -> bool {
     let applied = judgement.binding(target);
-    let mut refused = false;
-    for applied in applied.iter().filter(|applied| applied.policy.modes.always) {
-        judgement.refuse(applied, target, Reason::Protected, (vec![Cause::Always], 0));
-        refused |= applied.action == Action::Deny;
-    }
-    if refused {
-        return true;
-    }
-    if !target.may_wait(&judgement.situation) {
+    let enforcing = applied.iter().filter(|applied| applied.action == Action::Deny);
+    let released = |applied: &Applied<'_>| {
+        // The release asks who uses the object, and nothing else.
+        let modes = &applied.policy.modes;
+        let asks_more = modes.always
+            || !modes.while_exists.is_empty()
+            || modes.while_not_empty.is_some()
+            || modes.from_orphaning;
+        !asks_more && (modes.while_used.is_none() || applied.policy.holds())
+    };
+    if !target.may_wait(&judgement.situation) || !enforcing.clone().all(released) {
         return false;
     }
     let mut waits = false;
-    for applied in applied.iter().filter(|applied| applied.policy.holds()) {
+    for applied in enforcing.filter(|applied| applied.policy.holds()) {
         judgement.wait(applied, target, (vec![Cause::Unproved], 0));
         waits = true;
     }
@@ -91,20 +93,40 @@ pub(super) fn take<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>, propaga
     protected(judgement, &fates, target, &applied, true);
     if !fates.is_whole() {
         let limit = format!("it takes more than {FOLLOWED} objects along");
-        for applied in &applied {
-            let unknown = vec![Cause::Unknown(limit.clone())];
-            judgement.refuse(applied, target, Reason::Unknown, (unknown, 0));
-        }
+        judgement.unknown(target, ("*", "*"), &limit);
     }
+    let container = Container::of(target);
+    // What a CRD takes along goes straight from storage: nobody is asked again.
+    let live = matches!(container, Some(Container::Definition(..)));
     for id in lost(&fates).filter(|id| Some(*id) != own) {
         let Some(node) = situation.graph.get(id) else { continue };
         let item = Item::of_node(&situation, node);
+        let certain = fates.get(id).is_some_and(|fate| fate.certainty == Certainty::Certain);
+        judgement.goes_along(certain || container.is_some());
         let applied = judgement.binding(&item);
-        if !applied.is_empty() {
-            protected(judgement, &fates, &item, &applied, false);
-        }
+        protected(judgement, &fates, &item, &applied, live);
     }
+    if let Some(container) = container {
+        judgement.goes_along(true);
+        for item in container.items(situation).filter(|item| item.node.is_none()) {
+            let applied = judgement.binding(&item);
+            protected(judgement, &fates, &item, &applied, live);
+        }
+        content_is_known(judgement, target);
+    }
+    judgement.goes_along(propagation == Propagation::Orphan);
     orphaned(judgement, &fates, target, propagation);
+    judgement.goes_along(false);
+}
+
+/// Of the content of a Namespace or CRD that policies could protect nothing is
+/// missed.
+fn content_is_known<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>) {
+    let kept = prove_content(&judgement.situation, target);
+    judgement.confirm(kept.confirm);
+    let Some(unknown) = kept.unknown else { return };
+    let (group, resource) = &kept.unknown_kind;
+    judgement.unknown(target, (group, resource), &unknown);
 }
 
 /// What the fates are asked of: the target, or, while the graph has not seen
@@ -121,9 +143,16 @@ fn targets(
     if propagation == Propagation::Orphan {
         return Vec::new();
     }
-    let dependents = graph.dependents_of(target.uid()).map(Node::id);
-    let place = target.place.filter(|_| target.facts.is_namespace());
-    let members = place.into_iter().flat_map(|place| graph.members(place));
+    // With another owner that stays they stay.
+    let only = |node: &Node<'_>| {
+        node.claims().all(|claim| {
+            let standing = standing(situation, node.namespace(), &claim);
+            claim.uid == target.uid() || !matches!(standing, Standing::Solid(_))
+        })
+    };
+    let dependents = graph.dependents_of(target.uid()).filter(only).map(Node::id);
+    let container = Container::of(target).into_iter();
+    let members = container.flat_map(|container| container.members(graph)).map(Node::id);
     dependents.chain(members).map(|id| (id, Propagation::Background)).collect()
 }
 
@@ -136,12 +165,13 @@ fn lost(fates: &Fates) -> impl Iterator<Item = NodeId> {
 }
 
 /// Questions 4 to 6 about one object: the target, or one that goes along.
+/// `live`: nothing would catch a mistake.
 fn protected<'a>(
     judgement: &mut Judgement<'a>,
     fates: &Fates,
     item: &Item<'a>,
     applied: &[Applied<'a>],
-    is_target: bool,
+    live: bool,
 ) {
     let situation = judgement.situation;
     for applied in applied {
@@ -150,8 +180,11 @@ fn protected<'a>(
             judgement.refuse(applied, item, Reason::Protected, (vec![Cause::Always], 0));
         }
         if let Some(in_use) = &modes.while_used {
-            let found = users(&situation, fates, item, in_use, is_target);
-            judgement.confirm(found.confirm);
+            let found = users(&situation, fates, item, in_use, live);
+            // What is only recorded is not worth a read.
+            if applied.action == Action::Deny {
+                judgement.confirm(found.confirm);
+            }
             if !found.blocking.is_empty() {
                 let causes = (found.blocking, found.more);
                 let hold = in_use.on_delete == OnDelete::Hold;
@@ -201,32 +234,31 @@ fn unknown_refuses<'a>(
 }
 
 /// What is protected is still in a Namespace that would leave storage, or lose
-/// what keeps it there.
+/// what keeps it there. It matters whoever asks, and even where no policy
+/// speaks of the Namespace: the policies of what is in it do.
 pub(super) fn content_is_left<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>) {
     let situation = judgement.situation;
-    let applied = judgement.binding(target);
-    for applied in &applied {
+    for applied in situation.applied(target.facts) {
         if let Some(not_empty) = &applied.policy.modes.while_not_empty {
             let kept = content(&situation, target, not_empty);
-            keeps(judgement, applied, target, Reason::NotEmpty, kept);
+            keeps(judgement, &applied, target, Reason::NotEmpty, kept);
         }
     }
-    // Even where no policy speaks of the Namespace: the policies of what is in
-    // it do.
-    let Some(place) = target.place else { return };
-    for node in situation.graph.members(place).filter_map(|id| situation.graph.get(id)) {
-        let item = Item::of_node(&situation, node);
-        for applied in judgement.binding(&item) {
+    let Some(container) = Container::of(target) else { return };
+    judgement.goes_along(true);
+    for item in container.items(situation) {
+        for applied in situation.applied(item.facts) {
             let modes = &applied.policy.modes;
             let in_use = modes.while_used.as_ref();
-            let used = in_use.is_some_and(|in_use| is_used(&situation, &item, in_use));
-            if modes.always || used {
+            if modes.always || in_use.is_some_and(|mode| is_used(&situation, &item, mode)) {
                 let why = Counts::Protected(applied.policy.source.clone());
-                let cause = Cause::Content { object: named(&situation, node), why };
+                let cause = Cause::Content { object: item.named(&situation), why };
                 judgement.refuse(&applied, &item, Reason::NotEmpty, (vec![cause], 0));
             }
         }
     }
+    judgement.goes_along(false);
+    content_is_known(judgement, target);
 }
 
 /// R8: what a DELETE at the root really does.

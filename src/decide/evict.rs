@@ -8,19 +8,33 @@ use super::{Answer, Review, Situation, Verdict};
 use crate::graph::Propagation;
 
 pub(super) fn evict(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
-    let graph = situation.graph;
+    let mut judgement = Judgement::new(situation, review);
     // The object in the review is an Eviction; the Pod is what it names.
-    let pod = graph
-        .kinds
-        .find("", "Pod")
-        .and_then(|kind| graph.find(kind, &review.namespace, review.target_name()))
-        .and_then(|id| graph.get(id));
-    // One that is Terminating is on its way.
-    let Some(pod) = pod.filter(|pod| !pod.is_terminating()) else {
+    let Some(kind) = situation.graph.kinds.find("", "Pod") else {
         return Verdict::allow(review.target());
     };
-    let target = Item::of_node(situation, pod);
-    let mut judgement = Judgement::new(situation, review);
+    let (namespace, name) = (review.namespace.as_str(), review.target_name());
+    let cached = situation.graph.find(kind, namespace, name);
+    let cached = cached.and_then(|id| situation.graph.get(id));
+    let live = situation.read_object(kind, namespace, name);
+    let Some(pod) = live.unwrap_or(cached) else {
+        // That there is none has to be known, where a policy is about Pods.
+        let Some(object) = &review.object else { return Verdict::allow(review.target()) };
+        let target = Item::of_review(situation, review, object);
+        let read = situation.object_read(kind, namespace, name);
+        if situation.is_unread(&read) {
+            judgement.confirm([read]);
+        } else if live.is_none() && !situation.graph.is_complete(kind) {
+            let why = situation.graph.why_incomplete(kind);
+            judgement.unknown(&target, ("", "pods"), &format!("objects of kind Pod: {why}"));
+        }
+        return Verdict { answer: Answer::TooManyRequests, ..judgement.verdict(&target) };
+    };
+    // One that is Terminating is on its way.
+    if pod.is_terminating() {
+        return Verdict::allow(review.target());
+    }
+    let target = judgement.item_of(pod);
     take(&mut judgement, &target, Propagation::Background);
     Verdict { answer: Answer::TooManyRequests, ..judgement.verdict(&target) }
 }

@@ -1,7 +1,7 @@
 //! An object that a verdict looks at, wherever it stands.
 
 use super::{Named, Review, Situation, Target};
-use crate::graph::{Node, NodeId};
+use crate::graph::{Claim, Graph, Node, NodeId};
 use crate::objects::{FOREGROUND, HOLD, HoldAge, KindId, ORPHAN, Object, Uid, split_api_version};
 use crate::policy::{Facts, Identity};
 
@@ -19,8 +19,8 @@ const HARMLESS: &[&str] = &[
     "resource.kubernetes.io/delete-protection",
 ];
 
-/// The target as the review has it, or an object that would go along as the
-/// graph has it.
+/// The target as the review has it, an object that would go along as the graph
+/// has it, or one that was read live.
 #[derive(Clone, Copy)]
 pub(crate) struct Item<'a> {
     pub(super) facts: Facts<'a>,
@@ -30,19 +30,14 @@ pub(crate) struct Item<'a> {
     pub(super) place: Option<NodeId>,
     /// Its node, if the graph has this very object.
     pub(super) node: Option<Node<'a>>,
-    /// The object, if the review has it.
-    object: Option<&'a Object<'a>>,
+    body: Body<'a>,
 }
 
-/// An owner reference, resolved as far as its coordinates (R1).
+/// Where what is newest about it stands.
 #[derive(Clone, Copy)]
-pub(super) struct Claim<'a> {
-    /// The owner's kind, if it is known.
-    pub(super) kind: Option<KindId>,
-    pub(super) version: &'a str,
-    pub(super) namespace: &'a str,
-    pub(super) name: &'a str,
-    pub(super) uid: Uid,
+enum Body<'a> {
+    Review(&'a Object<'a>),
+    Node(Node<'a>),
 }
 
 impl<'a> Item<'a> {
@@ -52,17 +47,13 @@ impl<'a> Item<'a> {
         review: &'a Review<'a>,
         object: &'a Object<'a>,
     ) -> Self {
-        let graph = situation.graph;
         let resource = (review.resource.group.as_str(), review.resource.resource.as_str());
         // The request says a Namespace's own name as its namespace, too.
         let is_namespace = resource == ("", "namespaces");
         let namespace = if is_namespace { "" } else { review.namespace.as_str() };
         let facts = Facts::of_object(resource, (namespace, review.target_name()), object);
-        let kind = graph.kinds.find_resource(resource.0, resource.1);
-        let place = kind.and_then(|kind| graph.find(kind, namespace, facts.name));
-        let uid = Uid::new(&object.metadata.uid);
-        let node = place.and_then(|id| graph.get(id)).filter(|node| node.uid() == uid);
-        Self { facts, kind, place, node, object: Some(object) }
+        let kind = situation.graph.kinds.find_resource(resource.0, resource.1);
+        Self::at(situation, facts, kind, Body::Review(object))
     }
 
     /// An object of the graph.
@@ -72,30 +63,48 @@ impl<'a> Item<'a> {
             kind: Some(node.kind()),
             place: Some(node.id()),
             node: Some(node),
-            object: None,
+            body: Body::Node(node),
         }
     }
 
+    /// An object that was read live into this graph.
+    pub(crate) fn of_live(situation: &Situation<'a>, live: &'a Graph, node: Node<'a>) -> Self {
+        let facts = Facts::of_node(live, node);
+        Self::at(situation, facts, Some(node.kind()), Body::Node(node))
+    }
+
+    fn at(
+        situation: &Situation<'a>,
+        facts: Facts<'a>,
+        kind: Option<KindId>,
+        body: Body<'a>,
+    ) -> Self {
+        let graph = situation.graph;
+        let place = kind.and_then(|kind| graph.find(kind, facts.namespace, facts.name));
+        let node = place.and_then(|id| graph.get(id));
+        let item = Self { facts, kind, place, node, body };
+        Self { node: node.filter(|node| node.uid() == item.uid()), ..item }
+    }
+
     pub(super) fn uid(&self) -> Uid {
-        match (self.object, self.node) {
-            (Some(object), _) => Uid::new(&object.metadata.uid),
-            (None, Some(node)) => node.uid(),
-            (None, None) => Uid::NONE,
+        match self.body {
+            Body::Review(object) => Uid::new(&object.metadata.uid),
+            Body::Node(node) => node.uid(),
         }
     }
 
     /// The uid as the API server writes it.
     pub(super) fn uid_text(&self) -> String {
-        match self.object {
-            Some(object) => object.metadata.uid.to_string(),
-            None => self.uid().to_string(),
+        match self.body {
+            Body::Review(object) => object.metadata.uid.to_string(),
+            Body::Node(node) => node.uid().to_string(),
         }
     }
 
     pub(super) fn deleted(&self) -> Option<i64> {
-        match self.object {
-            Some(object) => object.deleted(),
-            None => self.node.and_then(Node::deleted),
+        match self.body {
+            Body::Review(object) => object.deleted(),
+            Body::Node(node) => node.deleted(),
         }
     }
 
@@ -104,9 +113,9 @@ impl<'a> Item<'a> {
     }
 
     pub(super) fn hold(&self) -> HoldAge {
-        match self.object {
-            Some(object) => object.hold_age(),
-            None => self.node.map_or(HoldAge::NotHeld, Node::hold),
+        match self.body {
+            Body::Review(object) => object.hold_age(),
+            Body::Node(node) => node.hold(),
         }
     }
 
@@ -116,36 +125,45 @@ impl<'a> Item<'a> {
     }
 
     pub(super) fn finalizers(&self) -> Vec<&'a str> {
-        match (self.object, self.node) {
-            (Some(object), _) => {
+        match self.body {
+            Body::Review(object) => {
                 object.metadata.finalizers.iter().flatten().map(|f| f.as_str()).collect()
             }
-            (None, Some(node)) => node.finalizers().iter().collect(),
-            (None, None) => Vec::new(),
+            Body::Node(node) => node.finalizers().iter().collect(),
         }
     }
 
     /// Whether the hold alone decides when it goes: it may be relied on, and a
     /// deletionTimestamp starts nobody's clean-up.
     pub(super) fn may_wait(&self, situation: &Situation<'_>) -> bool {
-        self.is_held(situation) && self.finalizers().iter().all(|f| HARMLESS.contains(f))
+        self.is_held(situation) && self.finalizers().into_iter().all(is_harmless)
     }
 
     /// Its owner references.
     pub(super) fn owners(&self, situation: &Situation<'a>) -> Vec<Claim<'a>> {
         let kinds = &situation.graph.kinds;
-        if let Some(object) = self.object {
-            let claims = object.metadata.owner_references.iter().map(|reference| {
-                let (group, version) = split_api_version(&reference.api_version);
-                let kind = kinds.find(group, &reference.kind);
-                let namespaced = kind.is_none_or(|kind| kinds.info(kind).namespaced);
-                let namespace = if namespaced { self.facts.namespace } else { "" };
-                let (name, uid) = (reference.name.as_str(), Uid::new(&reference.uid));
-                Claim { kind, version, namespace, name, uid }
-            });
-            return claims.collect();
-        }
-        self.node.map_or_else(Vec::new, |node| claims(situation, node))
+        let object = match self.body {
+            Body::Review(object) => object,
+            Body::Node(node) => return node.claims().collect(),
+        };
+        let claims = object.metadata.owner_references.iter().map(|reference| {
+            let (group, version) = split_api_version(&reference.api_version);
+            let kind = kinds.find(group, &reference.kind);
+            let namespaced = kind.is_none_or(|kind| kinds.info(kind).namespaced);
+            let namespace = if namespaced { self.facts.namespace } else { "" };
+            let (name, uid) = (reference.name.as_str(), Uid::new(&reference.uid));
+            Claim { kind, version, namespace, name, uid }
+        });
+        claims.collect()
+    }
+
+    /// The kinds of what it uses by name, as far as its edges are known.
+    pub(super) fn used_kinds(&self) -> impl Iterator<Item = KindId> + use<'a> {
+        let node = match self.body {
+            Body::Review(_) => self.node,
+            Body::Node(node) => Some(node),
+        };
+        node.into_iter().flat_map(Node::used_kinds)
     }
 
     pub(super) fn identity(&self) -> Identity<'a> {
@@ -177,15 +195,9 @@ impl Item<'_> {
     }
 }
 
-/// The owner references of an object of the graph.
-pub(super) fn claims<'a>(situation: &Situation<'a>, node: Node<'a>) -> Vec<Claim<'a>> {
-    let graph = situation.graph;
-    let claims = node.owners().iter().map(|owner| {
-        let (kind, namespace, name) = graph.coordinates(owner.to);
-        let kind = graph.kinds.is_served(kind).then_some(kind);
-        Claim { kind, version: &owner.version, namespace, name, uid: owner.uid }
-    });
-    claims.collect()
+/// Whether the controller of a finalizer does nothing but wait.
+pub(super) fn is_harmless(finalizer: &str) -> bool {
+    HARMLESS.contains(&finalizer)
 }
 
 /// An object of the graph, as people name it.

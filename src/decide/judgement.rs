@@ -1,12 +1,18 @@
 //! What was found against a request, weighed: whom policies bind, whom they
 //! exempt, what their action makes of it, and what people have approved.
 
-use super::approved::in_force;
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
+
+use rustc_hash::FxBuildHasher;
+
+use super::approved::approved;
 use super::item::Item;
 use super::{
-    Blocker, Cause, Decision, Exemption, LiveRead, Passed, Reason, Review, Situation, Target,
-    Verdict,
+    Blocker, Cause, Decision, Exemption, LiveRead, Passed, Reason, Review, Situation, Verdict,
 };
+use crate::graph::Node;
+use crate::objects::Uid;
 use crate::policy::api::Action;
 use crate::policy::{Applied, Policy, Source, Terms};
 
@@ -18,7 +24,12 @@ struct Finding<'a> {
     reason: Reason,
     causes: Vec<Cause>,
     more: usize,
+    /// Whether an approval of the target with its content covers the object.
+    along: bool,
 }
+
+/// So many blockers a verdict has at the most; of the others their number.
+const KEPT: usize = 20;
 
 /// What has been found so far.
 pub(super) struct Judgement<'a> {
@@ -28,6 +39,7 @@ pub(super) struct Judgement<'a> {
     exempted: Vec<&'a Policy>,
     confirm: Vec<LiveRead>,
     deletes: bool,
+    along: bool,
 }
 
 impl<'a> Judgement<'a> {
@@ -39,6 +51,7 @@ impl<'a> Judgement<'a> {
             exempted: Vec::new(),
             confirm: Vec::new(),
             deletes: false,
+            along: false,
         }
     }
 
@@ -47,11 +60,51 @@ impl<'a> Judgement<'a> {
         self.deletes = true;
     }
 
+    /// What is found next goes certainly along with the target, or does not.
+    pub(super) fn goes_along(&mut self, certainly: bool) {
+        self.along = certainly;
+    }
+
     /// The policies of an object that bind the one who asks.
     pub(super) fn binding(&self, item: &Item<'a>) -> Vec<Applied<'a>> {
         let mut applied = self.situation.applied(item.facts);
         applied.retain(|applied| applied.policy.binds(self.review.user.person()));
         applied
+    }
+
+    /// An object that may have been read live.
+    pub(super) fn item_of(&self, node: Node<'a>) -> Item<'a> {
+        match self.situation.reads() {
+            Some(reads) if !node.is_of(self.situation.graph) => {
+                Item::of_live(&self.situation, &reads.graph, node)
+            }
+            _ => Item::of_node(&self.situation, node),
+        }
+    }
+
+    /// Objects of a kind are not known that policies could protect: those
+    /// policies refuse, with the strictest action that they have anywhere.
+    pub(super) fn unknown(&mut self, target: &Item<'a>, kind: (&str, &str), what: &str) {
+        let Situation { policies, now, .. } = self.situation;
+        let paused = policies.is_paused(now);
+        let any = kind == ("*", "*");
+        for policy in policies.iter() {
+            let modes = &policy.modes;
+            // What carries the label is watched by itself, whatever its kind.
+            let labelled = matches!(policy.source, Source::Label(_)) && !any;
+            let names = |(g, r): (&str, &str)| {
+                any || (g == kind.0 || g == "*") && (r == kind.1 || r == "*")
+            };
+            let protects = (modes.always || modes.while_used.is_some())
+                && policy.binds(self.review.user.person())
+                && policy.kinds().any(names);
+            if protects && !labelled {
+                let action = if paused { Action::Audit } else { policy.strictest_action() };
+                let applied = Applied { policy, action, certain: true };
+                let causes = vec![Cause::Unknown(what.to_owned())];
+                self.refuse(&applied, target, Reason::Unknown, (causes, 0));
+            }
+        }
     }
 
     /// A policy refuses something about an object.
@@ -94,7 +147,9 @@ impl<'a> Judgement<'a> {
     ) {
         let Applied { policy, certain, .. } = *applied;
         if policy.exempts(self.review.user.person()) {
-            self.exempted.push(policy);
+            if applied.action == Action::Deny {
+                self.exempted.push(policy);
+            }
             return;
         }
         let reason = if certain { reason } else { Reason::Unknown };
@@ -102,7 +157,8 @@ impl<'a> Judgement<'a> {
             let namespace = item.facts.namespace;
             causes = vec![Cause::Unknown(format!("the labels of Namespace {namespace}"))];
         }
-        self.findings.push(Finding { policy, outcome, item: *item, reason, causes, more });
+        let along = self.along;
+        self.findings.push(Finding { policy, outcome, item: *item, reason, causes, more, along });
     }
 
     /// Something has to be read live before the verdict is final.
@@ -119,27 +175,22 @@ impl<'a> Judgement<'a> {
     pub(super) fn verdict(mut self, target: &Item<'a>) -> Verdict {
         let mut passed = Passed::default();
         self.take_approved(&mut passed);
-        let mut blockers: Vec<Blocker> = Vec::new();
-        for finding in self.findings {
-            merge(&mut blockers, finding);
-        }
-        let mut verdict = Verdict::of(target.target(), blockers);
-        self.confirm.sort_unstable();
-        self.confirm.dedup();
-        verdict.confirm = self.confirm;
+        let strictest = self.findings.iter().map(|finding| finding.outcome).max();
+        let passes = strictest.is_none_or(Decision::passes);
         passed.exempted = sources(self.exempted.iter().copied());
         let records = self.deletes && !self.exempted.is_empty();
-        if records && verdict.decision.passes() && !self.review.dry_run {
-            verdict.exemption = Some(Exemption {
-                uid: target.uid_text(),
-                user: self.review.user.name.to_string(),
-                policies: passed.exempted.clone(),
-                seconds: Terms::all(self.exempted.iter().map(|policy| &policy.approval))
-                    .map_or(0, |terms| terms.longest_seconds),
-            });
-        }
-        verdict.passed = passed;
-        verdict
+        let exemption = (records && passes && !self.review.dry_run).then(|| Exemption {
+            uid: target.uid_text(),
+            user: self.review.user.name.to_string(),
+            policies: passed.exempted.clone(),
+            seconds: Terms::all(self.exempted.iter().map(|policy| &policy.approval))
+                .map_or(0, |terms| terms.longest_seconds),
+        });
+        self.confirm.sort_unstable();
+        self.confirm.dedup();
+        let (blockers, more) = blockers(self.findings, target);
+        let verdict = Verdict::of(target.target(), blockers);
+        Verdict { confirm: self.confirm, more, passed, exemption, ..verdict }
     }
 
     /// Takes away what enough people have approved, object by object: an
@@ -149,24 +200,28 @@ impl<'a> Judgement<'a> {
         if self.situation.policies.approvals.is_empty() {
             return;
         }
-        let mut items: Vec<Item<'a>> = Vec::new();
-        for finding in &self.findings {
-            if !items.iter().any(|item| item.identity() == finding.item.identity()) {
-                items.push(finding.item);
+        // What is refused first, and then what would only wait.
+        for outcome in [Decision::Deny, Decision::Hold] {
+            let mut by_object: HashMap<Uid, Vec<usize>, FxBuildHasher> = HashMap::default();
+            for (at, finding) in self.findings.iter().enumerate() {
+                if finding.outcome == outcome {
+                    by_object.entry(finding.item.uid()).or_default().push(at);
+                }
             }
-        }
-        for item in items {
-            let of_item = |finding: &Finding<'a>| finding.item.identity() == item.identity();
-            let refusing =
-                self.findings.iter().filter(|f| of_item(f) && f.outcome == Decision::Deny);
-            let Some(terms) = Terms::all(refusing.map(|finding| &finding.policy.approval)) else {
-                continue;
-            };
-            let approvals = in_force(&self.situation, &item);
-            if terms.are_met(&approvals, &self.situation.policies.identities) {
-                self.findings.retain(|finding| !of_item(finding));
-                passed.approvals.extend(approvals.iter().map(|approval| approval.name.clone()));
+            let mut gone = HashSet::with_hasher(FxBuildHasher);
+            for (uid, findings) in by_object {
+                let of: Vec<_> = findings.iter().map(|at| &self.findings[*at]).collect();
+                let policies: Vec<_> = of.iter().map(|finding| finding.policy).collect();
+                if let Some(yes) = approved(&self.situation, &of[0].item, &policies) {
+                    passed.approvals.extend(yes.iter().map(|approval| approval.name.clone()));
+                    gone.insert(uid);
+                }
             }
+            // What only warns or records says nothing of what is approved.
+            self.findings.retain(|finding| {
+                let taken = finding.outcome == outcome || finding.outcome < Decision::Hold;
+                !(taken && gone.contains(&finding.item.uid()))
+            });
         }
         passed.approvals.sort_unstable();
         passed.approvals.dedup();
@@ -174,29 +229,47 @@ impl<'a> Judgement<'a> {
 }
 
 /// Findings that say the same of the same object are one blocker, which names
-/// all policies that say it.
-fn merge(blockers: &mut Vec<Blocker>, finding: Finding<'_>) {
-    let Finding { policy, outcome, item, reason, causes, more } = finding;
-    let object: Target = item.target();
-    let known = blockers.iter_mut().find(|blocker| {
-        (blocker.outcome, blocker.reason) == (outcome, reason)
-            && blocker.object == object
-            && blocker.causes == causes
+/// all policies that say it. The strictest ones are kept, and of the others
+/// their number.
+fn blockers(mut findings: Vec<Finding<'_>>, target: &Item<'_>) -> (Vec<Blocker>, usize) {
+    let own = target.uid();
+    findings.sort_by_key(|finding| {
+        (Reverse(finding.outcome), finding.item.uid() != own, finding.reason)
     });
-    match known {
-        Some(blocker) => {
+    let mut blockers: Vec<Blocker> = Vec::new();
+    let mut places: HashMap<(Decision, Reason, Uid), Vec<usize>, FxBuildHasher> =
+        HashMap::default();
+    let mut more = 0;
+    for finding in findings {
+        let Finding { policy, outcome, item, reason, causes, more: others, along } = finding;
+        let same = places.entry((outcome, reason, item.uid())).or_default();
+        let known = same.iter().copied().find(|at| blockers[*at].causes == causes);
+        if let Some(at) = known {
+            let blocker = &mut blockers[at];
             if !blocker.policies.contains(&policy.source) {
                 blocker.policies.push(policy.source.clone());
             }
-            blocker.more = blocker.more.max(more);
+            blocker.more = blocker.more.max(others);
             blocker.people = blocker.people.max(policy.approval.required);
+            continue;
         }
-        None => {
-            let policies = vec![policy.source.clone()];
-            let people = policy.approval.required;
-            blockers.push(Blocker { outcome, reason, policies, object, causes, more, people });
+        if blockers.len() >= KEPT {
+            more += usize::from(blockers[0].outcome == outcome);
+            continue;
         }
+        same.push(blockers.len());
+        blockers.push(Blocker {
+            outcome,
+            reason,
+            policies: vec![policy.source.clone()],
+            object: item.target(),
+            causes,
+            more: others,
+            people: policy.approval.required,
+            along: along && item.uid() != own,
+        });
     }
+    (blockers, more)
 }
 
 fn sources<'a>(policies: impl Iterator<Item = &'a Policy>) -> Vec<Source> {

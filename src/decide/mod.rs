@@ -36,7 +36,7 @@ mod verdict;
 mod tests;
 
 // What the release and the plans share with verdicts.
-pub(crate) use approved::is_approved;
+pub(crate) use approved::approved;
 pub(crate) use create::harm;
 pub use create::why_never_held;
 pub(crate) use item::{Item, named};

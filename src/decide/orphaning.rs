@@ -1,10 +1,10 @@
 //! Question 7 of a DELETE, and its second line: who would lose an owner.
 
-use super::item::{Item, claims, named};
+use super::item::{Item, named};
 use super::judgement::Judgement;
 use super::owners::{Standing, standing};
-use super::users::LISTED;
-use super::{Cause, Reason, Situation};
+use super::users::{LISTED, cached};
+use super::{Cause, Named, Reason, Situation};
 use crate::graph::{Fates, Node, Outcome, Propagation};
 
 /// Refuses what would leave protected objects without their owner, or a
@@ -32,7 +32,7 @@ pub(super) fn orphaned<'a>(
         let item = Item::of_node(&situation, *node);
         let applied = judgement.binding(&item);
         for applied in applied.iter().filter(|applied| applied.policy.modes.from_orphaning) {
-            let causes = vec![Cause::Owner(target.named(&situation))];
+            let causes = vec![Cause::Owner(owner_that_goes(&situation, *node, target, fates))];
             judgement.refuse(applied, &item, Reason::WouldOrphan, (causes, 0));
         }
     }
@@ -56,11 +56,31 @@ fn keeps_an_owner(
     target: &Item<'_>,
     fates: &Fates,
 ) -> bool {
-    claims(situation, node).iter().any(|claim| {
+    node.claims().any(|claim| {
         claim.uid != target.uid()
-            && match standing(situation, node.namespace(), claim) {
-                Standing::Solid(owner) => !fates.may_be_lost(owner.id()),
+            && match standing(situation, node.namespace(), &claim) {
+                Standing::Solid(owner) => {
+                    !cached(situation, owner).is_some_and(|o| fates.may_be_lost(o.id()))
+                }
                 _ => false,
             }
     })
+}
+
+/// The owner whose end leaves the dependent behind: the target, or one that
+/// goes along with it and carries the finalizer `orphan`.
+fn owner_that_goes(
+    situation: &Situation<'_>,
+    node: Node<'_>,
+    target: &Item<'_>,
+    fates: &Fates,
+) -> Named {
+    let graph = situation.graph;
+    let owners = node.owners().iter().filter_map(|owner| graph.owner(node, owner));
+    let goes = |owner: &Node<'_>| owner.uid() != target.uid() && fates.may_be_lost(owner.id());
+    let own = node.claims().any(|claim| claim.uid == target.uid());
+    match owners.into_iter().find(goes).filter(|_| !own) {
+        Some(owner) => named(situation, owner),
+        None => target.named(situation),
+    }
 }

@@ -1,9 +1,13 @@
 //! What an owner reference amounts to right now, and who is doomed.
 
-use super::item::{Claim, Item, claims};
+use std::collections::HashMap;
+
+use rustc_hash::FxBuildHasher;
+
+use super::item::Item;
 use super::{LiveRead, Situation};
-use crate::graph::{Node, NodeId};
-use crate::objects::ORPHAN;
+use crate::graph::{Claim, Node};
+use crate::objects::{ORPHAN, Uid};
 
 /// What an owner reference amounts to (R1 to R3).
 #[derive(Clone, Copy)]
@@ -80,41 +84,58 @@ fn is_in_dying_namespace(situation: &Situation<'_>, item: &Item<'_>) -> bool {
 /// keeps it, and nothing will make it again. A Terminating user with a living
 /// owner is being *replaced*: its successor needs what it used.
 pub(super) fn is_doomed(situation: &Situation<'_>, node: Node<'_>) -> bool {
-    doomed(situation, node, &mut Vec::new())
+    let mut walk = Walk { situation, answers: HashMap::default() };
+    walk.is_doomed(node, 0)
 }
 
-fn doomed(situation: &Situation<'_>, node: Node<'_>, above: &mut Vec<NodeId>) -> bool {
-    // A cycle of owners never collects itself (R10).
-    if above.contains(&node.id()) || node.finalizers().contains(ORPHAN) {
-        return false;
-    }
-    let item = Item::of_node(situation, node);
-    if situation.applied(item.facts).iter().any(|applied| applied.policy.modes.always) {
-        return false;
-    }
-    let owners = claims(situation, node);
-    if owners.is_empty() {
-        return node.is_terminating();
-    }
-    above.push(node.id());
-    let all = owners.iter().all(|claim| match standing(situation, node.namespace(), claim) {
-        Standing::Unresolved => false,
-        Standing::Absent => true,
-        Standing::Waiting(owner) | Standing::Solid(owner) => {
-            let goes = owner.is_terminating() && !owner.finalizers().contains(ORPHAN);
-            // An owner that was read live stands in another graph.
-            goes || in_graph(situation, owner).is_some_and(|o| doomed(situation, o, above))
+/// The way up from one user. Anybody can write owner references, so it is
+/// bounded in depth and in number: what is not found doomed within the bounds
+/// counts.
+struct Walk<'s, 'a> {
+    situation: &'s Situation<'a>,
+    /// By uid; while an answer is looked for it is "no", so that a cycle of
+    /// owners, which never collects itself (R10), is not doomed.
+    answers: HashMap<Uid, bool, FxBuildHasher>,
+}
+
+/// Nothing real is owned this deep, or by this many.
+pub(super) const DEEPEST: usize = 32;
+pub(super) const MOST: usize = 1_000;
+
+impl Walk<'_, '_> {
+    fn is_doomed(&mut self, node: Node<'_>, depth: usize) -> bool {
+        if let Some(known) = self.answers.get(&node.uid()) {
+            return *known;
         }
-    });
-    above.pop();
-    all
-}
+        if depth > DEEPEST || self.answers.len() > MOST {
+            return false;
+        }
+        self.answers.insert(node.uid(), false);
+        let doomed = self.goes(node, depth);
+        self.answers.insert(node.uid(), doomed);
+        doomed
+    }
 
-/// The same object in the situation's graph.
-fn in_graph<'a>(situation: &Situation<'a>, node: Node<'_>) -> Option<Node<'a>> {
-    let graph = situation.graph;
-    let found = graph.get(graph.find(node.kind(), node.namespace(), node.name())?)?;
-    (found.uid() == node.uid()).then_some(found)
+    fn goes(&mut self, node: Node<'_>, depth: usize) -> bool {
+        let facts = crate::policy::Facts::of_node(self.situation.graph, node);
+        let always =
+            |facts| self.situation.applied(facts).iter().any(|applied| applied.policy.modes.always);
+        if node.finalizers().contains(ORPHAN) || always(facts) {
+            return false;
+        }
+        let mut claims = node.claims().peekable();
+        if claims.peek().is_none() {
+            return node.is_terminating();
+        }
+        claims.all(|claim| match standing(self.situation, node.namespace(), &claim) {
+            Standing::Unresolved => false,
+            Standing::Absent => true,
+            Standing::Waiting(owner) | Standing::Solid(owner) => {
+                let goes = owner.is_terminating() && !owner.finalizers().contains(ORPHAN);
+                goes || self.is_doomed(owner, depth + 1)
+            }
+        })
+    }
 }
 
 /// The live read that says whether the owner at the top is still there;

@@ -36,26 +36,43 @@ fn refusal(verdict: &Verdict) -> String {
     for blocker in told.iter().take(TOLD) {
         let _ = write!(text, "{}; {}. ", sentence(&verdict.target, blocker), named_by(blocker));
     }
-    if told.len() > TOLD {
-        let _ = write!(text, "There are {} more reasons. ", told.len() - TOLD);
-    }
-    let people = told.iter().map(|blocker| blocker.people).max().unwrap_or(1);
-    let along = told.iter().any(|blocker| blocker.object != verdict.target);
-    let arguments = arguments(&verdict.target);
-    let mut approve = match loses_dependent(&verdict.target, first) {
-        true => format!("kubectl belay approve {} --reason \"…\"", self::arguments(&first.object)),
-        false => format!("kubectl belay approve {arguments} --reason \"…\""),
-    };
-    if along && !loses_dependent(&verdict.target, first) {
-        approve.push_str(" --scope content");
-    }
-    if people > 1 {
-        let _ = write!(approve, " ({people} people)");
+    let more = told.len().saturating_sub(TOLD) + verdict.more;
+    if more > 0 {
+        let _ = write!(text, "There are {more} more reasons. ");
     }
     let ways = way_out(&verdict.target, first);
-    let ways = ways.into_iter().chain([approve]).collect::<Vec<_>>().join(", or ");
-    let _ = write!(text, "Way out: {ways}. Why: kubectl belay why {arguments}");
+    let ways = ways.into_iter().chain([approve(verdict, &told)]).collect::<Vec<_>>().join(", or ");
+    let why = arguments(&verdict.target);
+    let _ = write!(text, "Way out: {ways}. Why: kubectl belay why {why}");
     text
+}
+
+/// The approvals that let the request pass: of the target, with its content
+/// where something that certainly goes along is protected, and of what it
+/// would not cover.
+fn approve(verdict: &Verdict, told: &[&Blocker]) -> String {
+    let of_target = |blocker: &&&Blocker| blocker.along || blocker.object == verdict.target;
+    let people = |blockers: &[&&Blocker]| {
+        let people = blockers.iter().map(|blocker| blocker.people).max().unwrap_or(1);
+        if people > 1 { format!(" ({people} people)") } else { String::new() }
+    };
+    let mut commands = Vec::new();
+    let mut command = |object: &Target, content: bool, blockers: &[&&Blocker]| {
+        let content = if content { " --scope content" } else { "" };
+        let people = people(blockers);
+        let object = arguments(object);
+        let command = format!("kubectl belay approve {object} --reason \"…\"{content}{people}");
+        if !commands.contains(&command) {
+            commands.push(command);
+        }
+    };
+    let covered: Vec<_> = told.iter().filter(of_target).collect();
+    if !covered.is_empty() {
+        command(&verdict.target, covered.iter().any(|blocker| blocker.along), &covered);
+    }
+    let others = told.iter().filter(|blocker| !of_target(blocker));
+    others.take(TOLD).for_each(|blocker| command(&blocker.object, false, &[blocker]));
+    commands.join(" and ")
 }
 
 fn unreadable(target: &Target, blocker: &Blocker) -> String {

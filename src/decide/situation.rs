@@ -1,6 +1,6 @@
 //! What a verdict is computed from, beside the question itself.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use crate::graph::{Graph, Node};
 use crate::objects::KindId;
@@ -56,24 +56,39 @@ pub enum LiveRead {
 }
 
 /// What has been read live. Whoever reads applies every object to `graph` with
-/// its edges, marks the kinds that were listed complete and those that could
-/// not be incomplete, and notes each read, whatever came of it.
+/// its edges, and notes each read and whether it succeeded. Of a read that did,
+/// what is not in the graph is not there; one that failed proves nothing.
 #[derive(Debug, Default)]
 pub struct LiveReads {
-    /// What was found. It numbers kinds as the situation's graph does.
+    /// What was found. It numbers kinds as the situation's graph does, those
+    /// that only the reads have found behind them.
     pub graph: Graph,
-    /// What was read.
-    pub done: HashSet<LiveRead>,
+    /// What was read, and for a read that failed the words that finish the
+    /// sentence "objects of kind Pod may need it:".
+    pub done: HashMap<LiveRead, Result<(), String>>,
 }
+
+/// What every Namespace has by itself, and gets again when it is deleted. No
+/// policy means it.
+const FURNITURE: &[(&str, &str)] =
+    &[("configmaps", "kube-root-ca.crt"), ("serviceaccounts", "default")];
 
 impl<'a> Situation<'a> {
     /// The policies of an object.
-    pub(super) fn applied(&self, facts: Facts<'_>) -> Vec<Applied<'a>> {
+    pub(crate) fn applied(&self, facts: Facts<'_>) -> Vec<Applied<'a>> {
+        if self.is_furniture(facts) {
+            return Vec::new();
+        }
         self.policies.of(self.places(), facts, self.now)
     }
 
+    /// Whether this is what every Namespace has by itself.
+    pub(super) fn is_furniture(&self, facts: Facts<'_>) -> bool {
+        facts.group.is_empty() && FURNITURE.contains(&(facts.resource, facts.name))
+    }
+
     /// Where objects live.
-    pub(crate) fn places(&self) -> Places<'a> {
+    pub(super) fn places(&self) -> Places<'a> {
         Places::new(self.graph)
     }
 
@@ -94,20 +109,31 @@ impl<'a> Situation<'a> {
         name: &str,
     ) -> Option<Option<Node<'a>>> {
         let reads = self.reads().filter(|reads| !reads.done.is_empty())?;
-        if !reads.done.contains(&self.object_read(kind, namespace, name)) {
-            return None;
-        }
-        let found = reads.graph.find(kind, namespace, name).and_then(|id| reads.graph.get(id));
-        // What could not be read is not absent.
-        if found.is_none() && !reads.graph.is_complete(kind) {
-            return None;
-        }
-        Some(found)
+        let read = reads.done.get(&self.object_read(kind, namespace, name))?;
+        read.as_ref().ok()?;
+        Some(reads.graph.find(kind, namespace, name).and_then(|id| reads.graph.get(id)))
     }
 
     /// Whether this is still to be read before the verdict is final.
     pub(super) fn is_unread(&self, read: &LiveRead) -> bool {
-        self.reads().is_some_and(|reads| !reads.done.contains(read))
+        self.reads().is_some_and(|reads| !reads.done.contains_key(read))
+    }
+
+    /// Whether the absence of objects of a kind is a fact: because this list
+    /// was read live, or, where that is not asked for, because the graph has
+    /// them all. If not: what is to be read, or why nobody can tell.
+    pub(super) fn absence(&self, kind: KindId, list: LiveRead, live: bool) -> Absence {
+        let known = self.graph.is_complete(kind);
+        if known && !live {
+            return Absence::Proved;
+        }
+        match self.reads().map(|reads| reads.done.get(&list)) {
+            Some(None) => Absence::Unread(list),
+            Some(Some(Ok(()))) => Absence::Proved,
+            Some(Some(Err(why))) => Absence::Unknown(why.clone()),
+            None if known => Absence::Proved,
+            None => Absence::Unknown(self.graph.why_incomplete(kind).to_owned()),
+        }
     }
 
     /// The read of one object.
@@ -131,4 +157,14 @@ impl<'a> Situation<'a> {
             first,
         }
     }
+}
+
+/// Whether that nothing was found means something.
+pub(super) enum Absence {
+    /// It does.
+    Proved,
+    /// This has to be read first.
+    Unread(LiveRead),
+    /// Nobody can tell, and why.
+    Unknown(String),
 }

@@ -26,6 +26,7 @@ pub fn decide_unreadable(target: Target, detail: String, policy: FailurePolicy) 
                 causes: vec![Cause::Unknown(detail)],
                 more: 0,
                 people: 0,
+                along: false,
             };
             Verdict::of(target, vec![blocker])
         }

@@ -1,14 +1,14 @@
 //! UPDATE: finalizers, owner references, labels. What a DELETE would be
 //! refused for is not to be had by the back door.
 
-use super::approved::is_approved;
+use super::approved::approved;
 use super::delete::as_deleted;
-use super::item::{Claim, Item, named};
+use super::item::{Item, named};
 use super::judgement::Judgement;
 use super::lets_go::lets_go;
 use super::owners::{Standing, standing};
-use super::{Cause, HoldChange, HoldPlace, Reason, Review, Situation, Verdict};
-use crate::graph::{Graph, Node, User};
+use super::{Cause, HoldChange, HoldPlace, LiveRead, Reason, Review, Situation, Verdict};
+use crate::graph::{Claim, Graph, Node, User};
 use crate::objects::{FOREGROUND, HOLD, KindId, ORPHAN, Text};
 use crate::policy::Applied;
 
@@ -35,7 +35,7 @@ pub(super) fn changes<'a>(
     if review.drops_hold() {
         // Not Terminating: the mutating phase puts it back. When that phase
         // was skipped this one still sees it go.
-        hold_goes(judgement, target, &applied);
+        hold_goes(judgement, target);
     }
     finalizers_go(judgement, review, target, &applied);
     owners_change(judgement, review, target, &applied);
@@ -54,8 +54,7 @@ pub(super) fn put_back(situation: &Situation<'_>, review: &Review<'_>) -> Verdic
         return Verdict::allow(target.target());
     }
     let mut judgement = Judgement::new(situation, review);
-    let applied = judgement.binding(&target);
-    hold_goes(&mut judgement, &target, &applied);
+    hold_goes(&mut judgement, &target);
     let verdict = judgement.verdict(&target);
     if verdict.decision.passes() || !review.extra.rest_changes {
         return verdict;
@@ -69,8 +68,10 @@ pub(super) fn put_back(situation: &Situation<'_>, review: &Review<'_>) -> Verdic
     Verdict { hold, ..Verdict::allow(target.target()) }
 }
 
-/// The hold goes, and a policy that put it on still wants it.
-fn hold_goes<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>, applied: &[Applied<'a>]) {
+/// The hold goes, and a policy that put it on still wants it, whomever else it
+/// binds: letting go is belay's.
+fn hold_goes<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>) {
+    let applied = judgement.situation.applied(target.facts);
     for applied in applied.iter().filter(|applied| applied.policy.holds()) {
         let causes = vec![Cause::Hold { terminating: target.is_terminating() }];
         judgement.refuse(applied, target, Reason::FinalizerGuarded, (causes, 0));
@@ -154,24 +155,29 @@ fn owners_change<'a>(
         matches!(standing(&situation, target.facts.namespace, claim), Standing::Solid(_))
     };
     let kept = after.iter().any(keeps);
-    if !kept {
-        for claim in gone {
-            loses_owner(judgement, target, applied, claim);
-        }
+    if kept {
+        return;
     }
-    if came && !kept && !target.is_terminating() {
+    let lost = gone.clone().any(keeps);
+    for claim in gone {
+        loses_owner(judgement, target, applied, claim);
+    }
+    // What has owners and none that keeps it is deleted by the collector.
+    if (came || lost) && !after.is_empty() && !target.is_terminating() {
         // The graph may lag behind an owner that was made a moment ago.
-        let unread = after.iter().filter_map(|claim| {
-            let kind = claim.kind?;
-            let read = situation.object_read(kind, claim.namespace, claim.name);
-            situation.is_unread(&read).then_some(read)
-        });
+        let unread = after.iter().filter_map(|claim| unread(&situation, claim));
         let unread: Vec<_> = unread.collect();
         as_deleted(judgement, target);
         if !judgement.is_empty() {
             judgement.confirm(unread);
         }
     }
+}
+
+/// The read of an owner, if it is still to be made.
+fn unread(situation: &Situation<'_>, claim: &Claim<'_>) -> Option<LiveRead> {
+    let read = situation.object_read(claim.kind?, claim.namespace, claim.name);
+    situation.is_unread(&read).then_some(read)
 }
 
 /// One owner reference goes, and none stays that keeps the object.
@@ -182,9 +188,20 @@ fn loses_owner<'a>(
     claim: &Claim<'a>,
 ) {
     let situation = judgement.situation;
+    let orphaning = |applied: &&Applied<'_>| applied.policy.modes.from_orphaning;
     let owner: Node<'a> = match standing(&situation, target.facts.namespace, claim) {
         // What is dangling is taken off by the collector itself.
-        Standing::Absent | Standing::Unresolved => return,
+        Standing::Absent => return,
+        // The collector never takes off what it cannot resolve (R2).
+        Standing::Unresolved => {
+            judgement.confirm(unread(&situation, claim));
+            for applied in applied.iter().filter(orphaning) {
+                let what = format!("its owner {}, which belay does not know", claim.name);
+                let unknown = vec![Cause::Unknown(what)];
+                judgement.refuse(applied, target, Reason::Unknown, (unknown, 0));
+            }
+            return;
+        }
         Standing::Waiting(owner) | Standing::Solid(owner) => owner,
     };
     // An owner that ends some other way will take its dependents along, or
@@ -192,17 +209,20 @@ fn loses_owner<'a>(
     if owner.is_terminating() && !owner.finalizers().contains(ORPHAN) {
         return;
     }
-    let owner_item = Item::of_node(&situation, owner);
-    if is_approved(&situation, &owner_item, applied) {
-        return;
-    }
-    let name = Cause::Owner(named(&situation, owner));
-    for applied in applied.iter().filter(|applied| applied.policy.modes.from_orphaning) {
-        judgement.refuse(applied, target, Reason::WouldOrphan, (vec![name.clone()], 0));
+    let owner_item = judgement.item_of(owner);
+    let refusing: Vec<_> = applied.iter().filter(orphaning).collect();
+    let policies: Vec<_> = refusing.iter().map(|applied| applied.policy).collect();
+    // Whoever approved the end of the owner approved this, too.
+    let yes = approved(&situation, &owner_item, &policies);
+    if policies.is_empty() || yes.is_none() {
+        let name = Cause::Owner(named(&situation, owner));
+        for applied in refusing {
+            judgement.refuse(applied, target, Reason::WouldOrphan, (vec![name.clone()], 0));
+        }
     }
     let dependent = Cause::Dependent(target.named(&situation));
     for applied in judgement.binding(&owner_item) {
-        if applied.policy.modes.from_orphaning {
+        if orphaning(&&applied) {
             let causes = vec![dependent.clone()];
             judgement.refuse(&applied, &owner_item, Reason::WouldOrphan, (causes, 0));
         }

@@ -5,10 +5,13 @@ use std::collections::hash_map::Entry;
 
 use rustc_hash::FxBuildHasher;
 
-use super::item::{Item, named};
-use super::owners::{is_doomed, root_read};
+use super::item::{Item, is_harmless, named};
+use super::owners::{Standing, is_doomed, root_read, standing};
+use super::situation::Absence;
 use super::{Cause, LiveRead, Situation};
-use crate::graph::{Excuse, Fates, Graph, Node, NodeId, Progress, Strength, User};
+use crate::graph::{
+    Certainty, Excuse, Fates, Graph, Node, NodeId, Outcome, Progress, Sought, Strength, User,
+};
 use crate::policy::{Facts, InUse};
 
 /// So many causes are listed; of the others their number is told.
@@ -17,6 +20,9 @@ pub(super) const LISTED: usize = 3;
 /// So many users are looked at, at the most: whether a thousand or ten
 /// thousand need an object, the answer is the same.
 const COUNTED: usize = 1_000;
+
+/// So many owners at the top are asked for in one go.
+const CONFIRMED: usize = 16;
 
 /// What was found of the users of an object.
 #[derive(Default)]
@@ -35,20 +41,21 @@ pub(super) struct Found {
 
 /// Who needs this object and is not certainly gone with it. Whom it finds is
 /// enough to refuse; that there is nobody has to be proved: by a graph that
-/// has all objects of every kind that could be one, and live where no hold
+/// has all objects of every kind that could be one, and `live` where nothing
 /// would catch a mistake.
-pub(super) fn users(
-    situation: &Situation<'_>,
+pub(super) fn users<'a>(
+    situation: &Situation<'a>,
     fates: &Fates,
-    item: &Item<'_>,
-    in_use: &InUse,
-    is_target: bool,
+    item: &Item<'a>,
+    in_use: &'a InUse,
+    live: bool,
 ) -> Found {
     let mut found = Found::default();
     let held = item.is_held(situation);
+    let live = live && !held;
     let (mut blocking, mut doomed) = (Roots::default(), Roots::default());
-    for user in counting_users(situation.graph, item.place, in_use) {
-        if fates.is_certainly_deleted(user.node.id()) {
+    for user in counting_users(situation, item, in_use, situation.graph) {
+        if goes_along(fates, user.node) {
             continue;
         }
         let goes = held && is_doomed(situation, user.node);
@@ -58,22 +65,42 @@ pub(super) fn users(
             break;
         }
     }
-    let live = situation.reads().filter(|_| is_target && !held);
-    if let Some(reads) = live.filter(|_| blocking.is_empty()) {
-        for user in live_users(situation, &reads.graph, fates, item, in_use).take(COUNTED) {
-            blocking.add(&reads.graph, user);
+    if let Some(reads) = situation.reads().filter(|_| live && blocking.is_empty()) {
+        let users = counting_users(situation, item, in_use, &reads.graph);
+        for user in users.take(COUNTED) {
+            if !cached(situation, user.node).is_some_and(|node| goes_along(fates, node)) {
+                blocking.add(&reads.graph, user);
+            }
         }
     }
     if blocking.is_empty() {
-        prove_absence(situation, item, is_target && !held, &mut found);
+        prove_absence(situation, item, live, &mut found);
     }
     let (blocking, doomed) = (blocking.in_order(situation.graph), doomed.in_order(situation.graph));
-    let reads =
-        blocking.listed().filter(|_| held).filter_map(|user| root_read(situation, user.node));
+    // In `delete sts/x pvc/y` the graph lags behind exactly here.
+    let roots = blocking.users.iter().take(CONFIRMED).filter(|_| held);
+    let reads = roots.filter_map(|(_, user)| root_read(situation, user.node));
     found.confirm.extend(reads.filter(|read| situation.is_unread(read)));
     (found.blocking, found.more) = blocking.causes(situation);
     (found.doomed, _) = doomed.causes(situation);
     found
+}
+
+/// Whether a user certainly receives its DELETE along with what it uses, and
+/// nothing keeps it but controllers that wait: a user under a hold of ours
+/// waits for the same as all the others.
+fn goes_along(fates: &Fates, user: Node<'_>) -> bool {
+    fates.get(user.id()).is_some_and(|fate| {
+        let waits = fate.outcome == Outcome::Held && user.finalizers().iter().all(is_harmless);
+        fate.certainty == Certainty::Certain && (fate.outcome == Outcome::Deleted || waits)
+    })
+}
+
+/// The same object in the situation's graph.
+pub(super) fn cached<'a>(situation: &Situation<'a>, live: Node<'_>) -> Option<Node<'a>> {
+    let graph = situation.graph;
+    let found = graph.get(graph.find(live.kind(), live.namespace(), live.name())?)?;
+    (found.uid() == live.uid()).then_some(found)
 }
 
 /// Users by their root owners: ten Pods of a Deployment are one cause. Nothing
@@ -119,10 +146,6 @@ impl<'g> Roots<'g> {
         self
     }
 
-    fn listed(&self) -> impl Iterator<Item = &User<'g>> {
-        self.users.iter().take(LISTED).map(|(_, user)| user)
-    }
-
     /// Those that are told, in words, and how many more there are.
     fn causes(&self, situation: &Situation<'_>) -> (Vec<Cause>, usize) {
         let told = self.users.iter().take(LISTED).map(|(root, user)| Cause::User {
@@ -145,22 +168,31 @@ fn rank<'g>(graph: &'g Graph, root: Node<'g>, user: &User<'g>) -> impl Ord + use
 }
 
 /// Whether anybody needs the object at all, as far as the graph knows.
-pub(super) fn is_used(situation: &Situation<'_>, item: &Item<'_>, in_use: &InUse) -> bool {
-    counting_users(situation.graph, item.place, in_use).next().is_some()
+pub(super) fn is_used<'a>(situation: &Situation<'a>, item: &Item<'a>, in_use: &'a InUse) -> bool {
+    counting_users(situation, item, in_use, situation.graph).next().is_some()
 }
 
-/// The users that a policy counts.
-pub(crate) fn counting_users<'g, 'u>(
-    graph: &'g Graph,
-    place: Option<NodeId>,
-    in_use: &'u InUse,
-) -> impl Iterator<Item = User<'g>> + use<'g, 'u> {
-    let users = place.into_iter().flat_map(|id| graph.users(id));
-    users.filter(move |user| Some(user.node.id()) != place && counts(graph, user, in_use))
+/// The users that a policy counts, among those that this graph knows.
+pub(crate) fn counting_users<'a>(
+    situation: &Situation<'a>,
+    item: &Item<'a>,
+    in_use: &'a InUse,
+    graph: &'a Graph,
+) -> impl Iterator<Item = User<'a>> + use<'a> {
+    let (situation, item) = (*situation, *item);
+    let Facts { namespace, name, labels, .. } = item.facts;
+    let place = item.kind.and_then(|kind| graph.find(kind, namespace, name));
+    let named = place.into_iter().flat_map(move |id| graph.named_users(id, Some(item.uid())));
+    let label = move |key: &str| labels.get(key);
+    let sought = item.kind.map(|kind| Sought { kind, namespace, name, label });
+    let seekers = sought.into_iter().flat_map(|sought| graph.seekers(sought));
+    named.chain(seekers).filter(move |user| {
+        user.node.uid() != item.uid() && counts(&situation, graph, user, in_use)
+    })
 }
 
 /// Whether this use keeps an object under this policy.
-fn counts(graph: &Graph, user: &User<'_>, in_use: &InUse) -> bool {
+fn counts(situation: &Situation<'_>, graph: &Graph, user: &User<'_>, in_use: &InUse) -> bool {
     let facts = Facts::of_node(graph, user.node);
     let excused = match user.excuse() {
         Excuse::None => false,
@@ -172,34 +204,33 @@ fn counts(graph: &Graph, user: &User<'_>, in_use: &InUse) -> bool {
         return false;
     }
     let meant = |facts| in_use.by.iter().any(|by| by.matches(facts));
-    in_use.by.is_empty()
-        || meant(facts)
-        || meant(Facts::of_node(graph, graph.root_owner(user.node)))
+    in_use.by.is_empty() || meant(facts) || root_is_meant(situation, graph, user.node, in_use)
 }
 
-/// Users that were read live and are not certainly gone by what the graph
-/// knows of the same objects.
-fn live_users<'g>(
-    situation: &Situation<'g>,
-    live: &'g Graph,
-    fates: &'g Fates,
-    item: &Item<'g>,
-    in_use: &'g InUse,
-) -> impl Iterator<Item = User<'g>> {
-    let place = item.kind.and_then(|k| live.find(k, item.facts.namespace, item.facts.name));
-    let graph = situation.graph;
-    counting_users(live, place, in_use).filter(move |user| {
-        let known = graph
-            .find(user.node.kind(), user.node.namespace(), user.node.name())
-            .and_then(|id| graph.get(id))
-            .filter(|node| node.uid() == user.node.uid());
-        !known.is_some_and(|node| fates.is_certainly_deleted(node.id()))
+/// Whether the owner at the top is meant. What was read live has only those
+/// owners beside it that were read, too, so the way goes on in the graph; and
+/// an owner that nobody knows is taken for what its reference says.
+fn root_is_meant(situation: &Situation<'_>, graph: &Graph, user: Node<'_>, in_use: &InUse) -> bool {
+    let meant = |facts| in_use.by.iter().any(|by| by.matches(facts));
+    let top = graph.root_owner(user);
+    let known = cached(situation, top).map(|node| situation.graph.root_owner(node));
+    let (graph, top) = known.map_or((graph, top), |top| (situation.graph, top));
+    if meant(Facts::of_node(graph, top)) {
+        return true;
+    }
+    let kinds = &situation.graph.kinds;
+    top.claims().any(|claim| match standing(situation, top.namespace(), &claim) {
+        Standing::Unresolved => claim.kind.is_none_or(|kind| {
+            let info = kinds.info(kind);
+            in_use.by.iter().any(|by| by.may_mean(&info.group, &info.resource))
+        }),
+        Standing::Solid(owner) | Standing::Waiting(owner) => meant(Facts::of_node(graph, owner)),
+        Standing::Absent => false,
     })
 }
 
 /// That nobody was found means something only where all were looked at.
 fn prove_absence(situation: &Situation<'_>, item: &Item<'_>, live: bool, found: &mut Found) {
-    let graph = situation.graph;
     let Some(kind) = item.kind else {
         let Facts { group, resource, .. } = item.facts;
         let dot = if group.is_empty() { "" } else { "." };
@@ -207,25 +238,15 @@ fn prove_absence(situation: &Situation<'_>, item: &Item<'_>, live: bool, found: 
         return;
     };
     for (needer, crosses) in situation.policies.needers(kind) {
-        let known = graph.is_complete(needer);
-        if known && !live {
-            continue;
-        }
         let namespace = if crosses { "" } else { item.facts.namespace };
-        let list = situation.list(needer, namespace, false);
-        if situation.is_unread(&list) {
-            found.confirm.push(list);
-            continue;
-        }
-        let (known, why) = match situation.reads() {
-            Some(reads) if reads.done.contains(&list) => {
-                (reads.graph.is_complete(needer), reads.graph.why_incomplete(needer))
+        match situation.absence(needer, situation.list(needer, namespace, false), live) {
+            Absence::Proved => {}
+            Absence::Unread(list) => found.confirm.push(list),
+            Absence::Unknown(why) => {
+                let kind = &situation.graph.kinds.info(needer).kind;
+                found.unknown = Some(format!("objects of kind {kind} may need it: {why}"));
+                return;
             }
-            _ => (known, graph.why_incomplete(needer)),
-        };
-        if !known && found.unknown.is_none() {
-            let kind = &graph.kinds.info(needer).kind;
-            found.unknown = Some(format!("objects of kind {kind} may need it: {why}"));
         }
     }
 }

@@ -176,6 +176,8 @@ pub struct Blocker {
     pub more: usize,
     /// How many different people have to approve before it passes.
     pub people: usize,
+    /// Whether an approval of the target with its content covers the object.
+    pub along: bool,
 }
 
 /// Why a request passes that a policy refuses.
@@ -258,6 +260,8 @@ pub struct Verdict {
     pub target: Target,
     /// Why, the strictest first; empty when nothing stands against the request.
     pub blockers: Vec<Blocker>,
+    /// How many more blockers there are, as strict as the first.
+    pub more: usize,
     /// Why it passes although a policy refuses.
     pub passed: Passed,
     /// What is to be written down, unless it is a dry run.
@@ -278,6 +282,7 @@ impl Verdict {
             reason: None,
             target,
             blockers: Vec::new(),
+            more: 0,
             passed: Passed::default(),
             exemption: None,
             hold: None,
@@ -286,12 +291,8 @@ impl Verdict {
         }
     }
 
-    /// Something stands against it.
-    pub fn of(target: Target, mut blockers: Vec<Blocker>) -> Self {
-        blockers.sort_by(|a, b| {
-            let own = |blocker: &Blocker| blocker.object != target;
-            (b.outcome, own(a), a.reason).cmp(&(a.outcome, own(b), b.reason))
-        });
+    /// Something stands against it, the strictest first.
+    pub fn of(target: Target, blockers: Vec<Blocker>) -> Self {
         let strictest = blockers.first();
         Self {
             decision: strictest.map_or(Decision::Allow, |blocker| blocker.outcome),

@@ -5,7 +5,7 @@
 //! after the other, so the last ones ask for their DELETE when the object that
 //! somebody approved has long been gone, and everything between with it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use rustc_hash::FxBuildHasher;
 
@@ -39,7 +39,13 @@ pub(super) struct Graves {
     by_uid: HashMap<Uid, Gone, FxBuildHasher>,
     /// How many of them name this uid as their owner.
     named: HashMap<Uid, u32, FxBuildHasher>,
+    /// In the order in which they were buried.
+    order: VecDeque<Uid>,
 }
+
+/// So many are remembered. Owners in a cycle name each other and would never
+/// be forgotten, and anybody can make such cycles.
+const MOST: usize = 65_536;
 
 impl Graves {
     pub(super) fn get(&self, uid: Uid) -> Option<&Gone> {
@@ -55,8 +61,20 @@ impl Graves {
         for owner in &gone.owners {
             *self.named.entry(owner.uid).or_default() += 1;
         }
-        if let Some(before) = self.by_uid.insert(uid, gone) {
-            self.unname(&before);
+        match self.by_uid.insert(uid, gone) {
+            Some(before) => self.unname(&before),
+            None => self.order.push_back(uid),
+        }
+        if self.order.len() > MOST {
+            // Most of these have been forgotten in their turn.
+            self.order.retain(|uid| self.by_uid.contains_key(uid));
+            while self.order.len() > MOST / 2
+                && let Some(oldest) = self.order.pop_front()
+            {
+                if let Some(gone) = self.by_uid.remove(&oldest) {
+                    self.unname(&gone);
+                }
+            }
         }
     }
 
@@ -89,5 +107,23 @@ impl Graves {
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.by_uid.is_empty() && self.named.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cycles_of_owners_are_not_remembered_for_ever() {
+        let mut graves = Graves::default();
+        let kind = crate::objects::Kinds::default().mention("", "ConfigMap");
+        for number in 0..3 * MOST {
+            let uid = Uid::new(&format!("uid-{number}"));
+            let owner = GoneOwner { kind, namespace: "shop".into(), name: "itself".into(), uid };
+            graves.bury(uid, Gone { owners: [owner].into(), deleted: None });
+            graves.forget(uid, |_| false);
+        }
+        assert!(graves.by_uid.len() <= MOST && graves.named.len() <= MOST);
     }
 }

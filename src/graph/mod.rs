@@ -31,6 +31,6 @@ pub use edges::{
 };
 pub use fates::{Certainty, Cut, Fate, Fates, Outcome, Propagation, Request, fates};
 pub use gone::{Gone, GoneOwner};
-pub use node::{Node, NodeId, Progress};
-pub use query::{User, Via};
+pub use node::{Claim, Node, NodeId, Progress};
+pub use query::{Sought, User, Via};
 pub use store::{Applied, Graph};

@@ -70,6 +70,21 @@ pub(super) struct Slot {
     pub(super) residents: u32,
 }
 
+/// What an owner reference names (R1: by its coordinates).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Claim<'a> {
+    /// The owner's kind; none while nobody knows it.
+    pub kind: Option<KindId>,
+    /// The version that the reference names.
+    pub version: &'a str,
+    /// The owner's namespace; empty for a cluster-scoped one.
+    pub namespace: &'a str,
+    /// The owner's name.
+    pub name: &'a str,
+    /// The owner's uid.
+    pub uid: Uid,
+}
+
 /// A live object in the graph.
 #[derive(Clone, Copy)]
 pub struct Node<'g> {
@@ -80,6 +95,11 @@ pub struct Node<'g> {
 }
 
 impl<'g> Node<'g> {
+    /// Whether it stands in this graph.
+    pub fn is_of(self, graph: &Graph) -> bool {
+        std::ptr::eq(self.graph, graph)
+    }
+
     /// Its number.
     pub fn id(self) -> NodeId {
         self.id
@@ -158,6 +178,22 @@ impl<'g> Node<'g> {
     /// Its owner references.
     pub fn owners(self) -> &'g [OwnerEdge] {
         &self.live.owners
+    }
+
+    /// What its owner references name. The numbers of nodes differ between
+    /// graphs; names do not.
+    pub fn claims(self) -> impl Iterator<Item = Claim<'g>> {
+        let graph = self.graph;
+        self.owners().iter().map(move |owner| {
+            let (kind, namespace, name) = graph.coordinates(owner.to);
+            Claim { kind: Some(kind), version: &owner.version, namespace, name, uid: owner.uid }
+        })
+    }
+
+    /// The kinds of what it uses, by name.
+    pub fn used_kinds(self) -> impl Iterator<Item = KindId> {
+        let graph = self.graph;
+        self.uses().iter().map(move |edge| graph.coordinates(edge.to).0)
     }
 
     /// What it uses, by name.

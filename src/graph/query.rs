@@ -3,6 +3,7 @@
 use super::edges::{Excuse, OpenEdge, OwnerEdge, Strength, UseEdge};
 use super::node::{Node, NodeId, Progress};
 use super::store::Graph;
+use crate::objects::{KindId, Uid};
 
 /// Somebody with a use edge to a node.
 #[derive(Clone, Copy)]
@@ -56,36 +57,70 @@ impl<'g> User<'g> {
     }
 }
 
+/// What selectors see of an object.
+pub struct Sought<'a, L> {
+    /// Its kind.
+    pub kind: KindId,
+    /// Its namespace; empty for a cluster-scoped object.
+    pub namespace: &'a str,
+    /// Its name.
+    pub name: &'a str,
+    /// Its labels.
+    pub label: L,
+}
+
 impl Graph {
     /// Everybody with a use edge to a node, in no particular order and one by
     /// one: whoever needs three of ten thousand takes three.
     pub fn users(&self, id: NodeId) -> impl Iterator<Item = User<'_>> {
-        let uid = self.get(id).map(Node::uid);
-        let named = self.users_by_name(id).flat_map(move |node| {
+        let target = self.get(id);
+        let matching = target.map(|target| {
+            self.seekers(Sought {
+                kind: target.kind(),
+                namespace: target.namespace(),
+                name: target.name(),
+                label: move |key: &str| target.labels().get(key),
+            })
+        });
+        self.named_users(id, target.map(Node::uid)).chain(matching.into_iter().flatten())
+    }
+
+    /// Everybody with a use edge by name to a node, or to the object of this
+    /// uid that has its place.
+    pub fn named_users(&self, id: NodeId, uid: Option<Uid>) -> impl Iterator<Item = User<'_>> {
+        self.users_by_name(id).flat_map(move |node| {
             let edges = node.uses().iter().filter(move |edge| {
                 edge.to == id && (edge.uid.is_none() || edge.uid.as_deref().copied() == uid)
             });
             edges.map(move |edge| User { node, edge: Via::Use(edge) })
-        });
-        named.chain(self.get(id).into_iter().flat_map(|target| self.matching(target)))
+        })
     }
 
-    /// Everybody with an open edge that matches this object. Only those who
-    /// look for its kind in its namespace are asked.
-    fn matching<'g>(&'g self, target: Node<'g>) -> impl Iterator<Item = User<'g>> {
+    /// Everybody with an open edge that matches an object, whether the graph
+    /// has that object or not. Only those who look for its kind in its
+    /// namespace are asked.
+    pub fn seekers<'g, 'l, L: Fn(&str) -> Option<&'l str> + Copy>(
+        &'g self,
+        sought: Sought<'g, L>,
+    ) -> impl Iterator<Item = User<'g>> + use<'g, 'l, L> {
+        let Sought { kind, namespace, name, label } = sought;
         let nowhere = NodeId::NONE;
-        let place = target.namespace_node().unwrap_or(nowhere);
-        let everywhere = (place != nowhere).then_some(nowhere);
-        let places = std::iter::once(place).chain(everywhere);
-        let seekers = places
-            .filter_map(move |place| self.open.get(&(place, target.kind())))
+        let place = match namespace {
+            "" => Some(nowhere),
+            _ => self.namespace_kind().and_then(|kind| self.find(kind, "", namespace)),
+        };
+        let everywhere = (place != Some(nowhere)).then_some(nowhere);
+        let seekers = place
+            .into_iter()
+            .chain(everywhere)
+            .filter_map(move |place| self.open.get(&(place, kind)))
             .flat_map(|set| set.iter())
             .filter_map(|id| self.get(id));
         seekers.flat_map(move |node| {
             let edges = node.open().iter().filter(move |edge| {
-                edge.kind == target.kind()
-                    && (edge.namespace.is_empty() || edge.namespace == target.namespace())
-                    && edge.selector.matches(target.name(), |key| target.labels().get(key))
+                edge.kind == kind
+                    && (edge.namespace.is_empty() || edge.namespace == namespace)
+                    && edge.selector.matches(name, label)
             });
             edges.map(move |edge| User { node, edge: Via::Open(edge) })
         })

@@ -38,9 +38,9 @@ impl<'a> Chain<'a> {
         &self.reads.graph
     }
 
-    /// Whether a list was read in this pass.
-    pub(super) fn has_read(&self, read: &LiveRead) -> bool {
-        self.reads.done.contains(read)
+    /// What a read came to, if it was carried out in this pass.
+    pub(super) fn done(&self, read: &LiveRead) -> Option<&'a Result<(), String>> {
+        self.reads.done.get(read)
     }
 
     fn owner(&self, item: Node<'a>, reference: &OwnerEdge) -> Owner<'a> {
@@ -55,11 +55,11 @@ impl<'a> Chain<'a> {
         let (kind, namespace, name) = graph.coordinates(reference.to);
         let object = self.situation.object_read(kind, namespace, name);
         let lists = [namespace, ""].map(|place| self.situation.list(kind, place, false));
-        let done = self.has_read(&object) || lists.iter().any(|list| self.has_read(list));
-        match (done, graph.is_complete(kind)) {
-            (false, _) => Owner::Unread(object),
-            (true, true) => Owner::Gone,
-            (true, false) => Owner::Unknown,
+        let mut done = std::iter::once(&object).chain(&lists).filter_map(|read| self.done(read));
+        match done.next() {
+            None => Owner::Unread(object),
+            Some(Ok(())) => Owner::Gone,
+            Some(Err(_)) => Owner::Unknown,
         }
     }
 

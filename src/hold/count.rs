@@ -7,13 +7,16 @@ use serde_json::Value;
 
 use super::chain::Chain;
 use super::excuses::{Excuse, Held, is_only_held};
-use crate::decide::{
-    Cause, Item, LiveRead, LiveReads, Situation, counting_users, is_approved, named,
-};
+use crate::decide::{Cause, Item, LiveRead, LiveReads, Situation, approved, counting_users, named};
 use crate::graph::{Node, NodeId, User};
 use crate::objects::{HOLD, Kinds};
-use crate::policy::api::Action;
-use crate::policy::{Applied, Facts, InUse};
+use crate::policy::api::{Action, OnDelete};
+use crate::policy::{Applied, Facts, InUse, Policy};
+
+/// A use that counts whoever the user is.
+static ANYBODY: InUse = InUse { by: Vec::new(), on_delete: OnDelete::Deny, optional: false };
+static ANYBODY_OPTIONALLY: InUse =
+    InUse { by: Vec::new(), on_delete: OnDelete::Deny, optional: true };
 
 /// What a count came to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -108,7 +111,7 @@ enum Protection<'p> {
 fn protection<'p>(chain: Chain<'p>, node: Node<'p>) -> Protection<'p> {
     let situation = chain.situation;
     let facts = Facts::of_node(chain.graph(), node);
-    let mut applied = situation.policies.of(situation.places(), facts, situation.now);
+    let mut applied = situation.applied(facts);
     // What only warns or records keeps nothing.
     let keeps = |applied: &Applied<'_>| {
         let modes = &applied.policy.modes;
@@ -123,8 +126,9 @@ fn protection<'p>(chain: Chain<'p>, node: Node<'p>) -> Protection<'p> {
     let known = situation.graph.find(node.kind(), node.namespace(), node.name());
     let known = known.and_then(|id| situation.graph.get(id));
     let known = known.filter(|known| known.uid() == node.uid());
+    let policies: Vec<&Policy> = applied.iter().map(|applied| applied.policy).collect();
     let approved =
-        |known| is_approved(situation, &Item::of_node(situation, known), applied.as_slice());
+        |known| approved(situation, &Item::of_node(situation, known), &policies).is_some();
     if known.is_some_and(approved) {
         return Protection::Not(Free::Approved);
     }
@@ -182,30 +186,46 @@ impl<'a> Counting<'a> {
             return Ok(());
         }
         let graph = self.chain.graph();
+        // What was read is asked, and nothing else.
+        let live = Situation { graph, ..*self.chain.situation };
+        let item = Item::of_node(&live, node);
         let held = Held::new(self.chain, node);
         for in_use in modes {
+            let meant: Vec<User<'a>> = counting_users(&live, &item, in_use, graph).collect();
+            for user in &meant {
+                self.once_known(&held, *user, true);
+            }
+            if in_use.by.is_empty() || self.kept.len() >= TOLD {
+                continue;
+            }
             // Whom a policy means is told by the owner at the top as well, who
             // has perhaps not been read.
-            let anybody = InUse { by: Vec::new(), ..in_use.clone() };
-            let meant: Vec<User<'a>> = counting_users(graph, Some(node.id()), in_use).collect();
-            for user in counting_users(graph, Some(node.id()), &anybody) {
-                let is_meant = meant.iter().any(|other| other.node.id() == user.node.id());
-                let above = self.chain.above(user.node);
-                let mut unread = above.unread.clone();
-                if user.node.is_terminating() {
-                    unread.extend(held.unread().unread.iter().cloned());
-                }
-                if !unread.is_empty() {
-                    self.read(unread);
-                } else if is_meant || above.unknown {
-                    self.user(&held, user);
-                }
-                if self.kept.len() >= TOLD {
-                    return Ok(());
+            let anybody = if in_use.optional { &ANYBODY_OPTIONALLY } else { &ANYBODY };
+            for user in counting_users(&live, &item, anybody, graph) {
+                if !meant.iter().any(|other| other.node.id() == user.node.id()) {
+                    self.once_known(&held, user, false);
                 }
             }
         }
         Ok(())
+    }
+
+    /// A user, once everything above it is known. Who is not meant counts
+    /// only where that cannot be.
+    fn once_known(&mut self, held: &Held<'a>, user: User<'a>, is_meant: bool) {
+        if self.kept.len() >= TOLD {
+            return;
+        }
+        let above = self.chain.above(user.node);
+        let mut unread = above.unread.clone();
+        if user.node.is_terminating() {
+            unread.extend(held.unread().unread.iter().cloned());
+        }
+        if !unread.is_empty() {
+            self.read(unread);
+        } else if is_meant || above.unknown {
+            self.user(held, user);
+        }
     }
 
     /// A user of which everything is known that will be.
@@ -274,18 +294,18 @@ impl<'a> Counting<'a> {
     /// producers before products, so that what a producer makes between two
     /// lists is found by the later one.
     fn lists(&self, node: Node<'a>) -> Result<Vec<LiveRead>, String> {
-        let Chain { situation, reads } = self.chain;
+        let situation = self.chain.situation;
         let mut unread = Vec::new();
         for (needer, crosses) in situation.policies.needers(node.kind()) {
             let namespace = if crosses { "" } else { node.namespace() };
             let read = situation.list(needer, namespace, false);
-            if !self.chain.has_read(&read) {
-                let info = situation.graph.kinds.info(needer);
-                unread.push((place(&info.group, &info.resource), read));
-            } else if !reads.graph.is_complete(needer) {
-                let info = situation.graph.kinds.info(needer);
-                let why = reads.graph.why_incomplete(needer);
-                return Err(format!("objects of kind {} may need it: {why}", info.kind));
+            let info = situation.graph.kinds.info(needer);
+            match self.chain.done(&read) {
+                None => unread.push((place(&info.group, &info.resource), read)),
+                Some(Ok(())) => {}
+                Some(Err(why)) => {
+                    return Err(format!("objects of kind {} may need it: {why}", info.kind));
+                }
             }
         }
         unread.sort();

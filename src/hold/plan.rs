@@ -41,7 +41,7 @@ pub fn plan(
     }
     let metadata = &object.metadata;
     let facts = Facts::of_object(resource, (&metadata.namespace, &metadata.name), object);
-    let applied = situation.policies.of(situation.places(), facts, situation.now);
+    let applied = situation.applied(facts);
     let wants = |applied: &&Applied<'_>| applied.action == Action::Deny && applied.policy.holds();
     let mut wanting = applied.iter().filter(wants).peekable();
     let hold = metadata.finalizers.iter().flatten().position(|finalizer| finalizer == HOLD);

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use rustc_hash::FxBuildHasher;
 
 use super::api::{DeletionApproval, Scope};
-use super::compiled::Terms;
-use super::people::{Identities, account};
+use super::compiled::{Source, Terms};
+use super::people::account;
 use crate::objects::Uid;
 
 /// A pause: everything is Audit until it expires.
@@ -50,6 +50,9 @@ pub struct Approval {
     pub uid: Uid,
     /// Whether it covers what goes along, too.
     pub content: bool,
+    /// The policies that exempted somebody, where belay itself recorded that;
+    /// of anybody else's approval it is not read.
+    pub exempts: Vec<Source>,
     /// When it was given, in seconds since 1970.
     pub created: i64,
     /// Until when it is in force.
@@ -71,6 +74,7 @@ impl Approval {
             object: target.name.clone(),
             uid: Uid::new(&target.uid),
             content: spec.scope == Scope::Content,
+            exempts: spec.exempts.iter().cloned().map(Source::Policy).collect(),
             created: approval.metadata.creation_timestamp.as_ref()?.0.as_second(),
             expires: spec.expiration_time.0.as_second(),
         })
@@ -152,12 +156,8 @@ impl Terms {
     }
 
     /// Whether these approvals are enough: of enough different people, each
-    /// short enough. What belay itself approves records an exemption, and is
-    /// enough alone.
-    pub fn are_met(&self, approvals: &[&Approval], identities: &Identities) -> bool {
-        if approvals.iter().any(|approval| identities.is_own(&approval.approver)) {
-            return true;
-        }
+    /// short enough.
+    pub fn are_met(&self, approvals: &[&Approval]) -> bool {
         let mut people: Vec<&str> = approvals
             .iter()
             .filter(|approval| approval.expires - approval.created <= self.longest_seconds)

@@ -4,7 +4,7 @@ use super::api::{
     Action, Check as _, Counting, DeletionPolicySpec, Existing, HoldMode, LabelSelector, OnDelete,
     OptionalReferences, Owned, Problem, Protect, Subject,
 };
-use super::facts::{Facts, Places};
+use super::facts::{Facts, Pairs, Places};
 use super::people::{Identities, Person, account, includes};
 use super::selectors::{Glob, Labels, Matched, Matcher, Users};
 use crate::objects::PROTECT_LABEL;
@@ -210,14 +210,53 @@ impl Policy {
         if excluded == Matched::Unknown { Matched::Unknown } else { matched }
     }
 
-    /// What happens when it refuses something about an object here.
-    pub(super) fn action(&self, places: Places<'_>, facts: Facts<'_>) -> Action {
-        let place = |(place, _): &&(Labels, Action)| {
-            // Objects outside of namespaces are in no ring of a rollout.
-            let placed = !facts.namespace.is_empty() || facts.is_namespace();
-            placed && place.match_place(places, facts) == Matched::Yes
+    /// What happens when it refuses something about an object here. Where the
+    /// labels of its Namespace are not known, the strictest of what it could be,
+    /// and that it is not certain.
+    pub(super) fn action(&self, places: Places<'_>, facts: Facts<'_>) -> (Action, bool) {
+        // Objects outside of namespaces are in no ring of a rollout.
+        if facts.namespace.is_empty() && !facts.is_namespace() {
+            return (self.action, true);
+        }
+        let mut possible: Option<Action> = None;
+        for (place, action) in &self.overrides {
+            match place.match_place(places, facts) {
+                Matched::No => {}
+                Matched::Yes => return with(possible, *action),
+                Matched::Unknown => possible = possible.max(Some(*action)),
+            }
+        }
+        with(possible, self.action)
+    }
+
+    /// Whether other labels of a Namespace would change what the policy does
+    /// in it.
+    pub fn minds(&self, before: Places<'_>, after: Places<'_>, namespace: &str) -> bool {
+        let no_labels = Default::default();
+        let pairs = Pairs::Texts(&no_labels);
+        // Any object there, of which only its place matters.
+        let facts = Facts {
+            group: "",
+            resource: "",
+            namespace,
+            name: "",
+            labels: pairs,
+            annotations: pairs,
         };
-        self.overrides.iter().find(place).map_or(self.action, |(_, action)| *action)
+        let places = self.overrides.iter().map(|(place, _)| place);
+        let all = places.chain(self.targets.iter().chain(&self.exclude).map(Matcher::place));
+        all.into_iter().any(|p| p.match_place(before, facts) != p.match_place(after, facts))
+    }
+
+    /// The kinds that its targets name, as pairs of group and resource.
+    pub fn kinds(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.targets.iter().flat_map(Matcher::kinds)
+    }
+
+    /// Its action where no override says otherwise, or that of the strictest
+    /// override.
+    pub fn strictest_action(&self) -> Action {
+        self.overrides.iter().map(|(_, action)| *action).fold(self.action, Action::max)
     }
 
     /// Whether the labels of Namespaces decide what it does.
@@ -237,6 +276,11 @@ impl Policy {
     pub fn holds(&self) -> bool {
         self.hold == HoldMode::Auto && (self.modes.always || self.modes.while_used.is_some())
     }
+}
+
+/// The strictest of what an action could be, and whether it is certain.
+fn with(possible: Option<Action>, action: Action) -> (Action, bool) {
+    possible.map_or((action, true), |possible| (possible.max(action), possible == action))
 }
 
 impl Modes {

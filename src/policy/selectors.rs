@@ -189,6 +189,11 @@ impl Matcher {
         self.annotations.iter().map(|(key, _)| key.as_str())
     }
 
+    /// The labels that the Namespace must have.
+    pub fn place(&self) -> &Labels {
+        &self.place
+    }
+
     /// Whether labels of Namespaces decide.
     pub fn reads_places(&self) -> bool {
         !self.place.is_empty()
@@ -234,6 +239,15 @@ impl Users {
         (self.groups.is_empty() || names(&self.groups, facts.group))
             && (self.resources.is_empty() || names(&self.resources, facts.resource))
             && self.labels.matches(|key| facts.labels.get(key))
+    }
+
+    /// Whether an object of this kind, of which nothing else is known, could be
+    /// meant.
+    pub fn may_mean(&self, group: &str, resource: &str) -> bool {
+        // Of a kind that is only mentioned nobody knows the plural name.
+        let named =
+            resource.is_empty() || self.resources.is_empty() || names(&self.resources, resource);
+        named && (self.groups.is_empty() || names(&self.groups, group))
     }
 
     /// Whether this resource is meant by name, and not only because nothing

@@ -121,9 +121,11 @@ impl PolicySet {
             match (last == Some(number), applied.last_mut()) {
                 (true, Some(known)) => known.certain |= certain,
                 _ => {
-                    let paused = self.is_paused(now);
-                    let action = if paused { Action::Audit } else { policy.action(places, facts) };
-                    applied.push(Applied { policy, action, certain });
+                    let (action, sure) = match self.is_paused(now) {
+                        true => (Action::Audit, true),
+                        false => policy.action(places, facts),
+                    };
+                    applied.push(Applied { policy, action, certain: certain && sure });
                 }
             }
             last = Some(number);

@@ -137,6 +137,7 @@ fn an_object_without_a_uid_is_named_by_no_approval() {
         object: "x".into(),
         uid: Uid::NONE,
         content: false,
+        exempts: Vec::new(),
         created: 0,
         expires: 100,
     };

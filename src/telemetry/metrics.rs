@@ -42,6 +42,8 @@ struct Inner {
     refused: Family<Refused, Counter>,
     certificate_expiry: Gauge,
     certificate_failures: Counter,
+    files_loaded: Counter,
+    files_broken: Gauge,
 }
 
 impl Default for Metrics {
@@ -77,6 +79,18 @@ impl Default for Metrics {
             "Times that changed certificate files were not usable and the last good ones were kept",
             certificate_failures.clone(),
         );
+        let files_loaded = Counter::default();
+        registry.register(
+            "files_loaded",
+            "Times that policies and objects were read from files",
+            files_loaded.clone(),
+        );
+        let files_broken = Gauge::default();
+        registry.register(
+            "files_broken",
+            "Whether a file is broken, so that what was read last is in use (1) or not (0)",
+            files_broken.clone(),
+        );
         Self(Arc::new(Inner {
             registry,
             answered,
@@ -85,6 +99,8 @@ impl Default for Metrics {
             refused,
             certificate_expiry,
             certificate_failures,
+            files_loaded,
+            files_broken,
         }))
     }
 }
@@ -124,6 +140,17 @@ impl Metrics {
         self.0.certificate_failures.inc();
     }
 
+    /// Policies and objects were read from files, all of them.
+    pub fn files_loaded(&self) {
+        self.0.files_loaded.inc();
+        self.0.files_broken.set(0);
+    }
+
+    /// A file is broken, and what was read last is in use.
+    pub fn files_broken(&self) {
+        self.0.files_broken.set(1);
+    }
+
     /// Everything, in the text format that Prometheus scrapes.
     pub fn encode(&self) -> String {
         let mut text = String::new();
@@ -145,6 +172,8 @@ mod tests {
         metrics.bad_request(413);
         metrics.certificate_loaded(1_800_000_000);
         metrics.certificate_failed();
+        metrics.files_loaded();
+        metrics.files_broken();
         let text = metrics.encode();
         for line in [
             r#"belay_admission_requests_total{webhook="validate",operation="delete",verdict="Deny",subject_class="user"} 1"#,
@@ -153,6 +182,8 @@ mod tests {
             r#"belay_bad_requests_total{code="413"} 1"#,
             "belay_certificate_expiry_seconds 1800000000",
             "belay_certificate_reload_failures_total 1",
+            "belay_files_loaded_total 1",
+            "belay_files_broken 1",
         ] {
             assert!(text.contains(line), "{line} is missing in\n{text}");
         }

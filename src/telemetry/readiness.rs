@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// All conditions together. belay is ready when every one of them holds.
+/// All conditions together. belay is ready when every one of them holds that
+/// counts.
 #[derive(Debug, Clone, Default)]
 pub struct Readiness(Arc<Mutex<Vec<Condition>>>);
 
@@ -13,6 +14,8 @@ pub struct Readiness(Arc<Mutex<Vec<Condition>>>);
 pub struct Condition {
     name: &'static str,
     holds: Arc<AtomicBool>,
+    /// What is said while it does not hold, if belay is ready all the same.
+    otherwise: Option<&'static str>,
 }
 
 impl Condition {
@@ -29,21 +32,34 @@ impl Condition {
 impl Readiness {
     /// A new condition, which does not hold until it is set.
     pub fn condition(&self, name: &'static str) -> Condition {
-        let condition = Condition { name, holds: Arc::new(AtomicBool::new(false)) };
+        self.add(name, None)
+    }
+
+    /// A new condition that belay is ready without, and what to say then.
+    pub fn remark(&self, name: &'static str, otherwise: &'static str) -> Condition {
+        self.add(name, Some(otherwise))
+    }
+
+    fn add(&self, name: &'static str, otherwise: Option<&'static str>) -> Condition {
+        let condition = Condition { name, holds: Arc::new(AtomicBool::new(false)), otherwise };
         self.all().push(condition.clone());
         condition
     }
 
-    /// Whether every condition holds.
+    /// Whether every condition holds that counts.
     pub fn is_ready(&self) -> bool {
-        self.all().iter().all(Condition::holds)
+        self.all().iter().all(|condition| condition.holds() || condition.otherwise.is_some())
     }
 
     /// One line a condition, as `/readyz?verbose` prints them.
     pub fn describe(&self) -> String {
         let mut text = String::new();
         for condition in self.all().iter() {
-            let (sign, word) = if condition.holds() { ('+', "ok") } else { ('-', "not ready") };
+            let (sign, word) = match (condition.holds(), condition.otherwise) {
+                (true, _) => ('+', "ok"),
+                (false, None) => ('-', "not ready"),
+                (false, Some(otherwise)) => ('!', otherwise),
+            };
             let _ = writeln!(text, "[{sign}]{} {word}", condition.name);
         }
         text
@@ -70,5 +86,8 @@ mod tests {
         assert_eq!(readiness.describe(), "[+]certificate ok\n[-]policies not ready\n");
         policies.set(true);
         assert!(readiness.is_ready());
+        readiness.remark("files", "broken");
+        assert!(readiness.is_ready());
+        assert!(readiness.describe().ends_with("[!]files broken\n"));
     }
 }

@@ -106,7 +106,7 @@ fn faults_can_be_made_and_mended() {
     plane.proxy.set_fault(Fault::Slow(Duration::from_millis(300)));
     let denied = || {
         eventually("a denial", Duration::from_secs(60), || match delete(&plane) {
-            message if message.contains("is protected by its label") => Ok(()),
+            message if message.contains("is protected; label") => Ok(()),
             message => Err(message.into()),
         })
         .unwrap();
@@ -128,7 +128,7 @@ fn faults_can_be_made_and_mended() {
     plane.api_server.restart().unwrap();
     plane.wait_until_serving().unwrap();
     eventually("a denial after the restarts", Duration::from_secs(60), || match delete(&plane) {
-        message if message.contains("is protected by its label") => Ok(()),
+        message if message.contains("is protected; label") => Ok(()),
         message => Err(message.into()),
     })
     .unwrap();

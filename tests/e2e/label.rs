@@ -24,9 +24,9 @@ fn a_labelled_object_gets_the_hold_and_is_not_deleted() {
         denied.failure().unwrap(),
         format!(
             "Error from server (Protected): admission webhook \"label-delete.belay.dev\" denied the \
-             request: configmaps \"settings\" in namespace \"{ns}\" is protected by its label \
-             belay.dev/protect=Always. Way out: kubectl label configmaps/settings -n {ns} \
-             belay.dev/protect-, then delete it again.\n"
+             request: configmaps \"settings\" is protected; label belay.dev/protect=Always. Way out: \
+             kubectl belay approve configmaps/settings -n {ns} --reason \"…\". Why: kubectl belay why \
+             configmaps/settings -n {ns}\n"
         )
     );
     let terminating =
@@ -45,7 +45,7 @@ fn a_labelled_object_gets_the_hold_and_is_not_deleted() {
     })
     .unwrap();
 
-    // The way out of the message is a way out.
+    // Nobody asks about the label yet, so it comes off, and the object is free.
     plane
         .kubectl(&["label", "configmaps/settings", "-n", &ns, "belay.dev/protect-"])
         .unwrap()
@@ -116,5 +116,5 @@ fn a_dry_run_says_the_truth_and_stores_nothing() {
     plane.apply_to(&["apply", "-n", &ns, "-f", "-"], PROTECTED).unwrap().success().unwrap();
     let args = ["delete", "configmap", "settings", "-n", &ns, "--dry-run=server"];
     let denied = plane.kubectl(&args).unwrap().failure().unwrap();
-    assert!(denied.contains("is protected by its label"), "{denied}");
+    assert!(denied.contains("is protected; label"), "{denied}");
 }

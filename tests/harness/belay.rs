@@ -108,7 +108,7 @@ fn wait_until_asked(plane: &ControlPlane) -> Result<()> {
     let delete = ["delete", "configmap", "belay-probe", "-n", "default", "--dry-run=server"];
     eventually("the validating webhook", Duration::from_secs(30), || {
         let refusal = plane.kubectl(&delete)?.failure()?;
-        if refusal.contains("protected by its label") { Ok(()) } else { Err(refusal.into()) }
+        if refusal.contains("is protected; label") { Ok(()) } else { Err(refusal.into()) }
     })?;
     let release = r#"{"metadata":{"finalizers":null,"labels":null}}"#;
     let patch =

@@ -9,7 +9,9 @@ mod bad_input;
 mod certificates;
 mod client;
 mod ending;
+mod files;
 mod standalone;
+mod verdicts;
 
 use std::path::Path;
 

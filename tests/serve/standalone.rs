@@ -1,5 +1,7 @@
 //! The embedded default: certificates on first start, and a line to paste.
 
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -61,6 +63,54 @@ fn the_printed_lines_work_when_pasted() {
     assert_eq!(mode & 0o777, 0o600, "the key is nobody else's");
 }
 
+/// With the example folders there is a line for each sample, whether the
+/// sample files are there or the reviews are in the lines themselves.
+#[test]
+fn the_lines_of_the_example_folders_work_from_any_folder() {
+    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
+    let elsewhere = tempfile::tempdir().unwrap();
+    // Of the same name, and something else.
+    std::fs::create_dir(elsewhere.path().join("examples")).unwrap();
+    std::fs::write(elsewhere.path().join("examples/delete-in-use.json"), "{}").unwrap();
+    for folder in [Path::new(env!("CARGO_MANIFEST_DIR")), elsewhere.path()] {
+        let certs = elsewhere.path().join("certs");
+        let mut child = Command::new(program())
+            .args(["serve", "--standalone", "--listen=127.0.0.1:0", "--probes=127.0.0.1:0"])
+            .arg(format!("--cert-dir={}", certs.display()))
+            .args([
+                format!("--policies={examples}/policies"),
+                format!("--objects={examples}/objects"),
+            ])
+            .current_dir(folder)
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let lines: Vec<_> = lines.take_while(|line| !line.contains("Ctrl-C")).collect();
+        let answers: Vec<_> = lines
+            .iter()
+            .filter(|line| line.trim_start().starts_with("curl "))
+            .map(|line| {
+                let mut shell = Command::new("sh");
+                shell.args(["-c", &format!("{line} --silent")]).current_dir(folder);
+                let output = shell.output().unwrap().stdout;
+                serde_json::from_slice::<serde_json::Value>(&output).unwrap()["response"].clone()
+            })
+            .collect();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let [label, in_use, held, held_by_policy] = &answers[..] else { panic!("{lines:?}") };
+        assert_eq!(label["status"]["reason"], "Protected");
+        assert_eq!(in_use["status"]["reason"], "InUse");
+        let message = in_use["status"]["message"].as_str().unwrap();
+        assert!(message.contains("StatefulSet") && message.contains("postgres-0"), "{message}");
+        for held in [held, held_by_policy] {
+            assert_eq!((&held["allowed"], &held["patchType"]), (&json!(true), &json!("JSONPatch")));
+        }
+    }
+}
+
 /// From another folder the sample files are not there, so the reviews are in
 /// the lines themselves.
 #[test]
@@ -80,7 +130,6 @@ fn the_lines_work_from_any_folder_and_certificates_are_made_once() {
             .stderr(std::process::Stdio::null())
             .spawn()
             .unwrap();
-        use std::io::{BufRead as _, BufReader};
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let line = lines.map_while(Result::ok).find(|line| line.contains("curl ")).unwrap();
         let output = Command::new("sh")

@@ -1,6 +1,6 @@
 //! Who counts, and what has to be read before that is known.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
@@ -82,7 +82,7 @@ impl World {
             catalogue,
             policies,
             known: Graph::new(kinds()),
-            reads: LiveReads { graph: Graph::new(kinds()), done: HashSet::new() },
+            reads: LiveReads { graph: Graph::new(kinds()), done: HashMap::new() },
         };
         let target = object(
             "Secret",
@@ -123,7 +123,7 @@ impl World {
                 &read;
             let kind = self.reads.graph.kinds.find_resource(group, resource).unwrap();
             self.reads.graph.set_complete(kind, true);
-            self.reads.done.insert(read);
+            self.reads.done.insert(read, Ok(()));
         }
     }
 
@@ -205,6 +205,7 @@ fn always_keeps_until_a_person_says_yes() {
         object: "s".into(),
         uid: Uid::new("s"),
         content: false,
+        exempts: Vec::new(),
         created: NOW - 60,
         expires: NOW + 60,
     }]);
@@ -217,8 +218,12 @@ fn what_is_not_known_keeps() {
     let world = World::new(json!([{"protect": {"whileUsed": {}}, "place": place}]));
     assert_eq!(world.count(), Count::Unknown("the labels of Namespace a are not known".into()));
     let mut world = World::while_used().found(&[]);
-    let kind = world.reads.graph.kinds.find("apps", "ReplicaSet").unwrap();
-    world.reads.graph.set_incomplete(kind, "403 Forbidden");
+    let list =
+        world.reads.done.keys().find(
+            |read| matches!(read, LiveRead::List { resource, .. } if resource == "replicasets"),
+        );
+    let list = list.unwrap().clone();
+    world.reads.done.insert(list, Err("403 Forbidden".into()));
     let why = "objects of kind ReplicaSet may need it: 403 Forbidden";
     assert_eq!(world.count(), Count::Unknown(why.into()));
 }
@@ -253,8 +258,7 @@ fn a_newcomer_waits_unless_something_older_owns_it() {
     assert!(matches!(&read[..], [LiveRead::Object { resource, .. }] if resource == "databases"));
     world.read(read.clone());
     assert_eq!(world.count(), UNUSED, "it is gone");
-    let kind = world.reads.graph.kinds.find("example.com", "Database").unwrap();
-    world.reads.graph.set_incomplete(kind, "500");
+    world.reads.done.insert(read[0].clone(), Err("500".into()));
     assert_eq!(world.keeps(), ["Pod a/p"], "nobody knows");
     feed(&world.catalogue, &mut world.reads.graph, &object("Database", "d", json!({})));
     assert_eq!(world.keeps(), ["Database a/d Pod a/p"]);

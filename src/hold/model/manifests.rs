@@ -81,7 +81,8 @@ pub(super) fn count(
     excuses: &[Excuse],
 ) -> Count {
     let world = world();
-    let mut reads = LiveReads { graph: Graph::new(kinds()), done: done.clone() };
+    let carried_out = done.iter().map(|read| (read.clone(), Ok(()))).collect();
+    let mut reads = LiveReads { graph: Graph::new(kinds()), done: carried_out };
     for read in done {
         let group = match read {
             LiveRead::Object { group, .. } | LiveRead::List { group, .. } => group,

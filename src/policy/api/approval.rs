@@ -40,6 +40,12 @@ pub struct DeletionApprovalSpec {
     /// How much is approved.
     #[serde(default)]
     pub scope: Scope,
+    /// Written by belay alone, when it records that somebody whom these
+    /// policies exempt has deleted the object: it counts for them and no
+    /// others. In anybody else's approval it means nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256), inner(length(max = 253)))]
+    pub exempts: Vec<String>,
 }
 
 /// An object under one identity: made again it is another one.

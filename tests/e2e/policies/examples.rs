@@ -122,6 +122,7 @@ fn full_approval() -> Value {
         "reason": "the tenant has left",
         "expirationTime": in_seconds(3600),
         "scope": "Content",
+        "exempts": ["pvc-in-use"],
     })
 }
 

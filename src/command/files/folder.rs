@@ -1,0 +1,239 @@
+//! Which files there are, and what is in them.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use super::FileError;
+use super::documents::File;
+
+/// The largest file that is read.
+const LARGEST: u64 = 64 << 20;
+
+/// A file that has changed this lately may change again within the same tick
+/// of the clock that stamps it.
+const TICK_SECONDS: u64 = 2;
+
+/// Files and folders that were named on the command line.
+#[derive(Debug, Clone)]
+pub struct Folders(pub Vec<PathBuf>);
+
+/// What the system says of each file, without a look into it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Look {
+    files: Vec<(PathBuf, Stamp)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    /// Device and number: a link that leads elsewhere is another file.
+    identity: (u64, u64),
+    length: u64,
+    modified: (i64, i64),
+    /// It cannot be set back, as the time of modification can.
+    changed: (i64, i64),
+}
+
+impl Folders {
+    /// Whether none was named.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Finds the files, in an order that depends on their names alone.
+    pub fn look(&self) -> Result<Look, FileError> {
+        let mut finder = Finder::default();
+        for path in &self.0 {
+            finder.add(path, true)?;
+        }
+        Ok(Look { files: finder.found })
+    }
+}
+
+impl Look {
+    /// Reads all of it.
+    pub fn read(&self) -> Result<Vec<File>, FileError> {
+        self.files.iter().map(|(path, _)| read(path)).collect()
+    }
+
+    /// Whether another look that finds the same says that nothing changed.
+    pub fn is_settled(&self) -> bool {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let settled = now.as_secs().saturating_sub(TICK_SECONDS);
+        let settled = i64::try_from(settled).unwrap_or(i64::MAX);
+        self.files.iter().all(|(_, stamp)| stamp.changed.0 < settled)
+    }
+}
+
+#[derive(Default)]
+struct Finder {
+    found: Vec<(PathBuf, Stamp)>,
+    /// Files and folders by identity. What several links lead to is read once,
+    /// and a link that leads upwards leads nowhere.
+    seen: HashSet<(u64, u64)>,
+}
+
+impl Finder {
+    fn add(&mut self, path: &Path, named: bool) -> Result<(), FileError> {
+        // It follows links: files of a ConfigMap are links into ..data.
+        let metadata = match fs::metadata(path) {
+            Ok(metadata) => metadata,
+            // A link that leads nowhere, and would not be read anyway.
+            Err(_) if !named && !has_extension(path) => return Ok(()),
+            Err(error) => return Err(unreadable(path, &error)),
+        };
+        let identity = (metadata.dev(), metadata.ino());
+        let is_wanted = metadata.is_dir() || named || has_extension(path);
+        if !is_wanted || self.seen.contains(&identity) {
+            return Ok(());
+        }
+        if metadata.is_dir() {
+            self.seen.insert(identity);
+            let entries = fs::read_dir(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+            let mut entries = entries.map_err(|error| unreadable(path, &error))?;
+            entries.sort_by_key(fs::DirEntry::file_name);
+            for entry in entries {
+                // Hidden: editors' copies, .git, and the ..data of a ConfigMap.
+                if !entry.file_name().as_encoded_bytes().starts_with(b".") {
+                    self.add(&entry.path(), false)?;
+                }
+            }
+            return Ok(());
+        }
+        if !metadata.is_file() {
+            let message = "this is neither a file nor a folder; name one of the two";
+            return if named { Err(whole(path, message)) } else { Ok(()) };
+        }
+        self.seen.insert(identity);
+        let stamp = Stamp {
+            identity,
+            length: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        };
+        self.found.push((path.to_owned(), stamp));
+        Ok(())
+    }
+}
+
+fn has_extension(path: &Path) -> bool {
+    path.extension().is_some_and(|e| e == "yaml" || e == "yml" || e == "json")
+}
+
+fn read(path: &Path) -> Result<File, FileError> {
+    let mut bytes = Vec::new();
+    // One byte more than is allowed tells, whatever the length was a moment ago.
+    let file = fs::File::open(path).map_err(|error| unreadable(path, &error))?;
+    file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(|error| unreadable(path, &error))?;
+    if bytes.len() as u64 > LARGEST {
+        return Err(whole(path, "this file is larger than 64 MiB; split it"));
+    }
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+        whole(path, &format!("line {line} is not UTF-8; save the file in that encoding"))
+    })?;
+    Ok(File { name: path.display().to_string().into(), text })
+}
+
+fn whole(path: &Path, message: &str) -> FileError {
+    FileError::whole(&path.display().to_string(), message)
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> FileError {
+    whole(path, &format!("this cannot be read ({error}); check the path and its permissions"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn names(folders: &[&Path]) -> Vec<String> {
+        let look = Folders(folders.iter().map(|p| p.to_path_buf()).collect()).look().unwrap();
+        let root = folders[0];
+        let name = |p: &Path| p.strip_prefix(root).unwrap_or(p).display().to_string();
+        look.files.iter().map(|(path, _)| name(path)).collect()
+    }
+
+    #[test]
+    fn files_are_found_in_a_steady_order_and_hidden_ones_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        for name in ["b.yaml", "a.yml", "sub/c.json", ".d.yaml", ".git/e.yaml", "f.txt"] {
+            let path = root.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
+        assert_eq!(names(&[root]), ["a.yml", "b.yaml", "sub/c.json"]);
+        // Named twice it is read once, and a file that is named is read.
+        let text = root.join("f.txt");
+        assert_eq!(names(&[root, &root.join("sub"), &text]).len(), 4);
+        // A link upwards would never end.
+        symlink(root, root.join("sub/up")).unwrap();
+        assert_eq!(names(&[root]), ["a.yml", "b.yaml", "sub/c.json"]);
+        // Links to nothing, and to what is no file, are nothing to read; one
+        // that should be a file is an error.
+        symlink("nowhere", root.join("lock")).unwrap();
+        symlink("/dev/null", root.join("masked.yaml")).unwrap();
+        assert_eq!(names(&[root]), ["a.yml", "b.yaml", "sub/c.json"]);
+        let device = Folders(vec!["/dev/null".into()]).look().unwrap_err().to_string();
+        assert!(device.ends_with("this is neither a file nor a folder; name one of the two"));
+        symlink("nowhere", root.join("lost.yaml")).unwrap();
+        assert!(Folders(vec![root.to_owned()]).look().is_err());
+        let missing = Folders(vec![root.join("nowhere")]).look().unwrap_err().to_string();
+        assert!(missing.contains("nowhere: this cannot be read"), "{missing}");
+    }
+
+    #[test]
+    fn a_mounted_config_map_is_read_once_and_its_swap_is_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        for (version, text) in [("..one", "a: 1"), ("..two", "a: 2")] {
+            fs::create_dir(root.join(version)).unwrap();
+            fs::write(root.join(version).join("p.yaml"), text).unwrap();
+        }
+        symlink("..one", root.join("..data")).unwrap();
+        symlink("..data/p.yaml", root.join("p.yaml")).unwrap();
+        let folders = Folders(vec![root.to_owned()]);
+        let before = folders.look().unwrap();
+        assert_eq!(names(&[root]), ["p.yaml"]);
+        assert_eq!(before, folders.look().unwrap());
+        symlink("..two", root.join("..new")).unwrap();
+        fs::rename(root.join("..new"), root.join("..data")).unwrap();
+        let after = folders.look().unwrap();
+        assert_ne!(before, after);
+        assert_eq!(after.read().unwrap()[0].text, "a: 2");
+    }
+
+    /// Two writes within a tick of the clock leave one stamp.
+    #[test]
+    fn a_stamp_is_trusted_once_it_is_old() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("a.yaml"), "").unwrap();
+        let mut look = Folders(vec![folder.path().to_owned()]).look().unwrap();
+        assert!(!look.is_settled());
+        look.files[0].1.changed.0 -= 60;
+        assert!(look.is_settled());
+    }
+
+    #[test]
+    fn what_is_too_large_or_no_text_is_refused_with_a_sentence() {
+        let folder = tempfile::tempdir().unwrap();
+        let message = |name: &str| {
+            let path = folder.path().join(name);
+            read(&path).map(|_| ()).unwrap_err().to_string().replace(path.to_str().unwrap(), "f")
+        };
+        // Sparse: it takes no space.
+        let large = fs::File::create(folder.path().join("large")).unwrap();
+        large.set_len(LARGEST + 1).unwrap();
+        assert_eq!(message("large"), "f: this file is larger than 64 MiB; split it");
+        large.set_len(LARGEST).unwrap();
+        assert!(read(&folder.path().join("large")).is_ok());
+        fs::write(folder.path().join("latin"), b"a: 1\nb: \xe9\n").unwrap();
+        assert_eq!(message("latin"), "f: line 2 is not UTF-8; save the file in that encoding");
+    }
+}

@@ -1,0 +1,113 @@
+//! The kinds that files teach: CRDs say theirs, and what has no CRD shows its
+//! own.
+
+use super::FileError;
+use super::documents::Document;
+use super::yaml::{Content, Node};
+use crate::objects::{KindInfo, Kinds};
+use crate::policy::api;
+
+/// The group of CRDs.
+const EXTENSIONS: &str = "apiextensions.k8s.io";
+
+impl Document {
+    /// Whether it defines a kind.
+    pub fn is_definition(&self) -> bool {
+        self.group == EXTENSIONS && self.kind == "CustomResourceDefinition"
+    }
+}
+
+/// Learns all kinds of these documents. Says those that are a guess, because
+/// no CRD is there for them.
+pub fn learn(kinds: &mut Kinds, documents: &[Document]) -> Result<Vec<String>, FileError> {
+    for document in documents.iter().filter(|document| document.is_definition()) {
+        learn_definition(kinds, document)?;
+    }
+    let mut guessed: Vec<KindInfo> = Vec::new();
+    for Document { group, version, kind, node, .. } in documents {
+        // The kinds of belay's own are read whether they are served or not.
+        if group == api::GROUP || kinds.find(group, kind).is_some() {
+            continue;
+        }
+        let namespaced = node.at(&["metadata", "namespace"]).and_then(Node::text).is_some();
+        match guessed.iter_mut().find(|info| info.group == *group && info.kind == *kind) {
+            None => {
+                guessed.push(Kinds::custom(group, version, kind, &plural(kind), namespaced));
+            }
+            Some(info) => {
+                info.namespaced |= namespaced;
+                if !info.versions.contains(version) {
+                    info.versions.push(version.clone());
+                }
+            }
+        }
+    }
+    let dotted = |info: &KindInfo| format!("{}.{}", info.resource, info.group);
+    let names = guessed.iter().map(dotted).collect();
+    guessed.into_iter().for_each(|info| {
+        kinds.learn(info);
+    });
+    Ok(names)
+}
+
+fn learn_definition(kinds: &mut Kinds, document: &Document) -> Result<(), FileError> {
+    let text = |field: &'static str| {
+        let keys: Vec<&str> = field.split('.').collect();
+        let text = document.node.at(&keys).and_then(Node::text).filter(|text| !text.is_empty());
+        text.ok_or_else(|| document.field_error(field, "a CRD has to say it, as text"))
+    };
+    let (group, kind) = (text("spec.group")?, text("spec.names.kind")?);
+    let resource = text("spec.names.plural")?;
+    let namespaced = match text("spec.scope")? {
+        "Namespaced" => true,
+        "Cluster" => false,
+        _ => return Err(document.field_error("spec.scope", "expected Namespaced or Cluster")),
+    };
+    let mut versions = Vec::new();
+    for version in document.node.at(&["spec", "versions"]).map_or(&[][..], Node::items) {
+        let served =
+            version.get("served").is_some_and(|n| matches!(n.content, Content::Bool(true)));
+        versions.extend(version.get("name").and_then(Node::text).filter(|_| served));
+    }
+    // What Kubernetes itself serves is known better than a file could say it.
+    if Kinds::is_built_in(group, resource) {
+        return Ok(());
+    }
+    let Some((first, rest)) = versions.split_first() else {
+        return Err(document.field_error("spec.versions", "no version is served; serve one"));
+    };
+    let mut info = Kinds::custom(group, first, kind, resource, namespaced);
+    info.versions.extend(rest.iter().map(|version| (*version).to_owned()));
+    kinds.learn(info);
+    Ok(())
+}
+
+/// The plural that kubectl guesses, too.
+fn plural(kind: &str) -> String {
+    let singular = kind.to_lowercase();
+    match singular.strip_suffix('y') {
+        _ if singular == "endpoints" => singular,
+        Some(stem) => format!("{stem}ies"),
+        None if singular.ends_with(['s', 'x']) => format!("{singular}es"),
+        None if singular.ends_with("ch") || singular.ends_with("sh") => format!("{singular}es"),
+        None => format!("{singular}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn plurals_are_those_that_kubectl_guesses() {
+        for (kind, expected) in [
+            ("Widget", "widgets"),
+            ("Policy", "policies"),
+            ("Ingress", "ingresses"),
+            ("Box", "boxes"),
+            ("Patch", "patches"),
+            ("Mesh", "meshes"),
+            ("Gateway", "gatewaies"),
+        ] {
+            assert_eq!(super::plural(kind), expected);
+        }
+    }
+}

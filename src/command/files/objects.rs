@@ -1,0 +1,118 @@
+//! From a document to an object as a cluster would have it.
+
+use serde_json::{Map, Value};
+
+use super::FileError;
+use super::documents::Document;
+use super::reader::{Manner, read};
+use super::yaml::Node;
+use crate::objects::{KindId, Kinds, Object};
+
+/// Kind, namespace and name: what tells objects apart.
+pub type Key = (KindId, String, String);
+
+/// Who a document is, once its metadata has been found sound.
+pub fn key(kinds: &Kinds, kind: KindId, document: &Document) -> Result<Key, FileError> {
+    let name = document.name()?.to_owned();
+    let slim: Result<Object<'_>, _> = read(&document.node, "", Manner::Slim);
+    slim.map_err(|error| {
+        document.error(error.place.unwrap_or(document.node.place), error.to_string())
+    })?;
+    let namespace = document.node.at(&["metadata", "namespace"]).and_then(Node::text);
+    let namespace = match kinds.info(kind).namespaced {
+        false => "",
+        // As kubectl would, in a context that names no other.
+        true => namespace.filter(|namespace| !namespace.is_empty()).unwrap_or("default"),
+    };
+    Ok((kind, namespace.to_owned(), name))
+}
+
+/// The object, with what an API server would have set.
+pub fn complete(kinds: &Kinds, (kind, namespace, name): &Key, document: Document) -> Value {
+    let definition = document.is_definition();
+    let mut object = Value::from(document.node.content);
+    let info = kinds.info(*kind);
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        if namespace.is_empty() {
+            metadata.remove("namespace");
+        } else {
+            metadata.insert("namespace".to_owned(), namespace.as_str().into());
+        }
+        if metadata.get("uid").and_then(Value::as_str).is_none_or(str::is_empty) {
+            let uid = uid(&[&info.group, &info.kind, namespace, name]);
+            metadata.insert("uid".to_owned(), uid.into());
+        }
+        if info.group.is_empty() && info.kind == "Namespace" {
+            let labels = metadata.entry("labels").or_insert_with(|| Map::new().into());
+            if labels.is_null() {
+                *labels = Map::new().into();
+            }
+            if let Some(labels) = labels.as_object_mut() {
+                labels.insert(NAME_LABEL.to_owned(), name.as_str().into());
+            }
+        }
+    }
+    // A manifest has no status, and in a cluster it would be established.
+    if let (true, Some(fields)) = (definition, object.as_object_mut())
+        && !fields.contains_key("status")
+    {
+        let status = serde_json::json!({"conditions": [{"type": "Established", "status": "True"}]});
+        fields.insert("status".to_owned(), status);
+    }
+    object
+}
+
+/// The label that the API server gives every Namespace.
+const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+/// A Namespace that objects live in and no document describes.
+pub fn namespace(name: &str) -> Value {
+    serde_json::json!({
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {
+            "name": name,
+            "uid": uid(&["", "Namespace", "", name]),
+            "labels": {NAME_LABEL: name},
+        },
+    })
+}
+
+/// A uid for an object that a file gives none: the same for the same object
+/// each time, and on each machine (FNV-1a, in the form of a UUID).
+fn uid(parts: &[&str]) -> String {
+    let mut hash: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    let ends = std::iter::once(&0);
+    for byte in parts.iter().flat_map(|part| part.as_bytes().iter().chain(ends.clone())) {
+        hash = (hash ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
+    }
+    let hex = format!("{hash:032x}");
+    // Version 8 is for whoever makes up their own.
+    format!("{}-{}-8{}-8{}-{}", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::files::documents::{File, parse};
+
+    #[test]
+    fn a_cluster_scoped_object_loses_a_namespace_that_it_cannot_have() {
+        let text = "{apiVersion: v1, kind: Node, metadata: {name: a, namespace: b, uid: u}}";
+        let documents = parse(&File { name: "f".into(), text: text.to_owned() }).unwrap();
+        let document = documents.into_iter().next().unwrap();
+        let kinds = Kinds::default();
+        let key = key(&kinds, kinds.find("", "Node").unwrap(), &document).unwrap();
+        assert_eq!(key.1, "");
+        let metadata = complete(&kinds, &key, document)["metadata"].take();
+        assert_eq!(metadata, serde_json::json!({"name": "a", "uid": "u"}));
+    }
+
+    #[test]
+    fn a_made_up_uid_is_a_uuid_and_never_changes() {
+        let uid = super::uid(&["", "Secret", "db", "creds"]);
+        assert_eq!(uid, super::uid(&["", "Secret", "db", "creds"]));
+        assert_eq!(uid.len(), 36);
+        assert_ne!(uid, super::uid(&["", "Secret", "dbc", "reds"]));
+    }
+}

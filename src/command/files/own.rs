@@ -1,0 +1,140 @@
+//! The kinds of the group belay.dev: what people have said.
+
+use std::collections::HashMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+
+use super::FileError;
+use super::documents::Document;
+use super::reader::{Manner, read};
+use super::relation;
+use super::yaml::{Content, shown};
+use crate::policy::api::{
+    self, Check, DeletionApproval, DeletionApprovalSpec, DeletionPolicySpec, PauseSpec,
+    RelationSpec,
+};
+use crate::policy::{Approval, Pause, Policy};
+use crate::relations::Custom;
+
+/// The only version there is.
+const VERSION: &str = "v1alpha1";
+
+/// Everything that the files say in kinds of belay's own.
+#[derive(Default)]
+pub struct Own {
+    pub policies: Vec<Policy>,
+    pub approvals: Vec<Approval>,
+    pub pauses: Vec<Pause>,
+    pub relations: Vec<Custom>,
+    /// The kinds that relations name, each with its relation.
+    pub related: Vec<(String, String, String)>,
+    /// Where each name was seen, by kind.
+    seen: HashMap<(String, String), String>,
+}
+
+impl Own {
+    /// Takes in a document of group belay.dev.
+    pub fn take(&mut self, document: &Document) -> Result<(), FileError> {
+        if document.version != VERSION {
+            return Err(document.field_error(
+                "apiVersion",
+                "of the group belay.dev there is only the version v1alpha1",
+            ));
+        }
+        let kind = document.kind.as_str();
+        match kind {
+            "DeletionPolicy" => {
+                let (name, _) = self.head(document)?;
+                let spec: DeletionPolicySpec = spec(document)?;
+                let policy = Policy::compile(&name, &spec).map_err(|p| problem(document, &p))?;
+                self.policies.push(policy);
+            }
+            "Relation" => {
+                let (name, _) = self.head(document)?;
+                let spec: RelationSpec = spec(document)?;
+                let relation = relation::compile(&name, &spec)
+                    .map_err(|(field, message)| document.field_error(&field, &message))?;
+                self.relations.push(relation);
+                for kind in [Some(&spec.from), spec.to.as_ref()].into_iter().flatten() {
+                    self.related.push((name.clone(), kind.group.clone(), kind.resource.clone()));
+                }
+            }
+            "DeletionApproval" => {
+                let (name, metadata) = self.head(document)?;
+                let spec: DeletionApprovalSpec = spec(document)?;
+                let mut approval = DeletionApproval::new(&name, spec);
+                approval.metadata = metadata;
+                let approval = Approval::compile(&approval).ok_or_else(|| {
+                    let message = "an approval counts from its creationTimestamp, which an API \
+                                   server sets; write down when it was given";
+                    document.field_error("metadata.creationTimestamp", message)
+                })?;
+                self.approvals.push(approval);
+            }
+            "Pause" => {
+                let (name, _) = self.head(document)?;
+                let spec: PauseSpec = spec(document)?;
+                self.pauses.push(Pause::compile(&api::Pause::new(&name, spec)));
+            }
+            _ => {
+                return Err(document.field_error(
+                    "kind",
+                    "the group belay.dev has the kinds DeletionPolicy, Relation, DeletionApproval \
+                     and Pause",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Name and metadata, and that it has no field beside those there are.
+    fn head(&mut self, document: &Document) -> Result<(String, ObjectMeta), FileError> {
+        let top = ["apiVersion", "kind", "metadata", "spec", "status"];
+        if let Content::Map(entries) = &document.node.content
+            && let Some(entry) = entries.iter().find(|e| !top.contains(&e.key.as_str()))
+        {
+            let message =
+                format!("there is no field {}, only {}", shown(&entry.key), top.join(", "));
+            return Err(document.error(entry.place, message));
+        }
+        let name = document.name()?.to_owned();
+        let key = (document.kind.clone(), name.clone());
+        if let Some(first) = self.seen.insert(key, document.origin()) {
+            let message = format!(
+                "a {} of this name stands at {first} already; rename one of the two, or take it out",
+                document.kind
+            );
+            return Err(document.error(document.node.place_of("metadata.name"), message));
+        }
+        let metadata =
+            document.node.get("metadata").map(|node| read(node, "metadata", Manner::Fields));
+        let metadata = metadata.transpose().map_err(|error| unread(document, &error))?;
+        Ok((name, metadata.unwrap_or_default()))
+    }
+}
+
+/// The spec, held against its type and its rules. A status is what belay
+/// itself has reported, perhaps another version of it, and is not read.
+fn spec<'d, T: Deserialize<'d> + Check>(document: &'d Document) -> Result<T, FileError> {
+    let node = document.node.get("spec").ok_or_else(|| {
+        document.error(document.node.place, format!("this {} has no spec", document.kind))
+    })?;
+    let spec: T = read(node, "spec", Manner::Values).map_err(|error| unread(document, &error))?;
+    match spec.problems() {
+        problems if problems.is_empty() => Ok(spec),
+        problems => Err(problem(document, &problems)),
+    }
+}
+
+fn unread(document: &Document, error: &super::reader::ReadError) -> FileError {
+    document.error(error.place.unwrap_or(document.node.place), error.to_string())
+}
+
+/// The first of the problems: the others are there once it is gone.
+fn problem(document: &Document, problems: &[api::Problem]) -> FileError {
+    match problems.first() {
+        Some(first) => document.field_error(&first.field, first.message),
+        None => document.error(document.node.place, "this cannot be used"),
+    }
+}

@@ -1,0 +1,276 @@
+//! From a tree to one of our types, by serde, with places in the errors.
+
+use std::fmt;
+
+use serde::de::value::BorrowedStrDeserializer;
+use serde::de::{self, Deserialize, DeserializeSeed, Expected, IntoDeserializer as _, Unexpected};
+
+use super::yaml::{Content, Entry, Node, Place, shown};
+
+/// What is not forgiven.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Manner {
+    /// Fields that the type does not have are skipped.
+    Slim,
+    /// They are errors.
+    Fields,
+    /// They are, and so is a field without a value. In a policy `always:`
+    /// alone would switch nothing on, and look as if it did.
+    Values,
+}
+
+/// Reads a node that stands at this field of its document.
+pub fn read<'n, T: Deserialize<'n>>(
+    node: &'n Node,
+    field: &str,
+    manner: Manner,
+) -> Result<T, ReadError> {
+    T::deserialize(Reader { node, manner }).map_err(|e| e.at(node.place).within(field))
+}
+
+/// What does not fit the type, where, and by which path.
+#[derive(Debug)]
+pub struct ReadError {
+    pub place: Option<Place>,
+    path: String,
+    message: String,
+}
+
+impl ReadError {
+    fn new(message: impl Into<String>) -> Self {
+        Self { place: None, path: String::new(), message: message.into() }
+    }
+
+    /// The innermost place stays.
+    fn at(mut self, place: Place) -> Self {
+        self.place.get_or_insert(place);
+        self
+    }
+
+    fn within(mut self, step: &str) -> Self {
+        if step.is_empty() {
+            return self;
+        }
+        let dot = if self.path.is_empty() || self.path.starts_with('[') { "" } else { "." };
+        self.path = format!("{step}{dot}{}", self.path);
+        self
+    }
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let colon = if self.path.is_empty() { "" } else { ": " };
+        write!(f, "{}{colon}{}", self.path, self.message)
+    }
+}
+
+impl std::error::Error for ReadError {}
+
+impl de::Error for ReadError {
+    /// The words of others may quote what was found. Of our types only times
+    /// are read by others.
+    fn custom<T: fmt::Display>(_: T) -> Self {
+        Self::new("this has another form than its field takes; a time is 2026-01-31T12:00:00Z")
+    }
+
+    fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        let found = match found {
+            Unexpected::Bool(_) => "true or false (in quotes it is text)",
+            Unexpected::Unsigned(_) | Unexpected::Signed(_) | Unexpected::Float(_) => {
+                "a number (in quotes it is text)"
+            }
+            Unexpected::Str(_) => "text",
+            Unexpected::Seq => "a list",
+            Unexpected::Map => "a map",
+            _ => "nothing",
+        };
+        let expected = expected.to_string();
+        let expected = match expected.as_str() {
+            "i64" | "i32" | "u64" | "u32" | "u16" => "a whole number",
+            "a string" => "text",
+            "a sequence" => "a list",
+            "a boolean" => "true or false",
+            other => other,
+        };
+        Self::new(format!("expected {expected}, found {found}"))
+    }
+
+    fn invalid_value(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::new(format!("expected {expected}"))
+    }
+
+    fn unknown_variant(_: &str, expected: &'static [&'static str]) -> Self {
+        Self::new(format!("expected one of {}", expected.join(", ")))
+    }
+
+    fn missing_field(field: &'static str) -> Self {
+        Self::new(format!("the field {field} is missing"))
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Reader<'n> {
+    node: &'n Node,
+    manner: Manner,
+}
+
+impl<'n> Reader<'n> {
+    fn entries(self) -> Result<&'n [Entry], ReadError> {
+        match &self.node.content {
+            Content::Map(entries) => Ok(entries),
+            content => Err(de::Error::invalid_type(found(content), &"a map")),
+        }
+    }
+}
+
+fn found(content: &Content) -> Unexpected<'_> {
+    match content {
+        Content::Null => Unexpected::Unit,
+        Content::Bool(value) => Unexpected::Bool(*value),
+        Content::Number(_) => Unexpected::Float(0.0),
+        Content::Text(text) => Unexpected::Str(text),
+        Content::List(_) => Unexpected::Seq,
+        Content::Map(_) => Unexpected::Map,
+    }
+}
+
+impl<'n> de::Deserializer<'n> for Reader<'n> {
+    type Error = ReadError;
+
+    fn deserialize_any<V: de::Visitor<'n>>(self, visitor: V) -> Result<V::Value, ReadError> {
+        match &self.node.content {
+            Content::Null => visitor.visit_unit(),
+            Content::Bool(value) => visitor.visit_bool(*value),
+            Content::Number(number) => match (number.as_u64(), number.as_i64()) {
+                (Some(number), _) => visitor.visit_u64(number),
+                (_, Some(number)) => visitor.visit_i64(number),
+                _ => visitor.visit_f64(number.as_f64().unwrap_or_default()),
+            },
+            Content::Text(text) => visitor.visit_borrowed_str(text),
+            Content::List(items) => {
+                visitor.visit_seq(Items { items, next: 0, manner: self.manner })
+            }
+            Content::Map(entries) => {
+                visitor.visit_map(Entries { entries, next: 0, manner: self.manner })
+            }
+        }
+    }
+
+    fn deserialize_option<V: de::Visitor<'n>>(self, visitor: V) -> Result<V::Value, ReadError> {
+        match &self.node.content {
+            Content::Null if self.manner == Manner::Values => Err(ReadError::new(
+                "it has no value; give it one ({} where there is nothing more to say), or take \
+                 the field out",
+            )),
+            Content::Null => visitor.visit_none(),
+            _ => visitor.visit_some(self),
+        }
+    }
+
+    fn deserialize_newtype_struct<V: de::Visitor<'n>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, ReadError> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_struct<V: de::Visitor<'n>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, ReadError> {
+        // serde itself would take a list for a struct.
+        let entries = self.entries()?;
+        let unknown = entries.iter().find(|entry| !fields.contains(&entry.key.as_str()));
+        if let Some(entry) = unknown.filter(|_| self.manner != Manner::Slim) {
+            let message = match fields {
+                [] => format!("there is no field {}, nor any other", shown(&entry.key)),
+                _ => format!("there is no field {}, only {}", shown(&entry.key), fields.join(", ")),
+            };
+            return Err(ReadError::new(message).at(entry.place));
+        }
+        self.deserialize_any(visitor)
+    }
+
+    fn deserialize_map<V: de::Visitor<'n>>(self, visitor: V) -> Result<V::Value, ReadError> {
+        self.entries()?;
+        self.deserialize_any(visitor)
+    }
+
+    fn deserialize_enum<V: de::Visitor<'n>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, ReadError> {
+        match &self.node.content {
+            Content::Text(text) => visitor.visit_enum(text.as_str().into_deserializer()),
+            content => Err(de::Error::invalid_type(found(content), &"a string")),
+        }
+    }
+
+    fn deserialize_ignored_any<V: de::Visitor<'n>>(
+        self,
+        visitor: V,
+    ) -> Result<V::Value, ReadError> {
+        visitor.visit_unit()
+    }
+
+    serde::forward_to_deserialize_any! {
+        <V: Visitor<'n>>
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
+        unit_struct seq tuple tuple_struct identifier
+    }
+}
+
+struct Items<'n> {
+    items: &'n [Node],
+    next: usize,
+    manner: Manner,
+}
+
+impl<'n> de::SeqAccess<'n> for Items<'n> {
+    type Error = ReadError;
+
+    fn next_element_seed<T: DeserializeSeed<'n>>(
+        &mut self,
+        seed: T,
+    ) -> Result<Option<T::Value>, ReadError> {
+        let Some(node) = self.items.get(self.next) else { return Ok(None) };
+        let index = self.next;
+        self.next += 1;
+        let value = seed.deserialize(Reader { node, manner: self.manner });
+        value.map(Some).map_err(|error| error.at(node.place).within(&format!("[{index}]")))
+    }
+}
+
+struct Entries<'n> {
+    entries: &'n [Entry],
+    next: usize,
+    manner: Manner,
+}
+
+impl<'n> de::MapAccess<'n> for Entries<'n> {
+    type Error = ReadError;
+
+    fn next_key_seed<K: DeserializeSeed<'n>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, ReadError> {
+        let Some(entry) = self.entries.get(self.next) else { return Ok(None) };
+        let key = seed.deserialize(BorrowedStrDeserializer::new(&entry.key));
+        key.map(Some).map_err(|error: ReadError| error.at(entry.place))
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'n>>(&mut self, seed: V) -> Result<V::Value, ReadError> {
+        let Some(entry) = self.entries.get(self.next) else {
+            return Err(ReadError::new("a value is missing"));
+        };
+        self.next += 1;
+        let node = &entry.value;
+        let value = seed.deserialize(Reader { node, manner: self.manner });
+        value.map_err(|error| error.at(node.place).within(&shown(&entry.key)))
+    }
+}

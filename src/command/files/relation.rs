@@ -1,0 +1,68 @@
+//! A Relation as somebody wrote it, compiled.
+
+use crate::graph::Strength;
+use crate::policy::api::{RelatedKind, RelationSpec, Strength as Written};
+use crate::relations::{Custom, CustomError, CustomTo, Path, PathError};
+
+/// Compiles a relation, or says which field is wrong and why.
+pub fn compile(name: &str, spec: &RelationSpec) -> Result<Custom, (String, String)> {
+    let RelationSpec {
+        from,
+        to,
+        to_ref,
+        name_field_path,
+        namespace_field_path,
+        selector_field_path,
+        strength,
+        until,
+    } = spec;
+    let namespace = namespace_field_path.as_deref();
+    let namespace = namespace.map(|text| path("namespaceFieldPath", text)).transpose()?;
+    let name_path = || path("nameFieldPath", name_field_path.as_deref().unwrap_or_default());
+    let kind = |kind: &RelatedKind| (kind.group.clone(), kind.resource.clone());
+    let to = match (to, to_ref, selector_field_path) {
+        (Some(to), _, Some(selector)) => {
+            let (group, resource) = kind(to);
+            CustomTo::Selector { group, resource, selector: path("selectorFieldPath", selector)? }
+        }
+        (Some(to), _, None) => {
+            let (group, resource) = kind(to);
+            CustomTo::Name { group, resource, name: name_path()?, namespace }
+        }
+        (None, Some(to_ref), _) => CustomTo::Typed {
+            group: path("toRef.groupFieldPath", &to_ref.group_field_path)?,
+            kind: path("toRef.kindFieldPath", &to_ref.kind_field_path)?,
+            name: name_path()?,
+            namespace,
+        },
+        // The rules of the type leave nothing else.
+        (None, None, _) => return Err(("spec.to".to_owned(), "give to or toRef".to_owned())),
+    };
+    let strength = match strength {
+        Written::Needs => Strength::Needs,
+        Written::Mentions => Strength::Mentions,
+        Written::Produces => Strength::Produces,
+    };
+    let until = until.as_ref().map(|until| (until.field_path.as_str(), until.equals.as_str()));
+    Custom::new(name, (&from.group, &from.resource), to, strength, until).map_err(|error| {
+        match error {
+            CustomError::Path { field, source } => (format!("spec.{field}"), words(&source)),
+            CustomError::Apart { field, path } => (
+                format!("spec.{field}"),
+                format!(
+                    "{path} leads through another list than the name does: both have to stand in \
+                     the same element"
+                ),
+            ),
+        }
+    })
+}
+
+fn path(field: &str, text: &str) -> Result<Path, (String, String)> {
+    Path::parse(text).map_err(|error| (format!("spec.{field}"), words(&error)))
+}
+
+/// In one line: the error itself points with an arrow, which needs two.
+fn words(PathError { column, expected, .. }: &PathError) -> String {
+    format!("{expected} at character {} of this path", column + 1)
+}

@@ -1,0 +1,185 @@
+//! The world of some folders, again when they change.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash as _, Hasher as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+
+use super::documents::File;
+use super::folder::{Folders, Look};
+use super::{FileError, World};
+use crate::telemetry::{Condition, Metrics};
+
+/// Where it is told how the files are.
+#[derive(Clone)]
+pub struct Signs {
+    /// Where it is counted.
+    pub metrics: Metrics,
+    /// Holds while what is in the files is what is in use.
+    pub good: Condition,
+}
+
+/// What was found at the last look that counted.
+struct Seen {
+    look: Result<Look, FileError>,
+    /// Of names and bytes, or of the error's words.
+    digest: u64,
+    /// Whether a look that finds the same stamps needs no look into the files.
+    settled: bool,
+}
+
+impl Seen {
+    fn new(look: Result<Look, FileError>, digest: u64) -> Self {
+        let settled = look.as_ref().is_ok_and(Look::is_settled);
+        Self { look, digest, settled }
+    }
+}
+
+/// Loads the world, and keeps it as the files are from then on: a look every
+/// `every`, on a thread of its own. What is broken later changes nothing.
+pub fn watch(
+    folders: Folders,
+    every: Duration,
+    signs: Signs,
+) -> Result<Arc<ArcSwap<World>>, FileError> {
+    let look = folders.look();
+    let files = look.as_ref().map_err(Clone::clone).and_then(Look::read);
+    let digest = digest(&files);
+    let seen = Seen::new(look, digest);
+    let world = World::read(files?)?;
+    tell(&world, &signs);
+    let shared = Arc::new(ArcSwap::from_pointee(world));
+    let watched = shared.clone();
+    std::thread::Builder::new()
+        .name("files".to_owned())
+        .spawn(move || keep(&folders, every, seen, &signs, &watched))
+        .map_err(|error| {
+            let message = format!("cannot start a thread that looks at files: {error}; try again");
+            FileError::whole("--files-poll", message)
+        })?;
+    Ok(shared)
+}
+
+fn keep(
+    folders: &Folders,
+    every: Duration,
+    mut seen: Seen,
+    signs: &Signs,
+    shared: &ArcSwap<World>,
+) -> ! {
+    loop {
+        std::thread::sleep(every);
+        // Half of a change must not be taken for all of it: a file that is
+        // being written has lost its last policies for a moment.
+        let moment = || std::thread::sleep(every.min(Duration::from_millis(100)));
+        let Some(files) = changed(folders, &mut seen, moment) else { continue };
+        match files.and_then(World::read) {
+            Ok(world) => {
+                tell(&world, signs);
+                shared.store(Arc::new(world));
+            }
+            Err(error) => {
+                signs.metrics.files_broken();
+                signs.good.set(false);
+                tracing::error!(%error, "a file is broken; what was read last stays in use");
+            }
+        }
+    }
+}
+
+/// The files, if they are not what was seen, and are still so a moment later.
+/// An error is compared by its words: one that stays is told of once.
+fn changed(
+    folders: &Folders,
+    seen: &mut Seen,
+    moment: impl FnOnce(),
+) -> Option<Result<Vec<File>, FileError>> {
+    let look = folders.look();
+    if seen.settled && look == seen.look {
+        return None;
+    }
+    let read =
+        |look: &Result<Look, FileError>| look.as_ref().map_err(Clone::clone).and_then(Look::read);
+    let found = digest(&read(&look));
+    if found == seen.digest {
+        *seen = Seen::new(look, found);
+        return None;
+    }
+    moment();
+    let look = folders.look();
+    let files = read(&look);
+    if digest(&files) != found {
+        return None;
+    }
+    *seen = Seen::new(look, found);
+    Some(files)
+}
+
+fn digest(files: &Result<Vec<File>, FileError>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    match files {
+        Ok(files) => files.iter().for_each(|file| (&file.name, &file.text).hash(&mut hasher)),
+        Err(error) => error.to_string().hash(&mut hasher),
+    }
+    hasher.finish()
+}
+
+/// Says what was loaded.
+fn tell(world: &World, signs: &Signs) {
+    signs.metrics.files_loaded();
+    signs.good.set(true);
+    let World { graph, notes, .. } = world;
+    tracing::info!(
+        policies = notes.policies,
+        approvals = notes.approvals,
+        pauses = notes.pauses,
+        relations = notes.relations,
+        objects = graph.objects(),
+        edges = graph.edges(),
+        "files loaded"
+    );
+    if !notes.unknown.is_empty() {
+        let kinds = notes.unknown.join(", ");
+        tracing::warn!(kinds, "nobody serves these kinds, so what names them protects nothing");
+    }
+    if !notes.guessed.is_empty() {
+        let kinds = notes.guessed.join(", ");
+        tracing::info!(kinds, "no CRD says the plural of these kinds; it is a guess");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::write;
+
+    #[test]
+    fn a_change_counts_once_it_is_over_and_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.yaml");
+        write(&file, "a: 1").unwrap();
+        let folders = Folders(vec![folder.path().to_owned()]);
+        let look = folders.look();
+        let found = digest(&look.as_ref().unwrap().read());
+        let mut seen = Seen::new(look, found);
+        let never = || panic!("nothing has changed");
+        assert!(changed(&folders, &mut seen, never).is_none());
+        // Written again with the same bytes it is the same.
+        write(&file, "a: 1").unwrap();
+        assert!(changed(&folders, &mut seen, never).is_none());
+
+        write(&file, "a: 2\nb").unwrap();
+        let goes_on = || write(&file, "a: 2\nb: 3").unwrap();
+        assert!(changed(&folders, &mut seen, goes_on).is_none());
+        let files = changed(&folders, &mut seen, || {}).unwrap().unwrap();
+        assert_eq!(files[0].text, "a: 2\nb: 3");
+        assert!(changed(&folders, &mut seen, never).is_none());
+
+        std::fs::remove_dir_all(folder.path()).unwrap();
+        let error = changed(&folders, &mut seen, || {}).unwrap().map(drop).unwrap_err();
+        assert!(error.to_string().contains("cannot be read"), "{error}");
+        assert!(changed(&folders, &mut seen, never).is_none(), "an error that stays");
+    }
+}

@@ -1,0 +1,148 @@
+//! Documents, made into what verdicts are computed from.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::documents::{Document, File, parse};
+use super::own::Own;
+use super::{FileError, kinds, objects};
+use crate::graph::Graph;
+use crate::objects::Kinds;
+use crate::policy::api::GROUP;
+use crate::policy::{Approvals, PolicySet};
+use crate::relations::Catalogue;
+
+/// Everything that files say: the objects, and what people want of them.
+#[derive(Debug, Default)]
+pub struct World {
+    /// The objects. All of them: in a folder, absence is a fact.
+    pub graph: Graph,
+    /// What people have said.
+    pub policies: PolicySet,
+    /// What is worth telling of the files.
+    pub notes: Notes,
+}
+
+/// What is worth telling, and no error.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Notes {
+    /// How many there are.
+    pub policies: usize,
+    /// How many there are.
+    pub approvals: usize,
+    /// How many there are.
+    pub pauses: usize,
+    /// How many there are.
+    pub relations: usize,
+    /// Kinds that have no CRD and whose plural is a guess.
+    pub guessed: Vec<String>,
+    /// Kinds that policies and relations name and nobody serves.
+    pub unknown: Vec<String>,
+}
+
+impl World {
+    /// Reads files.
+    pub fn read(files: Vec<File>) -> Result<Self, FileError> {
+        let mut documents = Vec::new();
+        for file in files {
+            documents.append(&mut parse(&file)?);
+        }
+        Self::build(documents)
+    }
+
+    fn build(documents: Vec<Document>) -> Result<Self, FileError> {
+        let mut own = Own::default();
+        for document in documents.iter().filter(|document| document.group == GROUP) {
+            own.take(document)?;
+        }
+        let mut kinds = Kinds::default();
+        let guessed = kinds::learn(&mut kinds, &documents)?;
+        let catalogue = Catalogue::new(&kinds, &own.relations)
+            .map_err(|error| FileError::whole("the built-in relations", error.to_string()))?;
+
+        let notes = |unknown| Notes {
+            policies: own.policies.len(),
+            approvals: own.approvals.len(),
+            pauses: own.pauses.len(),
+            relations: own.relations.len(),
+            guessed,
+            unknown,
+        };
+        let notes = notes(unknown_relations(&kinds, &own));
+        let mut policies = PolicySet::new(own.policies, &catalogue);
+        policies.approvals = Approvals::new(own.approvals);
+        policies.pauses = own.pauses;
+
+        let mut graph = Graph::new(kinds);
+        let annotations: Vec<_> = policies.annotation_keys().map(str::to_owned).collect();
+        graph.keep_annotations(annotations);
+        feed(&mut graph, &catalogue, documents)?;
+        let served: Vec<_> =
+            graph.kinds.iter().map(|(id, _)| id).filter(|id| graph.kinds.is_served(*id)).collect();
+        for kind in served {
+            graph.set_complete(kind, true);
+        }
+        let mut world = Self { graph, policies, notes };
+        let unknown = world.policies.unknown_kinds(&world.graph.kinds);
+        let unknown = unknown.into_iter().map(|(source, kind)| format!("{source}: {kind}"));
+        let unknown: Vec<_> = unknown.collect();
+        world.notes.unknown.splice(0..0, unknown);
+        Ok(world)
+    }
+}
+
+/// Feeds all objects, and the Namespaces that they live in. Of two documents
+/// for one object the later one wins.
+fn feed(
+    graph: &mut Graph,
+    catalogue: &Catalogue,
+    documents: Vec<Document>,
+) -> Result<(), FileError> {
+    let mut last = HashMap::new();
+    let mut keys = Vec::with_capacity(documents.len());
+    for (index, document) in documents.iter().enumerate() {
+        // Kinds of belay's own are objects, too, where their CRD is there.
+        let kind = graph.kinds.find(&document.group, &document.kind);
+        let key = kind.map(|kind| objects::key(&graph.kinds, kind, document)).transpose()?;
+        if let Some(key) = &key {
+            last.insert(key.clone(), index);
+        }
+        keys.push(key);
+    }
+    let mut places = BTreeSet::new();
+    for (index, (document, key)) in documents.into_iter().zip(keys).enumerate() {
+        let Some(key) = key else { continue };
+        if last.get(&key) != Some(&index) {
+            continue;
+        }
+        let origin = (document.file.clone(), document.node.place);
+        let object = objects::complete(&graph.kinds, &key, document);
+        // The metadata has been read once already, with better words.
+        catalogue.feed(graph, key.0, &object).map_err(|_| FileError {
+            file: origin.0,
+            place: Some(origin.1),
+            message: "the metadata of this object cannot be read; compare it with a dump".into(),
+        })?;
+        places.insert(key.1);
+    }
+    let Some(namespaces) = graph.kinds.find("", "Namespace") else { return Ok(()) };
+    for place in places.iter().filter(|place| !place.is_empty()) {
+        if !last.contains_key(&(namespaces, String::new(), place.clone())) {
+            catalogue
+                .feed(graph, namespaces, &objects::namespace(place))
+                .map_err(|error| FileError::whole("a made-up Namespace", error.to_string()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Kinds that relations name and nobody serves.
+fn unknown_relations(kinds: &Kinds, own: &Own) -> Vec<String> {
+    let unknown = |(_, group, resource): &&(String, String, String)| {
+        kinds.find_resource(group, resource).is_none()
+    };
+    let named = own.related.iter().filter(unknown).map(|(name, group, resource)| {
+        let dot = if group.is_empty() { "" } else { "." };
+        format!("relation {name}: {resource}{dot}{group}")
+    });
+    named.collect()
+}

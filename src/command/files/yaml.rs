@@ -1,0 +1,349 @@
+//! YAML, and so JSON, as trees whose nodes know where they stand.
+//!
+//! The parser says events with their places; what they mean is decided here,
+//! so that every error has a place and none has a value in it.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use serde_json::{Number, Value};
+use serde_saphyr::granit_parser::{ErrorKind, Event, Options, Parser, ScalarStyle, ScanError, Tag};
+
+use super::scalars::plain;
+
+/// Where something stands; both count from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    pub line: usize,
+    pub column: usize,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.line, self.column)
+    }
+}
+
+/// A value, and where it stands.
+#[derive(Debug, Clone)]
+pub struct Node {
+    pub place: Place,
+    pub content: Content,
+}
+
+#[derive(Debug, Clone)]
+pub enum Content {
+    Null,
+    Bool(bool),
+    Number(Number),
+    Text(String),
+    List(Vec<Node>),
+    Map(Vec<Entry>),
+}
+
+#[derive(Debug, Clone)]
+pub struct Entry {
+    pub key: String,
+    pub place: Place,
+    pub value: Node,
+}
+
+/// Why a text is no YAML.
+#[derive(Debug)]
+pub struct Misread {
+    pub place: Place,
+    pub message: String,
+}
+
+impl Node {
+    /// The value of a key.
+    pub fn get(&self, key: &str) -> Option<&Self> {
+        match &self.content {
+            Content::Map(entries) => entries.iter().find(|e| e.key == key).map(|e| &e.value),
+            _ => None,
+        }
+    }
+
+    /// The value at the end of these keys.
+    pub fn at(&self, keys: &[&str]) -> Option<&Self> {
+        keys.iter().try_fold(self, |node, key| node.get(key))
+    }
+
+    pub fn text(&self) -> Option<&str> {
+        match &self.content {
+            Content::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub fn items(&self) -> &[Self] {
+        match &self.content {
+            Content::List(items) => items,
+            _ => &[],
+        }
+    }
+
+    /// The place of a field such as `spec.targets[0].names`, or of the last
+    /// thing on the way there that exists.
+    pub fn place_of(&self, field: &str) -> Place {
+        let mut node = self;
+        for step in field.split(['.', '[']).filter(|step| !step.is_empty()) {
+            let next = match step.strip_suffix(']') {
+                Some(index) => index.parse().ok().and_then(|i: usize| node.items().get(i)),
+                None => node.get(step),
+            };
+            match next {
+                Some(next) => node = next,
+                None => break,
+            }
+        }
+        node.place
+    }
+}
+
+/// A key, for a sentence: as far as it is one.
+pub fn shown(key: &str) -> String {
+    key.chars().take(64).flat_map(char::escape_debug).collect()
+}
+
+impl From<Content> for Value {
+    fn from(content: Content) -> Self {
+        match content {
+            Content::Null => Self::Null,
+            Content::Bool(value) => Self::Bool(value),
+            Content::Number(number) => Self::Number(number),
+            Content::Text(text) => Self::String(text),
+            Content::List(items) => items.into_iter().map(|item| item.content).collect(),
+            Content::Map(entries) => {
+                let pairs = entries.into_iter().map(|e| (e.key, e.value.content.into()));
+                Self::Object(pairs.collect())
+            }
+        }
+    }
+}
+
+/// How deeply lists and maps may stand in each other.
+const DEEPEST: usize = 100;
+
+/// How much all aliases of a text may stand for, in bytes or so: nine lines
+/// can otherwise stand for a billion.
+const MOST_COPIED: usize = 4 << 20;
+
+/// Reads all documents of a text; an empty one is null.
+pub fn parse(text: &str) -> Result<Vec<Node>, Misread> {
+    let mut options = Options::default();
+    options.emit_comments = false;
+    options.flow_nesting_limit = DEEPEST;
+    options.block_nesting_limit = DEEPEST;
+    let mut builder = Builder::default();
+    for event in Parser::new_from_str_with_options(text, options) {
+        let (event, span) = event.map_err(|error| misread(&error))?;
+        let place = Place { line: span.start.line().max(1), column: span.start.col() + 1 };
+        builder.event(event, place)?;
+    }
+    Ok(builder.documents)
+}
+
+/// The error in our words. The parser's own may have the text in them.
+fn misread(error: &ScanError) -> Misread {
+    let marker = error.marker();
+    let place = Place { line: marker.line().max(1), column: marker.col() + 1 };
+    let message = match error.kind() {
+        ErrorKind::TabNotAllowed
+        | ErrorKind::TabInBlockIndentation
+        | ErrorKind::TabInIndentation
+        | ErrorKind::TabAtBlockScalarStart => "a tab stands where YAML wants spaces",
+        ErrorKind::UnclosedQuotedScalar => "a quote is opened and not closed",
+        ErrorKind::InvalidQuotedScalarIndent => {
+            "a quote is opened above and not closed, or what it holds is not indented here"
+        }
+        ErrorKind::UnclosedFlowCollection { .. }
+        | ErrorKind::MisplacedFlowCollectionEnd
+        | ErrorKind::MismatchedFlowCollectionEnd { .. }
+        | ErrorKind::UnexpectedEofFlowSequence
+        | ErrorKind::UnexpectedEofFlowMapping
+        | ErrorKind::ExpectedFlowMappingSeparator
+        | ErrorKind::ExpectedFlowSequenceSeparator => {
+            "brackets and braces do not fit together, or a comma is missing between two entries"
+        }
+        ErrorKind::UnknownAnchor => "an alias names an anchor that is not there before it",
+        ErrorKind::RecursionLimitExceeded => "lists and maps stand too deeply in each other",
+        _ => {
+            "this is not YAML; look at the indentation, colons and quotes of this line and of the \
+             one before it"
+        }
+    };
+    Misread { place, message: message.to_owned() }
+}
+
+#[derive(Default)]
+struct Builder {
+    documents: Vec<Node>,
+    open: Vec<Frame>,
+    anchors: HashMap<usize, (Node, usize)>,
+    copied: usize,
+}
+
+/// A list or a map that has begun and not ended.
+struct Frame {
+    place: Place,
+    anchor: usize,
+    kind: Kind,
+}
+
+enum Kind {
+    List(Vec<Node>),
+    Map { entries: Vec<Entry>, merged: Vec<Node>, key: Option<Key> },
+}
+
+struct Key {
+    text: String,
+    place: Place,
+    /// `<<`: the entries of the value belong to the map itself.
+    merges: bool,
+}
+
+impl Builder {
+    fn event(&mut self, event: Event<'_>, place: Place) -> Result<(), Misread> {
+        match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                let merges = style == ScalarStyle::Plain && tag.is_none() && text == "<<";
+                let content = scalar(&text, style, tag.as_deref(), place)?;
+                self.add(Node { place, content }, anchor, merges)
+            }
+            Event::Alias(anchor) => {
+                // One that stands in its own anchor is not known yet.
+                let Some((node, size)) = self.anchors.get(&anchor) else {
+                    return Err(wrong(place, "an alias stands within what it stands for"));
+                };
+                let node = Node { place, content: node.content.clone() };
+                self.copies(*size, place)?;
+                self.add(node, 0, false)
+            }
+            Event::SequenceStart(_, anchor, _) => self.begin(place, anchor, Kind::List(Vec::new())),
+            Event::MappingStart(_, anchor, _) => {
+                let kind = Kind::Map { entries: Vec::new(), merged: Vec::new(), key: None };
+                self.begin(place, anchor, kind)
+            }
+            Event::SequenceEnd | Event::MappingEnd => {
+                let Some(Frame { place, anchor, kind }) = self.open.pop() else { return Ok(()) };
+                let content = match kind {
+                    Kind::List(items) => Content::List(items),
+                    Kind::Map { entries, merged, .. } => Content::Map(merge(entries, merged)?),
+                };
+                self.add(Node { place, content }, anchor, false)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn begin(&mut self, place: Place, anchor: usize, kind: Kind) -> Result<(), Misread> {
+        if let Some(Frame { kind: Kind::Map { key: None, .. }, .. }) = self.open.last() {
+            return Err(wrong(place, "a key is a list or a map; it has to be text"));
+        }
+        self.open.push(Frame { place, anchor, kind });
+        Ok(())
+    }
+
+    /// A value is complete: it goes to where it belongs.
+    fn add(&mut self, node: Node, anchor: usize, merges: bool) -> Result<(), Misread> {
+        if anchor != 0 {
+            let size = size(&node);
+            self.copies(size, node.place)?;
+            self.anchors.insert(anchor, (node.clone(), size));
+        }
+        match self.open.last_mut().map(|frame| &mut frame.kind) {
+            None => self.documents.push(node),
+            Some(Kind::List(items)) => items.push(node),
+            Some(Kind::Map { entries, merged, key }) => match key.take() {
+                None => *key = Some(key_of(node, merges)?),
+                Some(Key { merges: true, .. }) => merged.push(node),
+                Some(Key { text, place, .. }) => {
+                    entries.push(Entry { key: text, place, value: node });
+                }
+            },
+        }
+        Ok(())
+    }
+
+    fn copies(&mut self, size: usize, place: Place) -> Result<(), Misread> {
+        self.copied += size;
+        if self.copied > MOST_COPIED {
+            return Err(wrong(place, "the aliases of this file stand for too much; write it out"));
+        }
+        Ok(())
+    }
+}
+
+fn wrong(place: Place, message: &str) -> Misread {
+    Misread { place, message: message.to_owned() }
+}
+
+/// About how much memory a value takes.
+fn size(node: &Node) -> usize {
+    64 + match &node.content {
+        Content::Text(text) => text.len(),
+        Content::List(items) => items.iter().map(size).sum(),
+        Content::Map(entries) => entries.iter().map(|e| e.key.len() + size(&e.value)).sum(),
+        _ => 0,
+    }
+}
+
+fn scalar(
+    text: &str,
+    style: ScalarStyle,
+    tag: Option<&Tag>,
+    place: Place,
+) -> Result<Content, Misread> {
+    let suffix = tag.map(|tag| tag.core_suffix());
+    let literal = style != ScalarStyle::Plain;
+    match suffix {
+        None if literal => Ok(Content::Text(text.to_owned())),
+        Some(Some("str")) => Ok(Content::Text(text.to_owned())),
+        None | Some(Some("bool" | "int" | "float" | "null")) => {
+            plain(text).ok_or_else(|| wrong(place, "JSON, and so Kubernetes, has no such number"))
+        }
+        Some(_) => Err(wrong(place, "a tag stands here that manifests do not have; take it out")),
+    }
+}
+
+fn key_of(node: Node, merges: bool) -> Result<Key, Misread> {
+    let text = match node.content {
+        Content::Text(text) => text,
+        Content::Bool(value) => value.to_string(),
+        Content::Number(number) => number.to_string(),
+        _ => return Err(wrong(node.place, "a key is empty; it has to be text")),
+    };
+    Ok(Key { text, place: node.place, merges })
+}
+
+/// The entries of a map. What it merges in gives way to what it has itself.
+fn merge(mut entries: Vec<Entry>, merged: Vec<Node>) -> Result<Vec<Entry>, Misread> {
+    let mut seen: HashMap<&str, Place> = HashMap::with_capacity(entries.len());
+    for entry in &entries {
+        if let Some(first) = seen.insert(&entry.key, entry.place) {
+            let line = first.line;
+            return Err(Misread {
+                place: entry.place,
+                message: format!("this key stands in line {line} already; keep one of the two"),
+            });
+        }
+    }
+    for node in merged {
+        let maps = match node.content {
+            Content::List(maps) => maps,
+            _ => vec![node],
+        };
+        for map in maps {
+            let Content::Map(more) = map.content else {
+                return Err(wrong(map.place, "what << merges in has to be a map"));
+            };
+            for entry in more {
+                if !entries.iter().any(|own| own.key == entry.key) {
+                    entries.push(entry);
+                }
+            }
+        }
+    }
+    Ok(entries)
+}

@@ -1,0 +1,105 @@
+//! What the standalone server says first: lines to paste that show belay work.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+
+use crate::decide::{Decision, Door, Review, Verdict};
+use crate::webhook::{Parsed, parse_review};
+
+/// A review that the standalone server proposes to send to itself.
+struct Sample {
+    /// What comes of it.
+    shows: &'static str,
+    door: Door,
+    file: &'static str,
+    text: &'static str,
+}
+
+const SAMPLES: [Sample; 4] = [
+    Sample {
+        shows: "a DELETE that is denied, by a label",
+        door: Door::Validate,
+        file: "examples/delete-denied.json",
+        text: include_str!("../../examples/delete-denied.json"),
+    },
+    Sample {
+        shows: "a DELETE that is denied, because somebody uses the object",
+        door: Door::Validate,
+        file: "examples/delete-in-use.json",
+        text: include_str!("../../examples/delete-in-use.json"),
+    },
+    Sample {
+        shows: "a CREATE that gets the hold by a label, as a JSON patch",
+        door: Door::Mutate,
+        file: "examples/create-held.json",
+        text: include_str!("../../examples/create-held.json"),
+    },
+    Sample {
+        shows: "a CREATE that gets the hold by a policy, as a JSON patch",
+        door: Door::Mutate,
+        file: "examples/create-held-by-policy.json",
+        text: include_str!("../../examples/create-held-by-policy.json"),
+    },
+];
+
+/// What a person can paste to see belay work. With policies and objects of
+/// one's own a sample may show nothing; those are left out.
+pub fn welcome(
+    listen: SocketAddr,
+    probes: SocketAddr,
+    ca: Option<&Path>,
+    asks_clients: bool,
+    decider: &dyn Fn(&Review<'_>) -> Verdict,
+) -> String {
+    // The certificate is for names of this machine, not for "every address".
+    let mut url = listen;
+    if url.ip().is_unspecified() {
+        url.set_ip(Ipv4Addr::LOCALHOST.into());
+    }
+    let ca =
+        ca.map_or(String::new(), |ca| format!("--cacert {} ", quoted(&ca.display().to_string())));
+    let identity = if asks_clients { "--cert CLIENT.crt --key CLIENT.key " } else { "" };
+    let mut text =
+        format!("belay answers on https://{url}, probes and metrics on http://{probes}\n\n");
+    for sample in SAMPLES.iter().filter(|sample| sample.shows_something(decider)) {
+        let Sample { shows, door, file, text: review } = sample;
+        // Somebody may run belay from anywhere: without the file the review
+        // itself is in the line.
+        let data = if std::fs::read_to_string(file).is_ok_and(|found| found == *review) {
+            format!("@{file}")
+        } else {
+            let compact: String = review.lines().map(str::trim).collect();
+            quoted(&compact)
+        };
+        let path = door.as_str();
+        text.push_str(&format!(
+            "{shows}:\n  curl {ca}{identity}-H 'Content-Type: application/json' --data {data} \
+             https://{url}/{path}\n\n"
+        ));
+    }
+    text.push_str("Ctrl-C ends it.\n");
+    text
+}
+
+impl Sample {
+    /// Whether the answer is the one that is announced.
+    fn shows_something(&self, decider: &dyn Fn(&Review<'_>) -> Verdict) -> bool {
+        let Ok(Parsed::Review(review)) = parse_review(self.text.as_bytes(), self.door) else {
+            return false;
+        };
+        let verdict = decider(&review);
+        match self.door {
+            Door::Validate => verdict.decision == Decision::Deny,
+            Door::Mutate => verdict.hold.is_some(),
+        }
+    }
+}
+
+/// For a shell: as it is where that is safe, in quotes elsewhere.
+fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
