@@ -80,7 +80,9 @@ pub enum Input {
     },
     /// 410: the list cannot be gone on with.
     Expired,
-    /// 404: nobody serves the kind, or there is no such object.
+    /// 404. Of a list: nobody serves the kind. Of an object: there is none,
+    /// and the answer names it (`details.name`); one that does not means that
+    /// the kind is not served, and is [`Input::Unreadable`].
     NotFound,
     /// The read failed: 403, 405, 5xx, a time-out, a partial discovery.
     Unreadable(Arc<str>),

@@ -1,5 +1,6 @@
 //! What the checker did, told so that a person can follow it.
 
+use std::collections::{HashSet, VecDeque};
 use std::fmt::Write as _;
 use std::hash::Hash;
 use std::time::Instant;
@@ -31,6 +32,24 @@ pub(super) fn timeline<M: Told>(model: &M, path: &[(M::State, Option<M::Action>)
         let _ = writeln!(text, "  {when:<6} {who:<10} {what}");
     }
     text
+}
+
+/// Whether there is a way to such a state: a promise that is kept because
+/// nothing ever happens is none.
+pub(super) fn reaches<M>(model: &M, is: impl Fn(&M::State) -> bool) -> bool
+where
+    M: Model,
+    M::State: Clone + Eq + Hash,
+{
+    let mut next: VecDeque<M::State> = model.init_states().into();
+    let mut seen: HashSet<M::State> = next.iter().cloned().collect();
+    while let Some(state) = next.pop_front() {
+        if is(&state) {
+            return true;
+        }
+        next.extend(model.next_states(&state).into_iter().filter(|s| seen.insert(s.clone())));
+    }
+    false
 }
 
 /// Looks at every state and says whether `holds` does in all of them: if not,

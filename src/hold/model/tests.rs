@@ -1,7 +1,8 @@
 //! The promises, and what each guard is there for.
 
-use super::race::{Broken, Guards, Race};
-use super::story::{check, size};
+use super::race::{Broken, Guards, Race, State};
+use super::story::{check, reaches, size};
+use crate::hold::{End, Free};
 
 fn one() -> Race {
     let size = size();
@@ -73,9 +74,38 @@ fn what_is_made_again_keeps_its_hold() {
     assert!(check("made again", again()).is_none());
 }
 
+/// None of that is true because nothing happens.
+#[test]
+fn the_hold_does_go_and_more_than_one_way() {
+    for (name, race) in [("one", one()), ("two", two()), ("fresh", fresh()), ("again", again())] {
+        assert!(reaches(&race, |state| state.target.is_none()), "{name}");
+    }
+    let released = Some(End::Released(Free::Unused));
+    let by = |l: usize| move |state: &State| state.leaders[l].release.ended() == released;
+    assert!(reaches(&one(), by(0)) && reaches(&one(), by(1)));
+    // A late write lands after another leader has begun a pass, and is refused.
+    assert!(reaches(&one(), |state| {
+        let token = state.target.as_ref().and_then(|target| target.token.as_deref());
+        let stray = state.leaders[0].stray.as_ref();
+        stray.is_some_and(|w| w.is_removal() && token.is_some_and(|token| token != w.token()))
+    }));
+    // A create that began before the DELETE is stored in time, and keeps it.
+    assert!(reaches(&two(), |state| {
+        state.now > 4 && state.users[2].thing().is_some() && state.target.is_some()
+    }));
+}
+
 #[test]
 fn without_settle_a_slow_create_finds_nothing_left() {
     breaks("without settle", without(two(), |g| g.settle = false), Broken::PromiseTwo);
+}
+
+/// What Promise II assumes: with writes that take longer than settle it does
+/// not hold.
+#[test]
+fn a_write_that_takes_longer_than_settle_finds_nothing_left() {
+    let race = Race { flight: 6, ticks: 10, ..two() };
+    breaks("writes slower than settle", race, Broken::PromiseTwo);
 }
 
 #[test]

@@ -64,8 +64,12 @@ impl Write {
         Self { patch, sent, lists: Some(lists), text }
     }
 
+    pub(in super::super) fn is_removal(&self) -> bool {
+        self.lists.is_some()
+    }
+
     /// The token that it writes or tests.
-    pub(super) fn token(&self) -> &str {
+    pub(in super::super) fn token(&self) -> &str {
         let mut values = self.patch.iter().filter_map(|operation| match operation {
             PatchOperation::Test(test) if test.path.as_str().contains("token") => {
                 test.value.as_str()
