@@ -23,6 +23,7 @@ mod excuses;
 mod machine;
 mod patch;
 mod plan;
+mod protocol;
 
 #[cfg(test)]
 mod model;
@@ -30,6 +31,7 @@ mod model;
 mod tests;
 
 pub use count::{Count, Free, as_released, count};
-pub use machine::{Answer, End, Input, Limits, Output, Release, Waiting};
+pub use machine::Release;
 pub use patch::{Mark, Removal, Sight, TOKEN};
 pub use plan::{Plan, plan, plan_patch};
+pub use protocol::{Answer, End, Input, Limits, Output, Waiting};
