@@ -137,8 +137,8 @@ pub(super) struct Leader {
     pub(super) stray: Option<Write>,
     /// What the lists of this pass said.
     pub(super) found: [Option<Slot>; 3],
-    /// The other reads of this pass.
-    others: Vec<LiveRead>,
+    /// The other reads of this pass, by their numbers.
+    others: u64,
     /// A list's answer that was not looked at yet.
     pub(super) unread: bool,
     /// When the first and the last list of this pass were taken.
@@ -251,7 +251,7 @@ impl Model for Race {
                 request: None,
                 stray: None,
                 found: [None; 3],
-                others: Vec::new(),
+                others: 0,
                 unread: false,
                 first: 0,
                 last: 0,

@@ -26,8 +26,8 @@ fn fresh() -> Race {
 /// From before the DELETE, with a create that takes its time.
 fn two() -> Race {
     Race {
-        leaders: 1,
-        passes: 1 + size(),
+        leaders: 2,
+        passes: 1,
         moves: 0,
         losses: 0,
         ticks: 8 + size(),

@@ -51,7 +51,7 @@ impl Race {
                             Some(kind) => leader.request = Some(Request::List(kind, read)),
                             // Nobody of another kind is about.
                             None => {
-                                leader.others.push(read);
+                                leader.others |= 1 << number(&read);
                                 leader.last = state.now;
                                 // The last list of all is answered like those
                                 // that are modelled.
@@ -64,7 +64,7 @@ impl Race {
                         }
                     }
                     Output::Count => {
-                        let mut count = counted(&leader.found, &leader.others);
+                        let mut count = counted(&leader.found, leader.others);
                         if let (Count::Read(reads), false) =
                             (&mut count, self.guards.producers_first)
                         {
@@ -74,7 +74,7 @@ impl Race {
                     }
                     Output::Forget => {
                         leader.found = [None; 3];
-                        leader.others.clear();
+                        leader.others = 0;
                     }
                     Output::NoneOf(_) | Output::LookAt(_) | Output::Waits(_) | Output::Ended(_) => {
                     }
@@ -133,21 +133,36 @@ impl Race {
     }
 }
 
-type Key = ([Option<Slot>; 3], Vec<LiveRead>);
+type Key = ([Option<Slot>; 3], u64);
+
+/// The reads of kinds that nobody is of, numbered as they come: a state has a
+/// bit for each.
+static READS: Mutex<Vec<LiveRead>> = Mutex::new(Vec::new());
+
+fn number(read: &LiveRead) -> usize {
+    let mut reads = READS.lock().unwrap();
+    reads.iter().position(|other| other == read).unwrap_or_else(|| {
+        assert!(reads.len() < 64, "more kinds than bits");
+        reads.push(read.clone());
+        reads.len() - 1
+    })
+}
 
 /// The real count. Few questions are asked, very often.
-fn counted(found: &[Option<Slot>; 3], others: &[LiveRead]) -> Count {
+fn counted(found: &[Option<Slot>; 3], others: u64) -> Count {
     static KNOWN: LazyLock<Mutex<HashMap<Key, Count>>> = LazyLock::new(Mutex::default);
     let plain = |slot: Slot| match slot {
         Slot::Here(thing) => Slot::Here(Thing { known: false, early: false, ..thing }),
         _ => Slot::Not,
     };
-    let key = (found.map(|slot| slot.map(plain)), others.to_vec());
+    let key = (found.map(|slot| slot.map(plain)), others);
     let mut known = KNOWN.lock().unwrap();
     if let Some(count) = known.get(&key) {
         return count.clone();
     }
-    let mut done: HashSet<LiveRead> = others.iter().cloned().collect();
+    let reads = READS.lock().unwrap().clone();
+    let read = (0..).zip(reads).filter(|(bit, _)| others >> bit & 1 == 1);
+    let mut done: HashSet<LiveRead> = read.map(|(_, read)| read).collect();
     let mut objects = Vec::new();
     for (kind, slot) in found.iter().enumerate() {
         let Some(slot) = slot else { continue };
