@@ -22,6 +22,11 @@ pub mod policy;
 // Decisions: a review in, a verdict out. Still no IO.
 pub mod decide;
 
+// What the cluster side carries out, step by step: pure as well.
+pub mod hold;
+
+pub mod lease;
+
 // Support for what runs.
 pub mod certs;
 

@@ -53,6 +53,9 @@ const ALLOWED: &[(&str, &str)] = &[
     ("certs", "telemetry"),
 ];
 
+/// Folders that are compiled for tests alone.
+const TEST_FOLDERS: &[&str] = &["model"];
+
 /// Files that are compiled for tests alone.
 const TEST_FILES: &[&str] = &["tests.rs", "oracle.rs", "test_cases.rs"];
 
@@ -61,7 +64,9 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     for entry in std::fs::read_dir(folder).unwrap().flatten() {
         let path = entry.path();
         if path.is_dir() {
-            found.extend(sources(&path));
+            if !TEST_FOLDERS.contains(&entry.file_name().to_string_lossy().as_ref()) {
+                found.extend(sources(&path));
+            }
         } else if path.extension().is_some_and(|e| e == "rs")
             && !TEST_FILES.contains(&entry.file_name().to_string_lossy().as_ref())
         {

@@ -36,7 +36,7 @@ pub(super) fn in_force<'a>(situation: &Situation<'a>, item: &Item<'a>) -> Vec<&'
 /// Whether nothing of what these policies refuse about an object stands any
 /// more: enough people have approved it. What belay itself recorded takes only
 /// those policies away that exempted somebody. Says by which approvals.
-pub(super) fn approved<'a>(
+pub(crate) fn approved<'a>(
     situation: &Situation<'a>,
     item: &Item<'a>,
     policies: &[&Policy],

@@ -2,7 +2,7 @@
 
 use super::item::Item;
 use super::{HoldChange, HoldPlace, Review, Situation, Verdict};
-use crate::objects::{Kinds, Object};
+use crate::objects::{HOLD, Kinds, Object};
 use crate::policy::Applied;
 use crate::policy::api::Action;
 
@@ -39,12 +39,17 @@ const NEVER_HELD: &[(&str, &str)] = &[
 /// Annotations of objects that a tool runs and takes away by itself.
 const HOOKS: &[&str] = &["helm.sh/hook", "argocd.argoproj.io/hook"];
 
-/// Whether a hold on this object would be harm, or no protection.
-pub(super) fn is_harm(group: &str, resource: &str, object: &Object<'_>) -> bool {
-    let metadata = &object.metadata;
+/// Whether a hold on any object of this kind would be harm, or no protection.
+pub(crate) fn is_harm_on_kind(group: &str, resource: &str) -> bool {
     // A merge patch from Git takes it off Argo's own objects, belay puts it
     // back, for ever.
-    if NEVER_HELD.contains(&(group, resource)) || group == "argoproj.io" {
+    NEVER_HELD.contains(&(group, resource)) || group == "argoproj.io"
+}
+
+/// Whether a hold on this object would be harm, or no protection.
+pub(crate) fn is_harm(group: &str, resource: &str, object: &Object<'_>) -> bool {
+    let metadata = &object.metadata;
+    if is_harm_on_kind(group, resource) {
         return true;
     }
     if HOOKS.iter().any(|hook| metadata.annotations.contains_key(*hook)) {
@@ -56,15 +61,15 @@ pub(super) fn is_harm(group: &str, resource: &str, object: &Object<'_>) -> bool 
     }
     // Whoever lists finalizers in a manifest sends that list again, without
     // ours: a client-side apply of a custom resource strips it each time.
-    let lists =
-        metadata.finalizers.iter().flatten().next().is_some() || applied_with_finalizers(object);
+    let others = |object: &Object<'_>| {
+        object.metadata.finalizers.iter().flatten().any(|finalizer| finalizer != HOLD)
+    };
+    let lists = others(object) || applied(object).is_some_and(|applied| others(&applied));
     lists && !Kinds::is_built_in(group, resource)
 }
 
-/// Whether the manifest that a client applied lists finalizers.
-fn applied_with_finalizers(object: &Object<'_>) -> bool {
+/// The manifest that a client applied.
+fn applied<'o>(object: &'o Object<'_>) -> Option<Object<'o>> {
     let annotation = "kubectl.kubernetes.io/last-applied-configuration";
-    let applied = object.metadata.annotations.get(annotation);
-    let applied = applied.and_then(|text| serde_json::from_str::<Object<'_>>(text).ok());
-    applied.is_some_and(|applied| applied.metadata.finalizers.iter().flatten().next().is_some())
+    serde_json::from_str(object.metadata.annotations.get(annotation)?).ok()
 }

@@ -22,7 +22,7 @@ const HARMLESS: &[&str] = &[
 /// The target as the review has it, an object that would go along as the graph
 /// has it, or one that was read live.
 #[derive(Clone, Copy)]
-pub(super) struct Item<'a> {
+pub(crate) struct Item<'a> {
     pub(super) facts: Facts<'a>,
     /// Its kind, if belay knows one that is served.
     pub(super) kind: Option<KindId>,
@@ -61,7 +61,7 @@ impl<'a> Item<'a> {
     }
 
     /// An object of the situation's graph, or one that was read live.
-    pub(super) fn of_node(situation: &Situation<'a>, node: Node<'a>) -> Self {
+    pub(crate) fn of_node(situation: &Situation<'a>, node: Node<'a>) -> Self {
         Self::at(situation, Facts::of_node(node), Some(node.kind()), Body::Node(node))
     }
 
@@ -197,7 +197,7 @@ pub(super) fn is_harmless(finalizer: &str) -> bool {
 }
 
 /// An object of a graph, as people name it.
-pub(super) fn named(node: Node<'_>) -> Named {
+pub(crate) fn named(node: Node<'_>) -> Named {
     Named {
         kind: node.info().kind.clone(),
         namespace: node.namespace().to_owned(),

@@ -35,10 +35,15 @@ mod verdict;
 #[cfg(test)]
 mod tests;
 
+// What the release and the plans share with verdicts.
+pub(crate) use approved::approved;
+pub(crate) use create::{is_harm, is_harm_on_kind};
+pub(crate) use item::{Item, named};
 pub use render::{audit_annotations, message, patch, warnings};
 pub use review::{DeleteOptions, Door, Extra, Operation, Resource, Review, User};
 pub use situation::{Live, LiveRead, LiveReads, Situation};
 pub use unreadable::{FailurePolicy, decide_unreadable};
+pub(crate) use users::counting_users;
 pub use verdict::{
     Answer, Blocker, Cause, Counts, Decision, Exemption, HoldChange, HoldPlace, Named, Passed,
     Reason, Target, Verdict,

@@ -75,7 +75,7 @@ const FURNITURE: &[(&str, &str)] =
 
 impl<'a> Situation<'a> {
     /// The policies of an object.
-    pub(super) fn applied(&self, facts: Facts<'_>) -> Vec<Applied<'a>> {
+    pub(crate) fn applied(&self, facts: Facts<'_>) -> Vec<Applied<'a>> {
         self.applied_at(self.places(), facts)
     }
 
@@ -142,7 +142,7 @@ impl<'a> Situation<'a> {
     }
 
     /// The read of one object.
-    pub(super) fn object_read(&self, kind: KindId, namespace: &str, name: &str) -> LiveRead {
+    pub(crate) fn object_read(&self, kind: KindId, namespace: &str, name: &str) -> LiveRead {
         let info = self.graph.kinds.info(kind);
         LiveRead::Object {
             group: info.group.clone(),
@@ -153,7 +153,7 @@ impl<'a> Situation<'a> {
     }
 
     /// The read of the objects of a kind.
-    pub(super) fn list(&self, kind: KindId, namespace: &str, first: bool) -> LiveRead {
+    pub(crate) fn list(&self, kind: KindId, namespace: &str, first: bool) -> LiveRead {
         let info = self.graph.kinds.info(kind);
         LiveRead::List {
             group: info.group.clone(),

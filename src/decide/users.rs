@@ -173,7 +173,7 @@ pub(super) fn is_used<'a>(situation: &Situation<'a>, item: &Item<'a>, in_use: &'
 }
 
 /// The users that a policy counts, among those that this graph knows.
-fn counting_users<'a>(
+pub(crate) fn counting_users<'a>(
     situation: &Situation<'a>,
     item: &Item<'a>,
     in_use: &'a InUse,

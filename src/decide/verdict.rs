@@ -230,7 +230,7 @@ pub enum HoldPlace {
 
 impl HoldPlace {
     /// The place in the list that this object has, at this index or at the end.
-    pub(super) fn in_list(object: &Object<'_>, index: usize) -> Self {
+    pub(crate) fn in_list(object: &Object<'_>, index: usize) -> Self {
         match &object.metadata.finalizers {
             None => Self::First,
             Some(finalizers) => Self::At {

@@ -1,0 +1,328 @@
+//! Who still counts, of what was read live.
+
+#[cfg(test)]
+mod tests;
+
+use serde_json::Value;
+
+use super::chain::Chain;
+use super::excuses::{Excuse, Held, is_only_held};
+use crate::decide::{Cause, Item, LiveRead, LiveReads, Situation, approved, counting_users, named};
+use crate::graph::{Node, NodeId, User};
+use crate::objects::{HOLD, Kinds};
+use crate::policy::api::{Action, OnDelete};
+use crate::policy::{Applied, Facts, InUse, Policy};
+
+/// A use that counts whoever the user is.
+static ANYBODY: InUse = InUse { by: Vec::new(), on_delete: OnDelete::Deny, optional: false };
+static ANYBODY_OPTIONALLY: InUse =
+    InUse { by: Vec::new(), on_delete: OnDelete::Deny, optional: true };
+
+/// What a count came to.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Count {
+    /// This has to be read first, in this order.
+    Read(Vec<LiveRead>),
+    /// These keep the target, or some of them.
+    Kept(Vec<Cause>),
+    /// Something is not known; the words say what, and why. It keeps the
+    /// target.
+    Unknown(String),
+    /// Nothing keeps it.
+    Free(Free),
+}
+
+/// Why nothing keeps a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Free {
+    /// Enough people said yes.
+    Approved,
+    /// No policy protects it any more.
+    Unprotected,
+    /// Nobody needs it.
+    Unused,
+}
+
+/// So many are told.
+const TOLD: usize = 3;
+
+/// So much is read at a time beside lists: owners that no list has.
+const READS: usize = 64;
+
+/// The object as it will be once the hold is off. This is what goes into the
+/// graph of what was read, so that [`crate::graph::fates`] says what follows
+/// from it.
+pub fn as_released(target: &Value) -> Value {
+    let mut released = target.clone();
+    let finalizers = released.pointer_mut("/metadata/finalizers").and_then(Value::as_array_mut);
+    if let Some(finalizers) = finalizers {
+        finalizers.retain(|finalizer| finalizer != HOLD);
+    }
+    released
+}
+
+/// Whether something keeps this Terminating, held object. `situation` has the
+/// cluster as it is known, for policies, approvals and the labels of
+/// Namespaces; users are those of `reads` and of nothing else. The target
+/// stands there as [`as_released`] makes it.
+pub fn count(situation: &Situation<'_>, reads: &LiveReads, target: NodeId) -> Count {
+    count_without(situation, reads, target, Excuse::ALL)
+}
+
+/// The same with these excuses alone.
+pub(super) fn count_without(
+    situation: &Situation<'_>,
+    reads: &LiveReads,
+    target: NodeId,
+    excuses: &[Excuse],
+) -> Count {
+    let Some(node) = reads.graph.get(target) else {
+        return Count::Unknown("the object itself was not read".to_owned());
+    };
+    let chain = Chain { situation, reads };
+    let modes = match protection(chain, node) {
+        Protection::Uncertain => {
+            let place = node.namespace();
+            return Count::Unknown(format!("the labels of Namespace {place} are not known"));
+        }
+        Protection::Not(free) => return Count::Free(free),
+        Protection::Always => return Count::Kept(vec![Cause::Always]),
+        Protection::WhileUsed(modes) => modes,
+    };
+    let mut counting =
+        Counting { chain, excuses, members: vec![], waits: vec![], read: vec![], kept: vec![] };
+    match counting.run(node, modes) {
+        Err(unknown) => Count::Unknown(unknown),
+        Ok(()) if !counting.kept.is_empty() => Count::Kept(counting.kept),
+        Ok(()) if !counting.read.is_empty() => Count::Read(counting.read),
+        Ok(()) => Count::Free(Free::Unused),
+    }
+}
+
+/// What protects an object.
+enum Protection<'p> {
+    /// Perhaps something does.
+    Uncertain,
+    Not(Free),
+    Always,
+    WhileUsed(Vec<&'p InUse>),
+}
+
+fn protection<'p>(chain: Chain<'p>, node: Node<'p>) -> Protection<'p> {
+    let situation = chain.situation;
+    let facts = Facts::of_node(node);
+    let mut applied = situation.applied(facts);
+    // What only warns or records keeps nothing.
+    let keeps = |applied: &Applied<'_>| {
+        let modes = &applied.policy.modes;
+        applied.action == Action::Deny && (modes.always || modes.while_used.is_some())
+    };
+    applied.retain(keeps);
+    if applied.is_empty() {
+        return Protection::Not(Free::Unprotected);
+    }
+    // Approvals are looked for with all that is known of the cluster: what the
+    // object lives in, and who owned it when that was still there.
+    let known = situation.graph.find(node.kind(), node.namespace(), node.name());
+    let known = known.and_then(|id| situation.graph.get(id));
+    let known = known.filter(|known| known.uid() == node.uid());
+    let policies: Vec<&Policy> = applied.iter().map(|applied| applied.policy).collect();
+    let approved =
+        |known| approved(situation, &Item::of_node(situation, known), &policies).is_some();
+    if known.is_some_and(approved) {
+        return Protection::Not(Free::Approved);
+    }
+    if applied.iter().any(|applied| !applied.certain) {
+        return Protection::Uncertain;
+    }
+    if applied.iter().any(|applied| applied.policy.modes.always) {
+        return Protection::Always;
+    }
+    let modes = applied.iter().filter_map(|applied| applied.policy.modes.while_used.as_ref());
+    Protection::WhileUsed(modes.collect())
+}
+
+/// A count under way: the target, and whatever waits in a cycle with it.
+struct Counting<'a> {
+    chain: Chain<'a>,
+    excuses: &'a [Excuse],
+    members: Vec<NodeId>,
+    /// Who waits for whom, among the members.
+    waits: Vec<(NodeId, NodeId)>,
+    read: Vec<LiveRead>,
+    kept: Vec<Cause>,
+}
+
+impl<'a> Counting<'a> {
+    fn run(&mut self, target: Node<'a>, modes: Vec<&'a InUse>) -> Result<(), String> {
+        self.members.push(target.id());
+        self.users(target, modes)?;
+        let mut at = 1;
+        while let Some(member) = self.members.get(at).copied() {
+            at += 1;
+            let Some(node) = self.chain.graph().get(member) else { continue };
+            match protection(self.chain, node) {
+                // Nothing keeps it but us: it goes by itself, and is waited for.
+                Protection::Not(_) => self.keep(member),
+                Protection::Uncertain | Protection::Always => self.keep(member),
+                Protection::WhileUsed(modes) => self.users(node, modes)?,
+            }
+        }
+        // Whoever does not wait for the target in the end goes before it.
+        if self.read.is_empty() {
+            let apart: Vec<_> = self.members.iter().filter(|m| !self.reaches(**m)).collect();
+            for member in apart.into_iter().copied().collect::<Vec<_>>() {
+                self.keep(member);
+            }
+        }
+        Ok(())
+    }
+
+    /// The users of one member.
+    fn users(&mut self, node: Node<'a>, modes: Vec<&'a InUse>) -> Result<(), String> {
+        let lists = self.lists(node)?;
+        if !lists.is_empty() {
+            self.read(lists);
+            return Ok(());
+        }
+        let graph = self.chain.graph();
+        // What was read is asked, and nothing else.
+        let live = Situation { graph, ..*self.chain.situation };
+        let item = Item::of_node(&live, node);
+        let held = Held::new(self.chain, node);
+        for in_use in modes {
+            let meant: Vec<User<'a>> = counting_users(&live, &item, in_use, graph).collect();
+            for user in &meant {
+                self.once_known(&held, *user, true);
+            }
+            if in_use.by.is_empty() || self.kept.len() >= TOLD {
+                continue;
+            }
+            // Whom a policy means is told by the owner at the top as well, who
+            // has perhaps not been read.
+            let anybody = if in_use.optional { &ANYBODY_OPTIONALLY } else { &ANYBODY };
+            for user in counting_users(&live, &item, anybody, graph) {
+                if !meant.iter().any(|other| other.node.id() == user.node.id()) {
+                    self.once_known(&held, user, false);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A user, once everything above it is known. Who is not meant counts
+    /// only where that cannot be.
+    fn once_known(&mut self, held: &Held<'a>, user: User<'a>, is_meant: bool) {
+        if self.kept.len() >= TOLD {
+            return;
+        }
+        let above = self.chain.above(user.node);
+        let mut unread = above.unread.clone();
+        if user.node.is_terminating() {
+            unread.extend(held.unread().unread.iter().cloned());
+        }
+        if !unread.is_empty() {
+            self.read(unread);
+        } else if is_meant || above.unknown {
+            self.user(held, user);
+        }
+    }
+
+    /// A user of which everything is known that will be.
+    fn user(&mut self, held: &Held<'a>, user: User<'a>) {
+        let node = user.node;
+        let has = |excuse| self.excuses.contains(&excuse);
+        if (has(Excuse::Closure) && held.takes(node))
+            || (has(Excuse::Ancestor) && held.is_owned_by(node))
+            || (has(Excuse::Newcomer) && held.is_older_than(node, &self.chain.above(node)))
+        {
+            return;
+        }
+        // The target stands here as it will be, with no hold.
+        let is_target = self.members.first() == Some(&node.id());
+        if has(Excuse::Cycle) && (is_target || is_only_held(node)) {
+            self.waits.push((held.node.id(), node.id()));
+            if !self.members.contains(&node.id()) {
+                self.members.push(node.id());
+            }
+            return;
+        }
+        self.keep_by(node, user.path());
+    }
+
+    /// Whether this member waits for the target, perhaps by others.
+    fn reaches(&self, member: NodeId) -> bool {
+        let mut seen = vec![member];
+        let mut at = 0;
+        while let Some(member) = seen.get(at).copied() {
+            at += 1;
+            for (_, to) in self.waits.iter().filter(|(from, _)| *from == member) {
+                if !seen.contains(to) {
+                    seen.push(*to);
+                }
+            }
+        }
+        self.members.first().is_some_and(|target| seen.contains(target))
+    }
+
+    fn keep(&mut self, member: NodeId) {
+        if let Some(node) = self.chain.graph().get(member) {
+            self.keep_by(node, "");
+        }
+    }
+
+    fn keep_by(&mut self, node: Node<'a>, path: &str) {
+        let root = node.root_owner();
+        let through = (root.id() != node.id()).then(|| named(node));
+        let cause = Cause::User { root: named(root), through, path: path.to_owned() };
+        if self.kept.len() < TOLD && !self.kept.contains(&cause) {
+            self.kept.push(cause);
+        }
+    }
+
+    fn read(&mut self, reads: Vec<LiveRead>) {
+        for read in reads {
+            if self.read.len() < READS && !self.read.contains(&read) {
+                self.read.push(read);
+            }
+        }
+    }
+
+    /// The lists of every kind that could need an object and was not read yet:
+    /// producers before products, so that what a producer makes between two
+    /// lists is found by the later one.
+    fn lists(&self, node: Node<'a>) -> Result<Vec<LiveRead>, String> {
+        let situation = self.chain.situation;
+        let mut unread = Vec::new();
+        for (needer, crosses) in situation.policies.needers(node.kind()) {
+            let namespace = if crosses { "" } else { node.namespace() };
+            let read = situation.list(needer, namespace, false);
+            let info = situation.graph.kinds.info(needer);
+            match self.chain.done(&read) {
+                None => unread.push((place(&info.group, &info.resource), read)),
+                Some(Ok(())) => {}
+                Some(Err(why)) => {
+                    return Err(format!("objects of kind {} may need it: {why}", info.kind));
+                }
+            }
+        }
+        unread.sort();
+        Ok(unread.into_iter().map(|(_, read)| read).collect())
+    }
+}
+
+/// The order in which kinds are listed. What makes others comes before what it
+/// makes; operators come before everything of Kubernetes' own.
+fn place(group: &str, resource: &str) -> u8 {
+    match (group, resource) {
+        _ if !Kinds::is_built_in(group, resource) => 0,
+        ("batch", "cronjobs") | ("apps", "deployments") => 1,
+        ("apps" | "batch" | "", "replicasets" | "jobs" | "replicationcontrollers") => 2,
+        ("apps", "statefulsets" | "daemonsets") => 2,
+        ("", "pods") => 4,
+        ("", "persistentvolumeclaims") => 5,
+        ("", "persistentvolumes") => 6,
+        ("discovery.k8s.io", _) => 7,
+        _ => 3,
+    }
+}

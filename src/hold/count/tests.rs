@@ -1,0 +1,282 @@
+//! Who counts, and what has to be read before that is known.
+
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::decide::Live;
+use crate::graph::Graph;
+use crate::objects::{Uid, split_api_version};
+use crate::policy::{Approval, Approvals, Pause, Policy, PolicySet};
+use crate::relations::Catalogue;
+
+/// When the target was deleted, and a minute later, when it is counted.
+const DELETED: i64 = 1_767_268_800;
+const NOW: i64 = DELETED + 60;
+
+struct World {
+    catalogue: Catalogue,
+    policies: PolicySet,
+    /// What is known of the cluster.
+    known: Graph,
+    reads: LiveReads,
+}
+
+fn kinds() -> Kinds {
+    let mut kinds = Kinds::default();
+    kinds.learn(Kinds::custom("example.com", "v1", "Database", "databases", true));
+    kinds
+}
+
+fn time(seconds: i64) -> String {
+    jiff::Timestamp::from_second(DELETED + seconds).unwrap().to_string()
+}
+
+fn object(kind: &str, name: &str, more: Value) -> Value {
+    let api_version = match kind {
+        "Deployment" | "ReplicaSet" => "apps/v1",
+        "Database" => "example.com/v1",
+        _ => "v1",
+    };
+    let mut object = json!({"apiVersion": api_version, "kind": kind, "metadata": {
+        "name": name, "namespace": "a", "uid": name, "creationTimestamp": time(-60),
+    }});
+    json_patch::merge(&mut object, &more);
+    object
+}
+
+fn pod(name: &str, more: Value) -> Value {
+    let mut pod =
+        object("Pod", name, json!({"spec": {"volumes": [{"secret": {"secretName": "s"}}]}}));
+    json_patch::merge(&mut pod, &more);
+    pod
+}
+
+fn owned(kind: &str, name: &str) -> Value {
+    let owner = object(kind, name, json!({}));
+    let owner = json!({"apiVersion": owner["apiVersion"], "kind": kind, "name": name, "uid": name});
+    json!({"metadata": {"ownerReferences": [owner]}})
+}
+
+fn feed(catalogue: &Catalogue, graph: &mut Graph, manifest: &Value) {
+    let (group, _) = split_api_version(manifest["apiVersion"].as_str().unwrap());
+    let kind = graph.kinds.find(group, manifest["kind"].as_str().unwrap()).unwrap();
+    catalogue.feed(graph, kind, manifest).unwrap();
+}
+
+impl World {
+    fn new(policies: Value) -> Self {
+        let catalogue = Catalogue::new(&kinds(), &[]).unwrap();
+        let compile = |spec: &Value| {
+            let mut spec = spec.clone();
+            spec["targets"] = json!([{"apiGroups": [""], "resources": ["secrets"]}]);
+            if let Some(place) = spec.as_object_mut().unwrap().remove("place") {
+                spec["targets"][0]["namespaceSelector"] = place;
+            }
+            Policy::compile("p", &serde_json::from_value(spec).unwrap()).unwrap()
+        };
+        let policies = policies.as_array().unwrap().iter().map(compile).collect();
+        let policies = PolicySet::new(policies, &catalogue);
+        let mut world = Self {
+            catalogue,
+            policies,
+            known: Graph::new(kinds()),
+            reads: LiveReads { graph: Graph::new(kinds()), done: HashMap::new() },
+        };
+        let target = object(
+            "Secret",
+            "s",
+            json!({"metadata": {"deletionTimestamp": time(0), "finalizers": [HOLD]}}),
+        );
+        feed(&world.catalogue, &mut world.known, &target);
+        feed(&world.catalogue, &mut world.reads.graph, &as_released(&target));
+        world
+    }
+
+    fn while_used() -> Self {
+        Self::new(json!([{"protect": {"whileUsed": {}}}]))
+    }
+
+    fn situation(&self) -> Situation<'_> {
+        let (graph, policies) = (&self.known, &self.policies);
+        Situation { graph, policies, live: Live::Read(&self.reads), now: NOW }
+    }
+
+    fn count(&self) -> Count {
+        let kind = self.reads.graph.kinds.find("", "Secret").unwrap();
+        let target = self.reads.graph.find(kind, "a", "s").unwrap();
+        count(&self.situation(), &self.reads, target)
+    }
+
+    fn wants(&self) -> Vec<LiveRead> {
+        match self.count() {
+            Count::Read(reads) => reads,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Carries these reads out: they find whatever was given.
+    fn read(&mut self, reads: Vec<LiveRead>) {
+        for read in reads {
+            let (LiveRead::List { group, resource, .. } | LiveRead::Object { group, resource, .. }) =
+                &read;
+            let kind = self.reads.graph.kinds.find_resource(group, resource).unwrap();
+            self.reads.graph.set_complete(kind, true);
+            self.reads.done.insert(read, Ok(()));
+        }
+    }
+
+    /// All lists were read, and this was found.
+    fn found(mut self, objects: &[Value]) -> Self {
+        self.read(self.wants());
+        for object in objects {
+            feed(&self.catalogue, &mut self.reads.graph, object);
+        }
+        self
+    }
+
+    fn keeps(&self) -> Vec<String> {
+        match self.count() {
+            Count::Kept(causes) => causes
+                .iter()
+                .map(|cause| match cause {
+                    Cause::User { root, through: None, .. } => root.to_string(),
+                    Cause::User { root, through: Some(through), .. } => format!("{root} {through}"),
+                    other => format!("{other:?}"),
+                })
+                .collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+const UNUSED: Count = Count::Free(Free::Unused);
+
+#[test]
+fn lists_come_first_and_of_those_the_producers() {
+    let world = World::while_used();
+    let reads = world.wants();
+    let names: Vec<&str> = reads
+        .iter()
+        .map(|read| match read {
+            LiveRead::List { resource, first: false, .. } => resource.as_str(),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let at =
+        |name: &str| names.iter().position(|n| *n == name).unwrap_or_else(|| panic!("{names:?}"));
+    for pair in [
+        ["deployments", "replicasets"],
+        ["replicasets", "pods"],
+        ["cronjobs", "jobs"],
+        ["jobs", "pods"],
+        ["statefulsets", "pods"],
+        ["pods", "persistentvolumes"],
+    ] {
+        assert!(at(pair[0]) < at(pair[1]), "{names:?}");
+    }
+    assert_eq!(world.found(&[]).count(), UNUSED);
+}
+
+#[test]
+fn what_no_policy_protects_any_more_is_free_with_no_read() {
+    let free = |policies| World::new(policies).count();
+    let unprotected = Count::Free(Free::Unprotected);
+    assert_eq!(free(json!([])), unprotected);
+    assert_eq!(free(json!([{"protect": {"whileUsed": {}}, "action": "Audit"}])), unprotected);
+    assert_eq!(free(json!([{"protect": {"whileUsed": {}}, "action": "Warn"}])), unprotected);
+    assert_eq!(free(json!([{"protect": {"fromOrphaning": {}}}])), unprotected);
+    let mut world = World::while_used();
+    world.policies.pauses = vec![Pause { name: "p".into(), by: "bob".into(), expires: NOW + 1 }];
+    assert_eq!(world.count(), unprotected, "under a pause everything is Audit");
+}
+
+#[test]
+fn always_keeps_until_a_person_says_yes() {
+    let mut world = World::new(json!([{"protect": {"always": {}, "whileUsed": {}}}]));
+    assert_eq!(world.count(), Count::Kept(vec![Cause::Always]));
+    world.policies.approvals = Approvals::new([Approval {
+        name: "yes".into(),
+        approver: "bob".into(),
+        group: String::new(),
+        resource: "secrets".into(),
+        namespace: "a".into(),
+        object: "s".into(),
+        uid: Uid::new("s"),
+        content: false,
+        exempts: Vec::new(),
+        created: NOW - 60,
+        expires: NOW + 60,
+    }]);
+    assert_eq!(world.count(), Count::Free(Free::Approved));
+}
+
+#[test]
+fn what_is_not_known_keeps() {
+    let place = json!({"matchLabels": {"env": "prod"}});
+    let world = World::new(json!([{"protect": {"whileUsed": {}}, "place": place}]));
+    assert_eq!(world.count(), Count::Unknown("the labels of Namespace a are not known".into()));
+    let mut world = World::while_used().found(&[]);
+    let list =
+        world.reads.done.keys().find(
+            |read| matches!(read, LiveRead::List { resource, .. } if resource == "replicasets"),
+        );
+    let list = list.unwrap().clone();
+    world.reads.done.insert(list, Err("403 Forbidden".into()));
+    let why = "objects of kind ReplicaSet may need it: 403 Forbidden";
+    assert_eq!(world.count(), Count::Unknown(why.into()));
+}
+
+#[test]
+fn users_count_unless_they_have_finished() {
+    let done = pod("done", json!({"status": {"phase": "Succeeded"}}));
+    assert_eq!(World::while_used().found(std::slice::from_ref(&done)).count(), UNUSED);
+    let world = World::while_used().found(&[done, pod("p", json!({}))]);
+    assert_eq!(world.keeps(), ["Pod a/p"]);
+    // One that is being replaced needs it still.
+    let mut going = pod("q", json!({"metadata": {"deletionTimestamp": time(0)}}));
+    json_patch::merge(&mut going, &owned("ReplicaSet", "r"));
+    let owner = object("ReplicaSet", "r", json!({}));
+    let world = World::while_used().found(&[going, owner]);
+    assert_eq!(world.keeps(), ["ReplicaSet a/r Pod a/q"]);
+}
+
+#[test]
+fn a_newcomer_waits_unless_something_older_owns_it() {
+    let late = json!({"metadata": {"creationTimestamp": time(30)}});
+    let newcomer = pod("p", late.clone());
+    assert_eq!(World::while_used().found(std::slice::from_ref(&newcomer)).count(), UNUSED);
+    // The clocks of API servers may differ a little.
+    let early = pod("p", json!({"metadata": {"creationTimestamp": time(5)}}));
+    assert_eq!(World::while_used().found(&[early]).keeps(), ["Pod a/p"]);
+    // Of a kind that no list has: its owner has to be read.
+    let mut made = newcomer;
+    json_patch::merge(&mut made, &owned("Database", "d"));
+    let mut world = World::while_used().found(&[made]);
+    let read = world.wants();
+    assert!(matches!(&read[..], [LiveRead::Object { resource, .. }] if resource == "databases"));
+    world.read(read.clone());
+    assert_eq!(world.count(), UNUSED, "it is gone");
+    world.reads.done.insert(read[0].clone(), Err("500".into()));
+    assert_eq!(world.keeps(), ["Pod a/p"], "nobody knows");
+    feed(&world.catalogue, &mut world.reads.graph, &object("Database", "d", json!({})));
+    assert_eq!(world.keeps(), ["Database a/d Pod a/p"]);
+    feed(&world.catalogue, &mut world.reads.graph, &object("Database", "d", late));
+    assert_eq!(world.count(), UNUSED, "it is as new");
+}
+
+#[test]
+fn whom_a_policy_means_is_read_at_the_top() {
+    let by = json!([{"apiGroups": ["example.com"], "resources": ["databases"]}]);
+    let mut world = World::new(json!([{"protect": {"whileUsed": {"by": by}}}]));
+    world = world.found(&[pod("other", json!({})), {
+        let mut pod = pod("p", json!({}));
+        json_patch::merge(&mut pod, &owned("Database", "d"));
+        pod
+    }]);
+    world.read(world.wants());
+    assert_eq!(world.count(), UNUSED);
+    feed(&world.catalogue, &mut world.reads.graph, &object("Database", "d", json!({})));
+    assert_eq!(world.keeps(), ["Database a/d Pod a/p"]);
+}

@@ -1,0 +1,88 @@
+//! Users that do not count, although they need the target. Without these
+//! exceptions there are pairs that wait for each other for ever.
+
+use super::chain::{Above, Chain};
+use crate::graph::{Certainty, Fates, Node, Outcome, Propagation, Request, fates};
+use crate::objects::{FOREGROUND, HOLD, ORPHAN};
+
+/// Why a user does not count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Excuse {
+    /// It goes with the target: an EndpointSlice is owned by the Service that
+    /// it names.
+    Closure,
+    /// It is Terminating and owns the target: a StatefulSet deleted in the
+    /// foreground waits for the claims that it needs.
+    Ancestor,
+    /// It was made after the target had been deleted, by nobody older: it can
+    /// wait until the target is made again, and would keep it for ever.
+    Newcomer,
+    /// It is Terminating, nothing but our hold keeps it, and it waits for the
+    /// target itself: a volume and its claim.
+    Cycle,
+}
+
+impl Excuse {
+    /// All of them.
+    pub const ALL: &'static [Self] = &[Self::Closure, Self::Ancestor, Self::Newcomer, Self::Cycle];
+}
+
+/// So much may the clocks of API servers differ.
+const CLOCKS_SECONDS: i64 = 5;
+
+/// One held object, of which users are asked.
+pub(super) struct Held<'a> {
+    pub(super) node: Node<'a>,
+    above: Above<'a>,
+    /// What becomes of the others once the hold is off.
+    fates: Fates,
+}
+
+impl<'a> Held<'a> {
+    /// The graph has the target as it will be without the hold.
+    pub(super) fn new(chain: Chain<'a>, node: Node<'a>) -> Self {
+        let finalizers = node.finalizers();
+        let propagation = if finalizers.contains(ORPHAN) {
+            Propagation::Orphan
+        } else if finalizers.contains(FOREGROUND) {
+            Propagation::Foreground
+        } else {
+            Propagation::Background
+        };
+        let targets = [(node.id(), propagation)];
+        let fates = fates(chain.graph(), &Request::of(&targets));
+        Self { node, above: chain.above(node), fates }
+    }
+
+    /// What has to be read before it is known whether a Terminating user owns
+    /// the object.
+    pub(super) fn unread(&self) -> &Above<'a> {
+        &self.above
+    }
+
+    /// Whether a user certainly receives its DELETE because this object goes.
+    /// That it may then wait for a finalizer is its own matter: it cannot even
+    /// begin before.
+    pub(super) fn takes(&self, user: Node<'_>) -> bool {
+        self.fates.get(user.id()).is_some_and(|fate| {
+            fate.certainty == Certainty::Certain
+                && matches!(fate.outcome, Outcome::Deleted | Outcome::Held)
+        })
+    }
+
+    pub(super) fn is_owned_by(&self, user: Node<'_>) -> bool {
+        user.is_terminating() && self.above.there.iter().any(|owner| owner.id() == user.id())
+    }
+
+    pub(super) fn is_older_than(&self, user: Node<'_>, above: &Above<'_>) -> bool {
+        let Some(deleted) = self.node.deleted() else { return false };
+        let late = |node: Node<'_>| node.created() > deleted.saturating_add(CLOCKS_SECONDS);
+        late(user) && !above.unknown && above.there.iter().all(|owner| late(*owner))
+    }
+}
+
+/// Whether nothing but our hold keeps an object.
+pub(super) fn is_only_held(node: Node<'_>) -> bool {
+    let mut finalizers = node.finalizers().iter().peekable();
+    node.is_terminating() && finalizers.peek().is_some() && finalizers.all(|f| f == HOLD)
+}

@@ -1,0 +1,370 @@
+//! One release as a state machine. It never waits and never looks at a clock:
+//! every input comes with the time, counted from any fixed moment by a clock
+//! that never goes back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::count::{Count, Free};
+use super::patch::{Mark, Removal, Sight};
+use super::protocol::{Answer, End, Input, Limits, Output, Waiting};
+use crate::decide::LiveRead;
+use crate::objects::Kinds;
+
+/// One pass, from its token on.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Pass {
+    /// The target, as the answer to the token had it.
+    sight: Sight,
+    begun: Duration,
+    /// When the last read was sent. What it says is at least as new as that,
+    /// however late its answer was looked at.
+    read_at: Duration,
+    rounds: u8,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum State {
+    /// Nothing is under way.
+    Idle,
+    Getting,
+    Marking(Arc<str>, Duration),
+    Counting(Pass),
+    Reading {
+        pass: Pass,
+        /// What is still to be read; the first one is under way.
+        left: Vec<LiveRead>,
+        restarts: u8,
+        /// The CRD of the kind is being read: is there really no such kind?
+        proving: bool,
+    },
+    Removing(Free),
+    Ended(End),
+}
+
+/// A list that expires more often than this is not to be had now.
+const RESTARTS: u8 = 3;
+
+/// Reads lead to reads: users have owners, cycles have users of users.
+const ROUNDS: u8 = 16;
+
+/// The release of one target.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Release {
+    uid: Arc<str>,
+    /// Tells the tokens of this process from those of every other.
+    replica: Arc<str>,
+    /// The numbers; `settle` follows the policies.
+    pub limits: Limits,
+    sight: Option<Sight>,
+    /// When it was first seen Terminating. Our own clock counts, so that no
+    /// other clock has to be believed.
+    since: Option<Duration>,
+    tokens: u32,
+    failures: u32,
+    state: State,
+}
+
+impl Release {
+    /// A release of the object with this uid. `replica` is another one for
+    /// each start of the process.
+    pub fn new(uid: Arc<str>, replica: Arc<str>, limits: Limits) -> Self {
+        let (sight, since, state) = (None, None, State::Idle);
+        Self { uid, replica, limits, sight, since, tokens: 0, failures: 0, state }
+    }
+
+    /// How it ended, if it has.
+    pub fn ended(&self) -> Option<End> {
+        match self.state {
+            State::Ended(end) => Some(end),
+            _ => None,
+        }
+    }
+
+    /// Whether a request or a count is under way.
+    pub fn is_busy(&self) -> bool {
+        !matches!(self.state, State::Idle | State::Ended(_))
+    }
+
+    /// Whether settle has passed: a look leads to a pass.
+    pub fn is_settled(&self, now: Duration) -> bool {
+        self.since.is_some_and(|since| now >= since + self.limits.settle)
+    }
+
+    /// Whether it has not been seen Terminating yet.
+    pub fn is_unaware(&self) -> bool {
+        self.since.is_none()
+    }
+
+    /// One step. An answer to something that is no longer under way changes
+    /// nothing.
+    pub fn step(&mut self, now: Duration, input: Input) -> Vec<Output> {
+        if self.ended().is_some() {
+            return Vec::new();
+        }
+        match (std::mem::replace(&mut self.state, State::Idle), input) {
+            (state, Input::Seen(sight)) => {
+                self.state = state;
+                self.seen(now, sight)
+            }
+            (_, Input::Gone) => self.end(End::Gone),
+            (State::Idle, Input::Look) => self.look(now),
+            (State::Getting, Input::Got(answer)) => self.got(now, answer),
+            (State::Marking(token, begun), Input::Marked(answer)) => {
+                self.marked(now, answer, &token, begun)
+            }
+            (State::Counting(pass), Input::Counted(count)) => self.counted(now, pass, count),
+            (State::Reading { pass, left, restarts, proving }, input) => {
+                self.read(now, (pass, left, restarts, proving), input)
+            }
+            (State::Removing(free), Input::Removed(answer)) => self.removed(now, free, answer),
+            (state, _) => {
+                self.state = state;
+                Vec::new()
+            }
+        }
+    }
+
+    /// What the watch says may be old, but an object never comes back: another
+    /// uid, or a hold that is off, is the end in any case.
+    fn seen(&mut self, now: Duration, sight: Sight) -> Vec<Output> {
+        if sight.uid != self.uid {
+            return self.end(End::Gone);
+        }
+        let (deleted, held) = (sight.deleted.is_some(), sight.hold.is_some());
+        self.sight = Some(sight);
+        match (deleted, held, self.since) {
+            // A hold may still come on while it is not Terminating.
+            (false, _, _) => Vec::new(),
+            // Nothing is ever put on again after that.
+            (true, false, _) if !matches!(self.state, State::Removing(_)) => self.end(End::Gone),
+            (true, true, None) => {
+                self.since = Some(now);
+                vec![Output::LookAt(now + self.limits.settle)]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn look(&mut self, now: Duration) -> Vec<Output> {
+        let (Some(sight), Some(since)) = (&self.sight, self.since) else { return Vec::new() };
+        let settled = since + self.limits.settle;
+        if now < settled {
+            return vec![Output::LookAt(settled)];
+        }
+        self.tokens += 1;
+        let token: Arc<str> = format!("{}/{}", self.replica, self.tokens).into();
+        let mark = Mark { sight: sight.clone(), token: token.clone() };
+        self.state = State::Marking(token, now);
+        vec![Output::Mark(mark)]
+    }
+
+    fn got(&mut self, now: Duration, answer: Answer) -> Vec<Output> {
+        match answer {
+            Answer::Done(sight) => {
+                let mut outputs = self.seen(now, sight);
+                if self.ended().is_none() {
+                    outputs.extend(self.later(now));
+                }
+                outputs
+            }
+            Answer::Missing { namespace: false } => self.end(End::Gone),
+            other => self.failed(now, other),
+        }
+    }
+
+    /// Only what was read after the token is there belongs to this pass: the
+    /// order of the tokens is the order of the passes.
+    fn marked(
+        &mut self,
+        now: Duration,
+        answer: Answer,
+        token: &Arc<str>,
+        begun: Duration,
+    ) -> Vec<Output> {
+        match answer {
+            Answer::Done(sight)
+                if sight.uid == self.uid
+                    && sight.token.as_ref() == Some(token)
+                    && sight.deleted.is_some()
+                    && sight.hold.is_some() =>
+            {
+                self.sight = Some(sight.clone());
+                self.state = State::Counting(Pass { sight, begun, read_at: now, rounds: 0 });
+                vec![Output::Count]
+            }
+            Answer::Done(sight) => self.got(now, Answer::Done(sight)),
+            Answer::Missing { namespace: false } => self.end(End::Gone),
+            Answer::Refused | Answer::Lost => self.get(),
+            other => self.failed(now, other),
+        }
+    }
+
+    fn counted(&mut self, now: Duration, pass: Pass, count: Count) -> Vec<Output> {
+        let mut outputs = match count {
+            Count::Read(reads) if pass.rounds < ROUNDS && !reads.is_empty() => {
+                let pass = Pass { rounds: pass.rounds + 1, ..pass };
+                return self.next(now, pass, reads);
+            }
+            Count::Free(free) => return self.remove(now, &pass, free),
+            Count::Kept(causes) => vec![Output::Waits(Waiting::For(causes))],
+            Count::Unknown(what) => vec![Output::Waits(Waiting::Unknown(what.into()))],
+            Count::Read(_) => {
+                let what = "what needs it leads to ever more that would have to be read";
+                vec![Output::Waits(Waiting::Unknown(what.into()))]
+            }
+        };
+        outputs.push(Output::Forget);
+        outputs.extend(self.later(now));
+        outputs
+    }
+
+    /// The reads are fresh, or the pass counts for nothing.
+    fn remove(&mut self, now: Duration, pass: &Pass, free: Free) -> Vec<Output> {
+        let fresh = now.saturating_sub(pass.read_at) <= self.limits.fresh
+            && now.saturating_sub(pass.begun) <= self.limits.pass;
+        match Removal::of(&pass.sight).filter(|_| fresh) {
+            Some(removal) => {
+                self.state = State::Removing(free);
+                vec![Output::Forget, Output::Remove(removal)]
+            }
+            None => {
+                let mut outputs = vec![Output::Forget];
+                outputs.extend(self.later(now));
+                outputs
+            }
+        }
+    }
+
+    fn read(
+        &mut self,
+        now: Duration,
+        (pass, mut left, restarts, proving): (Pass, Vec<LiveRead>, u8, bool),
+        input: Input,
+    ) -> Vec<Output> {
+        let Some(current) = left.first().cloned() else { return self.next(now, pass, left) };
+        match input {
+            Input::Page { next: Some(next) } if !proving => {
+                self.state = State::Reading { pass, left, restarts, proving };
+                vec![Output::Read { read: current, from: Some(next) }]
+            }
+            Input::Page { .. } if proving => {
+                let kind = resource(&current);
+                self.unknown(now, &format!("{kind} are defined and not served"))
+            }
+            Input::Page { .. } => {
+                left.remove(0);
+                self.next(now, pass, left)
+            }
+            // The snapshot that the pages belonged to is gone.
+            Input::Expired if restarts < RESTARTS => {
+                let pass = Pass { read_at: now, ..pass };
+                self.state = State::Reading { pass, left, restarts: restarts + 1, proving };
+                vec![Output::Read { read: current, from: None }]
+            }
+            Input::Expired => {
+                let kind = resource(&current);
+                self.unknown(now, &format!("{kind}: the list expires before it has been read"))
+            }
+            Input::NotFound => match (&current, proving) {
+                // That a kind has no objects is proved by the absence of its
+                // definition and by nothing else: an API server that is just
+                // coming up says 404, too.
+                (LiveRead::List { group, resource, .. }, false) => {
+                    let read = LiveRead::Object {
+                        group: "apiextensions.k8s.io".to_owned(),
+                        resource: "customresourcedefinitions".to_owned(),
+                        namespace: String::new(),
+                        name: format!("{resource}.{group}"),
+                    };
+                    if Kinds::is_built_in(group, resource) {
+                        let what = format!("{resource} are not served");
+                        return self.unknown(now, &what);
+                    }
+                    self.state = State::Reading { pass, left, restarts, proving: true };
+                    vec![Output::Read { read, from: None }]
+                }
+                (LiveRead::List { .. }, true) => {
+                    left.remove(0);
+                    let mut outputs = vec![Output::NoneOf(current)];
+                    outputs.extend(self.next(now, pass, left));
+                    outputs
+                }
+                (LiveRead::Object { .. }, _) => {
+                    left.remove(0);
+                    self.next(now, pass, left)
+                }
+            },
+            Input::Unreadable(why) => {
+                let kind = resource(&current);
+                self.unknown(now, &format!("{kind}: {why}"))
+            }
+            _ => {
+                self.state = State::Reading { pass, left, restarts, proving };
+                Vec::new()
+            }
+        }
+    }
+
+    /// The next read, or the count.
+    fn next(&mut self, now: Duration, pass: Pass, left: Vec<LiveRead>) -> Vec<Output> {
+        let Some(read) = left.first().cloned() else {
+            self.state = State::Counting(pass);
+            return vec![Output::Count];
+        };
+        let pass = Pass { read_at: now, ..pass };
+        self.state = State::Reading { pass, left, restarts: 0, proving: false };
+        vec![Output::Read { read, from: None }]
+    }
+
+    fn removed(&mut self, now: Duration, free: Free, answer: Answer) -> Vec<Output> {
+        match answer {
+            Answer::Done(_) => self.end(End::Released(free)),
+            Answer::Missing { namespace: false } => self.end(End::Gone),
+            Answer::Refused | Answer::Lost => self.get(),
+            other => self.failed(now, other),
+        }
+    }
+
+    fn get(&mut self) -> Vec<Output> {
+        self.state = State::Getting;
+        vec![Output::Get]
+    }
+
+    fn failed(&mut self, now: Duration, answer: Answer) -> Vec<Output> {
+        let waiting = match answer {
+            Answer::Missing { namespace: true } => Waiting::Stranded,
+            Answer::Failed(why) => Waiting::Unknown(why),
+            _ => Waiting::Unknown("the API server gave no answer".into()),
+        };
+        let mut outputs = vec![Output::Waits(waiting)];
+        outputs.extend(self.later(now));
+        outputs
+    }
+
+    fn unknown(&mut self, now: Duration, what: &str) -> Vec<Output> {
+        let mut outputs = vec![Output::Waits(Waiting::Unknown(what.into())), Output::Forget];
+        outputs.extend(self.later(now));
+        outputs
+    }
+
+    /// Back to nothing under way. Whoever knows better may look earlier.
+    fn later(&mut self, now: Duration) -> Vec<Output> {
+        self.state = State::Idle;
+        let factor = 1_u32.checked_shl(self.failures.min(16)).unwrap_or(u32::MAX);
+        self.failures = (self.failures + 1).min(16);
+        let wait = self.limits.retry.saturating_mul(factor).min(self.limits.retry_most);
+        vec![Output::LookAt(now + wait)]
+    }
+
+    fn end(&mut self, end: End) -> Vec<Output> {
+        self.state = State::Ended(end);
+        vec![Output::Ended(end)]
+    }
+}
+
+fn resource(read: &LiveRead) -> String {
+    let (LiveRead::Object { group, resource, .. } | LiveRead::List { group, resource, .. }) = read;
+    let dot = if group.is_empty() { "" } else { "." };
+    format!("{resource}{dot}{group}")
+}

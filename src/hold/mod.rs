@@ -1,0 +1,37 @@
+//! The release: when the hold goes, and how.
+//!
+//! A held object that is Terminating stays until a *live pass* finds that
+//! nothing needs it. [`Release`] is that pass as a state machine, one for each
+//! target: it is told what the watch says, what requests came to, and the
+//! time, and says what to do next. [`count`] is the question it asks in the
+//! middle: who, of what was read, still counts. [`plan`] says where a hold is
+//! missing, or is no longer wanted.
+//!
+//! ```text
+//!  settle ─► mark ─► read, live ─► count ─┬─► kept, unknown: look again later
+//!            (token)  producers    ▲      │
+//!                     first        └──────┤   something is still unread
+//!                                         └─► remove, while the reads are fresh
+//! ```
+//!
+//! What is promised, under which assumptions, and what each guard is there for
+//! is told in docs/THEORY.md; the model checker of `model/` holds it.
+
+mod chain;
+mod count;
+mod excuses;
+mod machine;
+mod patch;
+mod plan;
+mod protocol;
+
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod tests;
+
+pub use count::{Count, Free, as_released, count};
+pub use machine::Release;
+pub use patch::{Mark, Removal, Sight, TOKEN};
+pub use plan::{Plan, plan, plan_patch};
+pub use protocol::{Answer, End, Input, Limits, Output, Waiting};

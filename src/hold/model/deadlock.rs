@@ -1,0 +1,286 @@
+//! Who waits for whom: the collector and the namespace controller by the rules
+//! of docs/THEORY.md, and a leader whose passes are one step each (that they
+//! are not is the matter of `race`).
+//!
+//! Every step takes something away, so nothing goes round in circles: what is
+//! not gone when nothing can happen any more waits for ever.
+
+mod pairs;
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use stateright::{Model, Property};
+
+use super::manifests::{self, time};
+use super::story::Told;
+use crate::decide::LiveRead;
+use crate::graph::Strength;
+use crate::hold::excuses::Excuse;
+use crate::hold::{Answer, End, Input, Limits, Output, Release, Sight, Waiting};
+use crate::objects::{FOREGROUND, HOLD, Kinds};
+use crate::relations::{Custom, CustomTo, Path};
+
+/// What an operator's relations say: a Database names a Secret, a Part another
+/// Part.
+pub(super) fn relations(_: &Kinds) -> Vec<Custom> {
+    let to = |group: &str, resource: &str| CustomTo::Name {
+        group: group.to_owned(),
+        resource: resource.to_owned(),
+        name: Path::parse("spec.names").unwrap(),
+        namespace: None,
+    };
+    let from = |resource| ("example.com", resource);
+    let needs = Strength::Needs;
+    vec![
+        Custom::new("db", from("databases"), to("", "secrets"), needs, None).unwrap(),
+        Custom::new("part", from("parts"), to("example.com", "parts"), needs, None).unwrap(),
+    ]
+}
+
+/// One object.
+#[derive(Debug, Clone)]
+struct Thing {
+    kind: &'static str,
+    resource: &'static str,
+    api_version: &'static str,
+    name: &'static str,
+    owner: Option<usize>,
+    /// Whether belay holds it.
+    held: bool,
+    /// Whether it is made after the target was deleted, and again whenever it
+    /// goes.
+    newcomer: bool,
+    /// `spec` and `metadata.labels`.
+    spec: Value,
+    labels: Value,
+}
+
+#[derive(Debug, Clone)]
+struct Deadlock {
+    things: Vec<Thing>,
+    /// Who is deleted at the start, and whether in the foreground.
+    deleted: Vec<(usize, bool)>,
+    /// The Namespace is deleted, and its controller deletes what is in it.
+    namespace: bool,
+    excuses: Vec<Excuse>,
+}
+
+/// How an object stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Stand {
+    terminating: bool,
+    held: bool,
+    foreground: bool,
+}
+
+type State = Vec<Option<Stand>>;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Action {
+    /// R5 to R9.
+    Collect(usize),
+    /// R9: nothing that blocks is left.
+    Unblock(usize),
+    /// R14.
+    Empty(usize),
+    /// A pass that lets go.
+    Release(usize),
+}
+
+impl Deadlock {
+    fn without(&self, excuse: Excuse) -> Self {
+        let mut other = self.clone();
+        other.excuses.retain(|e| *e != excuse);
+        other
+    }
+
+    fn manifest(&self, state: &State, i: usize) -> Option<Value> {
+        let (thing, stand) = (&self.things[i], state[i]?);
+        let mut metadata = json!({
+            "name": thing.name,
+            "uid": thing.name,
+            "resourceVersion": "1",
+            "creationTimestamp": time(if thing.newcomer { 50 } else { -3_600 }),
+            "labels": thing.labels,
+        });
+        if thing.kind != "PersistentVolume" {
+            metadata["namespace"] = json!("a");
+        }
+        if stand.terminating {
+            metadata["deletionTimestamp"] = json!(time(0));
+        }
+        let finalizers = [(stand.held, HOLD), (stand.foreground, FOREGROUND)];
+        metadata["finalizers"] =
+            finalizers.iter().filter(|(has, _)| *has).map(|(_, f)| json!(f)).collect();
+        if let Some(owner) = thing.owner.map(|owner| &self.things[owner]) {
+            metadata["ownerReferences"] = json!([{
+                "apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name,
+                "uid": owner.name, "blockOwnerDeletion": true,
+            }]);
+        }
+        Some(json!({
+            "apiVersion": thing.api_version, "kind": thing.kind,
+            "metadata": metadata, "spec": thing.spec,
+        }))
+    }
+
+    /// Deletes an object (R7, R8): it goes at once if nothing holds it.
+    fn delete(state: &mut State, i: usize, foreground: bool) {
+        if let Some(stand) = &mut state[i] {
+            stand.terminating = true;
+            stand.foreground |= foreground;
+        }
+        Self::settle(state, i);
+    }
+
+    fn settle(state: &mut State, i: usize) {
+        if state[i].is_some_and(|s| s.terminating && !s.held && !s.foreground) {
+            state[i] = None;
+        }
+    }
+
+    fn has_dependents(&self, state: &State, i: usize) -> bool {
+        let owned = |(j, thing): (usize, &Thing)| thing.owner == Some(i) && state[j].is_some();
+        self.things.iter().enumerate().any(owned)
+    }
+
+    /// The whole pass of the real machine, with nobody else about.
+    fn pass(&self, state: &State, i: usize) -> (Option<End>, Option<Waiting>) {
+        let Some(mut stored) = self.manifest(state, i) else { return (None, None) };
+        let limits = Limits { settle: Duration::ZERO, ..Limits::default() };
+        let uid = self.things[i].name;
+        let mut release = Release::new(uid.into(), "A".into(), limits);
+        let (mut found, mut done) = (Vec::new(), HashSet::<LiveRead>::new());
+        let mut waits = None;
+        let mut inputs = vec![Input::Look, Input::Seen(Sight::of(&stored).unwrap())];
+        while let Some(input) = inputs.pop() {
+            for output in release.step(Duration::ZERO, input) {
+                match output {
+                    Output::Mark(mark) => {
+                        json_patch::patch(&mut stored, &mark.patch()).unwrap();
+                        let sight = Sight::of(&stored).unwrap();
+                        inputs.push(Input::Marked(Answer::Done(sight)));
+                    }
+                    Output::Remove(removal) => {
+                        json_patch::patch(&mut stored, &removal.patch()).unwrap();
+                        let sight = Sight::of(&stored).unwrap();
+                        inputs.push(Input::Removed(Answer::Done(sight)));
+                    }
+                    Output::Read { read, .. } => {
+                        found.extend(self.read(state, &read));
+                        done.insert(read);
+                        inputs.push(Input::Page { next: None });
+                    }
+                    Output::Count => {
+                        let count = manifests::count(&stored, &found, &done, &self.excuses);
+                        inputs.push(Input::Counted(count));
+                    }
+                    Output::Waits(waiting) => waits = Some(waiting),
+                    _ => {}
+                }
+            }
+        }
+        (release.ended(), waits)
+    }
+
+    fn read(&self, state: &State, read: &LiveRead) -> Vec<Value> {
+        let resource = manifests::resource(read);
+        let named = |name: &str| match read {
+            LiveRead::Object { name: wanted, .. } => wanted == name,
+            LiveRead::List { .. } => true,
+        };
+        let things = (0..self.things.len())
+            .filter(|i| self.things[*i].resource == resource && named(self.things[*i].name));
+        things.filter_map(|i| self.manifest(state, i)).collect()
+    }
+
+    fn name(&self, i: usize) -> String {
+        format!("{} {}", self.things[i].kind, self.things[i].name)
+    }
+}
+
+impl Model for Deadlock {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        let stand =
+            |thing: &Thing| Some(Stand { terminating: false, held: thing.held, foreground: false });
+        let mut state: State = self.things.iter().map(stand).collect();
+        for (i, foreground) in &self.deleted {
+            Self::delete(&mut state, *i, *foreground);
+        }
+        vec![state]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        for (i, thing) in self.things.iter().enumerate() {
+            let Some(stand) = state[i] else { continue };
+            if thing.newcomer {
+                continue;
+            }
+            let waiting = |owner: Stand| owner.terminating && owner.foreground;
+            let solid = |owner: usize| state[owner].is_some_and(|owner| !waiting(owner));
+            if !stand.terminating && thing.owner.is_some_and(|owner| !solid(owner)) {
+                actions.push(Action::Collect(i));
+            }
+            if stand.terminating && stand.foreground && !self.has_dependents(state, i) {
+                actions.push(Action::Unblock(i));
+            }
+            if self.namespace && !stand.terminating {
+                actions.push(Action::Empty(i));
+            }
+            if stand.terminating
+                && stand.held
+                && matches!(self.pass(state, i).0, Some(End::Released(_)))
+            {
+                actions.push(Action::Release(i));
+            }
+        }
+    }
+
+    fn next_state(&self, state: &State, action: Action) -> Option<State> {
+        let mut next = state.clone();
+        match action {
+            Action::Collect(i) => {
+                // R6: in the foreground where the owner waits and there are
+                // dependents.
+                let waits = self.things[i].owner.is_some_and(|owner| state[owner].is_some());
+                Self::delete(&mut next, i, waits && self.has_dependents(state, i));
+            }
+            Action::Empty(i) => Self::delete(&mut next, i, false),
+            Action::Unblock(i) => {
+                next[i].as_mut()?.foreground = false;
+                Self::settle(&mut next, i);
+            }
+            Action::Release(i) => {
+                next[i].as_mut()?.held = false;
+                Self::settle(&mut next, i);
+            }
+        }
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![Property::always("what is deleted goes in the end", |model, state: &State| {
+            let mut actions = Vec::new();
+            model.actions(state, &mut actions);
+            !actions.is_empty() || state.iter().flatten().all(|stand| !stand.terminating)
+        })]
+    }
+}
+
+impl Told for Deadlock {
+    fn tell(&self, _: &State, action: &Action, after: &State) -> (String, String, String) {
+        let (who, i, what) = match *action {
+            Action::Collect(i) => ("collector", i, "deletes"),
+            Action::Unblock(i) => ("collector", i, "has nothing left that blocks"),
+            Action::Empty(i) => ("namespace", i, "controller deletes"),
+            Action::Release(i) => ("leader", i, "lets go of"),
+        };
+        let then = if after[i].is_none() { ": it is gone" } else { ": it is Terminating" };
+        (String::new(), who.to_owned(), format!("{what} {}{then}", self.name(i)))
+    }
+}

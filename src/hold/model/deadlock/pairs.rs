@@ -1,0 +1,210 @@
+//! The pairs that would wait for each other for ever.
+
+use serde_json::{Value, json};
+use stateright::Model as _;
+
+use super::super::story::{check, timeline};
+use super::{Deadlock, Thing};
+use crate::decide::Cause;
+use crate::hold::Waiting;
+use crate::hold::excuses::Excuse;
+
+/// Every way ends with everything gone; with the excuse taken out one does not.
+fn terminates(name: &str, model: &Deadlock) {
+    assert!(check(name, model.clone()).is_none(), "{name}");
+}
+
+fn needs(name: &str, model: &Deadlock, excuse: Excuse) {
+    let without = model.without(excuse);
+    let title = format!("{name}, without {excuse:?}");
+    let path = check(&title, without.clone()).unwrap_or_else(|| panic!("{title}: nothing found"));
+    let last = path.last_state().clone();
+    let steps = path.into_vec();
+    assert!(timeline(&without, &steps).lines().count() == steps.len() - 1);
+    for (i, stand) in last.iter().enumerate() {
+        let Some(stand) = stand.filter(|stand| stand.terminating) else { continue };
+        let why = match without.pass(&last, i).1 {
+            _ if !stand.held => "its dependents".to_owned(),
+            Some(Waiting::For(causes)) => causes.iter().map(told).collect::<Vec<_>>().join(", "),
+            other => format!("{other:?}"),
+        };
+        println!("         and {} waits for ever for {why}", without.name(i));
+    }
+}
+
+fn told(cause: &Cause) -> String {
+    match cause {
+        Cause::User { root, through: None, path } => format!("{root} ({path})"),
+        Cause::User { through: Some(through), path, .. } => format!("{through} ({path})"),
+        other => format!("{other:?}"),
+    }
+}
+
+fn thing(
+    kind: &'static str,
+    resource: &'static str,
+    api_version: &'static str,
+    name: &'static str,
+) -> Thing {
+    let (spec, labels) = (json!({}), json!({}));
+    Thing {
+        kind,
+        resource,
+        api_version,
+        name,
+        owner: None,
+        held: false,
+        newcomer: false,
+        spec,
+        labels,
+    }
+}
+
+fn model(things: Vec<Thing>, deleted: &[(usize, bool)]) -> Deadlock {
+    let (deleted, excuses) = (deleted.to_vec(), Excuse::ALL.to_vec());
+    Deadlock { things, deleted, namespace: false, excuses }
+}
+
+fn pod(name: &'static str, volume: Value) -> Thing {
+    Thing { spec: json!({"volumes": [volume]}), ..thing("Pod", "pods", "v1", name) }
+}
+
+fn secret() -> Thing {
+    Thing { held: true, ..thing("Secret", "secrets", "v1", "s") }
+}
+
+fn claim(name: &'static str) -> Thing {
+    let claim = thing("PersistentVolumeClaim", "persistentvolumeclaims", "v1", name);
+    Thing { held: true, ..claim }
+}
+
+fn part(name: &'static str, names: &str) -> Thing {
+    let part = thing("Part", "parts", "example.com/v1", name);
+    Thing { held: true, spec: json!({"names": names}), ..part }
+}
+
+fn mounts(claim: &str) -> Value {
+    json!({"name": "v", "persistentVolumeClaim": {"claimName": claim}})
+}
+
+fn shows(secret: &str) -> Value {
+    json!({"name": "v", "secret": {"secretName": secret}})
+}
+
+#[test]
+fn an_endpointslice_goes_with_the_service_that_it_names() {
+    let service = Thing { held: true, ..thing("Service", "services", "v1", "web") };
+    let slice = Thing {
+        owner: Some(0),
+        labels: json!({"kubernetes.io/service-name": "web"}),
+        ..thing("EndpointSlice", "endpointslices", "discovery.k8s.io/v1", "web-1")
+    };
+    for foreground in [false, true] {
+        let model = model(vec![service.clone(), slice.clone()], &[(0, foreground)]);
+        terminates("EndpointSlice and Service", &model);
+    }
+}
+
+#[test]
+fn a_dependent_goes_with_the_owner_that_it_names() {
+    let child = Thing { owner: Some(0), held: false, ..part("child", "parent") };
+    let model = model(vec![part("parent", ""), child], &[(0, false)]);
+    terminates("dependent and owner", &model);
+    needs("dependent and owner", &model, Excuse::Closure);
+}
+
+#[test]
+fn a_held_dependent_does_not_keep_the_owner_that_it_names() {
+    let child = Thing { owner: Some(0), ..part("child", "parent") };
+    let model = model(vec![part("parent", ""), child], &[(0, false)]);
+    terminates("held dependent and owner", &model);
+    needs("held dependent and owner", &model, Excuse::Closure);
+}
+
+#[test]
+fn a_statefulset_deleted_in_the_foreground_gets_rid_of_its_claims() {
+    let set = Thing {
+        spec: json!({"volumeClaimTemplates": [{"metadata": {"name": "data"}}],
+            "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete"}}),
+        ..thing("StatefulSet", "statefulsets", "apps/v1", "db")
+    };
+    let claim = Thing { owner: Some(0), ..claim("data-db-0") };
+    let pod = Thing { owner: Some(0), ..pod("db-0", mounts("data-db-0")) };
+    for foreground in [false, true] {
+        let things = vec![set.clone(), claim.clone(), pod.clone()];
+        let model = model(things, &[(0, foreground)]);
+        terminates("StatefulSet and claims", &model);
+        if foreground {
+            needs("StatefulSet and claims", &model, Excuse::Ancestor);
+        }
+    }
+}
+
+#[test]
+fn a_volume_and_its_claim_both_go() {
+    let volume = Thing {
+        held: true,
+        spec: json!({"claimRef": {"namespace": "a", "name": "c", "uid": "c"}}),
+        ..thing("PersistentVolume", "persistentvolumes", "v1", "v")
+    };
+    let claim = Thing { spec: json!({"volumeName": "v"}), ..claim("c") };
+    let model = model(vec![volume, claim], &[(0, false), (1, false)]);
+    terminates("volume and claim", &model);
+}
+
+#[test]
+fn what_is_held_and_names_each_other_goes_together() {
+    let model = model(vec![part("x", "y"), part("y", "x")], &[(0, false), (1, false)]);
+    terminates("two that name each other", &model);
+    needs("two that name each other", &model, Excuse::Cycle);
+    let ring = [part("x", "y"), part("y", "z"), part("z", "x")];
+    let model = self::model(ring.to_vec(), &[(0, false), (1, false), (2, false)]);
+    terminates("three in a ring", &model);
+}
+
+#[test]
+fn an_operators_resource_gets_rid_of_the_secret_that_it_names_and_owns() {
+    let database = Thing {
+        spec: json!({"names": "s"}),
+        ..thing("Database", "databases", "example.com/v1", "main")
+    };
+    let secret = Thing { owner: Some(0), ..secret() };
+    let model = model(vec![database, secret], &[(0, true)]);
+    terminates("operator and Secret", &model);
+    needs("operator and Secret", &model, Excuse::Ancestor);
+}
+
+#[test]
+fn newcomers_made_for_ever_keep_nothing() {
+    let newcomer = Thing { newcomer: true, ..pod("again", shows("s")) };
+    let model = model(vec![secret(), newcomer], &[(0, false)]);
+    terminates("newcomers", &model);
+    needs("newcomers", &model, Excuse::Newcomer);
+}
+
+#[test]
+fn a_namespace_goes_with_everything_that_is_held_in_it() {
+    let things = vec![
+        secret(),
+        claim("c"),
+        pod("p", shows("s")),
+        pod("q", mounts("c")),
+        part("x", "y"),
+        part("y", "x"),
+    ];
+    let model = Deadlock { namespace: true, ..model(things, &[]) };
+    terminates("a Namespace", &model);
+    needs("a Namespace", &model, Excuse::Cycle);
+}
+
+/// What waits for somebody who is not going is still waiting: an exception
+/// never lets go of what a living user needs.
+#[test]
+fn a_living_user_keeps_what_it_needs_whatever_is_excused() {
+    let model =
+        model(vec![part("x", "y"), part("y", "x"), part("z", "x")], &[(0, false), (1, false)]);
+    let state = &model.init_states()[0];
+    for i in [0, 1] {
+        assert!(matches!(model.pass(state, i), (None, Some(Waiting::For(_)))), "{i}");
+    }
+}

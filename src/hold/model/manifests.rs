@@ -1,0 +1,113 @@
+//! Manifests, and the real count over them.
+
+use std::collections::HashSet;
+use std::sync::OnceLock;
+
+use serde_json::{Value, json};
+
+use crate::decide::{Live, LiveRead, LiveReads, Situation};
+use crate::graph::Graph;
+use crate::hold::count::count_without;
+use crate::hold::excuses::Excuse;
+use crate::hold::{Count, as_released};
+use crate::objects::{KindId, Kinds, split_api_version};
+use crate::policy::{Policy, PolicySet};
+use crate::relations::Catalogue;
+
+/// 2026-01-01T12:00:00Z, when the target is deleted.
+pub(super) const DELETED: i64 = 1_767_268_800;
+
+/// Everything is protected while it is used.
+struct World {
+    catalogue: Catalogue,
+    policies: PolicySet,
+    /// The Namespace.
+    graph: Graph,
+}
+
+fn world() -> &'static World {
+    static WORLD: OnceLock<World> = OnceLock::new();
+    WORLD.get_or_init(|| {
+        let kinds = kinds();
+        let catalogue = Catalogue::new(&kinds, &custom(&kinds)).unwrap();
+        let spec = json!({
+            "targets": [{
+                "apiGroups": ["", "example.com"],
+                "resources": ["secrets", "services", "persistentvolumeclaims", "persistentvolumes", "parts"],
+            }],
+            "protect": {"whileUsed": {}},
+        });
+        let policy = Policy::compile("in-use", &serde_json::from_value(spec).unwrap()).unwrap();
+        let policies = PolicySet::new(vec![policy], &catalogue);
+        let mut graph = Graph::new(kinds);
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a", "uid": "a"}});
+        feed(&catalogue, &mut graph, &namespace);
+        World { catalogue, policies, graph }
+    })
+}
+
+/// Kubernetes' own kinds, and an operator's that names a Secret.
+fn kinds() -> Kinds {
+    let mut kinds = Kinds::default();
+    for (kind, resource) in [("Database", "databases"), ("Part", "parts")] {
+        kinds.learn(Kinds::custom("example.com", "v1", kind, resource, true));
+    }
+    kinds
+}
+
+fn custom(kinds: &Kinds) -> Vec<crate::relations::Custom> {
+    super::deadlock::relations(kinds)
+}
+
+fn feed(catalogue: &Catalogue, graph: &mut Graph, manifest: &Value) -> KindId {
+    let (group, _) = split_api_version(manifest["apiVersion"].as_str().unwrap());
+    let kind = graph.kinds.find(group, manifest["kind"].as_str().unwrap()).unwrap();
+    catalogue.feed(graph, kind, manifest).unwrap();
+    kind
+}
+
+/// The resource that a read is about.
+pub(super) fn resource(read: &LiveRead) -> &str {
+    match read {
+        LiveRead::Object { resource, .. } | LiveRead::List { resource, .. } => resource,
+    }
+}
+
+/// The real count, over what was read: each read with what it found.
+pub(super) fn count(
+    target: &Value,
+    found: &[Value],
+    done: &HashSet<LiveRead>,
+    excuses: &[Excuse],
+) -> Count {
+    let world = world();
+    let carried_out = done.iter().map(|read| (read.clone(), Ok(()))).collect();
+    let mut reads = LiveReads { graph: Graph::new(kinds()), done: carried_out };
+    for read in done {
+        let group = match read {
+            LiveRead::Object { group, .. } | LiveRead::List { group, .. } => group,
+        };
+        let kind = reads.graph.kinds.find_resource(group, resource(read)).unwrap();
+        reads.graph.set_complete(kind, true);
+    }
+    for manifest in found {
+        feed(&world.catalogue, &mut reads.graph, manifest);
+    }
+    // Last, so that a list cannot put the hold back.
+    let kind = feed(&world.catalogue, &mut reads.graph, &as_released(target));
+    let metadata = &target["metadata"];
+    let namespace = metadata["namespace"].as_str().unwrap_or_default();
+    let place = reads.graph.find(kind, namespace, metadata["name"].as_str().unwrap()).unwrap();
+    let situation = Situation {
+        graph: &world.graph,
+        policies: &world.policies,
+        live: Live::Read(&reads),
+        now: DELETED + 60,
+    };
+    count_without(&situation, &reads, place, excuses)
+}
+
+/// A time as the API server writes it, in seconds from [`DELETED`].
+pub(super) fn time(seconds: i64) -> String {
+    jiff::Timestamp::from_second(DELETED + seconds).unwrap().to_string()
+}

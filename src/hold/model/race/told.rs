@@ -1,0 +1,112 @@
+//! The race, told.
+
+use super::super::story::Told;
+use super::{Action, Race, Request, Slot, State, TICK, USERS};
+
+const LEADERS: [&str; 2] = ["leader A", "leader B"];
+
+impl Told for Race {
+    fn tell(&self, before: &State, action: &Action, after: &State) -> (String, String, String) {
+        let when = match self.ticks {
+            0 => String::new(),
+            _ => format!("{} s", u64::from(before.now) * TICK),
+        };
+        let (who, mut what) = self.sentence(before, action);
+        if before.target.is_some() && after.target.is_none() {
+            what.push_str(": the hold goes, and Secret s with it");
+        } else if let Action::Land(l) = action {
+            what.push_str(outcome(before, after, *l));
+        }
+        if let Some(broken) = after.broken.filter(|_| before.broken.is_none()) {
+            what.push_str(&format!("  <-- {broken:?}"));
+        }
+        (when, who.to_owned(), what)
+    }
+}
+
+fn outcome(before: &State, after: &State, l: usize) -> &'static str {
+    let Some(Request::Write(_)) = &before.leaders[l].request else { return "" };
+    if before.target == after.target { ": refused" } else { ": stored" }
+}
+
+impl Race {
+    fn sentence(&self, state: &State, action: &Action) -> (&'static str, String) {
+        let kind = |i: usize| USERS[i].1;
+        let write = |lists: bool, token: &str| {
+            if lists {
+                format!("takes the hold off, for token {token}")
+            } else {
+                format!("writes token {token}")
+            }
+        };
+        match action {
+            Action::Tick => ("time", format!("{TICK} seconds pass")),
+            Action::Delete => ("somebody", "deletes Secret s, which is held: Terminating".into()),
+            Action::Watch(l) => {
+                (LEADERS[*l], "sees by its watch that Secret s is Terminating".into())
+            }
+            Action::Look(l) => (LEADERS[*l], "begins a pass".into()),
+            Action::Land(l) => (
+                LEADERS[*l],
+                match &state.leaders[*l].request {
+                    Some(Request::Get) => "reads Secret s".into(),
+                    Some(Request::Write(w)) => write(w.lists.is_some(), w.token()),
+                    Some(Request::List(i, _)) => {
+                        let found = match self.shown(state, *l)[*i] {
+                            Slot::Here(thing) if thing.uses => "one that needs Secret s",
+                            Slot::Here(_) => "one that does not need it",
+                            _ => "none",
+                        };
+                        let lists =
+                            if self.guards.live { "lists" } else { "looks in its cache for" };
+                        format!("{lists} {}s: there is {found}", kind(*i))
+                    }
+                    None => String::new(),
+                },
+            ),
+            Action::Answer(l) => (LEADERS[*l], "looks at the answer".into()),
+            Action::Lose(l) => (
+                LEADERS[*l],
+                match &state.leaders[*l].request {
+                    Some(Request::Write(w)) => {
+                        let what = write(w.lists.is_some(), w.token());
+                        format!("{what}: no answer; the write is still under way")
+                    }
+                    _ => "gets no answer to what it reads".into(),
+                },
+            ),
+            Action::Stray(l) => (
+                LEADERS[*l],
+                match &state.leaders[*l].stray {
+                    Some(w) => {
+                        format!("(the late write lands) {}", write(w.lists.is_some(), w.token()))
+                    }
+                    None => String::new(),
+                },
+            ),
+            Action::Never(l) => (LEADERS[*l], "(the late write never lands)".into()),
+            Action::Sync(l) => (LEADERS[*l], "(its cache catches up)".into()),
+            Action::Begin => ("somebody", "begins to create a Pod that needs Secret s".into()),
+            Action::Stored => ("API server", "stores the Pod that needs Secret s".into()),
+            Action::Move => ("somebody", "edits the Deployment: now it needs Secret s".into()),
+            Action::Drop => ("somebody", "edits the ReplicaSet: it needs Secret s no more".into()),
+            Action::Make(i) => {
+                ("controller", format!("of the {} makes a {}", kind(i - 1), kind(*i)))
+            }
+            Action::Bare => ("somebody", "makes a Pod that needs Secret s".into()),
+            Action::Remove(i) => ("somebody", format!("deletes the {}", kind(*i))),
+            Action::Orphan(i) => {
+                ("somebody", format!("deletes the {}, orphaning the {}", kind(*i), kind(i + 1)))
+            }
+            Action::Collect(i) => {
+                ("collector", format!("deletes the {}, whose owner is gone", kind(*i)))
+            }
+            Action::Export => {
+                ("somebody", "keeps the manifest of Secret s, annotations and all".into())
+            }
+            Action::Remake => {
+                ("somebody", "makes Secret s again from that manifest, and deletes it".into())
+            }
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Backfill and withdrawal: where a hold is missing, and where one is no
+//! longer wanted. What stands on an object says what is to be done, so a plan
+//! that was carried out is followed by none.
+
+#[cfg(test)]
+mod tests;
+
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, TestOperation};
+use serde_json::json;
+
+use crate::decide::{HoldPlace, Situation, is_harm, is_harm_on_kind};
+use crate::objects::{HOLD, Object};
+use crate::policy::api::Action;
+use crate::policy::{Applied, Facts};
+
+/// What is to be done about the hold of an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Plan {
+    /// It is as it should be, or that is not known.
+    Nothing,
+    /// The hold is missing: it was made before its policy, or came back
+    /// without it (belay was down when somebody took the hold off).
+    PutOn(HoldPlace),
+    /// Nothing wants the hold that stands here.
+    TakeOff(usize),
+}
+
+/// What is to be done about one object of a resource. `known` says whether the
+/// policies are: where their kind has vanished, or was not read yet, there
+/// seem to be none, and every hold would go.
+pub fn plan(
+    situation: &Situation<'_>,
+    known: bool,
+    resource: (&str, &str),
+    object: &Object<'_>,
+) -> Plan {
+    // Under a pause everything is Audit, and that ends.
+    if !known || object.is_terminating() || situation.policies.is_paused(situation.now) {
+        return Plan::Nothing;
+    }
+    let metadata = &object.metadata;
+    let facts = Facts::of_object(resource, (&metadata.namespace, &metadata.name), object);
+    let applied = situation.applied(facts);
+    let wants = |applied: &&Applied<'_>| applied.action == Action::Deny && applied.policy.holds();
+    let mut wanting = applied.iter().filter(wants).peekable();
+    let hold = metadata.finalizers.iter().flatten().position(|finalizer| finalizer == HOLD);
+    match hold {
+        None if !is_harm(resource.0, resource.1, object)
+            && wanting.any(|applied| applied.certain) =>
+        {
+            Plan::PutOn(HoldPlace::in_list(object, usize::MAX))
+        }
+        Some(index) if wanting.peek().is_none() || is_harm_on_kind(resource.0, resource.1) => {
+            Plan::TakeOff(index)
+        }
+        _ => Plan::Nothing,
+    }
+}
+
+/// The patch that carries a plan out on the very version that was looked at;
+/// `None` where there is nothing to do.
+pub fn plan_patch(plan: &Plan, uid: &str, version: &str) -> Option<Patch> {
+    let path = |tokens: &[&str]| {
+        PointerBuf::from_tokens(std::iter::once("metadata").chain(tokens.iter().copied()))
+    };
+    let test =
+        |tokens: &[&str], value| PatchOperation::Test(TestOperation { path: path(tokens), value });
+    // With the version, what is patched is not Terminating either.
+    let mut operations =
+        vec![test(&["uid"], json!(uid)), test(&["resourceVersion"], json!(version))];
+    match plan {
+        Plan::Nothing => return None,
+        Plan::PutOn(HoldPlace::First) => {
+            let (path, value) = (path(&["finalizers"]), json!([HOLD]));
+            operations.push(PatchOperation::Add(AddOperation { path, value }));
+        }
+        Plan::PutOn(HoldPlace::At { index, .. }) => {
+            let (path, value) = (path(&["finalizers", &index.to_string()]), json!(HOLD));
+            operations.push(PatchOperation::Add(AddOperation { path, value }));
+        }
+        Plan::TakeOff(index) => {
+            let index = index.to_string();
+            operations.push(test(&["finalizers", &index], json!(HOLD)));
+            let path = path(&["finalizers", &index]);
+            operations.push(PatchOperation::Remove(RemoveOperation { path }));
+        }
+    }
+    Some(Patch(operations))
+}

@@ -1,0 +1,143 @@
+//! Plans are idempotent, and never harm.
+
+use proptest::prelude::*;
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::decide::Live;
+use crate::graph::Graph;
+use crate::policy::{Pause, Policy, PolicySet};
+use crate::relations::Catalogue;
+
+fn policies(specs: &[Value]) -> PolicySet {
+    let compile = |spec: &Value| {
+        let mut spec = spec.clone();
+        spec["targets"] = json!([{"apiGroups": ["*"], "resources": ["*"]}]);
+        Policy::compile("p", &serde_json::from_value(spec).unwrap()).unwrap()
+    };
+    PolicySet::new(specs.iter().map(compile).collect(), &Catalogue::default())
+}
+
+fn planned(policies: &PolicySet, known: bool, resource: (&str, &str), object: &Value) -> Plan {
+    let graph = Graph::default();
+    let situation = Situation { graph: &graph, policies, live: Live::Graph, now: 0 };
+    plan(&situation, known, resource, &Object::deserialize(object).unwrap())
+}
+
+fn object(metadata: Value) -> Value {
+    let mut object =
+        json!({"metadata": {"name": "x", "namespace": "a", "uid": "u", "resourceVersion": "1"}});
+    json_patch::merge(&mut object["metadata"], &metadata);
+    object
+}
+
+const SECRET: (&str, &str) = ("", "secrets");
+
+#[test]
+fn a_hold_comes_where_one_is_missing_and_goes_where_none_is_wanted() {
+    let (bare, held) = (object(json!({})), object(json!({"finalizers": ["x/y", HOLD]})));
+    let wanted = policies(&[json!({"protect": {"whileUsed": {}}})]);
+    let not = policies(&[json!({"protect": {"whileUsed": {}}, "action": "Audit"})]);
+    assert_eq!(planned(&wanted, true, SECRET, &bare), Plan::PutOn(HoldPlace::First));
+    assert_eq!(planned(&wanted, true, SECRET, &held), Plan::Nothing);
+    assert_eq!(planned(&not, true, SECRET, &held), Plan::TakeOff(1));
+    assert_eq!(planned(&not, true, SECRET, &bare), Plan::Nothing);
+    // The kind of the policies has vanished: there seem to be none.
+    assert_eq!(planned(&policies(&[]), false, SECRET, &held), Plan::Nothing);
+    assert_eq!(planned(&policies(&[]), true, SECRET, &held), Plan::TakeOff(1));
+}
+
+#[test]
+fn a_pause_takes_no_hold_off() {
+    let mut paused = policies(&[json!({"protect": {"whileUsed": {}}})]);
+    paused.pauses = vec![Pause { name: "p".into(), by: "bob".into(), expires: 1 }];
+    let held = object(json!({"finalizers": [HOLD]}));
+    assert_eq!(planned(&paused, true, SECRET, &held), Plan::Nothing);
+}
+
+#[test]
+fn no_hold_comes_where_it_is_harm() {
+    let wanted = policies(&[json!({"protect": {"whileUsed": {}}})]);
+    let at = |resource, metadata| planned(&wanted, true, resource, &object(metadata));
+    let hook = json!({"annotations": {"helm.sh/hook": "pre-install"}});
+    assert_eq!(at(SECRET, hook), Plan::Nothing);
+    assert_eq!(at(("", "pods"), json!({})), Plan::Nothing);
+    assert_eq!(at(("", "pods"), json!({"finalizers": [HOLD]})), Plan::TakeOff(0));
+    let custom = ("example.com", "things");
+    assert_eq!(at(custom, json!({})), Plan::PutOn(HoldPlace::First));
+    // Who put these on, the manifest or a controller, cannot be told.
+    assert_eq!(at(custom, json!({"finalizers": ["x/y"]})), Plan::Nothing);
+    assert_eq!(at(custom, json!({"finalizers": ["x/y", HOLD]})), Plan::Nothing);
+}
+
+#[test]
+fn a_patch_lands_on_what_was_looked_at_or_not_at_all() {
+    for (plan, metadata) in [
+        (Plan::PutOn(HoldPlace::First), json!({})),
+        (Plan::TakeOff(0), json!({"finalizers": [HOLD]})),
+    ] {
+        let patch = plan_patch(&plan, "u", "1").unwrap();
+        assert!(json_patch::patch(&mut object(metadata.clone()), &patch).is_ok());
+        for changed in [json!({"uid": "v"}), json!({"resourceVersion": "2"})] {
+            let mut other = object(metadata.clone());
+            json_patch::merge(&mut other["metadata"], &changed);
+            assert!(json_patch::patch(&mut other, &patch).is_err(), "{changed}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 2_000,
+        rng_seed: proptest::test_runner::RngSeed::Fixed(1),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn a_plan_that_was_carried_out_is_followed_by_none(
+        policies in prop::collection::vec((
+            prop::sample::select(vec!["always", "whileUsed", "fromOrphaning"]),
+            prop::sample::select(vec!["Deny", "Warn", "Audit"]),
+            prop::sample::select(vec!["Auto", "Never"]),
+        ), 0..3),
+        resource in prop::sample::select(vec![
+            SECRET, ("", "pods"), ("", "namespaces"), ("example.com", "things"), ("argoproj.io", "rollouts"),
+        ]),
+        finalizers in prop::option::of(prop::sample::subsequence(vec!["x/y", HOLD, "z/z"], 0..=3)),
+        terminating in any::<bool>(),
+        hook in any::<bool>(),
+        known in any::<bool>(),
+    ) {
+        let specs: Vec<Value> = policies.iter().map(|(mode, action, hold)| {
+            json!({"protect": {*mode: {}}, "action": action, "hold": hold})
+        }).collect();
+        let policies = self::policies(&specs);
+        let mut metadata = json!({});
+        if let Some(finalizers) = &finalizers {
+            metadata["finalizers"] = json!(finalizers);
+        }
+        if terminating {
+            metadata["deletionTimestamp"] = json!("2026-01-01T12:00:00Z");
+        }
+        if hook {
+            metadata["annotations"] = json!({"helm.sh/hook": "pre-install"});
+        }
+        let mut object = object(metadata);
+        let plan = planned(&policies, known, resource, &object);
+        if terminating || !known {
+            prop_assert_eq!(&plan, &Plan::Nothing);
+        }
+        if let Some(patch) = plan_patch(&plan, "u", "1") {
+            let others = |object: &Value| -> Vec<Value> {
+                let list = object.pointer("/metadata/finalizers").and_then(Value::as_array);
+                list.into_iter().flatten().filter(|f| *f != HOLD).cloned().collect()
+            };
+            let before = others(&object);
+            json_patch::patch(&mut object, &patch).unwrap();
+            prop_assert_eq!(others(&object), before);
+            prop_assert_eq!(planned(&policies, known, resource, &object), Plan::Nothing);
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! The machine step by step, its patches, and the plans.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::decide::{Cause, LiveRead};
+use crate::objects::HOLD;
+
+const DELETED: &str = "2026-01-01T12:00:00Z";
+
+fn target() -> Value {
+    json!({"apiVersion": "v1", "kind": "Secret", "metadata": {
+        "name": "s", "namespace": "a", "uid": "u", "resourceVersion": "7",
+        "deletionTimestamp": DELETED, "finalizers": ["x/y", HOLD],
+    }})
+}
+
+fn sight(object: &Value) -> Sight {
+    Sight::of(object).unwrap()
+}
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn list(group: &str, resource: &str) -> LiveRead {
+    let (group, resource) = (group.to_owned(), resource.to_owned());
+    LiveRead::List { group, resource, namespace: "a".to_owned(), first: false }
+}
+
+/// A release that has just been told to write its token.
+fn marking(object: &mut Value) -> (Release, Mark) {
+    let mut release = Release::new("u".into(), "r".into(), Limits::default());
+    release.step(seconds(0), Input::Seen(sight(object)));
+    match release.step(seconds(45), Input::Look).pop() {
+        Some(Output::Mark(mark)) => (release, mark),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// One whose token is there, and that asks what counts.
+fn counting(object: &mut Value) -> Release {
+    let (mut release, mark) = marking(object);
+    json_patch::patch(object, &mark.patch()).unwrap();
+    object["metadata"]["resourceVersion"] = json!("8");
+    let outputs = release.step(seconds(46), Input::Marked(Answer::Done(sight(object))));
+    assert_eq!(outputs, [Output::Count]);
+    release
+}
+
+/// One that has just sent the removal.
+fn removing(object: &mut Value) -> (Release, Removal) {
+    let mut release = counting(object);
+    match release.step(seconds(47), Input::Counted(Count::Free(Free::Unused))).pop() {
+        Some(Output::Remove(removal)) => (release, removal),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn unknown(outputs: &[Output]) -> &str {
+    let said = outputs.iter().find_map(|output| match output {
+        Output::Waits(Waiting::Unknown(what)) => Some(&**what),
+        _ => None,
+    });
+    said.unwrap_or_else(|| panic!("{outputs:?}"))
+}
+
+#[test]
+fn a_pass_begins_when_settle_has_passed_by_our_own_clock() {
+    let mut release = Release::new("u".into(), "r".into(), Limits::default());
+    assert_eq!(release.step(seconds(10), Input::Look), []);
+    let outputs = release.step(seconds(10), Input::Seen(sight(&target())));
+    assert_eq!(outputs, [Output::LookAt(seconds(55))]);
+    assert_eq!(release.step(seconds(54), Input::Look), [Output::LookAt(seconds(55))]);
+    assert!(matches!(release.step(seconds(55), Input::Look)[..], [Output::Mark(_)]));
+}
+
+#[test]
+fn what_is_not_terminating_or_not_held_is_left_alone() {
+    let mut living = target();
+    living["metadata"].as_object_mut().unwrap().remove("deletionTimestamp");
+    let mut release = Release::new("u".into(), "r".into(), Limits::default());
+    assert_eq!(release.step(seconds(0), Input::Seen(sight(&living))), []);
+    assert_eq!(release.step(seconds(99), Input::Look), []);
+    let mut bare = target();
+    bare["metadata"]["finalizers"] = json!(["x/y"]);
+    assert_eq!(release.step(seconds(99), Input::Seen(sight(&bare))), [Output::Ended(End::Gone)]);
+    let mut other = target();
+    other["metadata"]["uid"] = json!("v");
+    let mut release = Release::new("u".into(), "r".into(), Limits::default());
+    assert_eq!(release.step(seconds(0), Input::Seen(sight(&other))), [Output::Ended(End::Gone)]);
+    assert_eq!(release.step(seconds(0), Input::Seen(sight(&target()))), [], "it is over");
+}
+
+#[test]
+fn a_whole_pass_takes_the_hold_off_and_nothing_else() {
+    let mut object = target();
+    object["metadata"]["annotations"] = json!({"other": "stays"});
+    let mut release = counting(&mut object);
+    let reads = vec![list("apps", "deployments"), list("", "pods")];
+    let read = |read: &LiveRead, from: Option<&str>| Output::Read {
+        read: read.clone(),
+        from: from.map(Arc::from),
+    };
+    let outputs = release.step(seconds(46), Input::Counted(Count::Read(reads.clone())));
+    assert_eq!(outputs, [read(&reads[0], None)]);
+    let more = Input::Page { next: Some("c1".into()) };
+    assert_eq!(release.step(seconds(46), more.clone()), [read(&reads[0], Some("c1"))]);
+    // The snapshot is gone: the list begins again.
+    assert_eq!(release.step(seconds(47), Input::Expired), [read(&reads[0], None)]);
+    let end = Input::Page { next: None };
+    assert_eq!(release.step(seconds(47), end.clone()), [read(&reads[1], None)]);
+    assert_eq!(release.step(seconds(47), end), [Output::Count]);
+    let outputs = release.step(seconds(49), Input::Counted(Count::Free(Free::Unused)));
+    let [Output::Forget, Output::Remove(removal)] = &outputs[..] else { panic!("{outputs:?}") };
+    json_patch::patch(&mut object, &removal.patch()).unwrap();
+    assert_eq!(object["metadata"]["finalizers"], json!(["x/y"]));
+    assert_eq!(object["metadata"]["annotations"], json!({"other": "stays"}));
+    let outputs = release.step(seconds(49), Input::Removed(Answer::Done(sight(&object))));
+    assert_eq!(outputs, [Output::Ended(End::Released(Free::Unused))]);
+}
+
+#[test]
+fn what_was_read_too_long_ago_counts_for_nothing() {
+    // The token was answered at 46 seconds.
+    for (now, goes) in [(48, true), (49, false)] {
+        let mut release = counting(&mut target());
+        let outputs = release.step(seconds(now), Input::Counted(Count::Free(Free::Unused)));
+        assert_eq!(outputs.iter().any(|o| matches!(o, Output::Remove(_))), goes, "{now}");
+        assert_eq!(release.is_busy(), goes);
+    }
+    // And so does a pass that takes a minute, however fresh its last read is.
+    let mut release = counting(&mut target());
+    let reads = vec![list("apps", "deployments"), list("", "pods")];
+    release.step(seconds(46), Input::Counted(Count::Read(reads)));
+    release.step(seconds(106), Input::Page { next: None });
+    release.step(seconds(106), Input::Page { next: None });
+    let outputs = release.step(seconds(106), Input::Counted(Count::Free(Free::Unused)));
+    assert!(matches!(outputs[..], [Output::Forget, Output::LookAt(_)]), "{outputs:?}");
+}
+
+#[test]
+fn each_test_of_the_removal_refuses() {
+    let mut object = target();
+    let (_, removal) = removing(&mut object);
+    assert!(json_patch::patch(&mut object.clone(), &removal.patch()).is_ok());
+    let changes: [(&str, Value); 5] = [
+        ("uid", json!("v")),
+        ("deletionTimestamp", Value::Null),
+        ("annotations", json!({TOKEN: "other/1"})),
+        ("annotations", Value::Null),
+        ("finalizers", json!([HOLD, "x/y"])),
+    ];
+    for (field, value) in changes {
+        let mut changed = object.clone();
+        json_patch::merge(&mut changed["metadata"], &json!({field: value}));
+        let before = changed.clone();
+        assert!(json_patch::patch(&mut changed, &removal.patch()).is_err(), "{field}");
+        assert_eq!(changed, before);
+    }
+}
+
+#[test]
+fn the_token_lands_on_the_version_that_was_looked_at_or_not_at_all() {
+    let mut object = target();
+    let (_, mark) = marking(&mut object);
+    for (field, value) in [("uid", "v"), ("resourceVersion", "8")] {
+        let mut changed = object.clone();
+        changed["metadata"][field] = json!(value);
+        assert!(json_patch::patch(&mut changed, &mark.patch()).is_err(), "{field}");
+    }
+    // With annotations and without.
+    json_patch::patch(&mut object, &mark.patch()).unwrap();
+    assert_eq!(object["metadata"]["annotations"], json!({TOKEN: "r/1"}));
+    object["metadata"]["annotations"]["a"] = json!("b");
+    let (_, mark) = marking(&mut object);
+    json_patch::patch(&mut object, &mark.patch()).unwrap();
+    assert_eq!(object["metadata"]["annotations"], json!({TOKEN: "r/1", "a": "b"}));
+}
+
+#[test]
+fn answers_to_the_removal_mean_what_they_say() {
+    let ask = |answer: Answer| {
+        let (mut release, _) = removing(&mut target());
+        release.step(seconds(47), Input::Removed(answer))
+    };
+    assert_eq!(ask(Answer::Missing { namespace: false }), [Output::Ended(End::Gone)]);
+    assert_eq!(ask(Answer::Refused), [Output::Get]);
+    assert_eq!(ask(Answer::Lost), [Output::Get]);
+    let outputs = ask(Answer::Missing { namespace: true });
+    assert_eq!(outputs[0], Output::Waits(Waiting::Stranded));
+    assert!(matches!(outputs[1], Output::LookAt(_)), "its Namespace may be made again");
+    assert_eq!(unknown(&ask(Answer::Failed("403".into()))), "403");
+}
+
+#[test]
+fn after_a_lost_answer_the_object_says_what_came_of_it() {
+    let mut object = target();
+    let (release, _) = removing(&mut object);
+    let mut ask = release.clone();
+    ask.step(seconds(80), Input::Removed(Answer::Lost));
+    let gone = Input::Got(Answer::Missing { namespace: false });
+    assert_eq!(ask.clone().step(seconds(80), gone), [Output::Ended(End::Gone)]);
+    // It did not land: a new pass with a new token, and the old one is void.
+    ask.step(seconds(80), Input::Got(Answer::Done(sight(&object))));
+    let outputs = ask.step(seconds(81), Input::Look);
+    let [Output::Mark(mark)] = &outputs[..] else { panic!("{outputs:?}") };
+    json_patch::patch(&mut object, &mark.patch()).unwrap();
+    assert_eq!(object["metadata"]["annotations"][TOKEN], json!("r/2"));
+}
+
+#[test]
+fn a_read_that_fails_keeps_the_hold_and_names_the_kind() {
+    let reading = |read: LiveRead| {
+        let mut release = counting(&mut target());
+        release.step(seconds(46), Input::Counted(Count::Read(vec![read])));
+        release
+    };
+    let mut release = reading(list("apps", "deployments"));
+    let outputs = release.step(seconds(46), Input::Unreadable("403 Forbidden".into()));
+    assert_eq!(unknown(&outputs), "deployments.apps: 403 Forbidden");
+    assert!(!release.is_busy() && release.ended().is_none());
+    // What Kubernetes itself serves is not absent because a list says 404.
+    let outputs = reading(list("apps", "deployments")).step(seconds(46), Input::NotFound);
+    assert_eq!(unknown(&outputs), "deployments are not served");
+    // A custom kind has no objects where its definition is absent, live.
+    let things = list("example.com", "things");
+    let mut release = reading(things.clone());
+    let outputs = release.step(seconds(46), Input::NotFound);
+    let [Output::Read { read: LiveRead::Object { resource, name, .. }, .. }] = &outputs[..] else {
+        panic!("{outputs:?}")
+    };
+    assert_eq!(
+        (resource.as_str(), name.as_str()),
+        ("customresourcedefinitions", "things.example.com")
+    );
+    let outputs = release.clone().step(seconds(46), Input::NotFound);
+    assert_eq!(outputs, [Output::NoneOf(things), Output::Count]);
+    let outputs = release.clone().step(seconds(46), Input::Page { next: None });
+    assert_eq!(unknown(&outputs), "things.example.com are defined and not served");
+    let outputs = release.step(seconds(46), Input::Unreadable("500".into()));
+    assert_eq!(unknown(&outputs), "things.example.com: 500");
+    // A list that expires again and again.
+    let mut release = reading(list("", "pods"));
+    for _ in 0..3 {
+        assert!(matches!(release.step(seconds(46), Input::Expired)[..], [Output::Read { .. }]));
+    }
+    let outputs = release.step(seconds(46), Input::Expired);
+    assert_eq!(unknown(&outputs), "pods: the list expires before it has been read");
+}
+
+#[test]
+fn who_is_kept_is_looked_at_again_later_and_later() {
+    let mut object = target();
+    let mut release = counting(&mut object);
+    let mut waits = Vec::new();
+    for _ in 0..10 {
+        let outputs = release.step(seconds(50), Input::Counted(Count::Kept(vec![Cause::Always])));
+        let [Output::Waits(Waiting::For(_)), Output::Forget, Output::LookAt(at)] = outputs[..]
+        else {
+            panic!("{outputs:?}")
+        };
+        waits.push((at - seconds(50)).as_secs());
+        let outputs = release.step(seconds(50), Input::Look);
+        let [Output::Mark(mark)] = &outputs[..] else { panic!("{outputs:?}") };
+        json_patch::patch(&mut object, &mark.patch()).unwrap_or(());
+        object["metadata"]["annotations"][TOKEN] = json!(&*mark.token);
+        release.step(seconds(50), Input::Marked(Answer::Done(sight(&object))));
+    }
+    assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 120, 120, 120]);
+}
+
+#[test]
+fn a_token_of_somebody_else_is_no_pass_of_ours() {
+    let mut object = target();
+    let (mut release, mark) = marking(&mut object);
+    json_patch::patch(&mut object, &mark.patch()).unwrap();
+    object["metadata"]["annotations"][TOKEN] = json!("other/1");
+    let outputs = release.step(seconds(46), Input::Marked(Answer::Done(sight(&object))));
+    assert!(matches!(outputs[..], [Output::LookAt(_)]), "{outputs:?}");
+}
+
+#[test]
+fn what_goes_into_the_graph_is_the_object_without_its_hold() {
+    let released = as_released(&target());
+    assert_eq!(released["metadata"]["finalizers"], json!(["x/y"]));
+}

@@ -1,0 +1,113 @@
+//! Who leads: a pure function of what the Lease says, who asks, and when.
+//!
+//! Safety does not rest on it (docs/THEORY.md): two leaders only do the work
+//! twice. It is still never two who believe at once, while clocks of replicas
+//! differ by no more than the stated skew:
+//!
+//! ```text
+//!   renewed            + duration - skew     + duration
+//!      │                       │                 │
+//!      ├── the holder leads ───┤                 ├── others may take over ──►
+//!      │    by its own clock   │                 │    by their own clocks
+//! ```
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+/// What the Lease says. The API server's version of it stands beside it, and
+/// whoever writes makes the write depend on that.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Spec {
+    /// Who leads; none after somebody has stepped down.
+    pub holder: Option<String>,
+    /// Since when, by the holder's clock.
+    pub acquired: Option<Timestamp>,
+    /// When the holder wrote last, by its clock.
+    pub renewed: Option<Timestamp>,
+    /// How long that is good.
+    pub duration: Option<Duration>,
+    /// How often the holder has changed.
+    pub transitions: u32,
+}
+
+/// Who asks, and the numbers.
+#[derive(Debug, Clone, Copy)]
+pub struct Candidate<'a> {
+    /// The name of this replica, another one for each start of the process.
+    pub name: &'a str,
+    /// How long what it writes is good.
+    pub duration: Duration,
+    /// How much the clocks of two replicas may differ.
+    pub skew: Duration,
+}
+
+/// What follows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stand {
+    /// We lead before this time, as far as this Lease goes. Renew it at the
+    /// other one.
+    Lead {
+        /// From here on we must not believe it.
+        until: Timestamp,
+        /// When to write.
+        renew_at: Timestamp,
+    },
+    /// We lead no more, or nobody does: write [`next`], on this very version.
+    Acquire,
+    /// Somebody else does: look again at this time.
+    StandBy {
+        /// When.
+        until: Timestamp,
+    },
+}
+
+/// Where this replica stands. Only a Lease that was read from the API server,
+/// or came back from a write, may be given here, never one that was only sent.
+pub fn evaluate(spec: &Spec, me: Candidate<'_>, now: Timestamp) -> Stand {
+    let (Some(holder), Some(renewed)) = (&spec.holder, spec.renewed) else {
+        return Stand::Acquire;
+    };
+    // What the Lease says counts for everybody, also while replicas are being
+    // given another duration.
+    let duration = spec.duration.unwrap_or(me.duration);
+    let expires = later(renewed, duration);
+    let believes_until = later(renewed, duration.saturating_sub(me.skew));
+    match (holder == me.name, now) {
+        // A time in our own future is not ours: the clock went back.
+        (true, now) if renewed <= now && now < believes_until => {
+            Stand::Lead { until: believes_until, renew_at: later(renewed, duration / 3) }
+        }
+        (true, _) => Stand::Acquire,
+        (false, now) if now < expires => Stand::StandBy { until: expires },
+        (false, _) => Stand::Acquire,
+    }
+}
+
+/// The Lease to write, on the version of the one that was read: to take it, or
+/// to renew it.
+pub fn next(spec: &Spec, me: Candidate<'_>, now: Timestamp) -> Spec {
+    let mine = spec.holder.as_deref() == Some(me.name);
+    Spec {
+        holder: Some(me.name.to_owned()),
+        acquired: spec.acquired.filter(|_| mine).or(Some(now)),
+        // A renewal never takes back what an earlier one said.
+        renewed: spec.renewed.filter(|renewed| mine && *renewed > now).or(Some(now)),
+        duration: Some(me.duration),
+        transitions: if mine { spec.transitions } else { spec.transitions.saturating_add(1) },
+    }
+}
+
+/// The Lease to write when its holder steps down, so that nobody has to wait.
+/// It stops believing first.
+pub fn stepped_down(spec: &Spec) -> Spec {
+    Spec { holder: None, renewed: None, ..spec.clone() }
+}
+
+fn later(time: Timestamp, by: Duration) -> Timestamp {
+    let by = SignedDuration::try_from(by).unwrap_or(SignedDuration::MAX);
+    time.saturating_add(by).unwrap_or(Timestamp::MAX)
+}
