@@ -79,6 +79,15 @@ impl<'a> Situation<'a> {
         self.applied_at(self.places(), facts)
     }
 
+    /// The policies of an object, as if nobody had paused. A pause lets people
+    /// delete; it does not let go of what is held.
+    pub(crate) fn written(&self, facts: Facts<'_>) -> Vec<Applied<'a>> {
+        if self.is_furniture(facts) {
+            return Vec::new();
+        }
+        self.policies.written(self.places(), facts)
+    }
+
     /// The policies of an object in these places.
     pub(super) fn applied_at(&self, places: Places<'_>, facts: Facts<'_>) -> Vec<Applied<'a>> {
         if self.is_furniture(facts) {

@@ -111,7 +111,7 @@ enum Protection<'p> {
 fn protection<'p>(chain: Chain<'p>, node: Node<'p>) -> Protection<'p> {
     let situation = chain.situation;
     let facts = Facts::of_node(node);
-    let mut applied = situation.applied(facts);
+    let mut applied = situation.written(facts);
     // What only warns or records keeps nothing.
     let keeps = |applied: &Applied<'_>| {
         let modes = &applied.policy.modes;

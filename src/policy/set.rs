@@ -105,8 +105,9 @@ impl PolicySet {
         self.policies.iter()
     }
 
-    /// The policies that apply to an object, each once, in their order.
-    pub fn of<'p>(&'p self, places: Places<'_>, facts: Facts<'_>, now: i64) -> Vec<Applied<'p>> {
+    /// The policies that apply to an object, each once, in their order, with
+    /// what they would do if there were no pause.
+    pub fn written<'p>(&'p self, places: Places<'_>, facts: Facts<'_>) -> Vec<Applied<'p>> {
         let mut entries = self.entries(facts);
         entries.sort_unstable();
         let mut applied: Vec<Applied<'p>> = Vec::new();
@@ -120,10 +121,7 @@ impl PolicySet {
                 Some(Matched::Unknown) => false,
                 Some(Matched::Yes) => true,
             };
-            let (action, sure) = match self.is_paused(now) {
-                true => (Action::Audit, true),
-                false => policy.action(places, facts),
-            };
+            let (action, sure) = policy.action(places, facts);
             applied.push(Applied { policy, action, certain: certain && sure });
         }
         applied
@@ -151,6 +149,15 @@ impl PolicySet {
         policies
             .filter(|policy| matches!(policy.source, Source::Policy(_)))
             .any(|policy| policy.names_kind(group, resource))
+    }
+
+    /// The policies that apply to an object at this time.
+    pub fn of<'p>(&'p self, places: Places<'_>, facts: Facts<'_>, now: i64) -> Vec<Applied<'p>> {
+        let mut applied = self.written(places, facts);
+        if self.is_paused(now) {
+            applied.iter_mut().for_each(|applied| applied.action = Action::Audit);
+        }
+        applied
     }
 
     /// Whether everything is Audit at this time.
