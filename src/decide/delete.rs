@@ -10,7 +10,7 @@ use super::owners::{Standing, is_cascade, standing};
 use super::users::{is_used, users};
 use super::{Cause, Counts, Reason, Review, Situation, Verdict};
 use crate::graph::{Certainty, Fates, Node, NodeId, Propagation, Request, fates};
-use crate::objects::{DefaultPropagation, FOREGROUND, ORPHAN};
+use crate::objects::DefaultPropagation;
 use crate::policy::api::{Action, OnDelete};
 use crate::policy::{Applied, Policy, Source};
 
@@ -46,7 +46,7 @@ fn judge<'a>(
             }
             return;
         }
-        if propagation == under_way(target) {
+        if propagation == Propagation::under_way(target.finalizers().into_iter()) {
             return;
         }
     } else if is_cascade(&situation, target) && cascade(judgement, target) {
@@ -288,17 +288,5 @@ fn propagation_policy(text: &str) -> Option<Propagation> {
         "Foreground" => Some(Propagation::Foreground),
         "Orphan" => Some(Propagation::Orphan),
         _ => None,
-    }
-}
-
-/// How a Terminating object is being deleted.
-fn under_way(target: &Item<'_>) -> Propagation {
-    let finalizers = target.finalizers();
-    if finalizers.contains(&ORPHAN) {
-        Propagation::Orphan
-    } else if finalizers.contains(&FOREGROUND) {
-        Propagation::Foreground
-    } else {
-        Propagation::Background
     }
 }

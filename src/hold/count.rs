@@ -7,7 +7,9 @@ use serde_json::Value;
 
 use super::chain::Chain;
 use super::excuses::{Excuse, Held, is_only_held};
-use crate::decide::{Cause, Item, LiveRead, LiveReads, Situation, approved, counting_users, named};
+use crate::decide::{
+    Cause, Item, Live, LiveRead, LiveReads, Situation, approved, counting_users, named,
+};
 use crate::graph::{Node, NodeId, User};
 use crate::objects::{HOLD, Kinds};
 use crate::policy::api::{Action, OnDelete};
@@ -79,6 +81,7 @@ pub(super) fn count_without(
     let Some(node) = reads.graph.get(target) else {
         return Count::Unknown("the object itself was not read".to_owned());
     };
+    let situation = &Situation { live: Live::Read(reads), ..*situation };
     let chain = Chain { situation, reads };
     let modes = match protection(chain, node) {
         Protection::Uncertain => {
@@ -123,13 +126,8 @@ fn protection<'p>(chain: Chain<'p>, node: Node<'p>) -> Protection<'p> {
     }
     // Approvals are looked for with all that is known of the cluster: what the
     // object lives in, and who owned it when that was still there.
-    let known = situation.graph.find(node.kind(), node.namespace(), node.name());
-    let known = known.and_then(|id| situation.graph.get(id));
-    let known = known.filter(|known| known.uid() == node.uid());
     let policies: Vec<&Policy> = applied.iter().map(|applied| applied.policy).collect();
-    let approved =
-        |known| approved(situation, &Item::of_node(situation, known), &policies).is_some();
-    if known.is_some_and(approved) {
+    if approved(situation, &Item::of_node(situation, node), &policies).is_some() {
         return Protection::Not(Free::Approved);
     }
     if applied.iter().any(|applied| !applied.certain) {
@@ -162,18 +160,18 @@ impl<'a> Counting<'a> {
             at += 1;
             let Some(node) = self.chain.graph().get(member) else { continue };
             match protection(self.chain, node) {
-                // Nothing keeps it but us: it goes by itself, and is waited for.
-                Protection::Not(_) => self.keep(member),
-                Protection::Uncertain | Protection::Always => self.keep(member),
+                // One that nothing keeps goes by itself, and is waited for.
+                Protection::Not(_) | Protection::Uncertain | Protection::Always => {
+                    self.keep(member);
+                }
                 Protection::WhileUsed(modes) => self.users(node, modes)?,
             }
         }
         // Whoever does not wait for the target in the end goes before it.
         if self.read.is_empty() {
-            let apart: Vec<_> = self.members.iter().filter(|m| !self.reaches(**m)).collect();
-            for member in apart.into_iter().copied().collect::<Vec<_>>() {
-                self.keep(member);
-            }
+            let members = self.members.iter().copied();
+            let apart: Vec<_> = members.filter(|member| !self.reaches(*member)).collect();
+            apart.into_iter().for_each(|member| self.keep(member));
         }
         Ok(())
     }
@@ -234,7 +232,7 @@ impl<'a> Counting<'a> {
         let has = |excuse| self.excuses.contains(&excuse);
         if (has(Excuse::Closure) && held.takes(node))
             || (has(Excuse::Ancestor) && held.is_owned_by(node))
-            || (has(Excuse::Newcomer) && held.is_older_than(node, &self.chain.above(node)))
+            || (has(Excuse::Newcomer) && held.is_newcomer(node, &self.chain.above(node)))
         {
             return;
         }

@@ -3,13 +3,12 @@
 
 use super::chain::{Above, Chain};
 use crate::graph::{Certainty, Fates, Node, Outcome, Propagation, Request, fates};
-use crate::objects::{FOREGROUND, HOLD, ORPHAN};
+use crate::objects::HOLD;
 
 /// Why a user does not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Excuse {
-    /// It goes with the target: an EndpointSlice is owned by the Service that
-    /// it names.
+    /// It goes with the target: a dependent that names its owner.
     Closure,
     /// It is Terminating and owns the target: a StatefulSet deleted in the
     /// foreground waits for the claims that it needs.
@@ -18,7 +17,7 @@ pub enum Excuse {
     /// wait until the target is made again, and would keep it for ever.
     Newcomer,
     /// It is Terminating, nothing but our hold keeps it, and it waits for the
-    /// target itself: a volume and its claim.
+    /// target itself: two that name each other.
     Cycle,
 }
 
@@ -41,14 +40,7 @@ pub(super) struct Held<'a> {
 impl<'a> Held<'a> {
     /// The graph has the target as it will be without the hold.
     pub(super) fn new(chain: Chain<'a>, node: Node<'a>) -> Self {
-        let finalizers = node.finalizers();
-        let propagation = if finalizers.contains(ORPHAN) {
-            Propagation::Orphan
-        } else if finalizers.contains(FOREGROUND) {
-            Propagation::Foreground
-        } else {
-            Propagation::Background
-        };
+        let propagation = Propagation::under_way(node.finalizers().iter());
         let targets = [(node.id(), propagation)];
         let fates = fates(chain.graph(), &Request::of(&targets));
         Self { node, above: chain.above(node), fates }
@@ -74,7 +66,7 @@ impl<'a> Held<'a> {
         user.is_terminating() && self.above.there.iter().any(|owner| owner.id() == user.id())
     }
 
-    pub(super) fn is_older_than(&self, user: Node<'_>, above: &Above<'_>) -> bool {
+    pub(super) fn is_newcomer(&self, user: Node<'_>, above: &Above<'_>) -> bool {
         let Some(deleted) = self.node.deleted() else { return false };
         let late = |node: Node<'_>| node.created() > deleted.saturating_add(CLOCKS_SECONDS);
         late(user) && !above.unknown && above.there.iter().all(|owner| late(*owner))

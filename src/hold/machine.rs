@@ -17,8 +17,9 @@ struct Pass {
     /// The target, as the answer to the token had it.
     sight: Sight,
     begun: Duration,
-    /// When the last read was sent. What it says is at least as new as that,
-    /// however late its answer was looked at.
+    /// When the last read was sent, before the first one when the token was
+    /// there. What a read says is at least as new as that, however late its
+    /// answer was looked at.
     read_at: Duration,
     rounds: u8,
 }
@@ -45,6 +46,10 @@ enum State {
 /// A list that expires more often than this is not to be had now.
 const RESTARTS: u8 = 3;
 
+/// So often in a row a write is refused because somebody else wrote; more
+/// often, and it is the object itself.
+const REFUSALS: u8 = 4;
+
 /// Reads lead to reads: users have owners, cycles have users of users.
 const ROUNDS: u8 = 16;
 
@@ -62,6 +67,10 @@ pub struct Release {
     since: Option<Duration>,
     tokens: u32,
     failures: u32,
+    /// How many times in a row a write was refused.
+    refusals: u8,
+    /// Somebody asked to look while something was under way.
+    again: bool,
     state: State,
 }
 
@@ -70,7 +79,18 @@ impl Release {
     /// each start of the process.
     pub fn new(uid: Arc<str>, replica: Arc<str>, limits: Limits) -> Self {
         let (sight, since, state) = (None, None, State::Idle);
-        Self { uid, replica, limits, sight, since, tokens: 0, failures: 0, state }
+        Self {
+            uid,
+            replica,
+            limits,
+            sight,
+            since,
+            tokens: 0,
+            failures: 0,
+            refusals: 0,
+            again: false,
+            state,
+        }
     }
 
     /// How it ended, if it has.
@@ -96,8 +116,8 @@ impl Release {
         self.since.is_none()
     }
 
-    /// One step. An answer to something that is no longer under way changes
-    /// nothing.
+    /// One step. Each Get, Mark, Read, Count and Remove has exactly one answer;
+    /// one to something that is no longer under way changes nothing.
     pub fn step(&mut self, now: Duration, input: Input) -> Vec<Output> {
         if self.ended().is_some() {
             return Vec::new();
@@ -109,6 +129,13 @@ impl Release {
             }
             (_, Input::Gone) => self.end(End::Gone),
             (State::Idle, Input::Look) => self.look(now),
+            // A user went after its kind was listed: what is under way does
+            // not know, and the next pass will.
+            (state, Input::Look) => {
+                self.again = true;
+                self.state = state;
+                Vec::new()
+            }
             (State::Getting, Input::Got(answer)) => self.got(now, answer),
             (State::Marking(token, begun), Input::Marked(answer)) => {
                 self.marked(now, answer, &token, begun)
@@ -164,6 +191,15 @@ impl Release {
             Answer::Done(sight) => {
                 let mut outputs = self.seen(now, sight);
                 if self.ended().is_none() {
+                    // Somebody else wrote, and now we know what: that is no
+                    // reason to wait for long.
+                    self.failures = self.failures.min(1);
+                    if self.refusals >= REFUSALS {
+                        let what = "the API server refuses every change of it; see whether it \
+                                    still passes its own validation";
+                        outputs.push(Output::Waits(Waiting::Unknown(what.into())));
+                        self.failures = u32::from(self.refusals);
+                    }
                     outputs.extend(self.later(now));
                 }
                 outputs
@@ -189,13 +225,15 @@ impl Release {
                     && sight.deleted.is_some()
                     && sight.hold.is_some() =>
             {
+                self.refusals = 0;
                 self.sight = Some(sight.clone());
                 self.state = State::Counting(Pass { sight, begun, read_at: now, rounds: 0 });
                 vec![Output::Count]
             }
             Answer::Done(sight) => self.got(now, Answer::Done(sight)),
             Answer::Missing { namespace: false } => self.end(End::Gone),
-            Answer::Refused | Answer::Lost => self.get(),
+            Answer::Refused => self.refused(),
+            Answer::Lost => self.get(),
             other => self.failed(now, other),
         }
     }
@@ -228,11 +266,7 @@ impl Release {
                 self.state = State::Removing(free);
                 vec![Output::Forget, Output::Remove(removal)]
             }
-            None => {
-                let mut outputs = vec![Output::Forget];
-                outputs.extend(self.later(now));
-                outputs
-            }
+            None => self.unknown(now, "reading took longer than its answers are good for"),
         }
     }
 
@@ -257,7 +291,7 @@ impl Release {
                 self.next(now, pass, left)
             }
             // The snapshot that the pages belonged to is gone.
-            Input::Expired if restarts < RESTARTS => {
+            Input::Expired if restarts < RESTARTS && !proving => {
                 let pass = Pass { read_at: now, ..pass };
                 self.state = State::Reading { pass, left, restarts: restarts + 1, proving };
                 vec![Output::Read { read: current, from: None }]
@@ -278,8 +312,8 @@ impl Release {
                         name: format!("{resource}.{group}"),
                     };
                     if Kinds::is_built_in(group, resource) {
-                        let what = format!("{resource} are not served");
-                        return self.unknown(now, &what);
+                        let kind = self::resource(&current);
+                        return self.unknown(now, &format!("{kind} are not served"));
                     }
                     self.state = State::Reading { pass, left, restarts, proving: true };
                     vec![Output::Read { read, from: None }]
@@ -321,9 +355,16 @@ impl Release {
         match answer {
             Answer::Done(_) => self.end(End::Released(free)),
             Answer::Missing { namespace: false } => self.end(End::Gone),
-            Answer::Refused | Answer::Lost => self.get(),
+            Answer::Refused => self.refused(),
+            Answer::Lost => self.get(),
             other => self.failed(now, other),
         }
+    }
+
+    /// Somebody else wrote, most of the time.
+    fn refused(&mut self) -> Vec<Output> {
+        self.refusals = self.refusals.saturating_add(1);
+        self.get()
     }
 
     fn get(&mut self) -> Vec<Output> {
@@ -351,6 +392,10 @@ impl Release {
     /// Back to nothing under way. Whoever knows better may look earlier.
     fn later(&mut self, now: Duration) -> Vec<Output> {
         self.state = State::Idle;
+        if std::mem::take(&mut self.again) {
+            self.failures = 0;
+            return vec![Output::LookAt(now)];
+        }
         let factor = 1_u32.checked_shl(self.failures.min(16)).unwrap_or(u32::MAX);
         self.failures = (self.failures + 1).min(16);
         let wait = self.limits.retry.saturating_mul(factor).min(self.limits.retry_most);

@@ -52,7 +52,7 @@ pub enum Answer {
     /// No answer, or one that leaves open whether it was carried out: a
     /// time-out, a connection that broke, a 5xx.
     Lost,
-    /// 401, 403, 405 and the like: it was certainly not carried out.
+    /// 401, 403, 405, 429 and the like: it was certainly not carried out.
     Failed(Arc<str>),
 }
 
@@ -63,7 +63,9 @@ pub enum Input {
     Seen(Sight),
     /// The watch says that the object is gone.
     Gone,
-    /// Look now: it is time, a user went, or a person asks.
+    /// Look now: it is time, a user went, or a person asks. While something is
+    /// under way it is remembered for when that is over; before settle has
+    /// passed it is answered with the time when it has.
     Look,
     /// What the GET of the target came to.
     Got(Answer),
@@ -92,7 +94,8 @@ pub enum Input {
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Output {
-    /// Come back with [`Input::Look`] at this time.
+    /// Come back with [`Input::Look`] at this time; it replaces any earlier
+    /// one.
     LookAt(Duration),
     /// GET the target, live.
     Get,
@@ -108,9 +111,14 @@ pub enum Output {
     },
     /// Nobody serves this kind, proved live: it has no objects.
     NoneOf(LiveRead),
-    /// Ask [`super::count`] with what was read in this pass.
+    /// Ask [`super::count`] with what was read in this pass, as
+    /// [`crate::decide::LiveReads`]: every read that has been answered stands
+    /// in its `done`, an absent kind or object with Ok; the objects of a list
+    /// that began anew are those of the new one; and the target goes in last,
+    /// as [`super::as_released`] makes it, so that no list puts the hold back.
     Count,
-    /// Throw away what was read: the pass is over.
+    /// Throw away what was read: the pass is over. So it is when the release
+    /// has [`Output::Ended`].
     Forget,
     /// Take the hold off.
     Remove(Removal),
@@ -138,6 +146,7 @@ pub enum End {
     /// We took the hold off.
     Released(Free),
     /// It is gone, or another object stands in its place, or somebody else
-    /// took the hold off.
+    /// took the hold off. So it looks, too, when we did and the answer was
+    /// lost.
     Gone,
 }

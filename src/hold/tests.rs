@@ -139,7 +139,34 @@ fn what_was_read_too_long_ago_counts_for_nothing() {
     release.step(seconds(106), Input::Page { next: None });
     release.step(seconds(106), Input::Page { next: None });
     let outputs = release.step(seconds(106), Input::Counted(Count::Free(Free::Unused)));
-    assert!(matches!(outputs[..], [Output::Forget, Output::LookAt(_)]), "{outputs:?}");
+    assert_eq!(unknown(&outputs), "reading took longer than its answers are good for");
+}
+
+/// A user that goes after its kind was listed is not waited for by the
+/// back-off of a pass that could not see it.
+#[test]
+fn a_look_during_a_pass_is_not_lost() {
+    let mut release = counting(&mut target());
+    assert_eq!(release.step(seconds(46), Input::Look), []);
+    let outputs = release.step(seconds(47), Input::Counted(Count::Kept(vec![])));
+    assert_eq!(outputs.last(), Some(&Output::LookAt(seconds(47))));
+    // Once.
+    let outputs = release.step(seconds(47), Input::Look);
+    assert!(matches!(outputs[..], [Output::Mark(_)]), "{outputs:?}");
+}
+
+#[test]
+fn a_write_that_is_always_refused_is_told_of() {
+    let mut object = target();
+    let (mut release, _) = marking(&mut object);
+    for at in 0..4 {
+        let now = seconds(50 + 10 * at);
+        assert_eq!(release.step(now, Input::Marked(Answer::Refused)), [Output::Get]);
+        let outputs = release.step(now, Input::Got(Answer::Done(sight(&object))));
+        let told = outputs.iter().any(|o| matches!(o, Output::Waits(Waiting::Unknown(_))));
+        assert_eq!(told, at == 3, "{outputs:?}");
+        release.step(seconds(59 + 10 * at), Input::Look);
+    }
 }
 
 #[test]
@@ -225,7 +252,7 @@ fn a_read_that_fails_keeps_the_hold_and_names_the_kind() {
     assert!(!release.is_busy() && release.ended().is_none());
     // What Kubernetes itself serves is not absent because a list says 404.
     let outputs = reading(list("apps", "deployments")).step(seconds(46), Input::NotFound);
-    assert_eq!(unknown(&outputs), "deployments are not served");
+    assert_eq!(unknown(&outputs), "deployments.apps are not served");
     // A custom kind has no objects where its definition is absent, live.
     let things = list("example.com", "things");
     let mut release = reading(things.clone());

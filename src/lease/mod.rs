@@ -41,7 +41,8 @@ pub struct Candidate<'a> {
     pub name: &'a str,
     /// How long what it writes is good.
     pub duration: Duration,
-    /// How much the clocks of two replicas may differ.
+    /// How much the clocks of two replicas may differ. It has to be less than
+    /// the duration: nobody would ever lead.
     pub skew: Duration,
 }
 
@@ -74,31 +75,51 @@ pub fn evaluate(spec: &Spec, me: Candidate<'_>, now: Timestamp) -> Stand {
     // What the Lease says counts for everybody, also while replicas are being
     // given another duration.
     let duration = spec.duration.unwrap_or(me.duration);
-    let expires = later(renewed, duration);
     let believes_until = later(renewed, duration.saturating_sub(me.skew));
-    match (holder == me.name, now) {
-        // A time in our own future is not ours: the clock went back.
-        (true, now) if renewed <= now && now < believes_until => {
-            Stand::Lead { until: believes_until, renew_at: later(renewed, duration / 3) }
-        }
-        (true, _) => Stand::Acquire,
-        (false, now) if now < expires => Stand::StandBy { until: expires },
-        (false, _) => Stand::Acquire,
+    if is_from_nowhere(renewed, duration, me, now) {
+        Stand::Acquire
+    } else if holder != me.name {
+        let expires = later(renewed, duration);
+        if now < expires { Stand::StandBy { until: expires } } else { Stand::Acquire }
+    } else if now < renewed {
+        // Our clock went back a little: what we wrote is still ahead of us.
+        Stand::StandBy { until: renewed }
+    } else if now < believes_until {
+        Stand::Lead { until: believes_until, renew_at: later(renewed, duration / 3) }
+    } else {
+        Stand::Acquire
     }
 }
 
 /// The Lease to write, on the version of the one that was read: to take it, or
-/// to renew it.
+/// to renew it. When the write is refused somebody else has written: read
+/// again, and evaluate that.
 pub fn next(spec: &Spec, me: Candidate<'_>, now: Timestamp) -> Spec {
     let mine = spec.holder.as_deref() == Some(me.name);
+    let duration = spec.duration.unwrap_or(me.duration);
+    // A renewal never takes back what an earlier one said, unless that was
+    // nonsense.
+    let kept = spec
+        .renewed
+        .filter(|renewed| mine && *renewed > now && !is_from_nowhere(*renewed, duration, me, now));
     Spec {
         holder: Some(me.name.to_owned()),
         acquired: spec.acquired.filter(|_| mine).or(Some(now)),
-        // A renewal never takes back what an earlier one said.
-        renewed: spec.renewed.filter(|renewed| mine && *renewed > now).or(Some(now)),
+        renewed: kept.or(Some(now)),
         duration: Some(me.duration),
         transitions: if mine { spec.transitions } else { spec.transitions.saturating_add(1) },
     }
+}
+
+/// Whether a time lies further ahead than any clock within the stated skew
+/// could have written. Nobody would lead until then.
+fn is_from_nowhere(
+    renewed: Timestamp,
+    duration: Duration,
+    me: Candidate<'_>,
+    now: Timestamp,
+) -> bool {
+    renewed > later(now, duration.saturating_add(me.skew))
 }
 
 /// The Lease to write when its holder steps down, so that nobody has to wait.

@@ -205,3 +205,29 @@ fn a_lease_says_when_to_look_again() {
     let renewed = next(&spec, candidate("a"), later(start, Duration::from_secs(5)));
     assert_eq!((renewed.acquired, renewed.transitions), (Some(start), 1));
 }
+
+/// A clock that went back a little waits for itself; a Lease from a future
+/// that no clock within the skew can have written keeps nobody.
+#[test]
+fn a_lease_from_the_future_is_waited_for_or_not_believed() {
+    let now = Timestamp::from_second(1_767_268_800).unwrap();
+    let at = |seconds| now + SignedDuration::from_secs(seconds);
+    let lease = |holder: &str, renewed| Spec {
+        holder: Some(holder.to_owned()),
+        renewed: Some(renewed),
+        duration: Some(DURATION),
+        ..Spec::default()
+    };
+    for holder in ["a", "b"] {
+        let lost = lease(holder, at(3600));
+        assert_eq!(evaluate(&lost, candidate("a"), now), Stand::Acquire, "{holder}");
+        let next = next(&lost, candidate("a"), now);
+        assert_eq!(next.renewed, Some(now), "{holder}");
+        assert!(matches!(evaluate(&next, candidate("a"), now), Stand::Lead { .. }));
+    }
+    let ahead = lease("a", at(1));
+    assert_eq!(evaluate(&ahead, candidate("a"), now), Stand::StandBy { until: at(1) });
+    assert!(matches!(evaluate(&ahead, candidate("a"), at(1)), Stand::Lead { .. }));
+    let theirs = lease("b", at(SKEW.as_secs() as i64));
+    assert!(matches!(evaluate(&theirs, candidate("a"), now), Stand::StandBy { .. }));
+}

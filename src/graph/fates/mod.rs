@@ -52,6 +52,17 @@ impl Propagation {
         Self::of_delete(default, node.finalizers().iter(), policy, orphan_dependents)
     }
 
+    /// How an object that is Terminating is being deleted.
+    pub fn under_way<'f>(mut finalizers: impl Iterator<Item = &'f str>) -> Self {
+        // The first of the two that is there is the one the server obeys.
+        let by_finalizer = finalizers.find_map(|finalizer| match finalizer {
+            ORPHAN => Some(Self::Orphan),
+            FOREGROUND => Some(Self::Foreground),
+            _ => None,
+        });
+        by_finalizer.unwrap_or(Self::Background)
+    }
+
     /// R8: what a DELETE at the root really does: options, then a finalizer
     /// that is already there, then the default of the kind.
     pub fn of_delete<'f>(
