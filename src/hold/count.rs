@@ -66,8 +66,13 @@ pub fn as_released(target: &Value) -> Value {
 /// Whether something keeps this Terminating, held object. `situation` has the
 /// cluster as it is known, for policies, approvals and the labels of
 /// Namespaces; users are those of `reads` and of nothing else. The target
-/// stands there as [`as_released`] makes it.
-pub fn count(situation: &Situation<'_>, reads: &LiveReads, target: NodeId) -> Count {
+/// stands there as [`as_released`] makes it. `known` says whether the policies
+/// are: where their kind has vanished, or was not read yet, there seem to be
+/// none, and everything would go.
+pub fn count(situation: &Situation<'_>, known: bool, reads: &LiveReads, target: NodeId) -> Count {
+    if !known {
+        return Count::Unknown("the policies have not been read".to_owned());
+    }
     count_without(situation, reads, target, Excuse::ALL)
 }
 
@@ -90,7 +95,7 @@ pub(super) fn count_without(
         }
         Protection::Not(free) => return Count::Free(free),
         Protection::Always => return Count::Kept(vec![Cause::Always]),
-        Protection::WhileUsed(modes) => modes,
+        Protection::WhileUsed(kept) => kept,
     };
     let mut counting =
         Counting { chain, excuses, members: vec![], waits: vec![], read: vec![], kept: vec![] };
@@ -108,7 +113,14 @@ enum Protection<'p> {
     Uncertain,
     Not(Free),
     Always,
-    WhileUsed(Vec<&'p InUse>),
+    WhileUsed(WhileUsed<'p>),
+}
+
+/// What the use of an object keeps it by.
+struct WhileUsed<'p> {
+    modes: Vec<&'p InUse>,
+    /// The longest settle of the policies.
+    settle_seconds: i64,
 }
 
 fn protection<'p>(chain: Chain<'p>, node: Node<'p>) -> Protection<'p> {
@@ -137,7 +149,9 @@ fn protection<'p>(chain: Chain<'p>, node: Node<'p>) -> Protection<'p> {
         return Protection::Always;
     }
     let modes = applied.iter().filter_map(|applied| applied.policy.modes.while_used.as_ref());
-    Protection::WhileUsed(modes.collect())
+    let settle = applied.iter().map(|applied| applied.policy.settle_seconds).max();
+    let (modes, settle_seconds) = (modes.collect(), settle.unwrap_or_default());
+    Protection::WhileUsed(WhileUsed { modes, settle_seconds })
 }
 
 /// A count under way: the target, and whatever waits in a cycle with it.
@@ -152,7 +166,7 @@ struct Counting<'a> {
 }
 
 impl<'a> Counting<'a> {
-    fn run(&mut self, target: Node<'a>, modes: Vec<&'a InUse>) -> Result<(), String> {
+    fn run(&mut self, target: Node<'a>, modes: WhileUsed<'a>) -> Result<(), String> {
         self.members.push(target.id());
         self.users(target, modes)?;
         let mut at = 1;
@@ -177,7 +191,7 @@ impl<'a> Counting<'a> {
     }
 
     /// The users of one member.
-    fn users(&mut self, node: Node<'a>, modes: Vec<&'a InUse>) -> Result<(), String> {
+    fn users(&mut self, node: Node<'a>, kept: WhileUsed<'a>) -> Result<(), String> {
         let lists = self.lists(node)?;
         if !lists.is_empty() {
             self.read(lists);
@@ -187,8 +201,8 @@ impl<'a> Counting<'a> {
         // What was read is asked, and nothing else.
         let live = Situation { graph, ..*self.chain.situation };
         let item = Item::of_node(&live, node);
-        let held = Held::new(self.chain, node);
-        for in_use in modes {
+        let held = Held::new(self.chain, node, kept.settle_seconds);
+        for in_use in kept.modes {
             let meant: Vec<User<'a>> = counting_users(&live, &item, in_use, graph).collect();
             for user in &meant {
                 self.once_known(&held, *user, true);
@@ -230,9 +244,10 @@ impl<'a> Counting<'a> {
     fn user(&mut self, held: &Held<'a>, user: User<'a>) {
         let node = user.node;
         let has = |excuse| self.excuses.contains(&excuse);
-        if (has(Excuse::Closure) && held.takes(node))
+        let above = self.chain.above(node);
+        if (has(Excuse::Closure) && !above.unknown && held.takes(node))
             || (has(Excuse::Ancestor) && held.is_owned_by(node))
-            || (has(Excuse::Newcomer) && held.is_newcomer(node, &self.chain.above(node)))
+            || (has(Excuse::Newcomer) && held.is_newcomer(node, &above))
         {
             return;
         }
@@ -320,7 +335,7 @@ fn place(group: &str, resource: &str) -> u8 {
         ("", "pods") => 4,
         ("", "persistentvolumeclaims") => 5,
         ("", "persistentvolumes") => 6,
-        ("discovery.k8s.io", _) => 7,
+        ("discovery.k8s.io", _) | ("storage.k8s.io", "volumeattachments") => 7,
         _ => 3,
     }
 }

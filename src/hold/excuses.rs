@@ -13,8 +13,9 @@ pub enum Excuse {
     /// It is Terminating and owns the target: a StatefulSet deleted in the
     /// foreground waits for the claims that it needs.
     Ancestor,
-    /// It was made after the target had been deleted, by nobody older: it can
-    /// wait until the target is made again, and would keep it for ever.
+    /// It was made after the target had been deleted and settle had passed, by
+    /// nobody older: it can wait until the target is made again, and would keep
+    /// it for ever.
     Newcomer,
     /// It is Terminating, nothing but our hold keeps it, and it waits for the
     /// target itself: two that name each other.
@@ -35,15 +36,18 @@ pub(super) struct Held<'a> {
     above: Above<'a>,
     /// What becomes of the others once the hold is off.
     fates: Fates,
+    /// A create may have begun so long before it was given its time of
+    /// creation: the API server sets that when other webhooks are through.
+    settle_seconds: i64,
 }
 
 impl<'a> Held<'a> {
     /// The graph has the target as it will be without the hold.
-    pub(super) fn new(chain: Chain<'a>, node: Node<'a>) -> Self {
+    pub(super) fn new(chain: Chain<'a>, node: Node<'a>, settle_seconds: i64) -> Self {
         let propagation = Propagation::under_way(node.finalizers().iter());
         let targets = [(node.id(), propagation)];
         let fates = fates(chain.graph(), &Request::of(&targets));
-        Self { node, above: chain.above(node), fates }
+        Self { node, above: chain.above(node), fates, settle_seconds }
     }
 
     /// What has to be read before it is known whether a Terminating user owns
@@ -68,7 +72,8 @@ impl<'a> Held<'a> {
 
     pub(super) fn is_newcomer(&self, user: Node<'_>, above: &Above<'_>) -> bool {
         let Some(deleted) = self.node.deleted() else { return false };
-        let late = |node: Node<'_>| node.created() > deleted.saturating_add(CLOCKS_SECONDS);
+        let margin = CLOCKS_SECONDS.saturating_add(self.settle_seconds);
+        let late = |node: Node<'_>| node.created() > deleted.saturating_add(margin);
         late(user) && !above.unknown && above.there.iter().all(|owner| late(*owner))
     }
 }

@@ -28,7 +28,8 @@ struct Pass {
 enum State {
     /// Nothing is under way.
     Idle,
-    Getting,
+    /// The target is being read; with the version that a token was refused on.
+    Getting(Option<Arc<str>>),
     Marking(Arc<str>, Duration),
     Counting(Pass),
     Reading {
@@ -136,7 +137,7 @@ impl Release {
                 self.state = state;
                 Vec::new()
             }
-            (State::Getting, Input::Got(answer)) => self.got(now, answer),
+            (State::Getting(marked), Input::Got(answer)) => self.got(now, answer, marked.as_ref()),
             (State::Marking(token, begun), Input::Marked(answer)) => {
                 self.marked(now, answer, &token, begun)
             }
@@ -186,19 +187,21 @@ impl Release {
         vec![Output::Mark(mark)]
     }
 
-    fn got(&mut self, now: Duration, answer: Answer) -> Vec<Output> {
+    fn got(&mut self, now: Duration, answer: Answer, marked: Option<&Arc<str>>) -> Vec<Output> {
         match answer {
             Answer::Done(sight) => {
+                // Somebody else wrote first, which is no reason to wait for
+                // long. Anything else that is refused backs off as ever.
+                if marked.is_some_and(|version| *version != sight.version) {
+                    self.failures = self.failures.min(1);
+                    self.refusals = 0;
+                }
                 let mut outputs = self.seen(now, sight);
                 if self.ended().is_none() {
-                    // Somebody else wrote, and now we know what: that is no
-                    // reason to wait for long.
-                    self.failures = self.failures.min(1);
                     if self.refusals >= REFUSALS {
-                        let what = "the API server refuses every change of it; see whether it \
-                                    still passes its own validation";
+                        let what = "the API server refuses every change of it, or does not \
+                                    answer; see whether it still passes its own validation";
                         outputs.push(Output::Waits(Waiting::Unknown(what.into())));
-                        self.failures = u32::from(self.refusals);
                     }
                     outputs.extend(self.later(now));
                 }
@@ -225,15 +228,17 @@ impl Release {
                     && sight.deleted.is_some()
                     && sight.hold.is_some() =>
             {
-                self.refusals = 0;
                 self.sight = Some(sight.clone());
                 self.state = State::Counting(Pass { sight, begun, read_at: now, rounds: 0 });
                 vec![Output::Count]
             }
-            Answer::Done(sight) => self.got(now, Answer::Done(sight)),
+            Answer::Done(sight) => self.got(now, Answer::Done(sight), None),
             Answer::Missing { namespace: false } => self.end(End::Gone),
-            Answer::Refused => self.refused(),
-            Answer::Lost => self.get(),
+            Answer::Refused => {
+                let version = self.sight.as_ref().map(|sight| sight.version.clone());
+                self.refused(version)
+            }
+            Answer::Lost => self.refused(None),
             other => self.failed(now, other),
         }
     }
@@ -245,7 +250,10 @@ impl Release {
                 return self.next(now, pass, reads);
             }
             Count::Free(free) => return self.remove(now, &pass, free),
-            Count::Kept(causes) => vec![Output::Waits(Waiting::For(causes))],
+            Count::Kept(causes) => {
+                self.refusals = 0;
+                vec![Output::Waits(Waiting::For(causes))]
+            }
             Count::Unknown(what) => vec![Output::Waits(Waiting::Unknown(what.into()))],
             Count::Read(_) => {
                 let what = "what needs it leads to ever more that would have to be read";
@@ -279,6 +287,9 @@ impl Release {
         let Some(current) = left.first().cloned() else { return self.next(now, pass, left) };
         match input {
             Input::Page { next: Some(next) } if !proving => {
+                // The pages of a list are one snapshot, that of the first; but
+                // what counts for freshness is that somebody is still reading.
+                let pass = Pass { read_at: now, ..pass };
                 self.state = State::Reading { pass, left, restarts, proving };
                 vec![Output::Read { read: current, from: Some(next) }]
             }
@@ -353,22 +364,23 @@ impl Release {
 
     fn removed(&mut self, now: Duration, free: Free, answer: Answer) -> Vec<Output> {
         match answer {
+            // Somebody had put a second one on.
+            Answer::Done(sight) if sight.hold.is_some() => {
+                let mut outputs = self.seen(now, sight);
+                outputs.extend(self.later(now));
+                outputs
+            }
             Answer::Done(_) => self.end(End::Released(free)),
             Answer::Missing { namespace: false } => self.end(End::Gone),
-            Answer::Refused => self.refused(),
-            Answer::Lost => self.get(),
+            Answer::Refused | Answer::Lost => self.refused(None),
             other => self.failed(now, other),
         }
     }
 
-    /// Somebody else wrote, most of the time.
-    fn refused(&mut self) -> Vec<Output> {
+    /// Refused or not answered: the object itself says what came of it.
+    fn refused(&mut self, marked: Option<Arc<str>>) -> Vec<Output> {
         self.refusals = self.refusals.saturating_add(1);
-        self.get()
-    }
-
-    fn get(&mut self) -> Vec<Output> {
-        self.state = State::Getting;
+        self.state = State::Getting(marked);
         vec![Output::Get]
     }
 
@@ -393,7 +405,6 @@ impl Release {
     fn later(&mut self, now: Duration) -> Vec<Output> {
         self.state = State::Idle;
         if std::mem::take(&mut self.again) {
-            self.failures = 0;
             return vec![Output::LookAt(now)];
         }
         let factor = 1_u32.checked_shl(self.failures.min(16)).unwrap_or(u32::MAX);

@@ -20,6 +20,7 @@ struct World {
     policies: PolicySet,
     /// What is known of the cluster.
     known: Graph,
+    known_policies: bool,
     reads: LiveReads,
 }
 
@@ -81,6 +82,7 @@ impl World {
         let mut world = Self {
             catalogue,
             policies,
+            known_policies: true,
             known: Graph::new(kinds()),
             reads: LiveReads { graph: Graph::new(kinds()), done: HashMap::new() },
         };
@@ -106,7 +108,7 @@ impl World {
     fn count(&self) -> Count {
         let kind = self.reads.graph.kinds.find("", "Secret").unwrap();
         let target = self.reads.graph.find(kind, "a", "s").unwrap();
-        count(&self.situation(), &self.reads, target)
+        count(&self.situation(), self.known_policies, &self.reads, target)
     }
 
     fn wants(&self) -> Vec<LiveRead> {
@@ -190,6 +192,24 @@ fn what_no_policy_protects_any_more_is_free_with_no_read() {
     let mut world = World::while_used();
     world.policies.pauses = vec![Pause { name: "p".into(), by: "bob".into(), expires: NOW + 1 }];
     assert!(matches!(world.count(), Count::Read(_)), "a pause lets go of nothing that is held");
+}
+
+/// Without the kind DeletionPolicy there seems to be no policy at all.
+#[test]
+fn policies_that_nobody_has_read_let_go_of_nothing() {
+    let mut world = World::new(json!([]));
+    world.known_policies = false;
+    assert_eq!(world.count(), Count::Unknown("the policies have not been read".into()));
+}
+
+/// The time of creation is set when other webhooks are through, which may take
+/// as long as a write: within settle nobody is a newcomer.
+#[test]
+fn a_create_that_began_before_the_delete_is_no_newcomer_within_settle() {
+    let policies = json!([{"protect": {"whileUsed": {}}, "settleSeconds": 45}]);
+    let at = |seconds| pod("p", json!({"metadata": {"creationTimestamp": time(seconds)}}));
+    assert_eq!(World::new(policies.clone()).found(&[at(50)]).keeps(), ["Pod a/p"]);
+    assert_eq!(World::new(policies).found(&[at(51)]).count(), UNUSED);
 }
 
 #[test]

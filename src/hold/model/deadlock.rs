@@ -102,7 +102,7 @@ impl Deadlock {
             "name": thing.name,
             "uid": thing.name,
             "resourceVersion": "1",
-            "creationTimestamp": time(if thing.newcomer { 50 } else { -3_600 }),
+            "creationTimestamp": time(if thing.newcomer { 60 } else { -3_600 }),
             "labels": thing.labels,
         });
         if thing.kind != "PersistentVolume" {

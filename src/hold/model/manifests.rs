@@ -35,7 +35,7 @@ fn world() -> &'static World {
                 "apiGroups": ["", "example.com"],
                 "resources": ["secrets", "services", "persistentvolumeclaims", "persistentvolumes", "parts"],
             }],
-            "protect": {"whileUsed": {}},
+            "protect": {"whileUsed": {}}, "settleSeconds": 45,
         });
         let policy = Policy::compile("in-use", &serde_json::from_value(spec).unwrap()).unwrap();
         let policies = PolicySet::new(vec![policy], &catalogue);
