@@ -48,6 +48,10 @@ pub enum Free {
 /// So many are told.
 const TOLD: usize = 3;
 
+/// So many are looked at, once that many keep the target: whether a thousand
+/// or ten thousand do is the same answer.
+const COUNTED: usize = 1_000;
+
 /// So much is read at a time beside lists: owners that no list has.
 const READS: usize = 64;
 
@@ -88,18 +92,25 @@ pub(super) fn count_without(
     };
     let situation = &Situation { live: Live::Read(reads), ..*situation };
     let chain = Chain { situation, reads };
-    let modes = match protection(chain, node) {
+    match protection(chain, node) {
         Protection::Uncertain => {
             let place = node.namespace();
             return Count::Unknown(format!("the labels of Namespace {place} are not known"));
         }
         Protection::Not(free) => return Count::Free(free),
         Protection::Always => return Count::Kept(vec![Cause::Always]),
-        Protection::WhileUsed(kept) => kept,
+        Protection::WhileUsed(_) => {}
+    }
+    let mut counting = Counting {
+        chain,
+        excuses,
+        members: vec![],
+        waits: vec![],
+        read: vec![],
+        kept: vec![],
+        keeping: 0,
     };
-    let mut counting =
-        Counting { chain, excuses, members: vec![], waits: vec![], read: vec![], kept: vec![] };
-    match counting.run(node, modes) {
+    match counting.run(node) {
         Err(unknown) => Count::Unknown(unknown),
         Ok(()) if !counting.kept.is_empty() => Count::Kept(counting.kept),
         Ok(()) if !counting.read.is_empty() => Count::Read(counting.read),
@@ -163,23 +174,22 @@ struct Counting<'a> {
     waits: Vec<(NodeId, NodeId)>,
     read: Vec<LiveRead>,
     kept: Vec<Cause>,
+    /// How many keep it, told or not.
+    keeping: usize,
 }
 
 impl<'a> Counting<'a> {
-    fn run(&mut self, target: Node<'a>, modes: WhileUsed<'a>) -> Result<(), String> {
-        self.members.push(target.id());
-        self.users(target, modes)?;
-        let mut at = 1;
-        while let Some(member) = self.members.get(at).copied() {
-            at += 1;
-            let Some(node) = self.chain.graph().get(member) else { continue };
-            match protection(self.chain, node) {
-                // One that nothing keeps goes by itself, and is waited for.
-                Protection::Not(_) | Protection::Uncertain | Protection::Always => {
-                    self.keep(member);
-                }
-                Protection::WhileUsed(modes) => self.users(node, modes)?,
+    fn run(&mut self, target: Node<'a>) -> Result<(), String> {
+        // Who waits in a cycle is found by looking, and what goes along with
+        // the whole cycle only when it is known: so until nobody is new.
+        let mut together = vec![target.id()];
+        loop {
+            self.look(target, &together)?;
+            let news = self.members.iter().any(|member| !together.contains(member));
+            if !news || !self.read.is_empty() {
+                break;
             }
+            together = std::mem::take(&mut self.members);
         }
         // Whoever does not wait for the target in the end goes before it.
         if self.read.is_empty() {
@@ -190,8 +200,33 @@ impl<'a> Counting<'a> {
         Ok(())
     }
 
+    /// The users of the target, and of whatever waits in a cycle with it, when
+    /// the holds of these go.
+    fn look(&mut self, target: Node<'a>, together: &[NodeId]) -> Result<(), String> {
+        (self.waits, self.kept, self.keeping) = (Vec::new(), Vec::new(), 0);
+        self.members = vec![target.id()];
+        let mut at = 0;
+        while let Some(member) = self.members.get(at).copied() {
+            at += 1;
+            let Some(node) = self.chain.graph().get(member) else { continue };
+            match protection(self.chain, node) {
+                Protection::WhileUsed(kept) => self.users(node, kept, together)?,
+                // One that nothing keeps goes by itself, and is waited for.
+                Protection::Not(_) | Protection::Uncertain | Protection::Always => {
+                    self.keep(member);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The users of one member.
-    fn users(&mut self, node: Node<'a>, kept: WhileUsed<'a>) -> Result<(), String> {
+    fn users(
+        &mut self,
+        node: Node<'a>,
+        kept: WhileUsed<'a>,
+        together: &[NodeId],
+    ) -> Result<(), String> {
         let lists = self.lists(node)?;
         if !lists.is_empty() {
             self.read(lists);
@@ -201,13 +236,13 @@ impl<'a> Counting<'a> {
         // What was read is asked, and nothing else.
         let live = Situation { graph, ..*self.chain.situation };
         let item = Item::of_node(&live, node);
-        let held = Held::new(self.chain, node, kept.settle_seconds);
+        let held = Held::new(self.chain, node, together, kept.settle_seconds);
         for in_use in kept.modes {
             let meant: Vec<User<'a>> = counting_users(&live, &item, in_use, graph).collect();
             for user in &meant {
                 self.once_known(&held, *user, true);
             }
-            if in_use.by.is_empty() || self.kept.len() >= TOLD {
+            if in_use.by.is_empty() || self.keeping >= COUNTED {
                 continue;
             }
             // Whom a policy means is told by the owner at the top as well, who
@@ -225,7 +260,7 @@ impl<'a> Counting<'a> {
     /// A user, once everything above it is known. Who is not meant counts
     /// only where that cannot be.
     fn once_known(&mut self, held: &Held<'a>, user: User<'a>, is_meant: bool) {
-        if self.kept.len() >= TOLD {
+        if self.keeping >= COUNTED {
             return;
         }
         let above = self.chain.above(user.node);
@@ -285,6 +320,7 @@ impl<'a> Counting<'a> {
     }
 
     fn keep_by(&mut self, node: Node<'a>, path: &str) {
+        self.keeping += 1;
         let root = node.root_owner();
         let through = (root.id() != node.id()).then(|| named(node));
         let cause = Cause::User { root: named(root), through, path: path.to_owned() };

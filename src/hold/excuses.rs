@@ -2,7 +2,7 @@
 //! exceptions there are pairs that wait for each other for ever.
 
 use super::chain::{Above, Chain};
-use crate::graph::{Certainty, Fates, Node, Outcome, Propagation, Request, fates};
+use crate::graph::{Certainty, Fates, Node, NodeId, Outcome, Propagation, Request, fates};
 use crate::objects::HOLD;
 
 /// Why a user does not count.
@@ -34,7 +34,9 @@ const CLOCKS_SECONDS: i64 = 5;
 pub(super) struct Held<'a> {
     pub(super) node: Node<'a>,
     above: Above<'a>,
-    /// What becomes of the others once the hold is off.
+    /// Those whose holds go together, this one among them.
+    together: Vec<NodeId>,
+    /// What becomes of the others once they are off.
     fates: Fates,
     /// A create may have begun so long before it was given its time of
     /// creation: the API server sets that when other webhooks are through.
@@ -42,12 +44,21 @@ pub(super) struct Held<'a> {
 }
 
 impl<'a> Held<'a> {
-    /// The graph has the target as it will be without the hold.
-    pub(super) fn new(chain: Chain<'a>, node: Node<'a>, settle_seconds: i64) -> Self {
-        let propagation = Propagation::under_way(node.finalizers().iter());
-        let targets = [(node.id(), propagation)];
-        let fates = fates(chain.graph(), &Request::of(&targets));
-        Self { node, above: chain.above(node), fates, settle_seconds }
+    /// One of these, which all wait for each other and whose holds go together.
+    pub(super) fn new(
+        chain: Chain<'a>,
+        node: Node<'a>,
+        members: &[NodeId],
+        settle_seconds: i64,
+    ) -> Self {
+        let graph = chain.graph();
+        let members = members.iter().filter_map(|id| graph.get(*id));
+        let targets: Vec<_> = members
+            .map(|node| (node.id(), Propagation::under_way(node.finalizers().iter())))
+            .collect();
+        let released: Vec<_> = targets.iter().map(|(id, _)| *id).collect();
+        let fates = fates(graph, &Request { released: &released, ..Request::of(&targets) });
+        Self { node, above: chain.above(node), fates, together: released, settle_seconds }
     }
 
     /// What has to be read before it is known whether a Terminating user owns
@@ -56,14 +67,16 @@ impl<'a> Held<'a> {
         &self.above
     }
 
-    /// Whether a user certainly receives its DELETE because this object goes.
+    /// Whether a user certainly receives its DELETE because these objects go.
     /// That it may then wait for a finalizer is its own matter: it cannot even
     /// begin before.
     pub(super) fn takes(&self, user: Node<'_>) -> bool {
-        self.fates.get(user.id()).is_some_and(|fate| {
-            fate.certainty == Certainty::Certain
-                && matches!(fate.outcome, Outcome::Deleted | Outcome::Held)
-        })
+        // The others that wait are no consequence: their users count, too.
+        !self.together.contains(&user.id())
+            && self.fates.get(user.id()).is_some_and(|fate| {
+                fate.certainty == Certainty::Certain
+                    && matches!(fate.outcome, Outcome::Deleted | Outcome::Held)
+            })
     }
 
     pub(super) fn is_owned_by(&self, user: Node<'_>) -> bool {

@@ -106,12 +106,14 @@ pub struct Request<'r> {
     /// How many objects are followed at the most. Beyond it the answer says
     /// that it is not whole.
     pub limit: usize,
+    /// Objects from which belay's own hold is taken off.
+    pub released: &'r [NodeId],
 }
 
 impl<'r> Request<'r> {
     /// What a delete of these targets tries to take.
     pub fn of(targets: &'r [(NodeId, Propagation)]) -> Self {
-        Self { targets, cut: &|_| false, limit: usize::MAX }
+        Self { targets, cut: &|_| false, limit: usize::MAX, released: &[] }
     }
 }
 

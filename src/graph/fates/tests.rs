@@ -86,7 +86,7 @@ fn check(
         let place: usize = n.name()[1..].parse().unwrap();
         state.objects.get(&place).is_some_and(|o| o.refuses)
     };
-    let request = Request { targets: &nodes, cut: &refuses, limit: usize::MAX };
+    let request = Request { cut: &refuses, ..Request::of(&nodes) };
     let fates = fates(&graph, &request);
 
     let mut start = State { requests: targets.to_vec(), ..state.clone() };
@@ -296,7 +296,7 @@ fn find(graph: &Graph, name: &str) -> NodeId {
 fn told(graph: &Graph, targets: &[(&str, Propagation)], refuse: &[&str]) -> Vec<String> {
     let targets: Vec<_> = targets.iter().map(|(name, p)| (find(graph, name), *p)).collect();
     let cut = |node: Node<'_>| refuse.contains(&node.name());
-    let fates = fates(graph, &Request { targets: &targets, cut: &cut, limit: usize::MAX });
+    let fates = fates(graph, &Request { cut: &cut, ..Request::of(&targets) });
     assert!(fates.is_whole());
     let mut lines: Vec<_> = fates
         .iter()

@@ -7,7 +7,7 @@ use rustc_hash::FxBuildHasher;
 use super::references::Reference;
 use super::{Propagation, Request};
 use crate::graph::{Graph, Node, NodeId, Progress};
-use crate::objects::{DefaultPropagation, FOREGROUND, KindId, ORPHAN};
+use crate::objects::{DefaultPropagation, FOREGROUND, HOLD, KindId, ORPHAN};
 
 type Map<V> = HashMap<NodeId, V, FxBuildHasher>;
 type Set = HashSet<NodeId, FxBuildHasher>;
@@ -362,9 +362,13 @@ impl<'g> World<'g> {
     /// way of deleting it.
     pub(super) fn has_finalizer(&self, id: NodeId) -> bool {
         let container = self.containers.contains_key(&id);
+        let released = self.request.released.contains(&id);
         self.graph.get(id).is_some_and(|node| {
             let mut finalizers = node.finalizers().iter();
-            finalizers.any(|f| f != FOREGROUND && f != ORPHAN && !(container && f == CRD_CLEANUP))
+            finalizers.any(|f| {
+                let own = container && f == CRD_CLEANUP || released && f == HOLD;
+                f != FOREGROUND && f != ORPHAN && !own
+            })
         })
     }
 

@@ -174,6 +174,20 @@ fn an_operators_resource_gets_rid_of_the_secret_that_it_names_and_owns() {
     needs("operator and Secret", &model, Excuse::Ancestor);
 }
 
+/// What one of a cycle owns goes when the cycle does, and keeps none of it.
+#[test]
+fn a_cycle_goes_with_what_its_members_own() {
+    let (x, y) = (part("x", "y"), part("y", "x"));
+    let child = |owner, names| Thing { owner: Some(owner), held: false, ..part("z", names) };
+    for (owner, names) in [(1, "x"), (1, "y"), (0, "y")] {
+        let things = vec![x.clone(), y.clone(), child(owner, names)];
+        let model = model(things, &[(0, false), (1, false)]);
+        terminates("a cycle and a child", &model);
+    }
+    let things = vec![x, y, child(0, "x"), Thing { name: "w", ..child(1, "y") }];
+    terminates("a cycle and a child of each", &model(things, &[(0, false), (1, false)]));
+}
+
 #[test]
 fn newcomers_made_for_ever_keep_nothing() {
     let newcomer = Thing { newcomer: true, ..pod("again", shows("s")) };
