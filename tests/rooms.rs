@@ -1,5 +1,5 @@
 //! Holds the order of the rooms: each may use those above it in the list,
-//! never those below. DESIGN and docs/ARCHITECTURE.md say why.
+//! never those below. docs/ARCHITECTURE.md says why.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -551,8 +551,7 @@ fn scenario(number: u8) {
     run(|row| row.scenarios.contains(&number));
 }
 
-/// The sentences that rows are there for: those of DESIGN's section 4, and of
-/// what stands with the API in section 3.
+/// The sentences that rows are there for (docs/THEORY.md says them at length).
 const RULES: &[(&str, &str)] = &[
     ("D1", "DELETE: approved, so it is allowed and recorded"),
     ("D2-namespace", "a Terminating Namespace without spec.finalizers and with content is denied"),

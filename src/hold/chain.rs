@@ -53,10 +53,10 @@ impl<'a> Chain<'a> {
             return if node.uid() == reference.uid { Owner::There(node) } else { Owner::Gone };
         }
         let (kind, namespace, name) = graph.coordinates(reference.to);
+        // A list that was read before the item's own says nothing of an owner
+        // that was made between the two, so the owner itself is asked for.
         let object = self.situation.object_read(kind, namespace, name);
-        let lists = [namespace, ""].map(|place| self.situation.list(kind, place, false));
-        let mut done = std::iter::once(&object).chain(&lists).filter_map(|read| self.done(read));
-        match done.next() {
+        match self.done(&object) {
             None => Owner::Unread(object),
             Some(Ok(())) => Owner::Gone,
             Some(Err(_)) => Owner::Unknown,

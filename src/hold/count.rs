@@ -346,7 +346,13 @@ impl<'a> Counting<'a> {
         for (needer, crosses) in situation.policies.needers(node.kind()) {
             let namespace = if crosses { "" } else { node.namespace() };
             let read = situation.list(needer, namespace, false);
-            let info = situation.graph.kinds.info(needer);
+            let kinds = &situation.graph.kinds;
+            let info = kinds.info(needer);
+            // Which of Kubernetes' own kinds a server has, its discovery says;
+            // of a custom one the absence is proved live.
+            if !kinds.is_served(needer) && Kinds::is_built_in(&info.group, &info.resource) {
+                continue;
+            }
             match self.chain.done(&read) {
                 None => unread.push((place(&info.group, &info.resource), read)),
                 Some(Ok(())) => {}

@@ -300,3 +300,25 @@ fn whom_a_policy_means_is_read_at_the_top() {
     feed(&world.catalogue, &mut world.reads.graph, &object("Database", "d", json!({})));
     assert_eq!(world.keeps(), ["Database a/d Pod a/p"]);
 }
+
+/// A kind of Kubernetes' own that an older server does not have is not waited
+/// for; a custom one is asked for, so that its absence is proved.
+#[test]
+fn a_built_in_kind_that_is_not_served_has_no_objects() {
+    let mut world = World::while_used();
+    let kind = world.known.kinds.find("", "Pod").unwrap();
+    assert!(world.wants().iter().any(|read| format!("{read:?}").contains("\"pods\"")));
+    world.known.kinds.forget(kind);
+    assert!(!world.wants().iter().any(|read| format!("{read:?}").contains("\"pods\"")));
+}
+
+/// ReplicaSets were listed, then one was made, then its Pod, then Pods were
+/// listed: that the ReplicaSet is not in its list does not make it absent.
+#[test]
+fn an_owner_that_no_list_has_is_asked_for() {
+    let mut made = pod("p", json!({"metadata": {"creationTimestamp": time(60)}}));
+    json_patch::merge(&mut made, &owned("ReplicaSet", "r"));
+    let world = World::while_used().found(&[made]);
+    let read = world.wants();
+    assert!(matches!(&read[..], [LiveRead::Object { name, .. }] if name == "r"), "{read:?}");
+}
