@@ -72,9 +72,7 @@ pub fn evaluate(spec: &Spec, me: Candidate<'_>, now: Timestamp) -> Stand {
     let (Some(holder), Some(renewed)) = (&spec.holder, spec.renewed) else {
         return Stand::Acquire;
     };
-    // What the Lease says counts for everybody, also while replicas are being
-    // given another duration.
-    let duration = spec.duration.unwrap_or(me.duration);
+    let duration = duration(spec, me);
     let believes_until = later(renewed, duration.saturating_sub(me.skew));
     if is_from_nowhere(renewed, duration, me, now) {
         Stand::Acquire
@@ -96,7 +94,7 @@ pub fn evaluate(spec: &Spec, me: Candidate<'_>, now: Timestamp) -> Stand {
 /// again, and evaluate that.
 pub fn next(spec: &Spec, me: Candidate<'_>, now: Timestamp) -> Spec {
     let mine = spec.holder.as_deref() == Some(me.name);
-    let duration = spec.duration.unwrap_or(me.duration);
+    let duration = duration(spec, me);
     // A renewal never takes back what an earlier one said, unless that was
     // nonsense.
     let kept = spec
@@ -109,6 +107,13 @@ pub fn next(spec: &Spec, me: Candidate<'_>, now: Timestamp) -> Spec {
         duration: Some(me.duration),
         transitions: if mine { spec.transitions } else { spec.transitions.saturating_add(1) },
     }
+}
+
+/// What the Lease says counts for everybody, also while replicas are being
+/// given another duration; but not for years, whoever wrote that.
+fn duration(spec: &Spec, me: Candidate<'_>) -> Duration {
+    let most = me.duration.saturating_mul(10);
+    spec.duration.map_or(me.duration, |said| said.min(most))
 }
 
 /// Whether a time lies further ahead than any clock within the stated skew

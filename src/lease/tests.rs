@@ -231,3 +231,17 @@ fn a_lease_from_the_future_is_waited_for_or_not_believed() {
     let theirs = lease("b", at(SKEW.as_secs() as i64));
     assert!(matches!(evaluate(&theirs, candidate("a"), now), Stand::StandBy { .. }));
 }
+
+#[test]
+fn a_lease_for_years_is_good_for_ten_times_our_own_at_the_most() {
+    let now = Timestamp::from_second(1_767_268_800).unwrap();
+    let years = Spec {
+        holder: Some("b".to_owned()),
+        renewed: Some(now),
+        duration: Some(Duration::from_secs(u64::from(u32::MAX))),
+        ..Spec::default()
+    };
+    let until = now + SignedDuration::from_secs(150);
+    assert_eq!(evaluate(&years, candidate("a"), now), Stand::StandBy { until });
+    assert_eq!(evaluate(&years, candidate("a"), until), Stand::Acquire);
+}

@@ -56,6 +56,20 @@ fn a_pause_takes_no_hold_off() {
     assert_eq!(planned(&paused, true, SECRET, &held), Plan::Nothing);
 }
 
+/// Where the labels of its Namespace are not known nobody can tell whether a
+/// policy wants the hold: what stands there stays as it is.
+#[test]
+fn what_is_uncertain_is_left_alone() {
+    let target = json!({"apiGroups": [""], "resources": ["secrets"],
+        "namespaceSelector": {"matchLabels": {"env": "prod"}}});
+    let spec = json!({"targets": [target], "protect": {"whileUsed": {}}});
+    let policy = Policy::compile("p", &serde_json::from_value(spec).unwrap()).unwrap();
+    let perhaps = PolicySet::new(vec![policy], &Catalogue::default());
+    assert_eq!(planned(&perhaps, true, SECRET, &object(json!({}))), Plan::Nothing);
+    let held = object(json!({"finalizers": [HOLD]}));
+    assert_eq!(planned(&perhaps, true, SECRET, &held), Plan::Nothing);
+}
+
 #[test]
 fn no_hold_comes_where_it_is_harm() {
     let wanted = policies(&[json!({"protect": {"whileUsed": {}}})]);
