@@ -16,10 +16,10 @@ use stateright::{Model, Property};
 use super::manifests::{self, time};
 use super::story::Told;
 use crate::decide::LiveRead;
-use crate::graph::Strength;
+use crate::graph::{Propagation, Strength};
 use crate::hold::excuses::Excuse;
 use crate::hold::{Answer, End, Input, Limits, Output, Release, Sight, Waiting};
-use crate::objects::{FOREGROUND, HOLD, Kinds};
+use crate::objects::{FOREGROUND, HOLD, Kinds, ORPHAN};
 use crate::relations::{Custom, CustomTo, Path};
 
 /// What an operator's relations say: a Database names a Secret, a Part another
@@ -46,7 +46,7 @@ struct Thing {
     resource: &'static str,
     api_version: &'static str,
     name: &'static str,
-    owner: Option<usize>,
+    owners: Vec<usize>,
     /// Whether belay holds it.
     held: bool,
     /// Whether it is made after the target was deleted, and again whenever it
@@ -60,10 +60,11 @@ struct Thing {
 #[derive(Debug, Clone)]
 struct Deadlock {
     things: Vec<Thing>,
-    /// Who is deleted at the start, and whether in the foreground.
-    deleted: Vec<(usize, bool)>,
-    /// The Namespace is deleted, and its controller deletes what is in it.
-    namespace: bool,
+    /// Who is deleted at the start, and how.
+    deleted: Vec<(usize, Propagation)>,
+    /// What is deleted with everything in it (R14): nothing, the Namespace
+    /// (`*`), or the CRD of this resource.
+    container: &'static str,
     excuses: Vec<Excuse>,
 }
 
@@ -73,17 +74,24 @@ struct Stand {
     terminating: bool,
     held: bool,
     foreground: bool,
+    orphan: bool,
+    /// Which of its owner references are still there, as bits.
+    references: u8,
 }
 
 type State = Vec<Option<Stand>>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Action {
-    /// R5 to R9.
+    /// R5: it stays, and what does not keep it is taken off.
+    Patch(usize),
+    /// R6, R7 and R9: nothing keeps it.
     Collect(usize),
+    /// R9: its dependents lose their references to it.
+    Orphan(usize),
     /// R9: nothing that blocks is left.
     Unblock(usize),
-    /// R14.
+    /// R14: what is in a container is deleted.
     Empty(usize),
     /// A pass that lets go.
     Release(usize),
@@ -111,39 +119,66 @@ impl Deadlock {
         if stand.terminating {
             metadata["deletionTimestamp"] = json!(time(0));
         }
-        let finalizers = [(stand.held, HOLD), (stand.foreground, FOREGROUND)];
+        let finalizers =
+            [(stand.held, HOLD), (stand.foreground, FOREGROUND), (stand.orphan, ORPHAN)];
         metadata["finalizers"] =
             finalizers.iter().filter(|(has, _)| *has).map(|(_, f)| json!(f)).collect();
-        if let Some(owner) = thing.owner.map(|owner| &self.things[owner]) {
-            metadata["ownerReferences"] = json!([{
+        let references = self.references(i, stand).map(|owner| {
+            let owner = &self.things[owner];
+            json!({
                 "apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name,
                 "uid": owner.name, "blockOwnerDeletion": true,
-            }]);
-        }
+            })
+        });
+        metadata["ownerReferences"] = references.collect();
         Some(json!({
             "apiVersion": thing.api_version, "kind": thing.kind,
             "metadata": metadata, "spec": thing.spec,
         }))
     }
 
+    /// The owners that an object still refers to.
+    fn references(&self, i: usize, stand: Stand) -> impl Iterator<Item = usize> {
+        let owners = self.things[i].owners.iter().copied().enumerate();
+        owners.filter(move |(bit, _)| stand.references & (1 << bit) != 0).map(|(_, owner)| owner)
+    }
+
+    /// Takes the references off that do not pass.
+    fn keep(&self, state: &mut State, i: usize, passes: impl Fn(usize) -> bool) {
+        let owners = self.things[i].owners.iter().enumerate();
+        let gone = owners.filter(|(_, owner)| !passes(**owner)).map(|(bit, _)| 1_u8 << bit);
+        if let Some(stand) = &mut state[i] {
+            stand.references &= !gone.sum::<u8>();
+        }
+    }
+
     /// Deletes an object (R7, R8): it goes at once if nothing holds it.
-    fn delete(state: &mut State, i: usize, foreground: bool) {
+    fn delete(state: &mut State, i: usize, propagation: Propagation) {
         if let Some(stand) = &mut state[i] {
             stand.terminating = true;
-            stand.foreground |= foreground;
+            stand.foreground |= propagation == Propagation::Foreground;
+            stand.orphan |= propagation == Propagation::Orphan;
         }
         Self::settle(state, i);
     }
 
     fn settle(state: &mut State, i: usize) {
-        if state[i].is_some_and(|s| s.terminating && !s.held && !s.foreground) {
+        let kept = |s: Stand| s.held || s.foreground || s.orphan;
+        if state[i].is_some_and(|stand| stand.terminating && !kept(stand)) {
             state[i] = None;
         }
     }
 
-    fn has_dependents(&self, state: &State, i: usize) -> bool {
-        let owned = |(j, thing): (usize, &Thing)| thing.owner == Some(i) && state[j].is_some();
-        self.things.iter().enumerate().any(owned)
+    fn dependents(&self, state: &State, i: usize) -> Vec<usize> {
+        let refers = |j: &usize| {
+            state[*j].is_some_and(|stand| self.references(*j, stand).any(|owner| owner == i))
+        };
+        (0..self.things.len()).filter(refers).collect()
+    }
+
+    /// R3: an owner that is there and does not wait for its dependents.
+    fn is_solid(state: &State, owner: usize) -> bool {
+        state[owner].is_some_and(|owner| !(owner.terminating && owner.foreground))
     }
 
     /// The whole pass of the real machine, with nobody else about.
@@ -206,11 +241,18 @@ impl Model for Deadlock {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        let stand =
-            |thing: &Thing| Some(Stand { terminating: false, held: thing.held, foreground: false });
+        let stand = |thing: &Thing| {
+            Some(Stand {
+                terminating: false,
+                held: thing.held,
+                foreground: false,
+                orphan: false,
+                references: (1 << thing.owners.len()) - 1,
+            })
+        };
         let mut state: State = self.things.iter().map(stand).collect();
-        for (i, foreground) in &self.deleted {
-            Self::delete(&mut state, *i, *foreground);
+        for (i, propagation) in &self.deleted {
+            Self::delete(&mut state, *i, *propagation);
         }
         vec![state]
     }
@@ -221,15 +263,20 @@ impl Model for Deadlock {
             if thing.newcomer {
                 continue;
             }
-            let waiting = |owner: Stand| owner.terminating && owner.foreground;
-            let solid = |owner: usize| state[owner].is_some_and(|owner| !waiting(owner));
-            if !stand.terminating && thing.owner.is_some_and(|owner| !solid(owner)) {
-                actions.push(Action::Collect(i));
+            let owners: Vec<_> = self.references(i, stand).collect();
+            let solid = owners.iter().filter(|owner| Self::is_solid(state, **owner)).count();
+            // R4: what is Terminating is left alone.
+            if !stand.terminating && solid < owners.len() {
+                actions.push(if solid > 0 { Action::Patch(i) } else { Action::Collect(i) });
             }
-            if stand.terminating && stand.foreground && !self.has_dependents(state, i) {
+            if stand.terminating && stand.orphan {
+                actions.push(Action::Orphan(i));
+            }
+            if stand.terminating && stand.foreground && self.dependents(state, i).is_empty() {
                 actions.push(Action::Unblock(i));
             }
-            if self.namespace && !stand.terminating {
+            let emptied = self.container == "*" || self.container == thing.resource;
+            if emptied && !stand.terminating {
                 actions.push(Action::Empty(i));
             }
             if stand.terminating
@@ -244,13 +291,24 @@ impl Model for Deadlock {
     fn next_state(&self, state: &State, action: Action) -> Option<State> {
         let mut next = state.clone();
         match action {
+            Action::Patch(i) => self.keep(&mut next, i, |owner| Self::is_solid(state, owner)),
             Action::Collect(i) => {
-                // R6: in the foreground where the owner waits and there are
+                // R6: in the foreground where an owner waits and there are
                 // dependents.
-                let waits = self.things[i].owner.is_some_and(|owner| state[owner].is_some());
-                Self::delete(&mut next, i, waits && self.has_dependents(state, i));
+                let waits = self.references(i, state[i]?).any(|owner| state[owner].is_some());
+                let foreground = waits && !self.dependents(state, i).is_empty();
+                let how =
+                    if foreground { Propagation::Foreground } else { Propagation::Background };
+                Self::delete(&mut next, i, how);
             }
-            Action::Empty(i) => Self::delete(&mut next, i, false),
+            Action::Orphan(i) => {
+                for dependent in self.dependents(state, i) {
+                    self.keep(&mut next, dependent, |owner| owner != i);
+                }
+                next[i].as_mut()?.orphan = false;
+                Self::settle(&mut next, i);
+            }
+            Action::Empty(i) => Self::delete(&mut next, i, Propagation::Background),
             Action::Unblock(i) => {
                 next[i].as_mut()?.foreground = false;
                 Self::settle(&mut next, i);
@@ -275,12 +333,18 @@ impl Model for Deadlock {
 impl Told for Deadlock {
     fn tell(&self, _: &State, action: &Action, after: &State) -> (String, String, String) {
         let (who, i, what) = match *action {
+            Action::Patch(i) => ("collector", i, "takes references off"),
             Action::Collect(i) => ("collector", i, "deletes"),
+            Action::Orphan(i) => ("collector", i, "orphans the dependents of"),
             Action::Unblock(i) => ("collector", i, "has nothing left that blocks"),
-            Action::Empty(i) => ("namespace", i, "controller deletes"),
+            Action::Empty(i) => ("controller", i, "of the container deletes"),
             Action::Release(i) => ("leader", i, "lets go of"),
         };
-        let then = if after[i].is_none() { ": it is gone" } else { ": it is Terminating" };
+        let then = match after[i] {
+            None => ": it is gone",
+            Some(stand) if stand.terminating => ": it is Terminating",
+            Some(_) => "",
+        };
         (String::new(), who.to_owned(), format!("{what} {}{then}", self.name(i)))
     }
 }

@@ -4,8 +4,9 @@ use serde_json::{Value, json};
 use stateright::Model as _;
 
 use super::super::story::{check, timeline};
-use super::{Deadlock, Thing};
+use super::{Action, Deadlock, State, Thing};
 use crate::decide::Cause;
+use crate::graph::Propagation;
 use crate::hold::Waiting;
 use crate::hold::excuses::Excuse;
 
@@ -52,7 +53,7 @@ fn thing(
         resource,
         api_version,
         name,
-        owner: None,
+        owners: Vec::new(),
         held: false,
         newcomer: false,
         spec,
@@ -60,9 +61,14 @@ fn thing(
     }
 }
 
+/// These things, some of them deleted, in the foreground or not.
 fn model(things: Vec<Thing>, deleted: &[(usize, bool)]) -> Deadlock {
-    let (deleted, excuses) = (deleted.to_vec(), Excuse::ALL.to_vec());
-    Deadlock { things, deleted, namespace: false, excuses }
+    let how = |foreground| match foreground {
+        true => Propagation::Foreground,
+        false => Propagation::Background,
+    };
+    let deleted = deleted.iter().map(|(i, foreground)| (*i, how(*foreground))).collect();
+    Deadlock { things, deleted, container: "", excuses: Excuse::ALL.to_vec() }
 }
 
 fn pod(name: &'static str, volume: Value) -> Thing {
@@ -95,7 +101,7 @@ fn shows(secret: &str) -> Value {
 fn an_endpointslice_goes_with_the_service_that_it_names() {
     let service = Thing { held: true, ..thing("Service", "services", "v1", "web") };
     let slice = Thing {
-        owner: Some(0),
+        owners: vec![0],
         labels: json!({"kubernetes.io/service-name": "web"}),
         ..thing("EndpointSlice", "endpointslices", "discovery.k8s.io/v1", "web-1")
     };
@@ -107,7 +113,7 @@ fn an_endpointslice_goes_with_the_service_that_it_names() {
 
 #[test]
 fn a_dependent_goes_with_the_owner_that_it_names() {
-    let child = Thing { owner: Some(0), held: false, ..part("child", "parent") };
+    let child = Thing { owners: vec![0], held: false, ..part("child", "parent") };
     let model = model(vec![part("parent", ""), child], &[(0, false)]);
     terminates("dependent and owner", &model);
     needs("dependent and owner", &model, Excuse::Closure);
@@ -115,7 +121,7 @@ fn a_dependent_goes_with_the_owner_that_it_names() {
 
 #[test]
 fn a_held_dependent_does_not_keep_the_owner_that_it_names() {
-    let child = Thing { owner: Some(0), ..part("child", "parent") };
+    let child = Thing { owners: vec![0], ..part("child", "parent") };
     let model = model(vec![part("parent", ""), child], &[(0, false)]);
     terminates("held dependent and owner", &model);
     needs("held dependent and owner", &model, Excuse::Closure);
@@ -128,8 +134,8 @@ fn a_statefulset_deleted_in_the_foreground_gets_rid_of_its_claims() {
             "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete"}}),
         ..thing("StatefulSet", "statefulsets", "apps/v1", "db")
     };
-    let claim = Thing { owner: Some(0), ..claim("data-db-0") };
-    let pod = Thing { owner: Some(0), ..pod("db-0", mounts("data-db-0")) };
+    let claim = Thing { owners: vec![0], ..claim("data-db-0") };
+    let pod = Thing { owners: vec![0], ..pod("db-0", mounts("data-db-0")) };
     for foreground in [false, true] {
         let things = vec![set.clone(), claim.clone(), pod.clone()];
         let model = model(things, &[(0, foreground)]);
@@ -168,7 +174,7 @@ fn an_operators_resource_gets_rid_of_the_secret_that_it_names_and_owns() {
         spec: json!({"names": "s"}),
         ..thing("Database", "databases", "example.com/v1", "main")
     };
-    let secret = Thing { owner: Some(0), ..secret() };
+    let secret = Thing { owners: vec![0], ..secret() };
     let model = model(vec![database, secret], &[(0, true)]);
     terminates("operator and Secret", &model);
     needs("operator and Secret", &model, Excuse::Ancestor);
@@ -178,7 +184,7 @@ fn an_operators_resource_gets_rid_of_the_secret_that_it_names_and_owns() {
 #[test]
 fn a_cycle_goes_with_what_its_members_own() {
     let (x, y) = (part("x", "y"), part("y", "x"));
-    let child = |owner, names| Thing { owner: Some(owner), held: false, ..part("z", names) };
+    let child = |owner, names| Thing { owners: vec![owner], held: false, ..part("z", names) };
     for (owner, names) in [(1, "x"), (1, "y"), (0, "y")] {
         let things = vec![x.clone(), y.clone(), child(owner, names)];
         let model = model(things, &[(0, false), (1, false)]);
@@ -186,6 +192,40 @@ fn a_cycle_goes_with_what_its_members_own() {
     }
     let things = vec![x, y, child(0, "x"), Thing { name: "w", ..child(1, "y") }];
     terminates("a cycle and a child of each", &model(things, &[(0, false), (1, false)]));
+}
+
+/// R5: a dependent with another owner stays and needs what it needs, so its
+/// use is no excuse; once that owner goes, too, all go.
+#[test]
+fn a_dependent_of_two_owners_goes_with_both_of_them() {
+    let child = Thing { owners: vec![0, 1], held: false, ..part("child", "first") };
+    let things = vec![part("first", ""), part("second", ""), child];
+    terminates("two owners", &model(things.clone(), &[(0, false), (1, false)]));
+    terminates("two owners", &model(things.clone(), &[(0, true), (1, false)]));
+    let one = model(things, &[(0, false)]);
+    assert!(matches!(one.pass(&one.init_states()[0], 0), (None, Some(Waiting::For(_)))));
+}
+
+/// What an owner orphans stays, and keeps what it needs.
+#[test]
+fn an_orphaned_dependent_keeps_the_owner_that_it_names() {
+    let child = Thing { owners: vec![0], held: false, ..part("child", "parent") };
+    let things = vec![part("parent", ""), child];
+    let orphans = Deadlock { deleted: vec![(0, Propagation::Orphan)], ..model(things, &[]) };
+    let mut state = orphans.init_states().remove(0);
+    let waits = |state: &State| matches!(orphans.pass(state, 0), (None, Some(Waiting::For(_))));
+    assert!(waits(&state), "before the collector has been there");
+    state = orphans.next_state(&state, Action::Orphan(0)).unwrap();
+    assert!(waits(&state), "and after it");
+}
+
+/// R14: instances that are held back each other's CRD go with it.
+#[test]
+fn a_crd_goes_with_instances_that_name_each_other() {
+    let held = vec![part("x", "y"), part("y", "x")];
+    let model = Deadlock { container: "parts", ..model(held, &[]) };
+    terminates("a CRD", &model);
+    needs("a CRD", &model, Excuse::Cycle);
 }
 
 #[test]
@@ -206,7 +246,7 @@ fn a_namespace_goes_with_everything_that_is_held_in_it() {
         part("x", "y"),
         part("y", "x"),
     ];
-    let model = Deadlock { namespace: true, ..model(things, &[]) };
+    let model = Deadlock { container: "*", ..model(things, &[]) };
     terminates("a Namespace", &model);
     needs("a Namespace", &model, Excuse::Cycle);
 }
