@@ -64,7 +64,7 @@ fn containers<'a>(situation: &Situation<'a>, item: &Item<'a>) -> Vec<Item<'a>> {
     ];
     let nodes = places.iter().filter(|(_, name)| !name.is_empty()).filter_map(|((g, k), name)| {
         let kind = graph.kinds.find(g, k)?;
-        graph.get(graph.find(kind, "", name)?)
+        graph.object(kind, "", name)
     });
     nodes.map(|node| Item::of_node(situation, node)).collect()
 }

@@ -4,12 +4,12 @@
 use super::item::Item;
 use super::owners::{Standing, standing};
 use super::situation::Absence;
-use super::users::{LISTED, cached, is_used};
+use super::users::{LISTED, is_used};
 use super::{Cause, Counts, LiveRead, Situation};
 use crate::graph::{Fates, Graph, Node};
 use crate::objects::{KindId, KindInfo, Kinds};
 use crate::policy::api::Action;
-use crate::policy::{Exists, Matched, Matcher, NotEmpty, Source};
+use crate::policy::{Applied, Exists, Matched, Matcher, NotEmpty, Source};
 
 /// So much is counted; whether it is a thousand or a million is the same
 /// answer.
@@ -109,7 +109,8 @@ impl<'a> Container<'a> {
     pub(super) fn items(self, situation: Situation<'a>) -> impl Iterator<Item = Item<'a>> {
         let known = self.members(situation.graph).map(move |n| Item::of_node(&situation, n));
         let live = situation.reads().into_iter().flat_map(move |reads| {
-            let new = self.members(&reads.graph).filter(move |n| cached(&situation, *n).is_none());
+            let new =
+                self.members(&reads.graph).filter(move |n| situation.graph.same(*n).is_none());
             new.map(move |node| Item::of_node(&situation, node))
         });
         known.chain(live)
@@ -268,17 +269,23 @@ fn is_bound_claim(kinds: &Kinds, item: &Item<'_>) -> bool {
         && item.used_kinds().any(|kind| Some(kind) == volume)
 }
 
-/// The enforcing policy that protects an object now: always, or because
-/// something uses it.
-pub(super) fn protected(situation: &Situation<'_>, item: &Item<'_>) -> Option<Source> {
+/// The enforcing policy that protects an object now.
+fn protected(situation: &Situation<'_>, item: &Item<'_>) -> Option<Source> {
     let applied = situation.applied(item.facts);
-    let protects =
-        applied.iter().filter(|applied| applied.action == Action::Deny).find(|applied| {
-            let modes = &applied.policy.modes;
-            modes.always
-                || modes.while_used.as_ref().is_some_and(|mode| is_used(situation, item, mode))
-        });
+    let mut enforcing = applied.iter().filter(|applied| applied.action == Action::Deny);
+    let protects = enforcing.find(|applied| protects_now(situation, applied, item));
     protects.map(|applied| applied.policy.source.clone())
+}
+
+/// Whether a policy protects an object now: always, or because something uses
+/// it.
+pub(super) fn protects_now<'a>(
+    situation: &Situation<'a>,
+    applied: &Applied<'a>,
+    item: &Item<'a>,
+) -> bool {
+    let modes = &applied.policy.modes;
+    modes.always || modes.while_used.as_ref().is_some_and(|mode| is_used(situation, item, mode))
 }
 
 /// The kinds whose objects could count as content of a Namespace.

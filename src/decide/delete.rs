@@ -2,12 +2,12 @@
 //! answers are gathered and the strictest wins; at the end 1 takes off what is
 //! approved.
 
-use super::content::{Container, Kept, content, existing, prove_content};
+use super::content::{Container, Kept, content, existing, protects_now, prove_content};
 use super::item::Item;
 use super::judgement::Judgement;
 use super::orphaning::orphaned;
 use super::owners::{Standing, is_cascade, standing};
-use super::users::{is_used, users};
+use super::users::users;
 use super::{Cause, Counts, Reason, Review, Situation, Verdict};
 use crate::graph::{Certainty, Fates, Node, NodeId, Propagation, Request, fates};
 use crate::objects::DefaultPropagation;
@@ -255,9 +255,7 @@ pub(super) fn content_is_left<'a>(judgement: &mut Judgement<'a>, target: &Item<'
     judgement.goes_along(true);
     for item in container.items(situation) {
         for applied in situation.applied(item.facts) {
-            let modes = &applied.policy.modes;
-            let in_use = modes.while_used.as_ref();
-            if modes.always || in_use.is_some_and(|mode| is_used(&situation, &item, mode)) {
+            if protects_now(&situation, &applied, &item) {
                 let why = Counts::Protected(applied.policy.source.clone());
                 let cause = Cause::Content { object: item.named(&situation), why };
                 judgement.refuse(&applied, &item, Reason::NotEmpty, (vec![cause], 0));

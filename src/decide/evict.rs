@@ -15,8 +15,7 @@ pub(super) fn evict(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
         return Verdict::allow(review.target());
     };
     let (namespace, name) = (review.namespace.as_str(), review.target_name());
-    let cached = situation.graph.find(kind, namespace, name);
-    let cached = cached.and_then(|id| situation.graph.get(id));
+    let cached = situation.graph.object(kind, namespace, name);
     let live = situation.read_object(kind, namespace, name);
     let Some(pod) = live.unwrap_or(cached) else {
         // That there is none has to be known, where a policy is about Pods. The

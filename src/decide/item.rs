@@ -56,26 +56,22 @@ impl<'a> Item<'a> {
             name => name,
         };
         let facts = Facts::of_object(resource, (namespace, name), object);
-        let kind = situation.graph.kinds.find_resource(resource.0, resource.1);
-        Self::at(situation, facts, kind, Body::Review(object))
+        let graph = situation.graph;
+        let kind = graph.kinds.find_resource(resource.0, resource.1);
+        let node = kind.and_then(|kind| graph.object(kind, facts.namespace, facts.name));
+        let uid = Uid::new(&object.metadata.uid);
+        let node = node.filter(|node| node.uid() == uid);
+        Self { facts, kind, node, body: Body::Review(object) }
     }
 
     /// An object of the situation's graph, or one that was read live.
     pub(crate) fn of_node(situation: &Situation<'a>, node: Node<'a>) -> Self {
-        Self::at(situation, Facts::of_node(node), Some(node.kind()), Body::Node(node))
-    }
-
-    fn at(
-        situation: &Situation<'a>,
-        facts: Facts<'a>,
-        kind: Option<KindId>,
-        body: Body<'a>,
-    ) -> Self {
-        let graph = situation.graph;
-        let node = kind.and_then(|kind| graph.find(kind, facts.namespace, facts.name));
-        let node = node.and_then(|id| graph.get(id));
-        let item = Self { facts, kind, node, body };
-        Self { node: node.filter(|node| node.uid() == item.uid()), ..item }
+        Self {
+            facts: Facts::of_node(node),
+            kind: Some(node.kind()),
+            node: situation.graph.same(node),
+            body: Body::Node(node),
+        }
     }
 
     pub(super) fn uid(&self) -> Uid {

@@ -3,7 +3,7 @@
 use super::item::{Item, named};
 use super::judgement::Judgement;
 use super::owners::{Standing, standing};
-use super::users::{LISTED, cached};
+use super::users::LISTED;
 use super::{Cause, Named, Reason, Situation};
 use crate::graph::{Fates, Node, Outcome, Propagation};
 
@@ -60,7 +60,7 @@ fn keeps_an_owner(
         claim.uid != target.uid()
             && match standing(situation, node.namespace(), &claim) {
                 Standing::Solid(owner) => {
-                    !cached(situation, owner).is_some_and(|o| fates.may_be_lost(o.id()))
+                    !situation.graph.same(owner).is_some_and(|o| fates.may_be_lost(o.id()))
                 }
                 _ => false,
             }

@@ -40,8 +40,7 @@ pub(super) fn standing<'a>(
     let node = match situation.read_object(kind, claim.namespace, claim.name) {
         Some(live) => live,
         None => {
-            let cached = graph.find(kind, claim.namespace, claim.name);
-            let cached = cached.and_then(|id| graph.get(id));
+            let cached = graph.object(kind, claim.namespace, claim.name);
             if cached.is_none() && !graph.is_complete(kind) {
                 return Standing::Unresolved;
             }
@@ -76,7 +75,7 @@ fn is_in_dying_namespace(situation: &Situation<'_>, item: &Item<'_>) -> bool {
     let kind = graph.kinds.find("", "Namespace");
     let namespace = kind.and_then(|kind| match item.facts.namespace {
         "" => None,
-        name => graph.get(graph.find(kind, "", name)?),
+        name => graph.object(kind, "", name),
     });
     namespace.is_some_and(Node::is_terminating)
 }

@@ -125,7 +125,7 @@ impl<'a> Situation<'a> {
         let reads = self.reads().filter(|reads| !reads.done.is_empty())?;
         let read = reads.done.get(&self.object_read(kind, namespace, name))?;
         read.as_ref().ok()?;
-        Some(reads.graph.find(kind, namespace, name).and_then(|id| reads.graph.get(id)))
+        Some(reads.graph.object(kind, namespace, name))
     }
 
     /// Whether this is still to be read before the verdict is final.

@@ -68,7 +68,7 @@ pub(super) fn users<'a>(
     if let Some(reads) = situation.reads().filter(|_| live && blocking.is_empty()) {
         let users = counting_users(situation, item, in_use, &reads.graph);
         for user in users.take(COUNTED) {
-            if !cached(situation, user.node).is_some_and(|node| goes_along(fates, node)) {
+            if !situation.graph.same(user.node).is_some_and(|node| goes_along(fates, node)) {
                 blocking.add(user);
             }
         }
@@ -94,13 +94,6 @@ fn goes_along(fates: &Fates, user: Node<'_>) -> bool {
         let waits = fate.outcome == Outcome::Held && user.finalizers().iter().all(is_harmless);
         fate.certainty == Certainty::Certain && (fate.outcome == Outcome::Deleted || waits)
     })
-}
-
-/// The same object in the situation's graph.
-pub(super) fn cached<'a>(situation: &Situation<'a>, live: Node<'_>) -> Option<Node<'a>> {
-    let graph = situation.graph;
-    let found = graph.get(graph.find(live.kind(), live.namespace(), live.name())?)?;
-    (found.uid() == live.uid()).then_some(found)
 }
 
 /// Users by their root owners: ten Pods of a Deployment are one cause. Nothing
@@ -213,7 +206,7 @@ fn counts(situation: &Situation<'_>, user: &User<'_>, in_use: &InUse) -> bool {
 fn root_is_meant(situation: &Situation<'_>, user: Node<'_>, in_use: &InUse) -> bool {
     let meant = |facts| in_use.by.iter().any(|by| by.matches(facts));
     let top = user.root_owner();
-    let known = cached(situation, top).map(Node::root_owner);
+    let known = situation.graph.same(top).map(Node::root_owner);
     let top = known.unwrap_or(top);
     if meant(Facts::of_node(top)) {
         return true;

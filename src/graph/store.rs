@@ -235,6 +235,20 @@ impl Graph {
         Some(Node { id, slot, live: slot.live.as_deref()?, graph: self })
     }
 
+    /// The live object at these coordinates.
+    pub fn object(&self, kind: KindId, namespace: &str, name: &str) -> Option<Node<'_>> {
+        self.get(self.find(kind, namespace, name)?)
+    }
+
+    /// The live object that a node of this or another graph is.
+    pub fn same(&self, node: Node<'_>) -> Option<Node<'_>> {
+        if std::ptr::eq(node.graph, self) {
+            return self.get(node.id());
+        }
+        let found = self.object(node.kind(), node.namespace(), node.name())?;
+        (found.uid() == node.uid()).then_some(found)
+    }
+
     /// Kind, namespace and name of a node, whether its object exists or not.
     pub fn coordinates(&self, id: NodeId) -> (KindId, &str, &str) {
         let slot = &self.slots[id.index()];

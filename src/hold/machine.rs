@@ -108,12 +108,14 @@ impl Release {
     }
 
     /// Whether settle has passed: a look leads to a pass.
-    pub fn is_settled(&self, now: Duration) -> bool {
+    #[cfg(test)]
+    pub(super) fn is_settled(&self, now: Duration) -> bool {
         self.since.is_some_and(|since| now >= since + self.limits.settle)
     }
 
     /// Whether it has not been seen Terminating yet.
-    pub fn is_unaware(&self) -> bool {
+    #[cfg(test)]
+    pub(super) fn is_unaware(&self) -> bool {
         self.since.is_none()
     }
 

@@ -110,14 +110,14 @@ fn path(tokens: &[&str]) -> PointerBuf {
     PointerBuf::from_tokens(std::iter::once("metadata").chain(tokens.iter().copied()))
 }
 
-fn test(tokens: &[&str], value: &str) -> PatchOperation {
+pub(super) fn test(tokens: &[&str], value: &str) -> PatchOperation {
     PatchOperation::Test(TestOperation { path: path(tokens), value: json!(value) })
 }
 
-fn add(tokens: &[&str], value: Value) -> PatchOperation {
+pub(super) fn add(tokens: &[&str], value: Value) -> PatchOperation {
     PatchOperation::Add(AddOperation { path: path(tokens), value })
 }
 
-fn remove(tokens: &[&str]) -> PatchOperation {
+pub(super) fn remove(tokens: &[&str]) -> PatchOperation {
     PatchOperation::Remove(RemoveOperation { path: path(tokens) })
 }

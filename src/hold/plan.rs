@@ -5,10 +5,10 @@
 #[cfg(test)]
 mod tests;
 
-use json_patch::jsonptr::PointerBuf;
-use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, TestOperation};
+use json_patch::Patch;
 use serde_json::json;
 
+use super::patch::{add, remove, test};
 use crate::decide::{HoldPlace, Situation, is_harm, is_harm_on_kind};
 use crate::objects::{HOLD, Object};
 use crate::policy::api::Action;
@@ -61,29 +61,18 @@ pub fn plan(
 /// The patch that carries a plan out on the very version that was looked at;
 /// `None` where there is nothing to do.
 pub fn plan_patch(plan: &Plan, uid: &str, version: &str) -> Option<Patch> {
-    let path = |tokens: &[&str]| {
-        PointerBuf::from_tokens(std::iter::once("metadata").chain(tokens.iter().copied()))
-    };
-    let test =
-        |tokens: &[&str], value| PatchOperation::Test(TestOperation { path: path(tokens), value });
     // With the version, what is patched is not Terminating either.
-    let mut operations =
-        vec![test(&["uid"], json!(uid)), test(&["resourceVersion"], json!(version))];
+    let mut operations = vec![test(&["uid"], uid), test(&["resourceVersion"], version)];
     match plan {
         Plan::Nothing => return None,
-        Plan::PutOn(HoldPlace::First) => {
-            let (path, value) = (path(&["finalizers"]), json!([HOLD]));
-            operations.push(PatchOperation::Add(AddOperation { path, value }));
-        }
+        Plan::PutOn(HoldPlace::First) => operations.push(add(&["finalizers"], json!([HOLD]))),
         Plan::PutOn(HoldPlace::At { index, .. }) => {
-            let (path, value) = (path(&["finalizers", &index.to_string()]), json!(HOLD));
-            operations.push(PatchOperation::Add(AddOperation { path, value }));
+            operations.push(add(&["finalizers", &index.to_string()], json!(HOLD)));
         }
         Plan::TakeOff(index) => {
             let index = index.to_string();
-            operations.push(test(&["finalizers", &index], json!(HOLD)));
-            let path = path(&["finalizers", &index]);
-            operations.push(PatchOperation::Remove(RemoveOperation { path }));
+            operations.push(test(&["finalizers", &index], HOLD));
+            operations.push(remove(&["finalizers", &index]));
         }
     }
     Some(Patch(operations))

@@ -1,7 +1,8 @@
 //! Kinds by number: what a graph of a million objects stores of a kind is two
 //! bytes.
 
-use std::collections::HashMap;
+use hashbrown::{Equivalent, HashMap};
+use rustc_hash::FxBuildHasher;
 
 use super::builtin::BUILT_IN;
 
@@ -49,15 +50,29 @@ pub struct KindInfo {
 #[derive(Debug, Clone)]
 pub struct Kinds {
     infos: Vec<KindInfo>,
-    by_kind: HashMap<(String, String), KindId>,
-    by_resource: HashMap<(String, String), KindId>,
+    by_kind: HashMap<(String, String), KindId, FxBuildHasher>,
+    by_resource: HashMap<(String, String), KindId, FxBuildHasher>,
+}
+
+/// A key that borrows, so that a lookup makes no strings. It hashes as the
+/// pair that it is compared with.
+#[derive(Hash)]
+struct Pair<'a>(&'a str, &'a str);
+
+impl Equivalent<(String, String)> for Pair<'_> {
+    fn equivalent(&self, key: &(String, String)) -> bool {
+        self.0 == key.0 && self.1 == key.1
+    }
 }
 
 impl Default for Kinds {
     /// The kinds that every cluster has.
     fn default() -> Self {
-        let mut kinds =
-            Self { infos: Vec::new(), by_kind: HashMap::new(), by_resource: HashMap::new() };
+        let mut kinds = Self {
+            infos: Vec::new(),
+            by_kind: HashMap::default(),
+            by_resource: HashMap::default(),
+        };
         kinds.infos.push(unserved("", ""));
         for &(group, versions, kind, resource, namespaced) in BUILT_IN {
             kinds.learn(KindInfo {
@@ -146,8 +161,7 @@ impl Kinds {
     }
 
     fn number(&mut self, group: &str, kind: &str, most: usize) -> KindId {
-        let key = (group.to_owned(), kind.to_owned());
-        if let Some(id) = self.by_kind.get(&key) {
+        if let Some(id) = self.by_kind.get(&Pair(group, kind)) {
             return *id;
         }
         let Some(number) = u16::try_from(self.infos.len()).ok().filter(|n| usize::from(*n) < most)
@@ -156,20 +170,19 @@ impl Kinds {
         };
         let id = KindId(number);
         self.infos.push(unserved(group, kind));
-        self.by_kind.insert(key, id);
+        self.by_kind.insert((group.to_owned(), kind.to_owned()), id);
         id
     }
 
     /// A kind that is served, by group and kind.
     pub fn find(&self, group: &str, kind: &str) -> Option<KindId> {
-        // The key borrows where the map owns, so a lookup has to make one.
-        let id = *self.by_kind.get(&(group.to_owned(), kind.to_owned()))?;
+        let id = *self.by_kind.get(&Pair(group, kind))?;
         self.is_served(id).then_some(id)
     }
 
     /// A kind that is served, by group and resource.
     pub fn find_resource(&self, group: &str, resource: &str) -> Option<KindId> {
-        let id = *self.by_resource.get(&(group.to_owned(), resource.to_owned()))?;
+        let id = *self.by_resource.get(&Pair(group, resource))?;
         self.is_served(id).then_some(id)
     }
 

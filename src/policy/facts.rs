@@ -105,7 +105,7 @@ impl<'a> Places<'a> {
             return Some(labels);
         }
         let kind = self.graph.kinds.find("", "Namespace")?;
-        let namespace = self.graph.get(self.graph.find(kind, "", name)?)?;
+        let namespace = self.graph.object(kind, "", name)?;
         Some(Pairs::Packed(namespace.labels()))
     }
 }

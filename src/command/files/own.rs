@@ -46,7 +46,8 @@ impl Own {
         match kind {
             "DeletionPolicy" => {
                 let (name, _) = self.head(document)?;
-                let spec: DeletionPolicySpec = spec(document)?;
+                // Compiling holds it against its rules.
+                let spec: DeletionPolicySpec = typed(document)?;
                 let policy = Policy::compile(&name, &spec).map_err(|p| problem(document, &p))?;
                 self.policies.push(policy);
             }
@@ -114,13 +115,18 @@ impl Own {
     }
 }
 
-/// The spec, held against its type and its rules. A status is what belay
-/// itself has reported, perhaps another version of it, and is not read.
-fn spec<'d, T: Deserialize<'d> + Check>(document: &'d Document) -> Result<T, FileError> {
+/// The spec, held against its type. A status is what belay itself has
+/// reported, perhaps another version of it, and is not read.
+fn typed<'d, T: Deserialize<'d>>(document: &'d Document) -> Result<T, FileError> {
     let node = document.node.get("spec").ok_or_else(|| {
         document.error(document.node.place, format!("this {} has no spec", document.kind))
     })?;
-    let spec: T = read(node, "spec", Manner::Values).map_err(|error| unread(document, &error))?;
+    read(node, "spec", Manner::Values).map_err(|error| unread(document, &error))
+}
+
+/// The spec, held against its type and its rules.
+fn spec<'d, T: Deserialize<'d> + Check>(document: &'d Document) -> Result<T, FileError> {
+    let spec: T = typed(document)?;
     match spec.problems() {
         problems if problems.is_empty() => Ok(spec),
         problems => Err(problem(document, &problems)),
