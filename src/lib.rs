@@ -35,4 +35,6 @@ pub mod telemetry;
 // The edges: the socket and the command line.
 pub mod webhook;
 
+pub mod cluster;
+
 pub mod command;

@@ -140,8 +140,9 @@ pub fn run(arguments: ServeArguments) -> Result<(), CommandError> {
         certificate_poll,
         workers: workers.map_or_else(cores, usize::from),
     };
+    let decider = Arc::new(decider(world));
     let shared = Shared {
-        decider: Arc::new(decider(world)),
+        decider: decider.clone(),
         failure_policy,
         limits: Limits { deadline, drain: drain.unwrap_or(drain_by_default), ..Limits::default() },
         metrics,
@@ -149,7 +150,6 @@ pub fn run(arguments: ServeArguments) -> Result<(), CommandError> {
     };
 
     actix_web::rt::System::new().block_on(async move {
-        let decider = shared.decider.clone();
         let bound = webhook::bind(server, shared)?;
         tracing::info!(listen = %bound.listen, probes = %bound.probes, "serving");
         if standalone {

@@ -33,4 +33,4 @@ pub use fates::{Certainty, Cut, Fate, Fates, Outcome, Propagation, Request, fate
 pub use gone::{Gone, GoneOwner};
 pub use node::{Claim, Node, NodeId, Progress};
 pub use query::{Sought, User, Via};
-pub use store::{Applied, Graph};
+pub use store::{Applied, Graph, Listing};

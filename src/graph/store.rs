@@ -26,6 +26,22 @@ pub enum Applied {
     Replaced,
 }
 
+/// A list of all objects of a kind while it is being read, page by page. What
+/// the graph knew before stays known until the end, and until then only the
+/// one who reads the list may take objects of that kind out.
+#[derive(Debug)]
+pub struct Listing {
+    kind: KindId,
+    seen: HashSet<NodeId, FxBuildHasher>,
+}
+
+impl Listing {
+    /// A list of this kind, of which nothing has been read.
+    pub fn of(kind: KindId) -> Self {
+        Self { kind, seen: HashSet::default() }
+    }
+}
+
 /// The graph. Cheap to look at, and only ever changed by one at a time.
 #[derive(Debug, Default)]
 pub struct Graph {
@@ -173,18 +189,30 @@ impl Graph {
         kind: KindId,
         objects: impl IntoIterator<Item = (&'o Object<'o>, Progress, Edges)>,
     ) {
-        let mut seen = HashSet::with_hasher(FxBuildHasher);
+        let mut listing = Listing::of(kind);
         for (object, progress, edges) in objects {
             self.apply(kind, object, progress, edges);
-            let namespaced = self.kinds.info(kind).namespaced;
-            let namespace = if namespaced { object.metadata.namespace.as_str() } else { "" };
-            seen.extend(self.find(kind, namespace, &object.metadata.name));
+            self.list(&mut listing, object);
         }
-        let gone: Vec<_> = self.of_kind(kind).filter(|id| !seen.contains(id)).collect();
-        for id in gone {
-            self.forget(id);
-        }
+        self.end_listing(listing);
         self.set_complete(kind, true);
+    }
+
+    /// This object, which has been applied, is in the list that is being read.
+    pub fn list(&self, listing: &mut Listing, object: &Object<'_>) {
+        let namespaced = self.kinds.info(listing.kind).namespaced;
+        let namespace = if namespaced { object.metadata.namespace.as_str() } else { "" };
+        listing.seen.extend(self.find(listing.kind, namespace, &object.metadata.name));
+    }
+
+    /// The list has been read to its end: what was known before and is not in
+    /// it is gone. Says how many went.
+    pub fn end_listing(&mut self, listing: Listing) -> usize {
+        let Listing { kind, seen } = listing;
+        let gone: Vec<_> = self.of_kind(kind).filter(|id| !seen.contains(id)).collect();
+        let count = gone.len();
+        gone.into_iter().for_each(|id| self.forget(id));
+        count
     }
 
     /// Says whether all objects of a kind are here.

@@ -48,6 +48,17 @@ impl Needers {
     }
 }
 
+/// How much of an object relations read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reads {
+    /// Nothing.
+    Nothing,
+    /// Its metadata: a Secret's annotation, and none of its data.
+    Metadata,
+    /// All of it.
+    Body,
+}
+
 /// What is read from the objects of one kind.
 #[derive(Debug, Default)]
 struct Compiled {
@@ -191,6 +202,18 @@ impl Catalogue {
     /// progress counts.
     pub fn kinds(&self) -> impl Iterator<Item = KindId> + '_ {
         self.by_kind.keys().copied()
+    }
+
+    /// How much of the objects of a kind is read, beside owners and labels.
+    pub fn reads(&self, kind: KindId) -> Reads {
+        let Some(compiled) = self.by_kind.get(&kind) else { return Reads::Nothing };
+        let metadata = |(step, _): &(Step, Tree)| *step == Step::Field("metadata".to_owned());
+        let only_metadata = compiled.tree.leaves.is_empty()
+            && compiled.tree.next.iter().all(metadata)
+            && compiled.finished.is_empty()
+            && compiled.scaled_down.is_none()
+            && compiled.established.is_none();
+        if only_metadata { Reads::Metadata } else { Reads::Body }
     }
 
     /// Which kinds have edges that *need*, to which.

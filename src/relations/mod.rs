@@ -14,5 +14,5 @@ mod path;
 mod tests;
 
 pub use custom::{Custom, CustomError, CustomTo};
-pub use engine::{Catalogue, Needers};
+pub use engine::{Catalogue, Needers, Reads};
 pub use path::{Path, PathError};

@@ -75,6 +75,7 @@ async fn answer(
     let limits = &shared.limits;
     let deadline = callers_timeout(request.query_string())
         .map_or(limits.deadline, |timeout| limits.deadline.min(timeout.mul_f32(0.9)));
+    let until = Instant::now() + deadline;
     let body = body::read(request, payload, limits.body, deadline).await?;
 
     let started = Instant::now();
@@ -87,7 +88,7 @@ async fn answer(
     };
     let (asked, verdict, bytes) = match wire::parse(&body, door)? {
         Parsed::Review(review) => {
-            let verdict = (shared.decider)(&review);
+            let verdict = shared.decider.decide(&review, until).await;
             let bytes = wire::respond(&review.uid, &verdict, Vec::new());
             (asked(review.operation, &review.user, review.dry_run), verdict, bytes)
         }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The handlers know nothing of Kubernetes policy. What decides is plugged in
-//! as a [`Decider`], a function from a review to a verdict.
+//! as a [`Decider`].
 
 mod admit;
 mod body;
@@ -18,7 +18,9 @@ mod wire;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use futures_util::future::{LocalBoxFuture, ready};
 
 pub use server::{Bound, Server, bind};
 pub use wire::{Parsed, parse as parse_review, respond};
@@ -28,7 +30,18 @@ use crate::decide::{FailurePolicy, Review, Verdict};
 use crate::telemetry::{Metrics, Readiness};
 
 /// The seam: what turns a review into a verdict.
-pub type Decider = Arc<dyn Fn(&Review<'_>) -> Verdict + Send + Sync>;
+pub trait Decider: Send + Sync {
+    /// The final verdict on a review, by this time. A decider that has to read
+    /// something live waits for it here, and for nothing else.
+    fn decide<'a>(&'a self, review: &'a Review<'a>, until: Instant) -> LocalBoxFuture<'a, Verdict>;
+}
+
+/// A function that knows the answer at once.
+impl<F: Fn(&Review<'_>) -> Verdict + Send + Sync> Decider for F {
+    fn decide<'a>(&'a self, review: &'a Review<'a>, _: Instant) -> LocalBoxFuture<'a, Verdict> {
+        Box::pin(ready(self(review)))
+    }
+}
 
 /// How much is accepted, and how long things may take.
 #[derive(Debug, Clone)]
@@ -68,7 +81,7 @@ impl Default for Limits {
 #[derive(Clone)]
 pub struct Shared {
     /// What decides.
-    pub decider: Decider,
+    pub decider: Arc<dyn Decider>,
     /// What is said to a review whose object cannot be read.
     pub failure_policy: FailurePolicy,
     /// Bounds.

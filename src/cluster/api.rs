@@ -1,0 +1,204 @@
+//! Requests to the API server, and what can come of them.
+//!
+//! Everything goes through here that is read by kind number and not by a Rust
+//! type: what is watched and read live are objects of any kind, of which belay
+//! keeps a few hundred bytes, so their JSON is looked at once, as it arrived.
+
+use http::Request;
+use http::header::{ACCEPT, ACCEPT_ENCODING};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::world::Detail;
+use crate::objects::KindInfo;
+
+/// Why something could not be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Trouble {
+    /// It is not there; a list: its kind is not served.
+    NotFound,
+    /// belay's account may not.
+    Forbidden(String),
+    /// A list or watch has to begin again.
+    Expired,
+    /// Anything else: words that say what.
+    Failed(String),
+}
+
+impl Trouble {
+    /// Words that finish the sentence "belay cannot read them:".
+    pub fn words(&self) -> String {
+        match self {
+            Self::NotFound => "the API server does not serve them".to_owned(),
+            Self::Forbidden(said) => format!("belay's account may not ({said})"),
+            Self::Expired => "the list changed while it was read".to_owned(),
+            Self::Failed(said) => said.clone(),
+        }
+    }
+}
+
+impl From<kube::Error> for Trouble {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => Self::of_status(status.code, &status.message),
+            other => Self::Failed(shortened(&chain(&other))),
+        }
+    }
+}
+
+impl Trouble {
+    /// From the code and message of a Status.
+    pub fn of_status(code: u16, message: &str) -> Self {
+        match code {
+            404 => Self::NotFound,
+            401 | 403 => Self::Forbidden(shortened(message)),
+            410 => Self::Expired,
+            _ => Self::Failed(shortened(&format!("the API server answers {code}: {message}"))),
+        }
+    }
+}
+
+/// The whole story of an error: the outermost words alone often say nothing.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let said = error.to_string();
+        if !text.contains(&said) {
+            text.push_str(": ");
+            text.push_str(&said);
+        }
+        source = error.source();
+    }
+    text
+}
+
+/// As much of a message as fits into a sentence.
+fn shortened(text: &str) -> String {
+    const MOST: usize = 300;
+    match text.char_indices().nth(MOST) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}
+
+/// The path of all objects of a kind, in a namespace or (empty) in all.
+pub fn collection(info: &KindInfo, namespace: &str) -> String {
+    let version = info.versions.first().map_or("v1", String::as_str);
+    let root = match info.group.as_str() {
+        "" => format!("/api/{version}"),
+        group => format!("/apis/{group}/{version}"),
+    };
+    match namespace {
+        "" => format!("{root}/{}", info.resource),
+        _ => format!("{root}/namespaces/{namespace}/{}", info.resource),
+    }
+}
+
+/// The path of one object.
+pub fn item(info: &KindInfo, namespace: &str, name: &str) -> String {
+    format!("{}/{name}", collection(info, namespace))
+}
+
+/// A GET.
+pub fn get(path: &str, detail: Detail, list: bool) -> Result<Request<Vec<u8>>, Trouble> {
+    let partial = if list { "PartialObjectMetadataList" } else { "PartialObjectMetadata" };
+    let accept = match detail {
+        Detail::Whole => "application/json".to_owned(),
+        Detail::Metadata => format!("application/json;as={partial};g=meta.k8s.io;v=v1"),
+    };
+    Request::get(path)
+        .header(ACCEPT, accept)
+        .header(ACCEPT_ENCODING, "identity")
+        .body(Vec::new())
+        .map_err(|error| Trouble::Failed(format!("no such path can be asked for: {error}")))
+}
+
+/// One page of a list.
+#[derive(Debug, Deserialize)]
+pub struct Page {
+    /// Of the list as a whole.
+    #[serde(default)]
+    pub metadata: PageMetadata,
+    /// The objects.
+    #[serde(default = "Vec::new")]
+    pub items: Vec<Box<RawValue>>,
+}
+
+/// What a page says of the list.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PageMetadata {
+    /// The version of everything in it.
+    pub resource_version: String,
+    /// Where the next page begins; empty: this is the last one.
+    #[serde(rename = "continue")]
+    pub next: String,
+}
+
+/// What to ask of a list.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ListQuery<'a> {
+    /// How many objects a page has at the most; 0: all.
+    pub limit: usize,
+    /// Where the page begins, as the page before said.
+    pub next: &'a str,
+    /// Which labels.
+    pub labels: &'a str,
+}
+
+/// Reads one page of a list, consistent with everything stored before.
+pub async fn page(
+    client: &kube::Client,
+    info: &KindInfo,
+    namespace: &str,
+    detail: Detail,
+    query: ListQuery<'_>,
+) -> Result<Page, Trouble> {
+    let ListQuery { limit, next, labels } = query;
+    let mut path = collection(info, namespace);
+    let mut sign = '?';
+    let limit = if limit == 0 { String::new() } else { limit.to_string() };
+    for (key, value) in [("limit", limit.as_str()), ("continue", next), ("labelSelector", labels)] {
+        if !value.is_empty() {
+            path.push(sign);
+            path.push_str(key);
+            path.push('=');
+            path.push_str(&escaped(value));
+            sign = '&';
+        }
+    }
+    Ok(client.request(get(&path, detail, true)?).await?)
+}
+
+/// Reads one object's JSON; `None` if it is not there.
+pub async fn object(
+    client: &kube::Client,
+    info: &KindInfo,
+    namespace: &str,
+    name: &str,
+    detail: Detail,
+) -> Result<Option<String>, Trouble> {
+    let path = item(info, namespace, name);
+    match client.request_text(get(&path, detail, false)?).await.map_err(Trouble::from) {
+        Ok(text) => Ok(Some(text)),
+        Err(Trouble::NotFound) => Ok(None),
+        Err(trouble) => Err(trouble),
+    }
+}
+
+/// A value in a query.
+pub fn escaped(value: &str) -> String {
+    use std::fmt::Write as _;
+    let mut escaped = String::with_capacity(value.len());
+    for byte in value.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                escaped.push(char::from(byte));
+            }
+            // Writing into a String cannot fail.
+            _ => drop(write!(escaped, "%{byte:02X}")),
+        }
+    }
+    escaped
+}

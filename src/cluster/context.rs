@@ -1,0 +1,89 @@
+//! What every part of the cluster side shares.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::world::SharedWorld;
+use crate::telemetry::{Metrics, Readiness};
+
+/// Who this belay is, and what its objects are called.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The namespace that belay runs in.
+    pub namespace: String,
+    /// The name of the installation: of both webhook configurations, the
+    /// Lease and the Service, and the beginning of all other names.
+    pub name: String,
+    /// The name of this replica, another one for each start of the process.
+    pub replica: String,
+    /// The kinds (group, plural name) of which labelled objects are watched
+    /// though no policy names them, so that a cascade finds them.
+    pub labelled: Vec<(String, String)>,
+}
+
+/// What every part of the cluster side shares. Cheap to clone.
+#[derive(Clone)]
+pub struct Context {
+    /// The API server.
+    pub client: kube::Client,
+    /// What is known.
+    pub world: SharedWorld,
+    /// Who this belay is.
+    pub settings: Arc<Settings>,
+    /// Where things are counted.
+    pub metrics: Metrics,
+    /// Whether belay is ready.
+    pub readiness: Readiness,
+    /// What the parts tell each other.
+    pub signals: Arc<Signals>,
+}
+
+/// What the parts tell each other. Each has one writer; a reader subscribes.
+#[derive(Debug)]
+pub struct Signals {
+    /// Counts the changes of policies, relations, kinds and owner kinds:
+    /// whatever rules, statuses and holds follow from.
+    pub changed: watch::Sender<u64>,
+    /// Whether this replica leads.
+    pub leading: watch::Sender<bool>,
+    /// The authorities that the API server is to trust, PEM; none: they are
+    /// somebody else's matter, or not known yet.
+    pub bundle: watch::Sender<Option<Arc<str>>>,
+    /// What of the registration is in place.
+    pub registered: watch::Sender<Registered>,
+    /// Whether belay ends.
+    pub ending: watch::Sender<bool>,
+}
+
+impl Default for Signals {
+    fn default() -> Self {
+        Self {
+            changed: watch::Sender::new(0),
+            leading: watch::Sender::new(false),
+            bundle: watch::Sender::new(None),
+            registered: watch::Sender::new(Registered::default()),
+            ending: watch::Sender::new(false),
+        }
+    }
+}
+
+impl Signals {
+    /// Policies, relations, kinds or owner kinds have changed.
+    pub fn change(&self) {
+        self.changed.send_modify(|generation| *generation += 1);
+    }
+}
+
+/// What of the registration is in place, as it was read back from the API
+/// server.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Registered {
+    /// The value of [`Signals::changed`] whose rules stand in both
+    /// configurations; none: they do not.
+    pub generation: Option<u64>,
+    /// The authorities that stand in every entry of both.
+    pub bundle: Option<Arc<str>>,
+    /// The configurations that do not exist, as `kind/name`.
+    pub missing: Vec<String>,
+}

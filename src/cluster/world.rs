@@ -1,0 +1,106 @@
+//! What belay knows: the graph, what people have said, and how objects of each
+//! kind are read.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use rustc_hash::FxBuildHasher;
+use serde::Deserialize as _;
+use serde_json::Value;
+
+use crate::graph::{Edges, Graph, Listing, Progress};
+use crate::objects::{KindId, Object, Uid};
+use crate::policy::PolicySet;
+use crate::relations::{Catalogue, Reads};
+
+/// Shared by the threads that answer reviews and those that feed.
+///
+/// Nobody waits for anything while holding it: verdicts take microseconds, and
+/// what is fed is taken in a few objects at a time.
+pub type SharedWorld = Arc<RwLock<World>>;
+
+/// Everything that a verdict looks at.
+#[derive(Debug, Default)]
+pub struct World {
+    /// The objects.
+    pub graph: Graph,
+    /// How their edges are read.
+    pub catalogue: Arc<Catalogue>,
+    /// What people have said.
+    pub policies: PolicySet,
+    /// Whether the policies were read once; until then nothing is decided.
+    pub loaded: bool,
+    /// Whether they are known now: when their kind has vanished, what was read
+    /// last stays in use, and nothing that is held is let go of.
+    pub known: bool,
+    /// What discovery says of the kinds that are served, beside what the graph
+    /// keeps.
+    pub served: HashMap<KindId, Served, FxBuildHasher>,
+    /// The kinds whose objects own what is watched, as far as has been seen.
+    pub owners: HashSet<KindId, FxBuildHasher>,
+}
+
+/// What discovery says of a kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Served {
+    /// Whether its objects can be listed.
+    pub list: bool,
+    /// Whether its objects can be watched.
+    pub watch: bool,
+}
+
+impl World {
+    /// How much of an object of this kind has to be asked for.
+    pub fn detail(&self, kind: KindId) -> Detail {
+        match self.catalogue.reads(kind) {
+            Reads::Body => Detail::Whole,
+            Reads::Metadata | Reads::Nothing => Detail::Metadata,
+        }
+    }
+}
+
+/// How much of an object is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    /// Its metadata alone.
+    Metadata,
+    /// All of it.
+    Whole,
+}
+
+/// Takes an object, as the API server wrote it, into a graph: the one that is
+/// fed, or one of live reads. Where a list is being read, the object is in it.
+pub fn take(
+    graph: &mut Graph,
+    catalogue: &Catalogue,
+    kind: KindId,
+    json: &str,
+    listing: Option<&mut Listing>,
+) -> Result<(), serde_json::Error> {
+    let listed = |graph: &Graph, object: &Object<'_>| {
+        if let Some(listing) = listing {
+            graph.list(listing, object);
+        }
+    };
+    if catalogue.reads(kind) == Reads::Nothing {
+        let object: Object<'_> = serde_json::from_str(json)?;
+        graph.apply(kind, &object, Progress::Ordinary, Edges::default());
+        listed(graph, &object);
+    } else {
+        let value: Value = serde_json::from_str(json)?;
+        catalogue.feed(graph, kind, &value)?;
+        listed(graph, &Object::deserialize(&value)?);
+    }
+    Ok(())
+}
+
+/// An object is gone, as the watch says; what has been made again under its
+/// name meanwhile is not.
+pub fn forget(graph: &mut Graph, kind: KindId, json: &str) -> Result<(), serde_json::Error> {
+    let object: Object<'_> = serde_json::from_str(json)?;
+    let metadata = &object.metadata;
+    let uid = Some(Uid::new(&metadata.uid));
+    graph.delete(kind, metadata.namespace.as_str(), &metadata.name, uid);
+    Ok(())
+}
