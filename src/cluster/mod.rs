@@ -5,6 +5,8 @@
 
 mod api;
 mod context;
+pub mod feed;
+mod pace;
 mod world;
 
 pub use context::{Context, Registered, Settings, Signals};

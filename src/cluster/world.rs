@@ -9,7 +9,7 @@ use rustc_hash::FxBuildHasher;
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use crate::graph::{Edges, Graph, Listing, Progress};
+use crate::graph::{Edges, Graph, Listing, NodeId, Progress};
 use crate::objects::{KindId, Object, Uid};
 use crate::policy::PolicySet;
 use crate::relations::{Catalogue, Reads};
@@ -37,7 +37,11 @@ pub struct World {
     /// What discovery says of the kinds that are served, beside what the graph
     /// keeps.
     pub served: HashMap<KindId, Served, FxBuildHasher>,
-    /// The kinds whose objects own what is watched, as far as has been seen.
+    /// Which kinds own which, as far as owner references have said: the kind of
+    /// a dependent, and that of an owner.
+    pub owned: HashSet<(KindId, KindId), FxBuildHasher>,
+    /// The kinds whose objects own what policies protect, directly or at the
+    /// end of a chain.
     pub owners: HashSet<KindId, FxBuildHasher>,
 }
 
@@ -51,6 +55,20 @@ pub struct Served {
 }
 
 impl World {
+    /// The kinds that own objects of these kinds, and theirs, and so on.
+    pub fn owners_of(
+        &self,
+        kinds: impl IntoIterator<Item = KindId>,
+    ) -> HashSet<KindId, FxBuildHasher> {
+        let mut found = HashSet::default();
+        let mut next: Vec<KindId> = kinds.into_iter().collect();
+        while let Some(dependent) = next.pop() {
+            let owners = self.owned.iter().filter(|(of, _)| *of == dependent);
+            next.extend(owners.map(|(_, owner)| *owner).filter(|owner| found.insert(*owner)));
+        }
+        found
+    }
+
     /// How much of an object of this kind has to be asked for.
     pub fn detail(&self, kind: KindId) -> Detail {
         match self.catalogue.reads(kind) {
@@ -77,22 +95,24 @@ pub fn take(
     kind: KindId,
     json: &str,
     listing: Option<&mut Listing>,
-) -> Result<(), serde_json::Error> {
-    let listed = |graph: &Graph, object: &Object<'_>| {
+) -> Result<Option<NodeId>, serde_json::Error> {
+    let place = |graph: &Graph, object: &Object<'_>| {
         if let Some(listing) = listing {
             graph.list(listing, object);
         }
+        let namespaced = graph.kinds.info(kind).namespaced;
+        let namespace = if namespaced { object.metadata.namespace.as_str() } else { "" };
+        graph.find(kind, namespace, &object.metadata.name)
     };
     if catalogue.reads(kind) == Reads::Nothing {
         let object: Object<'_> = serde_json::from_str(json)?;
         graph.apply(kind, &object, Progress::Ordinary, Edges::default());
-        listed(graph, &object);
+        Ok(place(graph, &object))
     } else {
         let value: Value = serde_json::from_str(json)?;
         catalogue.feed(graph, kind, &value)?;
-        listed(graph, &Object::deserialize(&value)?);
+        Ok(place(graph, &Object::deserialize(&value)?))
     }
-    Ok(())
 }
 
 /// An object is gone, as the watch says; what has been made again under its

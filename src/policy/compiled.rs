@@ -229,6 +229,12 @@ impl Policy {
         strictest_of(possible, self.action)
     }
 
+    /// The kinds that its targets name, as pairs of group and resource; `*` may
+    /// be either.
+    pub fn kinds(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.targets.iter().flat_map(Matcher::kinds)
+    }
+
     /// Whether its targets name this kind.
     pub fn names_kind(&self, group: &str, resource: &str) -> bool {
         self.targets.iter().any(|target| target.names_kind(group, resource))

@@ -9,6 +9,7 @@ mod approvals;
 mod compiled;
 mod facts;
 mod people;
+mod relation;
 mod selectors;
 mod set;
 
@@ -19,5 +20,6 @@ pub use approvals::{Approval, Approvals, Identity, Pause};
 pub use compiled::{Exists, InUse, Modes, NotEmpty, Policy, Source, Stripping, Terms};
 pub use facts::{Facts, Pairs, Places};
 pub use people::{Identities, Person};
+pub use relation::compile as compile_relation;
 pub use selectors::{Labels, Matched, Matcher, Users};
 pub use set::{Applied, PolicySet};

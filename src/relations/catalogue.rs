@@ -208,6 +208,40 @@ impl Row {
     }
 }
 
+/// A kind, by group and plural name, and those that its objects usually own.
+pub type Owned = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
+
+/// What is usually owned by what. Owner references say it of each object; this
+/// says of which kinds objects have to be read to find those of an owner. In
+/// the last row stand the kinds that operators make for their custom
+/// resources; Secrets are not among them: nobody reads Secrets unasked.
+pub const OWNED: &[Owned] = &[
+    ("apps", "deployments", &[("apps", "replicasets")]),
+    ("apps", "replicasets", &[("", "pods")]),
+    ("apps", "statefulsets", &[("", "pods"), ("apps", "controllerrevisions"), CLAIM]),
+    ("apps", "daemonsets", &[("", "pods"), ("apps", "controllerrevisions")]),
+    ("batch", "cronjobs", &[("batch", "jobs")]),
+    ("batch", "jobs", &[("", "pods")]),
+    ("", "replicationcontrollers", &[("", "pods")]),
+    ("", "services", &[("discovery.k8s.io", "endpointslices")]),
+    ("", "pods", &[CLAIM]),
+    (
+        "*",
+        "*",
+        &[
+            ("", "pods"),
+            ("", "services"),
+            CONFIG_MAP,
+            CLAIM,
+            ("apps", "deployments"),
+            ("apps", "statefulsets"),
+            ("apps", "daemonsets"),
+            ("batch", "jobs"),
+            ("batch", "cronjobs"),
+        ],
+    ),
+];
+
 /// Every built-in relation. Owner references and content (an object in its
 /// Namespace, a custom resource of its CRD) are edges of every object, and
 /// stand in the graph itself.

@@ -60,7 +60,7 @@ pub enum Reads {
 }
 
 /// What is read from the objects of one kind.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 struct Compiled {
     tree: Tree,
     finished: Vec<(Path, &'static [&'static str])>,
@@ -69,14 +69,14 @@ struct Compiled {
 }
 
 /// Paths, merged where they begin alike.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 struct Tree {
     next: Vec<(Step, Tree)>,
     /// What is made of a value that has been reached.
     leaves: Vec<Leaf>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Leaf {
     pub(super) relation: RelationId,
     pub(super) target: Target,
@@ -86,7 +86,7 @@ pub(super) struct Leaf {
     pub(super) until: Option<(Path, String)>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) enum Target {
     Name {
         kind: KindId,
@@ -202,6 +202,12 @@ impl Catalogue {
     /// progress counts.
     pub fn kinds(&self) -> impl Iterator<Item = KindId> + '_ {
         self.by_kind.keys().copied()
+    }
+
+    /// Whether this catalogue reads from the objects of a kind what another one
+    /// does. If not, they have to be read again.
+    pub fn reads_like(&self, other: &Self, kind: KindId) -> bool {
+        self.by_kind.get(&kind) == other.by_kind.get(&kind)
     }
 
     /// How much of the objects of a kind is read, beside owners and labels.

@@ -16,12 +16,19 @@ pub struct Condition {
     holds: Arc<AtomicBool>,
     /// What is said while it does not hold, if belay is ready all the same.
     otherwise: Option<&'static str>,
+    /// Why it does not hold, as far as the part that knows has said.
+    why: Arc<Mutex<String>>,
 }
 
 impl Condition {
     /// Says whether the condition holds now.
     pub fn set(&self, holds: bool) {
         self.holds.store(holds, Ordering::Release);
+    }
+
+    /// Says why the condition does not hold, for as long as it does not.
+    pub fn explain(&self, why: &str) {
+        why.clone_into(&mut self.why.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     fn holds(&self) -> bool {
@@ -41,7 +48,8 @@ impl Readiness {
     }
 
     fn add(&self, name: &'static str, otherwise: Option<&'static str>) -> Condition {
-        let condition = Condition { name, holds: Arc::new(AtomicBool::new(false)), otherwise };
+        let holds = Arc::new(AtomicBool::new(false));
+        let condition = Condition { name, holds, otherwise, why: Arc::default() };
         self.all().push(condition.clone());
         condition
     }
@@ -60,7 +68,10 @@ impl Readiness {
                 (false, None) => ('-', "not ready"),
                 (false, Some(otherwise)) => ('!', otherwise),
             };
-            let _ = writeln!(text, "[{sign}]{} {word}", condition.name);
+            let why = condition.why.lock().unwrap_or_else(PoisonError::into_inner);
+            let colon = if sign == '-' && !why.is_empty() { ": " } else { "" };
+            let why = if colon.is_empty() { "" } else { why.as_str() };
+            let _ = writeln!(text, "[{sign}]{} {word}{colon}{why}", condition.name);
         }
         text
     }
@@ -84,6 +95,9 @@ mod tests {
         certificate.set(true);
         assert!(!readiness.is_ready());
         assert_eq!(readiness.describe(), "[+]certificate ok\n[-]policies not ready\n");
+        policies.explain("their kind is not installed");
+        let because = "[-]policies not ready: their kind is not installed\n";
+        assert!(readiness.describe().ends_with(because), "{}", readiness.describe());
         policies.set(true);
         assert!(readiness.is_ready());
         readiness.remark("files", "broken");

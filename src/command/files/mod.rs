@@ -16,7 +16,6 @@ mod kinds;
 mod objects;
 mod own;
 mod reader;
-mod relation;
 mod scalars;
 mod watch;
 mod world;

@@ -8,13 +8,12 @@ use serde::Deserialize;
 use super::FileError;
 use super::documents::Document;
 use super::reader::{Manner, read};
-use super::relation;
 use super::yaml::{Content, shown};
 use crate::policy::api::{
     self, Check, DeletionApproval, DeletionApprovalSpec, DeletionPolicySpec, PauseSpec,
     RelationSpec,
 };
-use crate::policy::{Approval, Pause, Policy};
+use crate::policy::{Approval, Pause, Policy, compile_relation};
 use crate::relations::Custom;
 
 /// The only version there is.
@@ -54,7 +53,7 @@ impl Own {
             "Relation" => {
                 let (name, _) = self.head(document)?;
                 let spec: RelationSpec = spec(document)?;
-                let relation = relation::compile(&name, &spec)
+                let relation = compile_relation(&name, &spec)
                     .map_err(|(field, message)| document.field_error(&field, &message))?;
                 self.relations.push(relation);
                 for kind in [Some(&spec.from), spec.to.as_ref()].into_iter().flatten() {

@@ -1,7 +1,7 @@
 //! A Relation as somebody wrote it, compiled.
 
+use super::api::{RelatedKind, RelationSpec, Strength as Written};
 use crate::graph::Strength;
-use crate::policy::api::{RelatedKind, RelationSpec, Strength as Written};
 use crate::relations::{Custom, CustomError, CustomTo, Path, PathError};
 
 /// Compiles a relation, or says which field is wrong and why.

@@ -1,0 +1,202 @@
+//! CRDs: objects like others, and beside that the kinds that they define.
+//!
+//! Discovery learns of a new CRD some seconds later than the watch does, so
+//! custom kinds are learnt from here.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde::Deserialize;
+use tokio::sync::Notify;
+
+use super::objects::Objects;
+use super::watch::Sink;
+use crate::cluster::api::Trouble;
+use crate::objects::{KindInfo, Kinds};
+
+/// The kinds that CRDs define, by the names of the CRDs.
+pub type Definitions = Arc<Mutex<BTreeMap<String, Definition>>>;
+
+/// What a CRD says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Definition {
+    /// The kind; the version that is stored comes first, because reading it
+    /// takes no conversion.
+    pub info: KindInfo,
+    /// Whether the CRD is on its way out.
+    pub terminating: bool,
+}
+
+/// Takes in CRDs.
+pub struct DefinitionSink {
+    pub objects: Objects,
+    pub definitions: Definitions,
+    pub news: Arc<Notify>,
+    /// Those of the list that is being read.
+    listed: Option<BTreeMap<String, Definition>>,
+}
+
+#[derive(Deserialize)]
+struct Slim {
+    metadata: Metadata,
+    spec: Spec,
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    name: String,
+    #[serde(default)]
+    deletion_timestamp: Option<serde::de::IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct Spec {
+    group: String,
+    scope: String,
+    names: Names,
+    versions: Vec<Version>,
+}
+
+#[derive(Deserialize)]
+struct Names {
+    kind: String,
+    plural: String,
+}
+
+#[derive(Deserialize)]
+struct Version {
+    name: String,
+    #[serde(default)]
+    served: bool,
+    #[serde(default)]
+    storage: bool,
+}
+
+#[derive(Deserialize, Default)]
+struct Status {
+    #[serde(default)]
+    conditions: Vec<Condition>,
+}
+
+#[derive(Deserialize)]
+struct Condition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+}
+
+/// Reads a CRD; `None` while it is not established, or serves nothing.
+fn read(json: &str) -> Result<(String, Option<Definition>), serde_json::Error> {
+    let Slim { metadata, spec, status } = serde_json::from_str(json)?;
+    let established =
+        status.conditions.iter().any(|c| c.kind == "Established" && c.status == "True");
+    let mut versions: Vec<&Version> = spec.versions.iter().filter(|v| v.served).collect();
+    versions.sort_by_key(|version| !version.storage);
+    let Some(first) = versions.first().filter(|_| established) else {
+        return Ok((metadata.name, None));
+    };
+    let namespaced = spec.scope == "Namespaced";
+    let mut info =
+        Kinds::custom(&spec.group, &first.name, &spec.names.kind, &spec.names.plural, namespaced);
+    info.versions = versions.iter().map(|version| version.name.clone()).collect();
+    let terminating = metadata.deletion_timestamp.is_some();
+    Ok((metadata.name, Some(Definition { info, terminating })))
+}
+
+impl DefinitionSink {
+    /// Nothing is known yet.
+    pub fn new(objects: Objects, definitions: Definitions, news: Arc<Notify>) -> Self {
+        Self { objects, definitions, news, listed: None }
+    }
+
+    fn learn(&mut self, json: &str) -> Result<(), serde_json::Error> {
+        let (name, definition) = read(json)?;
+        if let Some(listed) = &mut self.listed {
+            listed.extend(definition.map(|definition| (name, definition)));
+            return Ok(());
+        }
+        let mut definitions = self.definitions.lock();
+        if definitions.get(&name) == definition.as_ref() {
+            return Ok(());
+        }
+        match definition {
+            Some(definition) => definitions.insert(name, definition),
+            None => definitions.remove(&name),
+        };
+        drop(definitions);
+        self.news.notify_one();
+        Ok(())
+    }
+}
+
+impl Sink for DefinitionSink {
+    fn begin(&mut self) {
+        self.listed = Some(BTreeMap::new());
+        self.objects.begin();
+    }
+
+    fn list(&mut self, json: &str) -> Result<(), serde_json::Error> {
+        self.learn(json)?;
+        self.objects.list(json)
+    }
+
+    fn end(&mut self) {
+        if let Some(listed) = self.listed.take() {
+            *self.definitions.lock() = listed;
+        }
+        self.objects.end();
+        self.news.notify_one();
+    }
+
+    fn change(&mut self, json: &str) -> Result<(), serde_json::Error> {
+        self.objects.change(json)?;
+        self.learn(json)
+    }
+
+    fn remove(&mut self, json: &str) -> Result<(), serde_json::Error> {
+        let (name, _) = read(json)?;
+        self.definitions.lock().remove(&name);
+        self.objects.remove(json)?;
+        self.news.notify_one();
+        Ok(())
+    }
+
+    fn current(&mut self) {
+        self.objects.current();
+    }
+
+    fn broken(&mut self, trouble: &Trouble, since: Duration) {
+        self.objects.broken(trouble, since);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_stored_version_comes_first_and_what_is_not_established_is_no_kind() {
+        let crd = |established: &str| {
+            json!({
+                "metadata": {"name": "widgets.example.com"},
+                "spec": {"group": "example.com", "scope": "Namespaced",
+                    "names": {"kind": "Widget", "plural": "widgets"},
+                    "versions": [{"name": "v1", "served": true, "storage": false},
+                        {"name": "v0", "served": false, "storage": false},
+                        {"name": "v2", "served": true, "storage": true}]},
+                "status": {"conditions": [{"type": "Established", "status": established}]},
+            })
+            .to_string()
+        };
+        let (name, definition) = read(&crd("True")).unwrap();
+        assert_eq!(name, "widgets.example.com");
+        assert_eq!(definition.unwrap().info.versions, ["v2", "v1"]);
+        assert_eq!(read(&crd("False")).unwrap().1, None);
+    }
+}

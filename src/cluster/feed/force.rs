@@ -1,0 +1,196 @@
+//! From what people have written to what is in force.
+//!
+//! What is written wrongly does not take down what was right before, and a kind
+//! that vanishes takes nothing with it: an accident that deletes the
+//! definition of DeletionPolicy must not be how all protection ends.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::own::{Kept, Said};
+use crate::cluster::api::Trouble;
+use crate::policy::api::{Check as _, Problem};
+use crate::policy::{Approval, Approvals, Pause, Policy, compile_relation};
+use crate::relations::Custom;
+
+/// After their kind has vanished and come back, policies are written again one
+/// by one. Only when that has been over for so long are those believed to be
+/// gone that did not come back.
+const THAW: Duration = Duration::from_secs(30);
+
+/// Policies and relations as they are in force.
+#[derive(Debug, Default)]
+pub struct Force {
+    pub policies: BTreeMap<String, Policy>,
+    pub relations: BTreeMap<String, Custom>,
+    /// What is wrong with those that cannot be used as they are written.
+    pub problems: BTreeMap<String, Vec<Problem>>,
+    /// Those in force of which nobody has written the newest version.
+    frozen: Freeze,
+}
+
+/// Whether the definitions of belay's own kinds are there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Defined {
+    /// They are, and stay.
+    Yes,
+    /// One is absent, or on its way out.
+    No,
+    /// Nobody can say.
+    Unknown,
+}
+
+#[derive(Debug, Default, PartialEq)]
+enum Freeze {
+    #[default]
+    No,
+    /// Since a kind vanished, or something changed after it came back.
+    Since(Instant),
+}
+
+/// What taking in came to.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// Whether policies have changed.
+    pub policies: bool,
+    /// Whether relations have changed.
+    pub relations: bool,
+    /// When to look again, though nobody says that something changed.
+    pub again: Option<Duration>,
+}
+
+impl Force {
+    /// Whether what is in force is what people have written.
+    pub fn is_frozen(&self) -> bool {
+        self.frozen != Freeze::No
+    }
+
+    /// Whether something would go: then it has to be known why.
+    pub fn would_lose(&self, said: &Said) -> bool {
+        self.is_frozen()
+            || self.policies.keys().any(|name| !said.policies.all.contains_key(name))
+            || self.relations.keys().any(|name| !said.relations.all.contains_key(name))
+    }
+
+    /// Takes in what is written.
+    pub fn take(&mut self, said: &Said, defined: Defined, now: Instant) -> Taken {
+        let vanished =
+            defined == Defined::No || is_absent(&said.policies) || is_absent(&said.relations);
+        let mut taken = Taken::default();
+        if vanished && (self.is_frozen() || !self.policies.is_empty() || !self.relations.is_empty())
+        {
+            self.frozen = Freeze::Since(now);
+        }
+        let may_lose = match self.frozen {
+            Freeze::No => !vanished && defined == Defined::Yes,
+            Freeze::Since(since) => {
+                let written = !said.policies.all.is_empty();
+                let quiet = now.saturating_duration_since(since) >= THAW;
+                let thaws = !vanished && defined == Defined::Yes && written && quiet;
+                if thaws {
+                    self.frozen = Freeze::No;
+                } else {
+                    taken.again = Some(THAW / 4);
+                }
+                thaws
+            }
+        };
+        taken.policies = self.take_policies(said, may_lose);
+        taken.relations = self.take_relations(said, may_lose);
+        if (taken.policies || taken.relations) && self.is_frozen() {
+            // They are being written again.
+            self.frozen = Freeze::Since(now);
+        }
+        if defined == Defined::Unknown && self.would_lose(said) {
+            taken.again = Some(Duration::from_secs(2));
+        }
+        taken
+    }
+
+    fn take_policies(&mut self, said: &Said, may_lose: bool) -> bool {
+        let mut changed = false;
+        if may_lose {
+            let before = self.policies.len();
+            self.policies.retain(|name, _| said.policies.all.contains_key(name));
+            changed |= self.policies.len() != before;
+        }
+        self.problems.retain(|name, _| said.policies.all.contains_key(name));
+        for (name, written) in &said.policies.all {
+            let compiled = match written {
+                Ok(policy) => Policy::compile(name, &policy.spec),
+                Err(_) => Err(vec![UNREADABLE]),
+            };
+            match compiled {
+                Ok(policy) => {
+                    self.problems.remove(name);
+                    if self.policies.get(name) != Some(&policy) {
+                        self.policies.insert(name.clone(), policy);
+                        changed = true;
+                    }
+                }
+                Err(problems) => {
+                    if self.problems.get(name) != Some(&problems) {
+                        tracing::warn!(
+                            policy = name,
+                            "this policy cannot be used as it is written; its status says why, and what was in force before stays"
+                        );
+                        self.problems.insert(name.clone(), problems);
+                    }
+                }
+            }
+        }
+        changed
+    }
+
+    fn take_relations(&mut self, said: &Said, may_lose: bool) -> bool {
+        let mut changed = false;
+        if may_lose {
+            let before = self.relations.len();
+            self.relations.retain(|name, _| said.relations.all.contains_key(name));
+            changed |= self.relations.len() != before;
+        }
+        for (name, written) in &said.relations.all {
+            let compiled = match written {
+                Err(error) => Err(error.clone()),
+                Ok(relation) => match relation.spec.problems().first() {
+                    Some(problem) => Err(format!("{}: {}", problem.field, problem.message)),
+                    None => compile_relation(name, &relation.spec)
+                        .map_err(|(field, message)| format!("{field}: {message}")),
+                },
+            };
+            match compiled {
+                Ok(custom) if self.relations.get(name) != Some(&custom) => {
+                    self.relations.insert(name.clone(), custom);
+                    changed = true;
+                }
+                Ok(_) => {}
+                Err(why) => {
+                    tracing::warn!(relation = name, why, "this Relation cannot be used");
+                }
+            }
+        }
+        changed
+    }
+}
+
+/// What is said of a policy that is no policy of this version.
+const UNREADABLE: Problem = Problem {
+    field: String::new(),
+    message: "this version of belay cannot read it: it was written for another one",
+};
+
+fn is_absent<K>(kept: &Kept<K>) -> bool {
+    kept.trouble == Some(Trouble::NotFound)
+}
+
+/// The approvals that can be counted.
+pub fn approvals(said: &Said) -> Approvals {
+    let readable = said.approvals.all.values().filter_map(|approval| approval.as_ref().ok());
+    Approvals::new(readable.filter_map(Approval::compile))
+}
+
+/// The pauses.
+pub fn pauses(said: &Said) -> Vec<Pause> {
+    let readable = said.pauses.all.values().filter_map(|pause| pause.as_ref().ok());
+    readable.map(Pause::compile).collect()
+}

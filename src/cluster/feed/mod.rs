@@ -1,0 +1,504 @@
+//! From the API server to what belay knows.
+//!
+//! ```text
+//!  discovery ─┐                                  ┌─► graph (one watch a kind)
+//!  CRDs ──────┼─► kinds ─┐                       │
+//!  policies ──┤          ├─► catalogue, plan ────┼─► watches begun and ended
+//!  relations ─┘          │                       │
+//!  owner kinds seen ─────┘                       └─► PolicySet
+//! ```
+//!
+//! One task keeps all of it in step: whatever changes wakes it, and it makes
+//! what is watched and what is in force follow.
+
+mod definitions;
+mod discovery;
+mod force;
+mod objects;
+mod own;
+pub mod plan;
+mod watch;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use kube::api::{Api, PostParams};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use self::definitions::{DefinitionSink, Definitions};
+use self::discovery::{Discovery, discover};
+use self::force::{Defined, Force, Taken};
+use self::objects::{Health, Objects, resource};
+use self::own::{Kept, Own, Said};
+use self::plan::{Want, plan};
+use self::watch::{Sink, Source, watch};
+use super::api::{self, Trouble};
+use super::context::Context;
+use super::pace::Backoff;
+use super::world::{Detail, World};
+use crate::objects::{KindId, Kinds};
+use crate::policy::api::{DeletionApproval, DeletionPolicy, GROUP, Pause, Relation};
+use crate::policy::{Identities, Policy, PolicySet};
+use crate::relations::{Catalogue, Custom};
+use crate::telemetry::Condition;
+
+/// Several changes in a row are one.
+const TOGETHER: Duration = Duration::from_millis(30);
+
+/// How often discovery is asked when nothing gives cause to.
+const DISCOVERY: Duration = Duration::from_secs(60);
+
+/// How often the state of the watches is told.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// How long a single question may take.
+const LIMIT: Duration = Duration::from_secs(15);
+
+/// Keeps the world in step with the cluster until belay ends.
+pub async fn run(context: Context, identities: Identities) {
+    let mut ending = context.signals.ending.subscribe();
+    let feed = async {
+        let mut feed = Feed::begin(context, identities).await;
+        feed.keep().await;
+    };
+    tokio::select! {
+        () = feed => {}
+        _ = ending.wait_for(|ending| *ending) => {}
+    }
+}
+
+struct Feed {
+    context: Context,
+    identities: Identities,
+    said: Arc<Mutex<Said>>,
+    definitions: Definitions,
+    /// Custom kinds that have had a CRD.
+    custom: HashSet<(String, String)>,
+    discovery: Discovery,
+    asked: Instant,
+    force: Force,
+    /// How many changes of each kind of belay's own have been taken in.
+    taken: [u64; 4],
+    watches: HashMap<KindId, Watched>,
+    own: Vec<JoinHandle<()>>,
+    news: Arc<Notify>,
+    loaded: Condition,
+    synced: Condition,
+    frozen: Condition,
+}
+
+/// A watch that is under way.
+struct Watched {
+    source: Source,
+    task: JoinHandle<()>,
+    health: Arc<Health>,
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.own.iter().for_each(JoinHandle::abort);
+    }
+}
+
+impl Feed {
+    async fn begin(context: Context, mut identities: Identities) -> Self {
+        let loaded = context.readiness.condition("policies");
+        let synced = context.readiness.condition("feed");
+        let frozen = context.readiness.remark(
+            "policy-kinds",
+            "a kind of belay's own has vanished: what was in force stays in force, and nothing \
+             that is held is let go of; install the definitions again (belay admin crds)",
+        );
+        frozen.set(true);
+        loaded.explain("they have not been read yet");
+        synced.explain("the API server has not said which kinds it serves");
+        let discovery = retried(&synced, || discover(&context.client)).await;
+        identities.own = Some(retried(&synced, || who_am_i(&context.client)).await);
+        let mut feed = Self {
+            context,
+            identities,
+            said: Arc::default(),
+            definitions: Arc::default(),
+            custom: HashSet::new(),
+            discovery,
+            asked: Instant::now(),
+            force: Force::default(),
+            taken: [0; 4],
+            watches: HashMap::new(),
+            own: Vec::new(),
+            news: Arc::default(),
+            loaded,
+            synced,
+            frozen,
+        };
+        feed.watch_own();
+        feed
+    }
+
+    fn watch_own(&mut self) {
+        self.start_own::<DeletionPolicy>("DeletionPolicy", "deletionpolicies", |s| &mut s.policies);
+        self.start_own::<Relation>("Relation", "relations", |s| &mut s.relations);
+        self.start_own::<DeletionApproval>("DeletionApproval", "deletionapprovals", |s| {
+            &mut s.approvals
+        });
+        self.start_own::<Pause>("Pause", "pauses", |s| &mut s.pauses);
+    }
+
+    fn start_own<K>(&mut self, kind: &str, resource: &str, part: fn(&mut Said) -> &mut Kept<K>)
+    where
+        K: kube::Resource + serde::de::DeserializeOwned + std::fmt::Debug + Send + 'static,
+    {
+        let info = Kinds::custom(GROUP, "v1alpha1", kind, resource, false);
+        let source = Source { info, detail: Detail::Whole, labels: "" };
+        let sink = Own::new(self.said.clone(), part, self.news.clone());
+        self.own.push(tokio::spawn(watch(self.context.client.clone(), source, sink)));
+    }
+
+    async fn keep(&mut self) {
+        loop {
+            let again = self.refresh().await.unwrap_or(DISCOVERY);
+            let until = tokio::time::sleep(again);
+            tokio::pin!(until);
+            loop {
+                tokio::select! {
+                    () = self.news.notified() => {
+                        tokio::time::sleep(TOGETHER).await;
+                        break;
+                    }
+                    () = &mut until => break,
+                    // How the watches are doing changes with time alone.
+                    () = tokio::time::sleep(LOOK) => {
+                        self.report();
+                        if self.is_discovery_due() {
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Makes everything follow what has changed.
+    async fn refresh(&mut self) -> Option<Duration> {
+        self.rediscover().await;
+        let defined = match self.force.would_lose(&self.said.lock()) {
+            true => self.defined().await,
+            false => Defined::Yes,
+        };
+        let taken = self.take_in(defined);
+        self.follow().await;
+        self.report();
+        taken.again
+    }
+
+    fn is_discovery_due(&self) -> bool {
+        let vanished = self.watches.values().any(|watched| watched.health.is_gone());
+        self.asked.elapsed() >= if vanished { Duration::from_secs(2) } else { DISCOVERY }
+    }
+
+    async fn rediscover(&mut self) {
+        if !self.is_discovery_due() {
+            return;
+        }
+        self.asked = Instant::now();
+        match timeout(LIMIT, discover(&self.context.client)).await {
+            Ok(Ok(discovery)) => self.discovery = discovery,
+            Ok(Err(trouble)) => {
+                tracing::warn!(trouble = trouble.words(), "discovery failed; what was known stays");
+            }
+            Err(_) => tracing::warn!("discovery did not answer; what was known stays"),
+        }
+    }
+
+    /// Whether the definitions of policies and relations are there, live.
+    async fn defined(&self) -> Defined {
+        let info = {
+            let world = self.context.world.read();
+            let kind = world
+                .graph
+                .kinds
+                .find_resource("apiextensions.k8s.io", "customresourcedefinitions");
+            kind.map(|kind| world.graph.kinds.info(kind).clone())
+        };
+        let Some(info) = info else { return Defined::Unknown };
+        for name in ["deletionpolicies.belay.dev", "relations.belay.dev"] {
+            let read = api::object(&self.context.client, &info, "", name, Detail::Metadata);
+            match timeout(LIMIT, read).await {
+                Ok(Ok(Some(json))) if !is_terminating(&json) => {}
+                Ok(Ok(_)) => return Defined::No,
+                Ok(Err(_)) | Err(_) => return Defined::Unknown,
+            }
+        }
+        Defined::Yes
+    }
+
+    /// Takes in kinds, relations, policies, approvals and pauses.
+    fn take_in(&mut self, defined: Defined) -> Taken {
+        let definitions = self.definitions.lock().clone();
+        self.custom.extend(
+            definitions.values().map(|definition| {
+                (definition.info.group.clone(), definition.info.resource.clone())
+            }),
+        );
+        let said = self.said.lock();
+        let counts = [
+            said.policies.changes,
+            said.relations.changes,
+            said.approvals.changes,
+            said.pauses.changes,
+        ];
+        let synced = said.policies.synced
+            && said.relations.synced
+            && said.approvals.synced
+            && said.pauses.synced;
+        // Before everything was read once, what is not there is not gone.
+        let taken = match synced {
+            true => self.force.take(&said, defined, Instant::now()),
+            false => Taken::default(),
+        };
+        let known = synced && !self.force.is_frozen() && said.policies.trouble.is_none();
+        let approvals = (self.taken[2..] != counts[2..])
+            .then(|| (force::approvals(&said), force::pauses(&said)));
+        self.taken = counts;
+        let missing = first_missing(&said);
+        drop(said);
+
+        let mut world = self.context.world.write();
+        let kinds = self.discovery.learn(&mut world, &definitions, &self.custom);
+        let first = synced && !world.loaded;
+        let rules = taken.policies || taken.relations || kinds || first;
+        drop(world);
+        if rules {
+            self.rebuild();
+        }
+        let mut world = self.context.world.write();
+        if let Some((approvals, pauses)) = approvals {
+            world.policies.approvals = approvals;
+            world.policies.pauses = pauses;
+        }
+        let was = (world.loaded, world.known);
+        world.loaded |= synced;
+        world.known = known;
+        let changed = rules || was != (world.loaded, world.known);
+        let loaded = world.loaded;
+        drop(world);
+        if changed {
+            self.context.signals.change();
+        }
+        match (loaded, missing) {
+            (true, _) => self.loaded.set(true),
+            (false, Some(why)) => self.loaded.explain(&why),
+            (false, None) => {}
+        }
+        self.frozen.set(!self.force.is_frozen());
+        taken
+    }
+
+    /// Makes catalogue and policies anew. That takes a while with thousands of
+    /// policies, and nobody waits for it.
+    fn rebuild(&mut self) {
+        let kinds = self.context.world.read().graph.kinds.clone();
+        let relations: Vec<Custom> = self.force.relations.values().cloned().collect();
+        let policies: Vec<Policy> = self.force.policies.values().cloned().collect();
+        let catalogue = match Catalogue::new(&kinds, &relations) {
+            Ok(catalogue) => Arc::new(catalogue),
+            Err(error) => {
+                tracing::error!(%error, "the relations cannot be compiled; the last good ones stay");
+                self.context.world.read().catalogue.clone()
+            }
+        };
+        let mut set = PolicySet::new(policies, &catalogue);
+        set.identities = self.identities.clone();
+        let annotations: Vec<String> = set.annotation_keys().map(str::to_owned).collect();
+        let mut world = self.context.world.write();
+        let World { policies: old, graph, .. } = &mut *world;
+        set.approvals = std::mem::take(&mut old.approvals);
+        set.pauses = std::mem::take(&mut old.pauses);
+        let before: HashSet<&str> = old.annotation_keys().collect();
+        let reread = annotations.iter().any(|key| !before.contains(key.as_str()));
+        graph.keep_annotations(annotations);
+        let before = std::mem::replace(&mut world.catalogue, catalogue);
+        world.policies = set;
+        // What reads other edges, or annotations that were not kept, has to be
+        // read again; until then nobody may take an absent user for a fact.
+        let World { catalogue, graph, policies, .. } = &mut *world;
+        let stale: Vec<KindId> = self
+            .watches
+            .keys()
+            .filter(|kind| {
+                let info = graph.kinds.info(**kind);
+                !catalogue.reads_like(&before, **kind)
+                    || (reread && policies.names(&info.group, &info.resource))
+            })
+            .copied()
+            .collect();
+        for kind in &stale {
+            graph.set_incomplete(
+                *kind,
+                "they are being read again, because policies or relations changed",
+            );
+        }
+        drop(world);
+        for kind in stale {
+            self.watches.remove(&kind);
+        }
+    }
+
+    /// Begins and ends watches as the plan says.
+    async fn follow(&mut self) {
+        let (wanted, owners) = {
+            let world = self.context.world.read();
+            let wanted: Vec<(KindId, Source, Want)> = plan(&world, &self.context.settings)
+                .into_iter()
+                .map(|(kind, want)| {
+                    let info = world.graph.kinds.info(kind).clone();
+                    let detail = world.detail(kind);
+                    (kind, Source { info, detail, labels: want.labels() }, want)
+                })
+                .collect();
+            let targets = plan::policies(&world).flat_map(|policy| plan::targets(&world, policy));
+            (wanted, world.owners_of(targets.collect::<Vec<_>>()))
+        };
+        {
+            let mut world = self.context.world.write();
+            if world.owners != owners {
+                world.owners = owners;
+                drop(world);
+                self.context.signals.change();
+            }
+        }
+        let kinds: HashSet<KindId> = wanted.iter().map(|(kind, ..)| *kind).collect();
+        let unwanted: Vec<KindId> =
+            self.watches.keys().filter(|kind| !kinds.contains(kind)).copied().collect();
+        for kind in unwanted {
+            self.stop(kind).await;
+        }
+        for (kind, source, want) in wanted {
+            let same = self.watches.get(&kind).is_some_and(|watched| watched.source == source);
+            if !same {
+                self.start(kind, source, want).await;
+            }
+        }
+    }
+
+    async fn start(&mut self, kind: KindId, source: Source, want: Want) {
+        // An old watch must not write beside the new one.
+        if let Some(mut old) = self.watches.remove(&kind) {
+            end(&mut old).await;
+        }
+        let name = resource(&self.context.world.read(), kind);
+        tracing::info!(resource = name, detail = ?source.detail, labels = source.labels, "watching");
+        if want == Want::Labelled {
+            self.context
+                .world
+                .write()
+                .graph
+                .set_incomplete(kind, "belay watches those with the label alone");
+        }
+        let objects =
+            Objects::new(self.context.world.clone(), kind, want == Want::All, self.news.clone());
+        let health = objects.health.clone();
+        let client = self.context.client.clone();
+        let is_definitions = source.info.resource == "customresourcedefinitions"
+            && source.info.group == "apiextensions.k8s.io";
+        let task = if is_definitions {
+            let sink = DefinitionSink::new(objects, self.definitions.clone(), self.news.clone());
+            spawn(client, source.clone(), sink)
+        } else {
+            spawn(client, source.clone(), objects)
+        };
+        self.watches.insert(kind, Watched { source, task, health });
+    }
+
+    async fn stop(&mut self, kind: KindId) {
+        let Some(mut watched) = self.watches.remove(&kind) else { return };
+        end(&mut watched).await;
+        let mut world = self.context.world.write();
+        world.graph.end_listing(crate::graph::Listing::of(kind));
+        world.graph.set_incomplete(kind, "belay does not watch them");
+        world.owned.retain(|(dependent, _)| *dependent != kind);
+        tracing::info!(resource = resource(&world, kind), "watching no more");
+    }
+
+    /// Tells readiness and metrics how it goes.
+    fn report(&self) {
+        let world = self.context.world.read();
+        let waiting = self.watches.iter().filter(|(_, watched)| !watched.health.is_settled());
+        let waiting: Vec<String> = waiting.map(|(kind, _)| resource(&world, *kind)).collect();
+        if world.loaded && waiting.is_empty() {
+            self.synced.set(true);
+        } else {
+            // Once ready belay stays ready: only verdicts that need a kind
+            // that is not read yet fail closed.
+            self.synced.explain(&format!("reading {}", waiting.join(", ")));
+        }
+    }
+}
+
+fn spawn(client: kube::Client, source: Source, sink: impl Sink + 'static) -> JoinHandle<()> {
+    tokio::spawn(watch(client, source, sink))
+}
+
+/// Ends a watch and waits until it has let go of what it was writing.
+async fn end(watched: &mut Watched) {
+    watched.task.abort();
+    let _ = (&mut watched.task).await;
+}
+
+/// The kind of belay's own that is not installed, or cannot be read.
+fn first_missing(said: &Said) -> Option<String> {
+    let of = |name: &str, synced: bool, trouble: &Option<Trouble>| match trouble {
+        Some(Trouble::NotFound) => Some(format!(
+            "the kind {name}.{GROUP} is not installed; install it with belay admin crds | kubectl apply -f -"
+        )),
+        Some(trouble) => Some(format!("{name}.{GROUP} cannot be read: {}", trouble.words())),
+        None if !synced => Some(format!("{name}.{GROUP} have not been read yet")),
+        None => None,
+    };
+    of("deletionpolicies", said.policies.synced, &said.policies.trouble)
+        .or_else(|| of("relations", said.relations.synced, &said.relations.trouble))
+        .or_else(|| of("deletionapprovals", said.approvals.synced, &said.approvals.trouble))
+        .or_else(|| of("pauses", said.pauses.synced, &said.pauses.trouble))
+}
+
+/// Whether the metadata of an object has a deletionTimestamp.
+fn is_terminating(json: &str) -> bool {
+    serde_json::from_str::<crate::objects::Object<'_>>(json).is_ok_and(|o| o.is_terminating())
+}
+
+/// The name under which the API server knows belay.
+async fn who_am_i(client: &kube::Client) -> Result<String, Trouble> {
+    let api: Api<SelfSubjectReview> = Api::all(client.clone());
+    let review = api.create(&PostParams::default(), &SelfSubjectReview::default()).await?;
+    let user = review.status.and_then(|status| status.user_info).and_then(|user| user.username);
+    user.ok_or_else(|| Trouble::Failed("the API server does not say who belay is".to_owned()))
+}
+
+/// Tries until it succeeds, and says meanwhile why it does not.
+async fn retried<T, F: Future<Output = Result<T, Trouble>>>(
+    condition: &Condition,
+    attempt: impl Fn() -> F,
+) -> T {
+    let mut backoff = Backoff::default();
+    loop {
+        let trouble = match timeout(LIMIT, attempt()).await {
+            Ok(Ok(value)) => return value,
+            Ok(Err(trouble)) => trouble.words(),
+            Err(_) => format!("the API server did not answer within {} s", LIMIT.as_secs()),
+        };
+        condition.explain(&trouble);
+        tracing::warn!(trouble, "the API server cannot be asked; it is tried again");
+        tokio::time::sleep(backoff.next()).await;
+    }
+}

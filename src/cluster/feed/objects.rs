@@ -1,0 +1,158 @@
+//! What is watched of a kind goes into the graph.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::watch::Sink;
+use crate::cluster::api::Trouble;
+use crate::cluster::world::{self, SharedWorld, World};
+use crate::graph::{Listing, NodeId};
+use crate::objects::KindId;
+
+/// A watch that broke off is begun again within moments; only when that does
+/// not succeed for so long are its objects not all known any more.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// How a watch is doing, for whoever asks.
+#[derive(Debug, Default)]
+pub struct Health(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Whether a list was read to its end, or is known not to be readable.
+    settled: bool,
+    broken: Option<Instant>,
+    gone: bool,
+}
+
+impl Health {
+    /// Whether it is known what is there, or why not.
+    pub fn is_settled(&self) -> bool {
+        self.0.lock().settled
+    }
+
+    /// Whether the API server says that there is no such kind.
+    pub fn is_gone(&self) -> bool {
+        self.0.lock().gone
+    }
+
+    /// How long what is known may have been older than the API server's.
+    pub fn behind(&self) -> Duration {
+        self.0.lock().broken.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+}
+
+/// Takes in the objects of one kind.
+pub struct Objects {
+    pub world: SharedWorld,
+    pub kind: KindId,
+    /// Whether all objects of the kind are watched, and not those with a label
+    /// alone: only then is absence a fact.
+    pub all: bool,
+    pub health: Arc<Health>,
+    /// Told of owner kinds that nobody has seen yet.
+    pub news: Arc<Notify>,
+    listing: Option<Listing>,
+    /// Whether a list was read to its end.
+    synced: bool,
+}
+
+impl Objects {
+    /// Nothing is known yet.
+    pub fn new(world: SharedWorld, kind: KindId, all: bool, news: Arc<Notify>) -> Self {
+        Self { world, kind, all, health: Arc::default(), news, listing: None, synced: false }
+    }
+
+    fn take(&mut self, json: &str) -> Result<(), serde_json::Error> {
+        let mut world = self.world.write();
+        let World { graph, catalogue, .. } = &mut *world;
+        let catalogue = catalogue.clone();
+        let node = world::take(graph, &catalogue, self.kind, json, self.listing.as_mut())?;
+        if learn_owners(&mut world, self.kind, node) {
+            self.news.notify_one();
+        }
+        Ok(())
+    }
+
+    fn incomplete(&self, why: &str) {
+        self.world.write().graph.set_incomplete(self.kind, why);
+        self.health.0.lock().settled = true;
+    }
+}
+
+/// Notes of which kinds the owners of an object are. Says whether that is new.
+fn learn_owners(world: &mut World, kind: KindId, node: Option<NodeId>) -> bool {
+    let World { graph, owned, .. } = world;
+    let Some(node) = node.and_then(|node| graph.get(node)) else { return false };
+    let mut new = false;
+    for owner in node.owners() {
+        let (owner, _, _) = graph.coordinates(owner.to);
+        new |= graph.kinds.is_served(owner) && owned.insert((kind, owner));
+    }
+    new
+}
+
+impl Sink for Objects {
+    fn begin(&mut self) {
+        self.listing = Some(Listing::of(self.kind));
+    }
+
+    fn list(&mut self, json: &str) -> Result<(), serde_json::Error> {
+        self.take(json)
+    }
+
+    fn end(&mut self) {
+        let mut world = self.world.write();
+        if let Some(listing) = self.listing.take() {
+            world.graph.end_listing(listing);
+        }
+        self.synced = true;
+    }
+
+    fn change(&mut self, json: &str) -> Result<(), serde_json::Error> {
+        self.take(json)
+    }
+
+    fn remove(&mut self, json: &str) -> Result<(), serde_json::Error> {
+        world::forget(&mut self.world.write().graph, self.kind, json)
+    }
+
+    fn current(&mut self) {
+        if self.all {
+            self.world.write().graph.set_complete(self.kind, true);
+        }
+        *self.health.0.lock() = State { settled: true, ..State::default() };
+    }
+
+    fn broken(&mut self, trouble: &Trouble, since: Duration) {
+        let first = {
+            let mut state = self.health.0.lock();
+            let first = state.broken.is_none();
+            state.broken.get_or_insert_with(|| Instant::now() - since);
+            state.gone = *trouble == Trouble::NotFound;
+            first
+        };
+        let resource = resource(&self.world.read(), self.kind);
+        if first {
+            tracing::warn!(
+                resource,
+                trouble = trouble.words(),
+                "a watch is broken; it is tried again"
+            );
+        }
+        if !self.synced || since >= GRACE || matches!(trouble, Trouble::Forbidden(_)) {
+            self.incomplete(&trouble.words());
+        }
+    }
+}
+
+/// A kind as it is named in logs and metrics.
+pub fn resource(world: &World, kind: KindId) -> String {
+    let info = world.graph.kinds.info(kind);
+    let dot = if info.group.is_empty() { "" } else { "." };
+    format!("{}{dot}{}", info.resource, info.group)
+}

@@ -1,0 +1,298 @@
+//! One watch: a list and everything that happens after it, for ever.
+//!
+//! ```text
+//!            ┌───────────────── expired (410) ─────────────────┐
+//!            ▼                                                 │
+//!  list: streamed by the watch itself ──► every change ──► broken off
+//!        (or page by page)                     ▲               │
+//!                                              └─ back-off ────┘
+//! ```
+//!
+//! A list is taken in beside what was known before, so that nothing is
+//! forgotten while it is read.
+
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::{AsyncBufRead, AsyncBufReadExt as _};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::time::{Instant, timeout};
+
+use crate::cluster::api::{self, ListQuery, Trouble, escaped};
+use crate::cluster::pace::{Backoff, random};
+use crate::cluster::world::Detail;
+use crate::objects::KindInfo;
+
+/// What is watched, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// The kind, with the version that is asked for first.
+    pub info: KindInfo,
+    /// How much of its objects.
+    pub detail: Detail,
+    /// Of which labels; empty: all.
+    pub labels: &'static str,
+}
+
+/// Where what is watched goes.
+pub trait Sink: Send {
+    /// A list begins.
+    fn begin(&mut self);
+    /// An object of the list.
+    fn list(&mut self, json: &str) -> Result<(), serde_json::Error>;
+    /// The list has ended: what was not in it is gone.
+    fn end(&mut self);
+    /// An object was made, or has changed.
+    fn change(&mut self, json: &str) -> Result<(), serde_json::Error>;
+    /// An object is gone.
+    fn remove(&mut self, json: &str) -> Result<(), serde_json::Error>;
+    /// What is known is as new as the API server's own.
+    fn current(&mut self);
+    /// It may not be, since this long.
+    fn broken(&mut self, trouble: &Trouble, since: Duration);
+}
+
+/// Servers before 1.34 may not stream lists; the first that says so is not
+/// asked again.
+static STREAMS: AtomicBool = AtomicBool::new(true);
+
+/// Objects on a page where lists are read page by page.
+const PAGE: usize = 500;
+
+/// Bookmarks come once a minute: a connection that says less is dead, though
+/// nobody has closed it.
+const SILENCE: Duration = Duration::from_secs(90);
+
+/// After a reconnect what was missed comes at once; so long nothing means that
+/// there is nothing more.
+const QUIET: Duration = Duration::from_millis(500);
+
+/// A connection that lasted this long was a good one.
+const GOOD: Duration = Duration::from_secs(5);
+
+/// So much is kept for the next line.
+const LINE: usize = 64 << 10;
+
+/// How long the answer to a request may take to begin.
+const ANSWER: Duration = Duration::from_secs(30);
+
+#[derive(Deserialize)]
+struct Event<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+/// The little that a bookmark says, and that the version of an object needs.
+#[derive(Deserialize)]
+struct Versioned {
+    metadata: VersionedMetadata,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct VersionedMetadata {
+    resource_version: String,
+    #[serde(default)]
+    annotations: Option<std::collections::BTreeMap<String, String>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Status {
+    code: u16,
+    message: String,
+}
+
+/// Watches until it is dropped.
+pub async fn watch(client: kube::Client, source: Source, mut sink: impl Sink) {
+    let mut version = None;
+    let mut backoff = Backoff::default();
+    let mut broken: Option<Instant> = None;
+    loop {
+        let started = Instant::now();
+        let result = follow(&client, &source, &mut sink, &mut version, &mut broken).await;
+        let lasted = started.elapsed();
+        match result {
+            // The server ends every watch after some minutes.
+            Ok(()) if lasted >= GOOD => {
+                backoff.reset();
+                continue;
+            }
+            Ok(()) => {}
+            Err(Trouble::Expired) if version.take().is_some() => continue,
+            Err(trouble) => {
+                if lasted >= GOOD {
+                    backoff.reset();
+                }
+                let since = *broken.get_or_insert_with(Instant::now);
+                sink.broken(&trouble, since.elapsed());
+            }
+        }
+        tokio::time::sleep(backoff.next()).await;
+    }
+}
+
+/// One connection: from a list, or from where the last one broke off.
+async fn follow(
+    client: &kube::Client,
+    source: &Source,
+    sink: &mut impl Sink,
+    version: &mut Option<String>,
+    broken: &mut Option<Instant>,
+) -> Result<(), Trouble> {
+    let streamed = version.is_none() && STREAMS.load(Ordering::Relaxed);
+    if version.is_none() && !streamed {
+        *version = Some(pages(client, source, sink).await?);
+        *broken = None;
+        sink.current();
+    }
+    let mut path = api::collection(&source.info, "");
+    let seconds = 240 + u64::from(random(60));
+    path.push_str(&format!("?watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}"));
+    match version.as_deref() {
+        Some(version) => path.push_str(&format!("&resourceVersion={}", escaped(version))),
+        None => path.push_str("&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"),
+    }
+    if !source.labels.is_empty() {
+        path.push_str(&format!("&labelSelector={}", escaped(source.labels)));
+    }
+    // A watch is a stream of single objects, so it is those that are partial.
+    let request = api::get(&path, source.detail, false)?;
+    let answer = timeout(ANSWER, client.request_stream(request)).await;
+    let lines = match answer.map_err(|_| slow(ANSWER))?.map_err(Trouble::from) {
+        Ok(lines) => lines,
+        Err(Trouble::Failed(said)) if streamed && said.contains("sendInitialEvents") => {
+            STREAMS.store(false, Ordering::Relaxed);
+            tracing::info!("this API server does not stream lists; they are read page by page");
+            return Ok(());
+        }
+        Err(trouble) => return Err(trouble),
+    };
+    let reading = Reading { sink, version, broken, listing: streamed };
+    if streamed {
+        reading.sink.begin();
+    }
+    reading.lines(lines).await
+}
+
+fn slow(limit: Duration) -> Trouble {
+    Trouble::Failed(format!("the API server did not answer within {} s", limit.as_secs()))
+}
+
+/// Words that repeat nothing of the object.
+fn unreadable(error: &serde_json::Error) -> Trouble {
+    Trouble::Failed(format!(
+        "an object of it could not be read (line {}, column {})",
+        error.line(),
+        error.column()
+    ))
+}
+
+/// Reads a list page by page; says the version of it.
+async fn pages(
+    client: &kube::Client,
+    source: &Source,
+    sink: &mut impl Sink,
+) -> Result<String, Trouble> {
+    let mut next = String::new();
+    sink.begin();
+    loop {
+        let query = ListQuery { limit: PAGE, next: &next, labels: source.labels };
+        let page = timeout(ANSWER, api::page(client, &source.info, "", source.detail, query))
+            .await
+            .map_err(|_| slow(ANSWER))??;
+        for item in &page.items {
+            sink.list(item.get()).map_err(|error| unreadable(&error))?;
+        }
+        next = page.metadata.next;
+        if next.is_empty() {
+            sink.end();
+            return Ok(page.metadata.resource_version);
+        }
+    }
+}
+
+/// A connection that is being read.
+struct Reading<'r, S> {
+    sink: &'r mut S,
+    version: &'r mut Option<String>,
+    broken: &'r mut Option<Instant>,
+    /// Whether what comes is the list still.
+    listing: bool,
+}
+
+impl<S: Sink> Reading<'_, S> {
+    async fn lines(mut self, lines: impl AsyncBufRead) -> Result<(), Trouble> {
+        let mut lines = pin!(lines);
+        let mut line = Vec::new();
+        loop {
+            let catching_up = self.broken.is_some() && !self.listing;
+            let patience = if catching_up { QUIET } else { SILENCE };
+            let read = match timeout(patience, lines.read_until(b'\n', &mut line)).await {
+                Ok(read) => read,
+                Err(_) if catching_up => {
+                    self.is_current();
+                    continue;
+                }
+                Err(_) => {
+                    let silent = format!("nothing was heard for {} s", SILENCE.as_secs());
+                    return Err(Trouble::Failed(silent));
+                }
+            };
+            match read {
+                Ok(0) => return Ok(()),
+                // The last line of a connection that broke off is half of one.
+                Ok(_) if !line.ends_with(b"\n") => return Ok(()),
+                Ok(_) => self.event(&line)?,
+                Err(error) => return Err(Trouble::Failed(format!("the watch broke off: {error}"))),
+            }
+            // One large object need not be paid for ever after.
+            line.clear();
+            line.shrink_to(LINE);
+        }
+    }
+
+    fn is_current(&mut self) {
+        *self.broken = None;
+        self.sink.current();
+    }
+
+    fn event(&mut self, line: &[u8]) -> Result<(), Trouble> {
+        let event: Event<'_> = serde_json::from_slice(line).map_err(|error| unreadable(&error))?;
+        let json = event.object.get();
+        let take = match event.kind {
+            "ADDED" if self.listing => self.sink.list(json),
+            "ADDED" | "MODIFIED" => self.sink.change(json),
+            "DELETED" => self.sink.remove(json),
+            "BOOKMARK" => Ok(()),
+            _ => {
+                let status: Status = serde_json::from_str(json).unwrap_or_default();
+                return Err(Trouble::of_status(status.code, &status.message));
+            }
+        };
+        take.map_err(|error| unreadable(&error))?;
+        let Versioned { metadata } =
+            serde_json::from_str(json).map_err(|error| unreadable(&error))?;
+        let ends = || {
+            let annotations = metadata.annotations.as_ref();
+            annotations.is_some_and(|map| map.contains_key("k8s.io/initial-events-end"))
+        };
+        if self.listing {
+            // Half of a list is no place to go on from.
+            if event.kind != "BOOKMARK" || !ends() {
+                return Ok(());
+            }
+            self.listing = false;
+            self.sink.end();
+            self.is_current();
+        } else if event.kind == "BOOKMARK" && self.broken.is_some() {
+            self.is_current();
+        }
+        *self.version = Some(metadata.resource_version);
+        Ok(())
+    }
+}
