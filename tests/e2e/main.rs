@@ -11,6 +11,7 @@ mod harness;
 
 mod content;
 mod control_plane;
+mod feed;
 mod forests;
 mod label;
 mod policies;

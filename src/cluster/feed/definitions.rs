@@ -79,8 +79,8 @@ struct Version {
 
 #[derive(Deserialize, Default)]
 struct Status {
-    #[serde(default)]
-    conditions: Vec<Condition>,
+    // A CRD that was just made says null.
+    conditions: Option<Vec<Condition>>,
 }
 
 #[derive(Deserialize)]
@@ -94,7 +94,7 @@ struct Condition {
 fn read(json: &str) -> Result<(String, Option<Definition>), serde_json::Error> {
     let Slim { metadata, spec, status } = serde_json::from_str(json)?;
     let established =
-        status.conditions.iter().any(|c| c.kind == "Established" && c.status == "True");
+        status.conditions.iter().flatten().any(|c| c.kind == "Established" && c.status == "True");
     let mut versions: Vec<&Version> = spec.versions.iter().filter(|v| v.served).collect();
     versions.sort_by_key(|version| !version.storage);
     let Some(first) = versions.first().filter(|_| established) else {
@@ -198,5 +198,7 @@ mod tests {
         assert_eq!(name, "widgets.example.com");
         assert_eq!(definition.unwrap().info.versions, ["v2", "v1"]);
         assert_eq!(read(&crd("False")).unwrap().1, None);
+        let new = crd("True").replace(r#"[{"status":"True","type":"Established"}]"#, "null");
+        assert_eq!(read(&new).unwrap().1, None);
     }
 }

@@ -45,7 +45,7 @@ use crate::objects::{KindId, Kinds};
 use crate::policy::api::{DeletionApproval, DeletionPolicy, GROUP, Pause, Relation};
 use crate::policy::{Identities, Policy, PolicySet};
 use crate::relations::{Catalogue, Custom};
-use crate::telemetry::Condition;
+use crate::telemetry::{Condition, Readiness};
 
 /// Several changes in a row are one.
 const TOGETHER: Duration = Duration::from_millis(30);
@@ -59,16 +59,49 @@ const LOOK: Duration = Duration::from_millis(250);
 /// How long a single question may take.
 const LIMIT: Duration = Duration::from_secs(15);
 
-/// Keeps the world in step with the cluster until belay ends.
-pub async fn run(context: Context, identities: Identities) {
-    let mut ending = context.signals.ending.subscribe();
-    let feed = async {
-        let mut feed = Feed::begin(context, identities).await;
-        feed.keep().await;
-    };
-    tokio::select! {
-        () = feed => {}
-        _ = ending.wait_for(|ending| *ending) => {}
+/// Keeps the world in step with the cluster until belay ends. What belay is
+/// not ready without is said at once, before the first answer of the API
+/// server.
+pub fn run(context: Context, identities: Identities) -> impl Future<Output = ()> + Send + 'static {
+    let conditions = Conditions::new(&context.readiness);
+    async move {
+        let mut ending = context.signals.ending.subscribe();
+        let feed = async {
+            let mut feed = Feed::begin(context, identities, conditions).await;
+            feed.keep().await;
+        };
+        tokio::select! {
+            () = feed => {}
+            _ = ending.wait_for(|ending| *ending) => {}
+        }
+    }
+}
+
+/// What the feed says of itself.
+struct Conditions {
+    /// The policies were read.
+    loaded: Condition,
+    /// Each watch was read to the end of its list, or cannot be.
+    synced: Condition,
+    /// What is in force is what people have written.
+    written: Condition,
+}
+
+impl Conditions {
+    fn new(readiness: &Readiness) -> Self {
+        let conditions = Self {
+            loaded: readiness.condition("policies"),
+            synced: readiness.condition("feed"),
+            written: readiness.remark(
+                "policy-kinds",
+                "a kind of belay's own has vanished: what was in force stays in force, and nothing \
+                 that is held is let go of; install the definitions again (belay admin crds)",
+            ),
+        };
+        conditions.written.set(true);
+        conditions.loaded.explain("they have not been read yet");
+        conditions.synced.explain("the API server has not said which kinds it serves");
+        conditions
     }
 }
 
@@ -87,9 +120,7 @@ struct Feed {
     watches: HashMap<KindId, Watched>,
     own: Vec<JoinHandle<()>>,
     news: Arc<Notify>,
-    loaded: Condition,
-    synced: Condition,
-    frozen: Condition,
+    conditions: Conditions,
 }
 
 /// A watch that is under way.
@@ -112,19 +143,10 @@ impl Drop for Feed {
 }
 
 impl Feed {
-    async fn begin(context: Context, mut identities: Identities) -> Self {
-        let loaded = context.readiness.condition("policies");
-        let synced = context.readiness.condition("feed");
-        let frozen = context.readiness.remark(
-            "policy-kinds",
-            "a kind of belay's own has vanished: what was in force stays in force, and nothing \
-             that is held is let go of; install the definitions again (belay admin crds)",
-        );
-        frozen.set(true);
-        loaded.explain("they have not been read yet");
-        synced.explain("the API server has not said which kinds it serves");
-        let discovery = retried(&synced, || discover(&context.client)).await;
-        identities.own = Some(retried(&synced, || who_am_i(&context.client)).await);
+    async fn begin(context: Context, mut identities: Identities, conditions: Conditions) -> Self {
+        let synced = &conditions.synced;
+        let discovery = retried(synced, || discover(&context.client)).await;
+        identities.own = Some(retried(synced, || who_am_i(&context.client)).await);
         let mut feed = Self {
             context,
             identities,
@@ -138,9 +160,7 @@ impl Feed {
             watches: HashMap::new(),
             own: Vec::new(),
             news: Arc::default(),
-            loaded,
-            synced,
-            frozen,
+            conditions,
         };
         feed.watch_own();
         feed
@@ -192,10 +212,8 @@ impl Feed {
     /// Makes everything follow what has changed.
     async fn refresh(&mut self) -> Option<Duration> {
         self.rediscover().await;
-        let defined = match self.force.would_lose(&self.said.lock()) {
-            true => self.defined().await,
-            false => Defined::Yes,
-        };
+        let would_lose = self.force.would_lose(&self.said.lock());
+        let defined = if would_lose { self.defined().await } else { Defined::Yes };
         let taken = self.take_in(defined);
         self.follow().await;
         self.report();
@@ -297,11 +315,11 @@ impl Feed {
             self.context.signals.change();
         }
         match (loaded, missing) {
-            (true, _) => self.loaded.set(true),
-            (false, Some(why)) => self.loaded.explain(&why),
+            (true, _) => self.conditions.loaded.set(true),
+            (false, Some(why)) => self.conditions.loaded.explain(&why),
             (false, None) => {}
         }
-        self.frozen.set(!self.force.is_frozen());
+        self.conditions.written.set(!self.force.is_frozen());
         taken
     }
 
@@ -437,11 +455,11 @@ impl Feed {
         let waiting = self.watches.iter().filter(|(_, watched)| !watched.health.is_settled());
         let waiting: Vec<String> = waiting.map(|(kind, _)| resource(&world, *kind)).collect();
         if world.loaded && waiting.is_empty() {
-            self.synced.set(true);
+            self.conditions.synced.set(true);
         } else {
             // Once ready belay stays ready: only verdicts that need a kind
             // that is not read yet fail closed.
-            self.synced.explain(&format!("reading {}", waiting.join(", ")));
+            self.conditions.synced.explain(&format!("reading {}", waiting.join(", ")));
         }
     }
 }
