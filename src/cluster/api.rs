@@ -5,12 +5,15 @@
 //! keeps a few hundred bytes, so their JSON is looked at once, as it arrived.
 
 use http::Request;
-use http::header::{ACCEPT, ACCEPT_ENCODING};
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::world::Detail;
 use crate::objects::KindInfo;
+
+/// The name under which belay writes, as managedFields show it.
+pub const MANAGER: &str = "belay";
 
 /// Why something could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -185,6 +188,25 @@ pub async fn object(
         Err(Trouble::NotFound) => Ok(None),
         Err(trouble) => Err(trouble),
     }
+}
+
+/// Patches one object's metadata, as belay's own field manager: the server
+/// writes down when.
+pub async fn patch(
+    client: &kube::Client,
+    info: &KindInfo,
+    (namespace, name): (&str, &str),
+    patch: &json_patch::Patch,
+) -> Result<(), Trouble> {
+    let path = format!("{}?fieldManager={MANAGER}", item(info, namespace, name));
+    let body = serde_json::to_vec(patch).unwrap_or_default();
+    let request = Request::patch(path)
+        .header(ACCEPT, "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
+        .header(CONTENT_TYPE, "application/json-patch+json")
+        .body(body)
+        .map_err(|error| Trouble::Failed(format!("no such patch can be sent: {error}")))?;
+    client.request_text(request).await?;
+    Ok(())
 }
 
 /// A value in a query.

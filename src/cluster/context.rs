@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::world::SharedWorld;
 use crate::telemetry::{Metrics, Readiness};
@@ -54,6 +54,8 @@ pub struct Signals {
     pub registered: watch::Sender<Registered>,
     /// Whether belay ends.
     pub ending: watch::Sender<bool>,
+    /// Wakes the feed: something that it plans by has changed.
+    pub plan: Arc<Notify>,
 }
 
 impl Default for Signals {
@@ -64,6 +66,7 @@ impl Default for Signals {
             bundle: watch::Sender::new(None),
             registered: watch::Sender::new(Registered::default()),
             ending: watch::Sender::new(false),
+            plan: Arc::default(),
         }
     }
 }

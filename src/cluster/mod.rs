@@ -7,7 +7,9 @@ mod api;
 mod context;
 pub mod feed;
 mod pace;
+mod start;
 mod world;
 
 pub use context::{Context, Registered, Settings, Signals};
+pub use start::{Cluster, Options, StartError};
 pub use world::{Detail, Served, SharedWorld, World};

@@ -1,7 +1,7 @@
 //! What belay knows: the graph, what people have said, and how objects of each
 //! kind are read.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use parking_lot::RwLock;
@@ -40,6 +40,12 @@ pub struct World {
     /// Which kinds own which, as far as owner references have said: the kind of
     /// a dependent, and that of an owner.
     pub owned: HashSet<(KindId, KindId), FxBuildHasher>,
+    /// The kinds of which objects may have the hold, whether a policy names
+    /// them still or not: their holds are taken off before they are forgotten.
+    pub held: BTreeSet<KindId>,
+    /// Objects that have left a watch of labelled ones: gone, or without the
+    /// label, and perhaps with a hold that nothing wants any more.
+    pub left: Vec<(KindId, String, String)>,
     /// The kinds whose objects own what policies protect, directly or at the
     /// end of a chain.
     pub owners: HashSet<KindId, FxBuildHasher>,
@@ -117,10 +123,13 @@ pub fn take(
 
 /// An object is gone, as the watch says; what has been made again under its
 /// name meanwhile is not.
-pub fn forget(graph: &mut Graph, kind: KindId, json: &str) -> Result<(), serde_json::Error> {
+pub fn forget(
+    graph: &mut Graph,
+    kind: KindId,
+    json: &str,
+) -> Result<(String, String), serde_json::Error> {
     let object: Object<'_> = serde_json::from_str(json)?;
-    let metadata = &object.metadata;
-    let uid = Some(Uid::new(&metadata.uid));
-    graph.delete(kind, metadata.namespace.as_str(), &metadata.name, uid);
-    Ok(())
+    let (namespace, name) = (object.metadata.namespace.as_str(), object.metadata.name.as_str());
+    graph.delete(kind, namespace, name, Some(Uid::new(&object.metadata.uid)));
+    Ok((namespace.to_owned(), name.to_owned()))
 }

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::certs::CertError;
+use crate::cluster::StartError;
 use crate::webhook::ServeError;
 
 /// Everything that the program can do.
@@ -67,6 +68,8 @@ enum CommandError {
     Certificate(#[from] CertError),
     #[error(transparent)]
     Serve(#[from] ServeError),
+    #[error(transparent)]
+    Cluster(#[from] StartError),
 }
 
 impl CommandError {
@@ -77,7 +80,7 @@ impl CommandError {
             | Self::Content { .. }
             | Self::Files(_)
             | Self::Certificate(CertError::Name(_) | CertError::Days(_)) => 2,
-            Self::Read { .. } | Self::Output(_) | Self::Certificate(_) | Self::Serve(_) => 3,
+            Self::Read { .. } | Self::Output(_) | Self::Certificate(_) | Self::Serve(_) | Self::Cluster(_) => 3,
         }
     }
 }

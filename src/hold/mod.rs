@@ -33,5 +33,5 @@ mod tests;
 pub use count::{Count, Free, as_released, count};
 pub use machine::Release;
 pub use patch::{Mark, Removal, Sight, TOKEN};
-pub use plan::{Plan, plan, plan_patch};
+pub use plan::{Plan, Wanted, plan, plan_patch, wanted, wants};
 pub use protocol::{Answer, End, Input, Limits, Output, Waiting};

@@ -41,21 +41,46 @@ pub fn plan(
     }
     let metadata = &object.metadata;
     let facts = Facts::of_object(resource, (&metadata.namespace, &metadata.name), object);
-    let applied = situation.applied(facts);
-    let wants = |applied: &&Applied<'_>| applied.action == Action::Deny && applied.policy.holds();
-    let mut wanting = applied.iter().filter(wants).peekable();
+    let wanted = wanted(situation, facts);
     let hold = metadata.finalizers.iter().flatten().position(|finalizer| finalizer == HOLD);
-    match hold {
-        None if !is_harm(resource.0, resource.1, object)
-            && wanting.any(|applied| applied.certain) =>
-        {
+    match (hold, wanted) {
+        (None, Wanted::Yes) if !is_harm(resource.0, resource.1, object) => {
             Plan::PutOn(HoldPlace::in_list(object, usize::MAX))
         }
-        Some(index) if wanting.peek().is_none() || is_harm_on_kind(resource.0, resource.1) => {
-            Plan::TakeOff(index)
-        }
+        (Some(index), Wanted::No) => Plan::TakeOff(index),
         _ => Plan::Nothing,
     }
+}
+
+/// Whether policies want the hold on an object, as far as its kind, labels and
+/// place say: the object itself may still be one on which a hold is harm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// No policy does, or the hold is harm on all objects of the kind.
+    No,
+    /// The labels of its Namespace are not known.
+    Unknown,
+    /// One does.
+    Yes,
+}
+
+/// Whether policies want the hold on an object.
+pub fn wanted(situation: &Situation<'_>, facts: Facts<'_>) -> Wanted {
+    if is_harm_on_kind(facts.group, facts.resource) {
+        return Wanted::No;
+    }
+    let applied = situation.applied(facts);
+    let mut wanting = applied.iter().filter(|applied| wants(applied));
+    match (wanting.clone().next(), wanting.any(|applied| applied.certain)) {
+        (None, _) => Wanted::No,
+        (Some(_), false) => Wanted::Unknown,
+        (Some(_), true) => Wanted::Yes,
+    }
+}
+
+/// Whether a policy that applies to an object wants the hold on it.
+pub fn wants(applied: &Applied<'_>) -> bool {
+    applied.action == Action::Deny && applied.policy.holds()
 }
 
 /// The patch that carries a plan out on the very version that was looked at;

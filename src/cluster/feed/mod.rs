@@ -147,6 +147,7 @@ impl Feed {
         let synced = &conditions.synced;
         let discovery = retried(synced, || discover(&context.client)).await;
         identities.own = Some(retried(synced, || who_am_i(&context.client)).await);
+        let news = context.signals.plan.clone();
         let mut feed = Self {
             context,
             identities,
@@ -159,7 +160,7 @@ impl Feed {
             taken: [0; 4],
             watches: HashMap::new(),
             own: Vec::new(),
-            news: Arc::default(),
+            news,
             conditions,
         };
         feed.watch_own();

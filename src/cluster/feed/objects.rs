@@ -17,6 +17,10 @@ use crate::objects::KindId;
 /// not succeed for so long are its objects not all known any more.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// Of so many objects that have left a watch it is remembered; of others the
+/// next look at all of them tells.
+const MOST_LEFT: usize = 10_000;
+
 /// How a watch is doing, for whoever asks.
 #[derive(Debug, Default)]
 pub struct Health(Mutex<State>);
@@ -118,7 +122,12 @@ impl Sink for Objects {
     }
 
     fn remove(&mut self, json: &str) -> Result<(), serde_json::Error> {
-        world::forget(&mut self.world.write().graph, self.kind, json)
+        let mut world = self.world.write();
+        let (namespace, name) = world::forget(&mut world.graph, self.kind, json)?;
+        if !self.all && world.left.len() < MOST_LEFT {
+            world.left.push((self.kind, namespace, name));
+        }
+        Ok(())
     }
 
     fn current(&mut self) {

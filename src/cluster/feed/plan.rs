@@ -37,6 +37,7 @@ pub fn plan(world: &World, settings: &Settings) -> BTreeMap<KindId, Want> {
     let labelled: BTreeSet<KindId> = labelled
         .filter_map(|(group, resource)| world.graph.kinds.find_resource(group, resource))
         .collect();
+    wanted.extend(&world.held);
     wanted.extend(world.owners_of(wanted.iter().chain(&labelled).copied()));
     let watchable = |kind: &KindId| world.served.get(kind).is_some_and(|served| served.watch);
     let labelled = labelled.into_iter().map(|kind| (kind, Want::Labelled));
@@ -88,7 +89,7 @@ pub fn needs(world: &World, policy: &Policy) -> BTreeSet<KindId> {
 /// The kinds that a pair of group and resource names, either of which may be
 /// `*`. Of those that are not named one by one, only what can be watched;
 /// Events are left out: they have no part in anything (R11).
-fn named(world: &World, group: &str, resource: &str) -> Vec<KindId> {
+pub fn named(world: &World, group: &str, resource: &str) -> Vec<KindId> {
     let kinds = &world.graph.kinds;
     if group != "*" && resource != "*" {
         return kinds.find_resource(group, resource).into_iter().collect();

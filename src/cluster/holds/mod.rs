@@ -1,0 +1,384 @@
+//! Backfill and withdrawal of holds, by the leader.
+//!
+//! What stands on an object says what is to be done, so a new leader goes on
+//! where the last one stopped. Nothing relies on a hold that was put on late
+//! before it is effective (docs/THEORY.md); so there is no hurry, and the API
+//! server is not to notice.
+
+mod record;
+mod survey;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize as _;
+use serde_json::value::RawValue;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+
+use self::record::Record;
+use self::survey::{SLICE, Survey, Work, kinds};
+use super::api::{self, ListQuery, Trouble};
+use super::context::Context;
+use super::pace::Backoff;
+use super::status::Holding;
+use super::world::{Detail, World};
+use crate::decide::{Live, LiveReads, Situation};
+use crate::graph::NodeId;
+use crate::hold::{Plan, plan, plan_patch};
+use crate::objects::{KindId, KindInfo, Object, Uid};
+
+/// Patches a second at the most.
+const RATE: Duration = Duration::from_millis(40);
+
+/// How often everything is looked at when nothing gives cause to.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// How often labelled kinds are read as a whole, for holds on what has lost its
+/// label unseen.
+const SWEEP: Duration = Duration::from_secs(3600);
+
+/// For so long an object that needs nothing after all, or could not be
+/// written, is not looked at again.
+const SETTLED: Duration = Duration::from_secs(600);
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Keeps holds as policies want them, for as long as this replica leads.
+pub async fn run(context: Context) {
+    let mut leading = context.signals.leading.subscribe();
+    loop {
+        if leading.wait_for(|leading| *leading).await.is_err() {
+            return;
+        }
+        let mut holds = Holds::new(context.clone());
+        tokio::select! {
+            () = holds.keep() => {}
+            _ = leading.wait_for(|leading| !leading) => {}
+        }
+        // Whoever leads next plans by what it reads itself.
+        context.world.write().held.clear();
+        context.signals.plan.notify_one();
+    }
+}
+
+struct Holds {
+    context: Context,
+    record: Record,
+    /// What was written down last.
+    recorded: BTreeSet<String>,
+    /// Objects that need nothing after all, until when, and under which
+    /// policies that was found out.
+    settled: HashMap<Uid, (Instant, u64)>,
+    /// Those of them that are to have no hold though a policy says so.
+    excused: usize,
+    swept: Option<Instant>,
+    nothing: LiveReads,
+}
+
+impl Holds {
+    fn new(context: Context) -> Self {
+        Self {
+            record: Record::new(&context),
+            context,
+            recorded: BTreeSet::new(),
+            settled: HashMap::new(),
+            excused: 0,
+            swept: None,
+            nothing: LiveReads::default(),
+        }
+    }
+
+    async fn keep(&mut self) {
+        let mut backoff = Backoff::default();
+        let mut changed = self.context.signals.changed.subscribe();
+        changed.mark_changed();
+        let mut started = false;
+        loop {
+            tokio::select! {
+                _ = changed.changed() => {}
+                () = tokio::time::sleep(LOOK) => {}
+            }
+            let round = async {
+                if !started {
+                    self.recorded = self.record.read().await?;
+                    started = true;
+                }
+                self.round().await
+            };
+            match round.await {
+                Ok(()) => backoff.reset(),
+                Err(trouble) => {
+                    tracing::warn!(trouble = trouble.words(), "holds could not be looked after; it is tried again");
+                    // Somebody else may have written.
+                    started = false;
+                    tokio::time::sleep(backoff.next()).await;
+                    changed.mark_changed();
+                }
+            }
+        }
+    }
+
+    /// Looks at everything once, and does what is to be done.
+    async fn round(&mut self) -> Result<(), Trouble> {
+        if !self.is_clear() {
+            return Ok(());
+        }
+        let generation = *self.context.signals.changed.borrow();
+        let (wanted, never) = kinds(&self.context.world.read());
+        self.note(&wanted).await?;
+        let survey = self.survey(&wanted);
+        self.publish(&survey, never);
+        let now = Instant::now();
+        self.settled.retain(|_, (until, under)| *until > now && *under == generation);
+        let work: Vec<Work> =
+            survey.work.into_iter().filter(|work| !self.settled.contains_key(&work.uid)).collect();
+        let much = work.len();
+        if much > 0 {
+            tracing::info!(objects = much, "holds to be put on or taken off");
+        }
+        let mut pace = interval(RATE);
+        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        for work in work {
+            if *self.context.signals.changed.borrow() != generation || !self.is_clear() {
+                // What was found is the answer to another question by now.
+                return Ok(());
+            }
+            pace.tick().await;
+            let outcome = self.look(work.kind, &work.namespace, &work.name).await;
+            if !outcome? {
+                self.settled.insert(work.uid, (Instant::now() + SETTLED, generation));
+            }
+        }
+        self.look_after_labels(&mut pace).await?;
+        self.forget(&wanted, &survey.held).await
+    }
+
+    /// Whether it is known what people want.
+    fn is_clear(&self) -> bool {
+        let world = self.context.world.read();
+        let now = jiff::Timestamp::now().as_second();
+        world.loaded && world.known && !world.policies.is_paused(now)
+    }
+
+    /// Writes down the kinds that may have holds, and has them watched.
+    async fn note(&mut self, wanted: &BTreeSet<KindId>) -> Result<(), Trouble> {
+        let (names, held) = {
+            let world = self.context.world.read();
+            let names: BTreeSet<String> =
+                wanted.iter().map(|kind| full_name(world.graph.kinds.info(*kind))).collect();
+            let names: BTreeSet<String> = names.union(&self.recorded).cloned().collect();
+            let served = world.graph.kinds.iter().filter(|(kind, _)| world.served.contains_key(kind));
+            let held: BTreeSet<KindId> = served
+                .filter(|(_, info)| names.contains(&full_name(info)))
+                .map(|(kind, _)| kind)
+                .collect();
+            (names, held)
+        };
+        if names != self.recorded {
+            self.record.write(&names).await?;
+            self.recorded = names;
+        }
+        let mut world = self.context.world.write();
+        if world.held != held {
+            world.held = held;
+            drop(world);
+            self.context.signals.plan.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Strikes out the kinds that no policy wants holds on and no object has.
+    async fn forget(
+        &mut self,
+        wanted: &BTreeSet<KindId>,
+        held: &BTreeSet<KindId>,
+    ) -> Result<(), Trouble> {
+        let left: BTreeSet<String> = {
+            let world = self.context.world.read();
+            let done = |kind: &KindId| {
+                world.graph.is_complete(*kind) && !held.contains(kind) && !wanted.contains(kind)
+            };
+            let done: BTreeSet<String> = world
+                .held
+                .iter()
+                .filter(|kind| done(kind))
+                .map(|kind| full_name(world.graph.kinds.info(*kind)))
+                .collect();
+            self.recorded.difference(&done).cloned().collect()
+        };
+        if left != self.recorded {
+            self.record.write(&left).await?;
+            self.recorded = left;
+            // The next round has them watched no more.
+            self.note(wanted).await?;
+        }
+        Ok(())
+    }
+
+    fn survey(&self, wanted: &BTreeSet<KindId>) -> Survey {
+        let nodes: Vec<NodeId> = {
+            let world = self.context.world.read();
+            let labelled = self.context.settings.labelled.iter();
+            let labelled = labelled.filter_map(|(g, r)| world.graph.kinds.find_resource(g, r));
+            let kinds: BTreeSet<KindId> =
+                world.held.iter().chain(wanted).copied().chain(labelled).collect();
+            kinds.into_iter().flat_map(|kind| world.graph.of_kind(kind)).collect()
+        };
+        let now = jiff::Timestamp::now().as_second();
+        let mut survey = Survey::default();
+        for slice in nodes.chunks(SLICE) {
+            survey.look(&self.context.world.read(), &self.nothing, slice, now);
+        }
+        survey
+    }
+
+    fn publish(&self, survey: &Survey, mut never: std::collections::BTreeMap<String, BTreeSet<String>>) {
+        let world = self.context.world.read();
+        let mut all = HashMap::new();
+        for policy in super::feed::plan::policies(&world) {
+            let crate::policy::Source::Policy(name) = &policy.source else { continue };
+            let (done, total) = survey.holding.get(name).copied().unwrap_or_default();
+            let none_on = never.remove(name).unwrap_or_default().into_iter().collect();
+            all.insert(name.clone(), Holding { done, total, none_on });
+        }
+        drop(world);
+        self.context.signals.holding.send_if_modified(|holding| {
+            let changed = **holding != all;
+            if changed {
+                *holding = Arc::new(all);
+            }
+            changed
+        });
+    }
+
+    /// Looks at an object live and does what is to be done. Says whether
+    /// anything was.
+    async fn look(&self, kind: KindId, namespace: &str, name: &str) -> Result<bool, Trouble> {
+        let info = self.context.world.read().graph.kinds.info(kind).clone();
+        let read = api::object(&self.context.client, &info, namespace, name, Detail::Metadata);
+        match bounded(read).await? {
+            Some(json) => self.carry_out(&info, &json).await,
+            None => Ok(false),
+        }
+    }
+
+    async fn carry_out(&self, info: &KindInfo, json: &str) -> Result<bool, Trouble> {
+        let Some((patch, put_on, namespace, name)) = self.plan(info, json) else { return Ok(false) };
+        let written =
+            bounded(api::patch(&self.context.client, info, (&namespace, &name), &patch)).await;
+        match &written {
+            Ok(()) => {
+                let change = if put_on { "put on" } else { "taken off" };
+                tracing::info!(resource = full_name(info), namespace, name, change, "hold");
+            }
+            // Somebody else has written, or it is gone: the watch tells.
+            Err(Trouble::NotFound | Trouble::Expired) => {}
+            Err(Trouble::Forbidden(_)) => return written.map(|()| true),
+            Err(trouble) => {
+                tracing::debug!(resource = full_name(info), trouble = trouble.words(), "a hold could not be written; it is looked at again");
+            }
+        }
+        self.context.metrics.hold_changed(put_on, written.is_ok());
+        Ok(true)
+    }
+
+    /// What is to be done about an object, as a patch, and where.
+    fn plan(
+        &self,
+        info: &KindInfo,
+        json: &str,
+    ) -> Option<(json_patch::Patch, bool, String, String)> {
+        #[derive(serde::Deserialize)]
+        struct Versioned {
+            metadata: Version,
+        }
+        #[derive(serde::Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Version {
+            resource_version: String,
+        }
+        let object: Object<'_> = serde_json::from_str(json).ok()?;
+        let Versioned { metadata } = serde_json::from_str(json).ok()?;
+        let world = self.context.world.read();
+        let World { graph, policies, known, .. } = &*world;
+        let now = jiff::Timestamp::now().as_second();
+        let situation = Situation { graph, policies, live: Live::Read(&self.nothing), now };
+        let planned = plan(&situation, *known, (&info.group, &info.resource), &object);
+        let patch = plan_patch(&planned, &object.metadata.uid, &metadata.resource_version)?;
+        let put_on = matches!(planned, Plan::PutOn(_));
+        let (namespace, name) = (&object.metadata.namespace, &object.metadata.name);
+        Some((patch, put_on, namespace.to_string(), name.to_string()))
+    }
+
+    /// Objects that have lost their label, seen by a watch or, now and then,
+    /// not.
+    async fn look_after_labels(&mut self, pace: &mut tokio::time::Interval) -> Result<(), Trouble> {
+        let left = std::mem::take(&mut self.context.world.write().left);
+        for (kind, namespace, name) in left {
+            pace.tick().await;
+            self.look(kind, &namespace, &name).await?;
+        }
+        if self.swept.is_some_and(|swept| swept.elapsed() < SWEEP) {
+            return Ok(());
+        }
+        let kinds: Vec<KindInfo> = {
+            let world = self.context.world.read();
+            let labelled = self.context.settings.labelled.iter();
+            let kinds = labelled.filter_map(|(g, r)| world.graph.kinds.find_resource(g, r));
+            // Those that are watched as a whole are surveyed.
+            let kinds = kinds.filter(|kind| !world.graph.is_complete(*kind));
+            kinds.map(|kind| world.graph.kinds.info(kind).clone()).collect()
+        };
+        for info in kinds {
+            self.sweep(&info, pace).await?;
+        }
+        self.swept = Some(Instant::now());
+        Ok(())
+    }
+
+    /// Reads all objects of a kind once, page by page, and keeps none.
+    async fn sweep(
+        &self,
+        info: &KindInfo,
+        pace: &mut tokio::time::Interval,
+    ) -> Result<(), Trouble> {
+        let mut next = String::new();
+        loop {
+            let query = ListQuery { limit: SLICE, next: &next, labels: "" };
+            let page = api::page(&self.context.client, info, "", Detail::Metadata, query);
+            let page = match bounded(page).await {
+                Ok(page) => page,
+                // What cannot be read any more has no holds of ours to take off
+                // that we could; a list that expired is read the next time.
+                Err(Trouble::NotFound | Trouble::Forbidden(_) | Trouble::Expired) => return Ok(()),
+                Err(trouble) => return Err(trouble),
+            };
+            for item in page.items.iter().filter(|item| is_held(item)) {
+                pace.tick().await;
+                self.carry_out(info, item.get()).await?;
+            }
+            next = page.metadata.next;
+            if next.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn is_held(item: &RawValue) -> bool {
+    Object::deserialize(item).is_ok_and(|object| object.is_held())
+}
+
+/// A kind as the record has it.
+fn full_name(info: &KindInfo) -> String {
+    let dot = if info.group.is_empty() { "" } else { "." };
+    format!("{}{dot}{}", info.resource, info.group)
+}
+
+async fn bounded<T>(request: impl Future<Output = Result<T, Trouble>>) -> Result<T, Trouble> {
+    match timeout(LIMIT, request).await {
+        Ok(result) => result,
+        Err(_) => Err(Trouble::Failed("the API server did not answer in time".to_owned())),
+    }
+}

@@ -1,0 +1,69 @@
+//! Which kinds may have holds, written down in a ConfigMap.
+//!
+//! When the last policy on a kind goes, nobody would look at its objects any
+//! more, and their holds would stand there until somebody deletes one and it
+//! stays Terminating for ever. So a kind is written down before it is
+//! forgotten, and stays written down until none of its objects has the hold.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, ObjectMeta, PostParams};
+use tokio::time::timeout;
+
+use crate::cluster::api::{MANAGER, Trouble};
+use crate::cluster::context::Context;
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// The record: kinds as `resource.group`.
+pub struct Record {
+    api: Api<ConfigMap>,
+    name: String,
+    stored: Option<ConfigMap>,
+}
+
+impl Record {
+    /// Of this installation.
+    pub fn new(context: &Context) -> Self {
+        let settings = &context.settings;
+        Self {
+            api: Api::namespaced(context.client.clone(), &settings.namespace),
+            name: format!("{}-held", settings.name),
+            stored: None,
+        }
+    }
+
+    /// Reads it.
+    pub async fn read(&mut self) -> Result<BTreeSet<String>, Trouble> {
+        self.stored = bounded(self.api.get_opt(&self.name)).await?;
+        let data = self.stored.as_ref().and_then(|stored| stored.data.as_ref());
+        Ok(data.into_iter().flat_map(BTreeMap::keys).cloned().collect())
+    }
+
+    /// Writes it, on the very version that was read.
+    pub async fn write(&mut self, kinds: &BTreeSet<String>) -> Result<(), Trouble> {
+        let data = kinds.iter().map(|kind| (kind.clone(), String::new())).collect();
+        let parameters =
+            PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+        let metadata = match &self.stored {
+            Some(stored) => stored.metadata.clone(),
+            None => ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() },
+        };
+        let record = ConfigMap { metadata, data: Some(data), ..ConfigMap::default() };
+        let written = match self.stored {
+            Some(_) => bounded(self.api.replace(&self.name, &parameters, &record)).await,
+            None => bounded(self.api.create(&parameters, &record)).await,
+        };
+        self.stored = Some(written?);
+        Ok(())
+    }
+}
+
+async fn bounded<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, Trouble> {
+    match timeout(LIMIT, request).await {
+        Ok(result) => Ok(result?),
+        Err(_) => Err(Trouble::Failed("the API server did not answer in time".to_owned())),
+    }
+}

@@ -1,0 +1,94 @@
+//! Where a hold is missing, and where one stands that nothing wants.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::cluster::feed::plan::{self, named};
+use crate::cluster::world::World;
+use crate::decide::{Live, LiveReads, Situation};
+use crate::graph::NodeId;
+use crate::hold::{Wanted, wanted, wants};
+use crate::objects::{HoldAge, KindId, Uid};
+use crate::policy::{Facts, Source};
+
+/// So many objects are looked at before others get their turn: the world is
+/// locked meanwhile.
+pub const SLICE: usize = 500;
+
+/// An object whose hold is not as it should be, as far as the graph says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Work {
+    pub kind: KindId,
+    pub namespace: String,
+    pub name: String,
+    pub uid: Uid,
+}
+
+/// How far the holds of the policies are.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// What is to be looked at live.
+    pub work: Vec<Work>,
+    /// For each policy: of how many objects that are to have the hold how many
+    /// have it.
+    pub holding: HashMap<String, (usize, usize)>,
+    /// The kinds of which an object has the hold.
+    pub held: BTreeSet<KindId>,
+}
+
+impl Survey {
+    /// Looks at some objects. `now` is in seconds since 1970.
+    pub fn look(&mut self, world: &World, nothing: &LiveReads, nodes: &[NodeId], now: i64) {
+        let World { graph, policies, .. } = world;
+        let situation = Situation { graph, policies, live: Live::Read(nothing), now };
+        for node in nodes.iter().filter_map(|id| graph.get(*id)) {
+            let held = node.hold() != HoldAge::NotHeld;
+            if held {
+                self.held.insert(node.kind());
+            }
+            if node.is_terminating() {
+                continue;
+            }
+            let facts = Facts::of_node(node);
+            let wanted = wanted(&situation, facts);
+            if matches!((held, wanted), (false, Wanted::Yes) | (true, Wanted::No)) {
+                self.work.push(Work {
+                    kind: node.kind(),
+                    namespace: node.namespace().to_owned(),
+                    name: node.name().to_owned(),
+                    uid: node.uid(),
+                });
+            }
+            if wanted == Wanted::No {
+                continue;
+            }
+            for applied in situation.applied(facts) {
+                if let (true, Source::Policy(name)) = (wants(&applied), &applied.policy.source) {
+                    let (done, total) = self.holding.entry(name.clone()).or_default();
+                    *done += usize::from(held);
+                    *total += 1;
+                }
+            }
+        }
+    }
+}
+
+/// The kinds that policies want holds on, and by name of the policy those on
+/// which there is none because it would be harm.
+pub fn kinds(world: &World) -> (BTreeSet<KindId>, BTreeMap<String, BTreeSet<String>>) {
+    let mut held = BTreeSet::new();
+    let mut never: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for policy in plan::policies(world).filter(|policy| policy.holds()) {
+        for (group, resource) in policy.kinds() {
+            for kind in named(world, group, resource) {
+                let info = world.graph.kinds.info(kind);
+                if crate::decide::is_harm_on_kind(&info.group, &info.resource) {
+                    let Source::Policy(name) = &policy.source else { continue };
+                    never.entry(name.clone()).or_default().insert(info.resource.clone());
+                } else {
+                    held.insert(kind);
+                }
+            }
+        }
+    }
+    (held, never)
+}

@@ -1,0 +1,115 @@
+//! In a cluster.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use super::seconds;
+use crate::cluster::{Certificates, Cluster, Options, StartError};
+use crate::policy::Identities;
+use crate::telemetry::{Metrics, Readiness};
+
+/// Whose matter certificates are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Source {
+    /// belay's own, in a Secret
+    Own,
+    /// Somebody else's, in the files of --cert-dir
+    Files,
+}
+
+/// The kinds of which labelled objects are watched by default.
+const LABELLED: [&str; 9] = [
+    "configmaps",
+    "persistentvolumeclaims",
+    "services",
+    "serviceaccounts",
+    "deployments.apps",
+    "statefulsets.apps",
+    "daemonsets.apps",
+    "cronjobs.batch",
+    "ingresses.networking.k8s.io",
+];
+
+#[derive(Debug, Args)]
+pub struct ClusterArguments {
+    /// The kubeconfig of the cluster [default: the account of the Pod, or what
+    /// KUBECONFIG says]
+    #[arg(long, value_name = "FILE", conflicts_with = "standalone", help_heading = "In a cluster")]
+    kubeconfig: Option<PathBuf>,
+
+    /// The namespace that belay runs in [default: that of its account]
+    #[arg(long, value_name = "NAME", conflicts_with = "standalone", help_heading = "In a cluster")]
+    namespace: Option<String>,
+
+    /// The name of the installation: of its Service, Lease and webhook
+    /// configurations
+    #[arg(long, value_name = "NAME", default_value = "belay", help_heading = "In a cluster")]
+    name: String,
+
+    /// Whose matter certificates are: belay's own, in a Secret that the leader
+    /// makes and rotates, or somebody else's, in the files of --cert-dir
+    #[arg(long, value_name = "own|files", default_value = "own", help_heading = "In a cluster")]
+    certificates: Source,
+
+    /// For how long belay makes a certificate; a third before that it is
+    /// rotated
+    #[arg(long, value_name = "DAYS", default_value = "90", value_parser = clap::value_parser!(u32).range(1..=3650), help_heading = "In a cluster")]
+    certificate_days: u32,
+
+    /// How long the webhook configurations carry a new authority before
+    /// anything is served that it signed
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds, help_heading = "In a cluster")]
+    rotation_margin: Duration,
+
+    /// Kinds, as RESOURCE or RESOURCE.GROUP, of which objects with the label
+    /// belay.dev/protect are watched and held though no policy names them
+    #[arg(long, value_name = "KIND", num_args = 1.., default_values = LABELLED, help_heading = "In a cluster")]
+    labelled_kinds: Vec<String>,
+
+    /// Who takes off the finalizers of Kubernetes' own: names of users, or
+    /// prefixes that end with a colon [default: the control plane's, in both
+    /// ways that kube-controller-manager runs]
+    #[arg(long, value_name = "USER", num_args = 1.., help_heading = "In a cluster")]
+    control_plane: Vec<String>,
+}
+
+impl ClusterArguments {
+    /// Starts the cluster side.
+    pub fn start(
+        self,
+        authorities: &Path,
+        metrics: Metrics,
+        readiness: Readiness,
+    ) -> Result<Cluster, StartError> {
+        let mut identities = Identities::default();
+        if !self.control_plane.is_empty() {
+            identities.control_plane = self.control_plane;
+        }
+        let labelled = self.labelled_kinds.iter().map(|kind| {
+            let (resource, group) = kind.split_once('.').unwrap_or((kind, ""));
+            (group.to_owned(), resource.to_owned())
+        });
+        let labelled = labelled.collect();
+        let certificates = match self.certificates {
+            Source::Own => Certificates::Own {
+                // The names follow from the namespace, which the cluster says.
+                names: Vec::new(),
+                days: self.certificate_days,
+                margin: self.rotation_margin,
+            },
+            Source::Files => Certificates::Files { authorities: Some(authorities.to_owned()) },
+        };
+        let options = Options {
+            kubeconfig: self.kubeconfig,
+            namespace: self.namespace,
+            name: self.name,
+            replica: None,
+            labelled,
+            identities,
+            certificates,
+        };
+        Cluster::start(options, metrics, readiness)
+    }
+}

@@ -1,0 +1,238 @@
+//! `belay serve`: answer admission reviews over TLS.
+
+mod cluster;
+mod standalone;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+
+use self::cluster::ClusterArguments;
+use self::standalone::{StandaloneArguments, make_certificates_once};
+use super::welcome::welcome;
+use super::{CommandError, print};
+use crate::certs::{CertificateFiles, Made};
+use crate::decide::FailurePolicy;
+use crate::telemetry::{LogFormat, Metrics, Readiness, init_logs};
+use crate::webhook::{self, Certificates, Limits, Server, Shared};
+
+#[derive(Debug, Args)]
+pub struct ServeArguments {
+    /// Serve with no cluster: listen on 127.0.0.1 and make certificates in
+    /// --cert-dir on first start
+    #[arg(long)]
+    standalone: bool,
+
+    #[command(flatten)]
+    with_files: StandaloneArguments,
+
+    #[command(flatten)]
+    in_cluster: ClusterArguments,
+
+    /// Where reviews are answered, over TLS [default: 0.0.0.0:8443; standalone
+    /// 127.0.0.1:8443]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+
+    /// Where /healthz, /readyz and /metrics are served, without TLS [default:
+    /// 0.0.0.0:8081; standalone 127.0.0.1:8081]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    probes: Option<SocketAddr>,
+
+    /// Folder with ca.crt, tls.crt and tls.key (a mounted TLS Secret is one).
+    /// In a cluster: serve from it, where something else makes certificates
+    #[arg(long, value_name = "DIR", default_value = "certs")]
+    cert_dir: PathBuf,
+
+    /// Server certificate, PEM [default: tls.crt in --cert-dir]
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// Private key of the server certificate, PEM [default: tls.key in --cert-dir]
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+
+    /// Let in only clients with a certificate of these authorities, PEM
+    #[arg(long, value_name = "FILE")]
+    client_ca: Option<PathBuf>,
+
+    /// How often certificate files are looked at for changes
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    certificate_poll: Duration,
+
+    /// What is said to a review whose object cannot be read
+    #[arg(long, value_name = "Fail|Ignore", default_value = "Fail")]
+    failure_policy: FailurePolicy,
+
+    /// Time for one request; it has to stay below the webhook's timeoutSeconds
+    #[arg(long, value_name = "SECONDS", default_value = "4", value_parser = seconds)]
+    deadline: Duration,
+
+    /// How long to answer on after SIGTERM while reporting not ready [default:
+    /// 5; standalone 0]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds_or_none)]
+    drain: Option<Duration>,
+
+    /// Threads that answer reviews [default: one a core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=512))]
+    workers: Option<u16>,
+
+    /// How log lines are written
+    #[arg(long, value_name = "FORMAT", default_value = "auto")]
+    log_format: LogFormat,
+}
+
+/// What both ways to serve share, beside where they decide.
+struct Common {
+    listen: Option<SocketAddr>,
+    probes: Option<SocketAddr>,
+    files: CertificateFiles,
+    certificate_poll: Duration,
+    failure_policy: FailurePolicy,
+    limits: Limits,
+    drain: Option<Duration>,
+    workers: usize,
+    metrics: Metrics,
+    readiness: Readiness,
+}
+
+/// Serves until a signal.
+pub fn run(arguments: ServeArguments) -> Result<(), CommandError> {
+    let ServeArguments {
+        standalone,
+        with_files,
+        in_cluster,
+        listen,
+        probes,
+        cert_dir,
+        tls_cert,
+        tls_key,
+        client_ca,
+        certificate_poll,
+        failure_policy,
+        deadline,
+        drain,
+        workers,
+        log_format,
+    } = arguments;
+    init_logs(log_format);
+    let own = Made::in_folder(&cert_dir);
+    let files = CertificateFiles {
+        tls_cert: tls_cert.unwrap_or_else(|| own.tls_cert.clone()),
+        tls_key: tls_key.unwrap_or_else(|| own.tls_key.clone()),
+        client_ca,
+    };
+    let cores = || std::thread::available_parallelism().map_or(2, usize::from);
+    let common = Common {
+        listen,
+        probes,
+        files,
+        certificate_poll,
+        failure_policy,
+        limits: Limits { deadline, ..Limits::default() },
+        drain,
+        workers: workers.map_or_else(cores, usize::from),
+        metrics: Metrics::default(),
+        readiness: Readiness::default(),
+    };
+    if standalone {
+        serve_alone(common, with_files, &own)
+    } else {
+        serve_cluster(common, in_cluster, &own)
+    }
+}
+
+fn serve_alone(
+    common: Common,
+    with_files: StandaloneArguments,
+    own: &Made,
+) -> Result<(), CommandError> {
+    let decider = Arc::new(with_files.decider(&common.metrics, &common.readiness)?);
+    let embedded = common.files.tls_cert == own.tls_cert;
+    if embedded {
+        make_certificates_once(own)?;
+    }
+    let asks_clients = common.files.client_ca.is_some();
+    let certificates =
+        Certificates::Files { files: common.files.clone(), every: common.certificate_poll };
+    let (server, shared) =
+        common.server(Ipv4Addr::LOCALHOST, Duration::ZERO, certificates, decider.clone());
+    actix_web::rt::System::new().block_on(async move {
+        let bound = webhook::bind(server, shared)?;
+        tracing::info!(listen = %bound.listen, probes = %bound.probes, "serving");
+        let ca = embedded.then_some(own.ca_cert.as_path());
+        print(&welcome(bound.listen, bound.probes, ca, asks_clients, &*decider))?;
+        Ok(bound.serve().await?)
+    })
+}
+
+fn serve_cluster(
+    common: Common,
+    arguments: ClusterArguments,
+    own: &Made,
+) -> Result<(), CommandError> {
+    let cluster = arguments.start(&own.ca_cert, common.metrics.clone(), common.readiness.clone())?;
+    let certificates = match cluster.serving() {
+        Some(serving) => Certificates::Held(serving),
+        None => Certificates::Files { files: common.files.clone(), every: common.certificate_poll },
+    };
+    let drain = Duration::from_secs(5);
+    let (server, shared) =
+        common.server(Ipv4Addr::UNSPECIFIED, drain, certificates, cluster.decider());
+    let served = actix_web::rt::System::new().block_on(async move {
+        let bound = webhook::bind(server, shared)?;
+        tracing::info!(listen = %bound.listen, probes = %bound.probes, "serving");
+        bound.serve().await
+    });
+    // Only now: as long as a review may come, what it is answered from is
+    // kept in step.
+    cluster.stop();
+    Ok(served?)
+}
+
+impl Common {
+    /// The server, and what its handlers share. On `address` and with `drain`
+    /// unless somebody said otherwise.
+    fn server(
+        self,
+        address: Ipv4Addr,
+        drain: Duration,
+        certificates: Certificates,
+        decider: Arc<dyn webhook::Decider>,
+    ) -> (Server, Shared) {
+        let server = Server {
+            listen: self.listen.unwrap_or(SocketAddr::from((address, 8443))),
+            probes: self.probes.unwrap_or(SocketAddr::from((address, 8081))),
+            certificates,
+            workers: self.workers,
+        };
+        let shared = Shared {
+            decider,
+            failure_policy: self.failure_policy,
+            limits: Limits { drain: self.drain.unwrap_or(drain), ..self.limits },
+            metrics: self.metrics,
+            readiness: self.readiness,
+        };
+        (server, shared)
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    match seconds_or_none(text)? {
+        Duration::ZERO => Err("expected more than 0 seconds".to_owned()),
+        duration => Ok(duration),
+    }
+}
+
+fn seconds_or_none(text: &str) -> Result<Duration, String> {
+    let number: f64 =
+        text.parse().map_err(|_| "expected a number of seconds, such as 4 or 0.5".to_owned())?;
+    // Above an hour it is a typing mistake, and below zero it is no time.
+    if !(0.0..=3600.0).contains(&number) {
+        return Err("expected between 0 and 3600 seconds".to_owned());
+    }
+    Ok(Duration::from_secs_f64(number))
+}

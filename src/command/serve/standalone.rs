@@ -1,0 +1,99 @@
+//! With no cluster: policies and objects from files, certificates made on the
+//! first start.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use clap::Args;
+
+use super::seconds;
+use crate::certs::{Made, make_pair};
+use crate::command::CommandError;
+use crate::command::files::{self, Folders, Signs, World};
+use crate::decide::{Live, Review, Situation, Verdict, decide};
+use crate::telemetry::{Metrics, Readiness};
+
+/// How long a certificate lives that the standalone server makes for itself.
+const DAYS: u32 = 365;
+
+#[derive(Debug, Args)]
+pub struct StandaloneArguments {
+    /// Policies, relations, approvals and pauses: files of YAML or JSON, or
+    /// folders of them. They are read again when they change
+    #[arg(long, value_name = "PATH", num_args = 1.., requires = "standalone")]
+    policies: Vec<PathBuf>,
+
+    /// The objects of the cluster, in the same form, such as kubectl get -o
+    /// yaml prints them
+    #[arg(long, value_name = "PATH", num_args = 1.., requires = "standalone")]
+    objects: Vec<PathBuf>,
+
+    /// How often those files are looked at for changes
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
+    files_poll: Duration,
+}
+
+impl StandaloneArguments {
+    /// What decides by these files.
+    pub fn decider(
+        self,
+        metrics: &Metrics,
+        readiness: &Readiness,
+    ) -> Result<impl Fn(&Review<'_>) -> Verdict + use<>, CommandError> {
+        let Self { policies, objects, files_poll } = self;
+        let with_objects = !objects.is_empty();
+        let folders = Folders(policies.into_iter().chain(objects).collect());
+        Ok(decider(world(folders, with_objects, files_poll, metrics, readiness)?))
+    }
+}
+
+/// A verdict from what the files say; with no files, from the label alone.
+fn decider(world: Arc<ArcSwap<World>>) -> impl Fn(&Review<'_>) -> Verdict {
+    move |review| {
+        let world = world.load();
+        let World { graph, policies, .. } = &**world;
+        let now = jiff::Timestamp::now().as_second();
+        let situation = Situation { graph, policies, live: Live::Graph, now };
+        decide(&situation, review)
+    }
+}
+
+/// The world of these folders, kept as they are from now on.
+fn world(
+    folders: Folders,
+    with_objects: bool,
+    every: Duration,
+    metrics: &Metrics,
+    readiness: &Readiness,
+) -> Result<Arc<ArcSwap<World>>, CommandError> {
+    if folders.is_empty() {
+        return Ok(Arc::default());
+    }
+    let good = readiness
+        .remark("files", "a file is broken, the log says which; what was read last is in use");
+    let signs = Signs { metrics: metrics.clone(), good };
+    Ok(files::watch(folders, with_objects, every, signs)?)
+}
+
+/// On the first start there is nothing in the folder; later all of it. What is
+/// in between is somebody's own, and is not overwritten.
+pub fn make_certificates_once(own: &Made) -> Result<(), CommandError> {
+    let folder = own.ca_cert.parent().unwrap_or(Path::new(""));
+    let existing = own.existing();
+    match existing.len() {
+        0 => {
+            let names = ["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
+            make_pair(folder, &names, DAYS)?;
+            tracing::info!(folder = %folder.display(), "made a certificate authority and a server certificate");
+            Ok(())
+        }
+        3 => Ok(()),
+        _ => Err(CommandError::Usage(format!(
+            "{} is there, but not all of ca.crt, tls.crt and tls.key; give an empty --cert-dir, or \
+             name your own pair with --tls-cert and --tls-key",
+            existing.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(" and ")
+        ))),
+    }
+}
