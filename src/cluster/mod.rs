@@ -5,6 +5,9 @@
 
 mod api;
 mod context;
+pub mod journal;
+mod patience;
+pub mod status;
 mod world;
 
 pub use context::{Context, Registered, Settings, Signals};
