@@ -12,6 +12,7 @@ mod harness;
 mod content;
 mod control_plane;
 mod forests;
+mod journal;
 mod label;
 mod policies;
 
