@@ -173,6 +173,14 @@ mod tests {
         assert!(event_.metadata.name.as_deref().unwrap().starts_with("settings."));
         assert_ne!(event("belay-1", &key, &notice).metadata.name, event_.metadata.name);
 
+        let held = entry(7200, "settings", Decision::Hold);
+        let mut others = Notices::default();
+        others.note(&held, involved(&world, &held).unwrap());
+        let Next::Write(key_of_held, held) = others.next(Default::default()) else { panic!() };
+        let held = event("belay-0", &key_of_held, &held);
+        assert_eq!(held.type_.as_deref(), Some("Normal"));
+        assert_eq!(held.reason.as_deref(), Some("Held"));
+
         // The review of a Namespace says its own name as its namespace.
         said.target.resource = "namespaces".into();
         let found = involved(&world, &said).unwrap();

@@ -9,9 +9,10 @@
 
 mod conditions;
 mod counts;
+mod watched;
 mod writer;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,14 +23,15 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use self::counts::Counts;
+use self::watched::Watched;
 use self::writer::{Sheets, Urgency};
 use super::api::Trouble;
 use super::journal::{Book, replica};
 use super::patience::{Patience, within};
 use super::{Context, World};
 use crate::objects::KindId;
+use crate::policy::Policy;
 use crate::policy::api::{DeletionPolicy, DeletionPolicyStatus, Problem};
-use crate::policy::{Policy, Source};
 
 /// The policies as they were read last.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -168,9 +170,11 @@ async fn write_statuses(
     let api: Api<DeletionPolicy> = Api::all(context.client.clone());
     let (mut sheets, mut patience, started) =
         (Sheets::default(), Patience::default(), Instant::now());
+    let mut watched = Watched::default();
     loop {
         let policies = written.borrow_and_update().clone();
-        let wanted = wanted(context, &policies, needs, numbers, &mut sheets);
+        watched.refresh(context, needs).await;
+        let wanted = wanted(context, &policies, &watched, numbers, &mut sheets);
         let mut due: Vec<(Urgency, &String, DeletionPolicyStatus)> = wanted
             .into_iter()
             .filter_map(|(name, status)| {
@@ -224,7 +228,7 @@ async fn write_statuses(
 fn wanted<'w>(
     context: &Context,
     written: &'w Written,
-    needs: Needs,
+    watched: &Watched,
     numbers: &Numbers,
     sheets: &mut Sheets,
 ) -> Vec<(&'w String, DeletionPolicyStatus)> {
@@ -232,14 +236,14 @@ fn wanted<'w>(
     let now = Timestamp::now();
     let registered = context.signals.registered.borrow().clone();
     let holding = context.signals.holding.borrow().clone();
-    let mut watching = watching(context, needs);
+    let mut watching = watched.findings(context);
     let (book, counts) = (numbers.book.lock(), numbers.counts.lock());
     let mut all = Vec::new();
     for (name, policy) in &written.policies {
         let Some(known) = sheets.known(name) else { continue };
         let valid = policy.problems.is_empty();
-        let (finding, unknown_kinds) = match watching.remove(name).filter(|_| valid) {
-            Some((finding, unknown)) => (finding, unknown),
+        let (finding, unknown_kinds) = match watching.remove(name.as_str()).filter(|_| valid) {
+            Some((finding, unknown)) => (finding, unknown.to_vec()),
             None if valid => continue,
             None => (conditions::not_watching(), Vec::new()),
         };
@@ -263,30 +267,6 @@ fn wanted<'w>(
         all.push((name, status));
     }
     all
-}
-
-/// What is watched for each policy that is in force, and the kinds of each
-/// that nobody serves.
-fn watching(
-    context: &Context,
-    needs: Needs,
-) -> HashMap<String, (conditions::Finding, Vec<String>)> {
-    let world = context.world.read();
-    let mut unknown: HashMap<&Source, Vec<String>> = HashMap::new();
-    for (source, kind) in world.policies.unknown_kinds(&world.graph.kinds) {
-        unknown.entry(source).or_default().push(kind);
-    }
-    let policies = world.policies.iter().filter_map(|policy| match &policy.source {
-        Source::Policy(name) => Some((name, policy)),
-        Source::Label(_) => None,
-    });
-    policies
-        .map(|(name, policy)| {
-            let unknown = unknown.remove(&policy.source).unwrap_or_default();
-            let finding = conditions::watching(&world.graph, &needs(&world, policy), &unknown);
-            (name.clone(), (finding, unknown))
-        })
-        .collect()
 }
 
 async fn write(
