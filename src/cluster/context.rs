@@ -1,9 +1,11 @@
 //! What every part of the cluster side shares.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use tokio::sync::{Notify, watch};
 
+use super::status::Holding;
 use super::world::SharedWorld;
 use crate::telemetry::{Metrics, Readiness};
 
@@ -52,6 +54,8 @@ pub struct Signals {
     pub bundle: watch::Sender<Option<Arc<str>>>,
     /// What of the registration is in place.
     pub registered: watch::Sender<Registered>,
+    /// How far the holds of each policy are, by its name.
+    pub holding: watch::Sender<Arc<HashMap<String, Holding>>>,
     /// Whether belay ends.
     pub ending: watch::Sender<bool>,
     /// Wakes the feed: something that it plans by has changed.
@@ -65,6 +69,7 @@ impl Default for Signals {
             leading: watch::Sender::new(false),
             bundle: watch::Sender::new(None),
             registered: watch::Sender::new(Registered::default()),
+            holding: watch::Sender::new(Arc::default()),
             ending: watch::Sender::new(false),
             plan: Arc::default(),
         }
@@ -75,6 +80,12 @@ impl Signals {
     /// Policies, relations, kinds or owner kinds have changed.
     pub fn change(&self) {
         self.changed.send_modify(|generation| *generation += 1);
+    }
+
+    /// Waits until belay ends.
+    pub async fn ended(&self) {
+        // The sender is here: there is nothing else that could end the wait.
+        let _ = self.ending.subscribe().wait_for(|ending| *ending).await;
     }
 }
 

@@ -6,8 +6,12 @@
 mod api;
 mod context;
 pub mod feed;
+mod holds;
+pub mod journal;
 mod pace;
+mod patience;
 mod start;
+pub mod status;
 mod world;
 
 pub use context::{Context, Registered, Settings, Signals};

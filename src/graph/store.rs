@@ -68,6 +68,7 @@ pub struct Graph {
     annotation_keys: HashSet<String>,
     objects: usize,
     edges: usize,
+    revision: u64,
 }
 
 impl Graph {
@@ -89,6 +90,7 @@ impl Graph {
         let namespaced = self.kinds.info(kind).namespaced;
         let namespace = if namespaced { metadata.namespace.as_str() } else { "" };
         let id = self.node(kind, namespace, &metadata.name);
+        self.revision += 1;
         let uid = Uid::new(&metadata.uid);
         let before = self.take_live(id);
         let applied = match &before {
@@ -332,6 +334,11 @@ impl Graph {
         self.edges
     }
 
+    /// Another number after each object that came, changed or went.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
     /// How many nodes there are, absent ones included.
     pub fn nodes(&self) -> usize {
         self.index.len()
@@ -404,6 +411,7 @@ impl Graph {
 
     /// The object is gone, its edges with it, and perhaps its node.
     fn forget(&mut self, id: NodeId) {
+        self.revision += 1;
         if let Some(before) = self.take_live(id) {
             self.bury(&before);
             self.drop_edges(id, &before);

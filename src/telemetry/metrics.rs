@@ -12,16 +12,28 @@ use prometheus_client::registry::Registry;
 
 /// Labels of an answered review. Each has a small, fixed set of values.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Answered {
-    webhook: &'static str,
-    operation: &'static str,
-    verdict: &'static str,
-    subject_class: &'static str,
+pub struct Answered {
+    /// Which phase asked.
+    pub webhook: &'static str,
+    /// What was being done.
+    pub operation: &'static str,
+    /// What was said.
+    pub verdict: &'static str,
+    /// What the strictest policy that refuses does about it: Deny, Hold, Warn
+    /// or Audit; None where nothing stands against the request. A verdict Allow
+    /// with action Deny passed by an approval or an exemption.
+    pub action: &'static str,
+    /// What kind of account asked.
+    pub subject_class: &'static str,
 }
 
+/// Labels of what a policy refused, or would have. Policies are few, and their
+/// names are those of objects of the whole cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Denied {
+    policy: String,
     reason: &'static str,
+    action: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -44,6 +56,7 @@ struct Inner {
     certificate_failures: Counter,
     files_loaded: Counter,
     files_broken: Gauge,
+    journal_dropped: Counter,
 }
 
 impl Default for Metrics {
@@ -60,7 +73,11 @@ impl Default for Metrics {
             duration.clone(),
         );
         let denied = Family::default();
-        registry.register("denials", "Requests refused, by reason", denied.clone());
+        registry.register(
+            "denials",
+            "What policies refused (action Deny), or would have (Hold, Warn, Audit)",
+            denied.clone(),
+        );
         let refused = Family::default();
         registry.register(
             "bad_requests",
@@ -91,6 +108,12 @@ impl Default for Metrics {
             "Whether a file is broken, so that what was read last is in use (1) or not (0)",
             files_broken.clone(),
         );
+        let journal_dropped = Counter::default();
+        registry.register(
+            "journal_dropped",
+            "Verdicts that are in no status and no Event, because too many came at once",
+            journal_dropped.clone(),
+        );
         Self(Arc::new(Inner {
             registry,
             answered,
@@ -101,28 +124,27 @@ impl Default for Metrics {
             certificate_failures,
             files_loaded,
             files_broken,
+            journal_dropped,
         }))
     }
 }
 
 impl Metrics {
     /// Counts one answered review.
-    pub fn answered(
-        &self,
-        webhook: &'static str,
-        operation: &'static str,
-        verdict: &'static str,
-        subject_class: &'static str,
-        took: Duration,
-    ) {
-        let labels = Answered { webhook, operation, verdict, subject_class };
-        self.0.answered.get_or_create(&labels).inc();
+    pub fn answered(&self, labels: &Answered, took: Duration) {
+        self.0.answered.get_or_create(labels).inc();
         self.0.duration.observe(took.as_secs_f64());
     }
 
-    /// Counts one refused request.
-    pub fn denied(&self, reason: &'static str) {
-        self.0.denied.get_or_create(&Denied { reason }).inc();
+    /// Counts that one policy refused a request, or would have.
+    pub fn denied(&self, policy: &str, reason: &'static str, action: &'static str) {
+        let labels = Denied { policy: policy.to_owned(), reason, action };
+        self.0.denied.get_or_create(&labels).inc();
+    }
+
+    /// A verdict is in no status and no Event.
+    pub fn journal_dropped(&self) {
+        self.0.journal_dropped.inc();
     }
 
     /// Counts one HTTP request that was no review.
@@ -167,8 +189,16 @@ mod tests {
     #[test]
     fn names_are_those_of_the_dashboards() {
         let metrics = Metrics::default();
-        metrics.answered("validate", "delete", "Deny", "user", Duration::from_micros(80));
-        metrics.denied("Protected");
+        let labels = Answered {
+            webhook: "validate",
+            operation: "delete",
+            verdict: "Deny",
+            action: "Deny",
+            subject_class: "user",
+        };
+        metrics.answered(&labels, Duration::from_micros(80));
+        metrics.denied("pvc-in-use", "InUse", "Deny");
+        metrics.journal_dropped();
         metrics.bad_request(413);
         metrics.certificate_loaded(1_800_000_000);
         metrics.certificate_failed();
@@ -176,9 +206,10 @@ mod tests {
         metrics.files_broken();
         let text = metrics.encode();
         for line in [
-            r#"belay_admission_requests_total{webhook="validate",operation="delete",verdict="Deny",subject_class="user"} 1"#,
+            r#"belay_admission_requests_total{webhook="validate",operation="delete",verdict="Deny",action="Deny",subject_class="user"} 1"#,
             "belay_admission_duration_seconds_count 1",
-            r#"belay_denials_total{reason="Protected"} 1"#,
+            r#"belay_denials_total{policy="pvc-in-use",reason="InUse",action="Deny"} 1"#,
+            "belay_journal_dropped_total 1",
             r#"belay_bad_requests_total{code="413"} 1"#,
             "belay_certificate_expiry_seconds 1800000000",
             "belay_certificate_reload_failures_total 1",

@@ -1,10 +1,11 @@
 //! What an operator sees: metrics, logs, readiness. Never a decision, never
-//! an object's body, never the name of an object or a user as a label.
+//! an object's body, never the name of an object or a user as a label; the name
+//! of a policy is the one exception.
 
 mod logs;
 mod metrics;
 mod readiness;
 
 pub use logs::{LogFormat, init_logs};
-pub use metrics::Metrics;
+pub use metrics::{Answered, Metrics};
 pub use readiness::{Condition, Readiness};

@@ -1,5 +1,6 @@
 //! POST /validate and POST /mutate.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use actix_web::http::StatusCode;
@@ -10,7 +11,9 @@ use super::Shared;
 use super::body::{self, BadRequest, Refused};
 use super::server::Draining;
 use super::wire::{self, Parsed};
-use crate::decide::{Decision, Door, Operation, User, Verdict, decide_unreadable};
+use crate::decide::{Blocker, Decision, Door, Operation, Reason, User, Verdict, decide_unreadable};
+use crate::policy::Source;
+use crate::telemetry::Answered;
 
 /// Routes for both doors. Everything else a client may try gets a sentence.
 pub fn routes(config: &mut web::ServiceConfig) {
@@ -114,21 +117,75 @@ struct Asked {
 
 fn account(shared: &Shared, asked: &Asked, verdict: &Verdict, took: Duration) {
     let Asked { door, operation, class, user, dry_run } = asked;
-    shared.metrics.answered(door.as_str(), operation, verdict.decision.as_str(), class, took);
-    if verdict.decision == Decision::Deny {
-        let reason = verdict.reason.map_or("", |reason| reason.as_str());
-        shared.metrics.denied(reason);
-        tracing::info!(
-            operation,
-            reason,
-            resource = verdict.target.resource,
-            namespace = verdict.target.namespace,
-            name = verdict.target.name,
-            user,
-            dry_run,
-            "denied"
-        );
+    let labels = Answered {
+        webhook: door.as_str(),
+        operation,
+        verdict: verdict.decision.as_str(),
+        action: action(verdict),
+        subject_class: class,
+    };
+    shared.metrics.answered(&labels, took);
+    for (policy, reason, outcome) in refusals(verdict) {
+        shared.metrics.denied(&policy, reason.as_str(), outcome.as_str());
     }
+    let word = match verdict.decision {
+        Decision::Allow => return,
+        Decision::Audit => "would be denied, recorded",
+        Decision::Warn => "would be denied, warned",
+        Decision::Hold => "held",
+        Decision::Deny => "denied",
+    };
+    tracing::info!(
+        operation,
+        reason = verdict.reason.map_or("", |reason| reason.as_str()),
+        policies = named(verdict),
+        resource = verdict.target.resource,
+        namespace = verdict.target.namespace,
+        name = verdict.target.name,
+        user,
+        dry_run,
+        "{word}"
+    );
+}
+
+/// What the strictest policy that refuses does about the request. Only action
+/// Deny is ever approved or exempted from, so what passed by that was one.
+fn action(verdict: &Verdict) -> &'static str {
+    let passed = !verdict.passed.approvals.is_empty() || !verdict.passed.exempted.is_empty();
+    match verdict.decision {
+        Decision::Allow if passed => Decision::Deny.as_str(),
+        Decision::Allow => "None",
+        outcome => outcome.as_str(),
+    }
+}
+
+/// What each policy said, each thing once however many objects it is about.
+/// What could not even be read was refused by none.
+fn refusals(verdict: &Verdict) -> BTreeSet<(String, Reason, Decision)> {
+    let of = |blocker: &Blocker| {
+        let Blocker { reason, outcome, .. } = *blocker;
+        let mut names: Vec<String> = blocker.policies.iter().map(label).collect();
+        if names.is_empty() {
+            names.push("no policy".to_owned());
+        }
+        names.into_iter().map(move |name| (name, reason, outcome))
+    };
+    verdict.blockers.iter().flat_map(of).collect()
+}
+
+/// The policy as a label: a DeletionPolicy cannot have a name with a space.
+fn label(source: &Source) -> String {
+    match source {
+        Source::Policy(name) => name.clone(),
+        Source::Label(value) => format!("label {value}"),
+    }
+}
+
+/// The policies that made the verdict what it is.
+fn named(verdict: &Verdict) -> String {
+    let decisive = verdict.blockers.iter().filter(|blocker| blocker.outcome == verdict.decision);
+    let names: BTreeSet<String> = decisive.flat_map(|b| &b.policies).map(label).collect();
+    names.into_iter().collect::<Vec<_>>().join(", ")
 }
 
 fn require_json(request: &HttpRequest) -> Result<(), BadRequest> {
@@ -165,6 +222,61 @@ fn refuse(shared: &Shared, refusal: BadRequest, unread: web::Payload) -> HttpRes
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decide::Target;
+
+    fn blocker(outcome: Decision, reason: Reason, policies: &[&str]) -> Blocker {
+        Blocker {
+            outcome,
+            reason,
+            policies: policies.iter().map(|name| Source::Policy((*name).to_owned())).collect(),
+            object: Target::default(),
+            causes: Vec::new(),
+            more: 0,
+            people: 1,
+            along: false,
+        }
+    }
+
+    #[test]
+    fn each_policy_is_counted_once_a_reason_with_what_it_would_do() {
+        let mut label_too = blocker(Decision::Deny, Reason::Protected, &["kept"]);
+        label_too.policies.push(Source::Label("Always"));
+        let blockers = vec![
+            label_too,
+            blocker(Decision::Deny, Reason::Protected, &["kept"]),
+            blocker(Decision::Deny, Reason::InUse, &["kept"]),
+            blocker(Decision::Warn, Reason::InUse, &["new"]),
+        ];
+        let verdict = Verdict::of(Target::default(), blockers);
+        let deny = Decision::Deny;
+        let said = |name: &str, reason, outcome| (name.to_owned(), reason, outcome);
+        assert_eq!(
+            refusals(&verdict).into_iter().collect::<Vec<_>>(),
+            [
+                said("kept", Reason::Protected, deny),
+                said("kept", Reason::InUse, deny),
+                said("label Always", Reason::Protected, deny),
+                said("new", Reason::InUse, Decision::Warn),
+            ]
+        );
+        assert_eq!(action(&verdict), "Deny");
+        assert_eq!(named(&verdict), "kept, label Always");
+    }
+
+    #[test]
+    fn what_passes_by_an_approval_was_action_deny_and_what_nobody_minds_is_none() {
+        let mut verdict = Verdict::allow(Target::default());
+        assert_eq!(action(&verdict), "None");
+        verdict.passed.approvals.push("yes".to_owned());
+        assert_eq!(action(&verdict), "Deny");
+        verdict.passed.approvals.clear();
+        verdict.passed.exempted.push(Source::Label("Always"));
+        assert_eq!(action(&verdict), "Deny");
+        let unreadable = blocker(Decision::Deny, Reason::Unknown, &[]);
+        let verdict = Verdict::of(Target::default(), vec![unreadable]);
+        let (policy, ..) = refusals(&verdict).into_iter().next().unwrap();
+        assert_eq!(policy, "no policy");
+    }
 
     #[test]
     fn the_callers_timeout_is_read_and_nonsense_is_not() {

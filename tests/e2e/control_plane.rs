@@ -91,7 +91,8 @@ fn faults_can_be_made_and_mended() {
         // A request may be on a connection just as it is cut.
         let _ = delete(&plane);
         plane.proxy.cut_open();
-        let denied = "belay_denials_total{reason=\"Protected\"}";
+        let denied =
+            "belay_denials_total{policy=\"label Always\",reason=\"Protected\",action=\"Deny\"}";
         match (one.metrics()?.contains(denied), two.metrics()?.contains(denied)) {
             (true, true) => Ok(()),
             both => Err(format!("{both:?}").into()),

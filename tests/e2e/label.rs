@@ -36,7 +36,9 @@ fn a_labelled_object_gets_the_hold_and_is_not_deleted() {
     // The call was logged and counted by belay, and annotated in the audit log.
     let log = world().belay.process.log();
     assert!(log.lines().any(|line| line.contains("denied") && line.contains(&ns)), "{log}");
-    assert!(world().belay.metrics().unwrap().contains("belay_denials_total{reason=\"Protected\"}"));
+    assert!(world().belay.metrics().unwrap().contains(
+        "belay_denials_total{policy=\"label Always\",reason=\"Protected\",action=\"Deny\"}"
+    ));
     eventually("the audit annotation", Duration::from_secs(5), || {
         let found = plane.audit_log()?.lines().any(|line| {
             line.contains(&ns) && line.contains(r#""label-delete.belay.dev/reason":"Protected""#)

@@ -13,6 +13,7 @@ mod content;
 mod control_plane;
 mod feed;
 mod forests;
+mod journal;
 mod label;
 mod policies;
 

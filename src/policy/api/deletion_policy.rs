@@ -288,7 +288,7 @@ fn an_hour() -> i64 {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeletionPolicyStatus {
-    /// Ready, Watching.
+    /// Ready, Watching, Holding.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// The generation of the spec that this is about.

@@ -1,0 +1,241 @@
+//! One thing that belay said.
+
+use jiff::Timestamp;
+
+use crate::decide::{
+    Blocker, Decision, Reason, Review, Target, Verdict, audit_annotations, message, warnings,
+};
+use crate::policy::Source;
+
+/// A message is at most this long: Events take no more.
+const LONGEST: usize = 1000;
+
+/// One thing that belay said about one request. A verdict is several when its
+/// policies do not all do the same about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// When, to the second.
+    pub time: Timestamp,
+    /// About which object.
+    pub target: Target,
+    /// Its uid; empty where the review does not have it.
+    pub uid: String,
+    /// What: never Allow.
+    pub decision: Decision,
+    /// The fixed word.
+    pub reason: Reason,
+    /// The policies that say so.
+    pub policies: Vec<Source>,
+    /// Who asked.
+    pub user: String,
+    /// In which words.
+    pub message: String,
+}
+
+impl Entry {
+    /// What a final verdict says, one entry for each outcome. Nothing, where
+    /// nothing stands against the request, and nothing of a dry run.
+    pub fn of(review: &Review<'_>, verdict: &Verdict, now: Timestamp) -> Vec<Self> {
+        if review.dry_run || verdict.decision == Decision::Allow {
+            return Vec::new();
+        }
+        let outcomes = [Decision::Deny, Decision::Hold, Decision::Warn, Decision::Audit];
+        let outcomes = outcomes.into_iter().filter(|outcome| {
+            // What is refused is not held.
+            *outcome != Decision::Hold || verdict.decision == Decision::Hold
+        });
+        outcomes.filter_map(|outcome| Self::one(review, verdict, outcome, now)).collect()
+    }
+
+    fn one(
+        review: &Review<'_>,
+        verdict: &Verdict,
+        outcome: Decision,
+        now: Timestamp,
+    ) -> Option<Self> {
+        let of_it = |blocker: &&Blocker| blocker.outcome == outcome;
+        let blockers: Vec<Blocker> = verdict.blockers.iter().filter(of_it).cloned().collect();
+        let mut policies: Vec<Source> =
+            blockers.iter().flat_map(|blocker| blocker.policies.iter().cloned()).collect();
+        policies.sort_unstable();
+        policies.dedup();
+        let more = if outcome == verdict.decision { verdict.more } else { 0 };
+        let part = Verdict { more, ..Verdict::of(verdict.target.clone(), blockers) };
+        Some(Self {
+            time: to_the_second(now),
+            uid: uid(review, &verdict.target),
+            decision: outcome,
+            reason: part.reason?,
+            policies,
+            user: review.user.name.to_string(),
+            message: shortened(words(&part), LONGEST),
+            target: part.target,
+        })
+    }
+}
+
+/// The uid of the target, where the review is about that very object and not,
+/// as an eviction, about another one.
+fn uid(review: &Review<'_>, target: &Target) -> String {
+    let resource = &review.resource;
+    let same = resource.group == target.group.as_str()
+        && resource.resource == target.resource.as_str()
+        && resource.subresource != "eviction";
+    let object = review.old_object.as_ref().or(review.object.as_ref());
+    object.filter(|_| same).map(|object| object.metadata.uid.to_string()).unwrap_or_default()
+}
+
+/// What a person is told, or would have been.
+fn words(verdict: &Verdict) -> String {
+    let words = match verdict.decision {
+        Decision::Deny => message(verdict),
+        Decision::Hold => warnings(verdict).pop(),
+        Decision::Warn | Decision::Audit | Decision::Allow => audit_annotations(verdict)
+            .into_iter()
+            .find_map(|(key, value)| (key == "would-deny").then_some(value)),
+    };
+    words.unwrap_or_default()
+}
+
+/// A text of at most so many bytes.
+pub(super) fn shortened(mut text: String, most: usize) -> String {
+    if text.len() > most {
+        let mut end = most.saturating_sub('…'.len_utf8());
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
+/// Kubernetes writes whole seconds: a time that is compared with what was
+/// stored has to be one.
+pub(in crate::cluster) fn to_the_second(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::decide::{
+        Cause, DeleteOptions, Door, Extra, Named, Operation, Resource, User, decide_unreadable,
+    };
+    use crate::objects::Object;
+
+    fn review<'a>(object: Object<'a>, dry_run: bool) -> Review<'a> {
+        Review {
+            uid: "1".into(),
+            door: Door::Validate,
+            operation: Operation::Delete,
+            resource: Resource { resource: "configmaps".into(), ..Resource::default() },
+            name: "settings".into(),
+            namespace: "shop".into(),
+            user: User { name: "alice".into(), groups: Vec::new() },
+            dry_run,
+            options: DeleteOptions::default(),
+            object: None,
+            old_object: Some(object),
+            extra: Extra::default(),
+        }
+    }
+
+    fn blocker(outcome: Decision, reason: Reason, policy: &str, target: &Target) -> Blocker {
+        let pod = Named { kind: "Pod".into(), namespace: "shop".into(), name: "web".into() };
+        let cause = match reason {
+            Reason::InUse => Cause::User { root: pod, through: None, path: "spec".into() },
+            _ => Cause::Always,
+        };
+        Blocker {
+            outcome,
+            reason,
+            policies: vec![Source::Policy(policy.to_owned())],
+            object: target.clone(),
+            causes: vec![cause],
+            more: 0,
+            people: 1,
+            along: false,
+        }
+    }
+
+    #[test]
+    fn a_verdict_is_one_entry_for_each_thing_that_policies_do_about_it() {
+        let object: Object<'_> =
+            serde_json::from_str(r#"{"metadata": {"name": "settings", "uid": "u-1"}}"#).unwrap();
+        let review = review(object, false);
+        let target = review.target();
+        let blockers = vec![
+            blocker(Decision::Deny, Reason::Protected, "b", &target),
+            blocker(Decision::Deny, Reason::Protected, "a", &target),
+            blocker(Decision::Hold, Reason::InUse, "held", &target),
+            blocker(Decision::Warn, Reason::InUse, "new", &target),
+        ];
+        let verdict = Verdict::of(target.clone(), blockers.clone());
+        let now = Timestamp::from_millisecond(1_700_000_000_900).unwrap();
+        let entries = Entry::of(&review, &verdict, now);
+        let [denied, warned] = &entries[..] else { panic!("{entries:?}") };
+        assert_eq!(denied.decision, Decision::Deny);
+        assert_eq!(denied.reason, Reason::Protected);
+        assert_eq!(denied.policies, ["a", "b"].map(|name| Source::Policy(name.to_owned())));
+        assert_eq!((denied.uid.as_str(), denied.user.as_str()), ("u-1", "alice"));
+        assert_eq!(denied.time, Timestamp::from_second(1_700_000_000).unwrap());
+        assert!(denied.message.starts_with("configmaps \"settings\" is protected; policy b."));
+        assert_eq!(warned.decision, Decision::Warn);
+        assert!(warned.message.contains("in use by Pod shop/web"), "{}", warned.message);
+
+        let held = Verdict::of(target, blockers[2..].to_vec());
+        let entries = Entry::of(&review, &held, now);
+        assert_eq!(entries[0].decision, Decision::Hold);
+        assert!(entries[0].message.contains("stays Terminating until"), "{}", entries[0].message);
+    }
+
+    #[test]
+    fn what_passes_and_what_is_tried_dry_is_not_noted() {
+        let object = || serde_json::from_str::<Object<'_>>(r#"{"metadata": {}}"#).unwrap();
+        let now = Timestamp::UNIX_EPOCH;
+        let asked = review(object(), false);
+        assert_eq!(Entry::of(&asked, &Verdict::allow(asked.target()), now), []);
+        let fail = crate::decide::FailurePolicy::Fail;
+        let denied = decide_unreadable(asked.target(), "it is torn".into(), fail);
+        assert_eq!(Entry::of(&asked, &denied, now).len(), 1);
+        assert_eq!(Entry::of(&review(object(), true), &denied, now), []);
+    }
+
+    #[test]
+    fn an_eviction_does_not_lend_its_own_uid() {
+        let object: Object<'_> = serde_json::from_str(r#"{"metadata": {"uid": "e-1"}}"#).unwrap();
+        let mut review = review(object, false);
+        review.resource.resource = "pods".into();
+        let target = review.target();
+        assert_eq!(uid(&review, &target), "e-1");
+        review.resource.subresource = "eviction".into();
+        assert_eq!(uid(&review, &target), "");
+    }
+
+    #[test]
+    fn texts_are_cut_between_characters() {
+        assert_eq!(shortened("äöü".to_owned(), 6), "äöü");
+        assert_eq!(shortened("äöüß".to_owned(), 6), "ä…");
+        assert_eq!(shortened("abcdef".to_owned(), 5), "ab…");
+    }
+
+    /// An entry about a ConfigMap, for tests of what is made of entries.
+    pub(in crate::cluster) fn entry(second: i64, name: &str, decision: Decision) -> Entry {
+        Entry {
+            time: Timestamp::from_second(second).unwrap(),
+            target: Target {
+                resource: "configmaps".into(),
+                namespace: "shop".into(),
+                name: name.into(),
+                ..Target::default()
+            },
+            uid: format!("uid-of-{name}"),
+            decision,
+            reason: Reason::Protected,
+            policies: vec![Source::Policy("kept".into()), Source::Label("Always")],
+            user: "alice".into(),
+            message: "it is protected".into(),
+        }
+    }
+}

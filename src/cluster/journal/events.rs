@@ -1,0 +1,219 @@
+//! Events on what was not deleted, as `kubectl describe` shows them.
+
+use std::hash::BuildHasher as _;
+use std::time::Instant;
+
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use rustc_hash::FxBuildHasher;
+use serde_json::json;
+
+use super::Desk;
+use super::entry::Entry;
+use super::notices::{Involved, Key, Next, Notice, Outcome};
+use crate::cluster::api::Trouble;
+use crate::cluster::patience::within;
+use crate::cluster::{Context, World};
+
+/// Who says so.
+const COMPONENT: &str = "belay";
+
+/// Where Events of objects live that have no namespace.
+const OUTSIDE: &str = "default";
+
+/// The object of an entry, as Events name it; `None` if its kind or its uid is
+/// not known: nobody would find the Event.
+pub(super) fn involved(world: &World, entry: &Entry) -> Option<Involved> {
+    let kinds = &world.graph.kinds;
+    let target = &entry.target;
+    let kind = kinds.find_resource(&target.group, &target.resource)?;
+    let info = kinds.info(kind);
+    let version = info.versions.first()?;
+    let namespace = if info.namespaced { target.namespace.as_str() } else { "" };
+    let uid = match entry.uid.as_str() {
+        "" => world.graph.object(kind, namespace, &target.name)?.uid().to_string(),
+        uid => uid.to_owned(),
+    };
+    let slash = if info.group.is_empty() { "" } else { "/" };
+    Some(Involved {
+        api_version: format!("{}{slash}{version}", info.group),
+        kind: info.kind.clone(),
+        namespace: namespace.to_owned(),
+        name: target.name.clone(),
+        uid,
+    })
+}
+
+/// Writes what is to be written, for ever.
+pub(super) async fn keep(context: &Context, desk: &Desk, started: Instant) {
+    loop {
+        let news = desk.news.notified();
+        let next = desk.notices.lock().next(started.elapsed());
+        match next {
+            Next::Write(key, notice) => {
+                let outcome = write(context, &key, &notice).await;
+                desk.notices.lock().wrote(&key, outcome);
+            }
+            Next::Wait(until) => {
+                let pause = until.saturating_sub(started.elapsed());
+                // What is new may come before what waits for its count.
+                let _ = tokio::time::timeout(pause, news).await;
+            }
+            Next::Nothing => news.await,
+        }
+    }
+}
+
+async fn write(context: &Context, key: &Key, notice: &Notice) -> Outcome {
+    let event = event(&context.settings.replica, key, notice);
+    let namespace = event.metadata.namespace.clone().unwrap_or_default();
+    let name = event.metadata.name.clone().unwrap_or_default();
+    let api: Api<Event> = Api::namespaced(context.client.clone(), &namespace);
+    let result = if notice.stored {
+        let patch = json!({
+            "count": event.count,
+            "lastTimestamp": event.last_timestamp,
+            "message": event.message,
+        });
+        let params = manager();
+        within(api.patch(&name, &params, &Patch::Merge(patch))).await.map(drop)
+    } else {
+        let params = PostParams { field_manager: manager().field_manager, ..Default::default() };
+        within(api.create(&params, &event)).await.map(drop)
+    };
+    match result {
+        Ok(()) => Outcome::Stored,
+        Err(Trouble::NotFound) if notice.stored => Outcome::Gone,
+        // A Terminating namespace takes no new objects, and an Event is not
+        // worth a warning: the log has a line of the same denial.
+        Err(trouble) => {
+            let why = trouble.words();
+            tracing::debug!(namespace, name, why, "an Event was not written");
+            Outcome::Refused
+        }
+    }
+}
+
+fn manager() -> PatchParams {
+    PatchParams { field_manager: Some(COMPONENT.to_owned()), ..PatchParams::default() }
+}
+
+/// The Event of a notice. Each replica has its own: counts of two could not be
+/// written without a read before each.
+fn event(replica: &str, key: &Key, notice: &Notice) -> Event {
+    let involved = &notice.involved;
+    let namespace = if involved.namespace.is_empty() { OUTSIDE } else { &involved.namespace };
+    let mark = FxBuildHasher.hash_one((replica, key, notice.first.as_second()));
+    Event {
+        metadata: ObjectMeta {
+            name: Some(format!("{}.{mark:016x}", front(&involved.name))),
+            namespace: Some(namespace.to_owned()),
+            ..ObjectMeta::default()
+        },
+        involved_object: ObjectReference {
+            api_version: Some(involved.api_version.clone()),
+            kind: Some(involved.kind.clone()),
+            namespace: Some(involved.namespace.clone()).filter(|name| !name.is_empty()),
+            name: Some(involved.name.clone()),
+            uid: Some(involved.uid.clone()),
+            ..ObjectReference::default()
+        },
+        type_: Some(if notice.denied { "Warning" } else { "Normal" }.to_owned()),
+        reason: Some(key.reason.to_owned()),
+        message: Some(notice.message.clone()),
+        count: Some(notice.count),
+        first_timestamp: Some(Time(notice.first)),
+        last_timestamp: Some(Time(notice.last)),
+        source: Some(EventSource {
+            component: Some(COMPONENT.to_owned()),
+            host: Some(replica.to_owned()),
+        }),
+        reporting_component: Some(COMPONENT.to_owned()),
+        reporting_instance: Some(replica.to_owned()),
+        ..Event::default()
+    }
+}
+
+/// What the name of an Event begins with: the object's, where that is a name
+/// that any object may have.
+fn front(name: &str) -> &str {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let label = |label: &str| {
+        label.starts_with(plain)
+            && label.ends_with(plain)
+            && label.chars().all(|c| plain(c) || c == '-')
+    };
+    // 253 bytes, less the dot and the mark.
+    if name.len() <= 236 && name.split('.').all(label) { name } else { COMPONENT }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::entry::tests::entry;
+    use super::super::notices::Notices;
+    use super::*;
+    use crate::decide::Decision;
+
+    #[test]
+    fn an_event_is_in_the_objects_namespace_and_names_it() {
+        let mut world = World::default();
+        let mut said = entry(7200, "settings", Decision::Deny);
+        let found = involved(&world, &said).unwrap();
+        assert_eq!((found.api_version.as_str(), found.kind.as_str()), ("v1", "ConfigMap"));
+        let mut notices = Notices::default();
+        notices.note(&said, found);
+        let Next::Write(key, notice) = notices.next(Default::default()) else { panic!() };
+        let event_ = event("belay-0", &key, &notice);
+        assert_eq!(event_.metadata.namespace.as_deref(), Some("shop"));
+        assert_eq!(event_.type_.as_deref(), Some("Warning"));
+        assert_eq!(event_.reason.as_deref(), Some("Protected"));
+        assert_eq!(event_.involved_object.uid.as_deref(), Some("uid-of-settings"));
+        assert!(event_.metadata.name.as_deref().unwrap().starts_with("settings."));
+        assert_ne!(event("belay-1", &key, &notice).metadata.name, event_.metadata.name);
+
+        let held = entry(7200, "settings", Decision::Hold);
+        let mut others = Notices::default();
+        others.note(&held, involved(&world, &held).unwrap());
+        let Next::Write(key_of_held, held) = others.next(Default::default()) else { panic!() };
+        let held = event("belay-0", &key_of_held, &held);
+        assert_eq!(held.type_.as_deref(), Some("Normal"));
+        assert_eq!(held.reason.as_deref(), Some("Held"));
+
+        // The review of a Namespace says its own name as its namespace.
+        said.target.resource = "namespaces".into();
+        let found = involved(&world, &said).unwrap();
+        assert_eq!(found.namespace, "");
+        let mut notice = *notice;
+        notice.involved = found;
+        let event = event("belay-0", &key, &notice);
+        assert_eq!(event.metadata.namespace.as_deref(), Some("default"));
+        assert_eq!(event.involved_object.namespace, None);
+
+        // Without a uid it is the graph that knows it; without a kind nobody.
+        said.target.resource = "configmaps".into();
+        said.uid = String::new();
+        assert_eq!(involved(&world, &said), None);
+        let kind = world.graph.kinds.find("", "ConfigMap").unwrap();
+        let uid = "8c1f4f5e-0000-4000-8000-000000000000";
+        let json = format!(
+            r#"{{"metadata": {{"name": "settings", "namespace": "shop", "uid": "{uid}"}}}}"#
+        );
+        let catalogue = world.catalogue.clone();
+        crate::cluster::world::take(&mut world.graph, &catalogue, kind, &json, None).unwrap();
+        assert_eq!(involved(&world, &said).unwrap().uid, uid);
+        said.target.group = "example.com".into();
+        assert_eq!(involved(&world, &said), None);
+    }
+
+    #[test]
+    fn names_that_an_event_may_not_have_are_left_out() {
+        assert_eq!(front("web-0.shop"), "web-0.shop");
+        assert_eq!(front("system:admin"), COMPONENT);
+        assert_eq!(front("Upper"), COMPONENT);
+        assert_eq!(front("a..b"), COMPONENT);
+        assert_eq!(front("-a"), COMPONENT);
+        assert_eq!(front(&"a".repeat(237)), COMPONENT);
+    }
+}

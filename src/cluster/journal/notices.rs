@@ -1,0 +1,276 @@
+//! Which Events are written when, so that somebody who tries a thousand times
+//! in a loop makes one Event with a count, and a storm of denials is no storm
+//! of writes.
+//!
+//! Pure: what time it is is an argument, as the time since the process began,
+//! which no clock that is put back can stop.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::entry::Entry;
+use crate::decide::Decision;
+use crate::policy::Source;
+
+/// So many Events are remembered; those that were quiet longest are forgotten.
+const MOST: usize = 2_000;
+
+/// How often the count of an Event is written.
+const EVERY: Duration = Duration::from_secs(10);
+
+/// So many writes there are at the most in one second.
+const A_SECOND: usize = 20;
+
+/// The object of an Event, as Events name it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(super) struct Involved {
+    pub(super) api_version: String,
+    pub(super) kind: String,
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) uid: String,
+}
+
+/// What is told in one Event: the same about the same object in the same hour.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    pub(super) uid: String,
+    pub(super) reason: &'static str,
+    pub(super) policies: Vec<Source>,
+    pub(super) hour: i64,
+}
+
+/// One Event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Notice {
+    pub(super) involved: Involved,
+    /// Whether a request was refused; if not, the object is held.
+    pub(super) denied: bool,
+    pub(super) message: String,
+    pub(super) count: i32,
+    pub(super) first: Timestamp,
+    pub(super) last: Timestamp,
+    /// Whether it stands in the cluster, so that it is changed and not made.
+    pub(super) stored: bool,
+    /// Whether the cluster does not have the count.
+    unsaid: bool,
+    /// When it was written last.
+    written: Option<Duration>,
+}
+
+/// What is to be done.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// This is to be written, now.
+    Write(Key, Box<Notice>),
+    /// Something is to be written, from this time on.
+    Wait(Duration),
+    /// Nothing is to be written.
+    Nothing,
+}
+
+/// What came of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It is stored.
+    Stored,
+    /// Events live for an hour or so; this one does no more.
+    Gone,
+    /// It cannot be written: a Terminating namespace takes none.
+    Refused,
+}
+
+/// All Events that are remembered.
+#[derive(Debug, Default)]
+pub(super) struct Notices {
+    all: HashMap<Key, Notice>,
+    /// When there were writes in the last second.
+    writes: VecDeque<Duration>,
+}
+
+impl Notices {
+    /// Takes in what was said about an object.
+    pub(super) fn note(&mut self, entry: &Entry, involved: Involved) {
+        let denied = match entry.decision {
+            Decision::Deny => true,
+            Decision::Hold => false,
+            Decision::Allow | Decision::Audit | Decision::Warn => return,
+        };
+        let key = Key {
+            uid: involved.uid.clone(),
+            reason: if denied { entry.reason.as_str() } else { "Held" },
+            policies: entry.policies.clone(),
+            hour: entry.time.as_second().div_euclid(3600),
+        };
+        if !self.all.contains_key(&key) {
+            self.make_room();
+        }
+        let notice = self.all.entry(key).or_insert_with(|| Notice {
+            involved,
+            denied,
+            message: String::new(),
+            count: 0,
+            first: entry.time,
+            last: entry.time,
+            stored: false,
+            unsaid: true,
+            written: None,
+        });
+        notice.message.clone_from(&entry.message);
+        notice.count = notice.count.saturating_add(1);
+        notice.last = notice.last.max(entry.time);
+        notice.unsaid = true;
+    }
+
+    fn make_room(&mut self) {
+        while self.all.len() >= MOST {
+            let quietest = self.all.iter().min_by_key(|(_, notice)| (notice.unsaid, notice.last));
+            let Some(key) = quietest.map(|(key, _)| key.clone()) else { return };
+            self.all.remove(&key);
+        }
+    }
+
+    /// What is to be done at this time. What is to be written counts as
+    /// written; [`Notices::wrote`] says what came of it.
+    pub(super) fn next(&mut self, now: Duration) -> Next {
+        let due = |notice: &Notice| notice.written.map_or(Duration::ZERO, |time| time + EVERY);
+        let unsaid = self.all.iter_mut().filter(|(_, notice)| notice.unsaid);
+        let Some((key, notice)) = unsaid.min_by_key(|(_, notice)| (due(notice), notice.first))
+        else {
+            return Next::Nothing;
+        };
+        let due = due(notice);
+        if due > now {
+            return Next::Wait(due);
+        }
+        while self.writes.front().is_some_and(|time| *time + Duration::from_secs(1) <= now) {
+            self.writes.pop_front();
+        }
+        if let Some(first) = self.writes.front().filter(|_| self.writes.len() >= A_SECOND) {
+            return Next::Wait(*first + Duration::from_secs(1));
+        }
+        self.writes.push_back(now);
+        notice.written = Some(now);
+        notice.unsaid = false;
+        Next::Write(key.clone(), Box::new(notice.clone()))
+    }
+
+    /// What came of a write. What was refused is tried again when it is said
+    /// again.
+    pub(super) fn wrote(&mut self, key: &Key, outcome: Outcome) {
+        let Some(notice) = self.all.get_mut(key) else { return };
+        notice.stored = outcome == Outcome::Stored;
+        notice.unsaid |= outcome == Outcome::Gone;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::entry::tests::entry;
+    use super::*;
+
+    const ZERO: Duration = Duration::ZERO;
+
+    fn involved(uid: &str) -> Involved {
+        Involved { uid: uid.to_owned(), ..Involved::default() }
+    }
+
+    fn say(notices: &mut Notices, second: i64, uid: &str, decision: Decision) {
+        notices.note(&entry(second, uid, decision), involved(uid));
+    }
+
+    fn write(notices: &mut Notices, now: Duration, outcome: Outcome) -> Notice {
+        match notices.next(now) {
+            Next::Write(key, notice) => {
+                notices.wrote(&key, outcome);
+                *notice
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_loop_is_one_event_whose_count_is_written_every_ten_seconds() {
+        let mut notices = Notices::default();
+        assert_eq!(notices.next(ZERO), Next::Nothing);
+        say(&mut notices, 7200, "a", Decision::Deny);
+        let made = write(&mut notices, ZERO, Outcome::Stored);
+        assert_eq!((made.count, made.stored, made.denied), (1, false, true));
+        assert_eq!(notices.next(ZERO), Next::Nothing);
+        for n in 0..999 {
+            say(&mut notices, 7200 + n / 100, "a", Decision::Deny);
+        }
+        assert_eq!(notices.next(Duration::from_secs(9)), Next::Wait(EVERY));
+        let changed = write(&mut notices, EVERY, Outcome::Stored);
+        assert_eq!((changed.count, changed.stored), (1000, true));
+        assert_eq!((changed.first.as_second(), changed.last.as_second()), (7200, 7209));
+        assert_eq!(notices.next(EVERY * 10), Next::Nothing);
+    }
+
+    #[test]
+    fn another_object_reason_policy_or_hour_is_another_event() {
+        let mut notices = Notices::default();
+        say(&mut notices, 7200, "a", Decision::Deny);
+        say(&mut notices, 7200, "b", Decision::Deny);
+        say(&mut notices, 7200, "a", Decision::Hold);
+        say(&mut notices, 7200 + 3600, "a", Decision::Deny);
+        let mut other = entry(7200, "a", Decision::Deny);
+        other.policies.pop();
+        notices.note(&other, involved("a"));
+        // Nobody looks at Events for these.
+        say(&mut notices, 7200, "c", Decision::Warn);
+        say(&mut notices, 7200, "c", Decision::Audit);
+        let held = (0..5).filter(|_| !write(&mut notices, ZERO, Outcome::Stored).denied).count();
+        assert_eq!(held, 1);
+        assert_eq!(notices.next(ZERO), Next::Nothing);
+    }
+
+    #[test]
+    fn a_storm_is_twenty_writes_a_second() {
+        let mut notices = Notices::default();
+        for n in 0..100 {
+            say(&mut notices, 7200, &format!("n{n}"), Decision::Deny);
+        }
+        let second = Duration::from_secs(1);
+        for n in 0..5 {
+            let now = second * n;
+            for _ in 0..20 {
+                write(&mut notices, now, Outcome::Stored);
+            }
+            let next = if n < 4 { Next::Wait(now + second) } else { Next::Nothing };
+            assert_eq!(notices.next(now), next);
+        }
+    }
+
+    #[test]
+    fn what_is_gone_is_made_again_and_what_is_refused_waits_until_it_is_said_again() {
+        let mut notices = Notices::default();
+        say(&mut notices, 7200, "a", Decision::Deny);
+        write(&mut notices, ZERO, Outcome::Stored);
+        say(&mut notices, 7201, "a", Decision::Deny);
+        assert!(write(&mut notices, EVERY, Outcome::Gone).stored);
+        let again = write(&mut notices, EVERY * 2, Outcome::Refused);
+        assert_eq!((again.stored, again.count), (false, 2));
+        assert_eq!(notices.next(EVERY * 9), Next::Nothing);
+        say(&mut notices, 7202, "a", Decision::Deny);
+        assert!(!write(&mut notices, EVERY * 9, Outcome::Stored).stored);
+    }
+
+    #[test]
+    fn no_more_than_so_many_are_remembered_and_the_quiet_ones_are_forgotten_first() {
+        let mut notices = Notices::default();
+        say(&mut notices, 7200, "said", Decision::Deny);
+        write(&mut notices, ZERO, Outcome::Stored);
+        for n in 0..i64::try_from(MOST).unwrap() {
+            say(&mut notices, 7100 + n, &format!("n{n}"), Decision::Deny);
+        }
+        assert_eq!(notices.all.len(), MOST);
+        assert!(notices.all.keys().all(|key| key.uid != "said"));
+        say(&mut notices, 9999, "new", Decision::Deny);
+        assert_eq!(notices.all.len(), MOST);
+        assert!(notices.all.keys().any(|key| key.uid == "new"));
+        assert!(notices.all.keys().all(|key| key.uid != "n0"));
+    }
+}

@@ -1,0 +1,162 @@
+//! The book of each replica in a ConfigMap of its own, so that no replica has
+//! to ask another one and none overwrites what another wrote. The leader sums
+//! them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use serde::{Deserialize, Serialize};
+
+use super::Desk;
+use super::book::Book;
+use crate::cluster::Context;
+use crate::cluster::api::Trouble;
+use crate::cluster::patience::{Patience, within};
+use crate::policy::Source;
+
+/// Marks the ConfigMaps, with the name of the installation.
+const LABEL: &str = "belay.dev/journal";
+
+/// Where in the ConfigMap it stands.
+const KEY: &str = "journal.json";
+
+/// A ConfigMap is at most 1 MiB, with everything that is in it.
+const LARGEST: usize = 800 << 10;
+
+/// How often the book is written.
+const EVERY: Duration = Duration::from_secs(5);
+
+/// How long to wait for more before it is written.
+const GATHER: Duration = Duration::from_millis(200);
+
+/// After so long nothing of what was written is of the last day.
+const A_DAY: SignedDuration = SignedDuration::from_hours(24);
+
+/// What stands in the ConfigMap.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    /// When.
+    time: Timestamp,
+    book: Book,
+}
+
+/// Writes the book when something has been said, for ever.
+pub(super) async fn keep(context: &Context, desk: &Desk) {
+    let mut patience = Patience::default();
+    loop {
+        desk.said.notified().await;
+        tokio::time::sleep(GATHER).await;
+        while let Err(trouble) = write(context, desk).await {
+            if patience.failed() {
+                let why = trouble.words();
+                tracing::warn!(why, "the journal is not written, so no status shows what is said");
+            }
+            tokio::time::sleep(patience.wait()).await;
+        }
+        if patience.worked() {
+            tracing::info!("the journal is written again");
+        }
+        tokio::time::sleep(EVERY).await;
+    }
+}
+
+/// Writes the book as it is now.
+pub(super) async fn write(context: &Context, desk: &Desk) -> Result<(), Trouble> {
+    let now = Timestamp::now();
+    let known = known_policies(context);
+    let book = {
+        let mut book = desk.book.lock();
+        book.age(now);
+        if let Some(known) = known {
+            book.keep(|name| known.contains(name));
+        }
+        book.fit(LARGEST);
+        book.clone()
+    };
+    let settings = &context.settings;
+    let text = serde_json::to_string(&Written { time: now, book })
+        .map_err(|error| Trouble::Failed(format!("the journal is no JSON: {error}")))?;
+    let name = format!("{}-journal-{}", settings.name, settings.replica);
+    let labels = BTreeMap::from([(LABEL.to_owned(), settings.name.clone())]);
+    let map = ConfigMap {
+        metadata: ObjectMeta {
+            name: Some(name.clone()),
+            labels: Some(labels),
+            ..ObjectMeta::default()
+        },
+        data: Some(BTreeMap::from([(KEY.to_owned(), text)])),
+        ..ConfigMap::default()
+    };
+    let params = PatchParams::apply("belay").force();
+    within(maps(context).patch(&name, &params, &Patch::Apply(map))).await.map(drop)
+}
+
+/// The names of the policies; `None` while they are not known, and nothing is
+/// to be forgotten.
+fn known_policies(context: &Context) -> Option<std::collections::HashSet<String>> {
+    let world = context.world.read();
+    let names = world.policies.iter().filter_map(|policy| match &policy.source {
+        Source::Policy(name) => Some(name.clone()),
+        Source::Label(_) => None,
+    });
+    (world.loaded && world.known).then(|| names.collect())
+}
+
+fn maps(context: &Context) -> Api<ConfigMap> {
+    Api::namespaced(context.client.clone(), &context.settings.namespace)
+}
+
+/// What all replicas wrote, summed, and the names of the ConfigMaps that are
+/// of nobody any more.
+pub(in crate::cluster) async fn read(
+    context: &Context,
+    now: Timestamp,
+) -> Result<(Book, Vec<String>), Trouble> {
+    let (mut sum, mut old) = (Book::default(), Vec::new());
+    let label = format!("{LABEL}={}", context.settings.name);
+    // A few at a time: each may be close to a MiB.
+    let mut params = ListParams::default().labels(&label).limit(8);
+    loop {
+        let page = within(maps(context).list(&params)).await?;
+        for map in page.items {
+            let text = map.data.as_ref().and_then(|data| data.get(KEY));
+            let written = text.and_then(|text| serde_json::from_str::<Written>(text).ok());
+            let made = map.metadata.creation_timestamp.map(|time| time.0);
+            let time = written.as_ref().map(|written| written.time).or(made);
+            match written {
+                _ if time.is_none_or(|time| now.duration_since(time) > A_DAY) => {
+                    old.extend(map.metadata.name);
+                }
+                Some(written) => sum.merge(written.book),
+                None => {
+                    tracing::debug!(name = map.metadata.name, "a journal cannot be read");
+                }
+            }
+        }
+        match page.metadata.continue_.filter(|next| !next.is_empty()) {
+            Some(next) => params = params.continue_token(&next),
+            None => break,
+        }
+    }
+    sum.age(now);
+    Ok((sum, old))
+}
+
+/// Deletes the journals of replicas that said nothing for a day. One that
+/// speaks again makes its own again.
+pub(in crate::cluster) async fn remove(context: &Context, names: &[String]) {
+    for name in names {
+        match within(maps(context).delete(name, &DeleteParams::default())).await {
+            Ok(_) | Err(Trouble::NotFound) => {}
+            Err(trouble) => {
+                let why = trouble.words();
+                tracing::debug!(name, why, "an old journal was not deleted");
+            }
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! The conditions of a policy, as they follow from what is known.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+use super::{Holding, WrittenPolicy};
+use crate::cluster::Registered;
+use crate::cluster::api::Trouble;
+use crate::cluster::journal::to_the_second;
+use crate::graph::Graph;
+use crate::objects::KindId;
+
+/// So many kinds are named in a message; of the others their number.
+const NAMED: usize = 5;
+
+/// What a condition says, before it is known since when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Finding {
+    type_: &'static str,
+    status: &'static str,
+    reason: &'static str,
+    message: String,
+}
+
+/// Whether what the policy says is asked of belay by the API server.
+pub(super) fn ready(policy: &WrittenPolicy, registered: &Registered) -> Finding {
+    let finding = |status, reason, message| Finding { type_: "Ready", status, reason, message };
+    if !policy.problems.is_empty() {
+        let told = policy.problems.iter().map(|p| format!("{}: {}", p.field, p.message));
+        return finding("False", "Invalid", told.collect::<Vec<_>>().join("; "));
+    }
+    if !registered.missing.is_empty() {
+        let missing = registered.missing.join(", ");
+        return finding(
+            "False",
+            "ConfigurationMissing",
+            format!(
+                "{missing} does not exist, so the API server does not ask belay; install belay \
+                 again, belay never makes it itself"
+            ),
+        );
+    }
+    if registered.generation.is_none_or(|generation| generation < policy.loaded_at) {
+        let message = "the rules of the webhook configurations do not have this policy yet";
+        return finding("False", "NotRegistered", message.to_owned());
+    }
+    finding("True", "Registered", "the API server asks belay about this policy".to_owned())
+}
+
+/// Why the objects of a kind are not all known. What lasts until a person does
+/// something stands first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Missing {
+    NotInstalled,
+    Forbidden,
+    Failed,
+    Reading,
+}
+
+impl Missing {
+    fn of(why: &str) -> Self {
+        if why == Trouble::NotFound.words() {
+            Self::NotInstalled
+        } else if why.starts_with(FORBIDDEN) {
+            Self::Forbidden
+        } else if why == UNREAD {
+            Self::Reading
+        } else {
+            Self::Failed
+        }
+    }
+
+    fn reason(self) -> &'static str {
+        match self {
+            Self::NotInstalled => "NotInstalled",
+            Self::Forbidden => "Forbidden",
+            Self::Failed => "Failed",
+            Self::Reading => "Reading",
+        }
+    }
+}
+
+/// How [`Trouble::Forbidden`] begins.
+const FORBIDDEN: &str = "belay's account may not";
+
+/// What the graph says of a kind of which nobody has said anything.
+const UNREAD: &str = "they have not been read yet";
+
+/// Whether everything is known that verdicts of the policy need. `needs` are
+/// the kinds that they look at, `unknown` those that nobody serves.
+pub(super) fn watching(graph: &Graph, needs: &BTreeSet<KindId>, unknown: &[String]) -> Finding {
+    let finding = |status, reason, message| Finding { type_: "Watching", status, reason, message };
+    let mut missing: Vec<(Missing, String, String)> = unknown
+        .iter()
+        .map(|name| (Missing::NotInstalled, name.clone(), Trouble::NotFound.words()))
+        .collect();
+    for kind in needs.iter().filter(|kind| !graph.is_complete(**kind)) {
+        let info = graph.kinds.info(*kind);
+        let dot = if info.group.is_empty() { "" } else { "." };
+        // A kind that was never served has no plural name.
+        let name = if info.resource.is_empty() { &info.kind } else { &info.resource };
+        let name = format!("{name}{dot}{}", info.group);
+        if unknown.contains(&name) {
+            continue;
+        }
+        let why = match graph.kinds.is_served(*kind) {
+            true => graph.why_incomplete(*kind).to_owned(),
+            false => Trouble::NotFound.words(),
+        };
+        missing.push((Missing::of(&why), name, why));
+    }
+    missing.sort();
+    let Some((first, ..)) = missing.first() else {
+        let message = format!("all objects of {} kinds are known", needs.len());
+        return finding("True", "Synced", message);
+    };
+    let told = missing.iter().take(NAMED).map(|(_, name, why)| format!("{name}: {why}"));
+    let mut message = told.collect::<Vec<_>>().join("; ");
+    if missing.len() > NAMED {
+        message.push_str(&format!("; and {} more kinds", missing.len() - NAMED));
+    }
+    finding("False", first.reason(), message)
+}
+
+/// For a policy that does not count, since nothing of it is in force.
+pub(super) fn not_watching() -> Finding {
+    Finding {
+        type_: "Watching",
+        status: "Unknown",
+        reason: "Invalid",
+        message: "nothing is watched for this policy while it is not valid".to_owned(),
+    }
+}
+
+/// Whether the objects have the hold.
+pub(super) fn holding(holding: &Holding) -> Finding {
+    let Holding { done, total, none_on } = holding;
+    let mut message = format!("{done} of {total} objects have the hold");
+    if !none_on.is_empty() {
+        let kinds = none_on.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+        let more = none_on.len().saturating_sub(NAMED);
+        let more = if more > 0 { format!(" and {more} more kinds") } else { String::new() };
+        message.push_str(&format!(
+            "; hold Auto puts none on {kinds}{more}, where it would be harm: the early no \
+             protects those"
+        ));
+    }
+    let (status, reason) =
+        if done >= total { ("True", "InPlace") } else { ("False", "Progressing") };
+    Finding { type_: "Holding", status, reason, message }
+}
+
+/// The conditions to write: a status that stays has been so since then.
+pub(super) fn conditions(
+    before: &[Condition],
+    findings: Vec<Finding>,
+    generation: i64,
+    now: Timestamp,
+) -> Vec<Condition> {
+    let condition = |finding: Finding| {
+        let same = before.iter().find(|condition| {
+            condition.type_ == finding.type_ && condition.status == finding.status
+        });
+        let since = same.map(|condition| condition.last_transition_time.clone());
+        Condition {
+            type_: finding.type_.to_owned(),
+            status: finding.status.to_owned(),
+            reason: finding.reason.to_owned(),
+            message: finding.message,
+            observed_generation: Some(generation),
+            last_transition_time: since.unwrap_or_else(|| Time(to_the_second(now))),
+        }
+    };
+    findings.into_iter().map(condition).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::Kinds;
+    use crate::policy::api::{DeletionPolicyStatus, Problem};
+
+    fn policy(problems: Vec<Problem>) -> WrittenPolicy {
+        WrittenPolicy {
+            generation: 3,
+            status: DeletionPolicyStatus::default(),
+            problems,
+            loaded_at: 5,
+        }
+    }
+
+    fn registered(generation: Option<u64>, missing: &[&str]) -> Registered {
+        let missing = missing.iter().map(|name| (*name).to_owned()).collect();
+        Registered { generation, bundle: None, missing }
+    }
+
+    #[test]
+    fn ready_is_what_the_api_server_asks_about() {
+        let good = policy(Vec::new());
+        for (registered, status, reason) in [
+            (registered(None, &[]), "False", "NotRegistered"),
+            (registered(Some(4), &[]), "False", "NotRegistered"),
+            (registered(Some(5), &[]), "True", "Registered"),
+            (registered(Some(9), &[]), "True", "Registered"),
+            (registered(Some(9), &["x/belay"]), "False", "ConfigurationMissing"),
+        ] {
+            let finding = ready(&good, &registered);
+            assert_eq!((finding.status, finding.reason), (status, reason), "{registered:?}");
+        }
+        let missing = ready(&good, &registered(None, &["ValidatingWebhookConfiguration/belay"]));
+        assert!(missing.message.starts_with("ValidatingWebhookConfiguration/belay does not exist"));
+        let problem = |field: &str| Problem { field: field.to_owned(), message: "is empty" };
+        let bad = policy(vec![problem("spec.targets"), problem("spec.protect")]);
+        let finding = ready(&bad, &registered(Some(9), &[]));
+        assert_eq!((finding.status, finding.reason), ("False", "Invalid"));
+        assert_eq!(finding.message, "spec.targets: is empty; spec.protect: is empty");
+    }
+
+    #[test]
+    fn watching_names_what_is_not_known_and_why_what_lasts_first() {
+        let mut graph = Graph::default();
+        let kind = |graph: &Graph, kind| graph.kinds.find("", kind).unwrap();
+        let (pods, claims) = (kind(&graph, "Pod"), kind(&graph, "PersistentVolumeClaim"));
+        let needs = BTreeSet::from([pods, claims]);
+        graph.set_complete(pods, true);
+        let finding = watching(&graph, &needs, &[]);
+        assert_eq!((finding.status, finding.reason), ("False", "Reading"));
+        assert_eq!(finding.message, "persistentvolumeclaims: they have not been read yet");
+
+        for (trouble, reason) in [
+            (Trouble::NotFound, "NotInstalled"),
+            (Trouble::of_status(403, "no"), "Forbidden"),
+            (Trouble::of_status(401, "who"), "Forbidden"),
+            (Trouble::of_status(500, "conversion webhook"), "Failed"),
+            (Trouble::Expired, "Failed"),
+        ] {
+            graph.set_incomplete(claims, &trouble.words());
+            let finding = watching(&graph, &needs, &[]);
+            assert_eq!(finding.reason, reason);
+            assert!(finding.message.contains(&trouble.words()), "{}", finding.message);
+        }
+        let unknown = ["gadgets.example.com".to_owned()];
+        let finding = watching(&graph, &needs, &unknown);
+        assert_eq!(finding.reason, "NotInstalled");
+        assert!(finding.message.starts_with("gadgets.example.com: the API server does not serve"));
+        assert!(finding.message.contains("; persistentvolumeclaims: the list changed"));
+
+        graph.set_complete(claims, true);
+        assert_eq!(watching(&graph, &needs, &[]).status, "True");
+        let widget = graph.kinds.learn(Kinds::custom("x.dev", "v1", "Widget", "widgets", true));
+        graph.kinds.forget(widget);
+        let finding = watching(&graph, &BTreeSet::from([widget]), &[]);
+        assert_eq!(finding.reason, "NotInstalled");
+        // The same kind is not told twice.
+        let twice = watching(&graph, &BTreeSet::from([widget]), &["widgets.x.dev".to_owned()]);
+        assert_eq!(finding, twice);
+    }
+
+    #[test]
+    fn holding_says_how_far_it_is_and_where_there_is_none() {
+        let mut progress = Holding { done: 120, total: 500, none_on: Vec::new() };
+        let finding = holding(&progress);
+        assert_eq!((finding.status, finding.reason), ("False", "Progressing"));
+        assert_eq!(finding.message, "120 of 500 objects have the hold");
+        progress.done = 500;
+        progress.none_on = vec!["pods".to_owned(), "nodes".to_owned()];
+        let finding = holding(&progress);
+        assert_eq!((finding.status, finding.reason), ("True", "InPlace"));
+        assert!(finding.message.contains("puts none on pods, nodes, where"), "{}", finding.message);
+    }
+
+    #[test]
+    fn the_time_of_a_transition_stays_while_the_status_does() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let policy = policy(Vec::new());
+        let waiting = || vec![ready(&policy, &registered(None, &[])), not_watching()];
+        let first = conditions(&[], waiting(), 3, at(100));
+        assert_eq!(first[0].last_transition_time, Time(at(100)));
+        let missing = vec![ready(&policy, &registered(None, &["x"])), not_watching()];
+        let second = conditions(&first, missing, 4, at(200));
+        assert_eq!(second[0].last_transition_time, Time(at(100)));
+        assert_eq!(second[0].reason, "ConfigurationMissing");
+        assert_eq!(second[0].observed_generation, Some(4));
+        let third =
+            conditions(&second, vec![ready(&policy, &registered(Some(5), &[]))], 4, at(300));
+        assert_eq!(third[0].last_transition_time, Time(at(300)));
+        assert_eq!(third.len(), 1);
+    }
+}

@@ -1,0 +1,132 @@
+//! How many objects each policy protects, and how many of them are held.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use crate::cluster::{Context, World};
+use crate::decide::{Live, Situation};
+use crate::graph::NodeId;
+use crate::objects::{HoldAge, KindId};
+use crate::policy::{Facts, Source};
+
+/// How long what is known is kept from those who feed it.
+const SLICE: Duration = Duration::from_millis(3);
+
+/// So many objects are counted between two looks at the clock.
+const STEP: usize = 64;
+
+/// The counts of one policy.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Count {
+    pub(super) protected: i64,
+    pub(super) held: i64,
+}
+
+/// The counts of each policy, by its name.
+pub(super) type Counts = HashMap<String, Count>;
+
+/// Adds these objects to the counts: those that are of this kind now.
+fn counts(world: &World, kind: KindId, objects: &[NodeId], into: &mut Counts) {
+    let World { graph, policies, .. } = world;
+    // A pause lets go of nothing, so the time does not matter.
+    let situation = Situation { graph, policies, live: Live::Graph, now: 0 };
+    // A number that was free for a moment may be another object's by now.
+    let nodes = objects.iter().filter_map(|id| graph.get(*id)).filter(|n| n.kind() == kind);
+    for node in nodes {
+        for applied in situation.written(Facts::of_node(node)) {
+            let Source::Policy(name) = &applied.policy.source else { continue };
+            if !into.contains_key(name) {
+                into.insert(name.clone(), Count::default());
+            }
+            if let Some(count) = into.get_mut(name) {
+                count.protected += 1;
+                count.held += i64::from(node.hold() != HoldAge::NotHeld);
+            }
+        }
+    }
+}
+
+/// Counts everything, in slices between which others may write.
+pub(super) async fn count(context: &Context) -> Counts {
+    let kinds: Vec<KindId> = {
+        let world = context.world.read();
+        let named = |group: &str, resource: &str| world.policies.names(group, resource);
+        let kinds = world.graph.kinds.iter();
+        let kinds = kinds.filter(|(_, info)| named(&info.group, &info.resource));
+        kinds.map(|(kind, _)| kind).collect()
+    };
+    let mut all = Counts::new();
+    for kind in kinds {
+        let objects: Vec<NodeId> = context.world.read().graph.of_kind(kind).collect();
+        let mut left = objects.as_slice();
+        while !left.is_empty() {
+            {
+                let world = context.world.read();
+                let began = Instant::now();
+                while !left.is_empty() && began.elapsed() < SLICE {
+                    let (step, rest) = left.split_at(left.len().min(STEP));
+                    counts(&world, kind, step, &mut all);
+                    left = rest;
+                }
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::world::take;
+    use crate::policy::api::{DeletionPolicySpec, Protect, Target};
+    use crate::policy::{Policy, PolicySet};
+    use crate::relations::Catalogue;
+
+    fn policy(name: &str, names: &[&str]) -> Policy {
+        let strings = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+        let target = Target {
+            api_groups: strings(&[""]),
+            resources: strings(&["configmaps"]),
+            names: strings(names),
+            ..Target::default()
+        };
+        let protect = Protect { always: Some(Default::default()), ..Protect::default() };
+        let spec =
+            DeletionPolicySpec { targets: vec![target], protect, ..DeletionPolicySpec::default() };
+        Policy::compile(name, &spec).unwrap()
+    }
+
+    #[test]
+    fn each_object_counts_for_each_policy_that_protects_it() {
+        let catalogue = Catalogue::default();
+        let set = PolicySet::new(vec![policy("all", &[]), policy("one", &["a"])], &catalogue);
+        let mut world = World { policies: set, ..World::default() };
+        let kind = world.graph.kinds.find("", "ConfigMap").unwrap();
+        let secrets = world.graph.kinds.find("", "Secret").unwrap();
+        for (name, finalizers) in [
+            ("a", r#"["belay.dev/hold"]"#),
+            ("b", "[]"),
+            ("c", r#"["belay.dev/hold"]"#),
+            // Every Namespace has it by itself.
+            ("kube-root-ca.crt", "[]"),
+        ] {
+            let json = format!(
+                r#"{{"metadata": {{"name": "{name}", "namespace": "shop", "uid": "{name}",
+                    "finalizers": {finalizers}}}}}"#
+            );
+            take(&mut world.graph, &catalogue, kind, &json, None).unwrap();
+        }
+        let objects: Vec<_> = world.graph.of_kind(kind).collect();
+        let mut all = Counts::new();
+        counts(&world, kind, &objects, &mut all);
+        let expected = [
+            ("all".to_owned(), Count { protected: 3, held: 2 }),
+            ("one".to_owned(), Count { protected: 1, held: 1 }),
+        ];
+        assert_eq!(all, expected.into());
+        // Numbers of objects that are another kind's by now do not count.
+        counts(&world, secrets, &objects, &mut all);
+        assert_eq!(all["all"].protected, 3);
+    }
+}

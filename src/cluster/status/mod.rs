@@ -1,0 +1,281 @@
+//! The status of policies, written by the leader.
+//!
+//! ```text
+//!  policies as read (Written) ─┐
+//!  registration, holds, graph ─┼─► conditions ─┐
+//!  journals of all replicas ───┼─► last24h     ├─► one merge patch a policy,
+//!  objects, in slices ─────────┴─► counts     ─┘    when something changed
+//! ```
+
+mod conditions;
+mod counts;
+mod watched;
+mod writer;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use self::counts::Counts;
+use self::watched::Watched;
+use self::writer::{Sheets, Urgency};
+use super::api::Trouble;
+use super::journal::{Book, replica};
+use super::patience::{Patience, within};
+use super::{Context, World};
+use crate::objects::KindId;
+use crate::policy::Policy;
+use crate::policy::api::{DeletionPolicy, DeletionPolicyStatus, Problem};
+
+/// The policies as they were read last.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Written {
+    /// By name.
+    pub policies: BTreeMap<String, WrittenPolicy>,
+}
+
+/// A policy as it was read last.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct WrittenPolicy {
+    /// Its `metadata.generation`.
+    pub generation: i64,
+    /// Its status.
+    pub status: DeletionPolicyStatus,
+    /// What is wrong with it; nothing for one that is in force.
+    pub problems: Vec<Problem>,
+    /// The value of `Signals::changed` since which this generation is known.
+    pub loaded_at: u64,
+}
+
+/// How far the holds of a policy are.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Holding {
+    /// So many objects have the hold.
+    pub done: usize,
+    /// So many are to have it.
+    pub total: usize,
+    /// The kinds on which `hold: Auto` puts none.
+    pub none_on: Vec<String>,
+}
+
+/// Which kinds verdicts of a policy look at.
+pub type Needs = fn(&World, &Policy) -> BTreeSet<KindId>;
+
+/// How long to wait for more changes before any is written.
+const GATHER: Duration = Duration::from_millis(200);
+
+/// How often it is looked at what nobody tells: which kinds are complete.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// How long each write keeps the others back: a few writes a second.
+const BETWEEN: Duration = Duration::from_millis(200);
+
+/// So many are written before the others are looked at again.
+const AT_ONCE: usize = 20;
+
+/// How often the journals of all replicas are read.
+const JOURNALS: Duration = Duration::from_secs(5);
+
+/// How often objects are counted, where they have changed.
+const COUNTING: Duration = Duration::from_secs(10);
+
+/// What the numbers of all statuses are made of.
+#[derive(Default)]
+struct Numbers {
+    book: Mutex<Option<Book>>,
+    counts: Mutex<Option<Counts>>,
+}
+
+/// Writes the status of all policies while this replica leads, until belay
+/// ends.
+pub async fn run(context: Context, written: watch::Receiver<Arc<Written>>, needs: Needs) {
+    let mut leading = context.signals.leading.subscribe();
+    let leader = async {
+        // The sender lives as long as the context: neither wait fails.
+        while leading.wait_for(|leads| *leads).await.is_ok() {
+            let numbers = Numbers::default();
+            tokio::select! {
+                _ = leading.wait_for(|leads| !*leads) => {}
+                _ = async {
+                    tokio::join!(
+                        read_journals(&context, &numbers),
+                        count_objects(&context, &numbers),
+                        write_statuses(&context, written.clone(), needs, &numbers),
+                    )
+                } => {}
+            }
+        }
+    };
+    tokio::select! {
+        () = context.signals.ended() => {}
+        () = leader => {}
+    }
+}
+
+async fn read_journals(context: &Context, numbers: &Numbers) {
+    let mut patience = Patience::default();
+    loop {
+        match replica::read(context, Timestamp::now()).await {
+            Ok((book, old)) => {
+                *numbers.book.lock() = Some(book);
+                replica::remove(context, &old).await;
+                if patience.worked() {
+                    tracing::info!("the journals of all replicas are read again");
+                }
+            }
+            Err(trouble) => {
+                if patience.failed() {
+                    let why = trouble.words();
+                    tracing::warn!(why, "cannot read the journals of all replicas");
+                }
+            }
+        }
+        tokio::time::sleep(JOURNALS.max(patience.wait())).await;
+    }
+}
+
+async fn count_objects(context: &Context, numbers: &Numbers) {
+    let mut counted = None;
+    loop {
+        let changed = *context.signals.changed.borrow();
+        let state = (context.world.read().graph.revision(), changed);
+        let began = Instant::now();
+        if counted != Some(state) {
+            let counts = counts::count(context).await;
+            *numbers.counts.lock() = Some(counts);
+            counted = Some(state);
+        }
+        // Where counting takes long it is done less often: it is never more
+        // than a twentieth of what one thread does.
+        tokio::time::sleep(COUNTING.max(began.elapsed() * 19)).await;
+    }
+}
+
+async fn write_statuses(
+    context: &Context,
+    mut written: watch::Receiver<Arc<Written>>,
+    needs: Needs,
+    numbers: &Numbers,
+) {
+    let signals = &context.signals;
+    let mut changed = signals.changed.subscribe();
+    let mut registered = signals.registered.subscribe();
+    let mut holding = signals.holding.subscribe();
+    let api: Api<DeletionPolicy> = Api::all(context.client.clone());
+    let (mut sheets, mut patience, started) =
+        (Sheets::default(), Patience::default(), Instant::now());
+    let mut watched = Watched::default();
+    loop {
+        let policies = written.borrow_and_update().clone();
+        watched.refresh(context, needs).await;
+        let wanted = wanted(context, &policies, &watched, numbers, &mut sheets);
+        let mut due: Vec<(Urgency, &String, DeletionPolicyStatus)> = wanted
+            .into_iter()
+            .filter_map(|(name, status)| {
+                let urgency = sheets.urgency(name, &status, started.elapsed())?;
+                Some((urgency, name, status))
+            })
+            .collect();
+        due.sort_by_key(|(urgency, ..)| *urgency);
+        let more = due.len() > AT_ONCE;
+        for (_, name, status) in due.into_iter().take(AT_ONCE) {
+            match write(&api, name, &status).await {
+                Ok(()) => {
+                    sheets.wrote(name, status, started.elapsed());
+                    if patience.worked() {
+                        tracing::info!("the status of policies is written again");
+                    }
+                }
+                Err(Trouble::NotFound) => sheets.forget(name),
+                Err(trouble) => {
+                    if patience.failed() {
+                        let why = trouble.words();
+                        tracing::warn!(policy = name, why, "cannot write the status of a policy");
+                    }
+                    break;
+                }
+            }
+            tokio::time::sleep(BETWEEN).await;
+        }
+        tokio::time::sleep(patience.wait()).await;
+        if more {
+            continue;
+        }
+        // The senders live as long as the context, but for the first.
+        let feed = async {
+            if written.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            () = feed => {}
+            _ = changed.changed() => {}
+            _ = registered.changed() => {}
+            _ = holding.changed() => {}
+            () = tokio::time::sleep(LOOK) => continue,
+        }
+        tokio::time::sleep(GATHER).await;
+    }
+}
+
+/// What the status of each policy is to be.
+fn wanted<'w>(
+    context: &Context,
+    written: &'w Written,
+    watched: &Watched,
+    numbers: &Numbers,
+    sheets: &mut Sheets,
+) -> Vec<(&'w String, DeletionPolicyStatus)> {
+    sheets.read(&written.policies);
+    let now = Timestamp::now();
+    let registered = context.signals.registered.borrow().clone();
+    let holding = context.signals.holding.borrow().clone();
+    let mut watching = watched.findings(context);
+    let (book, counts) = (numbers.book.lock(), numbers.counts.lock());
+    let mut all = Vec::new();
+    for (name, policy) in &written.policies {
+        let Some(known) = sheets.known(name) else { continue };
+        let valid = policy.problems.is_empty();
+        let (finding, unknown_kinds) = match watching.remove(name.as_str()).filter(|_| valid) {
+            Some((finding, unknown)) => (finding, unknown.to_vec()),
+            None if valid => continue,
+            None => (conditions::not_watching(), Vec::new()),
+        };
+        let mut findings = vec![conditions::ready(policy, &registered), finding];
+        findings.extend(holding.get(name).filter(|_| valid).map(conditions::holding));
+        let mut status = DeletionPolicyStatus {
+            conditions: conditions::conditions(&known.conditions, findings, policy.generation, now),
+            observed_generation: Some(policy.generation),
+            unknown_kinds,
+            ..known.clone()
+        };
+        // What has not been read or counted yet stays as a leader before said.
+        if let Some(book) = &*book {
+            status.last_24h = book.last_day(name);
+            status.recent = book.recent(name).to_vec();
+        }
+        if let Some(counts) = &*counts {
+            let count = counts.get(name).copied().unwrap_or_default();
+            (status.protected_objects, status.held_objects) = (count.protected, count.held);
+        }
+        all.push((name, status));
+    }
+    all
+}
+
+async fn write(
+    api: &Api<DeletionPolicy>,
+    name: &str,
+    status: &DeletionPolicyStatus,
+) -> Result<(), Trouble> {
+    let patch = writer::patch(status)
+        .map_err(|error| Trouble::Failed(format!("the status is no JSON: {error}")))?;
+    let params = PatchParams { field_manager: Some("belay".to_owned()), ..PatchParams::default() };
+    within(api.patch_status(name, &params, &Patch::Merge(patch))).await.map(drop)
+}

@@ -1,0 +1,84 @@
+//! Which kinds each policy needs, and which of those that it names nobody
+//! serves: worked out anew when policies, relations or kinds have changed, and
+//! in slices between which others may write.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::Needs;
+use super::conditions::{Finding, watching};
+use crate::cluster::Context;
+use crate::objects::KindId;
+use crate::policy::Source;
+
+/// So many policies are looked at before others may write.
+const STEP: usize = 64;
+
+/// What is watched for each policy that is in force, by name.
+#[derive(Debug, Default)]
+pub(super) struct Watched {
+    /// The value of `Signals::changed` that this follows from.
+    changed: Option<u64>,
+    policies: BTreeMap<String, Named>,
+}
+
+#[derive(Debug)]
+struct Named {
+    needs: BTreeSet<KindId>,
+    unknown: Vec<String>,
+}
+
+impl Watched {
+    /// Works it out, if anything has changed.
+    pub(super) async fn refresh(&mut self, context: &Context, needs: Needs) {
+        // Read first: what changes meanwhile is looked at the next time.
+        let changed = Some(*context.signals.changed.borrow());
+        if self.changed == changed {
+            return;
+        }
+        let mut unknown = unknown(context);
+        let mut policies = BTreeMap::new();
+        for start in (0..).step_by(STEP) {
+            let looked_at = {
+                let world = context.world.read();
+                let step = world.policies.iter().skip(start).take(STEP);
+                step.map(|policy| {
+                    if let Source::Policy(name) = &policy.source {
+                        let unknown = unknown.remove(name).unwrap_or_default();
+                        let named = Named { needs: needs(&world, policy), unknown };
+                        policies.insert(name.clone(), named);
+                    }
+                })
+                .count()
+            };
+            if looked_at < STEP {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        *self = Self { changed, policies };
+    }
+
+    /// What the condition says of each policy, and its unknown kinds.
+    pub(super) fn findings(&self, context: &Context) -> HashMap<&str, (Finding, &[String])> {
+        let world = context.world.read();
+        let policies = self.policies.iter();
+        policies
+            .map(|(name, Named { needs, unknown })| {
+                let finding = watching(&world.graph, needs, unknown);
+                (name.as_str(), (finding, unknown.as_slice()))
+            })
+            .collect()
+    }
+}
+
+/// The kinds that nobody serves, by the policy that names them.
+fn unknown(context: &Context) -> HashMap<String, Vec<String>> {
+    let world = context.world.read();
+    let mut unknown: HashMap<String, Vec<String>> = HashMap::new();
+    for (source, kind) in world.policies.unknown_kinds(&world.graph.kinds) {
+        if let Source::Policy(name) = source {
+            unknown.entry(name.clone()).or_default().push(kind);
+        }
+    }
+    unknown
+}

@@ -1,0 +1,180 @@
+//! What is written of which policy, and when.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use super::WrittenPolicy;
+use crate::policy::api::DeletionPolicyStatus;
+
+/// How often sums and counts of one policy are written.
+const EVERY: Duration = Duration::from_secs(5);
+
+/// The policies and what is known to stand in their status.
+#[derive(Debug, Default)]
+pub(super) struct Sheets(BTreeMap<String, Sheet>);
+
+#[derive(Debug)]
+struct Sheet {
+    /// What the policy had when it was read last.
+    seen: DeletionPolicyStatus,
+    /// What it has, as far as is known: our own writes count before they are
+    /// read back.
+    known: DeletionPolicyStatus,
+    /// When it was written last.
+    written: Option<Duration>,
+}
+
+impl Sheets {
+    /// Takes in what was read; policies that are gone are forgotten.
+    pub(super) fn read(&mut self, policies: &BTreeMap<String, WrittenPolicy>) {
+        self.0.retain(|name, _| policies.contains_key(name));
+        for (name, policy) in policies {
+            let seen = &policy.status;
+            match self.0.get_mut(name) {
+                None => {
+                    let sheet = Sheet { seen: seen.clone(), known: seen.clone(), written: None };
+                    self.0.insert(name.clone(), sheet);
+                }
+                Some(sheet) if sheet.seen != *seen => {
+                    sheet.seen = seen.clone();
+                    sheet.known = seen.clone();
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// What is known to stand in the status of a policy.
+    pub(super) fn known(&self, name: &str) -> Option<&DeletionPolicyStatus> {
+        self.0.get(name).map(|sheet| &sheet.known)
+    }
+
+    /// Whether a status is to be written now, and how soon: conditions at once,
+    /// before what can wait.
+    pub(super) fn urgency(
+        &self,
+        name: &str,
+        wanted: &DeletionPolicyStatus,
+        now: Duration,
+    ) -> Option<Urgency> {
+        let Sheet { known, written, .. } = self.0.get(name)?;
+        if known == wanted {
+            return None;
+        }
+        let at_once = known.conditions != wanted.conditions
+            || known.observed_generation != wanted.observed_generation
+            || known.unknown_kinds != wanted.unknown_kinds;
+        if at_once {
+            return Some(Urgency::AtOnce);
+        }
+        match written {
+            Some(time) if *time + EVERY > now => None,
+            time => Some(Urgency::Since(*time)),
+        }
+    }
+
+    /// It stands there now.
+    pub(super) fn wrote(&mut self, name: &str, status: DeletionPolicyStatus, now: Duration) {
+        if let Some(sheet) = self.0.get_mut(name) {
+            sheet.known = status;
+            sheet.written = Some(now);
+        }
+    }
+
+    /// It was not there to be written.
+    pub(super) fn forget(&mut self, name: &str) {
+        self.0.remove(name);
+    }
+}
+
+/// How soon a status is written, the soonest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Urgency {
+    /// A condition has changed.
+    AtOnce,
+    /// Numbers have; what was written longest ago comes first.
+    Since(Option<Duration>),
+}
+
+/// The merge patch of a status. A field that is left out where it is empty is
+/// named all the same, or what stood in it would stay.
+pub(super) fn patch(status: &DeletionPolicyStatus) -> Result<Value, serde_json::Error> {
+    let empty = ["conditions", "observedGeneration", "unknownKinds", "recent"];
+    let mut fields: Map<String, Value> =
+        empty.into_iter().map(|field| (field.to_owned(), Value::Null)).collect();
+    if let Value::Object(given) = serde_json::to_value(status)? {
+        fields.extend(given);
+    }
+    Ok(json!({"status": fields}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::api::LastDay;
+
+    fn policies(status: &DeletionPolicyStatus) -> BTreeMap<String, WrittenPolicy> {
+        let policy = WrittenPolicy { status: status.clone(), ..WrittenPolicy::default() };
+        BTreeMap::from([("a".to_owned(), policy)])
+    }
+
+    #[test]
+    fn numbers_wait_and_conditions_do_not() {
+        let (second, empty) = (Duration::from_secs(1), DeletionPolicyStatus::default());
+        let mut sheets = Sheets::default();
+        assert_eq!(sheets.urgency("a", &empty, second), None);
+        sheets.read(&policies(&empty));
+        assert_eq!(sheets.urgency("a", &empty, second), None);
+        let denied = |denied| DeletionPolicyStatus {
+            last_24h: LastDay { denied, ..LastDay::default() },
+            ..DeletionPolicyStatus::default()
+        };
+        assert_eq!(sheets.urgency("a", &denied(1), second), Some(Urgency::Since(None)));
+        sheets.wrote("a", denied(1), second);
+        assert_eq!(sheets.urgency("a", &denied(1), second), None);
+        assert_eq!(sheets.urgency("a", &denied(2), second * 5), None);
+        let later = sheets.urgency("a", &denied(2), second * 6);
+        assert_eq!(later, Some(Urgency::Since(Some(second))));
+        let mut changed = denied(2);
+        changed.observed_generation = Some(2);
+        let at_once = sheets.urgency("a", &changed, second);
+        assert!(at_once == Some(Urgency::AtOnce) && at_once < later);
+    }
+
+    #[test]
+    fn what_somebody_else_wrote_is_put_right_and_an_old_read_changes_nothing() {
+        let now = Duration::from_secs(100);
+        let of = |held_objects| DeletionPolicyStatus { held_objects, ..Default::default() };
+        let mut sheets = Sheets::default();
+        sheets.read(&policies(&of(0)));
+        sheets.wrote("a", of(1), now);
+        // The write has not been read back yet.
+        sheets.read(&policies(&of(0)));
+        assert_eq!(sheets.known("a"), Some(&of(1)));
+        sheets.read(&policies(&of(1)));
+        assert_eq!(sheets.urgency("a", &of(1), now * 2), None);
+        sheets.read(&policies(&of(9)));
+        assert!(sheets.urgency("a", &of(1), now * 2).is_some());
+        sheets.read(&BTreeMap::new());
+        assert_eq!(sheets.known("a"), None);
+    }
+
+    #[test]
+    fn what_is_empty_is_taken_out_by_name() {
+        let status = patch(&DeletionPolicyStatus::default()).unwrap()["status"].clone();
+        for field in ["conditions", "observedGeneration", "unknownKinds", "recent"] {
+            assert!(status.get(field).is_some_and(Value::is_null), "{field}");
+        }
+        assert_eq!(status["last24h"], json!({"denied": 0, "wouldDeny": 0, "held": 0}));
+        let full = DeletionPolicyStatus {
+            unknown_kinds: vec!["gadgets.example.com".to_owned()],
+            observed_generation: Some(4),
+            ..DeletionPolicyStatus::default()
+        };
+        let status = patch(&full).unwrap()["status"].clone();
+        assert_eq!(status["unknownKinds"], json!(["gadgets.example.com"]));
+        assert_eq!(status["observedGeneration"], json!(4));
+    }
+}

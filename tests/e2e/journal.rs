@@ -1,0 +1,363 @@
+//! What belay said, on the real API server: Events, journals, status. The
+//! parts are called here as `belay serve` runs them, two replicas of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use belay::cluster::journal::{self, Journal};
+use belay::cluster::status::{self, Holding, Written, WrittenPolicy};
+use belay::cluster::{Context, Registered, Settings, SharedWorld, Signals, World};
+use belay::decide::{Door, Live, Situation, decide};
+use belay::graph::{Edges, Progress};
+use belay::objects::Object;
+use belay::policy::api::{DeletionPolicy, DeletionPolicySpec};
+use belay::policy::{Policy, PolicySet};
+use belay::relations::Catalogue;
+use belay::telemetry::{Metrics, Readiness};
+use belay::webhook::{Parsed, parse_review};
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+
+use crate::harness::{ControlPlane, Result, eventually};
+use crate::policies::installed;
+
+const SOON: Duration = Duration::from_secs(40);
+
+/// A replica whose parts run on a runtime of the test.
+struct Replica {
+    context: Context,
+    journal: Journal,
+}
+
+impl Replica {
+    fn start(runtime: &Runtime, plane: &ControlPlane, namespace: &str, name: &str) -> Self {
+        let context = Context {
+            client: runtime.block_on(plane.client()).unwrap(),
+            world: SharedWorld::default(),
+            settings: Arc::new(Settings {
+                namespace: namespace.to_owned(),
+                name: "belay".to_owned(),
+                replica: name.to_owned(),
+                labelled: Vec::new(),
+            }),
+            metrics: Metrics::default(),
+            readiness: Readiness::default(),
+            signals: Arc::new(Signals::default()),
+        };
+        let (journal, receiver) = Journal::new(context.metrics.clone());
+        runtime.spawn(journal::run(context.clone(), receiver));
+        Self { context, journal }
+    }
+
+    /// Somebody tries to delete this object, so many times.
+    fn deletes(&self, object: &Value, times: usize, dry_run: bool) {
+        let metadata = &object["metadata"];
+        let body = json!({
+            "apiVersion": "admission.k8s.io/v1",
+            "kind": "AdmissionReview",
+            "request": {
+                "uid": "1",
+                "kind": {"group": "", "version": "v1", "kind": "ConfigMap"},
+                "resource": {"group": "", "version": "v1", "resource": "configmaps"},
+                "name": metadata["name"],
+                "namespace": metadata["namespace"],
+                "operation": "DELETE",
+                "userInfo": {"username": "alice"},
+                "object": null,
+                "oldObject": object,
+                "dryRun": dry_run,
+            },
+        })
+        .to_string();
+        let Parsed::Review(review) = parse_review(body.as_bytes(), Door::Validate).unwrap() else {
+            panic!("the review is readable");
+        };
+        for _ in 0..times {
+            let world = self.context.world.read();
+            let World { graph, policies, .. } = &*world;
+            let verdict =
+                decide(&Situation { graph, policies, live: Live::Graph, now: 0 }, &review);
+            self.journal.note(&review, &verdict);
+        }
+    }
+}
+
+/// A world with one policy, and one object of it that has been read.
+fn world(policy: &DeletionPolicy, object: &Value) -> World {
+    let catalogue = Catalogue::default();
+    let name = policy.metadata.name.as_deref().unwrap();
+    let compiled = Policy::compile(name, &policy.spec).unwrap();
+    let mut world = World {
+        policies: PolicySet::new(vec![compiled], &catalogue),
+        loaded: true,
+        known: true,
+        ..World::default()
+    };
+    let kind = world.graph.kinds.find("", "ConfigMap").unwrap();
+    let text = object.to_string();
+    let read: Object<'_> = serde_json::from_str(&text).unwrap();
+    world.graph.apply(kind, &read, Progress::Ordinary, Edges::default());
+    world.graph.set_complete(kind, true);
+    world
+}
+
+/// The kinds that a policy names.
+fn needs(world: &World, policy: &Policy) -> std::collections::BTreeSet<belay::objects::KindId> {
+    let kinds = world.graph.kinds.iter();
+    let named = kinds.filter(|(_, info)| policy.names_kind(&info.group, &info.resource));
+    named.map(|(kind, _)| kind).collect()
+}
+
+fn get(plane: &ControlPlane, args: &[&str]) -> Result<Value> {
+    let args = [&["get", "-o", "json"], args].concat();
+    Ok(serde_json::from_str(&plane.kubectl(&args)?.success()?)?)
+}
+
+fn config_map(plane: &ControlPlane, namespace: &str, name: &str) -> Value {
+    let args = ["create", "configmap", name, "-n", namespace];
+    plane.kubectl(&args).unwrap().success().unwrap();
+    get(plane, &["configmap", name, "-n", namespace]).unwrap()
+}
+
+fn policy(plane: &ControlPlane, name: &str, object: &str, action: &str) -> DeletionPolicy {
+    let policy = json!({
+        "apiVersion": "belay.dev/v1alpha1",
+        "kind": "DeletionPolicy",
+        "metadata": {"name": name},
+        "spec": {
+            "targets": [{"apiGroups": [""], "resources": ["configmaps"], "names": [object]}],
+            "protect": {"always": {}},
+            "action": action,
+        },
+    });
+    plane.apply(&policy.to_string()).unwrap();
+    serde_json::from_value(get(plane, &["delpol", name]).unwrap()).unwrap()
+}
+
+/// Number, type, reason and replica of the Events on an object.
+fn events(plane: &ControlPlane, namespace: &str, object: &Value) -> Result<Vec<(i64, String)>> {
+    let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
+    let selector = format!("involvedObject.uid={uid}");
+    let list = get(plane, &["events", "-n", namespace, "--field-selector", &selector])?;
+    let mut found: Vec<_> = list["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|event| {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let words =
+                [&event["type"], &event["reason"], &event["source"]["host"]].map(text).join(" ");
+            (event["count"].as_i64().unwrap_or_default(), words)
+        })
+        .collect();
+    found.sort();
+    Ok(found)
+}
+
+#[test]
+fn a_denial_repeated_a_thousand_times_is_one_event_with_a_count() {
+    let (plane, _) = installed();
+    let ns = plane.namespace("events").unwrap();
+    let object = config_map(plane, &ns, "events-kept");
+    let policy = policy(plane, "events-kept", "events-kept", "Deny");
+    let runtime = Runtime::new().unwrap();
+    let replica = Replica::start(&runtime, plane, &ns, "events-0");
+    *replica.context.world.write() = world(&policy, &object);
+
+    // Nothing that is tried dry leaves a trace.
+    replica.deletes(&object, 10, true);
+    replica.deletes(&object, 1000, false);
+    let one = (1000, "Warning Protected events-0".to_owned());
+    eventually("one Event with a count", SOON, || {
+        let found = events(plane, &ns, &object)?;
+        if found == [one.clone()] { Ok(()) } else { Err(format!("{found:?}").into()) }
+    })
+    .unwrap();
+    let described = plane.kubectl(&["describe", "configmap", "events-kept", "-n", &ns]).unwrap();
+    let described = described.success().unwrap();
+    assert!(described.contains("configmaps \"events-kept\" is protected; policy events-kept"));
+
+    // A namespace that ends takes no Events; that is nobody's trouble.
+    let doomed = plane.namespace("ending").unwrap();
+    let held = config_map(plane, &doomed, "events-kept");
+    let hold = r#"{"metadata": {"finalizers": ["example.com/wait"]}}"#;
+    let args = ["patch", "configmap", "events-kept", "-n", &doomed, "--type=merge", "-p"];
+    plane.kubectl(&[&args[..], &[hold]].concat()).unwrap().success().unwrap();
+    plane.kubectl(&["delete", "namespace", &doomed, "--wait=false"]).unwrap().success().unwrap();
+    replica.deletes(&held, 1, false);
+    let other = config_map(plane, &ns, "other");
+    let mut renamed = other.clone();
+    renamed["metadata"]["name"] = json!("events-kept");
+    replica.deletes(&renamed, 1, false);
+    eventually("the Event on the next object", SOON, || {
+        let found = events(plane, &ns, &other)?;
+        if found.len() == 1 { Ok(()) } else { Err(format!("{found:?}").into()) }
+    })
+    .unwrap();
+    assert_eq!(events(plane, &doomed, &held).unwrap(), []);
+    assert!(replica.context.metrics.encode().contains("belay_journal_dropped_total 0"));
+
+    replica.context.signals.ending.send_replace(true);
+    let strip = r#"{"metadata": {"finalizers": null}}"#;
+    plane.kubectl(&[&args[..], &[strip]].concat()).unwrap().success().unwrap();
+}
+
+/// What the leader's feed would say of this policy.
+fn written(policy: &DeletionPolicy, loaded_at: u64) -> Arc<Written> {
+    let read = WrittenPolicy {
+        generation: policy.metadata.generation.unwrap(),
+        status: policy.status.clone().unwrap_or_default(),
+        problems: Vec::new(),
+        loaded_at,
+    };
+    Arc::new(Written { policies: [(policy.metadata.name.clone().unwrap(), read)].into() })
+}
+
+/// The condition of this type: status, reason.
+fn condition(policy: &Value, type_: &str) -> String {
+    let conditions = policy["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let found = conditions.iter().find(|condition| condition["type"] == type_);
+    found.map_or(String::new(), |found| format!("{} {}", found["status"], found["reason"]))
+}
+
+#[test]
+fn the_status_sums_what_two_replicas_said_and_kubectl_shows_it() {
+    let (plane, _) = installed();
+    let ns = plane.namespace("journal").unwrap();
+    let object = config_map(plane, &ns, "journal-kept");
+    let policy = policy(plane, "journal-kept", "journal-kept", "Deny");
+    let runtime = Runtime::new().unwrap();
+    let replicas =
+        ["journal-0", "journal-1"].map(|name| Replica::start(&runtime, plane, &ns, name));
+    for replica in &replicas {
+        *replica.context.world.write() = world(&policy, &object);
+    }
+    // The journal of a replica that is long gone, and one that nobody can read.
+    let old = json!({"time": "2020-01-01T00:00:00Z", "book": {"policies": {}}}).to_string();
+    for (name, text) in [("journal-old", old.as_str()), ("journal-torn", "{")] {
+        let map = json!({
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": name, "namespace": ns, "labels": {"belay.dev/journal": "belay"}},
+            "data": {"journal.json": text},
+        });
+        plane.apply(&map.to_string()).unwrap();
+    }
+
+    replicas[0].deletes(&object, 40, false);
+    replicas[1].deletes(&object, 2, false);
+    let leader = &replicas[0].context;
+    let (_feed, read) = watch::channel(written(&policy, 1));
+    runtime.spawn(status::run(leader.clone(), read, needs));
+
+    // Nobody leads yet: nobody writes.
+    std::thread::sleep(Duration::from_millis(600));
+    let stored = get(plane, &["delpol", "journal-kept"]).unwrap();
+    assert_eq!(stored.get("status"), None);
+    leader.signals.leading.send_replace(true);
+    eventually("conditions", SOON, || {
+        let stored = get(plane, &["delpol", "journal-kept"])?;
+        let ready = condition(&stored, "Ready");
+        if ready == r#""False" "NotRegistered""# { Ok(()) } else { Err(ready.into()) }
+    })
+    .unwrap();
+
+    let registered = Registered { generation: Some(1), ..Registered::default() };
+    leader.signals.registered.send_replace(registered);
+    let none_on = vec!["pods".to_owned()];
+    let holding = Holding { done: 1, total: 2, none_on };
+    leader.signals.holding.send_replace(Arc::new([("journal-kept".to_owned(), holding)].into()));
+    let columns = ["get", "delpol", "journal-kept", "--no-headers"];
+    eventually("the columns", SOON, || {
+        let row = plane.kubectl(&columns)?.success()?;
+        let fields: Vec<_> = row.split_whitespace().collect();
+        let expected = ["journal-kept", "Deny", "True", "1", "0", "42"];
+        if fields.starts_with(&expected) { Ok(()) } else { Err(row.into()) }
+    })
+    .unwrap();
+    let stored = get(plane, &["delpol", "journal-kept"]).unwrap();
+    assert_eq!(condition(&stored, "Watching"), r#""True" "Synced""#);
+    assert_eq!(condition(&stored, "Holding"), r#""False" "Progressing""#);
+    let status = &stored["status"];
+    assert_eq!(status["observedGeneration"], stored["metadata"]["generation"]);
+    let recent = status["recent"].as_array().unwrap();
+    assert_eq!(recent.len(), 1, "a repetition stands there once: {recent:?}");
+    assert_eq!(recent[0]["target"], json!(format!("configmaps {ns}/journal-kept")));
+    assert_eq!((&recent[0]["verdict"], &recent[0]["user"]), (&json!("Deny"), &json!("alice")));
+    let managers = get(plane, &["delpol", "journal-kept", "--show-managed-fields"]).unwrap();
+    let managers = managers["metadata"]["managedFields"].as_array().unwrap();
+    assert!(managers.iter().any(|m| m["manager"] == "belay" && m["subresource"] == "status"));
+
+    // Each replica has a journal of its own; the old one is gone.
+    let maps = ["configmaps", "-n", &ns, "-l", "belay.dev/journal=belay"];
+    eventually("the old journal's end", SOON, || {
+        let list = get(plane, &maps)?;
+        let names = list["items"].as_array().unwrap().iter();
+        let names: Vec<_> = names.filter_map(|map| map["metadata"]["name"].as_str()).collect();
+        let expected = ["belay-journal-journal-0", "belay-journal-journal-1", "journal-torn"];
+        if names == expected { Ok(()) } else { Err(format!("{names:?}").into()) }
+    })
+    .unwrap();
+
+    // Nothing new: nothing is written.
+    let version = |value: &Value| value["metadata"]["resourceVersion"].clone();
+    let before = version(&get(plane, &["delpol", "journal-kept"]).unwrap());
+    std::thread::sleep(Duration::from_secs(7));
+    assert_eq!(version(&get(plane, &["delpol", "journal-kept"]).unwrap()), before);
+
+    for replica in &replicas {
+        replica.context.signals.ending.send_replace(true);
+    }
+}
+
+#[test]
+fn a_policy_that_is_not_valid_says_what_is_wrong_and_a_changed_one_is_right_again() {
+    let (plane, _) = installed();
+    let ns = plane.namespace("journal-invalid").unwrap();
+    let object = config_map(plane, &ns, "journal-invalid");
+    let policy = policy(plane, "journal-invalid", "journal-invalid", "Warn");
+    let runtime = Runtime::new().unwrap();
+    let replica = Replica::start(&runtime, plane, &ns, "invalid-0");
+    let context = &replica.context;
+    *context.world.write() = world(&policy, &object);
+    let registered = Registered { generation: Some(1), ..Registered::default() };
+    context.signals.registered.send_replace(registered);
+    context.signals.leading.send_replace(true);
+
+    let mut invalid = Written::clone(&written(&policy, 1));
+    let nothing = DeletionPolicySpec::default();
+    let problems = Policy::compile("journal-invalid", &nothing).unwrap_err();
+    invalid.policies.get_mut("journal-invalid").unwrap().problems = problems;
+    let (feed, read) = watch::channel(Arc::new(invalid));
+    runtime.spawn(status::run(context.clone(), read, needs));
+    let ready = |expected: &str| {
+        eventually(expected, SOON, || {
+            let stored = get(plane, &["delpol", "journal-invalid"])?;
+            let found = condition(&stored, "Ready");
+            if found == expected { Ok(stored) } else { Err(found.into()) }
+        })
+        .unwrap()
+    };
+    let stored = ready(r#""False" "Invalid""#);
+    let text = stored["status"]["conditions"].to_string();
+    assert!(text.contains("spec.targets: targets is empty"), "{text}");
+    assert_eq!(condition(&stored, "Watching"), r#""Unknown" "Invalid""#);
+    feed.send_replace(written(&policy, 1));
+    ready(r#""True" "Registered""#);
+
+    // What is only warned of is counted as what would have been denied.
+    replica.deletes(&object, 3, false);
+    eventually("last24h", SOON, || {
+        let stored = get(plane, &["delpol", "journal-invalid"])?;
+        let day = stored["status"]["last24h"].clone();
+        if day["wouldDeny"] == 3 && day["denied"] == 0 {
+            Ok(())
+        } else {
+            Err(day.to_string().into())
+        }
+    })
+    .unwrap();
+    assert_eq!(events(plane, &ns, &object).unwrap(), []);
+    context.signals.ending.send_replace(true);
+}
