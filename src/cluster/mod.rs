@@ -4,8 +4,11 @@
 //! knows ([`world`]) and hand it what has to be read live.
 
 mod api;
+pub mod certificates;
 mod context;
+pub mod election;
+mod pace;
 mod world;
 
-pub use context::{Context, Registered, Settings, Signals};
+pub use context::{Certificates, Context, Registered, Settings, Signals};
 pub use world::{Detail, Served, SharedWorld, World};

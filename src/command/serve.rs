@@ -14,7 +14,7 @@ use super::{CommandError, print};
 use crate::certs::{CertificateFiles, Made, make_pair};
 use crate::decide::{FailurePolicy, Live, Review, Situation, Verdict, decide};
 use crate::telemetry::{LogFormat, Metrics, Readiness, init_logs};
-use crate::webhook::{self, Limits, Server, Shared};
+use crate::webhook::{self, Certificates, Limits, Server, Shared};
 
 /// How long a certificate lives that the standalone server makes for itself.
 const STANDALONE_DAYS: u32 = 365;
@@ -136,8 +136,7 @@ pub fn run(arguments: ServeArguments) -> Result<(), CommandError> {
     let server = Server {
         listen: listen.unwrap_or(SocketAddr::from((address, 8443))),
         probes: probes.unwrap_or(SocketAddr::from((address, 8081))),
-        files,
-        certificate_poll,
+        certificates: Certificates::Files { files, every: certificate_poll },
         workers: workers.map_or_else(cores, usize::from),
     };
     let decider = Arc::new(decider(world));

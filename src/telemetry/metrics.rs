@@ -44,6 +44,8 @@ struct Inner {
     certificate_failures: Counter,
     files_loaded: Counter,
     files_broken: Gauge,
+    leader: Gauge,
+    leader_changes: Counter,
 }
 
 impl Default for Metrics {
@@ -76,7 +78,7 @@ impl Default for Metrics {
         let certificate_failures = Counter::default();
         registry.register(
             "certificate_reload_failures",
-            "Times that changed certificate files were not usable and the last good ones were kept",
+            "Times that changed certificates were not usable and the last good ones were kept",
             certificate_failures.clone(),
         );
         let files_loaded = Counter::default();
@@ -91,6 +93,18 @@ impl Default for Metrics {
             "Whether a file is broken, so that what was read last is in use (1) or not (0)",
             files_broken.clone(),
         );
+        let leader = Gauge::default();
+        registry.register(
+            "leader",
+            "Whether this replica leads (1) or not (0); nobody leads while the sum is 0",
+            leader.clone(),
+        );
+        let leader_changes = Counter::default();
+        registry.register(
+            "leader_changes",
+            "Times that this replica began to lead or ceased to",
+            leader_changes.clone(),
+        );
         Self(Arc::new(Inner {
             registry,
             answered,
@@ -101,6 +115,8 @@ impl Default for Metrics {
             certificate_failures,
             files_loaded,
             files_broken,
+            leader,
+            leader_changes,
         }))
     }
 }
@@ -135,7 +151,7 @@ impl Metrics {
         self.0.certificate_expiry.set(expiry);
     }
 
-    /// Certificate files changed and could not be used.
+    /// Certificates changed and could not be used.
     pub fn certificate_failed(&self) {
         self.0.certificate_failures.inc();
     }
@@ -149,6 +165,12 @@ impl Metrics {
     /// A file is broken, and what was read last is in use.
     pub fn files_broken(&self) {
         self.0.files_broken.set(1);
+    }
+
+    /// This replica leads from now on, or does no more.
+    pub fn leads(&self, leads: bool) {
+        self.0.leader.set(leads.into());
+        self.0.leader_changes.inc();
     }
 
     /// Everything, in the text format that Prometheus scrapes.
@@ -174,6 +196,7 @@ mod tests {
         metrics.certificate_failed();
         metrics.files_loaded();
         metrics.files_broken();
+        metrics.leads(true);
         let text = metrics.encode();
         for line in [
             r#"belay_admission_requests_total{webhook="validate",operation="delete",verdict="Deny",subject_class="user"} 1"#,
@@ -184,6 +207,8 @@ mod tests {
             "belay_certificate_reload_failures_total 1",
             "belay_files_loaded_total 1",
             "belay_files_broken 1",
+            "belay_leader 1",
+            "belay_leader_changes_total 1",
         ] {
             assert!(text.contains(line), "{line} is missing in\n{text}");
         }

@@ -1,0 +1,71 @@
+//! How fast things are tried again: further and further apart, and never by
+//! many replicas at once.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::time::Duration;
+
+/// Waits between attempts, each twice as long as the one before.
+#[derive(Debug)]
+pub struct Backoff {
+    first: Duration,
+    most: Duration,
+    failures: u32,
+}
+
+impl Backoff {
+    /// From the first wait to the longest.
+    pub fn new(first: Duration, most: Duration) -> Self {
+        Self { first, most, failures: 0 }
+    }
+
+    /// Whether all is well, so that a failure now is worth telling.
+    pub fn is_first(&self) -> bool {
+        self.failures == 0
+    }
+
+    /// An attempt has failed: how long to wait before the next one.
+    pub fn next(&mut self) -> Duration {
+        let wait = self.first.saturating_mul(2_u32.saturating_pow(self.failures));
+        self.failures = self.failures.saturating_add(1);
+        jittered(wait.min(self.most))
+    }
+
+    /// An attempt has succeeded. The result is whether the one before had not.
+    pub fn succeeded(&mut self) -> bool {
+        std::mem::take(&mut self.failures) > 0
+    }
+}
+
+/// A little less than that: between four fifths and all of it, by chance.
+pub fn jittered(wait: Duration) -> Duration {
+    // Each RandomState has keys of its own; there is no secret to keep.
+    let chance = RandomState::new().hash_one(0_u8) % 1000;
+    let part = 1000 - u32::try_from(chance / 5).unwrap_or_default();
+    (wait / 1000).saturating_mul(part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_the_longest_and_begin_again() {
+        let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(4));
+        assert!(backoff.is_first());
+        for longest in [1, 2, 4, 4, 4] {
+            let (wait, longest) = (backoff.next(), Duration::from_secs(longest));
+            assert!(longest.mul_f64(0.79) < wait && wait <= longest, "{wait:?} of {longest:?}");
+        }
+        assert!(!backoff.is_first());
+        assert!(backoff.succeeded());
+        assert!(!backoff.succeeded());
+        assert!(backoff.next() <= Duration::from_secs(1));
+    }
+
+    #[test]
+    fn chance_differs() {
+        let waits: std::collections::HashSet<_> =
+            (0..50).map(|_| jittered(Duration::from_secs(100))).collect();
+        assert!(waits.len() > 10, "{waits:?}");
+    }
+}
