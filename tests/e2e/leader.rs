@@ -261,6 +261,12 @@ fn a_pair_is_made_and_rotated_with_overlap_by_whoever_leads() {
     assert_eq!(b.trusts(1), first);
     assert_eq!((a.convinces(&first), b.convinces(&first)), (Ok(()), Ok(())));
     assert_eq!(a.context.readiness.describe(), "[+]certificate ok\n");
+    let none = Server {
+        serving: Arc::default(),
+        task: runtime.spawn(async {}),
+        context: a.context.clone(),
+    };
+    assert!(none.convinces(&first).is_err(), "without a pair there is no handshake");
     let serials = eventually("two reports", Duration::from_secs(5), || {
         let serials = reports(plane, &ns);
         if serials.len() == 2 { Ok(serials) } else { Err(format!("{serials:?}").into()) }
@@ -370,4 +376,30 @@ fn what_cannot_be_used_is_not_served_and_what_is_not_ours_is_left_alone() {
     assert_eq!(secret(plane, &ns, "tls.key"), "bm9uc2Vuc2U=");
     assert!(a.convinces(&a.bundle().unwrap()).is_ok());
     assert!(!a.task.is_finished());
+}
+
+#[test]
+fn where_certificates_are_files_only_their_authorities_are_told() {
+    let (runtime, plane) = (runtime(), &world().plane);
+    let ns = plane.namespace("files").unwrap();
+    let folder = plane.folder().join("files-certs");
+    let made = belay::certs::make_pair(&folder, &[host(&ns)], 1).unwrap();
+    let mut context = replica(&runtime, plane, &ns, "a");
+    let mut settings = (*context.settings).clone();
+    settings.certificates = Certificates::Files { authorities: Some(made.ca_cert.clone()) };
+    context.settings = Arc::new(settings);
+    let serving = Arc::new(Serving::default());
+    let task = runtime.spawn(certificates::run(context.clone(), serving.clone()));
+    context.signals.leading.send_replace(true);
+    let bundle = eventually("a bundle", Duration::from_secs(5), || {
+        context.signals.bundle.borrow().clone().ok_or_else(|| "none".into())
+    });
+    let text = std::fs::read_to_string(&made.ca_cert).unwrap();
+    assert_eq!(bundle.unwrap().lines().collect::<Vec<_>>(), text.lines().collect::<Vec<_>>());
+    assert!(!serving.has_pair());
+    assert_eq!(context.readiness.describe(), "");
+    context.signals.ending.send_replace(true);
+    runtime.block_on(task).unwrap();
+    let args = ["get", "secret,lease", "-n", &ns, "-o", "name"];
+    assert_eq!(plane.kubectl(&args).unwrap().success().unwrap(), "");
 }

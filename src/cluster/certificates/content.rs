@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::ObjectMeta;
 
 use super::rotation::{Authority, Content, Next, Pair};
-use crate::certs::{self, CertError, Fresh};
+use crate::certs::{self, Fresh};
 
 const CURRENT: [&str; 3] = ["tls.crt", "tls.key", "ca.crt"];
 const NEXT: [&str; 3] = ["next-tls.crt", "next-tls.key", "next-ca.crt"];
@@ -113,9 +113,20 @@ fn pair(
     })
 }
 
-/// A pair for these names, as a step needs it.
-pub fn fresh(names: &[String], days: u32) -> Result<Fresh, CertError> {
-    certs::make(names, days)
+/// A pair that will do for these names: one that would not would be made again
+/// and again.
+pub fn fresh(names: &[String], days: u32) -> Result<Fresh, String> {
+    let fresh = certs::make(names, days).map_err(|error| error.to_string())?;
+    let Fresh { ca_cert, tls_cert, tls_key } = &fresh;
+    let authorities = authorities(ca_cert.as_bytes());
+    match pair(tls_cert.as_bytes(), tls_key.as_bytes(), &authorities, names) {
+        Some(pair) if pair.every_name => Ok(fresh),
+        _ => Err(format!(
+            "no certificate can be made that clients accept for each of {}; choose names such as \
+             belay.belay.svc",
+            names.join(", ")
+        )),
+    }
 }
 
 /// The Secret with a new pair to be served at once. What has been trusted
@@ -208,7 +219,7 @@ mod tests {
     }
 
     fn fresh() -> Fresh {
-        certs::make(&names(), 90).unwrap()
+        super::fresh(&names(), 90).unwrap()
     }
 
     fn made() -> Secret {
@@ -236,7 +247,7 @@ mod tests {
         let annotations = secret.metadata.annotations.get_or_insert_default();
         annotations.insert(REQUESTED.to_owned(), String::new());
         assert_eq!(step(&content(&secret), &Seen::default(), now()), Step::Stage);
-        let secret = stage(secret, PLACE.1, super::fresh(&names(), 90).unwrap());
+        let secret = stage(secret, PLACE.1, fresh());
         let staged = content(&secret);
         assert_eq!(serial(&staged), serial(&first));
         assert_eq!((staged.requested, to_trust(&staged).len()), (false, 2));
@@ -251,6 +262,14 @@ mod tests {
         let dropped = content(&drop_old(secret));
         assert_eq!(to_trust(&dropped), promoted.authorities);
         assert!(to_trust(&dropped).is_disjoint(&first.authorities));
+    }
+
+    /// No client asks for a name that ends with a dot, though one can be signed.
+    #[test]
+    fn a_pair_that_will_not_do_is_not_used() {
+        for names in [vec![], vec!["belay.belay.svc.".to_owned()], vec!["no name".to_owned()]] {
+            assert!(super::fresh(&names, 90).is_err(), "{names:?}");
+        }
     }
 
     #[test]

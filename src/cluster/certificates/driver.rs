@@ -40,6 +40,9 @@ pub struct Own {
 const IDLE: Duration = Duration::from_secs(3600);
 /// How often replicas are asked for what they serve, while that matters.
 const ASK: Duration = Duration::from_secs(1);
+/// How long after one pair another one is made, at the earliest: somebody may
+/// put something else into the Secret each time.
+const REST: Duration = Duration::from_secs(2);
 /// How long the watch may take to tell of a write.
 const ECHO: Duration = Duration::from_secs(2);
 
@@ -61,6 +64,8 @@ pub struct Driver {
     tried: [Vec<u8>; 2],
     /// What stands in both configurations, and since when.
     trusted: (BTreeSet<Authority>, Instant),
+    /// Before this nothing is made.
+    rested: Instant,
     /// What has been said to the log of what is being waited for.
     said: Option<Waiting>,
 }
@@ -86,6 +91,7 @@ impl Driver {
             known: false,
             tried: Default::default(),
             trusted: (BTreeSet::new(), Instant::now()),
+            rested: Instant::now(),
             said: None,
         }
     }
@@ -229,10 +235,16 @@ impl Driver {
         }
         match step {
             Step::Wait(waiting) => Ok(self.wait(waiting, now)),
+            Step::Make | Step::Stage if Instant::now() < self.rested => {
+                Ok(self.rested.saturating_duration_since(Instant::now()))
+            }
             Step::Make | Step::Stage | Step::Promote | Step::Drop => {
                 self.said = None;
                 let secret = self.after(&step, &content)?;
                 self.write(&secret).await?;
+                if matches!(step, Step::Make | Step::Stage) {
+                    self.rested = Instant::now() + REST;
+                }
                 tracing::info!(secret = self.name, done = ?step, "certificate rotation");
                 Ok(ECHO)
             }
@@ -267,8 +279,7 @@ impl Driver {
     /// The Secret after a step.
     fn after(&self, step: &Step, content: &Content) -> Result<Secret, Trouble> {
         let Own { names, days, .. } = &self.own;
-        let fresh =
-            || content::fresh(names, *days).map_err(|error| Trouble::Failed(error.to_string()));
+        let fresh = || content::fresh(names, *days).map_err(Trouble::Failed);
         Ok(match (step, self.secret.clone()) {
             (Step::Stage, Some(secret)) => content::stage(secret, &self.name, fresh()?),
             (Step::Promote, Some(secret)) => content::promote(secret, &self.name),

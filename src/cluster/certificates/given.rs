@@ -46,3 +46,24 @@ fn read(path: &Path) -> Result<String, String> {
     }
     Ok(content::bundle(&authorities))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::certs;
+
+    #[test]
+    fn authorities_are_read_from_a_file_and_nothing_else_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ca.crt");
+        assert!(read(&path).unwrap_err().contains("No such file"));
+        for nonsense in ["", "-----BEGIN CERTIFICATE-----\nbm8=\n"] {
+            std::fs::write(&path, nonsense).unwrap();
+            assert_eq!(read(&path).unwrap_err(), "there is no PEM certificate in it");
+        }
+        let made = certs::make(&["belay.belay.svc".to_owned()], 1).unwrap();
+        std::fs::write(&path, format!("# for belay\n{}", made.ca_cert)).unwrap();
+        let trusted = content::authorities(made.ca_cert.as_bytes());
+        assert_eq!(content::authorities(read(&path).unwrap().as_bytes()), trusted);
+    }
+}
