@@ -15,16 +15,19 @@
 //! back, from before the request was sent. A request that hangs does not keep
 //! it from ceasing to believe.
 
+mod post;
+mod record;
+
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
+use self::post::{Belief, Post};
+use self::record::{into_lease, of_lease};
 use super::api::Trouble;
 use super::context::Context;
 use super::pace::{Backoff, jittered};
@@ -90,88 +93,6 @@ pub async fn run_with(context: Context, timing: Timing) {
                 "the Lease could not be given up; another replica leads when it has run out"
             );
         }
-    }
-}
-
-/// Until when this replica believes that it leads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Belief {
-    /// By the clock that never goes back.
-    until: Instant,
-    /// By the clock on the wall.
-    until_time: Timestamp,
-}
-
-impl Belief {
-    fn holds(&self, instant: Instant, time: Timestamp) -> bool {
-        instant < self.until && time < self.until_time
-    }
-}
-
-/// The post of the leader, and whether this replica believes to hold it.
-struct Post<'a> {
-    context: &'a Context,
-    belief: watch::Sender<Option<Belief>>,
-}
-
-impl<'a> Post<'a> {
-    fn new(context: &'a Context) -> Self {
-        Self { context, belief: watch::Sender::new(None) }
-    }
-
-    fn take(&self, belief: Belief) {
-        self.belief.send_replace(Some(belief));
-        if !self.context.signals.leading.send_replace(true) {
-            self.context.metrics.leads(true);
-            tracing::info!(replica = self.context.settings.replica, "this replica leads");
-        }
-    }
-
-    /// Whether it was ours.
-    fn leave(&self) -> bool {
-        self.belief.send_replace(None);
-        let was_ours = self.context.signals.leading.send_replace(false);
-        if was_ours {
-            self.context.metrics.leads(false);
-            tracing::info!(replica = self.context.settings.replica, "this replica leads no more");
-        }
-        was_ours
-    }
-
-    /// Leaves when the belief has run out, whatever else is being waited for.
-    async fn keep_watch(&self) {
-        // The clock on the wall may jump, so it is looked at now and then.
-        const GLANCE: Duration = Duration::from_millis(500);
-        let mut changes = self.belief.subscribe();
-        loop {
-            let belief = *changes.borrow_and_update();
-            let now = Instant::now();
-            let wait = match belief {
-                None => Duration::MAX,
-                Some(belief) if belief.holds(now, Timestamp::now()) => {
-                    let left = belief.until_time.duration_since(Timestamp::now());
-                    let left = Duration::try_from(left).unwrap_or_default();
-                    left.min(belief.until.saturating_duration_since(now)).min(GLANCE)
-                }
-                Some(_) => {
-                    tracing::warn!("the Lease could not be renewed in time");
-                    self.leave();
-                    continue;
-                }
-            };
-            tokio::select! {
-                // The sender is our own.
-                _ = changes.changed() => {}
-                () = sleep(wait) => {}
-            }
-        }
-    }
-}
-
-impl Drop for Post<'_> {
-    fn drop(&mut self) {
-        // Nobody would keep watch.
-        self.leave();
     }
 }
 
@@ -329,81 +250,4 @@ impl Election<'_> {
 
 fn no_answer(limit: Duration) -> Trouble {
     Trouble::Failed(format!("the API server did not answer within {limit:?}"))
-}
-
-fn of_lease(lease: &LeaseSpec) -> Spec {
-    let seconds = lease.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
-    let transitions = lease.lease_transitions.and_then(|count| u32::try_from(count).ok());
-    Spec {
-        holder: lease.holder_identity.clone().filter(|holder| !holder.is_empty()),
-        acquired: lease.acquire_time.as_ref().map(|time| time.0),
-        renewed: lease.renew_time.as_ref().map(|time| time.0),
-        duration: seconds.map(Duration::from_secs),
-        transitions: transitions.unwrap_or_default(),
-    }
-}
-
-/// What the API server does not know of is left as it was.
-fn into_lease(spec: &Spec, lease: &mut LeaseSpec) {
-    let seconds = spec.duration.map(|duration| i32::try_from(duration.as_secs()));
-    lease.holder_identity.clone_from(&spec.holder);
-    lease.acquire_time = spec.acquired.map(micros);
-    lease.renew_time = spec.renewed.map(micros);
-    lease.lease_duration_seconds = seconds.map(|seconds| seconds.unwrap_or(i32::MAX).max(1));
-    lease.lease_transitions = Some(i32::try_from(spec.transitions).unwrap_or(i32::MAX));
-}
-
-/// As precise as the API server stores it, and never later.
-fn micros(time: Timestamp) -> MicroTime {
-    let over = SignedDuration::from_nanos(i64::from(time.subsec_nanosecond().rem_euclid(1000)));
-    MicroTime(time.saturating_sub(over).unwrap_or(time))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_spec_survives_the_lease_and_what_others_wrote_stays() {
-        let time = Timestamp::new(1_767_268_800, 123_456_789).unwrap();
-        let rounded = Timestamp::new(1_767_268_800, 123_456_000).unwrap();
-        let spec = Spec {
-            holder: Some("a".to_owned()),
-            acquired: Some(time),
-            renewed: Some(time),
-            duration: Some(Duration::from_secs(15)),
-            transitions: 3,
-        };
-        let mut lease = LeaseSpec {
-            strategy: Some("OldestEmulationVersion".to_owned()),
-            ..LeaseSpec::default()
-        };
-        into_lease(&spec, &mut lease);
-        let back = of_lease(&lease);
-        assert_eq!(back, Spec { acquired: Some(rounded), renewed: Some(rounded), ..spec });
-        assert_eq!(lease.strategy.as_deref(), Some("OldestEmulationVersion"));
-        into_lease(&stepped_down(&back), &mut lease);
-        assert_eq!((lease.holder_identity, lease.renew_time), (None, None));
-    }
-
-    #[test]
-    fn a_lease_that_says_nonsense_says_nothing() {
-        let lease = LeaseSpec {
-            holder_identity: Some(String::new()),
-            lease_duration_seconds: Some(-1),
-            lease_transitions: Some(-1),
-            ..LeaseSpec::default()
-        };
-        assert_eq!(of_lease(&lease), Spec::default());
-    }
-
-    #[test]
-    fn a_belief_ends_by_whichever_clock_comes_first() {
-        let (instant, time) = (Instant::now(), Timestamp::now());
-        let later = Duration::from_secs(10);
-        let belief = Belief { until: instant + later, until_time: time + later };
-        assert!(belief.holds(instant, time));
-        assert!(!belief.holds(instant + later, time));
-        assert!(!belief.holds(instant, time + later));
-    }
 }
