@@ -6,13 +6,10 @@ use std::time::Duration;
 use std::{fs, io};
 
 use rustls::RootCertStore;
-use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
-use rustls::sign::CertifiedKey;
 
-use super::{CertError, Serving};
+use super::pair::{PairError, certificates};
+use super::{CertError, Pair, Serving};
 use crate::telemetry::Metrics;
 
 /// The files that TLS is served from.
@@ -57,7 +54,8 @@ impl CertificateFiles {
         serving: &Serving,
         metrics: &Metrics,
     ) -> Result<(), CertError> {
-        let (certificate, expiry) = self.certified_key(contents)?;
+        let pair = Pair::read(&contents.tls_cert, &contents.tls_key)
+            .map_err(|error| self.unusable(error))?;
         // Both are checked before either is used: a good pair beside a broken
         // client CA changes nothing.
         if let (Some(path), Some(pem)) = (&self.client_ca, &contents.client_ca) {
@@ -75,38 +73,19 @@ impl CertificateFiles {
                 .map_err(|e| content(e.to_string()))?;
             serving.clients.replace(verifier);
         }
-        if expiry < jiff::Timestamp::now().as_second() {
+        if pair.expires < jiff::Timestamp::now().as_second() {
             tracing::warn!(path = %self.tls_cert.display(), "the certificate has expired: every client will refuse it");
         }
-        serving.replace(certificate);
-        metrics.certificate_loaded(expiry);
+        serving.take(pair, metrics);
         Ok(())
     }
 
-    /// The chain and key as rustls wants them (which checks that they belong
-    /// together), and the time at which the leaf expires.
-    fn certified_key(&self, contents: &Contents) -> Result<(CertifiedKey, i64), CertError> {
-        let bad_cert = |detail| CertError::Content {
-            path: self.tls_cert.clone(),
-            what: "certificate chain",
-            detail,
+    fn unusable(&self, error: PairError) -> CertError {
+        let (path, what, detail) = match error {
+            PairError::Certificate(detail) => (&self.tls_cert, "certificate chain", detail),
+            PairError::Key(detail) => (&self.tls_key, "private key", detail),
         };
-        let bad_key =
-            |detail| CertError::Content { path: self.tls_key.clone(), what: "private key", detail };
-        let chain = certificates(&contents.tls_cert).map_err(bad_cert)?;
-        let leaf = chain.first().map(AsRef::as_ref).unwrap_or_default();
-        let (_, parsed) = x509_parser::parse_x509_certificate(leaf)
-            .map_err(|e| bad_cert(format!("its first certificate cannot be read ({e})")))?;
-        let expiry = parsed.validity().not_after.timestamp();
-        let key =
-            PrivateKeyDer::from_pem_slice(&contents.tls_key).map_err(|e| bad_key(e.to_string()))?;
-        let provider = CryptoProvider::get_default()
-            .cloned()
-            .unwrap_or_else(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider()));
-        let certified = CertifiedKey::from_der(chain, key, &provider).map_err(|e| {
-            bad_key(format!("it does not fit the certificate in {} ({e})", self.tls_cert.display()))
-        })?;
-        Ok((certified, expiry))
+        CertError::Content { path: path.clone(), what, detail }
     }
 }
 
@@ -167,13 +146,4 @@ fn read(path: &Path, option: &'static str) -> Result<Vec<u8>, CertError> {
         option,
         source,
     })
-}
-
-fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
-    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    match all {
-        Ok(all) if all.is_empty() => Err("there is no PEM certificate in it".to_owned()),
-        Ok(all) => Ok(all),
-        Err(error) => Err(error.to_string()),
-    }
 }

@@ -54,10 +54,20 @@ impl Made {
     }
 }
 
-/// Makes a CA and a server pair for `names` (DNS names and IP addresses) in
-/// `folder`, valid for `days`. The CA's private key is thrown away: nobody can
-/// sign anything else with it, and the next pair gets a CA of its own.
-pub fn make_pair(folder: &Path, names: &[String], days: u32) -> Result<Made, CertError> {
+/// A pair that has just been made, and its authority: PEM texts.
+pub struct Fresh {
+    /// The authority's certificate.
+    pub ca_cert: String,
+    /// The server's certificate.
+    pub tls_cert: String,
+    /// The server's private key.
+    pub tls_key: String,
+}
+
+/// Makes a CA and a server pair for `names` (DNS names and IP addresses), valid
+/// for `days`. The CA's private key is thrown away: nobody can sign anything
+/// else with it, and the next pair gets a CA of its own.
+pub fn make(names: &[String], days: u32) -> Result<Fresh, CertError> {
     // rcgen takes any text for a DNS name; a client would refuse it later.
     if let Some(name) = names.iter().find(|name| ServerName::try_from(name.as_str()).is_err()) {
         return Err(CertError::Name(name.clone()));
@@ -78,12 +88,17 @@ pub fn make_pair(folder: &Path, names: &[String], days: u32) -> Result<Made, Cer
     params.use_authority_key_identifier_extension = true;
     validity(&mut params, days);
     let cert = params.signed_by(&key, &issuer).map_err(failed)?;
+    Ok(Fresh { ca_cert: ca_cert.pem(), tls_cert: cert.pem(), tls_key: key.serialize_pem() })
+}
 
+/// Makes a pair as [`make`] does, in `folder`.
+pub fn make_pair(folder: &Path, names: &[String], days: u32) -> Result<Made, CertError> {
+    let Fresh { ca_cert, tls_cert, tls_key } = make(names, days)?;
     fs::create_dir_all(folder).map_err(|source| file_error(folder, source))?;
     let made = Made::in_folder(folder);
-    write(&made.tls_key, &key.serialize_pem(), 0o600)?;
-    write(&made.tls_cert, &cert.pem(), 0o644)?;
-    write(&made.ca_cert, &ca_cert.pem(), 0o644)?;
+    write(&made.tls_key, &tls_key, 0o600)?;
+    write(&made.tls_cert, &tls_cert, 0o644)?;
+    write(&made.ca_cert, &ca_cert, 0o644)?;
     Ok(made)
 }
 

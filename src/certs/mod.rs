@@ -1,13 +1,15 @@
-//! Certificates: made for the embedded default, read from files elsewhere,
-//! and replaced while running when the files change.
+//! Certificates: made, read from files or from a Secret's bytes, and replaced
+//! while running when those change.
 
 mod files;
 mod make;
+mod pair;
 mod serving;
 mod verifier;
 
 pub use files::{CertificateFiles, Contents, watch};
-pub use make::{MAX_DAYS, Made, make_pair};
+pub use make::{Fresh, MAX_DAYS, Made, make, make_pair};
+pub use pair::{Pair, PairError, certificates, expiry};
 pub use serving::{Serving, server_config};
 
 use std::path::PathBuf;

@@ -8,7 +8,8 @@ use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
 use super::verifier::ClientAuthorities;
-use super::{CertError, CertificateFiles};
+use super::{CertError, Pair};
+use crate::telemetry::Metrics;
 
 /// What is served now: a certificate with its key, and the authorities whose
 /// clients are let in.
@@ -19,9 +20,15 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Replaces what is served. Handshakes under way end with the old one.
-    pub(super) fn replace(&self, certificate: CertifiedKey) {
-        self.certificate.store(Some(Arc::new(certificate)));
+    /// Serves this pair from now on. Handshakes under way end with the old one.
+    pub fn take(&self, pair: Pair, metrics: &Metrics) {
+        self.certificate.store(Some(Arc::new(pair.certified)));
+        metrics.certificate_loaded(pair.expires);
+    }
+
+    /// Whether there is a pair to serve; until then every handshake fails.
+    pub fn has_pair(&self) -> bool {
+        self.certificate.load().is_some()
     }
 }
 
@@ -32,22 +39,23 @@ impl ResolvesServerCert for Serving {
 }
 
 /// The TLS side of the server: TLS 1.2 and 1.3, HTTP/1.1 alone (the API server
-/// speaks nothing else to webhooks). With a client CA nobody gets in without a
-/// certificate it signed.
+/// speaks nothing else to webhooks). Where clients are asked, nobody gets in
+/// without a certificate that the client CA signed.
 pub fn server_config(
-    files: &CertificateFiles,
     serving: &Arc<Serving>,
+    asks_clients: bool,
 ) -> Result<ServerConfig, CertError> {
     let builder = ServerConfig::builder_with_protocol_versions(&[
         &rustls::version::TLS13,
         &rustls::version::TLS12,
     ]);
-    let builder = match files.client_ca {
-        Some(_) => builder.with_client_cert_verifier(serving.clients.clone()),
-        None => builder.with_no_client_auth(),
+    let builder = if asks_clients {
+        builder.with_client_cert_verifier(serving.clients.clone())
+    } else {
+        builder.with_no_client_auth()
     };
     let mut config = builder.with_cert_resolver(serving.clone());
-    if files.client_ca.is_some() {
+    if asks_clients {
         // A resumed session is not asked for its certificate again, and would
         // outlive the authority that let it in.
         config.session_storage = Arc::new(NoServerSessionStorage {});

@@ -1,7 +1,9 @@
 //! What every part of the cluster side shares.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 
@@ -22,6 +24,30 @@ pub struct Settings {
     /// The kinds (group, plural name) of which labelled objects are watched
     /// though no policy names them, so that a cascade finds them.
     pub labelled: Vec<(String, String)>,
+    /// Whose matter the certificates are.
+    pub certificates: Certificates,
+}
+
+/// Whose matter the certificates are.
+#[derive(Debug, Clone)]
+pub enum Certificates {
+    /// belay's own: the leader makes and rotates them, in a Secret.
+    Own {
+        /// The names that the API server asks for.
+        names: Vec<String>,
+        /// For how long a pair is made.
+        days: u32,
+        /// How long both configurations have carried a new authority before
+        /// anything is served that it signed: API servers hear of a
+        /// configuration one after another.
+        margin: Duration,
+    },
+    /// Somebody else's, who mounts them as files.
+    Files {
+        /// The file of their authorities, for the configurations; none:
+        /// somebody else puts them there as well.
+        authorities: Option<PathBuf>,
+    },
 }
 
 /// What every part of the cluster side shares. Cheap to clone.

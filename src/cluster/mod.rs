@@ -4,7 +4,9 @@
 //! knows ([`world`]) and hand it what has to be read live.
 
 mod api;
+pub mod certificates;
 mod context;
+pub mod election;
 pub mod feed;
 mod holds;
 pub mod journal;
@@ -14,6 +16,6 @@ mod start;
 pub mod status;
 mod world;
 
-pub use context::{Context, Registered, Settings, Signals};
+pub use context::{Certificates, Context, Registered, Settings, Signals};
 pub use start::{Cluster, Options, StartError};
 pub use world::{Detail, Served, SharedWorld, World};

@@ -1,43 +1,58 @@
-//! How fast things are tried again.
+//! How fast things are tried again: further and further apart, and never by
+//! many replicas at once.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
-/// Waits that double, each with chance in it, so that what broke at once is
-/// not tried again at once by everybody.
-#[derive(Debug, Default)]
+/// Waits between attempts, each twice as long as the one before.
+#[derive(Debug)]
 pub struct Backoff {
+    first: Duration,
+    most: Duration,
     failures: u32,
 }
 
-impl Backoff {
-    const FIRST: Duration = Duration::from_millis(200);
-    const LONGEST: Duration = Duration::from_secs(30);
-
-    /// The next wait.
-    pub fn next(&mut self) -> Duration {
-        let doubled = Self::FIRST.saturating_mul(1 << self.failures.min(16));
-        self.failures += 1;
-        jittered(doubled.min(Self::LONGEST))
-    }
-
-    /// It went well.
-    pub fn reset(&mut self) {
-        self.failures = 0;
+impl Default for Backoff {
+    /// What goes for most requests.
+    fn default() -> Self {
+        Self::new(Duration::from_millis(200), Duration::from_secs(30))
     }
 }
 
-/// Between half of it and all of it.
+impl Backoff {
+    /// From the first wait to the longest.
+    pub fn new(first: Duration, most: Duration) -> Self {
+        Self { first, most, failures: 0 }
+    }
+
+    /// Whether all is well, so that a failure now is worth telling.
+    pub fn is_first(&self) -> bool {
+        self.failures == 0
+    }
+
+    /// An attempt has failed: how long to wait before the next one.
+    pub fn next(&mut self) -> Duration {
+        let wait = self.first.saturating_mul(2_u32.saturating_pow(self.failures));
+        self.failures = self.failures.saturating_add(1);
+        jittered(wait.min(self.most))
+    }
+
+    /// An attempt has succeeded. The result is whether the one before had not.
+    pub fn succeeded(&mut self) -> bool {
+        std::mem::take(&mut self.failures) > 0
+    }
+}
+
+/// A little less than that: between four fifths and all of it, by chance.
 pub fn jittered(wait: Duration) -> Duration {
-    let half = wait / 2;
-    half + half.mul_f64(f64::from(random(1000)) / 1000.0)
+    (wait / 1000).saturating_mul(1000 - random(200))
 }
 
 /// A number below `below`. It spreads load and is good for nothing else: each
-/// hasher of the standard library has keys of its own.
+/// `RandomState` has keys of its own.
 pub fn random(below: u32) -> u32 {
-    let value = RandomState::new().hash_one(0_u8) % u64::from(below.max(1));
-    u32::try_from(value).unwrap_or_default()
+    let chance = RandomState::new().hash_one(0_u8) % u64::from(below.max(1));
+    u32::try_from(chance).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -45,15 +60,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_double_up_to_a_limit_and_begin_again() {
-        let mut backoff = Backoff::default();
-        let waits: Vec<_> = (0..12).map(|_| backoff.next()).collect();
-        for (n, wait) in waits.iter().enumerate() {
-            let full = (Backoff::FIRST * (1 << n)).min(Backoff::LONGEST);
-            assert!(*wait >= full / 2 && *wait <= full, "{n}: {wait:?}");
+    fn waits_double_up_to_the_longest_and_begin_again() {
+        let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(4));
+        assert!(backoff.is_first());
+        for longest in [1, 2, 4, 4, 4] {
+            let (wait, longest) = (backoff.next(), Duration::from_secs(longest));
+            assert!(longest.mul_f64(0.79) < wait && wait <= longest, "{wait:?} of {longest:?}");
         }
-        assert_eq!(waits.iter().max().map(|wait| *wait <= Backoff::LONGEST), Some(true));
-        backoff.reset();
-        assert!(backoff.next() <= Backoff::FIRST);
+        assert!(!backoff.is_first());
+        assert!(backoff.succeeded());
+        assert!(!backoff.succeeded());
+        assert!(backoff.next() <= Duration::from_secs(1));
+    }
+
+    #[test]
+    fn chance_differs() {
+        let waits: std::collections::HashSet<_> =
+            (0..50).map(|_| jittered(Duration::from_secs(100))).collect();
+        assert!(waits.len() > 10, "{waits:?}");
     }
 }

@@ -6,11 +6,14 @@ use std::time::Duration;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::runtime::Runtime;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::context::{Context, Settings, Signals};
+use super::context::{Certificates, Context, Settings, Signals};
+use super::journal::Journal;
 use super::world::SharedWorld;
-use super::{feed, pace};
+use super::{certificates, election, feed, holds, journal, pace, status};
+use crate::certs::Serving;
 use crate::policy::Identities;
 use crate::telemetry::{Metrics, Readiness};
 
@@ -36,6 +39,9 @@ pub struct Options {
     pub labelled: Vec<(String, String)>,
     /// Whom belay knows by name.
     pub identities: Identities,
+    /// Whose matter certificates are. Without names they are those of the
+    /// installation's Service.
+    pub certificates: Certificates,
 }
 
 /// Why the cluster side could not start.
@@ -61,6 +67,8 @@ pub struct Cluster {
     pub context: Context,
     runtime: Runtime,
     parts: JoinSet<()>,
+    serving: Option<Arc<Serving>>,
+    journal: Journal,
 }
 
 impl Cluster {
@@ -84,11 +92,18 @@ impl Cluster {
             kube::Client::try_from(config)
                 .map_err(|error| StartError::Client(super::api::chain(&error)))?
         };
+        let certificates = match options.certificates {
+            Certificates::Own { names, days, margin } if names.is_empty() => {
+                Certificates::Own { names: service_names(&options.name, &namespace), days, margin }
+            }
+            other => other,
+        };
         let settings = Settings {
             namespace,
             name: options.name,
             replica: options.replica.unwrap_or_else(replica),
             labelled: options.labelled,
+            certificates,
         };
         let context = Context {
             client,
@@ -98,14 +113,30 @@ impl Cluster {
             readiness,
             signals: Arc::new(Signals::default()),
         };
+        let serving = matches!(context.settings.certificates, Certificates::Own { .. })
+            .then(Arc::<Serving>::default);
+        let (journal, entries) = Journal::new(context.metrics.clone());
+        let (written, read) = watch::channel(Arc::default());
         let mut parts = JoinSet::new();
-        parts.spawn_on(feed::run(context.clone(), options.identities), runtime.handle());
-        Ok(Self { context, runtime, parts })
+        let handle = runtime.handle();
+        let held = serving.clone().unwrap_or_default();
+        parts.spawn_on(feed::run(context.clone(), options.identities, written), handle);
+        parts.spawn_on(certificates::run(context.clone(), held), handle);
+        parts.spawn_on(election::run(context.clone()), handle);
+        parts.spawn_on(journal::run(context.clone(), entries), handle);
+        parts.spawn_on(status::run(context.clone(), read, feed::plan::needs), handle);
+        parts.spawn_on(holds::run(context.clone()), handle);
+        Ok(Self { context, runtime, parts, serving, journal })
+    }
+
+    /// The certificates that are fed from a Secret; none: they are in files.
+    pub fn serving(&self) -> Option<Arc<Serving>> {
+        self.serving.clone()
     }
 
     /// Ends it: whoever leads gives the Lease back.
     pub fn stop(self) {
-        let Self { context, runtime, mut parts } = self;
+        let Self { context, runtime, mut parts, .. } = self;
         context.signals.ending.send_replace(true);
         runtime.block_on(async {
             let all = async { while parts.join_next().await.is_some() {} };
@@ -115,6 +146,15 @@ impl Cluster {
         });
         runtime.shutdown_background();
     }
+}
+
+/// The names under which an API server asks for a Service.
+fn service_names(name: &str, namespace: &str) -> Vec<String> {
+    vec![
+        format!("{name}.{namespace}.svc"),
+        format!("{name}.{namespace}.svc.cluster.local"),
+        format!("{name}.{namespace}"),
+    ]
 }
 
 async fn configuration(kubeconfig: Option<&PathBuf>) -> Result<kube::Config, StartError> {
@@ -131,6 +171,9 @@ async fn configuration(kubeconfig: Option<&PathBuf>) -> Result<kube::Config, Sta
     // Each part tries again by itself, and knows when that is of no use.
     config.default_retry = false;
     config.connect_timeout = Some(Duration::from_secs(5));
+    // Longer than any watch may be silent, so that a list which hangs does not
+    // hang for ever.
+    config.read_timeout = Some(Duration::from_secs(300));
     Ok(config)
 }
 

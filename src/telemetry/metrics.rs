@@ -57,6 +57,8 @@ struct Inner {
     files_loaded: Counter,
     files_broken: Gauge,
     journal_dropped: Counter,
+    leader: Gauge,
+    leader_changes: Counter,
 }
 
 impl Default for Metrics {
@@ -93,7 +95,7 @@ impl Default for Metrics {
         let certificate_failures = Counter::default();
         registry.register(
             "certificate_reload_failures",
-            "Times that changed certificate files were not usable and the last good ones were kept",
+            "Times that changed certificates were not usable and the last good ones were kept",
             certificate_failures.clone(),
         );
         let files_loaded = Counter::default();
@@ -114,6 +116,18 @@ impl Default for Metrics {
             "Verdicts that are in no status and no Event, because too many came at once",
             journal_dropped.clone(),
         );
+        let leader = Gauge::default();
+        registry.register(
+            "leader",
+            "Whether this replica leads (1) or not (0); nobody leads while the sum is 0",
+            leader.clone(),
+        );
+        let leader_changes = Counter::default();
+        registry.register(
+            "leader_changes",
+            "Times that this replica began to lead or ceased to",
+            leader_changes.clone(),
+        );
         Self(Arc::new(Inner {
             registry,
             answered,
@@ -125,6 +139,8 @@ impl Default for Metrics {
             files_loaded,
             files_broken,
             journal_dropped,
+            leader,
+            leader_changes,
         }))
     }
 }
@@ -157,7 +173,7 @@ impl Metrics {
         self.0.certificate_expiry.set(expiry);
     }
 
-    /// Certificate files changed and could not be used.
+    /// Certificates changed and could not be used.
     pub fn certificate_failed(&self) {
         self.0.certificate_failures.inc();
     }
@@ -171,6 +187,12 @@ impl Metrics {
     /// A file is broken, and what was read last is in use.
     pub fn files_broken(&self) {
         self.0.files_broken.set(1);
+    }
+
+    /// This replica leads from now on, or does no more.
+    pub fn leads(&self, leads: bool) {
+        self.0.leader.set(leads.into());
+        self.0.leader_changes.inc();
     }
 
     /// Everything, in the text format that Prometheus scrapes.
@@ -204,6 +226,7 @@ mod tests {
         metrics.certificate_failed();
         metrics.files_loaded();
         metrics.files_broken();
+        metrics.leads(true);
         let text = metrics.encode();
         for line in [
             r#"belay_admission_requests_total{webhook="validate",operation="delete",verdict="Deny",action="Deny",subject_class="user"} 1"#,
@@ -215,6 +238,8 @@ mod tests {
             "belay_certificate_reload_failures_total 1",
             "belay_files_loaded_total 1",
             "belay_files_broken 1",
+            "belay_leader 1",
+            "belay_leader_changes_total 1",
         ] {
             assert!(text.contains(line), "{line} is missing in\n{text}");
         }

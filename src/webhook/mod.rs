@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{LocalBoxFuture, ready};
 
-pub use server::{Bound, Server, bind};
+pub use server::{Bound, Certificates, Server, bind};
 pub use wire::{Parsed, parse as parse_review, respond};
 
 use crate::certs::CertError;

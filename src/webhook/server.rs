@@ -27,11 +27,23 @@ pub struct Server {
     /// The address of probes and metrics.
     pub probes: SocketAddr,
     /// The certificates.
-    pub files: CertificateFiles,
-    /// How often the certificates are looked at.
-    pub certificate_poll: Duration,
+    pub certificates: Certificates,
     /// Threads that answer reviews.
     pub workers: usize,
+}
+
+/// Where the certificates come from.
+#[derive(Debug, Clone)]
+pub enum Certificates {
+    /// From files, which have to be good now, and are looked at again.
+    Files {
+        /// The files.
+        files: CertificateFiles,
+        /// How often they are looked at.
+        every: Duration,
+    },
+    /// Somebody else feeds them in. Until there is one every handshake fails.
+    Held(Arc<Serving>),
 }
 
 /// A server that listens and does not serve yet, so that its addresses can be
@@ -45,7 +57,7 @@ pub struct Bound {
     draining: Draining,
     admission: actix_web::dev::Server,
     probing: actix_web::dev::Server,
-    certificates: CertificateWatch,
+    certificates: Option<CertificateWatch>,
 }
 
 struct CertificateWatch {
@@ -71,10 +83,8 @@ impl Draining {
 
 /// Loads the certificates and listens on both addresses. Serves nothing yet.
 pub fn bind(server: Server, shared: Shared) -> Result<Bound, ServeError> {
-    let Server { listen, probes, files, certificate_poll, workers } = server;
-    let serving = Arc::new(Serving::default());
-    let loaded = files.load(&serving, &shared.metrics)?;
-    let tls = certs::server_config(&files, &serving)?;
+    let Server { listen, probes, certificates, workers } = server;
+    let (tls, certificates) = load(certificates, &shared)?;
     let draining = Draining::default();
 
     let listener = TcpListener::bind(listen).map_err(|source| ServeError::Bind {
@@ -102,8 +112,24 @@ pub fn bind(server: Server, shared: Shared) -> Result<Bound, ServeError> {
         draining,
         admission,
         probing: probing.run(),
-        certificates: CertificateWatch { files, loaded, serving, every: certificate_poll },
+        certificates,
     })
+}
+
+/// The TLS side, and what has to be watched for it.
+fn load(
+    certificates: Certificates,
+    shared: &Shared,
+) -> Result<(rustls::ServerConfig, Option<CertificateWatch>), ServeError> {
+    match certificates {
+        Certificates::Files { files, every } => {
+            let serving = Arc::new(Serving::default());
+            let loaded = files.load(&serving, &shared.metrics)?;
+            let tls = certs::server_config(&serving, files.client_ca.is_some())?;
+            Ok((tls, Some(CertificateWatch { files, loaded, serving, every })))
+        }
+        Certificates::Held(serving) => Ok((certs::server_config(&serving, false)?, None)),
+    }
 }
 
 /// The TLS server: what `HttpServer` would build, with [`Timed`] between TLS
@@ -165,10 +191,10 @@ impl Bound {
     pub async fn serve(self) -> Result<(), ServeError> {
         let Self { listen: _, probes: _, shared, draining, admission, probing, certificates } =
             self;
-        let CertificateWatch { files, loaded, serving, every } = certificates;
         let ready = shared.readiness.condition("serving");
-        let watching =
-            tokio::spawn(certs::watch(files, loaded, serving, shared.metrics.clone(), every));
+        let watching = certificates.map(|CertificateWatch { files, loaded, serving, every }| {
+            tokio::spawn(certs::watch(files, loaded, serving, shared.metrics.clone(), every))
+        });
         let handle = admission.handle();
         let probe_handle = probing.handle();
         let mut probing = tokio::spawn(probing);
@@ -198,7 +224,9 @@ impl Bound {
                 Err(ServeError::Aborted)
             }
         };
-        watching.abort();
+        if let Some(watching) = watching {
+            watching.abort();
+        }
         // What is left ends with the process.
         drop(probe_handle.stop(false));
         tracing::info!("ended");

@@ -15,6 +15,7 @@ mod feed;
 mod forests;
 mod journal;
 mod label;
+mod leader;
 mod policies;
 
 use std::path::Path;

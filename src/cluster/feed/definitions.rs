@@ -12,7 +12,7 @@ use serde::Deserialize;
 use tokio::sync::Notify;
 
 use super::objects::Objects;
-use super::watch::Sink;
+use super::watching::Sink;
 use crate::cluster::api::Trouble;
 use crate::objects::{KindInfo, Kinds};
 

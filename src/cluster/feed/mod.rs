@@ -17,7 +17,7 @@ mod force;
 mod objects;
 mod own;
 pub mod plan;
-mod watch;
+mod watching;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use kube::api::{Api, PostParams};
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -36,10 +36,11 @@ use self::force::{Defined, Force, Taken};
 use self::objects::{Health, Objects, resource};
 use self::own::{Kept, Own, Said};
 use self::plan::{Want, plan};
-use self::watch::{Sink, Source, watch};
+use self::watching::{Sink, Source, watch as follow};
 use super::api::{self, Trouble};
 use super::context::Context;
 use super::pace::Backoff;
+use super::status::{Written, WrittenPolicy};
 use super::world::{Detail, World};
 use crate::objects::{KindId, Kinds};
 use crate::policy::api::{DeletionApproval, DeletionPolicy, GROUP, Pause, Relation};
@@ -62,12 +63,16 @@ const LIMIT: Duration = Duration::from_secs(15);
 /// Keeps the world in step with the cluster until belay ends. What belay is
 /// not ready without is said at once, before the first answer of the API
 /// server.
-pub fn run(context: Context, identities: Identities) -> impl Future<Output = ()> + Send + 'static {
+pub fn run(
+    context: Context,
+    identities: Identities,
+    written: watch::Sender<Arc<Written>>,
+) -> impl Future<Output = ()> + Send + 'static {
     let conditions = Conditions::new(&context.readiness);
     async move {
         let mut ending = context.signals.ending.subscribe();
         let feed = async {
-            let mut feed = Feed::begin(context, identities, conditions).await;
+            let mut feed = Feed::begin(context, identities, conditions, written).await;
             feed.keep().await;
         };
         tokio::select! {
@@ -121,6 +126,8 @@ struct Feed {
     own: Vec<JoinHandle<()>>,
     news: Arc<Notify>,
     conditions: Conditions,
+    /// The policies as they are written, for whoever reports on them.
+    written: watch::Sender<Arc<Written>>,
 }
 
 /// A watch that is under way.
@@ -143,7 +150,12 @@ impl Drop for Feed {
 }
 
 impl Feed {
-    async fn begin(context: Context, mut identities: Identities, conditions: Conditions) -> Self {
+    async fn begin(
+        context: Context,
+        mut identities: Identities,
+        conditions: Conditions,
+        written: watch::Sender<Arc<Written>>,
+    ) -> Self {
         let synced = &conditions.synced;
         let discovery = retried(synced, || discover(&context.client)).await;
         identities.own = Some(retried(synced, || who_am_i(&context.client)).await);
@@ -162,6 +174,7 @@ impl Feed {
             own: Vec::new(),
             news,
             conditions,
+            written,
         };
         feed.watch_own();
         feed
@@ -183,7 +196,7 @@ impl Feed {
         let info = Kinds::custom(GROUP, "v1alpha1", kind, resource, false);
         let source = Source { info, detail: Detail::Whole, labels: "" };
         let sink = Own::new(self.said.clone(), part, self.news.clone());
-        self.own.push(tokio::spawn(watch(self.context.client.clone(), source, sink)));
+        self.own.push(tokio::spawn(follow(self.context.client.clone(), source, sink)));
     }
 
     async fn keep(&mut self) {
@@ -315,6 +328,7 @@ impl Feed {
         if changed {
             self.context.signals.change();
         }
+        self.tell();
         match (loaded, missing) {
             (true, _) => self.conditions.loaded.set(true),
             (false, Some(why)) => self.conditions.loaded.explain(&why),
@@ -322,6 +336,34 @@ impl Feed {
         }
         self.conditions.written.set(!self.force.is_frozen());
         taken
+    }
+
+    /// Tells what is written, and since when it is in force.
+    fn tell(&self) {
+        let now = *self.context.signals.changed.borrow();
+        let before = self.written.borrow().clone();
+        let said = self.said.lock();
+        let policies = said.policies.all.iter().map(|(name, policy)| {
+            let read = policy.as_ref().ok();
+            let generation = read.and_then(|policy| policy.metadata.generation).unwrap_or_default();
+            let known = before.policies.get(name).filter(|known| known.generation == generation);
+            let written = WrittenPolicy {
+                generation,
+                status: read.and_then(|policy| policy.status.clone()).unwrap_or_default(),
+                problems: self.force.problems.get(name).cloned().unwrap_or_default(),
+                loaded_at: known.map_or(now, |known| known.loaded_at),
+            };
+            (name.clone(), written)
+        });
+        let written = Written { policies: policies.collect() };
+        drop(said);
+        self.written.send_if_modified(|old| {
+            let changed = **old != written;
+            if changed {
+                *old = Arc::new(written);
+            }
+            changed
+        });
     }
 
     /// Makes catalogue and policies anew. That takes a while with thousands of
@@ -466,7 +508,7 @@ impl Feed {
 }
 
 fn spawn(client: kube::Client, source: Source, sink: impl Sink + 'static) -> JoinHandle<()> {
-    tokio::spawn(watch(client, source, sink))
+    tokio::spawn(follow(client, source, sink))
 }
 
 /// Ends a watch and waits until it has let go of what it was writing.

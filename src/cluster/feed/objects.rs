@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::watch::Sink;
+use super::watching::Sink;
 use crate::cluster::api::Trouble;
 use crate::cluster::world::{self, SharedWorld, World};
 use crate::graph::{Listing, NodeId};

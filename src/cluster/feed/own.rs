@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 
-use super::watch::Sink;
+use super::watching::Sink;
 use crate::cluster::api::Trouble;
 use crate::policy::api::{DeletionApproval, DeletionPolicy, Pause, Relation};
 

@@ -107,7 +107,7 @@ impl Holds {
                 self.round().await
             };
             match round.await {
-                Ok(()) => backoff.reset(),
+                Ok(()) => drop(backoff.succeeded()),
                 Err(trouble) => {
                     tracing::warn!(trouble = trouble.words(), "holds could not be looked after; it is tried again");
                     // Somebody else may have written.

@@ -119,14 +119,14 @@ pub async fn watch(client: kube::Client, source: Source, mut sink: impl Sink) {
         match result {
             // The server ends every watch after some minutes.
             Ok(()) if lasted >= GOOD => {
-                backoff.reset();
+                backoff.succeeded();
                 continue;
             }
             Ok(()) => {}
             Err(Trouble::Expired) if version.take().is_some() => continue,
             Err(trouble) => {
                 if lasted >= GOOD {
-                    backoff.reset();
+                    backoff.succeeded();
                 }
                 let since = *broken.get_or_insert_with(Instant::now);
                 sink.broken(&trouble, since.elapsed());

@@ -1,0 +1,142 @@
+//! A certificate chain with its key, from PEM: out of files or out of a Secret.
+
+use std::sync::Arc;
+
+use rustls::RootCertStore;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier as _;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::sign::CertifiedKey;
+
+/// A chain and the key of its leaf, which belong together.
+#[derive(Debug)]
+pub struct Pair {
+    pub(super) certified: CertifiedKey,
+    /// The serial number of the leaf, in hexadecimal digits.
+    pub serial: String,
+    /// When the leaf begins to be valid, in seconds since 1970.
+    pub begins: i64,
+    /// When it expires.
+    pub expires: i64,
+}
+
+/// Which half of a pair cannot be used, and why. The reason never holds any of
+/// the text that was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PairError {
+    /// The chain.
+    Certificate(String),
+    /// The key, by itself or beside this chain.
+    Key(String),
+}
+
+impl Pair {
+    /// Reads both. rustls checks that they belong together.
+    pub fn read(certificate: &[u8], key: &[u8]) -> Result<Self, PairError> {
+        let chain = certificates(certificate).map_err(PairError::Certificate)?;
+        let leaf = chain.first().map(AsRef::as_ref).unwrap_or_default();
+        let (_, parsed) = x509_parser::parse_x509_certificate(leaf).map_err(|error| {
+            PairError::Certificate(format!("its first certificate cannot be read ({error})"))
+        })?;
+        let serial = parsed.raw_serial_as_string().replace(':', "");
+        let begins = parsed.validity().not_before.timestamp();
+        let expires = parsed.validity().not_after.timestamp();
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|e| PairError::Key(e.to_string()))?;
+        let certified = CertifiedKey::from_der(chain, key, &provider())
+            .map_err(|e| PairError::Key(format!("it does not fit the certificate ({e})")))?;
+        Ok(Self { certified, serial, begins, expires })
+    }
+
+    /// Whether a client that trusts these authorities alone would accept the
+    /// pair for this name at this time (seconds since 1970).
+    pub fn convinces(&self, authorities: &[CertificateDer<'_>], name: &str, at: i64) -> bool {
+        let Some((leaf, intermediates)) = self.certified.cert.split_first() else { return false };
+        let mut roots = RootCertStore::empty();
+        for authority in authorities {
+            if roots.add(authority.clone().into_owned()).is_err() {
+                return false;
+            }
+        }
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider());
+        let (Ok(verifier), Ok(name)) = (verifier.build(), ServerName::try_from(name)) else {
+            return false;
+        };
+        let at = std::time::Duration::from_secs(at.try_into().unwrap_or_default());
+        let at = UnixTime::since_unix_epoch(at);
+        verifier.verify_server_cert(leaf, intermediates, &name, &[], at).is_ok()
+    }
+}
+
+/// The certificates in a PEM text, at least one.
+pub fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match all {
+        Ok(all) if all.is_empty() => Err("there is no PEM certificate in it".to_owned()),
+        Ok(all) => Ok(all),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// When a certificate expires, in seconds since 1970; none: it is not one.
+pub fn expiry(certificate: &CertificateDer<'_>) -> Option<i64> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    Some(parsed.validity().not_after.timestamp())
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    CryptoProvider::get_default()
+        .cloned()
+        .unwrap_or_else(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::certs::make;
+
+    fn names() -> Vec<String> {
+        vec!["belay.belay.svc".to_owned()]
+    }
+
+    #[test]
+    fn a_made_pair_convinces_who_trusts_its_authority_for_its_name_and_time() {
+        let (made, other) = (make(&names(), 90).unwrap(), make(&names(), 90).unwrap());
+        let pair = Pair::read(made.tls_cert.as_bytes(), made.tls_key.as_bytes()).unwrap();
+        let authorities = |text: &str| certificates(text.as_bytes()).unwrap();
+        let own = authorities(&made.ca_cert);
+        let now = jiff::Timestamp::now().as_second();
+        assert!(pair.begins < now && now + 89 * 86_400 < pair.expires);
+        assert_eq!(expiry(&own[0]), Some(pair.expires));
+        assert!(pair.convinces(&own, "belay.belay.svc", now));
+        assert!(!pair.convinces(&own, "belay.other.svc", now));
+        assert!(!pair.convinces(&own, "belay.belay.svc", pair.expires + 1));
+        assert!(!pair.convinces(&authorities(&other.ca_cert), "belay.belay.svc", now));
+        // Both authorities have the same name; the one that signed is found.
+        let both = authorities(&format!("{}{}", other.ca_cert, made.ca_cert));
+        assert!(pair.convinces(&both, "belay.belay.svc", now));
+    }
+
+    #[test]
+    fn each_pair_has_a_serial_number_of_its_own() {
+        let serial = || {
+            let made = make(&names(), 1).unwrap();
+            Pair::read(made.tls_cert.as_bytes(), made.tls_key.as_bytes()).unwrap().serial
+        };
+        let (one, two) = (serial(), serial());
+        assert_ne!(one, two);
+        assert!(one.len() > 16 && one.bytes().all(|b| b.is_ascii_hexdigit()), "{one}");
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_without_what_was_read() {
+        let (one, two) = (make(&names(), 1).unwrap(), make(&names(), 1).unwrap());
+        let read =
+            |certificate: &str, key: &str| Pair::read(certificate.as_bytes(), key.as_bytes()).err();
+        assert!(matches!(read("", &one.tls_key), Some(PairError::Certificate(_))));
+        assert!(matches!(read(&one.tls_cert, "secret"), Some(PairError::Key(_))));
+        let Some(PairError::Key(said)) = read(&one.tls_cert, &two.tls_key) else { panic!("fits") };
+        assert!(said.starts_with("it does not fit the certificate"), "{said}");
+    }
+}

@@ -1,0 +1,335 @@
+//! The Secret: what it holds, and what each step makes of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base64::Engine as _;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::ObjectMeta;
+
+use super::rotation::{Authority, Content, Next, Pair};
+use crate::certs::{self, Fresh};
+
+const CURRENT: [&str; 3] = ["tls.crt", "tls.key", "ca.crt"];
+const NEXT: [&str; 3] = ["next-tls.crt", "next-tls.key", "next-ca.crt"];
+const OLD: &str = "old-ca.crt";
+
+/// The mark of what belay has written.
+const MADE_BY: &str = "belay.dev/made-by";
+/// Somebody asks for a new pair.
+pub const REQUESTED: &str = "belay.dev/rotate-requested";
+
+/// What a Secret holds, if there is one, for who asks for these names.
+pub fn read(secret: Option<&Secret>, names: &[String]) -> Content {
+    let Some(secret) = secret else { return Content::default() };
+    let marked = |key: &str| {
+        secret
+            .metadata
+            .annotations
+            .as_ref()
+            .is_some_and(|annotations| annotations.contains_key(key))
+    };
+    let [certificate, key, ca] = CURRENT.map(|key| bytes(secret, key));
+    let authorities = authorities(ca);
+    let old = self::authorities(bytes(secret, OLD));
+    // One that a chart has made for belay is empty.
+    let empty = certificate.is_empty() && key.is_empty() && ca.is_empty();
+    Content {
+        foreign: !empty && !marked(MADE_BY),
+        requested: marked(REQUESTED),
+        current: pair(certificate, key, &authorities, names),
+        // An authority stands in one place.
+        old: old.difference(&authorities).cloned().collect(),
+        authorities,
+        next: next(secret, names),
+    }
+}
+
+fn next(secret: &Secret, names: &[String]) -> Next {
+    let [certificate, key, ca] = NEXT.map(|key| bytes(secret, key));
+    if certificate.is_empty() && key.is_empty() && ca.is_empty() {
+        return Next::Nothing;
+    }
+    let authorities = authorities(ca);
+    match pair(certificate, key, &authorities, names) {
+        Some(pair) => Next::Usable(pair, authorities),
+        None => Next::Unusable,
+    }
+}
+
+/// The pair that is to be served: its chain and its key, PEM.
+pub fn served(secret: &Secret) -> [&[u8]; 2] {
+    [bytes(secret, CURRENT[0]), bytes(secret, CURRENT[1])]
+}
+
+fn bytes<'a>(secret: &'a Secret, key: &str) -> &'a [u8] {
+    let data = secret.data.as_ref().and_then(|data| data.get(key));
+    data.map(|bytes| bytes.0.as_slice()).unwrap_or_default()
+}
+
+/// The authorities in a PEM text; what cannot be read is none.
+pub fn authorities(pem: &[u8]) -> BTreeSet<Authority> {
+    let all = certs::certificates(pem).unwrap_or_default();
+    all.iter().map(|certificate| certificate.as_ref().to_vec()).collect()
+}
+
+/// The same authorities in the same order are the same text, whichever of them
+/// is the newer one: a configuration is not written again for that.
+pub fn bundle(authorities: &BTreeSet<Authority>) -> String {
+    let mut text = String::new();
+    for authority in authorities {
+        let base64 = base64::engine::general_purpose::STANDARD.encode(authority);
+        text.push_str("-----BEGIN CERTIFICATE-----\n");
+        for (at, letter) in base64.chars().enumerate() {
+            if at > 0 && at % 64 == 0 {
+                text.push('\n');
+            }
+            text.push(letter);
+        }
+        text.push_str("\n-----END CERTIFICATE-----\n");
+    }
+    text
+}
+
+/// A pair that who trusts these authorities accepts while it is valid.
+fn pair(
+    certificate: &[u8],
+    key: &[u8],
+    authorities: &BTreeSet<Authority>,
+    names: &[String],
+) -> Option<Pair> {
+    let read = certs::Pair::read(certificate, key).ok()?;
+    let authorities: Vec<_> =
+        authorities.iter().map(|authority| authority.as_slice().into()).collect();
+    let expiries = authorities.iter().map(certs::expiry).collect::<Option<Vec<_>>>()?;
+    // Whether it is valid now is another question.
+    let convinced = |name: &&String| read.convinces(&authorities, name, read.begins);
+    let count = names.iter().filter(convinced).count();
+    (count > 0).then(|| Pair {
+        expires: expiries.into_iter().fold(read.expires, i64::min),
+        begins: read.begins,
+        every_name: count == names.len(),
+        serial: read.serial,
+    })
+}
+
+/// A pair that will do for these names: one that would not would be made again
+/// and again.
+pub fn fresh(names: &[String], days: u32) -> Result<Fresh, String> {
+    let fresh = certs::make(names, days).map_err(|error| error.to_string())?;
+    let Fresh { ca_cert, tls_cert, tls_key } = &fresh;
+    let authorities = authorities(ca_cert.as_bytes());
+    match pair(tls_cert.as_bytes(), tls_key.as_bytes(), &authorities, names) {
+        Some(pair) if pair.every_name => Ok(fresh),
+        _ => Err(format!(
+            "no certificate can be made that clients accept for each of {}; choose names such as \
+             belay.belay.svc",
+            names.join(", ")
+        )),
+    }
+}
+
+/// The Secret with a new pair to be served at once. What has been trusted
+/// before is trusted on until no replica serves what it signed.
+pub fn make(
+    secret: Option<Secret>,
+    (namespace, name): (&str, &str),
+    fresh: Fresh,
+    trusted: &BTreeSet<Authority>,
+) -> Secret {
+    let mut secret = secret.unwrap_or_else(|| Secret {
+        metadata: ObjectMeta {
+            namespace: Some(namespace.to_owned()),
+            name: Some(name.to_owned()),
+            ..ObjectMeta::default()
+        },
+        type_: Some("kubernetes.io/tls".to_owned()),
+        ..Secret::default()
+    });
+    let data = secret.data.get_or_insert_default();
+    put(data, CURRENT, fresh);
+    NEXT.iter().for_each(|key| drop(data.remove(*key)));
+    put_old(data, trusted);
+    answered(secret, name)
+}
+
+/// The Secret with a pair to be served next.
+pub fn stage(mut secret: Secret, name: &str, fresh: Fresh) -> Secret {
+    put(secret.data.get_or_insert_default(), NEXT, fresh);
+    answered(secret, name)
+}
+
+/// The Secret with the next pair to be served now, and what was trusted before
+/// trusted on.
+pub fn promote(mut secret: Secret, name: &str) -> Secret {
+    let before = authorities(bytes(&secret, CURRENT[2]));
+    let before: BTreeSet<_> = before.into_iter().chain(authorities(bytes(&secret, OLD))).collect();
+    let data = secret.data.get_or_insert_default();
+    for (current, next) in CURRENT.into_iter().zip(NEXT) {
+        if let Some(bytes) = data.remove(next) {
+            data.insert(current.to_owned(), bytes);
+        }
+    }
+    put_old(data, &before);
+    marked(secret, name)
+}
+
+/// The Secret without what was trusted before.
+pub fn drop_old(mut secret: Secret) -> Secret {
+    secret.data.get_or_insert_default().remove(OLD);
+    secret
+}
+
+fn put(data: &mut BTreeMap<String, ByteString>, [certificate, key, ca]: [&str; 3], fresh: Fresh) {
+    let Fresh { ca_cert, tls_cert, tls_key } = fresh;
+    for (key, text) in [(certificate, tls_cert), (key, tls_key), (ca, ca_cert)] {
+        data.insert(key.to_owned(), ByteString(text.into_bytes()));
+    }
+}
+
+fn put_old(data: &mut BTreeMap<String, ByteString>, authorities: &BTreeSet<Authority>) {
+    if authorities.is_empty() {
+        data.remove(OLD);
+    } else {
+        data.insert(OLD.to_owned(), ByteString(bundle(authorities).into_bytes()));
+    }
+}
+
+/// A new pair was made for it: that is what somebody may have asked for.
+fn answered(mut secret: Secret, name: &str) -> Secret {
+    secret.metadata.annotations.get_or_insert_default().remove(REQUESTED);
+    marked(secret, name)
+}
+
+fn marked(mut secret: Secret, name: &str) -> Secret {
+    let annotations = secret.metadata.annotations.get_or_insert_default();
+    annotations.insert(MADE_BY.to_owned(), name.to_owned());
+    secret
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::certificates::rotation::{Seen, Step, Waiting, step, to_trust};
+
+    const PLACE: (&str, &str) = ("belay", "belay-tls");
+
+    fn names() -> Vec<String> {
+        vec!["belay.belay.svc".to_owned(), "belay.belay".to_owned()]
+    }
+
+    fn fresh() -> Fresh {
+        super::fresh(&names(), 90).unwrap()
+    }
+
+    fn made() -> Secret {
+        make(None, PLACE, fresh(), &BTreeSet::new())
+    }
+
+    fn content(secret: &Secret) -> Content {
+        read(Some(secret), &names())
+    }
+
+    fn now() -> i64 {
+        jiff::Timestamp::now().as_second()
+    }
+
+    #[test]
+    fn a_rotation_leaves_one_pair_and_one_authority() {
+        let mut secret = made();
+        let first = content(&secret);
+        let serial = |content: &Content| content.current.as_ref().unwrap().serial.clone();
+        assert!(!first.foreign && first.current.as_ref().unwrap().every_name);
+        assert_eq!((first.authorities.len(), first.old.len()), (1, 0));
+        let due = first.current.as_ref().unwrap().due();
+        assert_eq!(step(&first, &Seen::default(), now()), Step::Wait(Waiting::Due(due)));
+
+        let annotations = secret.metadata.annotations.get_or_insert_default();
+        annotations.insert(REQUESTED.to_owned(), String::new());
+        assert_eq!(step(&content(&secret), &Seen::default(), now()), Step::Stage);
+        let secret = stage(secret, PLACE.1, fresh());
+        let staged = content(&secret);
+        assert_eq!(serial(&staged), serial(&first));
+        assert_eq!((staged.requested, to_trust(&staged).len()), (false, 2));
+
+        let secret = promote(secret, PLACE.1);
+        let promoted = content(&secret);
+        assert_ne!(serial(&promoted), serial(&first));
+        assert_eq!(promoted.next, Next::Nothing);
+        assert_eq!(promoted.old, first.authorities);
+        assert_eq!(bundle(&to_trust(&promoted)), bundle(&to_trust(&staged)));
+
+        let dropped = content(&drop_old(secret));
+        assert_eq!(to_trust(&dropped), promoted.authorities);
+        assert!(to_trust(&dropped).is_disjoint(&first.authorities));
+    }
+
+    /// No client asks for a name that ends with a dot, though one can be signed.
+    #[test]
+    fn a_pair_that_will_not_do_is_not_used() {
+        for names in [vec![], vec!["belay.belay.svc.".to_owned()], vec!["no name".to_owned()]] {
+            assert!(super::fresh(&names, 90).is_err(), "{names:?}");
+        }
+    }
+
+    #[test]
+    fn a_bundle_is_pem_that_reads_back() {
+        let all = to_trust(&content(&stage(made(), PLACE.1, fresh())));
+        let text = bundle(&all);
+        assert_eq!(authorities(text.as_bytes()), all);
+        assert!(text.lines().all(|line| line.len() <= 64), "{text}");
+    }
+
+    #[test]
+    fn an_empty_secret_of_a_chart_is_filled_and_a_foreign_one_is_not() {
+        let empty = Secret { type_: Some("Opaque".to_owned()), ..Secret::default() };
+        assert_eq!(step(&content(&empty), &Seen::default(), now()), Step::Make);
+        let filled = make(Some(empty), PLACE, fresh(), &BTreeSet::new());
+        assert_eq!(filled.type_.as_deref(), Some("Opaque"));
+        assert!(content(&filled).current.is_some());
+
+        let mut foreign = filled;
+        foreign.metadata.annotations = None;
+        let consent = Step::Wait(Waiting::Consent);
+        assert_eq!(step(&content(&foreign), &Seen::default(), now()), consent);
+        assert!(content(&foreign).current.is_some(), "it is served all the same");
+        let word = [(REQUESTED.to_owned(), "yes".to_owned())];
+        foreign.metadata.annotations = Some(word.into());
+        assert_eq!(step(&content(&foreign), &Seen::default(), now()), Step::Stage);
+    }
+
+    /// A key of another pair, an authority that did not sign, no bytes at all,
+    /// other names.
+    #[test]
+    fn what_no_client_would_accept_is_no_pair() {
+        let good = made();
+        let with = |key: &str, text: &str| {
+            let mut secret = good.clone();
+            let data = secret.data.as_mut().unwrap();
+            data.insert(key.to_owned(), ByteString(text.as_bytes().to_vec()));
+            content(&secret)
+        };
+        let other = fresh();
+        for (key, text) in
+            [("tls.key", &other.tls_key), ("ca.crt", &other.ca_cert), ("tls.crt", &String::new())]
+        {
+            let broken = with(key, text);
+            assert_eq!(broken.current, None, "{key}");
+            assert_eq!(step(&broken, &Seen::default(), now()), Step::Make, "{key}");
+        }
+        let elsewhere = read(Some(&good), &["belay.other.svc".to_owned()]);
+        assert_eq!(step(&elsewhere, &Seen::default(), now()), Step::Make);
+        let wider = ["belay.belay.svc".to_owned(), "belay.other.svc".to_owned()];
+        let partly = read(Some(&good), &wider);
+        assert_eq!(step(&partly, &Seen::default(), now()), Step::Stage);
+        assert_eq!(with("next-tls.crt", "nonsense").next, Next::Unusable);
+    }
+
+    #[test]
+    fn a_new_start_trusts_on_what_may_still_be_served() {
+        let (lost, none) = (content(&made()), BTreeSet::new());
+        let again = content(&make(None, PLACE, fresh(), &to_trust(&lost)));
+        assert_eq!(again.old, lost.authorities);
+        assert_eq!(content(&make(None, PLACE, fresh(), &none)).old, none);
+    }
+}

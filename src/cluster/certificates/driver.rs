@@ -1,0 +1,320 @@
+//! Follows the Secret, and while this replica leads takes it step by step
+//! through a rotation.
+
+use std::collections::BTreeSet;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::PostParams;
+use kube::runtime::watcher::watch_object;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::replicas::Replicas;
+use super::rotation::{self, Authority, Content, Seen, Step, Waiting};
+use super::{LIMIT, content, no_answer, publish};
+use crate::certs::{Pair, PairError, Serving};
+use crate::cluster::api::{Trouble, chain};
+use crate::cluster::context::Context;
+use crate::cluster::pace::{Backoff, jittered};
+use crate::telemetry::Condition;
+
+/// How pairs are made and rotated.
+#[derive(Debug, Clone)]
+pub struct Own {
+    /// The names that the API server asks for.
+    pub names: Vec<String>,
+    /// For how long.
+    pub days: u32,
+    /// How long both authorities have been in both configurations before the
+    /// new pair is served.
+    pub margin: Duration,
+}
+
+/// How long to wait where only time passes; whatever else happens is heard of.
+const IDLE: Duration = Duration::from_secs(3600);
+/// How often replicas are asked for what they serve, while that matters.
+const ASK: Duration = Duration::from_secs(1);
+/// How long after one pair another one is made, at the earliest: somebody may
+/// put something else into the Secret each time.
+const REST: Duration = Duration::from_secs(2);
+/// How long the watch may take to tell of a write.
+const ECHO: Duration = Duration::from_secs(2);
+
+/// The Secret's follower.
+pub struct Driver {
+    context: Context,
+    own: Own,
+    serving: Arc<Serving>,
+    condition: Condition,
+    serial: watch::Sender<Option<String>>,
+    secrets: Api<Secret>,
+    name: String,
+    /// The Secret as the watch told it last; none: there is none. What a write
+    /// answers is not taken: the watch might then go back in time.
+    secret: Option<Secret>,
+    /// What the watch has told anything of.
+    known: bool,
+    /// What was served, or tried, last.
+    tried: [Vec<u8>; 2],
+    /// What stands in both configurations, and since when.
+    trusted: (BTreeSet<Authority>, Instant),
+    /// Before this nothing is made.
+    rested: Instant,
+    /// What has been said to the log of what is being waited for.
+    said: Option<Waiting>,
+}
+
+impl Driver {
+    pub fn new(
+        context: &Context,
+        own: Own,
+        serving: Arc<Serving>,
+        condition: Condition,
+        serial: watch::Sender<Option<String>>,
+    ) -> Self {
+        let secrets = Api::namespaced(context.client.clone(), &context.settings.namespace);
+        Self {
+            name: format!("{}-tls", context.settings.name),
+            context: context.clone(),
+            own,
+            serving,
+            condition,
+            serial,
+            secrets,
+            secret: None,
+            known: false,
+            tried: Default::default(),
+            trusted: (BTreeSet::new(), Instant::now()),
+            rested: Instant::now(),
+            said: None,
+        }
+    }
+
+    /// For ever.
+    pub async fn run(mut self, replicas: &Replicas) {
+        let mut registered = self.context.signals.registered.subscribe();
+        let mut leading = self.context.signals.leading.subscribe();
+        let mut events = pin!(watch_object(self.secrets.clone(), &self.name));
+        let (mut watching, mut stepping) = (backoff(), backoff());
+        // When to look at the stream again, and when to take the next step.
+        let (mut next_event, mut next_step) = (Instant::now(), Instant::now());
+        loop {
+            tokio::select! {
+                event = async { sleep_until(next_event).await; events.next().await } => match event {
+                    Some(Ok(secret)) => {
+                        watching.succeeded();
+                        self.see(secret);
+                        next_step = Instant::now();
+                    }
+                    Some(Err(error)) => {
+                        if watching.is_first() {
+                            tracing::error!(
+                                error = chain(&error),
+                                secret = self.name,
+                                "the Secret with the certificate cannot be watched; what was read \
+                                 last stays in use; check that belay's account may get, list and \
+                                 watch it"
+                            );
+                        }
+                        next_event = Instant::now() + watching.next();
+                    }
+                    // A watch has no end.
+                    None => return,
+                },
+                // Both senders are the context's.
+                _ = registered.changed() => next_step = Instant::now(),
+                _ = leading.changed() => next_step = Instant::now(),
+                () = sleep_until(next_step) => {}
+            }
+            // Also while others lead: since when it stands is seen.
+            let bundle = registered.borrow_and_update().bundle.clone();
+            self.see_registered(bundle.as_deref());
+            if next_step > Instant::now() {
+                continue;
+            }
+            let leads = *leading.borrow_and_update();
+            next_step = Instant::now()
+                + match self.lead(leads, replicas).await {
+                    Ok(wait) => {
+                        stepping.succeeded();
+                        wait
+                    }
+                    Err(trouble) => {
+                        if stepping.is_first() {
+                            tracing::error!(
+                                error = trouble.words(),
+                                secret = self.name,
+                                "the certificate cannot be made or rotated; belay tries again"
+                            );
+                        }
+                        stepping.next()
+                    }
+                };
+        }
+    }
+
+    fn content(&self) -> Content {
+        content::read(self.secret.as_ref(), &self.own.names)
+    }
+
+    /// The Secret is now this.
+    fn see(&mut self, secret: Option<Secret>) {
+        self.secret = secret;
+        self.known = true;
+        let trust = rotation::to_trust(&self.content());
+        // While there is none, what was trusted last still is served.
+        if !trust.is_empty() {
+            publish(&self.context, content::bundle(&trust));
+        }
+        let Some(secret) = &self.secret else { return };
+        let served = content::served(secret);
+        if served.iter().all(|part| part.is_empty()) || self.tried == served {
+            return;
+        }
+        self.tried = served.map(<[u8]>::to_vec);
+        let [certificate, key] = served;
+        match Pair::read(certificate, key) {
+            Ok(pair) => self.serve(pair),
+            Err(PairError::Certificate(error) | PairError::Key(error)) => {
+                self.context.metrics.certificate_failed();
+                tracing::error!(
+                    error,
+                    secret = self.name,
+                    "the certificate in the Secret cannot be used; the last good one stays in use"
+                );
+            }
+        }
+    }
+
+    fn serve(&self, pair: Pair) {
+        if pair.expires < Timestamp::now().as_second() {
+            tracing::warn!(
+                secret = self.name,
+                "the certificate has expired: every client will refuse it"
+            );
+        }
+        let serial = pair.serial.clone();
+        self.serving.take(pair, &self.context.metrics);
+        self.condition.set(true);
+        tracing::info!(serial, "serving the certificate in the Secret");
+        self.serial.send_replace(Some(serial));
+    }
+
+    fn see_registered(&mut self, bundle: Option<&str>) {
+        let trusted = bundle.map(|pem| content::authorities(pem.as_bytes())).unwrap_or_default();
+        if trusted != self.trusted.0 {
+            self.trusted = (trusted, Instant::now());
+        }
+    }
+
+    /// The next step, if this replica leads: how long to wait before the one
+    /// after it.
+    async fn lead(&mut self, leads: bool, replicas: &Replicas) -> Result<Duration, Trouble> {
+        if !leads || !self.known {
+            self.said = None;
+            return Ok(IDLE);
+        }
+        let content = self.content();
+        let now = Timestamp::now().as_second();
+        let mut seen = Seen {
+            trusted: self.trusted.0.clone(),
+            trusted_for: self.trusted.1.elapsed(),
+            margin: self.own.margin,
+            served: None,
+        };
+        let mut step = rotation::step(&content, &seen, now);
+        if step == Step::Wait(Waiting::Replicas) {
+            seen.served = Some(replicas.served().await?);
+            step = rotation::step(&content, &seen, now);
+        }
+        match step {
+            Step::Wait(waiting) => Ok(self.wait(waiting, now)),
+            Step::Make | Step::Stage if Instant::now() < self.rested => {
+                Ok(self.rested.saturating_duration_since(Instant::now()))
+            }
+            Step::Make | Step::Stage | Step::Promote | Step::Drop => {
+                self.said = None;
+                let secret = self.after(&step, &content)?;
+                self.write(&secret).await?;
+                if matches!(step, Step::Make | Step::Stage) {
+                    self.rested = Instant::now() + REST;
+                }
+                tracing::info!(secret = self.name, done = ?step, "certificate rotation");
+                Ok(ECHO)
+            }
+        }
+    }
+
+    fn wait(&mut self, waiting: Waiting, now: i64) -> Duration {
+        let kind = std::mem::discriminant(&waiting);
+        let is_news = self.said.as_ref().map(std::mem::discriminant) != Some(kind);
+        self.said = Some(waiting);
+        if waiting == Waiting::Consent && is_news {
+            tracing::error!(
+                secret = self.name,
+                "the Secret holds a certificate that belay has not made, and is left alone; delete \
+                 the Secret, or annotate it with {}=yes, and belay makes its own; or let belay \
+                 read certificates from files",
+                content::REQUESTED
+            );
+        } else if is_news {
+            tracing::debug!(?waiting, "certificate rotation");
+        }
+        match waiting {
+            Waiting::Due(due) => {
+                Duration::from_secs(u64::try_from(due - now).unwrap_or_default()).min(IDLE)
+            }
+            Waiting::Margin(left) => left,
+            Waiting::Replicas => jittered(ASK),
+            Waiting::Configurations | Waiting::Consent => IDLE,
+        }
+    }
+
+    /// The Secret after a step.
+    fn after(&self, step: &Step, content: &Content) -> Result<Secret, Trouble> {
+        let Own { names, days, .. } = &self.own;
+        let fresh = || content::fresh(names, *days).map_err(Trouble::Failed);
+        Ok(match (step, self.secret.clone()) {
+            (Step::Stage, Some(secret)) => content::stage(secret, &self.name, fresh()?),
+            (Step::Promote, Some(secret)) => content::promote(secret, &self.name),
+            (Step::Drop, Some(secret)) => content::drop_old(secret),
+            (_, secret) => {
+                // Replicas may serve what was in the Secret before, or before
+                // it was deleted.
+                let mut trusted = rotation::to_trust(content);
+                if let Some(bundle) = self.context.signals.bundle.borrow().as_deref() {
+                    trusted.extend(content::authorities(bundle.as_bytes()));
+                }
+                let place = (self.context.settings.namespace.as_str(), self.name.as_str());
+                content::make(secret, place, fresh()?, &trusted)
+            }
+        })
+    }
+
+    /// Writes the Secret, if it still is as it was seen. If it is not, the
+    /// watch tells of it, and the next step follows from that.
+    async fn write(&self, secret: &Secret) -> Result<(), Trouble> {
+        let parameters = PostParams::default();
+        let write = async {
+            match secret.metadata.resource_version {
+                None => self.secrets.create(&parameters, secret).await,
+                Some(_) => self.secrets.replace(&self.name, &parameters, secret).await,
+            }
+        };
+        match timeout(LIMIT, write).await.map_err(|_| no_answer())? {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn backoff() -> Backoff {
+    Backoff::new(Duration::from_millis(500), Duration::from_secs(10))
+}

@@ -1,0 +1,69 @@
+//! Certificates that somebody else looks after: only their authorities are
+//! read, for the configurations.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::{content, publish};
+use crate::cluster::context::Context;
+
+/// Like the pair itself, which the same Secret is mounted for.
+const EVERY: Duration = Duration::from_secs(10);
+
+/// Publishes the authorities in a file, and again when they change. What cannot
+/// be read is told of once, and the last ones stay.
+pub async fn keep_bundle(context: &Context, path: &Path) {
+    let mut good = true;
+    loop {
+        match read(path) {
+            Ok(bundle) => {
+                publish(context, bundle);
+                good = true;
+            }
+            Err(error) if good => {
+                tracing::error!(
+                    path = %path.display(),
+                    error,
+                    "the authorities for the webhook configurations cannot be read; the last ones \
+                     stay in use; put PEM certificates there, or leave the file out if somebody \
+                     else fills in caBundle"
+                );
+                good = false;
+            }
+            Err(_) => {}
+        }
+        sleep(EVERY).await;
+    }
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
+    let authorities = content::authorities(&bytes);
+    if authorities.is_empty() {
+        return Err("there is no PEM certificate in it".to_owned());
+    }
+    Ok(content::bundle(&authorities))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::certs;
+
+    #[test]
+    fn authorities_are_read_from_a_file_and_nothing_else_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ca.crt");
+        assert!(read(&path).unwrap_err().contains("No such file"));
+        for nonsense in ["", "-----BEGIN CERTIFICATE-----\nbm8=\n"] {
+            std::fs::write(&path, nonsense).unwrap();
+            assert_eq!(read(&path).unwrap_err(), "there is no PEM certificate in it");
+        }
+        let made = certs::make(&["belay.belay.svc".to_owned()], 1).unwrap();
+        std::fs::write(&path, format!("# for belay\n{}", made.ca_cert)).unwrap();
+        let trusted = content::authorities(made.ca_cert.as_bytes());
+        assert_eq!(content::authorities(read(&path).unwrap().as_bytes()), trusted);
+    }
+}

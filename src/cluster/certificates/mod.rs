@@ -1,0 +1,88 @@
+//! The certificate that the webhook serves, and the authorities that the API
+//! server is to trust for it.
+//!
+//! ```text
+//!             watch                 ┌─► Serving (every replica, no restart)
+//!   Secret ───────────► every replica ─► signals.bundle ─► the registration
+//!     ▲                             └─► a Lease: "this is what I serve"
+//!     │ one step at a time                     │
+//!   the leader ◄── rotation::step ◄────────────┴── signals.registered
+//! ```
+//!
+//! Nothing is remembered outside the Secret: whoever leads goes on where the
+//! one before stopped.
+
+mod content;
+mod driver;
+mod given;
+mod replicas;
+mod rotation;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::api::Trouble;
+use super::context::{Certificates, Context};
+use crate::certs::Serving;
+
+/// How long one request may take.
+const LIMIT: Duration = Duration::from_secs(5);
+/// How long the last one may.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Keeps `serving` and `signals.bundle`, and while this replica leads the
+/// Secret, until belay ends. Where certificates are somebody else's matter only
+/// the bundle is kept, and `serving` is not touched.
+///
+/// The condition "certificate" of readiness is there from this call on, before
+/// the future is polled.
+pub fn run(context: Context, serving: Arc<Serving>) -> impl Future<Output = ()> + Send {
+    let own = match context.settings.certificates.clone() {
+        Certificates::Own { names, days, margin } => Ok(driver::Own { names, days, margin }),
+        Certificates::Files { authorities } => Err(authorities),
+    };
+    let condition = own.is_ok().then(|| context.readiness.condition("certificate"));
+    async move {
+        let mut ending = context.signals.ending.subscribe();
+        match (own, condition) {
+            (Ok(own), Some(condition)) => {
+                let (serial, reported) = watch::channel(None);
+                let replicas = replicas::Replicas::new(&context);
+                let driver = driver::Driver::new(&context, own, serving, condition, serial);
+                tokio::select! {
+                    () = driver.run(&replicas) => {}
+                    () = replicas.report(reported) => {}
+                    () = replicas.sweep() => {}
+                    _ = ending.wait_for(|ending| *ending) => {}
+                }
+                replicas.leave().await;
+            }
+            (Err(Some(path)), _) => {
+                tokio::select! {
+                    () = given::keep_bundle(&context, &path) => {}
+                    _ = ending.wait_for(|ending| *ending) => {}
+                }
+            }
+            _ => drop(ending.wait_for(|ending| *ending).await),
+        }
+    }
+}
+
+fn no_answer() -> Trouble {
+    Trouble::Failed(format!("the API server did not answer within {LIMIT:?}"))
+}
+
+/// Publishes the authorities, if they are others than before.
+fn publish(context: &Context, bundle: String) {
+    context.signals.bundle.send_if_modified(|now| {
+        let changed = now.as_deref() != Some(bundle.as_str());
+        if changed {
+            *now = Some(bundle.into());
+        }
+        changed
+    });
+}

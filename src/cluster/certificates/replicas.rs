@@ -1,0 +1,198 @@
+//! What each replica says that it serves: a Lease of its own, renewed while it
+//! lives, with the serial number of the leaf.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use super::LIMIT;
+use crate::cluster::api::Trouble;
+use crate::cluster::context::Context;
+use crate::cluster::pace::{Backoff, jittered};
+
+/// The label of these Leases; its value is the name of the installation.
+const LABEL: &str = "belay.dev/replica";
+/// The serial number of the leaf in use.
+const CERTIFICATE: &str = "belay.dev/certificate";
+/// How often a replica says that it lives.
+const RENEW: Duration = Duration::from_secs(20);
+/// One that has not said so for this long is gone.
+const GONE: SignedDuration = SignedDuration::from_secs(60);
+/// The Lease of one that has not said so for this long is deleted.
+const FORGOTTEN: SignedDuration = SignedDuration::from_mins(10);
+
+/// The Leases of the replicas.
+#[derive(Clone)]
+pub struct Replicas {
+    context: Context,
+    leases: Api<Lease>,
+}
+
+impl Replicas {
+    pub fn new(context: &Context) -> Self {
+        let leases = Api::namespaced(context.client.clone(), &context.settings.namespace);
+        Self { context: context.clone(), leases }
+    }
+
+    fn own_name(&self) -> String {
+        let settings = &self.context.settings;
+        format!("{}-replica-{}", settings.name, settings.replica)
+    }
+
+    /// Reports what is served, at once when that changes, for ever.
+    pub async fn report(&self, mut serial: watch::Receiver<Option<String>>) {
+        let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));
+        loop {
+            let now_served = serial.borrow_and_update().clone();
+            let wait = match now_served {
+                None => Duration::MAX,
+                Some(serial) => match self.write(&serial).await {
+                    Ok(()) => {
+                        backoff.succeeded();
+                        jittered(RENEW)
+                    }
+                    Err(trouble) => {
+                        if backoff.is_first() {
+                            tracing::error!(
+                                error = trouble.words(),
+                                lease = self.own_name(),
+                                "this replica cannot report which certificate it serves; a \
+                                 rotation may not wait for it; check that belay's account may \
+                                 patch Leases in its own namespace"
+                            );
+                        }
+                        backoff.next()
+                    }
+                },
+            };
+            tokio::select! {
+                changed = serial.changed() => if changed.is_err() { return },
+                () = sleep(wait) => {}
+            }
+        }
+    }
+
+    async fn write(&self, serial: &str) -> Result<(), Trouble> {
+        let Context { settings, .. } = &self.context;
+        let lease = json!({
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {
+                "name": self.own_name(),
+                "labels": {LABEL: settings.name},
+                "annotations": {CERTIFICATE: serial},
+            },
+            "spec": {
+                "holderIdentity": settings.replica,
+                "leaseDurationSeconds": GONE.as_secs(),
+                "renewTime": MicroTime(Timestamp::now()),
+            },
+        });
+        let parameters = PatchParams::apply("belay").force();
+        let patch = Patch::Apply(&lease);
+        let name = self.own_name();
+        let write = self.leases.patch(&name, &parameters, &patch);
+        timeout(LIMIT, write).await.map_err(|_| super::no_answer())??;
+        Ok(())
+    }
+
+    /// This replica serves no more.
+    pub async fn leave(&self) {
+        let (name, parameters) = (self.own_name(), DeleteParams::default());
+        match timeout(super::FAREWELL, self.leases.delete(&name, &parameters)).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => {}
+            // It counts as gone in a minute.
+            Ok(Err(error)) => tracing::debug!(%error, lease = name, "not deleted"),
+            Err(_) => tracing::debug!(lease = name, "not deleted in time"),
+        }
+    }
+
+    /// What each live replica serves.
+    pub async fn served(&self) -> Result<Vec<String>, Trouble> {
+        let now = Timestamp::now();
+        let leases = self.list().await?;
+        Ok(leases.iter().filter(|lease| !is_silent(lease, GONE, now)).map(serial).collect())
+    }
+
+    /// Deletes the Leases of replicas that are long gone, while this replica
+    /// leads. They are few and small: what does not work now works later.
+    pub async fn sweep(&self) {
+        loop {
+            sleep(jittered(Duration::from_secs(60))).await;
+            if !*self.context.signals.leading.borrow() {
+                continue;
+            }
+            let leases = self.list().await.unwrap_or_else(|trouble| {
+                tracing::debug!(error = trouble.words(), "the replicas' Leases cannot be listed");
+                Vec::new()
+            });
+            let now = Timestamp::now();
+            for lease in leases.iter().filter(|lease| is_silent(lease, FORGOTTEN, now)) {
+                self.delete(lease).await;
+            }
+        }
+    }
+
+    async fn list(&self) -> Result<Vec<Lease>, Trouble> {
+        let labels = format!("{LABEL}={}", self.context.settings.name);
+        let parameters = ListParams::default().labels(&labels);
+        let list = self.leases.list(&parameters);
+        Ok(timeout(LIMIT, list).await.map_err(|_| super::no_answer())??.items)
+    }
+
+    async fn delete(&self, lease: &Lease) {
+        let name = lease.metadata.name.as_deref().unwrap_or_default();
+        // Not one that has come back to life.
+        let version = lease.metadata.resource_version.clone();
+        let only = Preconditions { uid: lease.metadata.uid.clone(), resource_version: version };
+        let parameters = DeleteParams::default().preconditions(only);
+        if let Ok(Err(error)) = timeout(LIMIT, self.leases.delete(name, &parameters)).await {
+            tracing::debug!(%error, lease = name, "a replica's Lease is not deleted");
+        }
+    }
+}
+
+fn serial(lease: &Lease) -> String {
+    let annotations = lease.metadata.annotations.as_ref();
+    annotations.and_then(|all| all.get(CERTIFICATE)).cloned().unwrap_or_default()
+}
+
+/// Whether a replica has not renewed its Lease for this long.
+fn is_silent(lease: &Lease, limit: SignedDuration, now: Timestamp) -> bool {
+    let renewed = lease.spec.as_ref().and_then(|spec| spec.renew_time.as_ref());
+    renewed.is_none_or(|renewed| now.duration_since(renewed.0) > limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::coordination::v1::LeaseSpec;
+
+    use super::*;
+
+    #[test]
+    fn a_replica_is_gone_a_minute_after_its_last_word() {
+        let now = Timestamp::from_second(1_767_268_800).unwrap();
+        let lease = |seconds| Lease {
+            spec: Some(LeaseSpec {
+                renew_time: Some(MicroTime(now - SignedDuration::from_secs(seconds))),
+                ..LeaseSpec::default()
+            }),
+            ..Lease::default()
+        };
+        assert!(!is_silent(&lease(60), GONE, now));
+        assert!(is_silent(&lease(61), GONE, now));
+        assert!(!is_silent(&lease(61), FORGOTTEN, now));
+        assert!(is_silent(&lease(601), FORGOTTEN, now));
+        assert!(is_silent(&Lease::default(), FORGOTTEN, now));
+        // A clock ahead of ours is no reason to count it out.
+        assert!(!is_silent(&lease(-30), GONE, now));
+    }
+}

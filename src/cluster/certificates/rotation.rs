@@ -1,0 +1,163 @@
+//! The next step of a rotation, from what the Secret holds and from what has
+//! been seen of configurations and replicas. Pure: a crash between two steps
+//! is a call with the same Secret and less that was seen.
+//!
+//! ```text
+//!            served   trusted        goes on when
+//!   steady   one      one            a third of its life is left, or asked for
+//!   Stage    one      one, two       both configurations have carried both
+//!   Promote  two      one, two       every live replica reports to serve two
+//!   Drop     two      two
+//! ```
+//!
+//! Whatever a replica serves is trusted at every moment, however late each of
+//! them hears of a step.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// The certificate of an authority, DER.
+pub type Authority = Vec<u8>;
+
+/// What the Secret holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Content {
+    /// What is there and was not written by belay is left alone.
+    pub foreign: bool,
+    /// Somebody asks for a new pair, or for belay to take a foreign one over.
+    pub requested: bool,
+    /// The pair to serve; none: there is none that a client would accept.
+    pub current: Option<Pair>,
+    /// What signed it, and what the Secret says did if it cannot be used.
+    pub authorities: BTreeSet<Authority>,
+    /// What is to be served next.
+    pub next: Next,
+    /// What signed pairs that were replaced, as long as somebody may serve one.
+    pub old: BTreeSet<Authority>,
+}
+
+/// What is to be served next.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Next {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Something that no client would accept.
+    Unusable,
+    /// A pair, and what signed it.
+    Usable(Pair, BTreeSet<Authority>),
+}
+
+/// A pair that a client accepts for at least one of the names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pair {
+    /// The serial number of its leaf, by which replicas report it.
+    pub serial: String,
+    /// When it begins to be valid, in seconds since 1970.
+    pub begins: i64,
+    /// When the first of its certificates expires.
+    pub expires: i64,
+    /// Whether it is for every name that it should be for.
+    pub every_name: bool,
+}
+
+impl Pair {
+    /// When a third of its life is left.
+    pub fn due(&self) -> i64 {
+        self.expires.saturating_sub(self.expires.saturating_sub(self.begins) / 3)
+    }
+
+    fn is_fresh(&self, now: i64) -> bool {
+        self.every_name && now < self.due()
+    }
+}
+
+/// What has been seen beside the Secret.
+#[derive(Debug, Clone, Default)]
+pub struct Seen {
+    /// The authorities in every entry of both configurations.
+    pub trusted: BTreeSet<Authority>,
+    /// For how long they have been there, as this process has seen it.
+    pub trusted_for: Duration,
+    /// How long that has to be.
+    pub margin: Duration,
+    /// The serial number of what each live replica serves; none: not asked.
+    pub served: Option<Vec<String>>,
+}
+
+/// What to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Make a pair, to be served at once: there is none that can be.
+    Make,
+    /// Make a pair to be served next.
+    Stage,
+    /// Serve it; what signed the one before stays trusted.
+    Promote,
+    /// Nobody serves that any more: trust it no longer.
+    Drop,
+    /// Nothing yet.
+    Wait(Waiting),
+}
+
+/// For what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waiting {
+    /// A third of the pair's life is left at this time.
+    Due(i64),
+    /// Both configurations do not carry both authorities yet.
+    Configurations,
+    /// They do, but not for long enough: for so much longer.
+    Margin(Duration),
+    /// Not every live replica reports to serve the new pair.
+    Replicas,
+    /// Somebody else's Secret: for a word from a person.
+    Consent,
+}
+
+/// What to do next.
+pub fn step(content: &Content, seen: &Seen, now: i64) -> Step {
+    if content.foreign && !content.requested {
+        return Step::Wait(Waiting::Consent);
+    }
+    let current = content.current.as_ref().filter(|pair| now < pair.expires);
+    let Some(current) = current else {
+        // Whatever is served is refused already: there is nothing to be
+        // careful with.
+        return match &content.next {
+            Next::Usable(next, _) if next.is_fresh(now) => Step::Promote,
+            _ => Step::Make,
+        };
+    };
+    if !content.old.is_empty() {
+        let all = |served: &Vec<String>| {
+            !served.is_empty() && served.iter().all(|serial| *serial == current.serial)
+        };
+        let done = seen.served.as_ref().is_some_and(all);
+        return if done { Step::Drop } else { Step::Wait(Waiting::Replicas) };
+    }
+    match &content.next {
+        Next::Usable(next, authorities) if next.is_fresh(now) => {
+            if !content.authorities.union(authorities).all(|one| seen.trusted.contains(one)) {
+                return Step::Wait(Waiting::Configurations);
+            }
+            match seen.margin.checked_sub(seen.trusted_for) {
+                None | Some(Duration::ZERO) => Step::Promote,
+                Some(left) => Step::Wait(Waiting::Margin(left)),
+            }
+        }
+        Next::Usable(..) | Next::Unusable => Step::Stage,
+        Next::Nothing if content.requested || !current.is_fresh(now) => Step::Stage,
+        Next::Nothing => Step::Wait(Waiting::Due(current.due())),
+    }
+}
+
+/// The authorities that have to be trusted now.
+pub fn to_trust(content: &Content) -> BTreeSet<Authority> {
+    let mut all = content.authorities.clone();
+    all.extend(content.old.iter().cloned());
+    if let Next::Usable(_, authorities) = &content.next {
+        all.extend(authorities.iter().cloned());
+    }
+    all
+}

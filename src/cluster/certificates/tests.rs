@@ -1,0 +1,303 @@
+//! Each step by itself, and whole rotations with replicas that lag, leaders
+//! that change in the middle, and API servers that hear late of a
+//! configuration.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::rotation::*;
+
+const DAY: i64 = 86_400;
+const MARGIN: i64 = 5_000;
+
+/// The authority of pair `n`.
+fn authority(n: u32) -> BTreeSet<Authority> {
+    [n.to_be_bytes().to_vec()].into()
+}
+
+fn pair(n: u32) -> Pair {
+    Pair { serial: n.to_string(), begins: 0, expires: 90 * DAY, every_name: true }
+}
+
+fn steady(n: u32) -> Content {
+    Content { current: Some(pair(n)), authorities: authority(n), ..Content::default() }
+}
+
+fn staged() -> Content {
+    Content { next: Next::Usable(pair(2), authority(2)), ..steady(1) }
+}
+
+fn seen(trusted: BTreeSet<Authority>, millis: u64) -> Seen {
+    let (trusted_for, margin) = (Duration::from_millis(millis), Duration::from_millis(5_000));
+    Seen { trusted, trusted_for, margin, served: None }
+}
+
+#[test]
+fn a_rotation_begins_when_a_third_is_left_or_somebody_asks() {
+    let (content, seen) = (steady(1), Seen::default());
+    assert_eq!(step(&content, &seen, 60 * DAY - 1), Step::Wait(Waiting::Due(60 * DAY)));
+    assert_eq!(step(&content, &seen, 60 * DAY), Step::Stage);
+    let asked = Content { requested: true, ..content };
+    assert_eq!(step(&asked, &seen, DAY), Step::Stage);
+}
+
+#[test]
+fn what_is_staged_waits_for_both_authorities_and_the_margin() {
+    let both = &authority(1) | &authority(2);
+    for (trusted, millis, expected) in [
+        (BTreeSet::new(), 9_000, Step::Wait(Waiting::Configurations)),
+        (authority(1), 9_000, Step::Wait(Waiting::Configurations)),
+        (authority(2), 9_000, Step::Wait(Waiting::Configurations)),
+        (both.clone(), 4_000, Step::Wait(Waiting::Margin(Duration::from_secs(1)))),
+        (both.clone(), 5_000, Step::Promote),
+        (&both | &authority(3), 5_000, Step::Promote),
+    ] {
+        assert_eq!(step(&staged(), &seen(trusted.clone(), millis), DAY), expected, "{trusted:?}");
+    }
+}
+
+#[test]
+fn what_is_old_is_trusted_until_every_replica_serves_the_new_one() {
+    let content = Content { old: authority(1), ..steady(2) };
+    let after = |served: Option<&[&str]>| {
+        let served = served.map(|all| all.iter().map(|one| (*one).to_owned()).collect());
+        step(&content, &Seen { served, ..Seen::default() }, DAY)
+    };
+    let wait = Step::Wait(Waiting::Replicas);
+    assert_eq!(after(None), wait);
+    assert_eq!(after(Some(&[])), wait, "not even this replica has said so");
+    assert_eq!(after(Some(&["2", "1"])), wait);
+    assert_eq!(after(Some(&["2", ""])), wait);
+    assert_eq!(after(Some(&["2", "2"])), Step::Drop);
+    // Nor does another rotation begin before that.
+    let asked = Content { requested: true, ..content.clone() };
+    assert_eq!(step(&asked, &Seen::default(), 80 * DAY), wait);
+}
+
+#[test]
+fn what_nobody_accepts_is_replaced_at_once() {
+    let seen = Seen::default();
+    assert_eq!(step(&Content::default(), &seen, DAY), Step::Make);
+    assert_eq!(step(&steady(1), &seen, 90 * DAY), Step::Make);
+    let mut long = staged();
+    let Next::Usable(next, _) = &mut long.next else { panic!("staged") };
+    next.expires = 200 * DAY;
+    assert_eq!(step(&long, &seen, 90 * DAY), Step::Promote);
+    let broken = Content { current: None, ..long };
+    assert_eq!(step(&broken, &seen, DAY), Step::Promote);
+    let hopeless = Content { next: Next::Unusable, ..broken };
+    assert_eq!(step(&hopeless, &seen, DAY), Step::Make);
+}
+
+#[test]
+fn what_is_staged_and_no_good_is_staged_again() {
+    let unusable = Content { next: Next::Unusable, ..steady(1) };
+    assert_eq!(step(&unusable, &Seen::default(), DAY), Step::Stage);
+    let mut narrow = staged();
+    let Next::Usable(next, _) = &mut narrow.next else { panic!("staged") };
+    next.every_name = false;
+    let both = seen(&authority(1) | &authority(2), 9_000);
+    assert_eq!(step(&narrow, &both, DAY), Step::Stage);
+    // It has waited so long that it is due itself.
+    assert_eq!(step(&staged(), &both, 70 * DAY), Step::Stage);
+}
+
+#[test]
+fn a_foreign_secret_is_left_alone_until_somebody_asks() {
+    let foreign = Content { foreign: true, ..steady(1) };
+    for time in [DAY, 70 * DAY, 100 * DAY] {
+        let wait = Step::Wait(Waiting::Consent);
+        assert_eq!(step(&foreign, &Seen::default(), time), wait);
+    }
+    let asked = Content { requested: true, ..foreign };
+    assert_eq!(step(&asked, &Seen::default(), DAY), Step::Stage);
+    assert_eq!(step(&asked, &Seen::default(), 100 * DAY), Step::Make);
+}
+
+/// The Secret, those who follow it, and what API servers trust.
+struct World {
+    now: i64,
+    /// Every version of the Secret that there was, and since when.
+    stored: Vec<(i64, Content)>,
+    pairs: u32,
+    /// Which version each replica has seen last.
+    views: [usize; 3],
+    /// The serial number that each replica has reported.
+    reports: [String; 3],
+    leader: usize,
+    leads_since: i64,
+    /// Every bundle that stood in the configurations, and since when.
+    registered: Vec<(i64, BTreeSet<Authority>)>,
+}
+
+#[derive(Debug, Clone)]
+enum Event {
+    Pass(i64),
+    See(usize),
+    Report(usize),
+    Register,
+    Step,
+    /// Another leader, or the same one started again.
+    Lead(usize),
+    Ask,
+}
+
+/// A watch that lags for longer than the margin is not covered by it.
+const LAG: i64 = MARGIN - 1;
+
+impl World {
+    fn new() -> Self {
+        Self {
+            now: 0,
+            stored: vec![(0, steady(0))],
+            pairs: 0,
+            views: [0; 3],
+            reports: ["0"; 3].map(str::to_owned),
+            leader: 0,
+            leads_since: 0,
+            registered: vec![(0, authority(0))],
+        }
+    }
+
+    fn latest(&self) -> usize {
+        self.stored.len() - 1
+    }
+
+    fn view(&self, replica: usize) -> &Content {
+        &self.stored[self.views[replica]].1
+    }
+
+    fn play(&mut self, event: &Event) {
+        match *event {
+            Event::Pass(by) => {
+                self.now += by;
+                for view in &mut self.views {
+                    let is_new = |(since, _): &&(i64, Content)| self.now - since < LAG;
+                    let heard = self.stored.len() - self.stored.iter().filter(is_new).count();
+                    *view = (*view).max(heard.saturating_sub(1));
+                }
+            }
+            Event::See(i) => self.views[i] = self.latest(),
+            Event::Report(i) => {
+                self.reports[i] = self.view(i).current.as_ref().unwrap().serial.clone();
+            }
+            Event::Register => {
+                let bundle = to_trust(self.view(self.leader));
+                if self.registered.last().unwrap().1 != bundle {
+                    self.registered.push((self.now, bundle));
+                }
+            }
+            Event::Step => self.step(),
+            Event::Lead(i) => (self.leader, self.leads_since) = (i, self.now),
+            Event::Ask => {
+                let mut content = self.stored[self.latest()].1.clone();
+                content.requested = true;
+                self.stored.push((self.now, content));
+            }
+        }
+    }
+
+    fn step(&mut self) {
+        let mut content = self.view(self.leader).clone();
+        let (since, trusted) = self.registered.last().unwrap();
+        let trusted_for = self.now - since.max(&self.leads_since);
+        let seen = Seen {
+            served: Some(self.reports.to_vec()),
+            ..seen(trusted.clone(), u64::try_from(trusted_for).unwrap())
+        };
+        match step(&content, &seen, DAY) {
+            Step::Stage => {
+                self.pairs += 1;
+                content.next = Next::Usable(pair(self.pairs), authority(self.pairs));
+                content.requested = false;
+            }
+            Step::Promote => {
+                let Next::Usable(next, authorities) = std::mem::take(&mut content.next) else {
+                    panic!("nothing is staged")
+                };
+                content.old = std::mem::replace(&mut content.authorities, authorities);
+                content.current = Some(next);
+            }
+            Step::Drop => content.old.clear(),
+            Step::Make => panic!("there is a pair"),
+            Step::Wait(_) => return,
+        }
+        // The write is made on the version that the leader has seen.
+        if self.views[self.leader] == self.latest() {
+            self.stored.push((self.now, content));
+        }
+    }
+
+    /// Whether every API server accepts what every replica serves. An API
+    /// server knows the configuration of now, or one that was replaced within
+    /// the margin.
+    fn is_safe(&self) -> bool {
+        let replaced = self.registered.iter().skip(1).map(|(since, _)| *since);
+        let known = self.registered.iter().zip(replaced.chain([i64::MAX]));
+        let known = known.filter(|(_, until)| self.now < until.saturating_add(MARGIN));
+        let known: Vec<_> = known.map(|((_, bundle), _)| bundle).collect();
+        (0..3).all(|i| known.iter().all(|bundle| self.view(i).authorities.is_subset(bundle)))
+    }
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        4 => (0_i64..3_000).prop_map(Event::Pass),
+        4 => (0_usize..3).prop_map(Event::See),
+        4 => (0_usize..3).prop_map(Event::Report),
+        4 => Just(Event::Register),
+        4 => Just(Event::Step),
+        1 => (0_usize..3).prop_map(Event::Lead),
+        1 => Just(Event::Ask),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 1_000,
+        rng_seed: proptest::test_runner::RngSeed::Fixed(1),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn whatever_a_replica_serves_is_trusted(events in prop::collection::vec(event(), 0..200)) {
+        let mut world = World::new();
+        for event in &events {
+            world.play(event);
+            prop_assert!(world.is_safe(), "after {event:?} of {events:?}");
+        }
+    }
+
+    #[test]
+    fn a_rotation_that_was_begun_ends(events in prop::collection::vec(event(), 0..100)) {
+        let mut world = World::new();
+        world.play(&Event::Ask);
+        events.iter().for_each(|event| world.play(event));
+        for _ in 0..12 {
+            world.play(&Event::Pass(MARGIN));
+            (0..3).for_each(|i| world.play(&Event::Report(i)));
+            world.play(&Event::Register);
+            world.play(&Event::Step);
+        }
+        let last = &world.stored[world.latest()].1;
+        prop_assert!(*last != steady(0), "nothing was rotated");
+        prop_assert_eq!(last, &steady(last.current.as_ref().unwrap().serial.parse().unwrap()));
+    }
+}
+
+/// The property can fail: the new pair is served before the API servers have
+/// heard of what signed it.
+#[test]
+fn without_the_margin_a_review_would_fail() {
+    let mut world = World::new();
+    let events = [Event::Ask, Event::See(0), Event::Step, Event::See(0), Event::Register];
+    events.iter().for_each(|event| world.play(event));
+    world.play(&Event::Step);
+    assert!(matches!(world.stored[world.latest()].1.next, Next::Usable(..)), "it waits");
+    world.stored.push((world.now, steady(1)));
+    world.play(&Event::See(1));
+    assert!(!world.is_safe());
+}

@@ -1,0 +1,253 @@
+//! Who leads, on a Lease of the API server. What follows from a Lease is
+//! decided in [`crate::lease`]; here it is read and written.
+//!
+//! ```text
+//!        ┌── 409, refused, no answer ──┐
+//!        ▼                             │
+//!       read ── evaluate ── Acquire ── write ── believe until then, renew ─┐
+//!        ▲         └─ StandBy: wait      ▲                                 │
+//!        └───────────────┘               └─────────────────────────────────┘
+//! ```
+//!
+//! A replica believes that it leads only on the answer to a write of its own,
+//! and no longer than the time that it wrote, by two clocks: the one on the
+//! wall, which the other replicas are compared by, and the one that never goes
+//! back, from before the request was sent. A request that hangs does not keep
+//! it from ceasing to believe.
+
+mod post;
+mod record;
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use kube::api::{ObjectMeta, PostParams};
+use tokio::time::{Instant, sleep, timeout};
+
+use self::post::{Belief, Post};
+use self::record::{into_lease, of_lease};
+use super::api::Trouble;
+use super::context::Context;
+use super::pace::{Backoff, jittered};
+use crate::lease::{Candidate, Spec, Stand, evaluate, next, stepped_down};
+
+/// The numbers of an election.
+#[derive(Debug, Clone, Copy)]
+pub struct Timing {
+    /// How long a write is good, in whole seconds. It is renewed at a third.
+    pub duration: Duration,
+    /// How much the clocks of two replicas may differ.
+    pub skew: Duration,
+    /// How long one request may take.
+    pub request: Duration,
+    /// How often who stands by looks at the Lease.
+    pub look: Duration,
+    /// How long stepping down may take.
+    pub farewell: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            duration: Duration::from_secs(15),
+            skew: Duration::from_secs(2),
+            // Twice within the time that is left when a renewal is due.
+            request: Duration::from_secs(3),
+            look: Duration::from_secs(2),
+            farewell: Duration::from_secs(2),
+        }
+    }
+}
+
+/// Takes part in the election until belay ends, and keeps `signals.leading`.
+/// When it is dropped this replica leads no more; only when belay ends does it
+/// say so to the others.
+pub async fn run(context: Context) {
+    run_with(context, Timing::default()).await;
+}
+
+/// As [`run`], by other numbers.
+pub async fn run_with(context: Context, timing: Timing) {
+    let mut ending = context.signals.ending.subscribe();
+    let post = Post::new(&context);
+    let election = Election {
+        leases: Api::namespaced(context.client.clone(), &context.settings.namespace),
+        context: &context,
+        timing,
+        post: &post,
+    };
+    tokio::select! {
+        () = election.take_part() => {}
+        () = post.keep_watch() => {}
+        // Without a sender nobody is there to be led.
+        _ = ending.wait_for(|ending| *ending) => {}
+    }
+    // Ours no more before anybody else can know.
+    if post.leave() {
+        let farewell = timeout(timing.farewell, election.step_down()).await;
+        if let Err(trouble) = farewell.unwrap_or_else(|_| Err(no_answer(timing.farewell))) {
+            tracing::warn!(
+                error = trouble.words(),
+                "the Lease could not be given up; another replica leads when it has run out"
+            );
+        }
+    }
+}
+
+struct Election<'a> {
+    context: &'a Context,
+    leases: Api<Lease>,
+    timing: Timing,
+    post: &'a Post<'a>,
+}
+
+impl Election<'_> {
+    fn me(&self) -> Candidate<'_> {
+        let Timing { duration, skew, .. } = self.timing;
+        Candidate { name: &self.context.settings.replica, duration, skew }
+    }
+
+    /// For ever. An error is told of once, when it begins.
+    async fn take_part(&self) {
+        // A leader that cannot renew has to try again before its time is over.
+        let mut backoff = Backoff::new(Duration::from_millis(500), self.timing.look * 2);
+        loop {
+            match self.round().await {
+                Ok(wait) => {
+                    if backoff.succeeded() {
+                        tracing::info!("the Lease can be read and written again");
+                    }
+                    sleep(wait).await;
+                }
+                Err(trouble) => {
+                    if backoff.is_first() {
+                        tracing::error!(
+                            error = trouble.words(),
+                            lease = self.context.settings.name,
+                            "the Lease cannot be read or written; belay tries again, and check \
+                             that its account may get, create and update it"
+                        );
+                    }
+                    sleep(backoff.next()).await;
+                }
+            }
+        }
+    }
+
+    /// Reads the Lease, takes it if it is to be had, and renews it for as long
+    /// as that works. The result is how long to wait before the next round.
+    async fn round(&self) -> Result<Duration, Trouble> {
+        let mut lease = self.read().await?;
+        loop {
+            let spec = lease.spec.as_ref().map(of_lease).unwrap_or_default();
+            match evaluate(&spec, self.me(), Timestamp::now()) {
+                Stand::StandBy { until } => {
+                    self.post.leave();
+                    let left = until.duration_since(Timestamp::now());
+                    let left = Duration::try_from(left).unwrap_or_default();
+                    return Ok(left.min(jittered(self.timing.look)));
+                }
+                // What was only read is not believed: it may be a write whose
+                // answer was lost, of which nobody knows when it was sent.
+                Stand::Acquire | Stand::Lead { .. } => {}
+            }
+            lease = match self.write(lease, &spec).await? {
+                None => return Ok(jittered(Duration::from_millis(50))),
+                Some((lease, renew_in)) => {
+                    sleep(renew_in).await;
+                    lease
+                }
+            };
+        }
+    }
+
+    /// Writes the Lease, and believes the answer: the Lease as it is stored
+    /// now, and when to renew it. None: somebody else has written meanwhile.
+    async fn write(
+        &self,
+        mut lease: Lease,
+        read: &Spec,
+    ) -> Result<Option<(Lease, Duration)>, Trouble> {
+        let (sent, now) = (Instant::now(), Timestamp::now());
+        let wanted = next(read, self.me(), now);
+        into_lease(&wanted, lease.spec.get_or_insert_default());
+        let Some(stored) = self.store(&lease).await? else { return Ok(None) };
+        let spec = stored.spec.as_ref().map(of_lease).unwrap_or_default();
+        match evaluate(&spec, self.me(), Timestamp::now()) {
+            Stand::Lead { until, renew_at } => {
+                let good_for = until.duration_since(now);
+                let good_for = Duration::try_from(good_for).unwrap_or_default();
+                self.post.take(Belief { until: sent + good_for, until_time: until });
+                let renew_in = renew_at.duration_since(Timestamp::now());
+                let renew_in = Duration::try_from(renew_in).unwrap_or_default();
+                Ok(Some((stored, jittered(renew_in))))
+            }
+            // The answer took too long, or a clock jumped.
+            Stand::Acquire | Stand::StandBy { .. } => Ok(None),
+        }
+    }
+
+    /// The Lease, an empty one if there is none.
+    async fn read(&self) -> Result<Lease, Trouble> {
+        let settings = &self.context.settings;
+        let read = self.leases.get_opt(&settings.name);
+        let found = timeout(self.timing.request, read)
+            .await
+            .map_err(|_| no_answer(self.timing.request))??;
+        Ok(found.unwrap_or_else(|| Lease {
+            metadata: ObjectMeta {
+                name: Some(settings.name.clone()),
+                namespace: Some(settings.namespace.clone()),
+                ..ObjectMeta::default()
+            },
+            spec: None,
+        }))
+    }
+
+    /// Writes on the version that was read; none: that is not the latest.
+    async fn store(&self, lease: &Lease) -> Result<Option<Lease>, Trouble> {
+        let parameters = PostParams::default();
+        let is_there = lease.metadata.resource_version.is_some();
+        let write = async {
+            if is_there {
+                self.leases.replace(&self.context.settings.name, &parameters, lease).await
+            } else {
+                self.leases.create(&parameters, lease).await
+            }
+        };
+        let answer = timeout(self.timing.request, write)
+            .await
+            .map_err(|_| no_answer(self.timing.request))?;
+        match answer {
+            Ok(stored) => Ok(Some(stored)),
+            // It was changed or made since it was read.
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
+            // Or deleted. What cannot even be made has no namespace.
+            Err(kube::Error::Api(status)) if status.code == 404 && is_there => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Says that nobody leads, if the Lease says that we do. A write of ours
+    /// may still have been under way, so that it has to be read.
+    async fn step_down(&self) -> Result<(), Trouble> {
+        loop {
+            let mut lease = self.read().await?;
+            let spec = lease.spec.get_or_insert_default();
+            let said = of_lease(spec);
+            if said.holder.as_deref() != Some(self.me().name) {
+                return Ok(());
+            }
+            into_lease(&stepped_down(&said), spec);
+            if self.store(&lease).await?.is_some() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn no_answer(limit: Duration) -> Trouble {
+    Trouble::Failed(format!("the API server did not answer within {limit:?}"))
+}

@@ -1,0 +1,405 @@
+//! Who leads, and the certificates that the leader looks after: the library on
+//! the real API server, several replicas in one process.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use belay::certs::{Serving, server_config};
+use belay::cluster::election::{self, Timing};
+use belay::cluster::{Certificates, Context, Registered, Settings, Signals, certificates};
+use belay::telemetry::{Metrics, Readiness};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConnection};
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+
+use crate::harness::{ControlPlane, Options, eventually};
+use crate::world;
+
+const MARGIN: Duration = Duration::from_millis(300);
+
+fn runtime() -> Runtime {
+    // Whichever test is first.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+fn replica(runtime: &Runtime, plane: &ControlPlane, namespace: &str, name: &str) -> Context {
+    let settings = Settings {
+        namespace: namespace.to_owned(),
+        name: "belay".to_owned(),
+        replica: name.to_owned(),
+        labelled: Vec::new(),
+        certificates: Certificates::Own { names: vec![host(namespace)], days: 90, margin: MARGIN },
+    };
+    Context {
+        client: runtime.block_on(plane.client()).unwrap(),
+        world: Arc::default(),
+        settings: Arc::new(settings),
+        metrics: Metrics::default(),
+        readiness: Readiness::default(),
+        signals: Arc::new(Signals::default()),
+    }
+}
+
+fn host(namespace: &str) -> String {
+    format!("belay.{namespace}.svc")
+}
+
+fn leads(context: &Context) -> bool {
+    *context.signals.leading.borrow()
+}
+
+/// Waits until exactly this one leads, and fails if two ever do.
+fn until_leads(
+    what: &str,
+    limit: Duration,
+    all: &[&Context],
+    who: impl Fn(usize) -> bool,
+) -> usize {
+    eventually(what, limit, || {
+        let leaders: Vec<_> = (0..all.len()).filter(|i| leads(all[*i])).collect();
+        assert!(leaders.len() < 2, "two lead: {leaders:?}");
+        let found = leaders.first().copied().filter(|i| who(*i));
+        found.ok_or_else(|| format!("{leaders:?} leads").into())
+    })
+    .unwrap()
+}
+
+fn lease(plane: &ControlPlane, namespace: &str, path: &str) -> String {
+    let path = format!("jsonpath={path}");
+    let args = ["get", "lease", "belay", "-n", namespace, "-o", &path];
+    plane.kubectl(&args).unwrap().success().unwrap()
+}
+
+#[test]
+fn one_leads_and_when_it_ends_the_other_does_at_once() {
+    let (runtime, plane) = (runtime(), &world().plane);
+    let ns = plane.namespace("election").unwrap();
+    let [a, b] = ["a", "b"].map(|name| replica(&runtime, plane, &ns, name));
+    let tasks = [&a, &b].map(|context| runtime.spawn(election::run(context.clone())));
+    let first = until_leads("a leader", Duration::from_secs(5), &[&a, &b], |_| true);
+    let (leader, other) = if first == 0 { (&a, &b) } else { (&b, &a) };
+    let said = "{.spec.holderIdentity} {.spec.leaseDurationSeconds} {.spec.leaseTransitions}";
+    assert_eq!(lease(plane, &ns, said), format!("{} 15 1", leader.settings.replica));
+    assert!(leader.metrics.encode().contains("belay_leader 1\n"));
+    assert!(other.metrics.encode().contains("belay_leader 0\n"));
+
+    leader.signals.ending.send_replace(true);
+    let limit = Duration::from_secs(3);
+    let second = until_leads("the other one", limit, &[&a, &b], |i| i != first);
+    assert_ne!(first, second);
+    assert_eq!(lease(plane, &ns, said), format!("{} 15 2", other.settings.replica));
+    assert!(leader.metrics.encode().contains("belay_leader 0\n"));
+    assert!(leader.metrics.encode().contains("belay_leader_changes_total 2\n"));
+
+    // The last one leaves a Lease that says that nobody leads.
+    other.signals.ending.send_replace(true);
+    for task in tasks {
+        runtime.block_on(task).unwrap();
+    }
+    assert_eq!(lease(plane, &ns, "{.spec.holderIdentity}"), "");
+    assert!(!leads(other));
+}
+
+fn short() -> Timing {
+    Timing {
+        duration: Duration::from_secs(3),
+        skew: Duration::from_secs(1),
+        request: Duration::from_millis(700),
+        look: Duration::from_millis(500),
+        farewell: Duration::from_millis(500),
+    }
+}
+
+#[test]
+fn a_leader_that_is_gone_is_replaced_when_its_time_is_over() {
+    let (runtime, plane) = (runtime(), &world().plane);
+    let ns = plane.namespace("election").unwrap();
+    let [a, b] = ["a", "b"].map(|name| replica(&runtime, plane, &ns, name));
+    let tasks = [&a, &b].map(|context| runtime.spawn(election::run_with(context.clone(), short())));
+    let first = until_leads("a leader", Duration::from_secs(5), &[&a, &b], |_| true);
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(4) {
+        until_leads("the same leader", Duration::ZERO, &[&a, &b], |i| i == first);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    tasks[first].abort();
+    let Timing { duration, skew, look, .. } = short();
+    let limit = duration + skew + look;
+    until_leads("the other one", limit, &[&a, &b], |i| i != first);
+
+    // Somebody deletes the Lease: it is made again, and somebody leads.
+    plane.kubectl(&["delete", "lease", "belay", "-n", &ns]).unwrap().success().unwrap();
+    let again = eventually("a Lease", limit, || {
+        let args = ["get", "lease", "belay", "-n", &ns, "-o", "jsonpath={.spec.holderIdentity}"];
+        plane.kubectl(&args)?.success()
+    });
+    let left = if first == 0 { &b } else { &a };
+    assert_eq!(again.unwrap(), left.settings.replica);
+    assert!(leads(left));
+}
+
+/// A control plane of its own: its API server stands still.
+#[test]
+fn a_leader_that_gets_no_answer_ceases_in_time() {
+    use rustix::process::Signal;
+    let options = Options { controllers: false, ..Options::default() };
+    let (runtime, plane) = (runtime(), ControlPlane::start_with(&options).unwrap());
+    let ns = plane.namespace("election").unwrap();
+    let a = replica(&runtime, &plane, &ns, "a");
+    runtime.spawn(election::run_with(a.clone(), short()));
+    until_leads("a leader", Duration::from_secs(5), &[&a], |_| true);
+    plane.api_server.signal(Signal::STOP).unwrap();
+    let Timing { duration, skew, .. } = short();
+    let began = Instant::now();
+    let ceased = eventually("no leader", duration - skew + Duration::from_millis(200), || {
+        if leads(&a) { Err("it leads".into()) } else { Ok(began.elapsed()) }
+    });
+    // It was good for a moment yet: requests hang for less than that.
+    assert!(ceased.unwrap() > Duration::from_millis(800));
+    plane.api_server.signal(Signal::CONT).unwrap();
+    until_leads("a leader", Duration::from_secs(8), &[&a], |_| true);
+}
+
+/// A replica that serves what is in the Secret.
+struct Server {
+    context: Context,
+    serving: Arc<Serving>,
+    task: JoinHandle<()>,
+}
+
+impl Server {
+    fn start(runtime: &Runtime, plane: &ControlPlane, namespace: &str, name: &str) -> Self {
+        let context = replica(runtime, plane, namespace, name);
+        let serving = Arc::new(Serving::default());
+        let keeping = certificates::run(context.clone(), serving.clone());
+        assert_eq!(context.readiness.describe(), "[-]certificate not ready\n");
+        Self { task: runtime.spawn(keeping), context, serving }
+    }
+
+    fn bundle(&self) -> Option<Arc<str>> {
+        self.context.signals.bundle.borrow().clone()
+    }
+
+    /// What the registration would do, once it has.
+    fn registered(&self, bundle: &str) {
+        let registered = Registered { bundle: Some(bundle.into()), ..Registered::default() };
+        self.context.signals.registered.send_replace(registered);
+    }
+
+    /// A handshake with a client that trusts this bundle.
+    fn convinces(&self, bundle: &str) -> Result<(), String> {
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(bundle.as_bytes()) {
+            roots.add(certificate.unwrap()).unwrap();
+        }
+        let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        let name = ServerName::try_from(host(&self.context.settings.namespace)).unwrap();
+        let mut client = ClientConnection::new(Arc::new(config), name).unwrap();
+        let config = server_config(&self.serving, false).unwrap();
+        let mut server = ServerConnection::new(Arc::new(config)).unwrap();
+        while client.is_handshaking() || server.is_handshaking() {
+            let mut bytes = Vec::new();
+            client.write_tls(&mut bytes).unwrap();
+            server.read_tls(&mut bytes.as_slice()).unwrap();
+            server.process_new_packets().map_err(|error| error.to_string())?;
+            bytes.clear();
+            server.write_tls(&mut bytes).unwrap();
+            client.read_tls(&mut bytes.as_slice()).unwrap();
+            client.process_new_packets().map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Waits until it publishes so many authorities, and says them.
+    fn trusts(&self, count: usize) -> Arc<str> {
+        let what = format!("{count} authorities");
+        eventually(&what, Duration::from_secs(5), || {
+            let bundle = self.bundle().ok_or("nothing")?;
+            let found = bundle.matches("BEGIN CERTIFICATE").count();
+            if found == count { Ok(bundle) } else { Err(format!("{found}").into()) }
+        })
+        .unwrap()
+    }
+}
+
+fn secret(plane: &ControlPlane, namespace: &str, key: &str) -> String {
+    let path = format!("jsonpath={{.data.{}}}", key.replace('.', "\\."));
+    let args = ["get", "secret", "belay-tls", "-n", namespace, "-o", &path];
+    plane.kubectl(&args).unwrap().success().unwrap()
+}
+
+fn reports(plane: &ControlPlane, namespace: &str) -> Vec<String> {
+    let path = "jsonpath={range .items[*]}{.metadata.annotations.belay\\.dev/certificate} {end}";
+    let args = ["get", "lease", "-n", namespace, "-l", "belay.dev/replica=belay", "-o", path];
+    let text = plane.kubectl(&args).unwrap().success().unwrap();
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+/// A third replica, which has gone on with what it serves.
+fn straggler(plane: &ControlPlane, namespace: &str, serial: &str) {
+    let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ");
+    plane
+        .apply(&format!(
+            "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata:\n  name: belay-replica-c\n  \
+             namespace: {namespace}\n  labels: {{belay.dev/replica: belay}}\n  \
+             annotations: {{belay.dev/certificate: \"{serial}\"}}\nspec: {{renewTime: \"{now}\"}}\n"
+        ))
+        .unwrap();
+}
+
+#[test]
+fn a_pair_is_made_and_rotated_with_overlap_by_whoever_leads() {
+    let (runtime, plane) = (runtime(), &world().plane);
+    let ns = plane.namespace("rotation").unwrap();
+    let [a, b] = ["a", "b"].map(|name| Server::start(&runtime, plane, &ns, name));
+    assert!(!a.serving.has_pair());
+    a.context.signals.leading.send_replace(true);
+    let first = a.trusts(1);
+    assert_eq!(b.trusts(1), first);
+    assert_eq!((a.convinces(&first), b.convinces(&first)), (Ok(()), Ok(())));
+    assert_eq!(a.context.readiness.describe(), "[+]certificate ok\n");
+    let none = Server {
+        serving: Arc::default(),
+        task: runtime.spawn(async {}),
+        context: a.context.clone(),
+    };
+    assert!(none.convinces(&first).is_err(), "without a pair there is no handshake");
+    let serials = eventually("two reports", Duration::from_secs(5), || {
+        let serials = reports(plane, &ns);
+        if serials.len() == 2 { Ok(serials) } else { Err(format!("{serials:?}").into()) }
+    })
+    .unwrap();
+    assert_eq!(serials[0], serials[1]);
+    straggler(plane, &ns, &serials[0]);
+
+    // Asked for: the next pair is staged, and waits for the configurations,
+    // which carry the first authority alone.
+    let ask = ["annotate", "secret", "belay-tls", "-n", &ns, "belay.dev/rotate-requested=now"];
+    plane.kubectl(&ask).unwrap().success().unwrap();
+    let both = a.trusts(2);
+    assert_eq!(b.trusts(2), both);
+    for server in [&a, &b] {
+        server.registered(&first);
+    }
+    std::thread::sleep(MARGIN * 3);
+    assert_ne!(secret(plane, &ns, "next-tls.crt"), "");
+    assert_eq!((a.convinces(&first), b.convinces(&first)), (Ok(()), Ok(())));
+
+    // The leader is gone, another one goes on.
+    a.context.signals.leading.send_replace(false);
+    b.context.signals.leading.send_replace(true);
+    let staged = secret(plane, &ns, "next-tls.crt");
+    let began = Instant::now();
+    for server in [&a, &b] {
+        server.registered(&both);
+    }
+    eventually("the new pair", Duration::from_secs(5), || {
+        [&a, &b].map(|server| server.convinces(&both)).into_iter().collect::<Result<(), _>>()?;
+        match (a.convinces(&first), b.convinces(&first)) {
+            (Err(_), Err(_)) => Ok(()),
+            _ => Err("the first pair is served".into()),
+        }
+    })
+    .unwrap();
+    assert!(began.elapsed() >= MARGIN);
+    assert_eq!(secret(plane, &ns, "tls.crt"), staged);
+    assert_eq!(secret(plane, &ns, "next-tls.crt"), "");
+    // Both serve it; the third one does not, and is trusted on.
+    eventually("two new reports", Duration::from_secs(5), || {
+        let old = reports(plane, &ns).iter().filter(|serial| **serial == serials[0]).count();
+        if old == 1 { Ok(()) } else { Err(format!("{old} old ones").into()) }
+    })
+    .unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!(b.bundle(), Some(both.clone()));
+    assert_ne!(secret(plane, &ns, "old-ca.crt"), "");
+    let gone = ["delete", "lease", "belay-replica-c", "-n", &ns];
+    plane.kubectl(&gone).unwrap().success().unwrap();
+    let second = b.trusts(1);
+    assert_ne!(second, first);
+    assert_eq!(a.trusts(1), second);
+    assert_eq!((a.convinces(&second), b.convinces(&second)), (Ok(()), Ok(())));
+    assert_eq!(secret(plane, &ns, "old-ca.crt"), "");
+
+    // A replica that ends is not waited for.
+    a.context.signals.ending.send_replace(true);
+    runtime.block_on(a.task).unwrap();
+    assert_eq!(reports(plane, &ns).len(), 1);
+}
+
+#[test]
+fn what_cannot_be_used_is_not_served_and_what_is_not_ours_is_left_alone() {
+    let (runtime, plane) = (runtime(), &world().plane);
+    let ns = plane.namespace("broken").unwrap();
+    let a = Server::start(&runtime, plane, &ns, "a");
+    a.context.signals.leading.send_replace(true);
+    let first = a.trusts(1);
+    a.context.signals.leading.send_replace(false);
+    let patch = r#"{"data": {"tls.key": "bm9uc2Vuc2U="}}"#;
+    let args = ["patch", "secret", "belay-tls", "-n", &ns, "--type=merge", "-p", patch];
+    plane.kubectl(&args).unwrap().success().unwrap();
+    eventually("a counted failure", Duration::from_secs(5), || {
+        let metrics = a.context.metrics.encode();
+        let counted = metrics.contains("belay_certificate_reload_failures_total 1\n");
+        counted.then_some(()).ok_or_else(|| "none".into())
+    })
+    .unwrap();
+    assert_eq!(a.convinces(&first), Ok(()), "the last good pair stays");
+
+    // Whoever leads next makes a new one; the one that is still served is
+    // trusted until it is not.
+    let repaired = |from: &str| {
+        eventually("another pair", Duration::from_secs(8), || {
+            let bundle = a.bundle().ok_or("nothing")?;
+            a.convinces(&bundle)?;
+            match a.convinces(from) {
+                Err(_) if bundle.matches("BEGIN").count() == 1 => Ok(bundle),
+                _ => Err("the one before".into()),
+            }
+        })
+        .unwrap()
+    };
+    a.context.signals.leading.send_replace(true);
+    let second = repaired(&first);
+    // So it is with a Secret that somebody has deleted.
+    plane.kubectl(&["delete", "secret", "belay-tls", "-n", &ns]).unwrap().success().unwrap();
+    repaired(&second);
+
+    let unmark = ["annotate", "secret", "belay-tls", "-n", &ns, "belay.dev/made-by-", "by=me"];
+    plane.kubectl(&unmark).unwrap().success().unwrap();
+    let args = ["patch", "secret", "belay-tls", "-n", &ns, "--type=merge", "-p", patch];
+    plane.kubectl(&args).unwrap().success().unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(secret(plane, &ns, "tls.key"), "bm9uc2Vuc2U=");
+    assert!(a.convinces(&a.bundle().unwrap()).is_ok());
+    assert!(!a.task.is_finished());
+}
+
+#[test]
+fn where_certificates_are_files_only_their_authorities_are_told() {
+    let (runtime, plane) = (runtime(), &world().plane);
+    let ns = plane.namespace("files").unwrap();
+    let folder = plane.folder().join("files-certs");
+    let made = belay::certs::make_pair(&folder, &[host(&ns)], 1).unwrap();
+    let mut context = replica(&runtime, plane, &ns, "a");
+    let mut settings = (*context.settings).clone();
+    settings.certificates = Certificates::Files { authorities: Some(made.ca_cert.clone()) };
+    context.settings = Arc::new(settings);
+    let serving = Arc::new(Serving::default());
+    let task = runtime.spawn(certificates::run(context.clone(), serving.clone()));
+    context.signals.leading.send_replace(true);
+    let bundle = eventually("a bundle", Duration::from_secs(5), || {
+        context.signals.bundle.borrow().clone().ok_or_else(|| "none".into())
+    });
+    let text = std::fs::read_to_string(&made.ca_cert).unwrap();
+    assert_eq!(bundle.unwrap().lines().collect::<Vec<_>>(), text.lines().collect::<Vec<_>>());
+    assert!(!serving.has_pair());
+    assert_eq!(context.readiness.describe(), "");
+    context.signals.ending.send_replace(true);
+    runtime.block_on(task).unwrap();
+    let args = ["get", "secret,lease", "-n", &ns, "-o", "name"];
+    assert_eq!(plane.kubectl(&args).unwrap().success().unwrap(), "");
+}
