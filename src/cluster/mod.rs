@@ -5,6 +5,7 @@
 
 mod api;
 mod context;
+pub mod registration;
 mod world;
 
 pub use context::{Context, Registered, Settings, Signals};

@@ -13,6 +13,7 @@ mod path;
 #[cfg(test)]
 mod tests;
 
+pub use catalogue::related_kinds;
 pub use custom::{Custom, CustomError, CustomTo};
 pub use engine::{Catalogue, Needers, Reads};
 pub use path::{Path, PathError};

@@ -29,6 +29,11 @@ struct Refused {
     code: u16,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Configuration {
+    configuration: &'static str,
+}
+
 /// Every metric of the process. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Metrics(Arc<Inner>);
@@ -44,6 +49,8 @@ struct Inner {
     certificate_failures: Counter,
     files_loaded: Counter,
     files_broken: Gauge,
+    registration_repairs: Family<Configuration, Counter>,
+    registration_missing: Family<Configuration, Gauge>,
 }
 
 impl Default for Metrics {
@@ -91,6 +98,18 @@ impl Default for Metrics {
             "Whether a file is broken, so that what was read last is in use (1) or not (0)",
             files_broken.clone(),
         );
+        let registration_repairs = Family::default();
+        registry.register(
+            "registration_repairs",
+            "Times that somebody had taken out what a webhook configuration has to say, and it was put back",
+            registration_repairs.clone(),
+        );
+        let registration_missing = Family::default();
+        registry.register(
+            "registration_missing",
+            "Whether a webhook configuration does not exist (1) or does (0)",
+            registration_missing.clone(),
+        );
         Self(Arc::new(Inner {
             registry,
             answered,
@@ -101,6 +120,8 @@ impl Default for Metrics {
             certificate_failures,
             files_loaded,
             files_broken,
+            registration_repairs,
+            registration_missing,
         }))
     }
 }
@@ -151,6 +172,18 @@ impl Metrics {
         self.0.files_broken.set(1);
     }
 
+    /// Somebody had taken out what a webhook configuration has to say, and it
+    /// was put back.
+    pub fn registration_repaired(&self, configuration: &'static str) {
+        self.0.registration_repairs.get_or_create(&Configuration { configuration }).inc();
+    }
+
+    /// Whether a webhook configuration does not exist.
+    pub fn registration_missing(&self, configuration: &'static str, missing: bool) {
+        let gauge = self.0.registration_missing.get_or_create(&Configuration { configuration });
+        gauge.set(i64::from(missing));
+    }
+
     /// Everything, in the text format that Prometheus scrapes.
     pub fn encode(&self) -> String {
         let mut text = String::new();
@@ -174,6 +207,8 @@ mod tests {
         metrics.certificate_failed();
         metrics.files_loaded();
         metrics.files_broken();
+        metrics.registration_repaired("mutating");
+        metrics.registration_missing("validating", true);
         let text = metrics.encode();
         for line in [
             r#"belay_admission_requests_total{webhook="validate",operation="delete",verdict="Deny",subject_class="user"} 1"#,
@@ -184,6 +219,8 @@ mod tests {
             "belay_certificate_reload_failures_total 1",
             "belay_files_loaded_total 1",
             "belay_files_broken 1",
+            r#"belay_registration_repairs_total{configuration="mutating"} 1"#,
+            r#"belay_registration_missing{configuration="validating"} 1"#,
         ] {
             assert!(text.contains(line), "{line} is missing in\n{text}");
         }
