@@ -14,6 +14,7 @@ mod control_plane;
 mod forests;
 mod label;
 mod policies;
+mod registration;
 
 use std::path::Path;
 use std::sync::OnceLock;

@@ -224,7 +224,8 @@ impl Driver {
                         tracing::warn!(
                             kind,
                             name,
-                            "somebody has changed the rules or the authorities of the webhook configuration; they are put back"
+                            "somebody has changed the rules or the authorities of the webhook \
+                             configuration; they are put back"
                         );
                     } else {
                         tracing::info!(kind, name, "the webhook configuration is filled in");
@@ -316,7 +317,8 @@ impl Driver {
                         tracing::warn!(
                             kind,
                             name,
-                            "the webhook configuration does not exist, so the API server asks nothing of it; belay never makes it, install belay again"
+                            "the webhook configuration does not exist, so the API server asks \
+                             nothing of it; belay never makes it, install belay again"
                         );
                         self.context.metrics.registration_missing(label, true);
                     }
@@ -339,7 +341,13 @@ impl Driver {
             missing.extend(absent.iter().map(|entry| format!("{kind}/{name} entry {entry}")));
             if configuration.told != absent {
                 if !absent.is_empty() {
-                    tracing::warn!(kind, name, entries = ?absent, "the webhook configuration lacks entries, so the API server asks less than policies need; install belay again, in the version that runs");
+                    tracing::warn!(
+                        kind,
+                        name,
+                        entries = ?absent,
+                        "the webhook configuration lacks entries, so the API server asks less \
+                         than policies need; install belay again, in the version that runs"
+                    );
                 }
                 configuration.told = absent;
             }

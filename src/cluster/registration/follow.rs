@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use futures_util::{StreamExt as _, TryStreamExt as _};
+use futures_util::{Stream, TryStreamExt as _};
 use kube::Api;
 use kube::api::{ListParams, WatchParams};
 use kube::core::{DynamicObject, WatchEvent};
@@ -38,19 +38,24 @@ pub(super) async fn follow(
     loop {
         let followed = async {
             let mut version = list(api, &selector, &news, &tell).await?;
-            if std::mem::take(&mut troubled) {
-                tracing::info!(kind, name, "the webhook configuration can be watched again");
-            }
-            backoff.reset();
             loop {
-                watch(api, &selector, &mut version, &news, &tell).await?;
+                let params = WatchParams::default().fields(&selector).timeout(WATCH_SECONDS);
+                let events = within(api.watch(&params, &version)).await?;
+                if std::mem::take(&mut troubled) {
+                    tracing::info!(kind, name, "the webhook configuration can be watched again");
+                }
+                backoff.reset();
+                pass_on(events, &mut version, &news, &tell).await?;
             }
         };
         let trouble: Result<std::convert::Infallible, Trouble> = followed.await;
         let Err(trouble) = trouble;
         match trouble {
             // The version is too old: that is what lists are for.
-            Trouble::Expired => {}
+            Trouble::Expired => {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
             trouble if !troubled => {
                 troubled = true;
                 let why = trouble.words();
@@ -78,16 +83,14 @@ async fn list(
     Ok(version)
 }
 
-/// Watches until the API server ends it.
-async fn watch(
-    api: &Api<DynamicObject>,
-    selector: &str,
+/// Passes on what a watch tells, until the API server ends it.
+async fn pass_on(
+    events: impl Stream<Item = kube::Result<WatchEvent<DynamicObject>>>,
     version: &mut String,
     news: &impl Fn(News) -> (usize, News),
     tell: &Sender<(usize, News)>,
 ) -> Result<(), Trouble> {
-    let params = WatchParams::default().fields(selector).timeout(WATCH_SECONDS);
-    let mut events = within(api.watch(&params, version)).await?.boxed();
+    let mut events = std::pin::pin!(events);
     let most = Duration::from_secs(u64::from(WATCH_SECONDS)) + LIMIT;
     let until = tokio::time::Instant::now() + most;
     while let Ok(event) = tokio::time::timeout_at(until, events.try_next()).await {

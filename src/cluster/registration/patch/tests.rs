@@ -113,8 +113,12 @@ fn what_the_api_server_writes_out_and_the_order_are_no_difference() {
     rule.remove("scope");
     assert_eq!(compared(&live, None).patch, None);
     let parse = |value: Value| serde_json::from_value::<Vec<RuleWithOperations>>(value).unwrap();
-    let pods = json!({"apiGroups": [""], "apiVersions": ["*"], "operations": ["DELETE"], "resources": ["pods", "nodes"], "scope": "*"});
-    let apps = json!({"apiGroups": ["apps"], "apiVersions": ["*"], "operations": ["DELETE"], "resources": ["*"]});
+    let rule = |group: &str, resources: &[&str]| {
+        json!({"apiGroups": [group], "apiVersions": ["*"], "operations": ["DELETE"],
+            "resources": resources})
+    };
+    let (mut pods, apps) = (rule("", &["pods", "nodes"]), rule("apps", &["*"]));
+    pods["scope"] = json!("*");
     let mut turned = pods.clone();
     turned["resources"] = json!(["nodes", "pods"]);
     assert!(are_equal(&parse(json!([pods, apps])), &parse(json!([apps, turned]))));
