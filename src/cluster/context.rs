@@ -124,6 +124,7 @@ pub struct Registered {
     pub generation: Option<u64>,
     /// The authorities that stand in every entry of both.
     pub bundle: Option<Arc<str>>,
-    /// The configurations that do not exist, as `kind/name`.
+    /// The configurations that do not exist, as `kind/name`, and the entries
+    /// that those which exist lack, as `kind/name entry name`.
     pub missing: Vec<String>,
 }

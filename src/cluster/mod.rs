@@ -6,12 +6,16 @@
 mod api;
 pub mod certificates;
 mod context;
+pub mod decider;
 pub mod election;
+pub mod exemption;
 pub mod feed;
 mod holds;
 pub mod journal;
+pub mod live;
 mod pace;
 mod patience;
+pub mod registration;
 mod start;
 pub mod status;
 mod world;

@@ -1,5 +1,7 @@
 //! The relations that belay knows without being told.
 
+use std::collections::BTreeSet;
+
 use crate::graph::Strength::{self, Mentions, Needs};
 
 /// A kind that a row starts from, and where in it the row's path begins.
@@ -334,6 +336,27 @@ pub const ROWS: &[Row] = &[
     row("resource-claim-class", &[from("resource.k8s.io", "resourceclaims", "spec"), from("resource.k8s.io", "resourceclaimtemplates", "spec.spec")], &["devices.requests[*].exactly.deviceClassName", "devices.requests[*].firstAvailable[*].deviceClassName"], named(DEVICE_CLASS, "")).until("status.allocation", ""),
     row("resource-slice-node", &[from("resource.k8s.io", "resourceslices", "")], &["spec.nodeName"], named(NODE, "")).mentions(),
 ];
+
+/// The kinds that built-in relations lead from and to, by name: group, then
+/// plural name, sorted.
+pub fn related_kinds() -> BTreeSet<(&'static str, &'static str)> {
+    let mut kinds = BTreeSet::new();
+    for row in ROWS {
+        kinds.extend(row.from.iter().map(|from| (from.group, from.resource)));
+        match row.to {
+            To::Typed { only, .. } => kinds.extend(only),
+            To::Name { group, resource, .. }
+            | To::PlainLabels { group, resource }
+            | To::Labels { group, resource }
+            | To::Claims { group, resource }
+            | To::EphemeralClaim { group, resource }
+            | To::SameName { group, resource } => {
+                kinds.insert((group, resource));
+            }
+        }
+    }
+    kinds
+}
 
 /// When an object uses nothing any more.
 pub const FINISHED: &[(&str, &str, &str, &[&str])] = &[

@@ -14,6 +14,7 @@ mod path;
 mod tests;
 
 pub use catalogue::OWNED;
+pub use catalogue::related_kinds;
 pub use custom::{Custom, CustomError, CustomTo};
 pub use engine::{Catalogue, Needers, Reads};
 pub use path::{Path, PathError};

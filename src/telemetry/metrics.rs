@@ -41,6 +41,11 @@ struct Refused {
     code: u16,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Configuration {
+    configuration: &'static str,
+}
+
 /// Every metric of the process. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Metrics(Arc<Inner>);
@@ -59,6 +64,8 @@ struct Inner {
     journal_dropped: Counter,
     leader: Gauge,
     leader_changes: Counter,
+    registration_repairs: Family<Configuration, Counter>,
+    registration_missing: Family<Configuration, Gauge>,
 }
 
 impl Default for Metrics {
@@ -128,6 +135,18 @@ impl Default for Metrics {
             "Times that this replica began to lead or ceased to",
             leader_changes.clone(),
         );
+        let registration_repairs = Family::default();
+        registry.register(
+            "registration_repairs",
+            "Times that somebody had taken out what a webhook configuration has to say, and it was put back",
+            registration_repairs.clone(),
+        );
+        let registration_missing = Family::default();
+        registry.register(
+            "registration_missing",
+            "Whether a webhook configuration does not exist (1) or does (0)",
+            registration_missing.clone(),
+        );
         Self(Arc::new(Inner {
             registry,
             answered,
@@ -141,6 +160,8 @@ impl Default for Metrics {
             journal_dropped,
             leader,
             leader_changes,
+            registration_repairs,
+            registration_missing,
         }))
     }
 }
@@ -195,6 +216,18 @@ impl Metrics {
         self.0.leader_changes.inc();
     }
 
+    /// Somebody had taken out what a webhook configuration has to say, and it
+    /// was put back.
+    pub fn registration_repaired(&self, configuration: &'static str) {
+        self.0.registration_repairs.get_or_create(&Configuration { configuration }).inc();
+    }
+
+    /// Whether a webhook configuration does not exist.
+    pub fn registration_missing(&self, configuration: &'static str, missing: bool) {
+        let gauge = self.0.registration_missing.get_or_create(&Configuration { configuration });
+        gauge.set(i64::from(missing));
+    }
+
     /// Everything, in the text format that Prometheus scrapes.
     pub fn encode(&self) -> String {
         let mut text = String::new();
@@ -227,6 +260,8 @@ mod tests {
         metrics.files_loaded();
         metrics.files_broken();
         metrics.leads(true);
+        metrics.registration_repaired("mutating");
+        metrics.registration_missing("validating", true);
         let text = metrics.encode();
         for line in [
             r#"belay_admission_requests_total{webhook="validate",operation="delete",verdict="Deny",action="Deny",subject_class="user"} 1"#,
@@ -240,6 +275,8 @@ mod tests {
             "belay_files_broken 1",
             "belay_leader 1",
             "belay_leader_changes_total 1",
+            r#"belay_registration_repairs_total{configuration="mutating"} 1"#,
+            r#"belay_registration_missing{configuration="validating"} 1"#,
         ] {
             assert!(text.contains(line), "{line} is missing in\n{text}");
         }

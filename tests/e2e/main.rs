@@ -17,6 +17,7 @@ mod journal;
 mod label;
 mod leader;
 mod policies;
+mod registration;
 
 use std::path::Path;
 use std::sync::OnceLock;

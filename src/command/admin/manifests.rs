@@ -1,28 +1,23 @@
-//! `belay admin manifests`: the two webhook configurations, as YAML.
+//! `belay admin manifests`: the two webhook configurations, and what else an
+//! installation needs of the API server, as YAML.
+//!
+//! With the authorities of a certificate it prints what a belay needs that
+//! nobody leads: the label's entries, complete. Without, it prints what the
+//! replicas of a cluster share: every entry, for the leader to fill in, and
+//! the account and rights by which it does.
 
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
-use k8s_openapi::ByteString;
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference,
-    ValidatingWebhook, ValidatingWebhookConfiguration, WebhookClientConfig,
-};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
-    LabelSelector, LabelSelectorRequirement, ObjectMeta,
-};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
+use super::rbac::{Rights, parse_kind};
 use super::yaml;
+use crate::cluster::registration::configurations::{Address, Configurations, of_labels, skeleton};
 use crate::command::{CommandError, print};
-use crate::objects::PROTECT_LABEL;
-
-/// The API server waits this long for an answer; belay's own deadline is
-/// shorter, so that its words arrive and not a time-out.
-const TIMEOUT_SECONDS: i32 = 5;
 
 #[derive(Debug, Args)]
 pub struct ManifestsArguments {
@@ -39,29 +34,58 @@ pub struct ManifestsArguments {
     #[arg(long, value_name = "NAMESPACE/NAME[:PORT]", required_unless_present = "url")]
     service: Option<String>,
 
-    /// The certificate authority of belay's certificate, PEM
-    #[arg(long, value_name = "FILE", default_value = "certs/ca.crt")]
-    ca_file: PathBuf,
-}
+    /// The certificate authority of a belay that runs without a leader, PEM;
+    /// with --url certs/ca.crt if none is given. With --service and none, the
+    /// manifests are those that a leader fills in
+    #[arg(long, value_name = "FILE")]
+    ca_file: Option<PathBuf>,
 
-/// Where the API server finds belay.
-enum Address {
-    Url(String),
-    Service { namespace: String, name: String, port: i32 },
+    /// A kind that policies or labels name and that belay may not read by
+    /// itself: secrets, for example; repeat it for more
+    #[arg(
+        long,
+        value_name = "[GROUP/]RESOURCE",
+        conflicts_with_all = ["url", "ca_file", "watch_everything"]
+    )]
+    watch_also: Vec<String>,
+
+    /// Let belay read and hold objects of every kind, Secrets included
+    #[arg(long, conflicts_with_all = ["url", "ca_file"])]
+    watch_everything: bool,
 }
 
 pub fn run(arguments: ManifestsArguments) -> Result<(), CommandError> {
-    let ManifestsArguments { url, service, ca_file } = arguments;
-    let address = match (url, service) {
-        (_, Some(service)) => parse_service(&service)?,
-        (Some(url), None) => parse_url(url)?,
-        (None, None) => return Err(CommandError::Usage("give --url or --service".to_owned())),
+    let ManifestsArguments { url, service, ca_file, watch_also, watch_everything } = arguments;
+    let documents = match (url, service, ca_file) {
+        (_, Some(service), None) => {
+            let also = watch_also.iter().map(|kind| parse_kind(kind)).collect::<Result<_, _>>()?;
+            for_replicas(&parse_service(&service)?, Rights { also, everything: watch_everything })?
+        }
+        (_, Some(service), Some(ca_file)) => alone(&parse_service(&service)?, &ca_file)?,
+        (Some(url), None, ca_file) => {
+            let ca_file = ca_file.unwrap_or_else(|| PathBuf::from("certs/ca.crt"));
+            alone(&parse_url(url)?, &ca_file)?
+        }
+        (None, None, _) => return Err(CommandError::Usage("give --url or --service".to_owned())),
     };
-    let ca = ca_bundle(&ca_file)?;
+    print(&documents.join("---\n"))
+}
 
-    let documents =
-        [yaml(&validating(&address, &ca))?, yaml(&mutating(&address, &ca))?].join("---\n");
-    print(&documents)
+/// What a belay needs that nobody leads.
+fn alone(address: &Address, ca_file: &Path) -> Result<Vec<String>, CommandError> {
+    let Configurations { validating, mutating } = of_labels("belay", address, &ca_bundle(ca_file)?);
+    Ok(vec![yaml(&validating)?, yaml(&mutating)?])
+}
+
+/// What replicas share. The account comes first: nobody who reads from the top
+/// meets a right of somebody unknown.
+fn for_replicas(address: &Address, rights: Rights) -> Result<Vec<String>, CommandError> {
+    let Address::Service { namespace, name, .. } = address else { return Ok(Vec::new()) };
+    let account = format!("system:serviceaccount:{namespace}:{name}");
+    let Configurations { validating, mutating } = skeleton(name, address, &account);
+    let mut documents = rights.documents(namespace, name)?;
+    documents.extend([yaml(&validating)?, yaml(&mutating)?]);
+    Ok(documents)
 }
 
 /// The certificates of a file, and nothing else of it: a bundle is there for
@@ -135,104 +159,6 @@ fn is_dns_label(name: &str) -> bool {
         && !name.ends_with('-')
 }
 
-/// Asked when a labelled object is deleted. Without an answer nothing labelled
-/// is deleted, and nothing else is touched.
-fn validating(address: &Address, ca: &[u8]) -> ValidatingWebhookConfiguration {
-    ValidatingWebhookConfiguration {
-        metadata: metadata(),
-        webhooks: Some(vec![ValidatingWebhook {
-            name: "label-delete.belay.dev".to_owned(),
-            admission_review_versions: vec!["v1".to_owned()],
-            client_config: client_config(address, ca, "/validate"),
-            failure_policy: Some("Fail".to_owned()),
-            match_policy: Some("Equivalent".to_owned()),
-            namespace_selector: Some(not_in_system(address)),
-            object_selector: Some(labelled()),
-            rules: Some(vec![everything("DELETE")]),
-            side_effects: "NoneOnDryRun".to_owned(),
-            timeout_seconds: Some(TIMEOUT_SECONDS),
-            ..ValidatingWebhook::default()
-        }]),
-    }
-}
-
-/// Asked when a labelled object is created. Without an answer it is created
-/// with no hold: the denial of its DELETE does not depend on that.
-fn mutating(address: &Address, ca: &[u8]) -> MutatingWebhookConfiguration {
-    MutatingWebhookConfiguration {
-        metadata: metadata(),
-        webhooks: Some(vec![MutatingWebhook {
-            name: "label-hold.belay.dev".to_owned(),
-            admission_review_versions: vec!["v1".to_owned()],
-            client_config: client_config(address, ca, "/mutate"),
-            failure_policy: Some("Ignore".to_owned()),
-            match_policy: Some("Equivalent".to_owned()),
-            namespace_selector: Some(not_in_system(address)),
-            object_selector: Some(labelled()),
-            reinvocation_policy: Some("IfNeeded".to_owned()),
-            rules: Some(vec![everything("CREATE")]),
-            side_effects: "NoneOnDryRun".to_owned(),
-            timeout_seconds: Some(TIMEOUT_SECONDS),
-            ..MutatingWebhook::default()
-        }]),
-    }
-}
-
-fn metadata() -> ObjectMeta {
-    ObjectMeta { name: Some("belay".to_owned()), ..ObjectMeta::default() }
-}
-
-fn client_config(address: &Address, ca: &[u8], path: &str) -> WebhookClientConfig {
-    let (url, service) = match address {
-        Address::Url(base) => (Some(format!("{base}{path}")), None),
-        Address::Service { namespace, name, port } => {
-            let service = ServiceReference {
-                namespace: namespace.clone(),
-                name: name.clone(),
-                port: Some(*port),
-                path: Some(path.to_owned()),
-            };
-            (None, Some(service))
-        }
-    };
-    WebhookClientConfig { ca_bundle: Some(ByteString(ca.to_vec())), url, service }
-}
-
-fn everything(operation: &str) -> RuleWithOperations {
-    let any = || Some(vec!["*".to_owned()]);
-    RuleWithOperations {
-        api_groups: any(),
-        api_versions: any(),
-        operations: Some(vec![operation.to_owned()]),
-        resources: any(),
-        scope: Some("*".to_owned()),
-    }
-}
-
-fn labelled() -> LabelSelector {
-    selector(PROTECT_LABEL, "Exists", Vec::new())
-}
-
-/// The cluster has to be able to repair itself, and belay, while belay is down.
-fn not_in_system(address: &Address) -> LabelSelector {
-    let mut namespaces = vec!["kube-system".to_owned(), "kube-node-lease".to_owned()];
-    if let Address::Service { namespace, .. } = address {
-        namespaces.push(namespace.clone());
-    }
-    selector("kubernetes.io/metadata.name", "NotIn", namespaces)
-}
-
-fn selector(key: &str, operator: &str, values: Vec<String>) -> LabelSelector {
-    LabelSelector {
-        match_expressions: Some(vec![LabelSelectorRequirement {
-            key: key.to_owned(),
-            operator: operator.to_owned(),
-            values: (!values.is_empty()).then_some(values),
-        }]),
-        match_labels: None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -281,5 +207,29 @@ mod tests {
         {
             assert!(parse_url(right.to_owned()).is_ok(), "{right}");
         }
+    }
+
+    #[test]
+    fn replicas_get_their_account_its_rights_and_every_entry() {
+        let address = parse_service("ops/guard").unwrap();
+        let documents = for_replicas(&address, Rights::default()).unwrap();
+        let documents: Vec<serde_json::Value> =
+            documents.iter().map(|text| serde_saphyr::from_str(text).unwrap()).collect();
+        let kinds: Vec<_> = documents.iter().map(|d| d["kind"].as_str().unwrap()).collect();
+        assert_eq!(
+            kinds,
+            [
+                "ServiceAccount",
+                "ClusterRole",
+                "ClusterRoleBinding",
+                "Role",
+                "RoleBinding",
+                "ValidatingWebhookConfiguration",
+                "MutatingWebhookConfiguration"
+            ]
+        );
+        assert!(documents.iter().all(|document| document["metadata"]["name"] == "guard"));
+        let text = documents[6].to_string();
+        assert!(text.contains("request.userInfo.username != 'system:serviceaccount:ops:guard'"));
     }
 }

@@ -3,6 +3,7 @@
 mod certs;
 mod crds;
 mod manifests;
+mod rbac;
 
 use clap::Subcommand;
 
@@ -15,7 +16,8 @@ pub enum AdminCommand {
     /// Print the CustomResourceDefinitions and the checks of approvals, to be
     /// piped into kubectl apply
     Crds,
-    /// Print the webhook configurations, to be piped into kubectl apply
+    /// Print the webhook configurations, and the account and rights of replicas,
+    /// to be piped into kubectl apply
     Manifests(manifests::ManifestsArguments),
 }
 

@@ -1,0 +1,386 @@
+//! Keeps both configurations in step.
+//!
+//! Every replica looks, so that each knows what the API server asks; the leader
+//! alone writes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Event;
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::runtime::utils::Backoff as _;
+use kube::runtime::watcher::DefaultBackoff;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+use super::events;
+use super::follow::{follow, within};
+use super::patch::{Difference, bundle, compare};
+use super::rules::{Rules, rules};
+use super::watched::{News, Watched};
+use crate::cluster::api::Trouble;
+use crate::cluster::{Context, Registered};
+use crate::decide::Door;
+use crate::telemetry::Condition;
+
+/// Whose writes these are, for everybody who reads managedFields.
+const MANAGER: &str = "belay";
+
+/// An Event that says the same is written again after this time, when the API
+/// server has forgotten the last one.
+const EVENT_AGAIN: Duration = Duration::from_secs(3600);
+
+/// How often a write is tried upon what was read again, before it waits.
+const TRIES: usize = 3;
+
+/// Fills both configurations in and keeps them so, until belay ends.
+pub async fn run(context: Context) {
+    let mut ending = context.signals.ending.subscribe();
+    let (tell, heard) = mpsc::channel(16);
+    let configurations =
+        [Door::Mutate, Door::Validate].map(|door| Configuration::new(&context, door));
+    let [mutating, validating] = configurations.each_ref().map(|c| (c.api.clone(), c.kind));
+    let name = context.settings.name.clone();
+    let remark = context.readiness.remark(
+        "registration",
+        "a webhook configuration, or an entry of it, is missing or was not read yet: belay is \
+         not asked everything; install belay again if it stays so",
+    );
+    let driver = Driver { context, configurations, wanted: None, remark };
+    tokio::select! {
+        // An error means that nobody is left who could end it otherwise.
+        _ = ending.wait_for(|ending| *ending) => {}
+        () = follow(&mutating.0, mutating.1, &name, |news| (0, news), tell.clone()) => {}
+        () = follow(&validating.0, validating.1, &name, |news| (1, news), tell) => {}
+        () = driver.run(heard) => {}
+    }
+}
+
+/// What both configurations are to say.
+#[derive(Clone, PartialEq)]
+struct Wanted {
+    /// The change of policies that this follows from.
+    generation: u64,
+    rules: Arc<Rules>,
+}
+
+struct Driver {
+    context: Context,
+    configurations: [Configuration; 2],
+    /// Nothing until policies were read: no policies, no rules, would empty
+    /// what an earlier belay has filled in.
+    wanted: Option<Wanted>,
+    remark: Condition,
+}
+
+struct Configuration {
+    door: Door,
+    kind: &'static str,
+    api: Api<DynamicObject>,
+    watched: Watched,
+    /// What stood in it when it was last in place.
+    in_place: Option<(Arc<Rules>, Option<Arc<str>>)>,
+    /// Entries that are missing, as they were told.
+    told: Vec<&'static str>,
+    /// Whether it was told that it is missing.
+    told_missing: bool,
+    /// When to write the next Event.
+    event_due: Option<Instant>,
+    /// After a failure: when to write again.
+    held_off: Option<Instant>,
+    backoff: DefaultBackoff,
+}
+
+impl Configuration {
+    fn new(context: &Context, door: Door) -> Self {
+        let (kind, plural) = match door {
+            Door::Mutate => ("MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
+            Door::Validate => ("ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
+        };
+        let gvk = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind);
+        let resource = ApiResource::from_gvk_with_plural(&gvk, plural);
+        Self {
+            door,
+            kind,
+            api: Api::all_with(context.client.clone(), &resource),
+            watched: Watched::Unknown,
+            in_place: None,
+            told: Vec::new(),
+            told_missing: false,
+            event_due: None,
+            held_off: None,
+            backoff: DefaultBackoff::default(),
+        }
+    }
+
+    /// Its name in metrics.
+    fn label(&self) -> &'static str {
+        match self.door {
+            Door::Mutate => "mutating",
+            Door::Validate => "validating",
+        }
+    }
+}
+
+impl Driver {
+    async fn run(mut self, mut heard: mpsc::Receiver<(usize, News)>) {
+        let signals = self.context.signals.clone();
+        let mut changed = signals.changed.subscribe();
+        let mut bundle = signals.bundle.subscribe();
+        let mut leading = signals.leading.subscribe();
+        loop {
+            self.look(*changed.borrow_and_update());
+            let bundle_now = bundle.borrow_and_update().clone();
+            if *leading.borrow_and_update() {
+                for index in 0..self.configurations.len() {
+                    self.put_right(index, bundle_now.as_deref()).await;
+                    self.write_event(index).await;
+                }
+            }
+            self.report();
+            let again = self.again(*leading.borrow());
+            tokio::select! {
+                news = heard.recv() => match news {
+                    Some((index, news)) => self.take(index, news),
+                    None => return,
+                },
+                Ok(()) = changed.changed() => {}
+                Ok(()) = bundle.changed() => {}
+                Ok(()) = leading.changed() => {}
+                () = sleep_until(again.unwrap_or_else(Instant::now)), if again.is_some() => {}
+            }
+        }
+    }
+
+    /// Works out what the configurations are to say. While the kind of policies
+    /// has vanished nothing is taken back: what was wanted last stays.
+    fn look(&mut self, generation: u64) {
+        if self.wanted.as_ref().is_some_and(|wanted| wanted.generation == generation) {
+            return;
+        }
+        let world = self.context.world.read();
+        if !world.loaded || !world.known {
+            return;
+        }
+        let rules = rules(&world, &self.context.settings.labelled);
+        drop(world);
+        let same = self.wanted.take().map(|wanted| wanted.rules).filter(|old| **old == rules);
+        let rules = same.unwrap_or_else(|| Arc::new(rules));
+        self.wanted = Some(Wanted { generation, rules });
+    }
+
+    fn take(&mut self, index: usize, news: News) {
+        let configuration = &mut self.configurations[index];
+        // The API server has checked it: what cannot be read is not of a kind
+        // that we know, and is left alone until the next news.
+        if let Err(error) = configuration.watched.take(news) {
+            let kind = configuration.kind;
+            tracing::warn!(kind, %error, "the webhook configuration cannot be understood");
+        }
+    }
+
+    /// Writes what differs, if anything does.
+    async fn put_right(&mut self, index: usize, bundle: Option<&str>) {
+        let Some(wanted) = &self.wanted else { return };
+        let configuration = &mut self.configurations[index];
+        if configuration.watched.entries().is_none() {
+            // There is nothing to try again upon.
+            configuration.held_off = None;
+            return;
+        }
+        if configuration.held_off.is_some_and(|until| Instant::now() < until) {
+            return;
+        }
+        let name = &self.context.settings.name;
+        let kind = configuration.kind;
+        let mut trouble = None;
+        for _ in 0..TRIES {
+            let Some(entries) = configuration.watched.entries() else { return };
+            let Some(patch) = compare(entries, configuration.door, &wanted.rules, bundle).patch
+            else {
+                if configuration.held_off.take().is_some() {
+                    tracing::info!(kind, name, "the webhook configuration is filled in again");
+                }
+                configuration.backoff.reset();
+                let bundle = bundle.map(Arc::from);
+                configuration.in_place = Some((wanted.rules.clone(), bundle));
+                return;
+            };
+            // Nothing new was wanted, and still it differs: somebody took it
+            // out.
+            let repair = configuration
+                .in_place
+                .as_ref()
+                .is_some_and(|(rules, known)| *rules == wanted.rules && known.as_deref() == bundle);
+            let params =
+                PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+            let patch = Patch::Json::<()>(patch);
+            let news = match within(configuration.api.patch(name, &params, &patch)).await {
+                Ok(object) => {
+                    if repair {
+                        self.context.metrics.registration_repaired(configuration.label());
+                        tracing::warn!(
+                            kind,
+                            name,
+                            "somebody has changed the rules or the authorities of the webhook \
+                             configuration; they are put back"
+                        );
+                    } else {
+                        tracing::info!(kind, name, "the webhook configuration is filled in");
+                    }
+                    // Until it is changed again nothing about it is a repair.
+                    configuration.in_place = None;
+                    Ok(News::Is(Box::new(object)))
+                }
+                // An entry is not where it was: look again. Other refusals read
+                // the same, and come back.
+                Err(refused) => {
+                    let read = match &refused {
+                        Trouble::NotFound => Ok(News::None),
+                        Trouble::Forbidden(_) => Err(refused.clone()),
+                        _ => read(&configuration.api, name).await,
+                    };
+                    trouble = Some(refused);
+                    read
+                }
+            };
+            match news {
+                Ok(news) => drop(configuration.watched.take(news)),
+                Err(unread) => {
+                    trouble = Some(unread);
+                    break;
+                }
+            }
+        }
+        if configuration.watched.entries().is_none() {
+            return;
+        }
+        let why = match trouble {
+            Some(trouble) => trouble.words(),
+            None => "what the API server keeps is not what was written".to_owned(),
+        };
+        if configuration.held_off.is_none() {
+            tracing::warn!(
+                kind,
+                name,
+                why,
+                "the webhook configuration cannot be filled in; belay tries again"
+            );
+        }
+        let wait = configuration.backoff.next().unwrap_or(Duration::from_secs(30));
+        configuration.held_off = Some(Instant::now() + wait);
+    }
+
+    /// Says in an Event that a configuration is missing, once an hour while it
+    /// is.
+    async fn write_event(&mut self, index: usize) {
+        let settings = &self.context.settings;
+        let configuration = &mut self.configurations[index];
+        let due = configuration.event_due.is_none_or(|due| due <= Instant::now());
+        if configuration.watched != Watched::Missing || !due {
+            return;
+        }
+        configuration.event_due = Some(Instant::now() + EVENT_AGAIN);
+        let event = events::missing(settings, configuration.kind, jiff::Timestamp::now());
+        let api: Api<Event> = Api::namespaced(self.context.client.clone(), &settings.namespace);
+        if let Err(trouble) = within(api.create(&PostParams::default(), &event)).await {
+            tracing::warn!(
+                why = trouble.words(),
+                "the Event about a missing configuration was not written"
+            );
+        }
+    }
+
+    /// Tells everybody what stands there.
+    fn report(&mut self) {
+        let name = &self.context.settings.name;
+        let signals = &self.context.signals;
+        let mut missing = Vec::new();
+        let mut asks = self.wanted.is_some();
+        let mut bundles = Vec::new();
+        let mut known = true;
+        for configuration in &mut self.configurations {
+            let kind = configuration.kind;
+            let label = configuration.label();
+            let entries = match &configuration.watched {
+                Watched::Unknown => {
+                    (asks, known) = (false, false);
+                    continue;
+                }
+                Watched::Missing => {
+                    asks = false;
+                    bundles.push(None);
+                    missing.push(format!("{kind}/{name}"));
+                    if !std::mem::replace(&mut configuration.told_missing, true) {
+                        tracing::warn!(
+                            kind,
+                            name,
+                            "the webhook configuration does not exist, so the API server asks \
+                             nothing of it; belay never makes it, install belay again"
+                        );
+                        self.context.metrics.registration_missing(label, true);
+                    }
+                    // Whoever makes it again, it is another one.
+                    configuration.in_place = None;
+                    continue;
+                }
+                Watched::There { entries, .. } => entries,
+            };
+            if std::mem::take(&mut configuration.told_missing) {
+                tracing::info!(kind, name, "the webhook configuration exists again");
+                configuration.event_due = None;
+            }
+            self.context.metrics.registration_missing(label, false);
+            bundles.push(bundle(entries, configuration.door));
+            let Some(wanted) = &self.wanted else { continue };
+            let compared = compare(entries, configuration.door, &wanted.rules, None);
+            let Difference { asks: its, missing: absent, .. } = compared;
+            asks &= its;
+            missing.extend(absent.iter().map(|entry| format!("{kind}/{name} entry {entry}")));
+            if configuration.told != absent {
+                if !absent.is_empty() {
+                    tracing::warn!(
+                        kind,
+                        name,
+                        entries = ?absent,
+                        "the webhook configuration lacks entries, so the API server asks less \
+                         than policies need; install belay again, in the version that runs"
+                    );
+                }
+                configuration.told = absent;
+            }
+        }
+        self.remark.set(known && missing.is_empty());
+        let same = bundles.len() == 2 && bundles[0] == bundles[1];
+        let registered = Registered {
+            generation: self.wanted.as_ref().filter(|_| asks).map(|wanted| wanted.generation),
+            bundle: bundles.first().copied().flatten().filter(|_| same).map(Arc::from),
+            missing,
+        };
+        signals.registered.send_if_modified(|known| {
+            let differs = *known != registered;
+            if differs {
+                *known = registered;
+            }
+            differs
+        });
+    }
+
+    /// When to look again though nothing has happened.
+    fn again(&self, leads: bool) -> Option<Instant> {
+        let of = |configuration: &Configuration| {
+            let missing = configuration.watched == Watched::Missing;
+            let event = configuration.event_due.filter(|_| missing);
+            [configuration.held_off, event].into_iter().flatten().min()
+        };
+        self.configurations.iter().filter_map(of).min().filter(|_| leads)
+    }
+}
+
+/// Reads a configuration.
+async fn read(api: &Api<DynamicObject>, name: &str) -> Result<News, Trouble> {
+    let found = within(api.get_opt(name)).await?;
+    Ok(found.map_or(News::None, |object| News::Is(Box::new(object))))
+}

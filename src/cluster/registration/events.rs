@@ -1,0 +1,43 @@
+//! The Event that says that a configuration is missing.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+
+use crate::cluster::Settings;
+
+/// Says it in belay's own namespace, where whoever runs belay looks. The API
+/// server wants an Event to lie in the namespace of what it is about, and the
+/// configuration lives in none; so the reference claims ours.
+pub(super) fn missing(settings: &Settings, kind: &str, now: Timestamp) -> Event {
+    let Settings { namespace, name, replica, .. } = settings;
+    let time = Some(Time(now));
+    Event {
+        metadata: ObjectMeta {
+            name: Some(format!("{name}.{:x}.{}", now.as_nanosecond(), kind.to_lowercase())),
+            namespace: Some(namespace.clone()),
+            ..ObjectMeta::default()
+        },
+        involved_object: ObjectReference {
+            api_version: Some("admissionregistration.k8s.io/v1".to_owned()),
+            kind: Some(kind.to_owned()),
+            name: Some(name.clone()),
+            namespace: Some(namespace.clone()),
+            ..ObjectReference::default()
+        },
+        reason: Some("Missing".to_owned()),
+        message: Some(format!(
+            "{kind} {name} does not exist, so the API server asks belay nothing and what only it \
+             would refuse passes; belay never makes it: install belay again, or uninstall all of it"
+        )),
+        type_: Some("Warning".to_owned()),
+        source: Some(EventSource {
+            component: Some("belay".to_owned()),
+            host: Some(replica.clone()),
+        }),
+        count: Some(1),
+        first_timestamp: time.clone(),
+        last_timestamp: time,
+        ..Event::default()
+    }
+}

@@ -1,0 +1,137 @@
+//! Follows one object by its name.
+//!
+//! A watch of kube's own would say on each try that it is forbidden, and would
+//! try again every second for ever: this one says so once and waits longer each
+//! time.
+
+use std::time::Duration;
+
+use futures_util::{Stream, TryStreamExt as _};
+use kube::Api;
+use kube::api::{ListParams, WatchParams};
+use kube::core::{DynamicObject, WatchEvent};
+use kube::runtime::utils::Backoff as _;
+use kube::runtime::watcher::DefaultBackoff;
+use tokio::sync::mpsc::Sender;
+
+use super::watched::News;
+use crate::cluster::api::Trouble;
+
+/// How long a read or a write may take.
+pub(super) const LIMIT: Duration = Duration::from_secs(10);
+
+/// How long one watch lasts: the API server ends it, and one that it does not
+/// end is ended here, because nothing arrives from a dead connection.
+const WATCH_SECONDS: u32 = 240;
+
+/// Tells everything about the object of this name, for ever.
+pub(super) async fn follow(
+    api: &Api<DynamicObject>,
+    kind: &str,
+    name: &str,
+    news: impl Fn(News) -> (usize, News),
+    tell: Sender<(usize, News)>,
+) {
+    let selector = format!("metadata.name={name}");
+    let mut backoff = DefaultBackoff::default();
+    let mut troubled = false;
+    loop {
+        let followed = async {
+            let mut version = list(api, &selector, &news, &tell).await?;
+            loop {
+                let params = WatchParams::default().fields(&selector).timeout(WATCH_SECONDS);
+                let events = within(api.watch(&params, &version)).await?;
+                if std::mem::take(&mut troubled) {
+                    tracing::info!(kind, name, "the webhook configuration can be watched again");
+                }
+                backoff.reset();
+                pass_on(events, &mut version, &news, &tell).await?;
+            }
+        };
+        let trouble: Result<std::convert::Infallible, Trouble> = followed.await;
+        let Err(trouble) = trouble;
+        match trouble {
+            // The version is too old: that is what lists are for.
+            Trouble::Expired => {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+            trouble if !troubled => {
+                troubled = true;
+                let why = trouble.words();
+                tracing::warn!(kind, name, why, "the webhook configuration cannot be watched");
+            }
+            _ => {}
+        }
+        tokio::time::sleep(backoff.next().unwrap_or(LIMIT)).await;
+    }
+}
+
+/// Reads the object, if it exists; the version to watch from.
+async fn list(
+    api: &Api<DynamicObject>,
+    selector: &str,
+    news: &impl Fn(News) -> (usize, News),
+    tell: &Sender<(usize, News)>,
+) -> Result<String, Trouble> {
+    let list = within(api.list(&ListParams::default().fields(selector))).await?;
+    let version = list.metadata.resource_version.unwrap_or_default();
+    let found = list.items.into_iter().next();
+    let found = found.map_or(News::None, |object| News::Is(Box::new(object)));
+    // Nobody listens any more only when everything ends.
+    let _ = tell.send(news(found)).await;
+    Ok(version)
+}
+
+/// Passes on what a watch tells, until the API server ends it.
+async fn pass_on(
+    events: impl Stream<Item = kube::Result<WatchEvent<DynamicObject>>>,
+    version: &mut String,
+    news: &impl Fn(News) -> (usize, News),
+    tell: &Sender<(usize, News)>,
+) -> Result<(), Trouble> {
+    let mut events = std::pin::pin!(events);
+    let most = Duration::from_secs(u64::from(WATCH_SECONDS)) + LIMIT;
+    let until = tokio::time::Instant::now() + most;
+    while let Ok(event) = tokio::time::timeout_at(until, events.try_next()).await {
+        let object = match event? {
+            None => break,
+            Some(WatchEvent::Bookmark(bookmark)) => {
+                *version = bookmark.metadata.resource_version;
+                continue;
+            }
+            Some(WatchEvent::Error(status)) => {
+                return Err(Trouble::of_status(status.code, &status.message));
+            }
+            Some(WatchEvent::Deleted(object)) => {
+                advance(version, &object);
+                News::Gone(object.metadata.uid.unwrap_or_default())
+            }
+            Some(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
+                advance(version, &object);
+                News::Is(Box::new(object))
+            }
+        };
+        let _ = tell.send(news(object)).await;
+    }
+    Ok(())
+}
+
+fn advance(version: &mut String, object: &DynamicObject) {
+    if let Some(newer) = &object.metadata.resource_version {
+        version.clone_from(newer);
+    }
+}
+
+/// A request with a time limit: a hang must not look like silence.
+pub(super) async fn within<T>(
+    request: impl Future<Output = kube::Result<T>>,
+) -> Result<T, Trouble> {
+    match tokio::time::timeout(LIMIT, request).await {
+        Ok(result) => result.map_err(Trouble::from),
+        Err(_) => Err(Trouble::Failed(format!(
+            "the API server did not answer within {} seconds",
+            LIMIT.as_secs()
+        ))),
+    }
+}

@@ -1,0 +1,149 @@
+//! From a configuration as it stands to the patch that fills it in.
+//!
+//! Each entry is found by its name and tested to be still there, at its index:
+//! a chart may have dropped, moved or added one since. What belay does not fill
+//! in, and entries that it does not know, are left as they are.
+
+use std::collections::BTreeSet;
+
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, TestOperation};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::configurations::entries;
+use super::rules::Rules;
+use crate::decide::Door;
+
+/// An entry of a configuration, as it stands in the API server.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Standing {
+    /// Its name.
+    pub name: String,
+    /// Its rules.
+    #[serde(default)]
+    rules: Option<Vec<RuleWithOperations>>,
+    #[serde(default)]
+    client_config: Client,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Client {
+    #[serde(default)]
+    ca_bundle: Option<ByteString>,
+}
+
+/// The entries of a configuration, from its field `webhooks`.
+pub fn standing(webhooks: Option<&Value>) -> Result<Vec<Standing>, serde_json::Error> {
+    webhooks.map_or(Ok(Vec::new()), |webhooks| {
+        Option::deserialize(webhooks).map(Option::unwrap_or_default)
+    })
+}
+
+/// How a configuration differs from what belay wants.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Difference {
+    /// What puts it right; `None`: nothing has to be.
+    pub patch: Option<Patch>,
+    /// Whether every rule is in place, authorities or not.
+    pub asks: bool,
+    /// Entries that have something to ask and are not there. Nothing but a new
+    /// installation brings them back.
+    pub missing: Vec<&'static str>,
+}
+
+/// Compares. Without a bundle the authorities are somebody else's matter.
+pub fn compare(
+    standing: &[Standing],
+    door: Door,
+    rules: &Rules,
+    bundle: Option<&str>,
+) -> Difference {
+    let mut operations = Vec::new();
+    let mut asks = true;
+    let known = |name: &str| entries(door).any(|entry| entry.name == name);
+    for (index, entry) in standing.iter().enumerate().filter(|(_, entry)| known(&entry.name)) {
+        let before = operations.len();
+        let wanted = rules.of(&entry.name);
+        let stand = entry.rules.as_deref().unwrap_or_default();
+        if !are_equal(stand, wanted) {
+            asks = false;
+            operations.push(if wanted.is_empty() {
+                let path = path(index, &["rules"]);
+                PatchOperation::Remove(RemoveOperation { path })
+            } else {
+                // A value that was there is replaced.
+                add(index, &["rules"], serde_json::json!(wanted))
+            });
+        }
+        if let Some(bundle) = bundle
+            && entry.bundle() != Some(bundle.as_bytes())
+        {
+            let bundle = ByteString(bundle.as_bytes().to_vec());
+            operations.push(add(index, &["clientConfig", "caBundle"], serde_json::json!(bundle)));
+        }
+        if operations.len() > before {
+            let value = Value::String(entry.name.clone());
+            let test = TestOperation { path: path(index, &["name"]), value };
+            operations.insert(before, PatchOperation::Test(test));
+        }
+    }
+    let absent = |name: &str| !standing.iter().any(|entry| entry.name == name);
+    let missing: Vec<_> = entries(door)
+        .map(|entry| entry.name)
+        .filter(|name| absent(name) && !rules.of(name).is_empty())
+        .collect();
+    Difference {
+        patch: (!operations.is_empty()).then_some(Patch(operations)),
+        asks: asks && missing.is_empty(),
+        missing,
+    }
+}
+
+impl Standing {
+    fn bundle(&self) -> Option<&[u8]> {
+        self.client_config.ca_bundle.as_ref().map(|bundle| bundle.0.as_slice())
+    }
+}
+
+/// The authorities that stand in every entry of belay's; `None`: they differ,
+/// or there are none.
+pub fn bundle(standing: &[Standing], door: Door) -> Option<&str> {
+    let known = |name: &str| entries(door).any(|entry| entry.name == name);
+    let mut bundles = standing.iter().filter(|entry| known(&entry.name)).map(Standing::bundle);
+    let first = bundles.next()??;
+    bundles.all(|bundle| bundle == Some(first)).then(|| std::str::from_utf8(first).ok())?
+}
+
+/// Whether two lists of rules ask the same. The order says nothing, and the API
+/// server writes out what was left out.
+fn are_equal(a: &[RuleWithOperations], b: &[RuleWithOperations]) -> bool {
+    let normal = |rules: &[RuleWithOperations]| -> BTreeSet<(Vec<BTreeSet<String>>, String)> {
+        rules
+            .iter()
+            .map(|rule| {
+                let lists =
+                    [&rule.api_groups, &rule.api_versions, &rule.operations, &rule.resources];
+                let lists = lists.map(|list| list.iter().flatten().cloned().collect());
+                (lists.into(), rule.scope.clone().unwrap_or_else(|| "*".to_owned()))
+            })
+            .collect()
+    };
+    normal(a) == normal(b)
+}
+
+fn path(index: usize, fields: &[&str]) -> PointerBuf {
+    let index = index.to_string();
+    PointerBuf::from_tokens(["webhooks", &index].into_iter().chain(fields.iter().copied()))
+}
+
+fn add(index: usize, fields: &[&str], value: Value) -> PatchOperation {
+    PatchOperation::Add(AddOperation { path: path(index, fields), value })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,164 @@
+//! What is written upon what stands there.
+
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use serde_json::json;
+
+use super::*;
+use crate::cluster::World;
+use crate::cluster::registration::configurations::{Address, skeleton};
+use crate::cluster::registration::rules;
+
+/// The validating configuration as it is installed.
+fn installed() -> Value {
+    let address =
+        Address::Service { namespace: "belay".to_owned(), name: "belay".to_owned(), port: 443 };
+    let configurations = skeleton("belay", &address, "system:serviceaccount:belay:belay");
+    serde_json::to_value(configurations.validating).unwrap()
+}
+
+/// The rules of a belay with no policy: those of the label.
+fn wanted() -> Rules {
+    rules(&World::default(), &[])
+}
+
+fn compared(live: &Value, bundle: Option<&str>) -> Difference {
+    let entries = standing(live.get("webhooks")).unwrap();
+    compare(&entries, Door::Validate, &wanted(), bundle)
+}
+
+/// The configuration after the patch, which has to apply to it.
+fn patched(live: &Value, bundle: Option<&str>) -> Value {
+    let mut live = live.clone();
+    let patch = compared(&live, bundle).patch.unwrap();
+    json_patch::patch(&mut live, &patch).unwrap();
+    // Still one that the API server understands.
+    let _: ValidatingWebhookConfiguration = serde_json::from_value(live.clone()).unwrap();
+    live
+}
+
+fn names(live: &Value) -> Vec<&str> {
+    let entries = live["webhooks"].as_array().unwrap();
+    entries.iter().map(|entry| entry["name"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn one_patch_fills_in_what_belay_owns_and_nothing_else() {
+    let before = installed();
+    let after = patched(&before, Some("pem"));
+    assert_eq!(compared(&after, Some("pem")), Difference { asks: true, ..Difference::default() });
+    assert_eq!(bundle(&standing(after.get("webhooks")).unwrap(), Door::Validate), Some("pem"));
+    let mut without = after.clone();
+    for entry in without["webhooks"].as_array_mut().unwrap() {
+        let entry = entry.as_object_mut().unwrap();
+        let asks = ["label-delete.belay.dev", "label-update.belay.dev"];
+        let asks = asks.contains(&entry["name"].as_str().unwrap());
+        assert_eq!(entry.remove("rules").is_some(), asks, "{entry:?}");
+        entry["clientConfig"].as_object_mut().unwrap().remove("caBundle");
+    }
+    assert_eq!(without, before);
+}
+
+#[test]
+fn each_entry_is_tested_to_be_where_it_was() {
+    let patch = compared(&installed(), Some("pem")).patch.unwrap();
+    let mut moved = installed();
+    moved["webhooks"].as_array_mut().unwrap().swap(0, 1);
+    assert!(json_patch::patch(&mut moved, &patch).is_err());
+    let mut dropped = installed();
+    dropped["webhooks"].as_array_mut().unwrap().remove(0);
+    assert!(json_patch::patch(&mut dropped, &patch).is_err());
+    // Looked at again, they are filled in where they are now.
+    for live in [moved, dropped] {
+        assert_eq!(names(&patched(&live, Some("pem"))), names(&live));
+    }
+}
+
+#[test]
+fn without_a_bundle_the_authorities_are_left_alone() {
+    let mut live = patched(&installed(), Some("theirs"));
+    assert_eq!(compared(&live, None).patch, None);
+    live["webhooks"][6]["rules"] = json!([]);
+    let after = patched(&live, None);
+    assert_eq!(bundle(&standing(after.get("webhooks")).unwrap(), Door::Validate), Some("theirs"));
+    assert_eq!(after, patched(&installed(), Some("theirs")));
+}
+
+#[test]
+fn what_was_taken_out_or_added_is_put_right() {
+    let whole = patched(&installed(), Some("pem"));
+    for (field, value) in [
+        ("/webhooks/6/rules", Value::Null),
+        ("/webhooks/6/rules", json!([])),
+        ("/webhooks/6/rules/0/resources", json!(["pods"])),
+        ("/webhooks/6/rules/0/operations", json!(["UPDATE"])),
+        ("/webhooks/6/rules/0/scope", json!("Namespaced")),
+        ("/webhooks/6/clientConfig/caBundle", Value::Null),
+    ] {
+        let mut live = whole.clone();
+        *live.pointer_mut(field).unwrap() = value;
+        let asks = field.contains("caBundle");
+        assert_eq!(compared(&live, Some("pem")).asks, asks, "{field}");
+        assert_eq!(patched(&live, Some("pem")), whole, "{field}");
+    }
+    // An entry that has nothing to ask, and asks.
+    let mut live = whole.clone();
+    live["webhooks"][0]["rules"] = whole["webhooks"][6]["rules"].clone();
+    assert_eq!(patched(&live, Some("pem")), whole);
+}
+
+#[test]
+fn what_the_api_server_writes_out_and_the_order_are_no_difference() {
+    let mut live = patched(&installed(), None);
+    let rule = live["webhooks"][6]["rules"][0].as_object_mut().unwrap();
+    rule.remove("scope");
+    assert_eq!(compared(&live, None).patch, None);
+    let parse = |value: Value| serde_json::from_value::<Vec<RuleWithOperations>>(value).unwrap();
+    let rule = |group: &str, resources: &[&str]| {
+        json!({"apiGroups": [group], "apiVersions": ["*"], "operations": ["DELETE"],
+            "resources": resources})
+    };
+    let (mut pods, apps) = (rule("", &["pods", "nodes"]), rule("apps", &["*"]));
+    pods["scope"] = json!("*");
+    let mut turned = pods.clone();
+    turned["resources"] = json!(["nodes", "pods"]);
+    assert!(are_equal(&parse(json!([pods, apps])), &parse(json!([apps, turned]))));
+    assert!(!are_equal(&parse(json!([pods])), &parse(json!([apps]))));
+}
+
+#[test]
+fn entries_that_belay_does_not_know_are_left_alone_and_missing_ones_are_told() {
+    let mut live = installed();
+    live["webhooks"][7]["name"] = json!("renamed.belay.dev");
+    live["webhooks"][0]["name"] = json!("foreign.example.com");
+    let difference = compared(&live, Some("pem"));
+    assert_eq!(difference.missing, ["label-update.belay.dev"]);
+    assert!(!difference.asks);
+    let after = patched(&live, Some("pem"));
+    for index in [0, 7] {
+        assert_eq!(after["webhooks"][index], live["webhooks"][index]);
+    }
+    // What cannot be filled in is not written again and again.
+    assert_eq!(compared(&after, Some("pem")).patch, None);
+    assert!(!compared(&after, Some("pem")).asks);
+    // An entry without anything to ask is not missed.
+    live["webhooks"].as_array_mut().unwrap().remove(1);
+    assert_eq!(compared(&live, Some("pem")).missing, ["label-update.belay.dev"]);
+}
+
+#[test]
+fn a_configuration_without_entries_lacks_them() {
+    for webhooks in [None, Some(&Value::Null), Some(&json!([]))] {
+        let difference =
+            compare(&standing(webhooks).unwrap(), Door::Mutate, &wanted(), Some("pem"));
+        assert_eq!(difference.missing, ["label-hold.belay.dev"]);
+        assert_eq!(difference.patch, None);
+    }
+}
+
+#[test]
+fn authorities_that_differ_are_none() {
+    let mut live = patched(&installed(), Some("pem"));
+    live["webhooks"][3]["clientConfig"]["caBundle"] = json!(ByteString(b"old".to_vec()));
+    assert_eq!(bundle(&standing(live.get("webhooks")).unwrap(), Door::Validate), None);
+    assert_eq!(bundle(&standing(installed().get("webhooks")).unwrap(), Door::Validate), None);
+}

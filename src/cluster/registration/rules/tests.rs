@@ -1,0 +1,219 @@
+//! From policies to rules, as a person would write them.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::policy::PolicySet;
+use crate::policy::api::DeletionPolicySpec;
+
+fn world(specs: &[Value]) -> World {
+    let mut world = World::default();
+    let policies = specs.iter().map(|spec| {
+        let spec: DeletionPolicySpec = serde_json::from_value(spec.clone()).unwrap();
+        Policy::compile("p", &spec).unwrap()
+    });
+    world.policies = PolicySet::new(policies.collect(), &world.catalogue);
+    world
+}
+
+fn policy(groups: &[&str], resources: &[&str]) -> Value {
+    json!({
+        "targets": [{"apiGroups": groups, "resources": resources}],
+        "protect": {"always": {}},
+    })
+}
+
+/// Rules as `OPERATION groups/resources`, one a line.
+fn shown(rules: &Rules, entry: &str) -> Vec<String> {
+    let list = |list: &Option<Vec<String>>| list.clone().unwrap().join(",");
+    let line = |rule: &RuleWithOperations| {
+        assert_eq!(list(&rule.api_versions), "*");
+        assert_eq!(rule.scope.as_deref(), Some("*"));
+        format!("{} [{}] {}", list(&rule.operations), list(&rule.api_groups), list(&rule.resources))
+    };
+    rules.of(entry).iter().map(line).collect()
+}
+
+#[track_caller]
+fn check(world: &World, expected: &[(&str, &[&str])]) {
+    let rules = rules(world, &[]);
+    for (entry, lines) in expected {
+        assert_eq!(shown(&rules, entry), *lines, "{entry}");
+    }
+}
+
+#[test]
+fn without_policies_the_label_alone_is_asked_about() {
+    let rules = rules(&World::default(), &[]);
+    assert_eq!(shown(&rules, "label-hold.belay.dev"), ["CREATE [*] *", "UPDATE [*] */*"]);
+    assert_eq!(shown(&rules, "label-delete.belay.dev"), ["DELETE [*] *"]);
+    assert_eq!(shown(&rules, "label-update.belay.dev"), ["UPDATE [*] */*"]);
+    assert_eq!(rules.0.len(), 3, "{rules:?}");
+}
+
+#[test]
+fn a_protected_kind_is_asked_about_with_what_is_around_it() {
+    check(
+        &world(&[policy(&[""], &["persistentvolumeclaims"])]),
+        &[
+            (
+                "hold.belay.dev",
+                &["CREATE [] persistentvolumeclaims", "UPDATE [] persistentvolumeclaims/*"],
+            ),
+            ("delete.belay.dev", &["DELETE [] persistentvolumeclaims"]),
+            ("cascade.belay.dev", &["DELETE [] namespaces"]),
+            ("update.belay.dev", &["UPDATE [] persistentvolumeclaims/*"]),
+            ("finalize.belay.dev", &["UPDATE [] namespaces/finalize"]),
+            ("annotate.belay.dev", &[]),
+            ("evict.belay.dev", &[]),
+        ],
+    );
+}
+
+#[test]
+fn kinds_outside_of_namespaces_need_no_namespace_and_custom_ones_their_crd() {
+    check(
+        &world(&[policy(&["storage.k8s.io"], &["storageclasses"])]),
+        &[("cascade.belay.dev", &[]), ("finalize.belay.dev", &[])],
+    );
+    // Of a kind that nobody serves it is not known where it lives.
+    check(
+        &world(&[policy(&["example.com"], &["databases"])]),
+        &[
+            (
+                "cascade.belay.dev",
+                &[
+                    "DELETE [apiextensions.k8s.io] customresourcedefinitions",
+                    "DELETE [] namespaces",
+                ],
+            ),
+            ("delete.belay.dev", &["DELETE [example.com] databases"]),
+            ("finalize.belay.dev", &["UPDATE [] namespaces/finalize"]),
+        ],
+    );
+}
+
+#[test]
+fn owners_are_asked_about_unless_they_are_protected_themselves() {
+    let mut world = world(&[policy(&["", "apps"], &["secrets", "statefulsets"])]);
+    let kinds = &mut world.graph.kinds;
+    for (group, kind) in [("apps", "StatefulSet"), ("apps", "Deployment"), ("", "Pod")] {
+        world.owners.insert(kinds.find(group, kind).unwrap());
+    }
+    world.owners.insert(kinds.mention("nowhere.example.com", "Nothing"));
+    check(
+        &world,
+        &[(
+            "cascade.belay.dev",
+            &[
+                "DELETE [apiextensions.k8s.io] customresourcedefinitions",
+                "DELETE [apps] deployments",
+                "DELETE [] namespaces,pods",
+            ],
+        )],
+    );
+}
+
+#[test]
+fn what_is_watched_for_the_label_alone_has_its_surroundings_asked_about() {
+    let labelled = [("".to_owned(), "configmaps".to_owned())];
+    let rules = rules(&World::default(), &labelled);
+    assert_eq!(shown(&rules, "cascade.belay.dev"), ["DELETE [] namespaces"]);
+    assert_eq!(shown(&rules, "delete.belay.dev"), [""; 0]);
+    assert_eq!(shown(&rules, "finalize.belay.dev"), [""; 0]);
+}
+
+#[test]
+fn the_hold_is_asked_for_only_where_it_may_be_put_on() {
+    let mut never = policy(&[""], &["secrets"]);
+    never["hold"] = json!("Never");
+    let mut audit = policy(&[""], &["configmaps"]);
+    audit["action"] = json!("Audit");
+    let mut ring = audit.clone();
+    ring["targets"][0]["resources"] = json!(["services"]);
+    ring["actionOverrides"] =
+        json!([{"namespaceSelector": {"matchLabels": {"ring": "1"}}, "action": "Deny"}]);
+    let pods = policy(&[""], &["pods"]);
+    let argo = policy(&["argoproj.io"], &["applications"]);
+    check(
+        &world(&[never, audit, ring, pods, argo]),
+        &[
+            ("hold.belay.dev", &["CREATE [] services", "UPDATE [] services/*"]),
+            (
+                "delete.belay.dev",
+                &[
+                    "DELETE [argoproj.io] applications",
+                    "DELETE [] configmaps,pods,secrets,services",
+                ],
+            ),
+            ("evict.belay.dev", &["CREATE [] pods/eviction"]),
+        ],
+    );
+}
+
+#[test]
+fn a_star_stands_alone_and_covers_the_others() {
+    check(
+        &world(&[
+            policy(&["apps"], &["*"]),
+            policy(&["batch"], &["*"]),
+            policy(&["apps"], &["deployments"]),
+            policy(&["*"], &["widgets"]),
+            policy(&["x.example.com"], &["widgets", "gadgets"]),
+        ]),
+        &[
+            (
+                "delete.belay.dev",
+                &["DELETE [apps,batch] *", "DELETE [x.example.com] gadgets", "DELETE [*] widgets"],
+            ),
+            (
+                "update.belay.dev",
+                &[
+                    "UPDATE [apps,batch] */*",
+                    "UPDATE [x.example.com] gadgets/*",
+                    "UPDATE [*] widgets/*",
+                ],
+            ),
+        ],
+    );
+    check(
+        &world(&[policy(&["*"], &["*"]), policy(&[""], &["pods"])]),
+        &[
+            ("delete.belay.dev", &["DELETE [*] *"]),
+            ("update.belay.dev", &["UPDATE [*] */*"]),
+            ("cascade.belay.dev", &[]),
+            ("evict.belay.dev", &["CREATE [] pods/eviction"]),
+            ("hold.belay.dev", &["CREATE [*] *", "UPDATE [*] */*"]),
+        ],
+    );
+}
+
+#[test]
+fn labels_of_namespaces_are_asked_about_where_a_selector_reads_them() {
+    let mut named = policy(&[""], &["secrets"]);
+    named["targets"][0]["namespaceSelector"] =
+        json!({"matchLabels": {"kubernetes.io/metadata.name": "a"}});
+    check(&world(&[named.clone()]), &[("update.belay.dev", &["UPDATE [] secrets/*"])]);
+    named["targets"][0]["namespaceSelector"] = json!({"matchLabels": {"env": "prod"}});
+    check(&world(&[named]), &[("update.belay.dev", &["UPDATE [] namespaces/*,secrets/*"])]);
+}
+
+#[test]
+fn annotations_are_asked_about_where_a_policy_reads_others_than_ours() {
+    let mut reads = policy(&[""], &["secrets"]);
+    reads["targets"][0]["matchAnnotations"] = json!({"belay.dev/tier": "gold"});
+    check(&world(&[reads.clone()]), &[("annotate.belay.dev", &[])]);
+    reads["targets"][0]["matchAnnotations"] = json!({"example.com/tier": "gold"});
+    check(
+        &world(&[reads, policy(&[""], &["services"])]),
+        &[("annotate.belay.dev", &["UPDATE [] secrets"])],
+    );
+}
+
+#[test]
+fn equal_policies_in_any_order_give_equal_rules() {
+    let a = policy(&["apps", ""], &["pods", "deployments"]);
+    let b = policy(&[""], &["secrets"]);
+    let one = rules(&world(&[a.clone(), b.clone(), b.clone()]), &[]);
+    assert_eq!(one, rules(&world(&[b, a]), &[]));
+}

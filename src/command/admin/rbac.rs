@@ -1,0 +1,260 @@
+//! The account that replicas run as, and what it may do.
+//!
+//! RBAC can say "these kinds" and "every kind", never "every kind but Secrets".
+//! So belay may read the kinds that its built-in relations know, without
+//! Secrets, and whoever protects more says so. What it may not read, and needs,
+//! stands in the condition of the policy that needs it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::rbac::v1::{
+    ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::yaml;
+use crate::command::CommandError;
+use crate::decide::is_harm_on_kind;
+use crate::policy::api::GROUP;
+use crate::relations::related_kinds;
+
+const READ: &[&str] = &["get", "list", "watch"];
+const RBAC: &str = "rbac.authorization.k8s.io";
+const REGISTRATION: &str = "admissionregistration.k8s.io";
+
+/// What belay may read and hold beside what it knows by itself.
+#[derive(Debug, Default)]
+pub(super) struct Rights {
+    /// These kinds, by group and plural name.
+    pub(super) also: Vec<(String, String)>,
+    /// Every kind.
+    pub(super) everything: bool,
+}
+
+/// A kind as people write it: `secrets`, `apps/deployments`.
+pub(super) fn parse_kind(text: &str) -> Result<(String, String), CommandError> {
+    let (group, resource) = text.split_once('/').unwrap_or(("", text));
+    let name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+    let sound = !resource.is_empty() && resource.chars().all(name) && group.chars().all(name);
+    if !sound {
+        return Err(CommandError::Usage(format!(
+            "--watch-also is \"{text}\"; expected RESOURCE or GROUP/RESOURCE, such as secrets or \
+             apps/deployments"
+        )));
+    }
+    Ok((group.to_owned(), resource.to_owned()))
+}
+
+impl Rights {
+    /// The account, its roles and their bindings, one document each.
+    pub(super) fn documents(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Vec<String>, CommandError> {
+        let everywhere = || ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+        let here = || ObjectMeta { namespace: Some(namespace.to_owned()), ..everywhere() };
+        let subjects = || {
+            Some(vec![Subject {
+                kind: "ServiceAccount".to_owned(),
+                name: name.to_owned(),
+                namespace: Some(namespace.to_owned()),
+                ..Subject::default()
+            }])
+        };
+        let role_ref = |kind: &str| RoleRef {
+            api_group: RBAC.to_owned(),
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+        };
+        Ok(vec![
+            yaml(&ServiceAccount { metadata: here(), ..ServiceAccount::default() })?,
+            yaml(&ClusterRole {
+                metadata: everywhere(),
+                rules: Some(self.cluster(name)),
+                ..ClusterRole::default()
+            })?,
+            yaml(&ClusterRoleBinding {
+                metadata: everywhere(),
+                role_ref: role_ref("ClusterRole"),
+                subjects: subjects(),
+            })?,
+            yaml(&Role { metadata: here(), rules: Some(own_namespace(name)) })?,
+            yaml(&RoleBinding {
+                metadata: here(),
+                role_ref: role_ref("Role"),
+                subjects: subjects(),
+            })?,
+        ])
+    }
+
+    /// In the whole cluster.
+    fn cluster(&self, name: &str) -> Vec<PolicyRule> {
+        let also = || self.also.iter().map(|(g, r)| (g.as_str(), r.as_str()));
+        let mut read: BTreeSet<(&str, &str)> = related_kinds();
+        // Whose names and keys Secrets are is nobody's business until somebody
+        // asks for their protection.
+        read.remove(&("", "secrets"));
+        read.extend(KNOWN);
+        read.extend(also());
+        let mut rules = if self.everything {
+            vec![rule(&["*"], &["*"], READ), rule(&["*"], &["*"], &["patch"])]
+        } else {
+            // The hold is put on and taken off by a patch, and RBAC knows no
+            // smaller right than to patch anything of an object. Where a hold
+            // is never put on, that right is not asked for; nor for what
+            // decides about admission, of which the next rule names ours.
+            let holdable = |(group, resource): &(&str, &str)| {
+                !is_harm_on_kind(group, resource) && *group != REGISTRATION
+            };
+            let held: BTreeSet<_> = read.iter().copied().filter(holdable).chain(also()).collect();
+            let mut rules = grouped(&read, READ);
+            rules.extend(grouped(&held, &["patch"]));
+            rules
+        };
+        rules.extend([
+            // The leader fills in these two and looks whether they stay so. It
+            // makes none: what was uninstalled stays away.
+            named(
+                rule(
+                    &[REGISTRATION],
+                    &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
+                    &["get", "list", "watch", "patch"],
+                ),
+                &[name],
+            ),
+            // What people want of belay, and what it says of that.
+            rule(&[GROUP], &["*"], READ),
+            rule(&[GROUP], &["deletionpolicies/status"], &["patch"]),
+            // An exemption is recorded as an approval of belay's own, and the
+            // check of approvals asks whether the approver may approve; this
+            // verb opens nothing else. Expired ones are swept away.
+            rule(&[GROUP], &["deletionapprovals"], &["create", "delete"]),
+            rule(&["*"], &["*"], &["approve-deletion"]),
+            // An Event lies beside what it is about.
+            rule(&["", "events.k8s.io"], &["events"], &["create", "patch"]),
+        ]);
+        rules
+    }
+}
+
+/// What belay reads whatever it protects: containers, what is served, and who
+/// owns what.
+const KNOWN: [(&str, &str); 8] = [
+    ("", "namespaces"),
+    ("apiextensions.k8s.io", "customresourcedefinitions"),
+    ("apiregistration.k8s.io", "apiservices"),
+    ("apps", "controllerrevisions"),
+    ("apps", "daemonsets"),
+    ("apps", "deployments"),
+    ("batch", "cronjobs"),
+    ("batch", "jobs"),
+];
+
+/// In belay's own namespace. RBAC cannot restrict a create to names.
+fn own_namespace(name: &str) -> Vec<PolicyRule> {
+    let tls = format!("{name}-tls");
+    vec![
+        // Who leads, and which certificate each replica serves. Replicas come
+        // and go under new names, so names do not restrict these.
+        rule(
+            &["coordination.k8s.io"],
+            &["leases"],
+            &["get", "list", "watch", "create", "update", "patch", "delete"],
+        ),
+        // The certificate, and no other Secret.
+        rule(&[""], &["secrets"], &["create"]),
+        named(rule(&[""], &["secrets"], &["get", "list", "watch", "patch", "update"]), &[&tls]),
+        // What each replica has counted, for the leader to add up.
+        rule(
+            &[""],
+            &["configmaps"],
+            &["get", "list", "watch", "create", "update", "patch", "delete"],
+        ),
+    ]
+}
+
+fn rule(groups: &[&str], resources: &[&str], verbs: &[&str]) -> PolicyRule {
+    let list = |texts: &[&str]| texts.iter().map(ToString::to_string).collect::<Vec<_>>();
+    PolicyRule {
+        api_groups: Some(list(groups)),
+        resources: Some(list(resources)),
+        verbs: list(verbs),
+        ..PolicyRule::default()
+    }
+}
+
+fn named(rule: PolicyRule, names: &[&str]) -> PolicyRule {
+    let names = names.iter().map(ToString::to_string).collect();
+    PolicyRule { resource_names: Some(names), ..rule }
+}
+
+/// One rule a group.
+fn grouped(kinds: &BTreeSet<(&str, &str)>, verbs: &[&str]) -> Vec<PolicyRule> {
+    let mut groups: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (group, resource) in kinds {
+        groups.entry(group).or_default().push(resource);
+    }
+    groups.into_iter().map(|(group, resources)| rule(&[group], &resources, verbs)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a rule that names no objects gives a right.
+    fn may(rights: &Rights, verb: &str, group: &str, resource: &str) -> bool {
+        let has = |list: &[String], text: &str| list.iter().any(|t| t == text || t == "*");
+        rights.cluster("belay").iter().any(|rule| {
+            rule.resource_names.is_none()
+                && has(&rule.verbs, verb)
+                && has(rule.api_groups.as_deref().unwrap(), group)
+                && has(rule.resources.as_deref().unwrap(), resource)
+        })
+    }
+
+    #[test]
+    fn secrets_are_read_by_nobody_who_does_not_ask_for_them() {
+        let rights = Rights::default();
+        for verb in ["get", "list", "watch", "patch"] {
+            assert!(!may(&rights, verb, "", "secrets"), "{verb}");
+        }
+        let asked = Rights { also: vec![parse_kind("secrets").unwrap()], everything: false };
+        assert!(may(&asked, "list", "", "secrets") && may(&asked, "patch", "", "secrets"));
+        assert!(may(&Rights { also: Vec::new(), everything: true }, "watch", "", "secrets"));
+    }
+
+    #[test]
+    fn what_is_known_is_read_and_held_where_a_hold_is_put_on() {
+        let rights = Rights::default();
+        for (group, resource) in
+            [("", "persistentvolumeclaims"), ("", "configmaps"), ("apps", "statefulsets")]
+        {
+            assert!(may(&rights, "watch", group, resource), "{resource}");
+            assert!(may(&rights, "patch", group, resource), "{resource}");
+        }
+        for (group, resource) in [("", "pods"), ("", "namespaces"), ("", "nodes")] {
+            assert!(may(&rights, "watch", group, resource), "{resource}");
+            assert!(!may(&rights, "patch", group, resource), "{resource}");
+        }
+        let configurations = "validatingwebhookconfigurations";
+        assert!(!may(&rights, "patch", REGISTRATION, configurations));
+        assert!(!may(&rights, "create", REGISTRATION, configurations));
+        let mut own = rights.cluster("guard").into_iter();
+        let own = own.find(|rule| rule.resource_names == Some(vec!["guard".to_owned()])).unwrap();
+        assert!(own.verbs.iter().any(|verb| verb == "patch"), "{own:?}");
+        assert!(own.resources.unwrap().contains(&configurations.to_owned()));
+    }
+
+    #[test]
+    fn a_kind_is_a_resource_with_or_without_a_group() {
+        assert_eq!(parse_kind("secrets").unwrap(), ("".to_owned(), "secrets".to_owned()));
+        let argo = parse_kind("argoproj.io/applications").unwrap();
+        assert_eq!(argo, ("argoproj.io".to_owned(), "applications".to_owned()));
+        for wrong in ["", "/", "apps/", "a/b/c", "Secrets", "*", "a b"] {
+            let error = parse_kind(wrong).unwrap_err().to_string();
+            assert!(error.contains("expected RESOURCE or GROUP/RESOURCE"), "{wrong}: {error}");
+        }
+    }
+}
