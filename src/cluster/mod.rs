@@ -5,7 +5,13 @@
 
 mod api;
 mod context;
+mod decider;
+mod exemption;
+mod live;
 mod world;
 
 pub use context::{Context, Registered, Settings, Signals};
+pub use decider::ClusterDecider;
+pub use exemption::approval_of;
+pub use live::{Answer, CarryOut, Found, Gathered, Reader, merge};
 pub use world::{Detail, Served, SharedWorld, World};

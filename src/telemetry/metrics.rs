@@ -10,6 +10,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+use super::live::LiveMetrics;
+
 /// Labels of an answered review. Each has a small, fixed set of values.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Answered {
@@ -44,6 +46,7 @@ struct Inner {
     certificate_failures: Counter,
     files_loaded: Counter,
     files_broken: Gauge,
+    live: LiveMetrics,
 }
 
 impl Default for Metrics {
@@ -91,6 +94,7 @@ impl Default for Metrics {
             "Whether a file is broken, so that what was read last is in use (1) or not (0)",
             files_broken.clone(),
         );
+        let live = LiveMetrics::new(&mut registry);
         Self(Arc::new(Inner {
             registry,
             answered,
@@ -101,6 +105,7 @@ impl Default for Metrics {
             certificate_failures,
             files_loaded,
             files_broken,
+            live,
         }))
     }
 }
@@ -151,6 +156,11 @@ impl Metrics {
         self.0.files_broken.set(1);
     }
 
+    /// Counts one live read that a verdict waited for, by what came of it.
+    pub fn read_live(&self, result: &'static str, took: Duration) {
+        self.0.live.answered(result, took);
+    }
+
     /// Everything, in the text format that Prometheus scrapes.
     pub fn encode(&self) -> String {
         let mut text = String::new();
@@ -174,6 +184,7 @@ mod tests {
         metrics.certificate_failed();
         metrics.files_loaded();
         metrics.files_broken();
+        metrics.read_live("ok", Duration::from_millis(3));
         let text = metrics.encode();
         for line in [
             r#"belay_admission_requests_total{webhook="validate",operation="delete",verdict="Deny",subject_class="user"} 1"#,
@@ -184,6 +195,8 @@ mod tests {
             "belay_certificate_reload_failures_total 1",
             "belay_files_loaded_total 1",
             "belay_files_broken 1",
+            r#"belay_live_reads_total{result="ok"} 1"#,
+            "belay_live_read_duration_seconds_count 1",
         ] {
             assert!(text.contains(line), "{line} is missing in\n{text}");
         }

@@ -1,6 +1,7 @@
 //! What an operator sees: metrics, logs, readiness. Never a decision, never
 //! an object's body, never the name of an object or a user as a label.
 
+mod live;
 mod logs;
 mod metrics;
 mod readiness;
