@@ -13,6 +13,7 @@ mod content;
 mod control_plane;
 mod forests;
 mod label;
+mod live;
 mod policies;
 
 use std::path::Path;

@@ -18,7 +18,7 @@ use crate::{program, world};
 
 /// The control plane of all tests, with the kinds in it and their policies in
 /// force, and what kubectl said when they were applied.
-fn installed() -> (&'static ControlPlane, &'static Output) {
+pub fn installed() -> (&'static ControlPlane, &'static Output) {
     static OUTPUT: OnceLock<std::result::Result<Output, String>> = OnceLock::new();
     let plane = &world().plane;
     let output = OUTPUT.get_or_init(|| install(plane).map_err(|error| error.to_string()));
