@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::world::Detail;
-use crate::objects::KindInfo;
+use crate::objects::{KindInfo, null_is_default};
 
 /// The name under which belay writes, as managedFields show it.
 pub const MANAGER: &str = "belay";
@@ -94,13 +94,14 @@ pub fn collection(info: &KindInfo, namespace: &str) -> String {
     };
     match namespace {
         "" => format!("{root}/{}", info.resource),
-        _ => format!("{root}/namespaces/{namespace}/{}", info.resource),
+        _ => format!("{root}/namespaces/{}/{}", escaped(namespace), info.resource),
     }
 }
 
-/// The path of one object.
+/// The path of one object. Names come from references, too, where anybody can
+/// write anything: none of it may become another path.
 pub fn item(info: &KindInfo, namespace: &str, name: &str) -> String {
-    format!("{}/{name}", collection(info, namespace))
+    format!("{}/{}", collection(info, namespace), escaped(name))
 }
 
 /// A GET.
@@ -123,8 +124,9 @@ pub struct Page {
     /// Of the list as a whole.
     #[serde(default)]
     pub metadata: PageMetadata,
-    /// The objects.
-    #[serde(default = "Vec::new")]
+    /// The objects. A list of metadata with none has `null` here, and what has
+    /// no such field at all is no list, least of all an empty one.
+    #[serde(deserialize_with = "null_is_default")]
     pub items: Vec<Box<RawValue>>,
 }
 
@@ -150,14 +152,8 @@ pub struct ListQuery<'a> {
     pub labels: &'a str,
 }
 
-/// Reads one page of a list, consistent with everything stored before.
-pub async fn page(
-    client: &kube::Client,
-    info: &KindInfo,
-    namespace: &str,
-    detail: Detail,
-    query: ListQuery<'_>,
-) -> Result<Page, Trouble> {
+/// The path of one page of a list.
+pub fn page_path(info: &KindInfo, namespace: &str, query: ListQuery<'_>) -> String {
     let ListQuery { limit, next, labels } = query;
     let mut path = collection(info, namespace);
     let mut sign = '?';
@@ -171,7 +167,30 @@ pub async fn page(
             sign = '&';
         }
     }
-    Ok(client.request(get(&path, detail, true)?).await?)
+    path
+}
+
+impl Page {
+    /// Reads a page. The parser's words may quote what they found, so they are
+    /// not repeated; nor does the client see it, which logs what it cannot read.
+    pub fn read(text: &str) -> Result<Self, Trouble> {
+        serde_json::from_str(text).map_err(|error| {
+            let (line, column) = (error.line(), error.column());
+            Trouble::Failed(format!("the answer is no list, at line {line} column {column}"))
+        })
+    }
+}
+
+/// Reads one page of a list, consistent with everything stored before.
+pub async fn page(
+    client: &kube::Client,
+    info: &KindInfo,
+    namespace: &str,
+    detail: Detail,
+    query: ListQuery<'_>,
+) -> Result<Page, Trouble> {
+    let request = get(&page_path(info, namespace, query), detail, true)?;
+    Page::read(&client.request_text(request).await?)
 }
 
 /// Reads one object's JSON; `None` if it is not there.
@@ -223,4 +242,30 @@ pub fn escaped(value: &str) -> String {
         }
     }
     escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_list_is_not_an_empty_one() {
+        let read = |text: &str| Page::read(text).map(|page| page.items.len());
+        assert_eq!(read(r#"{"metadata": {"resourceVersion": "7"}, "items": null}"#), Ok(0));
+        assert_eq!(read(r#"{"items": [{}, {}]}"#), Ok(2));
+        for no_list in [r#"{"kind": "Status", "status": "Success"}"#, "{}", "<html>"] {
+            assert!(read(no_list).is_err(), "{no_list}");
+        }
+        let secret = read(r#"{"items": "hunter2"}"#).unwrap_err().words();
+        assert!(!secret.contains("hunter2"), "{secret}");
+    }
+
+    #[test]
+    fn names_do_not_leave_their_place_in_a_path() {
+        let kinds = crate::objects::Kinds::default();
+        let pods = kinds.info(kinds.find("", "Pod").unwrap());
+        assert_eq!(item(pods, "a/b", "p?q"), "/api/v1/namespaces/a%2Fb/pods/p%3Fq");
+        let query = ListQuery { limit: 5, next: "a=b", labels: "" };
+        assert_eq!(page_path(pods, "", query), "/api/v1/pods?limit=5&continue=a%3Db");
+    }
 }

@@ -6,13 +6,13 @@
 mod api;
 pub mod certificates;
 mod context;
-pub mod decider;
+mod decider;
 pub mod election;
-pub mod exemption;
+mod exemption;
 pub mod feed;
-mod holds;
+pub mod holds;
 pub mod journal;
-pub mod live;
+mod live;
 mod pace;
 mod patience;
 pub mod registration;
@@ -21,5 +21,8 @@ pub mod status;
 mod world;
 
 pub use context::{Certificates, Context, Registered, Settings, Signals};
+pub use decider::ClusterDecider;
+pub use exemption::approval_of;
+pub use live::{Answer, CarryOut, Found, Gathered, Reader, merge};
 pub use start::{Cluster, Options, StartError};
 pub use world::{Detail, Served, SharedWorld, World};

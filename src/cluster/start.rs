@@ -10,12 +10,15 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::context::{Certificates, Context, Settings, Signals};
+use super::decider::ClusterDecider;
 use super::journal::Journal;
+use super::live::Reader;
 use super::world::SharedWorld;
-use super::{certificates, election, feed, holds, journal, pace, status};
+use super::{certificates, election, feed, holds, journal, pace, registration, status};
 use crate::certs::Serving;
 use crate::policy::Identities;
 use crate::telemetry::{Metrics, Readiness};
+use crate::webhook::Decider;
 
 /// Threads of the cluster side: one that feeds may be busy with a long list
 /// while a verdict waits for a live read.
@@ -68,7 +71,7 @@ pub struct Cluster {
     runtime: Runtime,
     parts: JoinSet<()>,
     serving: Option<Arc<Serving>>,
-    journal: Journal,
+    decider: Arc<ClusterDecider>,
 }
 
 impl Cluster {
@@ -119,14 +122,25 @@ impl Cluster {
         let (written, read) = watch::channel(Arc::default());
         let mut parts = JoinSet::new();
         let handle = runtime.handle();
+        let reader = {
+            let _entered = runtime.enter();
+            Reader::new(context.clone())
+        };
+        let decider = ClusterDecider::new(context.world.clone(), Arc::new(reader), journal);
         let held = serving.clone().unwrap_or_default();
         parts.spawn_on(feed::run(context.clone(), options.identities, written), handle);
         parts.spawn_on(certificates::run(context.clone(), held), handle);
         parts.spawn_on(election::run(context.clone()), handle);
         parts.spawn_on(journal::run(context.clone(), entries), handle);
         parts.spawn_on(status::run(context.clone(), read, feed::plan::needs), handle);
+        parts.spawn_on(registration::run(context.clone()), handle);
         parts.spawn_on(holds::run(context.clone()), handle);
-        Ok(Self { context, runtime, parts, serving, journal })
+        Ok(Self { runtime, parts, context, serving, decider: Arc::new(decider) })
+    }
+
+    /// What decides.
+    pub fn decider(&self) -> Arc<dyn Decider> {
+        self.decider.clone()
     }
 
     /// The certificates that are fed from a Secret; none: they are in files.

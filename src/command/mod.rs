@@ -80,7 +80,11 @@ impl CommandError {
             | Self::Content { .. }
             | Self::Files(_)
             | Self::Certificate(CertError::Name(_) | CertError::Days(_)) => 2,
-            Self::Read { .. } | Self::Output(_) | Self::Certificate(_) | Self::Serve(_) | Self::Cluster(_) => 3,
+            Self::Read { .. }
+            | Self::Output(_)
+            | Self::Certificate(_)
+            | Self::Serve(_)
+            | Self::Cluster(_) => 3,
         }
     }
 }

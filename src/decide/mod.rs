@@ -42,7 +42,7 @@ pub(crate) use item::{Item, named};
 pub use render::{audit_annotations, message, patch, warnings};
 pub use review::{DeleteOptions, Door, Extra, Operation, Resource, Review, User};
 pub use situation::{Live, LiveRead, LiveReads, Situation};
-pub use unreadable::{FailurePolicy, decide_unreadable};
+pub use unreadable::{FailurePolicy, decide_unconfirmed, decide_unknown, decide_unreadable};
 pub(crate) use users::counting_users;
 pub use verdict::{
     Answer, Blocker, Cause, Counts, Decision, Exemption, HoldChange, HoldPlace, Named, Passed,

@@ -78,6 +78,12 @@ fn approve(verdict: &Verdict, told: &[&Blocker]) -> String {
 fn unreadable(target: &Target, blocker: &Blocker) -> String {
     let what = match blocker.causes.first() {
         Some(Cause::Unknown(what)) => what,
+        Some(Cause::Unproven(what)) => {
+            let target = quoted(target);
+            return format!(
+                "belay cannot tell whether {target} may go: {what}. Way out: try again."
+            );
+        }
         _ => "it is not what was expected",
     };
     format!(
@@ -150,7 +156,7 @@ fn cause(cause: &Cause) -> String {
         }
         Cause::Finalizer(name) => name.clone(),
         Cause::Hold { .. } => HOLD.to_owned(),
-        Cause::Unknown(what) => what.clone(),
+        Cause::Unknown(what) | Cause::Unproven(what) => what.clone(),
         Cause::Always | Cause::Unproved | Cause::LetsGo(_) => String::new(),
     }
 }

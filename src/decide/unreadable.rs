@@ -1,6 +1,7 @@
-//! A review that arrived and cannot be judged.
+//! A review that arrived and cannot be judged: it cannot be read, or what the
+//! verdict needs is not known, or not in time.
 
-use super::{Blocker, Cause, Decision, Reason, Target, Verdict};
+use super::{Answer, Blocker, Cause, Decision, Door, LiveRead, Reason, Review, Target, Verdict};
 
 /// What is said to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -16,20 +17,138 @@ pub enum FailurePolicy {
 /// The verdict on a review of which `detail` says what could not be read.
 pub fn decide_unreadable(target: Target, detail: String, policy: FailurePolicy) -> Verdict {
     match policy {
-        FailurePolicy::Fail => {
-            let blocker = Blocker {
-                outcome: Decision::Deny,
-                reason: Reason::Unknown,
-                // No policy says so: belay could not get that far.
-                policies: Vec::new(),
-                object: target.clone(),
-                causes: vec![Cause::Unknown(detail)],
-                more: 0,
-                people: 0,
-                along: false,
-            };
-            Verdict::of(target, vec![blocker])
-        }
+        FailurePolicy::Fail => refused(target, Cause::Unknown(detail)),
         FailurePolicy::Ignore => Verdict::allow(target),
+    }
+}
+
+/// The verdict on a review that nobody can judge now; `what` says why. The
+/// mutating phase lets it pass: it only puts holds on, and who is asked after
+/// it refuses what has to be refused.
+pub fn decide_unknown(review: &Review<'_>, what: String) -> Verdict {
+    let resource = &review.resource;
+    let eviction = resource.resource == "pods" && resource.subresource == "eviction";
+    match review.door {
+        Door::Mutate => Verdict::allow(review.target()),
+        Door::Validate => Verdict {
+            answer: if eviction { Answer::TooManyRequests } else { Answer::Forbidden },
+            ..refused(review.target(), Cause::Unproven(what))
+        },
+    }
+}
+
+/// A verdict that is final though there is more to confirm: nobody asks for it
+/// any more. A refusal stands as it is, and nothing else does.
+pub fn decide_unconfirmed(review: &Review<'_>, verdict: Verdict) -> Verdict {
+    if verdict.decision == Decision::Deny {
+        return Verdict { confirm: Vec::new(), ..verdict };
+    }
+    let Some(first) = verdict.confirm.first() else { return verdict };
+    let others = match verdict.confirm.len() - 1 {
+        0 => String::new(),
+        1 => " and one more read".to_owned(),
+        more => format!(" and {more} more reads"),
+    };
+    let what = format!("there was no time left to confirm {}{others}", named(first));
+    decide_unknown(review, what)
+}
+
+/// A read, the way kubectl names what it reads.
+fn named(read: &LiveRead) -> String {
+    let (group, resource, namespace, name) = match read {
+        LiveRead::Object { group, resource, namespace, name } => {
+            (group, resource, namespace, format!(" {name}"))
+        }
+        LiveRead::List { group, resource, namespace, .. } => {
+            (group, resource, namespace, String::new())
+        }
+    };
+    let dot = if group.is_empty() { "" } else { "." };
+    let place = match namespace.as_str() {
+        "" => String::new(),
+        _ => format!(" in namespace {namespace}"),
+    };
+    format!("{resource}{dot}{group}{name}{place}")
+}
+
+fn refused(target: Target, cause: Cause) -> Verdict {
+    let blocker = Blocker {
+        outcome: Decision::Deny,
+        reason: Reason::Unknown,
+        // No policy says so: belay could not get that far.
+        policies: Vec::new(),
+        object: target.clone(),
+        causes: vec![cause],
+        more: 0,
+        people: 0,
+        along: false,
+    };
+    Verdict::of(target, vec![blocker])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::{DeleteOptions, Extra, Operation, Resource, User, message};
+
+    fn review(door: Door, subresource: &'static str) -> Review<'static> {
+        Review {
+            uid: "1".into(),
+            door,
+            operation: Operation::Delete,
+            resource: Resource {
+                group: "".into(),
+                resource: "pods".into(),
+                subresource: subresource.into(),
+            },
+            name: "p".into(),
+            namespace: "db".into(),
+            user: User::default(),
+            dry_run: false,
+            options: DeleteOptions::default(),
+            object: None,
+            old_object: None,
+            extra: Extra::default(),
+        }
+    }
+
+    fn verdict(decision: Decision, reads: usize) -> Verdict {
+        let read = LiveRead::List {
+            group: "apps".to_owned(),
+            resource: "deployments".to_owned(),
+            namespace: "db".to_owned(),
+            first: false,
+        };
+        let allow = Verdict::allow(Target::default());
+        Verdict { decision, confirm: vec![read; reads], ..allow }
+    }
+
+    #[test]
+    fn what_is_not_confirmed_is_refused_and_a_refusal_stands() {
+        let review = review(Door::Validate, "");
+        for decision in [Decision::Allow, Decision::Audit, Decision::Warn, Decision::Hold] {
+            let refused = decide_unconfirmed(&review, verdict(decision, 3));
+            assert_eq!((refused.decision, refused.reason), (Decision::Deny, Some(Reason::Unknown)));
+            assert_eq!(
+                message(&refused).unwrap(),
+                "belay cannot tell whether pods \"p\" may go: there was no time left to confirm \
+                 deployments.apps in namespace db and 2 more reads. Way out: try again."
+            );
+            let final_one = verdict(decision, 0);
+            assert_eq!(decide_unconfirmed(&review, final_one.clone()), final_one);
+        }
+        let stands = decide_unconfirmed(&review, verdict(Decision::Deny, 1));
+        assert_eq!(stands, verdict(Decision::Deny, 0));
+    }
+
+    #[test]
+    fn the_mutating_phase_refuses_nothing_for_that_and_an_eviction_comes_again() {
+        let what = || "the weather".to_owned();
+        let allowed = decide_unknown(&review(Door::Mutate, ""), what());
+        assert_eq!(allowed, Verdict::allow(review(Door::Mutate, "").target()));
+        let verdict = decide_unknown(&review(Door::Validate, "eviction"), what());
+        assert_eq!((verdict.decision, verdict.answer), (Decision::Deny, Answer::TooManyRequests));
+        let verdict = decide_unknown(&review(Door::Validate, ""), what());
+        assert_eq!(verdict.answer, Answer::Forbidden);
     }
 }

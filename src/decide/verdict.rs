@@ -148,6 +148,9 @@ pub enum Cause {
     LetsGo(Named),
     /// Something is not known; the words say what, and why.
     Unknown(String),
+    /// belay could not get so far as to ask what any policy says; the words
+    /// say why.
+    Unproven(String),
 }
 
 /// Why content counts.

@@ -146,6 +146,12 @@ impl Kinds {
         BUILT_IN.iter().any(|row| row.0 == group && row.3 == resource)
     }
 
+    /// Whether Kubernetes itself has this group; others come from CRDs and
+    /// aggregated API servers.
+    pub fn is_built_in_group(group: &str) -> bool {
+        BUILT_IN.iter().any(|row| row.0 == group)
+    }
+
     /// The kind is not served any more. References to it stay, and find it
     /// unknown.
     pub fn forget(&mut self, id: KindId) {

@@ -184,7 +184,7 @@ fn seconds(text: &str) -> Option<i64> {
 }
 
 /// Kubernetes writes an empty map or list as `null` when a client did.
-fn null_is_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+pub(crate) fn null_is_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
     T: Default + Deserialize<'de>,

@@ -240,12 +240,6 @@ impl Policy {
         self.targets.iter().any(|target| target.names_kind(group, resource))
     }
 
-    /// The kinds that its targets name, as pairs of group and resource; `*` may
-    /// be either.
-    pub fn kinds(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.targets.iter().flat_map(Matcher::kinds)
-    }
-
     /// Its action where no override says otherwise, or that of the strictest
     /// override.
     pub fn strictest_action(&self) -> Action {

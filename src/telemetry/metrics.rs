@@ -10,6 +10,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+use super::cluster::ClusterMetrics;
+use super::live::LiveMetrics;
+
 /// Labels of an answered review. Each has a small, fixed set of values.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Answered {
@@ -41,17 +44,12 @@ struct Refused {
     code: u16,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Configuration {
-    configuration: &'static str,
-}
-
 /// Every metric of the process. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Metrics(Arc<Inner>);
+pub struct Metrics(pub(super) Arc<Inner>);
 
 #[derive(Debug)]
-struct Inner {
+pub struct Inner {
     registry: Registry,
     answered: Family<Answered, Counter>,
     duration: Histogram,
@@ -61,11 +59,8 @@ struct Inner {
     certificate_failures: Counter,
     files_loaded: Counter,
     files_broken: Gauge,
-    journal_dropped: Counter,
-    leader: Gauge,
-    leader_changes: Counter,
-    registration_repairs: Family<Configuration, Counter>,
-    registration_missing: Family<Configuration, Gauge>,
+    pub(super) cluster: ClusterMetrics,
+    pub(super) live: LiveMetrics,
 }
 
 impl Default for Metrics {
@@ -117,36 +112,8 @@ impl Default for Metrics {
             "Whether a file is broken, so that what was read last is in use (1) or not (0)",
             files_broken.clone(),
         );
-        let journal_dropped = Counter::default();
-        registry.register(
-            "journal_dropped",
-            "Verdicts that are in no status and no Event, because too many came at once",
-            journal_dropped.clone(),
-        );
-        let leader = Gauge::default();
-        registry.register(
-            "leader",
-            "Whether this replica leads (1) or not (0); nobody leads while the sum is 0",
-            leader.clone(),
-        );
-        let leader_changes = Counter::default();
-        registry.register(
-            "leader_changes",
-            "Times that this replica began to lead or ceased to",
-            leader_changes.clone(),
-        );
-        let registration_repairs = Family::default();
-        registry.register(
-            "registration_repairs",
-            "Times that somebody had taken out what a webhook configuration has to say, and it was put back",
-            registration_repairs.clone(),
-        );
-        let registration_missing = Family::default();
-        registry.register(
-            "registration_missing",
-            "Whether a webhook configuration does not exist (1) or does (0)",
-            registration_missing.clone(),
-        );
+        let cluster = ClusterMetrics::new(&mut registry);
+        let live = LiveMetrics::new(&mut registry);
         Self(Arc::new(Inner {
             registry,
             answered,
@@ -157,11 +124,8 @@ impl Default for Metrics {
             certificate_failures,
             files_loaded,
             files_broken,
-            journal_dropped,
-            leader,
-            leader_changes,
-            registration_repairs,
-            registration_missing,
+            cluster,
+            live,
         }))
     }
 }
@@ -177,11 +141,6 @@ impl Metrics {
     pub fn denied(&self, policy: &str, reason: &'static str, action: &'static str) {
         let labels = Denied { policy: policy.to_owned(), reason, action };
         self.0.denied.get_or_create(&labels).inc();
-    }
-
-    /// A verdict is in no status and no Event.
-    pub fn journal_dropped(&self) {
-        self.0.journal_dropped.inc();
     }
 
     /// Counts one HTTP request that was no review.
@@ -210,24 +169,6 @@ impl Metrics {
         self.0.files_broken.set(1);
     }
 
-    /// This replica leads from now on, or does no more.
-    pub fn leads(&self, leads: bool) {
-        self.0.leader.set(leads.into());
-        self.0.leader_changes.inc();
-    }
-
-    /// Somebody had taken out what a webhook configuration has to say, and it
-    /// was put back.
-    pub fn registration_repaired(&self, configuration: &'static str) {
-        self.0.registration_repairs.get_or_create(&Configuration { configuration }).inc();
-    }
-
-    /// Whether a webhook configuration does not exist.
-    pub fn registration_missing(&self, configuration: &'static str, missing: bool) {
-        let gauge = self.0.registration_missing.get_or_create(&Configuration { configuration });
-        gauge.set(i64::from(missing));
-    }
-
     /// Everything, in the text format that Prometheus scrapes.
     pub fn encode(&self) -> String {
         let mut text = String::new();
@@ -239,6 +180,7 @@ impl Metrics {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Fed;
     use super::*;
 
     #[test]
@@ -262,6 +204,17 @@ mod tests {
         metrics.leads(true);
         metrics.registration_repaired("mutating");
         metrics.registration_missing("validating", true);
+        metrics.read_live("ok", Duration::from_millis(3));
+        metrics.hold_changed(true, true);
+        metrics.fed(&Fed {
+            objects: 3,
+            edges: 2,
+            lag: Duration::from_secs(1),
+            unknown: 1,
+            watched: 4,
+            failed: 0,
+        });
+        metrics.holds(7);
         let text = metrics.encode();
         for line in [
             r#"belay_admission_requests_total{webhook="validate",operation="delete",verdict="Deny",action="Deny",subject_class="user"} 1"#,
@@ -277,6 +230,16 @@ mod tests {
             "belay_leader_changes_total 1",
             r#"belay_registration_repairs_total{configuration="mutating"} 1"#,
             r#"belay_registration_missing{configuration="validating"} 1"#,
+            r#"belay_live_reads_total{result="ok"} 1"#,
+            "belay_live_read_duration_seconds_count 1",
+            r#"belay_hold_changes_total{change="put on",result="ok"} 1"#,
+            "belay_graph_objects 3",
+            "belay_graph_edges 2",
+            "belay_feed_lag_seconds 1",
+            "belay_unknown_kinds 1",
+            "belay_watched_kinds 4",
+            "belay_failed_watches 0",
+            "belay_holds 7",
         ] {
             assert!(text.contains(line), "{line} is missing in\n{text}");
         }

@@ -2,10 +2,13 @@
 //! an object's body, never the name of an object or a user as a label; the name
 //! of a policy is the one exception.
 
+mod cluster;
+mod live;
 mod logs;
 mod metrics;
 mod readiness;
 
+pub use cluster::Fed;
 pub use logs::{LogFormat, init_logs};
 pub use metrics::{Answered, Metrics};
 pub use readiness::{Condition, Readiness};

@@ -33,6 +33,7 @@ async fn fed(plane: &ControlPlane, labelled: &[&str]) -> Fed {
     let readiness = Readiness::default();
     let labelled = labelled.iter().map(|r| (String::new(), (*r).to_owned())).collect();
     let settings = Settings {
+        certificates: belay::cluster::Certificates::Files { authorities: None },
         namespace: "belay".to_owned(),
         name: "belay".to_owned(),
         replica: "feed-test".to_owned(),
@@ -46,7 +47,11 @@ async fn fed(plane: &ControlPlane, labelled: &[&str]) -> Fed {
         readiness: readiness.clone(),
         signals: Arc::new(Signals::default()),
     };
-    let task = tokio::spawn(feed::run(context, Identities::default()));
+    let task = tokio::spawn(feed::run(
+        context,
+        Identities::default(),
+        tokio::sync::watch::Sender::new(Arc::default()),
+    ));
     let fed = Fed { world, readiness, task };
     fed.until("it is ready", || fed.readiness.is_ready()).await;
     fed

@@ -36,6 +36,7 @@ impl Replica {
             client: runtime.block_on(plane.client()).unwrap(),
             world: SharedWorld::default(),
             settings: Arc::new(Settings {
+                certificates: belay::cluster::Certificates::Files { authorities: None },
                 namespace: namespace.to_owned(),
                 name: "belay".to_owned(),
                 replica: name.to_owned(),

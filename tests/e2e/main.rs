@@ -16,6 +16,7 @@ mod forests;
 mod journal;
 mod label;
 mod leader;
+mod live;
 mod policies;
 mod registration;
 

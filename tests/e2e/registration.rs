@@ -106,6 +106,7 @@ impl Installed {
             client: user,
             world: Arc::new(RwLock::new(world)),
             settings: Arc::new(Settings {
+                certificates: belay::cluster::Certificates::Files { authorities: None },
                 namespace: "belay".to_owned(),
                 name: name.to_owned(),
                 replica: format!("{name}-a"),

@@ -46,7 +46,7 @@ use crate::objects::{KindId, Kinds};
 use crate::policy::api::{DeletionApproval, DeletionPolicy, GROUP, Pause, Relation};
 use crate::policy::{Identities, Policy, PolicySet};
 use crate::relations::{Catalogue, Custom};
-use crate::telemetry::{Condition, Readiness};
+use crate::telemetry::{Condition, Fed, Readiness};
 
 /// Several changes in a row are one.
 const TOGETHER: Duration = Duration::from_millis(30);
@@ -128,6 +128,8 @@ struct Feed {
     conditions: Conditions,
     /// The policies as they are written, for whoever reports on them.
     written: watch::Sender<Arc<Written>>,
+    /// How many kinds policies name that nobody serves.
+    unknown: usize,
 }
 
 /// A watch that is under way.
@@ -175,6 +177,7 @@ impl Feed {
             news,
             conditions,
             written,
+            unknown: 0,
         };
         feed.watch_own();
         feed
@@ -389,6 +392,7 @@ impl Feed {
         let before: HashSet<&str> = old.annotation_keys().collect();
         let reread = annotations.iter().any(|key| !before.contains(key.as_str()));
         graph.keep_annotations(annotations);
+        self.unknown = set.unknown_kinds(&graph.kinds).len();
         let before = std::mem::replace(&mut world.catalogue, catalogue);
         world.policies = set;
         // What reads other edges, or annotations that were not kept, has to be
@@ -497,6 +501,18 @@ impl Feed {
         let world = self.context.world.read();
         let waiting = self.watches.iter().filter(|(_, watched)| !watched.health.is_settled());
         let waiting: Vec<String> = waiting.map(|(kind, _)| resource(&world, *kind)).collect();
+        let failed = self.watches.iter().filter(|(kind, watched)| {
+            watched.source.labels.is_empty() && !world.graph.is_complete(**kind)
+        });
+        let lag = self.watches.values().map(|watched| watched.health.behind()).max();
+        self.context.metrics.fed(&Fed {
+            objects: world.graph.objects(),
+            edges: world.graph.edges(),
+            lag: lag.unwrap_or_default(),
+            unknown: self.unknown,
+            watched: self.watches.len(),
+            failed: failed.count(),
+        });
         if world.loaded && waiting.is_empty() {
             self.conditions.synced.set(true);
         } else {

@@ -70,8 +70,6 @@ struct Holds {
     /// Objects that need nothing after all, until when, and under which
     /// policies that was found out.
     settled: HashMap<Uid, (Instant, u64)>,
-    /// Those of them that are to have no hold though a policy says so.
-    excused: usize,
     swept: Option<Instant>,
     nothing: LiveReads,
 }
@@ -83,7 +81,6 @@ impl Holds {
             context,
             recorded: BTreeSet::new(),
             settled: HashMap::new(),
-            excused: 0,
             swept: None,
             nothing: LiveReads::default(),
         }
@@ -109,7 +106,10 @@ impl Holds {
             match round.await {
                 Ok(()) => drop(backoff.succeeded()),
                 Err(trouble) => {
-                    tracing::warn!(trouble = trouble.words(), "holds could not be looked after; it is tried again");
+                    tracing::warn!(
+                        trouble = trouble.words(),
+                        "holds could not be looked after; it is tried again"
+                    );
                     // Somebody else may have written.
                     started = false;
                     tokio::time::sleep(backoff.next()).await;
@@ -128,6 +128,7 @@ impl Holds {
         let (wanted, never) = kinds(&self.context.world.read());
         self.note(&wanted).await?;
         let survey = self.survey(&wanted);
+        self.context.metrics.holds(survey.held_objects);
         self.publish(&survey, never);
         let now = Instant::now();
         self.settled.retain(|_, (until, under)| *until > now && *under == generation);
@@ -168,7 +169,8 @@ impl Holds {
             let names: BTreeSet<String> =
                 wanted.iter().map(|kind| full_name(world.graph.kinds.info(*kind))).collect();
             let names: BTreeSet<String> = names.union(&self.recorded).cloned().collect();
-            let served = world.graph.kinds.iter().filter(|(kind, _)| world.served.contains_key(kind));
+            let served =
+                world.graph.kinds.iter().filter(|(kind, _)| world.served.contains_key(kind));
             let held: BTreeSet<KindId> = served
                 .filter(|(_, info)| names.contains(&full_name(info)))
                 .map(|(kind, _)| kind)
@@ -233,7 +235,11 @@ impl Holds {
         survey
     }
 
-    fn publish(&self, survey: &Survey, mut never: std::collections::BTreeMap<String, BTreeSet<String>>) {
+    fn publish(
+        &self,
+        survey: &Survey,
+        mut never: std::collections::BTreeMap<String, BTreeSet<String>>,
+    ) {
         let world = self.context.world.read();
         let mut all = HashMap::new();
         for policy in super::feed::plan::policies(&world) {
@@ -264,7 +270,9 @@ impl Holds {
     }
 
     async fn carry_out(&self, info: &KindInfo, json: &str) -> Result<bool, Trouble> {
-        let Some((patch, put_on, namespace, name)) = self.plan(info, json) else { return Ok(false) };
+        let Some((patch, put_on, namespace, name)) = self.plan(info, json) else {
+            return Ok(false);
+        };
         let written =
             bounded(api::patch(&self.context.client, info, (&namespace, &name), &patch)).await;
         match &written {
@@ -276,7 +284,11 @@ impl Holds {
             Err(Trouble::NotFound | Trouble::Expired) => {}
             Err(Trouble::Forbidden(_)) => return written.map(|()| true),
             Err(trouble) => {
-                tracing::debug!(resource = full_name(info), trouble = trouble.words(), "a hold could not be written; it is looked at again");
+                tracing::debug!(
+                    resource = full_name(info),
+                    trouble = trouble.words(),
+                    "a hold could not be written; it is looked at again"
+                );
             }
         }
         self.context.metrics.hold_changed(put_on, written.is_ok());

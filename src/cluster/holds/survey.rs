@@ -33,6 +33,8 @@ pub struct Survey {
     pub holding: HashMap<String, (usize, usize)>,
     /// The kinds of which an object has the hold.
     pub held: BTreeSet<KindId>,
+    /// How many objects have it.
+    pub held_objects: usize,
 }
 
 impl Survey {
@@ -44,6 +46,7 @@ impl Survey {
             let held = node.hold() != HoldAge::NotHeld;
             if held {
                 self.held.insert(node.kind());
+                self.held_objects += 1;
             }
             if node.is_terminating() {
                 continue;

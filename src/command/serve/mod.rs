@@ -174,7 +174,8 @@ fn serve_cluster(
     arguments: ClusterArguments,
     own: &Made,
 ) -> Result<(), CommandError> {
-    let cluster = arguments.start(&own.ca_cert, common.metrics.clone(), common.readiness.clone())?;
+    let cluster =
+        arguments.start(&own.ca_cert, common.metrics.clone(), common.readiness.clone())?;
     let certificates = match cluster.serving() {
         Some(serving) => Certificates::Held(serving),
         None => Certificates::Files { files: common.files.clone(), every: common.certificate_poll },

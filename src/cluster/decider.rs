@@ -1,0 +1,122 @@
+//! Final verdicts: what the world says, confirmed by what the API server says.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::LocalBoxFuture;
+use jiff::Timestamp;
+
+use super::exemption::{approval_of, unrecorded};
+use super::journal::Journal;
+use super::live::{CarryOut, Gathered};
+use super::world::{SharedWorld, World};
+use crate::decide::{
+    Live, LiveReads, Review, Situation, Verdict, decide, decide_unconfirmed, decide_unknown,
+};
+use crate::webhook::Decider;
+
+/// How often a verdict may ask for more before it is final. What a read finds
+/// can raise one more question, seldom two.
+const ROUNDS: usize = 6;
+
+/// What is left of the time for the answer itself.
+const MARGIN: Duration = Duration::from_millis(150);
+
+/// Decides by what is known, and has confirmed what has to be.
+pub struct ClusterDecider {
+    world: SharedWorld,
+    cluster: Arc<dyn CarryOut>,
+    journal: Journal,
+    /// For the many questions that need no read: an empty graph has all the
+    /// kinds that Kubernetes has, and is not made anew for each.
+    none: LiveReads,
+}
+
+impl ClusterDecider {
+    /// Decides by this world, has `cluster` read and write what it takes, and
+    /// notes what it has said.
+    pub fn new(world: SharedWorld, cluster: Arc<dyn CarryOut>, journal: Journal) -> Self {
+        Self { world, cluster, journal, none: LiveReads::default() }
+    }
+
+    async fn answer(&self, review: &Review<'_>, until: Instant) -> Verdict {
+        let until = until.checked_sub(MARGIN).unwrap_or(until);
+        let mut gathered: Option<Gathered> = None;
+        for left in (0..=ROUNDS).rev() {
+            let verdict = match self.look(review, gathered.as_ref()) {
+                Ok(verdict) => verdict,
+                Err(empty) => {
+                    gathered = gathered.map(|gathered| gathered.renumbered(*empty));
+                    continue;
+                }
+            };
+            if verdict.confirm.is_empty() {
+                return self.recorded(review, verdict, until).await;
+            }
+            if left == 0 {
+                return decide_unconfirmed(review, verdict);
+            }
+            let answers = self.cluster.read(verdict.confirm, until).await;
+            gathered.get_or_insert_with(|| Gathered::new(&self.world.read())).add(answers);
+        }
+        decide_unknown(review, "the kinds that are served change all the time".into())
+    }
+
+    /// The verdict as far as it is known now; or, if kinds or relations have
+    /// changed since something was read, where to gather that again. The lock
+    /// is held for this alone.
+    fn look(
+        &self,
+        review: &Review<'_>,
+        gathered: Option<&Gathered>,
+    ) -> Result<Verdict, Box<Gathered>> {
+        let world = self.world.read();
+        if !world.loaded {
+            let what = "belay has not read its policies yet";
+            return Ok(decide_unknown(review, what.to_owned()));
+        }
+        if gathered.is_some_and(|gathered| !gathered.fits(&world)) {
+            return Err(Box::new(Gathered::new(&world)));
+        }
+        let World { graph, policies, .. } = &*world;
+        let live = Live::Read(gathered.map_or(&self.none, Gathered::reads));
+        let now = Timestamp::now().as_second();
+        Ok(decide(&Situation { graph, policies, live, now }, review))
+    }
+
+    /// The final verdict, after what it says was written down. Who is exempt
+    /// begins a cascade: if that is on no record, the collectors' deletes are
+    /// refused one after the other, and nothing but a person ends it.
+    async fn recorded(&self, review: &Review<'_>, verdict: Verdict, until: Instant) -> Verdict {
+        let Some(exemption) = &verdict.exemption else { return verdict };
+        if review.dry_run || !verdict.decision.passes() {
+            return verdict;
+        }
+        let own = self.world.read().policies.identities.own.clone();
+        let written = match own {
+            None => Err("belay does not know the name of its own account".to_owned()),
+            Some(own) => {
+                let now = Timestamp::now();
+                let approval = approval_of(&verdict.target, exemption, &own, now);
+                self.cluster.record(approval, until).await
+            }
+        };
+        match written {
+            Ok(()) => verdict,
+            Err(why) => decide_unknown(review, unrecorded(exemption, &why)),
+        }
+    }
+}
+
+impl Decider for ClusterDecider {
+    fn decide<'a>(&'a self, review: &'a Review<'a>, until: Instant) -> LocalBoxFuture<'a, Verdict> {
+        Box::pin(async move {
+            let verdict = self.answer(review, until).await;
+            self.journal.note(review, &verdict);
+            verdict
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,270 @@
+//! The way to a final verdict, with a cluster side that is a script.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use serde_json::{Value, json};
+
+use super::super::live::{Answer, Found};
+use super::*;
+use crate::decide::{Decision, Door, LiveRead, Reason, message};
+use crate::objects::Kinds;
+use crate::policy::api::DeletionApproval;
+use crate::policy::{Policy, PolicySet};
+use crate::relations::Catalogue;
+use crate::telemetry::Metrics;
+use crate::webhook::{Parsed, parse_review};
+
+type Answers = dyn Fn(LiveRead) -> Option<Result<Vec<Value>, String>> + Send + Sync;
+
+/// A cluster side that answers each read as the test says, or not at all.
+struct Script {
+    answers: Box<Answers>,
+    record: Result<(), String>,
+    read: Mutex<Vec<(Vec<LiveRead>, Instant)>>,
+    recorded: Mutex<Vec<DeletionApproval>>,
+}
+
+impl CarryOut for Script {
+    fn read(&self, reads: Vec<LiveRead>, until: Instant) -> LocalBoxFuture<'_, Vec<Answer>> {
+        self.read.lock().push((reads.clone(), until));
+        let found = |objects: Vec<Value>| {
+            let raw = |value: Value| serde_json::value::to_raw_value(&value).unwrap();
+            Found::new(objects.into_iter().map(raw).collect())
+        };
+        let answers = reads
+            .into_iter()
+            .filter_map(|read| Some((read.clone(), (self.answers)(read)?.map(found))));
+        let answers: Vec<_> = answers.collect();
+        Box::pin(async { answers })
+    }
+
+    fn record(
+        &self,
+        approval: DeletionApproval,
+        _: Instant,
+    ) -> LocalBoxFuture<'_, Result<(), String>> {
+        self.recorded.lock().push(approval);
+        Box::pin(async { self.record.clone() })
+    }
+}
+
+/// ConfigMaps are protected while they are used, and carol is exempt.
+fn world() -> SharedWorld {
+    let spec = json!({"targets": [{"apiGroups": [""], "resources": ["configmaps"]}],
+        "exemptSubjects": [{"kind": "User", "name": "carol"}], "protect": {"whileUsed": {}}});
+    let policy = Policy::compile("used", &serde_json::from_value(spec).unwrap()).unwrap();
+    let mut world = World::default();
+    world.catalogue = Arc::new(Catalogue::new(&world.graph.kinds, &[]).unwrap());
+    world.policies = PolicySet::new(vec![policy], &world.catalogue);
+    world.policies.identities.own = Some("belay".to_owned());
+    world.loaded = true;
+    Arc::new(RwLock::new(world))
+}
+
+fn pod() -> Value {
+    json!({"metadata": {"name": "p", "namespace": "a", "uid": "p", "ownerReferences": [
+            {"apiVersion": "example.com/v1", "kind": "Maker", "name": "m", "uid": "m"}]},
+        "spec": {"containers": [{"name": "c", "envFrom": [{"configMapRef": {"name": "data"}}]}]}})
+}
+
+/// Pods are found where they are looked for, and nothing else is there.
+fn pods(read: LiveRead) -> Option<Result<Vec<Value>, String>> {
+    let pods = matches!(&read, LiveRead::List { resource, .. } if resource == "pods");
+    Some(Ok(if pods { vec![pod()] } else { Vec::new() }))
+}
+
+fn nothing(_: LiveRead) -> Option<Result<Vec<Value>, String>> {
+    Some(Ok(Vec::new()))
+}
+
+struct Asked {
+    verdict: Verdict,
+    script: Arc<Script>,
+    until: Instant,
+}
+
+impl Asked {
+    fn rounds(&self) -> usize {
+        self.script.read.lock().len()
+    }
+
+    fn said(&self) -> String {
+        message(&self.verdict).unwrap_or_default()
+    }
+}
+
+/// Somebody deletes ConfigMap a/data.
+struct Question {
+    world: SharedWorld,
+    door: Door,
+    user: &'static str,
+    resource: &'static str,
+    dry_run: bool,
+    record: Result<(), String>,
+}
+
+impl Default for Question {
+    fn default() -> Self {
+        Self {
+            world: world(),
+            door: Door::Validate,
+            user: "alice",
+            resource: "configmaps",
+            dry_run: false,
+            record: Ok(()),
+        }
+    }
+}
+
+impl Question {
+    async fn ask(
+        self,
+        answers: impl Fn(LiveRead) -> Option<Result<Vec<Value>, String>> + Send + Sync + 'static,
+    ) -> Asked {
+        let Self { world, door, user, resource, dry_run, record } = self;
+        let (read, recorded) = Default::default();
+        let script = Arc::new(Script { answers: Box::new(answers), record, read, recorded });
+        let decider = {
+            let (journal, _) = Journal::new(Metrics::default());
+            ClusterDecider::new(world, Arc::clone(&script) as Arc<dyn CarryOut>, journal)
+        };
+        let old = json!({"metadata": {"name": "data", "namespace": "a",
+            "uid": "11111111-1111-4111-8111-111111111111"}});
+        let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "request": {"uid": "1", "operation": "DELETE", "userInfo": {"username": user},
+            "resource": {"group": "", "version": "v1", "resource": resource}, "name": "data",
+            "namespace": "a", "oldObject": old, "dryRun": dry_run}});
+        let bytes = review.to_string().into_bytes();
+        let Parsed::Review(review) = parse_review(&bytes, door).unwrap() else {
+            panic!("unreadable")
+        };
+        let until = Instant::now() + Duration::from_secs(4);
+        let verdict = decider.decide(&review, until).await;
+        Asked { verdict, script, until }
+    }
+}
+
+#[tokio::test]
+async fn what_needs_no_read_reads_nothing() {
+    let asked = Question { resource: "limitranges", ..Question::default() }.ask(nothing).await;
+    assert_eq!((asked.verdict.decision, asked.rounds()), (Decision::Allow, 0));
+}
+
+#[tokio::test]
+async fn an_allow_is_confirmed_and_what_was_found_counts() {
+    let asked = Question::default().ask(nothing).await;
+    assert_eq!(asked.verdict.decision, Decision::Allow, "{}", asked.said());
+    assert_eq!(asked.rounds(), 1);
+    let (reads, until) = asked.script.read.lock()[0].clone();
+    assert!(reads.contains(&LiveRead::List {
+        group: String::new(),
+        resource: "pods".to_owned(),
+        namespace: "a".to_owned(),
+        first: false,
+    }));
+    assert_eq!(asked.until - until, MARGIN, "there is time left to answer");
+
+    let asked = Question::default().ask(pods).await;
+    assert_eq!(asked.verdict.reason, Some(Reason::InUse));
+    assert!(asked.said().contains("is in use by Pod a/p"), "{}", asked.said());
+}
+
+#[tokio::test]
+async fn a_read_that_fails_is_told() {
+    let asked = Question::default().ask(|_| Some(Err("the moon is full".to_owned()))).await;
+    assert_eq!(asked.verdict.reason, Some(Reason::Unknown));
+    assert!(
+        asked.said().contains("may need it: the moon is full; policy used"),
+        "{}",
+        asked.said()
+    );
+    assert_eq!(asked.rounds(), 1);
+}
+
+#[tokio::test]
+async fn nobody_asks_for_ever() {
+    let asked = Question::default().ask(|_| None).await;
+    assert_eq!(asked.rounds(), ROUNDS);
+    assert_eq!(asked.verdict.reason, Some(Reason::Unknown));
+    assert!(asked.verdict.confirm.is_empty());
+    assert!(asked.said().contains("there was no time left to confirm"), "{}", asked.said());
+}
+
+/// It takes the lock, too: a question that waits does not hold it.
+#[tokio::test]
+async fn a_kind_that_comes_while_a_question_waits_is_no_other_kind() {
+    let question = Question::default();
+    let world = Arc::clone(&question.world);
+    let asks = AtomicUsize::new(0);
+    let asked = question.ask(move |read| {
+        let is_pods = matches!(&read, LiveRead::List { resource, .. } if resource == "pods");
+        if is_pods && asks.fetch_add(1, Ordering::Relaxed) == 0 {
+            return None;
+        }
+        if is_pods {
+            let gadgets = Kinds::custom("g.io", "v1", "Gadget", "gadgets", true);
+            world.write().graph.kinds.learn(gadgets);
+        }
+        pods(read)
+    });
+    let asked = asked.await;
+    assert_eq!(asked.verdict.reason, Some(Reason::InUse), "{}", asked.said());
+    assert_eq!(asked.rounds(), 2, "what was found is not read again");
+
+    // One that never comes to rest is refused.
+    let question = Question::default();
+    let world = Arc::clone(&question.world);
+    let asked = question.ask(move |read| {
+        let name = world.read().graph.kinds.iter().count().to_string();
+        world.write().graph.kinds.learn(Kinds::custom("g.io", "v1", &name, &name, true));
+        pods(read);
+        None
+    });
+    let asked = asked.await;
+    assert_eq!(asked.verdict.reason, Some(Reason::Unknown), "{}", asked.said());
+}
+
+#[tokio::test]
+async fn nothing_is_decided_before_the_policies_are_read() {
+    for (door, decision) in [(Door::Validate, Decision::Deny), (Door::Mutate, Decision::Allow)] {
+        let question = Question { door, ..Question::default() };
+        question.world.write().loaded = false;
+        let asked = question.ask(nothing).await;
+        assert_eq!(asked.verdict.decision, decision);
+        let said = asked.said();
+        let told = said.contains("belay has not read its policies yet");
+        assert_eq!(told, decision == Decision::Deny, "{said}");
+    }
+}
+
+#[tokio::test]
+async fn an_exemption_is_written_down_before_it_counts() {
+    let carol = || Question { user: "carol", ..Question::default() };
+    let asked = carol().ask(pods).await;
+    assert_eq!(asked.verdict.decision, Decision::Allow, "{}", asked.said());
+    let recorded = asked.script.recorded.lock().clone();
+    let [approval] = &recorded[..] else { panic!("{recorded:?}") };
+    assert_eq!(
+        (approval.spec.approver.as_str(), &*approval.spec.exempts),
+        ("belay", &["used".to_owned()][..])
+    );
+    assert_eq!(approval.spec.target_ref.uid, "11111111-1111-4111-8111-111111111111");
+
+    let failing = Question { record: Err("no room".to_owned()), ..carol() };
+    let asked = failing.ask(pods).await;
+    assert_eq!(asked.verdict.reason, Some(Reason::Unknown));
+    let words = "the exemption of carol by policy used could not be recorded: no room";
+    assert!(asked.said().contains(words), "{}", asked.said());
+
+    let dry = Question { dry_run: true, ..carol() };
+    let asked = dry.ask(pods).await;
+    assert_eq!(asked.verdict.decision, Decision::Allow);
+    assert!(asked.script.recorded.lock().is_empty());
+
+    let nobody = carol();
+    nobody.world.write().policies.identities.own = None;
+    let asked = nobody.ask(pods).await;
+    assert!(asked.said().contains("does not know the name of its own account"), "{}", asked.said());
+    assert!(asked.script.recorded.lock().is_empty());
+}

@@ -1,0 +1,198 @@
+//! An exemption on the record: belay's own approval, so that the deletes pass
+//! which the collectors send after the one that was let through.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::{Api, DeleteParams, PostParams, Preconditions};
+
+use super::api::Trouble;
+use crate::decide::{Exemption, Target};
+use crate::policy::Source;
+use crate::policy::api::{
+    DeletionApproval, DeletionApprovalSpec, MAX_APPROVAL_SECONDS, Scope, TargetRef,
+};
+
+/// The API server counts a lifetime from its own clock, and refuses one that
+/// is longer than may be. Clocks differ a little.
+const SKEW_SECONDS: i64 = 300;
+
+/// How much of a reason is written.
+const REASON: usize = 1024;
+
+/// How often it is tried to put a new approval in the place of an old one.
+const ATTEMPTS: usize = 3;
+
+/// The approval that records an exemption. However often a request is asked
+/// about, it has one name.
+pub fn approval_of(
+    target: &Target,
+    exemption: &Exemption,
+    own: &str,
+    now: Timestamp,
+) -> DeletionApproval {
+    let Exemption { uid, user, policies, seconds } = exemption;
+    let seconds = (*seconds).clamp(1, MAX_APPROVAL_SECONDS - SKEW_SECONDS);
+    let until = Timestamp::from_second(now.as_second().saturating_add(seconds)).unwrap_or(now);
+    let reason = format!("{user} is exempt by {}", sources(policies));
+    let exempts = policies.iter().filter_map(|source| match source {
+        Source::Policy(name) => Some(name.clone()),
+        Source::Label(_) => None,
+    });
+    let spec = DeletionApprovalSpec {
+        target_ref: TargetRef {
+            group: target.group.clone(),
+            resource: target.resource.clone(),
+            namespace: target.namespace.clone(),
+            name: target.name.clone(),
+            uid: uid.clone(),
+        },
+        approver: own.to_owned(),
+        reason: reason.chars().take(REASON).collect(),
+        expiration_time: Time(until),
+        scope: Scope::Content,
+        exempts: exempts.collect(),
+    };
+    DeletionApproval::new(&name(exemption), spec)
+}
+
+/// What is said when it could not be written.
+pub fn unrecorded(exemption: &Exemption, why: &str) -> String {
+    let Exemption { user, policies, .. } = exemption;
+    format!("the exemption of {user} by {} could not be recorded: {why}", sources(policies))
+}
+
+fn sources(policies: &[Source]) -> String {
+    policies.iter().map(Source::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Two exemptions that get one name all the same only take turns: what is
+/// there counts as good for nothing but what it says.
+fn name(exemption: &Exemption) -> String {
+    let mut hasher = DefaultHasher::new();
+    (&exemption.uid, &exemption.user, &exemption.policies).hash(&mut hasher);
+    format!("belay-exempts-{:016x}", hasher.finish())
+}
+
+/// Whether an approval that is there says the same as one that is wanted, and
+/// will for at least half of the time.
+fn is_good(existing: &DeletionApproval, wanted: &DeletionApproval, now: Timestamp) -> bool {
+    let (there, spec) = (&existing.spec, &wanted.spec);
+    let left = |spec: &DeletionApprovalSpec| spec.expiration_time.0.duration_since(now);
+    let same = there.target_ref == spec.target_ref
+        && there.approver == spec.approver
+        && there.scope == spec.scope
+        && there.exempts == spec.exempts;
+    let left_of_it = left(there);
+    same && existing.metadata.deletion_timestamp.is_none()
+        && left_of_it > SignedDuration::ZERO
+        && left_of_it >= left(spec) / 2
+}
+
+/// Writes it down. One that is there already, and is good for a while, is as
+/// good; any other one makes way.
+pub async fn write(client: &kube::Client, approval: &DeletionApproval) -> Result<(), String> {
+    let api: Api<DeletionApproval> = Api::all(client.clone());
+    let name = approval.metadata.name.as_deref().unwrap_or_default();
+    let words = |error: kube::Error| Trouble::from(error).words();
+    let parameters =
+        PostParams { field_manager: Some("belay".to_owned()), ..PostParams::default() };
+    for _ in 0..ATTEMPTS {
+        match api.create(&parameters, approval).await {
+            Ok(_) => return Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) => return Err(words(error)),
+        }
+        let Some(existing) = api.get_opt(name).await.map_err(words)? else { continue };
+        if is_good(&existing, approval, Timestamp::now()) {
+            return Ok(());
+        }
+        let same = Preconditions { uid: existing.metadata.uid, ..Preconditions::default() };
+        let options = DeleteParams { preconditions: Some(same), ..DeleteParams::default() };
+        match api.delete(name, &options).await {
+            Ok(_) => {}
+            // Somebody was quicker.
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+            Err(error) => return Err(words(error)),
+        }
+    }
+    Err(format!("DeletionApproval {name} is there, expires soon, and cannot be replaced"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: i64 = 1_800_000_000;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(NOW + seconds).unwrap()
+    }
+
+    fn exemption() -> Exemption {
+        Exemption {
+            uid: "11111111-1111-4111-8111-111111111111".to_owned(),
+            user: "alice".to_owned(),
+            policies: vec![Source::Policy("vault".to_owned()), Source::Policy("web".to_owned())],
+            seconds: 600,
+        }
+    }
+
+    fn approval(exemption: &Exemption, seconds: i64) -> DeletionApproval {
+        let target = Target {
+            resource: "deployments".to_owned(),
+            group: "apps".to_owned(),
+            namespace: "shop".to_owned(),
+            name: "web".to_owned(),
+        };
+        approval_of(&target, exemption, "belay", at(seconds))
+    }
+
+    #[test]
+    fn it_says_who_was_exempt_of_what_and_until_when() {
+        let DeletionApprovalSpec { target_ref, approver, reason, expiration_time, scope, exempts } =
+            approval(&exemption(), 0).spec;
+        assert_eq!(target_ref.uid, exemption().uid);
+        assert_eq!(
+            (target_ref.resource.as_str(), target_ref.name.as_str()),
+            ("deployments", "web")
+        );
+        assert_eq!((approver.as_str(), scope), ("belay", Scope::Content));
+        assert_eq!(reason, "alice is exempt by policy vault, policy web");
+        assert_eq!(expiration_time.0, at(600));
+        assert_eq!(exempts, ["vault", "web"]);
+        // What the API server takes at the most, however long a policy allows.
+        let long = Exemption { seconds: i64::MAX, ..exemption() };
+        let until = approval(&long, 0).spec.expiration_time.0;
+        assert_eq!(until, at(MAX_APPROVAL_SECONDS - SKEW_SECONDS));
+    }
+
+    #[test]
+    fn a_request_that_is_asked_about_twice_has_one_name() {
+        let name = |exemption: &Exemption, seconds| approval(exemption, seconds).metadata.name;
+        assert_eq!(name(&exemption(), 0), name(&exemption(), 100));
+        let others = [
+            Exemption { user: "bob".to_owned(), ..exemption() },
+            Exemption { uid: "2".to_owned(), ..exemption() },
+            Exemption { policies: Vec::new(), ..exemption() },
+        ];
+        for other in others {
+            assert_ne!(name(&exemption(), 0), name(&other, 0));
+        }
+    }
+
+    #[test]
+    fn what_is_there_is_good_for_half_of_the_time() {
+        let existing = approval(&exemption(), 0);
+        let good = |seconds| is_good(&existing, &approval(&exemption(), seconds), at(seconds));
+        assert!(good(0) && good(300));
+        assert!(!good(301) && !good(601));
+        let mut other = existing.clone();
+        other.spec.approver = "mallory".to_owned();
+        assert!(!is_good(&other, &existing, at(0)));
+        let mut ending = existing.clone();
+        ending.metadata.deletion_timestamp = Some(Time(at(0)));
+        assert!(!is_good(&ending, &existing, at(0)));
+    }
+}

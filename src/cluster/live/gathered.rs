@@ -1,0 +1,92 @@
+//! What live reads found, as verdicts read it.
+
+use std::sync::Arc;
+
+use super::super::world::{World, take};
+use super::exchange::{Found, coordinates};
+use crate::decide::{LiveRead, LiveReads};
+use crate::graph::Graph;
+use crate::relations::Catalogue;
+
+/// A read and what came of it: what was found, or the words that finish the
+/// sentence "objects of kind Pod may need it:".
+pub type Answer = (LiveRead, Result<Found, String>);
+
+/// Applies what was found to a graph of live reads, and notes each read. The
+/// graph has to number kinds as the graph does that the catalogue is of.
+pub fn merge(catalogue: &Catalogue, into: &mut LiveReads, answers: &[Answer]) {
+    for (read, answer) in answers {
+        let noted = match answer {
+            Ok(found) => apply(catalogue, &mut into.graph, read, found),
+            Err(words) => Err(words.clone()),
+        };
+        into.done.insert(read.clone(), noted);
+    }
+}
+
+fn apply(
+    catalogue: &Catalogue,
+    graph: &mut Graph,
+    read: &LiveRead,
+    found: &Found,
+) -> Result<(), String> {
+    if found.objects().len() == 0 {
+        return Ok(());
+    }
+    let (group, resource) = coordinates(read);
+    let Some(kind) = graph.kinds.find_resource(group, resource) else {
+        return Err("their kind has only just appeared".to_owned());
+    };
+    for json in found.objects() {
+        // The parser's words may quote what they found, which may be a secret.
+        take(graph, catalogue, kind, json, None).map_err(|error| {
+            let (line, column) = (error.line(), error.column());
+            format!("one of them is not what it should be, at line {line} column {column}")
+        })?;
+    }
+    Ok(())
+}
+
+/// All that has been read for one question. Kinds and relations are known by
+/// number, and while a question waits those of the world can change: then what
+/// was found is applied again.
+#[derive(Debug)]
+pub struct Gathered {
+    reads: LiveReads,
+    catalogue: Arc<Catalogue>,
+    answers: Vec<Answer>,
+}
+
+impl Gathered {
+    /// Nothing so far, with the numbers of this world.
+    pub fn new(world: &World) -> Self {
+        let mut graph = Graph::new(world.graph.kinds.clone());
+        graph.keep_annotations(world.policies.annotation_keys().map(str::to_owned));
+        let reads = LiveReads { graph, ..LiveReads::default() };
+        Self { reads, catalogue: Arc::clone(&world.catalogue), answers: Vec::new() }
+    }
+
+    /// As verdicts read it.
+    pub fn reads(&self) -> &LiveReads {
+        &self.reads
+    }
+
+    /// Whether the numbers are still those of the world.
+    pub fn fits(&self, world: &World) -> bool {
+        let mut own = self.reads.graph.kinds.iter();
+        Arc::ptr_eq(&self.catalogue, &world.catalogue)
+            && world.graph.kinds.iter().all(|kind| own.next() == Some(kind))
+    }
+
+    /// Takes in what was read.
+    pub fn add(&mut self, answers: Vec<Answer>) {
+        merge(&self.catalogue, &mut self.reads, &answers);
+        self.answers.extend(answers);
+    }
+
+    /// Everything again, with the numbers that `empty` has.
+    pub fn renumbered(self, mut empty: Self) -> Self {
+        empty.add(self.answers);
+        empty
+    }
+}

@@ -1,0 +1,420 @@
+//! Live reads with an API server that is a script.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use serde_json::json;
+use tokio::sync::Semaphore;
+
+use super::exchange::Failure;
+use super::*;
+use crate::cluster::api::Trouble;
+use crate::cluster::world::{Detail, Served, World};
+use crate::decide::LiveReads;
+use crate::objects::Kinds;
+
+/// What is answered to each path, in turn.
+type Answers = HashMap<String, VecDeque<Result<String, Failure>>>;
+
+/// An API server that answers each path with what stands next in its script,
+/// or with an object of that path, one answer a permit.
+#[derive(Clone)]
+struct Script {
+    asked: Arc<Mutex<Vec<String>>>,
+    answers: Arc<Mutex<Answers>>,
+    permits: Arc<Semaphore>,
+}
+
+impl Script {
+    fn new(permits: usize) -> Self {
+        let permits = Arc::new(Semaphore::new(permits));
+        Self { asked: Arc::default(), answers: Arc::default(), permits }
+    }
+
+    fn of<const N: usize>(answers: [(&str, Result<String, Failure>); N]) -> Self {
+        let script = Self::new(1000);
+        for (path, answer) in answers {
+            script.answers.lock().entry(path.to_owned()).or_default().push_back(answer);
+        }
+        script
+    }
+
+    fn asked(&self) -> Vec<String> {
+        self.asked.lock().clone()
+    }
+}
+
+impl Transport for Script {
+    async fn get(&self, path: &str, _: Detail, _: bool) -> Result<String, Failure> {
+        self.asked.lock().push(path.to_owned());
+        self.permits.acquire().await.unwrap().forget();
+        let next = self.answers.lock().get_mut(path).and_then(VecDeque::pop_front);
+        next.unwrap_or_else(|| Ok(json!({"metadata": {"name": path}}).to_string()))
+    }
+}
+
+fn failed(trouble: Trouble) -> Result<String, Failure> {
+    Err(trouble.into())
+}
+
+/// What the API server says of one object that is not there.
+fn absent(resource: &str, name: &str) -> Result<String, Failure> {
+    let about = (resource.to_owned(), name.to_owned());
+    Err(Failure { trouble: Trouble::NotFound, about })
+}
+
+fn page(names: &[&str], next: &str) -> Result<String, Failure> {
+    let items: Vec<_> = names.iter().map(|name| json!({"metadata": {"name": name}})).collect();
+    Ok(json!({"metadata": {"continue": next}, "items": items}).to_string())
+}
+
+fn pod(name: &str) -> LiveRead {
+    LiveRead::Object {
+        group: String::new(),
+        resource: "pods".to_owned(),
+        namespace: "a".to_owned(),
+        name: name.to_owned(),
+    }
+}
+
+fn list(group: &str, resource: &str, first: bool) -> LiveRead {
+    LiveRead::List {
+        group: group.to_owned(),
+        resource: resource.to_owned(),
+        namespace: "a".to_owned(),
+        first,
+    }
+}
+
+fn world() -> World {
+    let mut world = World::default();
+    world.graph.kinds.learn(Kinds::custom("example.com", "v1", "Widget", "widgets", true));
+    world
+}
+
+async fn asked_of(script: &Script, world: &World, read: &LiveRead) -> Result<Vec<String>, String> {
+    let known = Known::of(world, read);
+    let found = carry_out(script, known.as_ref(), read).await?;
+    let names = found.objects().map(|json| {
+        let object: serde_json::Value = serde_json::from_str(json).unwrap();
+        object["metadata"]["name"].as_str().unwrap().to_owned()
+    });
+    Ok(names.collect())
+}
+
+const PODS: &str = "/api/v1/namespaces/a/pods?limit=500";
+const SECOND: &str = "/api/v1/namespaces/a/pods?limit=500&continue=2";
+
+#[tokio::test]
+async fn a_list_whose_pages_are_gone_begins_again_and_not_for_ever() {
+    let read = list("", "pods", false);
+    let script = Script::of([
+        (PODS, page(&["old", "older"], "2")),
+        (SECOND, failed(Trouble::Expired)),
+        (PODS, page(&["a"], "2")),
+        (SECOND, page(&["b"], "")),
+    ]);
+    let names = asked_of(&script, &world(), &read).await;
+    assert_eq!(names.unwrap(), ["a", "b"], "nothing of the first list");
+    assert_eq!(script.asked(), [PODS, SECOND, PODS, SECOND]);
+
+    let expired = || failed(Trouble::Expired);
+    let script = Script::of([(PODS, expired()), (PODS, expired()), (PODS, expired())]);
+    let words = asked_of(&script, &world(), &read).await.unwrap_err();
+    assert_eq!(words, "the list changed while it was read");
+}
+
+#[tokio::test]
+async fn of_a_list_whose_first_object_is_enough_one_is_asked_for() {
+    let path = "/api/v1/namespaces/a/pods?limit=1";
+    let script = Script::of([(path, page(&["a"], "2"))]);
+    let names = asked_of(&script, &world(), &list("", "pods", true)).await;
+    assert_eq!(names.unwrap(), ["a"]);
+    assert_eq!(script.asked(), [path]);
+}
+
+#[tokio::test]
+async fn what_cannot_be_listed_has_no_objects_that_last() {
+    let mut world = world();
+    let kind = world.graph.kinds.find("", "Pod").unwrap();
+    world.served.insert(kind, Served { list: false, watch: false });
+    let script = Script::of([]);
+    let read = list("", "pods", false);
+    assert_eq!(asked_of(&script, &world, &read).await.unwrap(), Vec::<String>::new());
+    assert_eq!(script.asked(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn an_object_is_absent_when_the_api_server_says_so_of_that_object() {
+    let path = "/api/v1/namespaces/a/pods/p%3Fq";
+    let read = pod("p?q");
+    let script = Script::of([(path, absent("pods", "p?q"))]);
+    assert_eq!(asked_of(&script, &world(), &read).await.unwrap(), Vec::<String>::new());
+    assert_eq!(script.asked(), [path]);
+    for other in [failed(Trouble::NotFound), absent("namespaces", "p?q"), absent("pods", "q")] {
+        let script = Script::of([(path, other)]);
+        let words = asked_of(&script, &world(), &read).await.unwrap_err();
+        assert_eq!(words, "the API server does not serve them");
+    }
+    let script = Script::of([(path, failed(Trouble::Forbidden("no".to_owned())))]);
+    let words = asked_of(&script, &world(), &read).await.unwrap_err();
+    assert_eq!(words, "belay's account may not (no)");
+    // What is no name names nothing, and leads nowhere else.
+    let script = Script::of([]);
+    for name in ["p/../../secrets/s", "..", ".", "", "p%2Fq"] {
+        let found = asked_of(&script, &world(), &pod(name)).await.unwrap();
+        assert_eq!(found, Vec::<String>::new());
+    }
+    assert_eq!(script.asked(), Vec::<String>::new());
+}
+
+const WIDGETS: &str = "/apis/example.com/v1/namespaces/a/widgets?limit=500";
+const CRD: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com";
+const GROUP: &str = "/apis/example.com";
+const V1: &str = "/apis/example.com/v1";
+
+fn no_crd() -> Result<String, Failure> {
+    absent("customresourcedefinitions", "widgets.example.com")
+}
+
+fn group() -> Result<String, Failure> {
+    Ok(json!({"versions": [{"groupVersion": "example.com/v1", "version": "v1"}]}).to_string())
+}
+
+fn resources(name: &str) -> Result<String, Failure> {
+    Ok(json!({"resources": [{"name": name}]}).to_string())
+}
+
+#[tokio::test]
+async fn a_kind_that_is_not_served_has_no_objects_only_if_nobody_has_it() {
+    let not_found = || failed(Trouble::NotFound);
+    let broken = || failed(Trouble::Failed("503".to_owned()));
+    let read = list("example.com", "widgets", false);
+    for script in [
+        Script::of([(CRD, no_crd()), (GROUP, not_found())]),
+        Script::of([(CRD, no_crd()), (GROUP, group()), (V1, resources("gadgets"))]),
+    ] {
+        script.answers.lock().insert(WIDGETS.to_owned(), VecDeque::from([not_found()]));
+        assert_eq!(asked_of(&script, &world(), &read).await.unwrap(), Vec::<String>::new());
+        assert_eq!(script.asked()[..2], [WIDGETS, CRD]);
+    }
+    // The same of a kind that belay has never heard of; nothing is listed.
+    let script = Script::of([(CRD, no_crd()), (GROUP, not_found())]);
+    let known = asked_of(&script, &World::default(), &read).await;
+    assert_eq!(known.unwrap(), Vec::<String>::new());
+    assert_eq!(script.asked(), [CRD, GROUP]);
+
+    let cannot = "whether there are such objects cannot be read: 503";
+    for (words, script) in [
+        (
+            "CRD widgets.example.com is there, and belay asked for what it lacks",
+            Script::of([(CRD, Ok("{}".to_owned()))]),
+        ),
+        (cannot, Script::of([(CRD, broken())])),
+        (cannot, Script::of([(CRD, no_crd()), (GROUP, broken())])),
+        (cannot, Script::of([(CRD, no_crd()), (GROUP, group()), (V1, broken())])),
+        (
+            "the API server names them and does not serve them",
+            Script::of([(CRD, no_crd()), (GROUP, group()), (V1, resources("widgets"))]),
+        ),
+        (
+            "whether there are such objects cannot be read: discovery is not what it should be",
+            Script::of([(CRD, no_crd()), (GROUP, Ok("<html>".to_owned()))]),
+        ),
+        // A path that is not served says nothing of CRDs.
+        (
+            "whether there are such objects cannot be read: the API server does not serve them",
+            Script::of([(CRD, not_found())]),
+        ),
+    ] {
+        let failed = asked_of(&script, &World::default(), &read).await.unwrap_err();
+        assert_eq!(failed, words);
+    }
+    // Kubernetes' own kinds have no CRD whose absence would say anything.
+    let script = Script::of([(PODS, not_found())]);
+    let words = asked_of(&script, &world(), &list("", "pods", false)).await.unwrap_err();
+    assert_eq!(words, "the API server does not serve them");
+    let words = asked_of(&script, &world(), &list("x", "", false)).await.unwrap_err();
+    assert_eq!(words, "belay does not know this kind");
+}
+
+fn reader(script: &Script) -> Reader {
+    let world = Arc::new(RwLock::new(world()));
+    Reader::start(script.clone(), world, Metrics::default(), |approval| async move {
+        match approval.metadata.name.as_deref() {
+            Some("good") => Ok(()),
+            _ => Err("it is full".to_owned()),
+        }
+    })
+}
+
+fn after(milliseconds: u64) -> Instant {
+    (time::Instant::now() + Duration::from_millis(milliseconds)).into_std()
+}
+
+/// Lets every task go as far as it can.
+async fn settle() {
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_that_has_begun_is_not_joined_and_later_ones_are_one() {
+    let script = Script::new(0);
+    let reader = reader(&script);
+    let ask = || {
+        let (reader, until) = (reader.clone(), after(1000));
+        tokio::spawn(async move { reader.read_all(vec![pod("p")], until).await })
+    };
+    let early = [ask(), ask()];
+    settle().await;
+    assert_eq!(script.asked().len(), 1, "both wait for one");
+    let late = [ask(), ask(), ask()];
+    settle().await;
+    assert_eq!(script.asked().len(), 1, "one at a time");
+    script.permits.add_permits(1);
+    for task in early {
+        let (_, answer) = task.await.unwrap().remove(0);
+        assert_eq!(answer.map(drop), Ok(()));
+    }
+    settle().await;
+    assert_eq!(script.asked().len(), 2);
+    assert!(late.iter().all(|task| !task.is_finished()), "the first answer is too old for them");
+    script.permits.add_permits(1);
+    for task in late {
+        let (_, answer) = task.await.unwrap().remove(0);
+        assert_eq!(answer.map(drop), Ok(()));
+    }
+    assert_eq!(script.asked().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_read_ends_by_the_deadline_and_frees_its_place() {
+    let script = Script::new(0);
+    let reader = reader(&script);
+    let start = time::Instant::now();
+    let reads = (0..BOUNDS.running + 8).map(|n| pod(&n.to_string())).collect();
+    let answers = reader.read_all(reads, after(300)).await;
+    assert_eq!(start.elapsed().as_millis(), 300);
+    for (_, answer) in &answers {
+        assert_eq!(answer.as_ref().unwrap_err(), "the API server did not answer within 300 ms");
+    }
+    // Those for which there was no room never began, and are not begun now.
+    settle().await;
+    assert_eq!(script.asked().len(), BOUNDS.running);
+    script.permits.add_permits(1);
+    let answers = reader.read_all(vec![pod("next")], after(300)).await;
+    assert!(answers[0].1.is_ok());
+    assert_eq!(script.asked().len(), BOUNDS.running + 1);
+    let text = reader.metrics.encode();
+    assert!(text.contains(r#"belay_live_reads_total{result="late"} 40"#), "{text}");
+    assert!(text.contains(r#"belay_live_reads_total{result="ok"} 1"#), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn beyond_what_may_wait_the_answer_comes_at_once() {
+    let script = Script::new(0);
+    let reader = reader(&script);
+    let all = BOUNDS.running + BOUNDS.waiting;
+    // In portions, so that what is sent fits between the threads.
+    for portion in (0..all).collect::<Vec<_>>().chunks(500) {
+        let reads = portion.iter().map(|n| pod(&n.to_string())).collect();
+        let (reader, until) = (reader.clone(), after(1000));
+        tokio::spawn(async move { reader.read_all(reads, until).await });
+        settle().await;
+    }
+    let start = time::Instant::now();
+    let answers = reader.read_all(vec![pod("more")], after(1000)).await;
+    assert_eq!(answers[0].1.as_ref().unwrap_err(), TOO_MANY);
+    assert_eq!(start.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn threads_with_runtimes_of_their_own_get_answers() {
+    let script = Script::new(1000);
+    let reader = reader(&script);
+    let thread = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let reads = (0..100).map(|n| pod(&n.to_string())).collect();
+        let until = Instant::now() + Duration::from_secs(30);
+        runtime.block_on(reader.read(reads, until))
+    });
+    let answers = tokio::task::spawn_blocking(|| thread.join().unwrap()).await.unwrap();
+    assert_eq!(answers.len(), 100);
+    assert!(answers.iter().all(|(_, answer)| answer.as_ref().unwrap().objects().len() == 1));
+}
+
+#[tokio::test]
+async fn what_is_to_be_recorded_goes_the_same_way() {
+    let reader = reader(&Script::new(0));
+    let approval = |name: &str| {
+        let spec = json!({"targetRef": {"resource": "pods", "name": "p", "uid": "1"},
+            "approver": "belay", "reason": "because", "expirationTime": "2026-01-01T00:00:00Z"});
+        DeletionApproval::new(name, serde_json::from_value(spec).unwrap())
+    };
+    let until = Instant::now() + Duration::from_secs(30);
+    assert_eq!(reader.record(approval("good"), until).await, Ok(()));
+    assert_eq!(reader.record(approval("bad"), until).await, Err("it is full".to_owned()));
+}
+
+fn found(objects: &[serde_json::Value]) -> Result<Found, String> {
+    let raw = |value: &serde_json::Value| {
+        serde_json::value::RawValue::from_string(value.to_string()).unwrap()
+    };
+    Ok(Found::new(objects.iter().map(raw).collect()))
+}
+
+fn widget(name: &str) -> serde_json::Value {
+    json!({"metadata": {"name": name, "namespace": "a", "uid": name, "ownerReferences": [
+        {"apiVersion": "example.com/v1", "kind": "Maker", "name": "m", "uid": "m"}]}})
+}
+
+#[test]
+fn what_was_found_is_applied_and_each_read_is_noted() {
+    let world = world();
+    let mut gathered = Gathered::new(&world);
+    let widgets = list("example.com", "widgets", false);
+    let broken = json!({"metadata": {"name": ["hunter2"]}});
+    gathered.add(vec![
+        (widgets.clone(), found(&[widget("one"), widget("two")])),
+        (pod("gone"), found(&[])),
+        (pod("late"), Err("it is late".to_owned())),
+        (pod("broken"), found(&[broken])),
+        (list("other.com", "things", true), found(&[widget("three")])),
+    ]);
+    let LiveReads { graph, done } = gathered.reads();
+    let kind = world.graph.kinds.find("example.com", "Widget").unwrap();
+    assert!(graph.object(kind, "a", "one").is_some() && graph.object(kind, "a", "two").is_some());
+    assert_eq!(graph.objects(), 2);
+    assert_eq!(done[&widgets], Ok(()));
+    assert_eq!(done[&pod("gone")], Ok(()));
+    assert_eq!(done[&pod("late")], Err("it is late".to_owned()));
+    let words = done[&pod("broken")].as_ref().unwrap_err();
+    assert!(words.starts_with("one of them is not what it should be"), "{words}");
+    assert!(!words.contains("hunter2"), "{words}");
+    let unknown = &done[&list("other.com", "things", true)];
+    assert_eq!(unknown, &Err("their kind has only just appeared".to_owned()));
+}
+
+#[test]
+fn kinds_that_come_meanwhile_are_numbered_again() {
+    let mut world = world();
+    let mut gathered = Gathered::new(&world);
+    gathered.add(vec![(list("example.com", "widgets", true), found(&[widget("one")]))]);
+    assert!(gathered.fits(&world), "what only the reads mention comes behind");
+    // The world gives the number to another kind than the reads did.
+    let gadget = world.graph.kinds.learn(Kinds::custom("g.io", "v1", "Gadget", "gadgets", true));
+    assert_eq!(gathered.reads().graph.kinds.info(gadget).kind, "Maker");
+    assert!(!gathered.fits(&world));
+    let gathered = gathered.renumbered(Gathered::new(&world));
+    assert!(gathered.fits(&world));
+    assert_eq!(gathered.reads().graph.kinds.info(gadget).kind, "Gadget");
+    assert_eq!(gathered.reads().graph.objects(), 1);
+    assert_eq!(gathered.reads().done.len(), 1);
+    // Relations are known by number, too.
+    world.catalogue = Arc::default();
+    assert!(!gathered.fits(&world));
+}

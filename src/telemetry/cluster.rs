@@ -1,0 +1,145 @@
+//! What is counted of the cluster side.
+
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Metric, Registry};
+
+use super::Metrics;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Configuration {
+    configuration: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct HoldChange {
+    change: &'static str,
+    result: &'static str,
+}
+
+/// How the feed is doing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Fed {
+    /// Objects in the graph.
+    pub objects: usize,
+    /// Edges in the graph.
+    pub edges: usize,
+    /// For how long the watch that is furthest behind has been cut off.
+    pub lag: Duration,
+    /// Kinds that policies name and nobody serves.
+    pub unknown: usize,
+    /// Kinds that are watched.
+    pub watched: usize,
+    /// Kinds of those whose objects are not all known.
+    pub failed: usize,
+}
+
+/// The metrics of the cluster side.
+#[derive(Debug)]
+pub struct ClusterMetrics {
+    journal_dropped: Counter,
+    leader: Gauge,
+    leader_changes: Counter,
+    registration_repairs: Family<Configuration, Counter>,
+    registration_missing: Family<Configuration, Gauge>,
+    holds: Gauge,
+    hold_changes: Family<HoldChange, Counter>,
+    objects: Gauge,
+    edges: Gauge,
+    lag: Gauge<f64, AtomicU64>,
+    unknown: Gauge,
+    watched: Gauge,
+    failed: Gauge,
+}
+
+impl ClusterMetrics {
+    /// Registers them.
+    #[rustfmt::skip]
+    pub fn new(registry: &mut Registry) -> Self {
+        Self {
+            journal_dropped: new(registry, "journal_dropped", "Verdicts that are in no status and no Event, because too many came at once"),
+            leader: new(registry, "leader", "Whether this replica leads (1) or not (0); nobody leads while the sum is 0"),
+            leader_changes: new(registry, "leader_changes", "Times that this replica began to lead or ceased to"),
+            registration_repairs: new(registry, "registration_repairs", "Times that somebody had taken out what a webhook configuration has to say, and it was put back"),
+            registration_missing: new(registry, "registration_missing", "Whether a webhook configuration does not exist (1) or does (0)"),
+            holds: new(registry, "holds", "Objects that have the hold, as the leader counts them"),
+            hold_changes: new(registry, "hold_changes", "Holds put on late or taken off because nothing wants them"),
+            objects: new(registry, "graph_objects", "Objects in the graph"),
+            edges: new(registry, "graph_edges", "Edges in the graph"),
+            lag: new(registry, "feed_lag_seconds", "For how long the watch that is furthest behind has been cut off"),
+            unknown: new(registry, "unknown_kinds", "Kinds that policies name and nobody serves"),
+            watched: new(registry, "watched_kinds", "Kinds that are watched"),
+            failed: new(registry, "failed_watches", "Kinds that are watched and not all of whose objects are known: verdicts that need them fail closed"),
+        }
+    }
+}
+
+fn new<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
+}
+
+impl Metrics {
+    /// A verdict is in no status and no Event.
+    pub fn journal_dropped(&self) {
+        self.0.cluster.journal_dropped.inc();
+    }
+
+    /// This replica leads from now on, or does no more.
+    pub fn leads(&self, leads: bool) {
+        self.0.cluster.leader.set(leads.into());
+        self.0.cluster.leader_changes.inc();
+    }
+
+    /// Somebody had taken out what a webhook configuration has to say, and it
+    /// was put back.
+    pub fn registration_repaired(&self, configuration: &'static str) {
+        let labels = Configuration { configuration };
+        self.0.cluster.registration_repairs.get_or_create(&labels).inc();
+    }
+
+    /// Whether a webhook configuration does not exist.
+    pub fn registration_missing(&self, configuration: &'static str, missing: bool) {
+        let labels = Configuration { configuration };
+        self.0.cluster.registration_missing.get_or_create(&labels).set(missing.into());
+    }
+
+    /// So many objects have the hold.
+    pub fn holds(&self, count: usize) {
+        self.0.cluster.holds.set(number(count));
+    }
+
+    /// A hold was put on late, or taken off because nothing wants it; or that
+    /// did not succeed.
+    pub fn hold_changed(&self, put_on: bool, succeeded: bool) {
+        let change = if put_on { "put on" } else { "taken off" };
+        let result = if succeeded { "ok" } else { "failed" };
+        self.0.cluster.hold_changes.get_or_create(&HoldChange { change, result }).inc();
+    }
+
+    /// How the feed is doing.
+    pub fn fed(&self, fed: &Fed) {
+        let metrics = &self.0.cluster;
+        metrics.objects.set(number(fed.objects));
+        metrics.edges.set(number(fed.edges));
+        metrics.lag.set(fed.lag.as_secs_f64());
+        metrics.unknown.set(number(fed.unknown));
+        metrics.watched.set(number(fed.watched));
+        metrics.failed.set(number(fed.failed));
+    }
+
+    /// Counts one live read that a verdict waited for, by what came of it.
+    pub fn read_live(&self, result: &'static str, took: Duration) {
+        self.0.live.answered(result, took);
+    }
+}
+
+fn number(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,43 @@
+//! What is counted of live reads.
+
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Result {
+    result: &'static str,
+}
+
+/// The metrics of live reads.
+#[derive(Debug)]
+pub struct LiveMetrics {
+    reads: Family<Result, Counter>,
+    duration: Histogram,
+}
+
+impl LiveMetrics {
+    /// Registers them.
+    pub fn new(registry: &mut Registry) -> Self {
+        let reads = Family::default();
+        registry.register("live_reads", "Reads that verdicts waited for", reads.clone());
+        // From 1 ms to 4 s: an object from a near API server, and a deadline.
+        let duration = Histogram::new(exponential_buckets(0.001, 2.0, 13));
+        registry.register(
+            "live_read_duration_seconds",
+            "Time from the question to the answer of a live read",
+            duration.clone(),
+        );
+        Self { reads, duration }
+    }
+
+    /// Counts one read that a verdict waited for.
+    pub fn answered(&self, result: &'static str, took: Duration) {
+        self.reads.get_or_create(&Result { result }).inc();
+        self.duration.observe(took.as_secs_f64());
+    }
+}

@@ -1,0 +1,256 @@
+//! Live reads of the real API server, and what is written for an exemption.
+
+use std::future::Future;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use belay::cluster::{
+    Answer, CarryOut as _, Context, Gathered, Reader, Settings, Signals, World, approval_of,
+};
+use belay::decide::{Exemption, LiveRead, Target};
+use belay::objects::Kinds;
+use belay::policy::Source;
+use belay::policy::api::DeletionApproval;
+use belay::relations::Catalogue;
+use belay::telemetry::{Metrics, Readiness};
+use jiff::{SignedDuration, Timestamp};
+use kube::api::Api;
+
+use crate::harness::ControlPlane;
+use crate::policies::installed;
+use crate::world;
+
+/// What the reads of this user find, in a runtime that ends with them.
+struct Side {
+    runtime: tokio::runtime::Runtime,
+    context: Context,
+    reader: Reader,
+}
+
+impl Side {
+    fn of(kubeconfig: &Path) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let client = runtime.block_on(async {
+            let config = kube::config::Kubeconfig::read_from(kubeconfig).unwrap();
+            let options = kube::config::KubeConfigOptions::default();
+            let config = kube::Config::from_custom_kubeconfig(config, &options).await.unwrap();
+            kube::Client::try_from(config).unwrap()
+        });
+        let mut world = World::default();
+        world.graph.kinds.learn(Kinds::custom("live.io", "v1", "Widget", "widgets", true));
+        world.catalogue = Arc::new(Catalogue::new(&world.graph.kinds, &[]).unwrap());
+        let settings = Settings {
+            certificates: belay::cluster::Certificates::Files { authorities: None },
+            namespace: "belay".to_owned(),
+            name: "belay".to_owned(),
+            replica: "belay-0".to_owned(),
+            labelled: Vec::new(),
+        };
+        let context = Context {
+            client,
+            world: Arc::new(parking_lot::RwLock::new(world)),
+            settings: Arc::new(settings),
+            metrics: Metrics::default(),
+            readiness: Readiness::default(),
+            signals: Arc::new(Signals::default()),
+        };
+        let _inside = runtime.enter();
+        let reader = Reader::new(context.clone());
+        Self { runtime, context, reader }
+    }
+
+    /// Waits as a thread that answers reviews does, in a runtime of its own.
+    fn wait<T>(future: impl Future<Output = T>) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(future)
+    }
+
+    fn read(&self, read: LiveRead) -> Result<Vec<String>, String> {
+        let mut answers = Self::wait(self.reader.read(vec![read], in_time()));
+        let (_, answer): Answer = answers.pop().unwrap();
+        Ok(answer?.objects().map(str::to_owned).collect())
+    }
+}
+
+fn in_time() -> Instant {
+    Instant::now() + Duration::from_secs(20)
+}
+
+fn administrator() -> (&'static ControlPlane, Side) {
+    let plane = &world().plane;
+    (plane, Side::of(plane.kubeconfig()))
+}
+
+fn object(resource: &str, namespace: &str, name: &str) -> LiveRead {
+    LiveRead::Object {
+        group: String::new(),
+        resource: resource.to_owned(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    }
+}
+
+fn list(group: &str, resource: &str, namespace: &str, first: bool) -> LiveRead {
+    LiveRead::List {
+        group: group.to_owned(),
+        resource: resource.to_owned(),
+        namespace: namespace.to_owned(),
+        first,
+    }
+}
+
+#[test]
+fn one_object_is_read_as_much_as_is_needed_of_it() {
+    let (plane, side) = administrator();
+    let ns = plane.namespace("object").unwrap();
+    let create = ["create", "-f", "-"];
+    plane
+        .apply_to(
+            &create,
+            &format!(
+                "apiVersion: v1\nkind: Secret\nmetadata: {{name: s, namespace: {ns}}}\n\
+             stringData: {{password: hunter2}}\n---\n\
+             apiVersion: v1\nkind: Pod\nmetadata: {{name: p, namespace: {ns}}}\n\
+             spec: {{containers: [{{name: c, image: c, envFrom: [{{secretRef: {{name: s}}}}]}}]}}\n"
+            ),
+        )
+        .unwrap()
+        .success()
+        .unwrap();
+    let secret = side.read(object("secrets", &ns, "s")).unwrap();
+    let [secret] = &secret[..] else { panic!("{secret:?}") };
+    assert!(secret.starts_with("{\"kind\":\"PartialObjectMetadata\""), "{secret}");
+    assert!(secret.contains("\"name\":\"s\"") && !secret.contains("hunter2"), "{secret}");
+
+    let pod = object("pods", &ns, "p");
+    let answers = Side::wait(side.reader.read(vec![pod.clone()], in_time()));
+    let mut gathered = Gathered::new(&side.context.world.read());
+    gathered.add(answers);
+    let reads = gathered.reads();
+    let kind = reads.graph.kinds.find("", "Pod").unwrap();
+    assert_eq!(reads.done[&pod], Ok(()));
+    let uses = reads.graph.object(kind, &ns, "p").unwrap().uses().iter();
+    let uses: Vec<_> = uses.map(|edge| reads.graph.coordinates(edge.to).2).collect();
+    assert!(uses.contains(&"s"), "{uses:?}");
+
+    assert_eq!(side.read(object("pods", &ns, "gone")), Ok(Vec::new()));
+    assert_eq!(side.read(object("pods", "nowhere", "gone")), Ok(Vec::new()));
+    // Names that nobody has, and names that nobody can have.
+    for name in ["../secrets/s", "p?watch=true", "A p", "p\u{e9}"] {
+        assert_eq!(side.read(object("pods", &ns, name)), Ok(Vec::new()), "{name}");
+    }
+}
+
+#[test]
+fn lists_are_read_page_by_page_and_one_object_where_that_is_enough() {
+    let (plane, side) = administrator();
+    let ns = plane.namespace("pages").unwrap();
+    let maps: Vec<_> = (0..1200)
+        .map(|n| format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: m{n}}}\n"))
+        .collect();
+    let create = ["create", "-n", &ns, "-f", "-"];
+    plane.apply_to(&create, &maps.join("---\n")).unwrap().success().unwrap();
+    let all = side.read(list("", "configmaps", &ns, false)).unwrap();
+    // Three pages. The one that every namespace has is there, too, sooner or later.
+    let own = |json: &&String| !json.contains("kube-root-ca.crt");
+    assert_eq!(all.iter().filter(own).count(), 1200);
+    assert_eq!(side.read(list("", "configmaps", &ns, true)).unwrap().len(), 1);
+    assert_eq!(side.read(list("", "pods", &ns, true)), Ok(Vec::new()));
+}
+
+#[test]
+fn a_kind_that_is_not_installed_has_no_objects() {
+    let (plane, side) = administrator();
+    let gadgets = || list("live.io", "gadgets", "", true);
+    let widgets = || list("live.io", "widgets", "", false);
+    // Nobody has the group: known to belay, and not.
+    assert_eq!(side.read(widgets()), Ok(Vec::new()));
+    assert_eq!(side.read(gadgets()), Ok(Vec::new()));
+    plane
+        .apply(
+            "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n\
+             metadata: {name: gadgets.live.io}\nspec:\n  group: live.io\n  scope: Cluster\n  \
+             names: {plural: gadgets, kind: Gadget}\n  versions:\n  - {name: v2, served: true, \
+             storage: true, schema: {openAPIV3Schema: {type: object}}}\n",
+        )
+        .unwrap();
+    let args = ["wait", "--for=condition=Established", "--timeout=30s", "crd/gadgets.live.io"];
+    plane.kubectl(&args).unwrap().success().unwrap();
+    // One is there now that belay does not know; the other one's group is.
+    let words = side.read(gadgets()).unwrap_err();
+    assert_eq!(words, "CRD gadgets.live.io is there, and belay asked for what it lacks");
+    assert_eq!(side.read(widgets()), Ok(Vec::new()));
+    // Known, and not by the version that is served.
+    let old = Kinds::custom("live.io", "v1", "Gadget", "gadgets", false);
+    side.context.world.write().graph.kinds.learn(old);
+    let one = LiveRead::Object {
+        group: "live.io".to_owned(),
+        resource: "gadgets".to_owned(),
+        namespace: String::new(),
+        name: "g".to_owned(),
+    };
+    for read in [gadgets(), one.clone()] {
+        assert_eq!(side.read(read), Err(words.clone()));
+    }
+    let new = Kinds::custom("live.io", "v2", "Gadget", "gadgets", false);
+    side.context.world.write().graph.kinds.learn(new);
+    for read in [gadgets(), one] {
+        assert_eq!(side.read(read), Ok(Vec::new()));
+    }
+}
+
+#[test]
+fn what_belay_may_not_read_is_unknown() {
+    let plane = &world().plane;
+    let nobody = Side::of(&plane.user("nobody-at-all", None).unwrap());
+    let words = nobody.read(list("", "pods", "default", false)).unwrap_err();
+    assert!(words.starts_with("belay's account may not (pods is forbidden"), "{words}");
+    let words = nobody.read(object("pods", "default", "p")).unwrap_err();
+    assert!(words.starts_with("belay's account may not (pods \"p\" is forbidden"), "{words}");
+    let words = nobody.read(list("live.io", "widgets", "", false)).unwrap_err();
+    assert!(words.contains("is forbidden"), "{words}");
+}
+
+#[test]
+fn an_exemption_is_recorded_once_and_again_when_it_is_old() {
+    let (plane, _) = installed();
+    let side = Side::of(plane.kubeconfig());
+    let ns = plane.namespace("exempt").unwrap();
+    let exemption = Exemption {
+        uid: format!("8c1f4f5e-0000-4000-8000-{:012x}", ns.len()),
+        user: format!("carol-{ns}"),
+        policies: vec![Source::Policy("vault".to_owned())],
+        seconds: 600,
+    };
+    let target = Target {
+        resource: "configmaps".to_owned(),
+        group: String::new(),
+        namespace: ns.clone(),
+        name: "data".to_owned(),
+    };
+    let record = |own: &str, at: Timestamp| {
+        let approval = approval_of(&target, &exemption, own, at);
+        let name = approval.metadata.name.clone().unwrap();
+        Side::wait(side.reader.record(approval, in_time())).map(|()| {
+            let api = Api::<DeletionApproval>::all(side.context.client.clone());
+            side.runtime.block_on(api.get(&name)).unwrap()
+        })
+    };
+    let now = Timestamp::now();
+    let first = record("admin", now).unwrap();
+    assert_eq!(first.spec.exempts, ["vault"]);
+    let again = record("admin", now + SignedDuration::from_secs(60)).unwrap();
+    assert_eq!(again.metadata.uid, first.metadata.uid);
+    // Compared with one so much later, the first one is old.
+    let later = record("admin", now + SignedDuration::from_secs(1800)).unwrap();
+    assert_ne!(later.metadata.uid, first.metadata.uid);
+    assert!(later.spec.expiration_time.0 > first.spec.expiration_time.0);
+    // The API server lets nobody approve in another one's name.
+    let words = record("somebody", now + SignedDuration::from_secs(1800)).unwrap_err();
+    assert!(words.contains("spec.approver is somebody, but you are admin"), "{words}");
+}
