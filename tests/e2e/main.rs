@@ -1,5 +1,4 @@
-//! End-to-end tests: the real API server, etcd and controllers, and belay as a
-//! process in front of them.
+//! The parts of belay against the real API server, etcd and controllers.
 //!
 //! One control plane serves the whole program; each test has a namespace of
 //! its own, so that all run side by side.
@@ -14,7 +13,6 @@ mod control_plane;
 mod feed;
 mod forests;
 mod journal;
-mod label;
 mod leader;
 mod live;
 mod policies;
@@ -23,19 +21,18 @@ mod registration;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use harness::{Belay, ControlPlane, Options, register};
+use harness::{ControlPlane, Options};
 
 /// The program under test.
 pub fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_belay"))
 }
 
-/// The control plane with belay registered in it.
+/// The control plane, with no belay in front of it: here its parts are tried
+/// one by one, and whole installations in `tests/scenarios`.
 pub struct World {
     /// The control plane.
     pub plane: ControlPlane,
-    /// belay in front of it.
-    pub belay: Belay,
 }
 
 /// The one world of this program, started by whichever test comes first. If
@@ -47,7 +44,5 @@ pub fn world() -> &'static World {
 
 fn start() -> harness::Result<World> {
     let plane = ControlPlane::start_with(&Options { nodes: 1, ..Options::default() })?;
-    let belay = Belay::start("belay", program(), &["--log-format=json"], &plane.logs())?;
-    register(&plane, program(), &[&belay])?;
-    Ok(World { plane, belay })
+    Ok(World { plane })
 }

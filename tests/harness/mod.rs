@@ -14,6 +14,7 @@
 #![allow(dead_code, unused_imports)]
 
 pub mod belay;
+pub mod install;
 pub mod kubectl;
 pub mod pki;
 pub mod plane;
@@ -22,6 +23,7 @@ pub mod proxy;
 pub mod wait;
 
 pub use belay::{Belay, register};
+pub use install::{Install, Installed};
 pub use plane::{ControlPlane, Options};
 pub use proxy::Fault;
 pub use wait::eventually;

@@ -285,6 +285,26 @@ impl ControlPlane {
         self.write_kubeconfig(name, group)
     }
 
+    /// The kubeconfig of a service account, with a token of its own.
+    pub fn account(&self, namespace: &str, name: &str) -> Result<PathBuf> {
+        let args = ["create", "token", name, "-n", namespace, "--duration=24h"];
+        let token = self.kubectl(&args)?.success()?;
+        let path = self.folder.join(format!("{namespace}-{name}.kubeconfig"));
+        std::fs::write(
+            &path,
+            format!(
+                "apiVersion: v1\nkind: Config\ncurrent-context: test\n\
+                 clusters:\n- name: test\n  cluster: {{server: \"{}\", certificate-authority: \"{}\"}}\n\
+                 users:\n- name: test\n  user: {{token: \"{}\"}}\n\
+                 contexts:\n- name: test\n  context: {{cluster: test, user: test, namespace: {namespace}}}\n",
+                self.server,
+                self.pki.ca().display(),
+                token.trim(),
+            ),
+        )?;
+        Ok(path)
+    }
+
     /// Makes a Service and sends what the API server sends to it to `backends`.
     pub fn service(&self, namespace: &str, name: &str, backends: &[SocketAddr]) -> Result<()> {
         self.apply(&format!(

@@ -433,7 +433,8 @@ impl Feed {
                 })
                 .collect();
             let targets = plan::policies(&world).flat_map(|policy| plan::targets(&world, policy));
-            (wanted, world.owners_of(targets.collect::<Vec<_>>()))
+            let labelled = plan::labelled(&world, &self.context.settings);
+            (wanted, world.owners_of(targets.chain(labelled).collect::<Vec<_>>()))
         };
         {
             let mut world = self.context.world.write();

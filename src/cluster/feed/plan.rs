@@ -33,16 +33,20 @@ pub fn plan(world: &World, settings: &Settings) -> BTreeMap<KindId, Want> {
     for policy in policies(world) {
         wanted.extend(needs(world, policy));
     }
-    let labelled = settings.labelled.iter();
-    let labelled: BTreeSet<KindId> = labelled
-        .filter_map(|(group, resource)| world.graph.kinds.find_resource(group, resource))
-        .collect();
+    let labelled = labelled(world, settings);
     wanted.extend(&world.held);
     wanted.extend(world.owners_of(wanted.iter().chain(&labelled).copied()));
     let watchable = |kind: &KindId| world.served.get(kind).is_some_and(|served| served.watch);
     let labelled = labelled.into_iter().map(|kind| (kind, Want::Labelled));
     let wanted = wanted.into_iter().map(|kind| (kind, Want::All));
     labelled.chain(wanted).filter(|(kind, _)| watchable(kind)).collect()
+}
+
+/// The kinds of which labelled objects are watched.
+pub fn labelled(world: &World, settings: &Settings) -> BTreeSet<KindId> {
+    let kinds = &world.graph.kinds;
+    let labelled = settings.labelled.iter();
+    labelled.filter_map(|(group, resource)| kinds.find_resource(group, resource)).collect()
 }
 
 /// The policies that people have written.

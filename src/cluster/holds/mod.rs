@@ -20,6 +20,7 @@ use self::record::Record;
 use self::survey::{SLICE, Survey, Work, kinds};
 use super::api::{self, ListQuery, Trouble};
 use super::context::Context;
+use super::feed::plan::{labelled, policies};
 use super::pace::Backoff;
 use super::status::Holding;
 use super::world::{Detail, World};
@@ -221,8 +222,7 @@ impl Holds {
     fn survey(&self, wanted: &BTreeSet<KindId>) -> Survey {
         let nodes: Vec<NodeId> = {
             let world = self.context.world.read();
-            let labelled = self.context.settings.labelled.iter();
-            let labelled = labelled.filter_map(|(g, r)| world.graph.kinds.find_resource(g, r));
+            let labelled = labelled(&world, &self.context.settings);
             let kinds: BTreeSet<KindId> =
                 world.held.iter().chain(wanted).copied().chain(labelled).collect();
             kinds.into_iter().flat_map(|kind| world.graph.of_kind(kind)).collect()
@@ -242,7 +242,7 @@ impl Holds {
     ) {
         let world = self.context.world.read();
         let mut all = HashMap::new();
-        for policy in super::feed::plan::policies(&world) {
+        for policy in policies(&world) {
             let crate::policy::Source::Policy(name) = &policy.source else { continue };
             let (done, total) = survey.holding.get(name).copied().unwrap_or_default();
             let none_on = never.remove(name).unwrap_or_default().into_iter().collect();
@@ -336,10 +336,10 @@ impl Holds {
         }
         let kinds: Vec<KindInfo> = {
             let world = self.context.world.read();
-            let labelled = self.context.settings.labelled.iter();
-            let kinds = labelled.filter_map(|(g, r)| world.graph.kinds.find_resource(g, r));
             // Those that are watched as a whole are surveyed.
-            let kinds = kinds.filter(|kind| !world.graph.is_complete(*kind));
+            let kinds = labelled(&world, &self.context.settings)
+                .into_iter()
+                .filter(|kind| !world.graph.is_complete(*kind));
             kinds.map(|kind| world.graph.kinds.info(kind).clone()).collect()
         };
         for info in kinds {

@@ -74,11 +74,13 @@ pub fn rules(world: &World, labelled: &[(String, String)]) -> Rules {
         rules.ask("evict.belay.dev", "CREATE", &Pairs::of([("", "pods")]), "/eviction");
     }
 
-    // The selector on the label narrows these.
+    // The selector on the label narrows these. A hold goes where belay finds
+    // it again: on other kinds the label is the early no alone.
+    let watched = Pairs::of(labelled.iter().map(|(g, r)| (g.as_str(), r.as_str())));
+    rules.ask("label-hold.belay.dev", "CREATE", &watched, "");
     let mut every = |entry, operation, suffix| {
         rules.ask(entry, operation, &Pairs::of([("*", "*")]), suffix);
     };
-    every("label-hold.belay.dev", "CREATE", "");
     every("label-hold.belay.dev", "UPDATE", "/*");
     every("label-delete.belay.dev", "DELETE", "");
     every("label-update.belay.dev", "UPDATE", "/*");

@@ -1,0 +1,168 @@
+//! belay as it is installed in a cluster: its kinds, its account with its
+//! rights, its configurations, and replicas behind a Service.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::belay::{Belay, http_get};
+use super::plane::free_ports;
+use super::process::Process;
+use super::wait::{eventually, while_running};
+use super::{ControlPlane, Result};
+
+/// The namespace, and the name, of the installation.
+pub const NAME: &str = "belay";
+
+/// What an installation is given beside what it needs.
+#[derive(Debug, Clone, Default)]
+pub struct Install {
+    /// How many replicas; none: one.
+    pub replicas: usize,
+    /// More arguments of `belay admin manifests`.
+    pub manifests: Vec<String>,
+    /// More arguments of `belay serve`.
+    pub serve: Vec<String>,
+}
+
+/// belay, installed.
+pub struct Installed {
+    /// Its replicas.
+    pub replicas: Vec<Belay>,
+    /// The kubeconfig of its account.
+    pub kubeconfig: PathBuf,
+}
+
+impl Install {
+    /// Installs belay and waits until the API server asks it.
+    pub fn on(&self, plane: &ControlPlane, program: &Path) -> Result<Installed> {
+        plane.kubectl(&["create", "namespace", NAME])?.success()?;
+        plane.apply(&print(program, &["admin", "crds"])?)?;
+        let service = format!("--service={NAME}/{NAME}");
+        let mut arguments = vec!["admin", "manifests", &service];
+        arguments.extend(self.manifests.iter().map(String::as_str));
+        plane.apply(&print(program, &arguments)?)?;
+        let kubeconfig = plane.account(NAME, NAME)?;
+
+        let mut replicas = Vec::new();
+        for number in 0..self.replicas.max(1) {
+            replicas.push(self.replica(plane, program, &kubeconfig, number)?);
+        }
+        let addresses: Vec<SocketAddr> = replicas.iter().map(|belay| belay.listen).collect();
+        plane.service(NAME, NAME, &addresses)?;
+        let mut installed = Installed { replicas, kubeconfig };
+        for belay in &mut installed.replicas {
+            belay.wait_until_ready()?;
+        }
+        wait_until_asked(plane)?;
+        Ok(installed)
+    }
+
+    fn replica(
+        &self,
+        plane: &ControlPlane,
+        program: &Path,
+        kubeconfig: &Path,
+        number: usize,
+    ) -> Result<Belay> {
+        let address = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
+        let [listen, probes] = free_ports::<2>()?.map(address);
+        let mut arguments = vec![
+            "serve".to_owned(),
+            format!("--kubeconfig={}", kubeconfig.display()),
+            format!("--namespace={NAME}"),
+            format!("--listen={listen}"),
+            format!("--probes={probes}"),
+            "--drain=1".to_owned(),
+            "--log-format=json".to_owned(),
+        ];
+        arguments.extend(self.serve.iter().cloned());
+        let name = format!("{NAME}-{number}");
+        let env = [("POD_NAME".to_owned(), name.clone())];
+        let process = Process::start_with_env(&name, program, &arguments, &env, &plane.logs())?;
+        Ok(Belay { process, listen, probes, ca: PathBuf::new() })
+    }
+}
+
+impl Installed {
+    /// Where the replicas listen.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.replicas.iter().map(|belay| belay.listen).collect()
+    }
+
+    /// The number of the replica that leads.
+    pub fn leader(&self) -> Result<usize> {
+        eventually("a leader", Duration::from_secs(40), || {
+            let leads = |belay: &Belay| {
+                belay.metrics().is_ok_and(|text| text.lines().any(|line| line == "belay_leader 1"))
+            };
+            self.replicas.iter().position(leads).ok_or_else(|| "nobody leads".into())
+        })
+    }
+
+    /// The sum of a metric over the replicas that answer; lines that begin so.
+    pub fn metric(&self, begins: &str) -> f64 {
+        let of = |belay: &Belay| -> f64 {
+            let text = belay.metrics().unwrap_or_default();
+            let lines = text.lines().filter(|line| line.starts_with(begins));
+            lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+        };
+        self.replicas.iter().map(of).sum()
+    }
+}
+
+impl Belay {
+    /// Waits until it says that it is ready.
+    pub fn wait_until_ready(&mut self) -> Result<()> {
+        let probes = self.probes;
+        while_running(&mut self.process, Duration::from_secs(60), || {
+            match http_get(probes, "/readyz")? {
+                (200, _) => Ok(()),
+                (code, body) => Err(format!("{code}: {body}").into()),
+            }
+        })
+    }
+}
+
+/// What a subcommand prints.
+pub fn print(program: &Path, arguments: &[&str]) -> Result<String> {
+    let output = Command::new(program).args(arguments).output()?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into());
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// The API server learns of webhooks and Services a moment after they are
+/// stored; until then it asks nobody.
+fn wait_until_asked(plane: &ControlPlane) -> Result<()> {
+    let manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: belay-probe\n  \
+                    namespace: default\n  labels: {belay.dev/protect: Always}\n";
+    eventually("the mutating webhook", Duration::from_secs(60), || {
+        let args =
+            ["create", "--dry-run=server", "-f", "-", "-o", "jsonpath={.metadata.finalizers}"];
+        let finalizers = plane.apply_to(&args, manifest)?.success()?;
+        if finalizers.contains("belay.dev/hold") { Ok(()) } else { Err(finalizers.into()) }
+    })?;
+    plane.apply(
+        &manifest
+            .replace("metadata:\n", "metadata:\n  finalizers: []\n")
+            .replace("Always", "Other"),
+    )?;
+    plane
+        .kubectl(&[
+            "label",
+            "configmap/belay-probe",
+            "-n",
+            "default",
+            "--overwrite",
+            "belay.dev/protect=Always",
+        ])?
+        .success()?;
+    let delete = ["delete", "configmap", "belay-probe", "-n", "default", "--dry-run=server"];
+    eventually("the validating webhook", Duration::from_secs(60), || {
+        let refusal = plane.kubectl(&delete)?.failure()?;
+        if refusal.contains("is protected; label") { Ok(()) } else { Err(refusal.into()) }
+    })
+}

@@ -1,0 +1,49 @@
+//! belay as it is installed, in front of the real API server, etcd and
+//! controllers: the scenarios, by their numbers.
+//!
+//! One control plane with two replicas serves most of them; each has a
+//! namespace and policies of its own, so that all run side by side. Those that
+//! break something have a control plane of their own.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod label;
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use harness::{ControlPlane, Install, Installed, Options};
+
+/// The program under test.
+pub fn program() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_belay"))
+}
+
+/// The control plane with belay installed in it.
+pub struct World {
+    /// The control plane.
+    pub plane: ControlPlane,
+    /// belay in front of it.
+    pub belay: Installed,
+}
+
+/// The one world of this program, started by whichever test comes first. If
+/// it does not start, every test says why and none tries again.
+pub fn world() -> &'static World {
+    static WORLD: OnceLock<Result<World, String>> = OnceLock::new();
+    WORLD.get_or_init(|| start().map_err(|error| error.to_string())).as_ref().unwrap()
+}
+
+fn start() -> harness::Result<World> {
+    let plane = ControlPlane::start_with(&Options { nodes: 1, ..Options::default() })?;
+    let install = Install {
+        replicas: 2,
+        manifests: vec!["--watch-everything".to_owned()],
+        ..Install::default()
+    };
+    let belay = install.on(&plane, program())?;
+    Ok(World { plane, belay })
+}
