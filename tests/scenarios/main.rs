@@ -11,6 +11,8 @@
 mod harness;
 
 mod label;
+mod policy;
+mod status;
 
 use std::path::Path;
 use std::sync::OnceLock;

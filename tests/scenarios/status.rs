@@ -1,0 +1,52 @@
+//! What a policy says of itself.
+
+use std::time::Duration;
+
+use crate::harness::eventually;
+use crate::{policy, world};
+
+#[test]
+fn a_policy_is_ready_once_its_rules_are_and_holds_are_put_on_what_was_there() {
+    let plane = &world().plane;
+    let ns = plane.namespace("ready").unwrap();
+    let create = ["create", "configmap", "before", "-n", &ns];
+    plane.kubectl(&create).unwrap().success().unwrap();
+    let target = policy::target("", "configmaps", &ns);
+    policy::apply(plane, &ns, &format!("{target}  protect: {{always: {{}}}}\n"));
+
+    // From the moment it is ready, what is made gets the hold at once.
+    let args = ["create", "configmap", "after", "-n", &ns, "-o", "jsonpath={.metadata.finalizers}"];
+    let held = plane.kubectl(&args).unwrap().success().unwrap();
+    assert_eq!(held, r#"["belay.dev/hold"]"#);
+    let refused = plane.kubectl(&["delete", "configmap", "before", "-n", &ns]).unwrap();
+    let refused = refused.failure().unwrap();
+    assert!(refused.contains(&format!("policy {ns}")), "{refused}");
+
+    // What was there before gets it afterwards, and the policy says how far.
+    eventually("the hold, put on late", Duration::from_secs(30), || {
+        let args =
+            ["get", "configmap", "before", "-n", &ns, "-o", "jsonpath={.metadata.finalizers}"];
+        let held = plane.kubectl(&args)?.success()?;
+        if held == r#"["belay.dev/hold"]"# { Ok(()) } else { Err(held.into()) }
+    })
+    .unwrap();
+    eventually("its status", Duration::from_secs(60), || {
+        let path = "jsonpath={.status.conditions[?(@.type==\"Holding\")].reason} \
+                    {.status.protectedObjects} {.status.heldObjects} {.status.last24h.denied}";
+        let said = plane.kubectl(&["get", "deletionpolicy", &ns, "-o", path])?.success()?;
+        if said == "InPlace 2 2 1" { Ok(()) } else { Err(said.into()) }
+    })
+    .unwrap();
+
+    // Without the policy the holds go, and the objects can.
+    plane.kubectl(&["delete", "deletionpolicy", &ns]).unwrap().success().unwrap();
+    eventually("the holds, taken off", Duration::from_secs(60), || {
+        let args =
+            ["get", "configmaps", "-n", &ns, "-o", "jsonpath={.items[*].metadata.finalizers}"];
+        let held = plane.kubectl(&args)?.success()?;
+        if held.is_empty() { Ok(()) } else { Err(held.into()) }
+    })
+    .unwrap();
+    let args = ["delete", "configmap", "before", "after", "-n", &ns, "--timeout=20s"];
+    plane.kubectl(&args).unwrap().success().unwrap();
+}
