@@ -77,7 +77,7 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 }
 
 /// As much of a message as fits into a sentence.
-fn shortened(text: &str) -> String {
+pub fn shortened(text: &str) -> String {
     const MOST: usize = 300;
     match text.char_indices().nth(MOST) {
         None => text.to_owned(),
@@ -104,15 +104,19 @@ pub fn item(info: &KindInfo, namespace: &str, name: &str) -> String {
     format!("{}/{}", collection(info, namespace), escaped(name))
 }
 
-/// A GET.
-pub fn get(path: &str, detail: Detail, list: bool) -> Result<Request<Vec<u8>>, Trouble> {
+/// The form in which an answer is wanted.
+pub fn accept(detail: Detail, list: bool) -> String {
     let partial = if list { "PartialObjectMetadataList" } else { "PartialObjectMetadata" };
-    let accept = match detail {
+    match detail {
         Detail::Whole => "application/json".to_owned(),
         Detail::Metadata => format!("application/json;as={partial};g=meta.k8s.io;v=v1"),
-    };
+    }
+}
+
+/// A GET.
+pub fn get(path: &str, detail: Detail, list: bool) -> Result<Request<Vec<u8>>, Trouble> {
     Request::get(path)
-        .header(ACCEPT, accept)
+        .header(ACCEPT, accept(detail, list))
         .header(ACCEPT_ENCODING, "identity")
         .body(Vec::new())
         .map_err(|error| Trouble::Failed(format!("no such path can be asked for: {error}")))

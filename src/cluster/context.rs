@@ -84,6 +84,8 @@ pub struct Signals {
     pub holding: watch::Sender<Arc<HashMap<String, Holding>>>,
     /// Whether belay ends.
     pub ending: watch::Sender<bool>,
+    /// Wakes whoever lets go of holds: see [`super::world::Waiting`].
+    pub waiting: Arc<Notify>,
     /// Wakes the feed: something that it plans by has changed.
     pub plan: Arc<Notify>,
 }
@@ -97,6 +99,7 @@ impl Default for Signals {
             registered: watch::Sender::new(Registered::default()),
             holding: watch::Sender::new(Arc::default()),
             ending: watch::Sender::new(false),
+            waiting: Arc::default(),
             plan: Arc::default(),
         }
     }

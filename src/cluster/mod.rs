@@ -16,6 +16,7 @@ mod live;
 mod pace;
 mod patience;
 pub mod registration;
+pub mod release;
 mod start;
 pub mod status;
 mod world;

@@ -14,7 +14,7 @@ use super::decider::ClusterDecider;
 use super::journal::Journal;
 use super::live::Reader;
 use super::world::SharedWorld;
-use super::{certificates, election, feed, holds, journal, pace, registration, status};
+use super::{certificates, election, feed, holds, journal, pace, registration, release, status};
 use crate::certs::Serving;
 use crate::policy::Identities;
 use crate::telemetry::{Metrics, Readiness};
@@ -126,7 +126,8 @@ impl Cluster {
             let _entered = runtime.enter();
             Reader::new(context.clone())
         };
-        let decider = ClusterDecider::new(context.world.clone(), Arc::new(reader), journal);
+        let carrier = Arc::new(reader.clone());
+        let decider = ClusterDecider::new(context.world.clone(), carrier, journal);
         let held = serving.clone().unwrap_or_default();
         parts.spawn_on(feed::run(context.clone(), options.identities, written), handle);
         parts.spawn_on(certificates::run(context.clone(), held), handle);
@@ -134,6 +135,7 @@ impl Cluster {
         parts.spawn_on(journal::run(context.clone(), entries), handle);
         parts.spawn_on(status::run(context.clone(), read, feed::plan::needs), handle);
         parts.spawn_on(registration::run(context.clone()), handle);
+        parts.spawn_on(release::run(context.clone(), reader), handle);
         parts.spawn_on(holds::run(context.clone()), handle);
         Ok(Self { runtime, parts, context, serving, decider: Arc::new(decider) })
     }

@@ -10,6 +10,7 @@ use serde::Deserialize as _;
 use serde_json::Value;
 
 use crate::graph::{Edges, Graph, Listing, NodeId, Progress};
+use crate::hold::Sight;
 use crate::objects::{KindId, Object, Uid};
 use crate::policy::PolicySet;
 use crate::relations::{Catalogue, Reads};
@@ -46,10 +47,41 @@ pub struct World {
     /// Objects that have left a watch of labelled ones: gone, or without the
     /// label, and perhaps with a hold that nothing wants any more.
     pub left: Vec<(KindId, String, String)>,
+    /// Objects that are Terminating under the hold.
+    pub waiting: Waiting,
     /// The kinds whose objects own what policies protect, directly or at the
     /// end of a chain.
     pub owners: HashSet<KindId, FxBuildHasher>,
 }
+
+/// Where an object stands: kind, namespace and name.
+pub type Place = (KindId, String, String);
+
+/// Objects that are Terminating under the hold, and which of them to look at.
+#[derive(Debug, Default)]
+pub struct Waiting {
+    /// As they were seen last.
+    pub seen: HashMap<Place, Seen, FxBuildHasher>,
+    /// Those that have changed, or lost a user, since whoever lets go of them
+    /// looked here.
+    pub news: HashSet<Place, FxBuildHasher>,
+    /// Whether to look at all of them: policies or approvals have changed.
+    pub all: bool,
+}
+
+/// An object that waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// What a release has to know of it.
+    pub sight: Sight,
+    /// The value of the annotation by which a person asks to look now.
+    pub requested: Option<String>,
+    /// Whether the graph knows of nobody who needs it.
+    pub unused: bool,
+}
+
+/// The annotation by which a person asks for a live look, now.
+pub const RELEASE_REQUESTED: &str = "belay.dev/release-requested";
 
 /// What discovery says of a kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -119,6 +151,13 @@ pub fn take(
         catalogue.feed(graph, kind, &value)?;
         Ok(place(graph, &Object::deserialize(&value)?))
     }
+}
+
+/// Where the object of this JSON stands in a graph.
+pub fn find(graph: &Graph, kind: KindId, json: &str) -> Result<Option<NodeId>, serde_json::Error> {
+    let object: Object<'_> = serde_json::from_str(json)?;
+    let namespace = object.metadata.namespace.as_str();
+    Ok(graph.find(kind, namespace, &object.metadata.name))
 }
 
 /// An object is gone, as the watch says; what has been made again under its

@@ -22,6 +22,11 @@ struct HoldChange {
     result: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Released {
+    why: &'static str,
+}
+
 /// How the feed is doing.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Fed {
@@ -49,6 +54,9 @@ pub struct ClusterMetrics {
     registration_missing: Family<Configuration, Gauge>,
     holds: Gauge,
     hold_changes: Family<HoldChange, Counter>,
+    releases: Family<Released, Counter>,
+    releasing: Gauge,
+    stuck: Gauge,
     objects: Gauge,
     edges: Gauge,
     lag: Gauge<f64, AtomicU64>,
@@ -69,6 +77,9 @@ impl ClusterMetrics {
             registration_missing: new(registry, "registration_missing", "Whether a webhook configuration does not exist (1) or does (0)"),
             holds: new(registry, "holds", "Objects that have the hold, as the leader counts them"),
             hold_changes: new(registry, "hold_changes", "Holds put on late or taken off because nothing wants them"),
+            releases: new(registry, "releases", "Holds that were let go of, by what made the object free"),
+            releasing: new(registry, "releasing", "Objects that are Terminating under the hold"),
+            stuck: new(registry, "stuck_objects", "Objects of those of which nobody can say whether they are free, because something cannot be read or written"),
             objects: new(registry, "graph_objects", "Objects in the graph"),
             edges: new(registry, "graph_edges", "Edges in the graph"),
             lag: new(registry, "feed_lag_seconds", "For how long the watch that is furthest behind has been cut off"),
@@ -121,6 +132,18 @@ impl Metrics {
         let change = if put_on { "put on" } else { "taken off" };
         let result = if succeeded { "ok" } else { "failed" };
         self.0.cluster.hold_changes.get_or_create(&HoldChange { change, result }).inc();
+    }
+
+    /// A hold was let go of, for this reason.
+    pub fn released(&self, why: &'static str) {
+        self.0.cluster.releases.get_or_create(&Released { why }).inc();
+    }
+
+    /// So many objects wait under the hold, and of so many of them nobody can
+    /// say whether they are free.
+    pub fn releasing(&self, waiting: usize, stuck: usize) {
+        self.0.cluster.releasing.set(number(waiting));
+        self.0.cluster.stuck.set(number(stuck));
     }
 
     /// How the feed is doing.

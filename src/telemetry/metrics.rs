@@ -215,6 +215,8 @@ mod tests {
             failed: 0,
         });
         metrics.holds(7);
+        metrics.released("unused");
+        metrics.releasing(5, 1);
         let text = metrics.encode();
         for line in [
             r#"belay_admission_requests_total{webhook="validate",operation="delete",verdict="Deny",action="Deny",subject_class="user"} 1"#,
@@ -240,6 +242,9 @@ mod tests {
             "belay_watched_kinds 4",
             "belay_failed_watches 0",
             "belay_holds 7",
+            r#"belay_releases_total{why="unused"} 1"#,
+            "belay_releasing 5",
+            "belay_stuck_objects 1",
         ] {
             assert!(text.contains(line), "{line} is missing in\n{text}");
         }

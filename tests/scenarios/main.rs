@@ -12,6 +12,7 @@ mod harness;
 
 mod label;
 mod policy;
+mod releasing;
 mod status;
 
 use std::path::Path;

@@ -17,6 +17,7 @@ mod force;
 mod objects;
 mod own;
 pub mod plan;
+mod waiting;
 mod watching;
 
 use std::collections::{HashMap, HashSet};
@@ -318,6 +319,11 @@ impl Feed {
             self.rebuild();
         }
         let mut world = self.context.world.write();
+        if approvals.is_some() || rules {
+            // Whatever waits may be free now.
+            world.waiting.all = true;
+            self.context.signals.waiting.notify_one();
+        }
         if let Some((approvals, pauses)) = approvals {
             world.policies.approvals = approvals;
             world.policies.pauses = pauses;
@@ -472,8 +478,12 @@ impl Feed {
                 .graph
                 .set_incomplete(kind, "belay watches those with the label alone");
         }
-        let objects =
-            Objects::new(self.context.world.clone(), kind, want == Want::All, self.news.clone());
+        let objects = Objects::new(
+            self.context.world.clone(),
+            kind,
+            want == Want::All,
+            self.context.signals.clone(),
+        );
         let health = objects.health.clone();
         let client = self.context.client.clone();
         let is_definitions = source.info.resource == "customresourcedefinitions"

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::waiting;
 use super::watching::Sink;
 use crate::cluster::api::Trouble;
+use crate::cluster::context::Signals;
 use crate::cluster::world::{self, SharedWorld, World};
 use crate::graph::{Listing, NodeId};
 use crate::objects::KindId;
@@ -58,8 +59,8 @@ pub struct Objects {
     /// alone: only then is absence a fact.
     pub all: bool,
     pub health: Arc<Health>,
-    /// Told of owner kinds that nobody has seen yet.
-    pub news: Arc<Notify>,
+    /// Told of owner kinds that nobody has seen yet, and of what waits.
+    pub signals: Arc<Signals>,
     listing: Option<Listing>,
     /// Whether a list was read to its end.
     synced: bool,
@@ -67,19 +68,29 @@ pub struct Objects {
 
 impl Objects {
     /// Nothing is known yet.
-    pub fn new(world: SharedWorld, kind: KindId, all: bool, news: Arc<Notify>) -> Self {
-        Self { world, kind, all, health: Arc::default(), news, listing: None, synced: false }
+    pub fn new(world: SharedWorld, kind: KindId, all: bool, signals: Arc<Signals>) -> Self {
+        Self { world, kind, all, health: Arc::default(), signals, listing: None, synced: false }
     }
 
     fn take(&mut self, json: &str) -> Result<(), serde_json::Error> {
         let mut world = self.world.write();
+        let used = waiting::used_by(&world, self.kind, json)?;
         let World { graph, catalogue, .. } = &mut *world;
-        let catalogue = catalogue.clone();
-        let node = world::take(graph, &catalogue, self.kind, json, self.listing.as_mut())?;
-        if learn_owners(&mut world, self.kind, node) {
-            self.news.notify_one();
-        }
+        let node = world::take(graph, catalogue, self.kind, json, self.listing.as_mut())?;
+        let owners = learn_owners(&mut world, self.kind, node);
+        let waits = waiting::taken(&mut world, node, json) | waiting::freed(&mut world, &used);
+        drop(world);
+        self.tell(owners, waits);
         Ok(())
+    }
+
+    fn tell(&self, plan: bool, waits: bool) {
+        if plan {
+            self.signals.plan.notify_one();
+        }
+        if waits {
+            self.signals.waiting.notify_one();
+        }
     }
 
     fn incomplete(&self, why: &str) {
@@ -111,10 +122,11 @@ impl Sink for Objects {
 
     fn end(&mut self) {
         let mut world = self.world.write();
-        if let Some(listing) = self.listing.take() {
-            world.graph.end_listing(listing);
-        }
+        let gone = self.listing.take().map(|listing| world.graph.end_listing(listing));
+        let waits = gone.is_some_and(|gone| gone > 0) && waiting::relisted(&mut world, self.kind);
+        drop(world);
         self.synced = true;
+        self.tell(false, waits);
     }
 
     fn change(&mut self, json: &str) -> Result<(), serde_json::Error> {
@@ -123,10 +135,15 @@ impl Sink for Objects {
 
     fn remove(&mut self, json: &str) -> Result<(), serde_json::Error> {
         let mut world = self.world.write();
+        let used = waiting::used_by(&world, self.kind, json)?;
         let (namespace, name) = world::forget(&mut world.graph, self.kind, json)?;
+        let waits = waiting::gone(&mut world, self.kind, &namespace, &name)
+            | waiting::freed(&mut world, &used);
         if !self.all && world.left.len() < MOST_LEFT {
             world.left.push((self.kind, namespace, name));
         }
+        drop(world);
+        self.tell(false, waits);
         Ok(())
     }
 

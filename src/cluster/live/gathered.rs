@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::super::world::{World, take};
 use super::exchange::{Found, coordinates};
 use crate::decide::{LiveRead, LiveReads};
-use crate::graph::Graph;
+use crate::graph::{Graph, NodeId};
+use crate::objects::KindId;
 use crate::relations::Catalogue;
 
 /// A read and what came of it: what was found, or the words that finish the
@@ -82,6 +85,16 @@ impl Gathered {
     pub fn add(&mut self, answers: Vec<Answer>) {
         merge(&self.catalogue, &mut self.reads, &answers);
         self.answers.extend(answers);
+    }
+
+    /// Puts one object in, as it is here and not as any list had it; says where
+    /// it stands then.
+    pub fn put(&mut self, kind: KindId, object: &Value) -> Option<NodeId> {
+        let graph = &mut self.reads.graph;
+        self.catalogue.feed(graph, kind, object).ok()?;
+        let metadata = object.get("metadata")?;
+        let text = |field: &str| metadata.get(field).and_then(Value::as_str).unwrap_or_default();
+        graph.find(kind, text("namespace"), text("name"))
     }
 
     /// Everything again, with the numbers that `empty` has.

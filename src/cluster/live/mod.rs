@@ -107,7 +107,8 @@ impl Reader {
         Self { errands, metrics }
     }
 
-    async fn read_all(&self, reads: Vec<LiveRead>, until: Instant) -> Vec<Answer> {
+    /// The same, for whoever lives on the cluster side.
+    pub async fn read_all(&self, reads: Vec<LiveRead>, until: Instant) -> Vec<Answer> {
         let asked = time::Instant::now();
         let limit = until.saturating_duration_since(asked.into_std());
         let late = || format!("the API server did not answer within {} ms", limit.as_millis());

@@ -1,0 +1,249 @@
+//! Letting go: what waits under the hold is released when nothing needs it,
+//! proved by a live pass (docs/THEORY.md, Release).
+//!
+//! ```text
+//!  feed ─► World::waiting ─► this room ─► one driver a target ─► src/hold
+//!          (seen, freed)      the leader        reads, writes     the machine
+//! ```
+//!
+//! The Lease is for economy: two leaders would do the same work twice, and no
+//! hold goes that should not. What a driver knows it has from the object
+//! itself, so whoever leads next begins anew and is right.
+
+mod requests;
+mod target;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rustc_hash::FxBuildHasher;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, interval};
+
+use self::requests::Target;
+use self::target::{Common, Driver, News, Word};
+use super::context::Context;
+use super::live::Reader;
+use super::world::{Place, Seen, World};
+use crate::hold::{End, Free, Waiting};
+use crate::policy::api::Action;
+use crate::policy::{Facts, Places};
+
+/// So many passes are under way at once.
+const PASSES: usize = 16;
+
+/// A target that somebody still seems to need is looked at again at the most
+/// so often when one of its users changes: of those who do not count the graph
+/// alone cannot tell.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// How often it is counted what waits.
+const COUNT: Duration = Duration::from_secs(2);
+
+/// Lets go of what is free, for as long as this replica leads.
+pub async fn run(context: Context, reader: Reader) {
+    let mut leading = context.signals.leading.subscribe();
+    loop {
+        if leading.wait_for(|leading| *leading).await.is_err() {
+            return;
+        }
+        let mut releases = Releases::new(context.clone(), reader.clone());
+        tokio::select! {
+            () = releases.keep() => {}
+            _ = leading.wait_for(|leading| !leading) => {}
+        }
+        context.metrics.releasing(0, 0);
+    }
+}
+
+/// What is known of each target.
+#[derive(Debug, Default)]
+struct Told {
+    waits: Option<Waiting>,
+}
+
+type Targets = Arc<Mutex<HashMap<Place, Told, FxBuildHasher>>>;
+
+struct Releases {
+    common: Common,
+    targets: HashMap<Place, Driven, FxBuildHasher>,
+    told: Targets,
+    tasks: JoinSet<Place>,
+}
+
+/// A target that is driven.
+struct Driven {
+    uid: Arc<str>,
+    news: mpsc::UnboundedSender<News>,
+    requested: Option<String>,
+    looked: Instant,
+}
+
+impl Releases {
+    fn new(context: Context, reader: Reader) -> Self {
+        let passes = Arc::new(Semaphore::new(PASSES));
+        let common = Common { context, reader, passes, start: Instant::now() };
+        Self {
+            common,
+            targets: HashMap::default(),
+            told: Targets::default(),
+            tasks: JoinSet::new(),
+        }
+    }
+
+    async fn keep(&mut self) {
+        let waiting = self.common.context.signals.waiting.clone();
+        // Whatever waited before this replica led.
+        self.take_in(true);
+        let mut count = interval(COUNT);
+        loop {
+            tokio::select! {
+                () = waiting.notified() => self.take_in(false),
+                Some(ended) = self.tasks.join_next() => if let Ok(place) = ended {
+                    self.forget(&place);
+                },
+                _ = count.tick() => self.count(),
+            }
+        }
+    }
+
+    /// Takes in what the feed has seen since the last time.
+    fn take_in(&mut self, first: bool) {
+        let (news, all) = {
+            let mut world = self.common.context.world.write();
+            let all = std::mem::take(&mut world.waiting.all) || first;
+            let news = std::mem::take(&mut world.waiting.news);
+            let places =
+                if all { world.waiting.seen.keys().cloned().collect() } else { Vec::new() };
+            let places: std::collections::HashSet<Place, FxBuildHasher> =
+                news.into_iter().chain(places).collect();
+            let seen: Vec<(Place, Option<Seen>)> = places
+                .into_iter()
+                .map(|place| {
+                    let seen = world.waiting.seen.get(&place).cloned();
+                    (place, seen)
+                })
+                .collect();
+            (seen, all)
+        };
+        for (place, seen) in news {
+            match seen {
+                Some(seen) => self.seen(place, seen, all),
+                None => {
+                    if let Some(driven) = self.targets.get(&place) {
+                        // Whoever has gone hears nothing.
+                        let _ = driven.news.send(News::Gone);
+                    }
+                }
+            }
+        }
+    }
+
+    fn seen(&mut self, place: Place, seen: Seen, all: bool) {
+        let settle = settle(&self.common.context.world.read(), &place);
+        let known = self.targets.get(&place).is_some_and(|driven| driven.uid == seen.sight.uid);
+        if !known {
+            self.begin(&place, &seen, settle);
+        }
+        let Some(driven) = self.targets.get_mut(&place) else { return };
+        let tell = |news| drop(driven.news.send(news));
+        if known && all {
+            tell(News::Settle(settle));
+        }
+        tell(News::Seen(seen.sight));
+        let asked = seen.requested.is_some() && seen.requested != driven.requested;
+        let due = seen.unused || driven.looked.elapsed() >= AGAIN;
+        if known && (asked || all || due) {
+            driven.looked = Instant::now();
+            tell(News::Look);
+        }
+        driven.requested = seen.requested;
+    }
+
+    fn begin(&mut self, place: &Place, seen: &Seen, settle: Duration) {
+        let (news, told) = mpsc::unbounded_channel();
+        let target = {
+            let world = self.common.context.world.read();
+            Target {
+                info: world.graph.kinds.info(place.0).clone(),
+                namespace: place.1.clone(),
+                name: place.2.clone(),
+                detail: world.detail(place.0),
+            }
+        };
+        let uid = seen.sight.uid.clone();
+        let driver =
+            Driver::new(self.common.clone(), place.clone(), target.clone(), uid.clone(), settle);
+        let (words, at) = (self.told.clone(), place.clone());
+        words.lock().insert(place.clone(), Told::default());
+        let metrics = self.common.context.metrics.clone();
+        let say = move |word: Word| match word {
+            Word::Waits(waiting) => {
+                if let Some(told) = words.lock().get_mut(&at) {
+                    told.waits = Some(waiting);
+                }
+            }
+            Word::Ended(end) => {
+                let why = match end {
+                    End::Released(Free::Approved) => "approved",
+                    End::Released(Free::Unprotected) => "unprotected",
+                    End::Released(Free::Unused) => "unused",
+                    End::Gone => return,
+                };
+                metrics.released(why);
+                tracing::info!(
+                    resource = target.info.resource,
+                    namespace = target.namespace,
+                    name = target.name,
+                    why,
+                    "hold released"
+                );
+            }
+        };
+        let place_again = place.clone();
+        self.tasks.spawn(async move {
+            driver.run(told, say).await;
+            place_again
+        });
+        let looked = Instant::now();
+        self.targets.insert(place.clone(), Driven { uid, news, requested: None, looked });
+    }
+
+    /// A driver has ended. If the object is there still, or again, the feed
+    /// says so, and it is begun anew.
+    fn forget(&mut self, place: &Place) {
+        let ended = self.targets.get(place).is_some_and(|driven| driven.news.is_closed());
+        if !ended {
+            return;
+        }
+        self.targets.remove(place);
+        self.told.lock().remove(place);
+        let mut world = self.common.context.world.write();
+        let World { graph, waiting, .. } = &mut *world;
+        // What was seen by no watch, because it had left it, is forgotten here.
+        if graph.object(place.0, &place.1, &place.2).is_none() {
+            waiting.seen.remove(place);
+        }
+    }
+
+    fn count(&self) {
+        let told = self.told.lock();
+        let stuck = told
+            .values()
+            .filter(|told| matches!(told.waits, Some(Waiting::Unknown(_) | Waiting::Stranded)));
+        self.common.context.metrics.releasing(told.len(), stuck.count());
+    }
+}
+
+/// How long an object has to have been Terminating before it may go: the most
+/// that a policy of its asks for.
+fn settle(world: &World, (kind, namespace, name): &Place) -> Duration {
+    let Some(node) = world.graph.object(*kind, namespace, name) else { return Duration::ZERO };
+    let applied = world.policies.written(Places::new(&world.graph), Facts::of_node(node));
+    let keeping = applied.iter().filter(|applied| applied.action == Action::Deny);
+    let seconds = keeping.map(|applied| applied.policy.settle_seconds).max().unwrap_or_default();
+    Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
+}

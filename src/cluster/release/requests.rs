@@ -1,0 +1,90 @@
+//! The requests of a release, and what their answers mean to it.
+
+use std::time::Duration;
+
+use http::Request;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use json_patch::Patch;
+use serde_json::Value;
+use tokio::time::timeout;
+
+use crate::cluster::api::{self, MANAGER, chain, shortened};
+use crate::cluster::world::Detail;
+use crate::hold::{Answer, Sight};
+use crate::objects::KindInfo;
+
+/// How long one request may take; what a pass has read is stale before that.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// The target: where it stands, and how much of it is read.
+#[derive(Debug, Clone)]
+pub struct Target {
+    pub info: KindInfo,
+    pub namespace: String,
+    pub name: String,
+    pub detail: Detail,
+}
+
+impl Target {
+    /// Reads it.
+    pub async fn get(&self, client: &kube::Client) -> (Answer, Option<Value>) {
+        let path = api::item(&self.info, &self.namespace, &self.name);
+        match api::get(&path, self.detail, false) {
+            Ok(request) => self.send(client, request).await,
+            Err(trouble) => (Answer::Failed(trouble.words().into()), None),
+        }
+    }
+
+    /// Patches it.
+    pub async fn patch(&self, client: &kube::Client, patch: &Patch) -> (Answer, Option<Value>) {
+        let path = api::item(&self.info, &self.namespace, &self.name);
+        let body = serde_json::to_vec(patch).unwrap_or_default();
+        let request = Request::patch(format!("{path}?fieldManager={MANAGER}"))
+            .header(ACCEPT, api::accept(self.detail, false))
+            .header(CONTENT_TYPE, "application/json-patch+json")
+            .body(body);
+        match request {
+            Ok(request) => self.send(client, request).await,
+            Err(error) => (Answer::Failed(error.to_string().into()), None),
+        }
+    }
+
+    async fn send(
+        &self,
+        client: &kube::Client,
+        request: Request<Vec<u8>>,
+    ) -> (Answer, Option<Value>) {
+        let text = match timeout(LIMIT, client.request_text(request)).await {
+            Ok(Ok(text)) => text,
+            Ok(Err(error)) => return (self.refusal(&error), None),
+            Err(_) => return (Answer::Lost, None),
+        };
+        let value: Option<Value> = serde_json::from_str(&text).ok();
+        match value.as_ref().and_then(Sight::of) {
+            Some(sight) => (Answer::Done(sight), value),
+            // It was carried out, and nobody knows what came of it.
+            None => (Answer::Lost, None),
+        }
+    }
+
+    fn refusal(&self, error: &kube::Error) -> Answer {
+        let kube::Error::Api(status) = error else { return Answer::Lost };
+        let details = status.details.as_ref();
+        let of = |kind: &str| details.is_some_and(|details| details.kind == kind);
+        let named = details.is_some_and(|details| details.name == self.name);
+        match status.code {
+            404 if of("namespaces") => Answer::Missing { namespace: true },
+            404 if named => Answer::Missing { namespace: false },
+            404 => Answer::Failed("the API server does not serve its kind".into()),
+            409 | 422 => Answer::Refused,
+            code @ (401 | 403 | 405 | 429) => {
+                let said = shortened(&status.message);
+                Answer::Failed(format!("the API server answers {code}: {said}").into())
+            }
+            _ => {
+                tracing::debug!(error = chain(error), "a release was not answered");
+                Answer::Lost
+            }
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! One target: its state machine, driven.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::{Instant, sleep_until};
+
+use super::requests::Target;
+use crate::cluster::api::{self, ListQuery, Trouble};
+use crate::cluster::context::Context;
+use crate::cluster::live::{Found, Gathered, Reader};
+use crate::cluster::world::{Place, World};
+use crate::decide::{Live, LiveRead, LiveReads, Situation};
+use crate::hold::{
+    Answer, Count, End, Input, Limits, Output, Release, Sight, Waiting, as_released, count,
+};
+
+/// What a target is told.
+#[derive(Debug)]
+pub enum News {
+    /// The watch shows it like this.
+    Seen(Sight),
+    /// The watch says that it is gone.
+    Gone,
+    /// Look now.
+    Look,
+    /// This is how long it has to have been Terminating.
+    Settle(Duration),
+}
+
+/// What a target says.
+#[derive(Debug)]
+pub enum Word {
+    /// What it waits for.
+    Waits(Waiting),
+    /// It is over.
+    Ended(End),
+}
+
+/// So long a shared read may take; one that takes longer is a long list, and
+/// read page by page by whoever needs it.
+const SHARED: Duration = Duration::from_millis(1500);
+
+/// How long one page may take.
+const PAGE: Duration = Duration::from_secs(10);
+
+/// Objects on a page.
+const SIZE: usize = 500;
+
+/// What all targets share.
+#[derive(Clone)]
+pub struct Common {
+    pub context: Context,
+    pub reader: Reader,
+    /// So many passes are under way at once.
+    pub passes: Arc<Semaphore>,
+    /// From when on times are counted.
+    pub start: Instant,
+}
+
+/// A target with its machine.
+pub struct Driver {
+    common: Common,
+    place: Place,
+    target: Target,
+    release: Release,
+    /// The target, as the answer to the token had it.
+    marked: Option<Value>,
+    gathered: Option<Gathered>,
+    /// A list that is read page by page: what was found so far.
+    pages: Vec<Box<RawValue>>,
+    look_at: Option<Instant>,
+}
+
+impl Driver {
+    pub fn new(
+        common: Common,
+        place: Place,
+        target: Target,
+        uid: Arc<str>,
+        settle: Duration,
+    ) -> Self {
+        let replica = common.context.settings.replica.as_str().into();
+        let limits = Limits { settle, ..Limits::default() };
+        let release = Release::new(uid, replica, limits);
+        Self {
+            common,
+            place,
+            target,
+            release,
+            marked: None,
+            gathered: None,
+            pages: Vec::new(),
+            look_at: None,
+        }
+    }
+
+    /// Drives it until it has ended, or nobody tells it anything any more.
+    pub async fn run(mut self, mut news: mpsc::UnboundedReceiver<News>, say: impl Fn(Word)) {
+        loop {
+            let due = self.look_at.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
+            let input = tokio::select! {
+                told = news.recv() => match told {
+                    None => return,
+                    Some(News::Seen(sight)) => Input::Seen(sight),
+                    Some(News::Gone) => Input::Gone,
+                    Some(News::Look) => Input::Look,
+                    Some(News::Settle(settle)) => {
+                        self.release.limits.settle = settle;
+                        continue;
+                    }
+                },
+                () = sleep_until(due) => Input::Look,
+            };
+            if matches!(input, Input::Look) {
+                self.look_at = None;
+            }
+            // A pass reads a lot; whoever only learns something waits for
+            // nobody.
+            let passes = self.common.passes.clone();
+            let _turn = match input {
+                Input::Look => passes.acquire_owned().await.ok(),
+                _ => None,
+            };
+            self.pass(input, &mut news, &say).await;
+            if self.release.ended().is_some() {
+                return;
+            }
+        }
+    }
+
+    /// From one input to the next moment at which nothing is under way. What
+    /// is told meanwhile goes in between.
+    async fn pass(
+        &mut self,
+        input: Input,
+        news: &mut mpsc::UnboundedReceiver<News>,
+        say: &impl Fn(Word),
+    ) {
+        let mut inputs = vec![input];
+        while let Some(input) = inputs.pop() {
+            let now = self.common.start.elapsed();
+            for output in self.release.step(now, input) {
+                inputs.extend(self.carry_out(output, say).await);
+            }
+            while let Ok(told) = news.try_recv() {
+                let input = match told {
+                    News::Seen(sight) => Input::Seen(sight),
+                    News::Gone => Input::Gone,
+                    News::Look => Input::Look,
+                    News::Settle(settle) => {
+                        self.release.limits.settle = settle;
+                        continue;
+                    }
+                };
+                let now = self.common.start.elapsed();
+                for output in self.release.step(now, input) {
+                    inputs.extend(self.carry_out(output, say).await);
+                }
+            }
+        }
+    }
+
+    async fn carry_out(&mut self, output: Output, say: &impl Fn(Word)) -> Option<Input> {
+        let client = &self.common.context.client;
+        match output {
+            Output::LookAt(time) => {
+                self.look_at = Some(self.common.start + time);
+                None
+            }
+            Output::Get => Some(Input::Got(self.target.get(client).await.0)),
+            Output::Mark(mark) => {
+                let (answer, value) = self.target.patch(client, &mark.patch()).await;
+                self.marked = value;
+                Some(Input::Marked(answer))
+            }
+            Output::Read { read, from } => Some(self.read(read, from).await),
+            Output::NoneOf(read) => {
+                self.gathered().add(vec![(read, Ok(Found::default()))]);
+                None
+            }
+            Output::Count => Some(Input::Counted(self.count())),
+            Output::Forget => {
+                self.gathered = None;
+                None
+            }
+            Output::Remove(removal) => {
+                let (answer, _) = self.target.patch(client, &removal.patch()).await;
+                if let Answer::Failed(why) = &answer {
+                    tracing::warn!(resource = self.target.info.resource, namespace = self.target.namespace, name = self.target.name, %why, "the hold could not be taken off");
+                }
+                Some(Input::Removed(answer))
+            }
+            Output::Waits(waiting) => {
+                say(Word::Waits(waiting));
+                None
+            }
+            Output::Ended(end) => {
+                self.gathered = None;
+                say(Word::Ended(end));
+                None
+            }
+        }
+    }
+
+    fn gathered(&mut self) -> &mut Gathered {
+        let world = &self.common.context.world;
+        self.gathered.get_or_insert_with(|| Gathered::new(&world.read()))
+    }
+
+    /// A whole read, shared with whoever asks the same at this time; or, of a
+    /// list that is too long for that, a page.
+    async fn read(&mut self, read: LiveRead, from: Option<Arc<str>>) -> Input {
+        if from.is_none() {
+            self.pages.clear();
+            let until = (Instant::now() + SHARED).into_std();
+            let answers = self.common.reader.read_all(vec![read.clone()], until).await;
+            let is_late = Instant::now().into_std() >= until;
+            match answers.into_iter().next() {
+                Some((_, Ok(found))) => {
+                    let absent = found.objects().len() == 0;
+                    let object = matches!(read, LiveRead::Object { .. });
+                    self.gathered().add(vec![(read, Ok(found))]);
+                    return if absent && object {
+                        Input::NotFound
+                    } else {
+                        Input::Page { next: None }
+                    };
+                }
+                Some((_, Err(_))) if is_late && matches!(read, LiveRead::List { .. }) => {}
+                Some((_, Err(why))) => return Input::Unreadable(why.into()),
+                None => return Input::Unreadable("nobody reads any more".into()),
+            }
+        }
+        self.page(read, from).await
+    }
+
+    async fn page(&mut self, read: LiveRead, from: Option<Arc<str>>) -> Input {
+        let LiveRead::List { group, resource, namespace, .. } = &read else {
+            return Input::Unreadable("it is no list".into());
+        };
+        let (info, detail) = {
+            let world = self.common.context.world.read();
+            let Some(kind) = world.graph.kinds.find_resource(group, resource) else {
+                return Input::NotFound;
+            };
+            (world.graph.kinds.info(kind).clone(), world.detail(kind))
+        };
+        let query =
+            ListQuery { limit: SIZE, next: from.as_deref().unwrap_or_default(), labels: "" };
+        let page = api::page(&self.common.context.client, &info, namespace, detail, query);
+        let page = match tokio::time::timeout(PAGE, page).await {
+            Ok(Ok(page)) => page,
+            Ok(Err(Trouble::Expired)) => {
+                self.pages.clear();
+                return Input::Expired;
+            }
+            Ok(Err(Trouble::NotFound)) => return Input::NotFound,
+            Ok(Err(trouble)) => return Input::Unreadable(trouble.words().into()),
+            Err(_) => return Input::Unreadable("the API server did not answer in time".into()),
+        };
+        self.pages.extend(page.items);
+        let next = page.metadata.next;
+        if next.is_empty() {
+            let found = Found::new(std::mem::take(&mut self.pages));
+            self.gathered().add(vec![(read, Ok(found))]);
+            return Input::Page { next: None };
+        }
+        Input::Page { next: Some(next.into()) }
+    }
+
+    /// Who still counts. The world is read here and nowhere else in a pass.
+    fn count(&mut self) -> Count {
+        let Some(released) = self.marked.as_ref().map(as_released) else {
+            return Count::Unknown("the object itself was not read".to_owned());
+        };
+        self.gathered();
+        let world = self.common.context.world.clone();
+        let world = world.read();
+        let Some(mut gathered) = self.gathered.take() else {
+            return Count::Unknown("nothing was read".to_owned());
+        };
+        if !gathered.fits(&world) {
+            gathered = gathered.renumbered(Gathered::new(&world));
+        }
+        let node = gathered.put(self.place.0, &released);
+        let gathered = self.gathered.insert(gathered);
+        let World { graph, policies, known, .. } = &*world;
+        let now = jiff::Timestamp::now().as_second();
+        let reads: &LiveReads = gathered.reads();
+        let situation = Situation { graph, policies, live: Live::Read(reads), now };
+        match node {
+            Some(node) => count(&situation, *known, reads, node),
+            None => Count::Unknown("the object itself cannot be read".to_owned()),
+        }
+    }
+}

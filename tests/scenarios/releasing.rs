@@ -1,0 +1,47 @@
+//! What waits under the hold goes when nothing needs it any more.
+
+use std::time::Duration;
+
+use crate::harness::{ControlPlane, eventually};
+use crate::{policy, world};
+
+fn gone(plane: &ControlPlane, ns: &str, object: &str) {
+    eventually(&format!("the end of {object}"), Duration::from_secs(60), || {
+        let got = plane.kubectl(&["get", object, "-n", ns, "--ignore-not-found", "-o", "yaml"])?;
+        let got = got.success()?;
+        if got.is_empty() { Ok(()) } else { Err(got.into()) }
+    })
+    .unwrap();
+}
+
+fn deleted(plane: &ControlPlane, ns: &str, object: &str) -> String {
+    let args = ["delete", object, "-n", ns, "--wait=false"];
+    let output = plane.kubectl(&args).unwrap();
+    let stderr = output.stderr.clone();
+    output.success().unwrap();
+    stderr
+}
+
+#[test]
+fn what_nobody_needs_goes_at_once_and_what_a_pod_needs_when_the_pod_is_gone() {
+    let plane = &world().plane;
+    let ns = plane.namespace("release").unwrap();
+    let target = policy::target("", "configmaps, secrets", &ns);
+    policy::apply(plane, &ns, &format!("{target}  protect: {{whileUsed: {{onDelete: Hold}}}}\n"));
+    for name in ["unused", "used"] {
+        plane.kubectl(&["create", "configmap", name, "-n", &ns]).unwrap().success().unwrap();
+    }
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: user}\nspec:\n  containers: [{name: main, \
+        image: x, envFrom: [{configMapRef: {name: used}}]}]\n";
+    plane.apply_to(&["apply", "-n", &ns, "-f", "-"], pod).unwrap().success().unwrap();
+    deleted(plane, &ns, "configmap/unused");
+    gone(plane, &ns, "configmap/unused");
+
+    let warning = deleted(plane, &ns, "configmap/used");
+    assert!(warning.contains("Warning:"), "{warning}");
+    let terminating =
+        ["get", "configmap/used", "-n", &ns, "-o", "jsonpath={.metadata.deletionTimestamp}"];
+    assert_ne!(plane.kubectl(&terminating).unwrap().success().unwrap(), "");
+    plane.kubectl(&["delete", "pod", "user", "-n", &ns]).unwrap().success().unwrap();
+    gone(plane, &ns, "configmap/used");
+}
