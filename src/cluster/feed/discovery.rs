@@ -1,6 +1,6 @@
 //! Which kinds are served, as the API server's discovery says.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use kube::core::discovery::v2::{APIGroupDiscovery, APIGroupDiscoveryList};
 
@@ -68,14 +68,13 @@ impl Discovery {
     }
 
     /// Takes this in, and what CRDs define. `gone`: custom kinds that had a CRD
-    /// once; discovery speaks of them for some seconds after it went. Says
-    /// whether anything has changed.
+    /// once; discovery speaks of them for some seconds after it went.
     pub fn learn(
         &self,
         world: &mut World,
         definitions: &BTreeMap<String, Definition>,
         gone: &HashSet<(String, String)>,
-    ) -> bool {
+    ) -> Learned {
         let defined: BTreeMap<(&str, &str), &Definition> = definitions
             .values()
             .map(|d| ((d.info.group.as_str(), d.info.resource.as_str()), d))
@@ -90,9 +89,8 @@ impl Discovery {
         }
         let custom = Served { list: true, watch: true };
         now.extend(defined.values().map(|definition| (definition.info.clone(), custom)));
-        let mut changed = false;
-        let mut served = world.served.clone();
-        served.clear();
+        let (mut changed, mut moved) = (false, false);
+        let mut served = HashMap::default();
         for (info, verbs) in now {
             let kinds = &mut world.graph.kinds;
             let known = kinds.iter().find(|(_, k)| k.group == info.group && k.kind == info.kind);
@@ -101,6 +99,7 @@ impl Discovery {
                 None => info,
             };
             let same = known.is_some_and(|(_, known)| *known == info);
+            moved |= known.is_some_and(|(_, known)| known.namespaced != info.namespaced);
             let id = match known {
                 Some((id, _)) if same => id,
                 _ => kinds.learn(info),
@@ -109,6 +108,12 @@ impl Discovery {
             served.insert(id, verbs);
         }
         let kinds = &world.graph.kinds;
+        // What a server that does not answer may still serve is not gone.
+        for (id, verbs) in &world.served {
+            if self.stale.contains(&kinds.info(*id).group) {
+                served.entry(*id).or_insert(*verbs);
+            }
+        }
         let vanished: Vec<_> = kinds
             .iter()
             .filter(|(id, info)| {
@@ -122,8 +127,18 @@ impl Discovery {
             world.graph.kinds.forget(id);
         }
         world.served = served;
-        changed
+        Learned { changed, moved }
     }
+}
+
+/// What taking in discovery came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Learned {
+    /// Whether a kind has come, changed or gone.
+    pub changed: bool,
+    /// Whether objects of a kind that was known or mentioned live elsewhere
+    /// than was believed: in namespaces, or not.
+    pub moved: bool,
 }
 
 /// What is new of a kind. The default of a kind's DELETE stands in no

@@ -4,7 +4,7 @@
 //! that vanishes takes nothing with it: an accident that deletes the
 //! definition of DeletionPolicy must not be how all protection ends.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::own::{Kept, Said};
@@ -25,8 +25,10 @@ pub struct Force {
     pub relations: BTreeMap<String, Custom>,
     /// What is wrong with those that cannot be used as they are written.
     pub problems: BTreeMap<String, Vec<Problem>>,
-    /// Those in force of which nobody has written the newest version.
     frozen: Freeze,
+    /// The policies that were written when it was looked last: as long as they
+    /// come back one by one, others may still come.
+    written: BTreeSet<String>,
 }
 
 /// Whether the definitions of belay's own kinds are there.
@@ -81,10 +83,15 @@ impl Force {
         {
             self.frozen = Freeze::Since(now);
         }
+        let written: BTreeSet<String> = said.policies.all.keys().cloned().collect();
+        if self.is_frozen() && written != self.written {
+            self.frozen = Freeze::Since(now);
+        }
+        self.written = written;
         let may_lose = match self.frozen {
             Freeze::No => !vanished && defined == Defined::Yes,
             Freeze::Since(since) => {
-                let written = !said.policies.all.is_empty();
+                let written = !self.written.is_empty() || self.policies.is_empty();
                 let quiet = now.saturating_duration_since(since) >= THAW;
                 let thaws = !vanished && defined == Defined::Yes && written && quiet;
                 if thaws {
@@ -97,10 +104,6 @@ impl Force {
         };
         taken.policies = self.take_policies(said, may_lose);
         taken.relations = self.take_relations(said, may_lose);
-        if (taken.policies || taken.relations) && self.is_frozen() {
-            // They are being written again.
-            self.frozen = Freeze::Since(now);
-        }
         if defined == Defined::Unknown && self.would_lose(said) {
             taken.again = Some(Duration::from_secs(2));
         }

@@ -17,10 +17,13 @@ mod force;
 mod objects;
 mod own;
 pub mod plan;
+#[cfg(test)]
+mod tests;
 mod waiting;
+mod watches;
 mod watching;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -31,13 +34,11 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use self::definitions::{DefinitionSink, Definitions};
 use self::discovery::{Discovery, discover};
 use self::force::{Defined, Force, Taken};
-use self::objects::{Health, Objects, resource};
 use self::own::{Kept, Own, Said};
-use self::plan::{Want, plan};
-use self::watching::{Sink, Source, watch as follow};
+use self::watches::Watches;
+use self::watching::{Server, Source, watch as follow};
 use super::api::{self, Trouble};
 use super::context::Context;
 use super::pace::Backoff;
@@ -115,7 +116,8 @@ struct Feed {
     context: Context,
     identities: Identities,
     said: Arc<Mutex<Said>>,
-    definitions: Definitions,
+    server: Server,
+    watches: Watches,
     /// Custom kinds that have had a CRD.
     custom: HashSet<(String, String)>,
     discovery: Discovery,
@@ -123,7 +125,6 @@ struct Feed {
     force: Force,
     /// How many changes of each kind of belay's own have been taken in.
     taken: [u64; 4],
-    watches: HashMap<KindId, Watched>,
     own: Vec<JoinHandle<()>>,
     news: Arc<Notify>,
     conditions: Conditions,
@@ -131,19 +132,6 @@ struct Feed {
     written: watch::Sender<Arc<Written>>,
     /// How many kinds policies name that nobody serves.
     unknown: usize,
-}
-
-/// A watch that is under way.
-struct Watched {
-    source: Source,
-    task: JoinHandle<()>,
-    health: Arc<Health>,
-}
-
-impl Drop for Watched {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
 }
 
 impl Drop for Feed {
@@ -163,17 +151,19 @@ impl Feed {
         let discovery = retried(synced, || discover(&context.client)).await;
         identities.own = Some(retried(synced, || who_am_i(&context.client)).await);
         let news = context.signals.plan.clone();
+        let server = Server::new(context.client.clone());
+        let watches = Watches::new(context.clone(), server.clone());
         let mut feed = Self {
             context,
             identities,
             said: Arc::default(),
-            definitions: Arc::default(),
+            server,
+            watches,
             custom: HashSet::new(),
             discovery,
             asked: Instant::now(),
             force: Force::default(),
             taken: [0; 4],
-            watches: HashMap::new(),
             own: Vec::new(),
             news,
             conditions,
@@ -200,7 +190,7 @@ impl Feed {
         let info = Kinds::custom(GROUP, "v1alpha1", kind, resource, false);
         let source = Source { info, detail: Detail::Whole, labels: "" };
         let sink = Own::new(self.said.clone(), part, self.news.clone());
-        self.own.push(tokio::spawn(follow(self.context.client.clone(), source, sink)));
+        self.own.push(tokio::spawn(follow(self.server.clone(), source, sink)));
     }
 
     async fn keep(&mut self) {
@@ -233,13 +223,13 @@ impl Feed {
         let would_lose = self.force.would_lose(&self.said.lock());
         let defined = if would_lose { self.defined().await } else { Defined::Yes };
         let taken = self.take_in(defined);
-        self.follow().await;
+        self.watches.follow().await;
         self.report();
         taken.again
     }
 
     fn is_discovery_due(&self) -> bool {
-        let vanished = self.watches.values().any(|watched| watched.health.is_gone());
+        let vanished = self.watches.any_is_gone();
         self.asked.elapsed() >= if vanished { Duration::from_secs(2) } else { DISCOVERY }
     }
 
@@ -281,7 +271,7 @@ impl Feed {
 
     /// Takes in kinds, relations, policies, approvals and pauses.
     fn take_in(&mut self, defined: Defined) -> Taken {
-        let definitions = self.definitions.lock().clone();
+        let definitions = self.watches.definitions.lock().clone();
         self.custom.extend(
             definitions.values().map(|definition| {
                 (definition.info.group.clone(), definition.info.resource.clone())
@@ -311,10 +301,19 @@ impl Feed {
         drop(said);
 
         let mut world = self.context.world.write();
-        let kinds = self.discovery.learn(&mut world, &definitions, &self.custom);
-        let first = synced && !world.loaded;
-        let rules = taken.policies || taken.relations || kinds || first;
+        let learned = self.discovery.learn(&mut world, &definitions, &self.custom);
+        if learned.moved {
+            // What refers to a kind was placed by where its objects were
+            // believed to live.
+            self.watches.outdate(|_| true);
+        }
+        let kinds = learned.changed;
         drop(world);
+        if kinds {
+            self.watches.learn_owners();
+        }
+        let first = synced && !self.context.world.read().loaded;
+        let rules = taken.policies || taken.relations || kinds || first;
         if rules {
             self.rebuild();
         }
@@ -402,146 +401,28 @@ impl Feed {
         let before = std::mem::replace(&mut world.catalogue, catalogue);
         world.policies = set;
         // What reads other edges, or annotations that were not kept, has to be
-        // read again; until then nobody may take an absent user for a fact.
-        let World { catalogue, graph, policies, .. } = &mut *world;
-        let stale: Vec<KindId> = self
-            .watches
-            .keys()
-            .filter(|kind| {
-                let info = graph.kinds.info(**kind);
-                !catalogue.reads_like(&before, **kind)
-                    || (reread && policies.names(&info.group, &info.resource))
-            })
-            .copied()
-            .collect();
-        for kind in &stale {
-            graph.set_incomplete(
-                *kind,
-                "they are being read again, because policies or relations changed",
-            );
-        }
-        drop(world);
-        for kind in stale {
-            self.watches.remove(&kind);
-        }
-    }
-
-    /// Begins and ends watches as the plan says.
-    async fn follow(&mut self) {
-        let (wanted, owners) = {
-            let world = self.context.world.read();
-            let wanted: Vec<(KindId, Source, Want)> = plan(&world, &self.context.settings)
-                .into_iter()
-                .map(|(kind, want)| {
-                    let info = world.graph.kinds.info(kind).clone();
-                    let detail = world.detail(kind);
-                    (kind, Source { info, detail, labels: want.labels() }, want)
-                })
-                .collect();
-            let targets = plan::policies(&world).flat_map(|policy| plan::targets(&world, policy));
-            let labelled = plan::labelled(&world, &self.context.settings);
-            (wanted, world.owners_of(targets.chain(labelled).collect::<Vec<_>>()))
+        // read again.
+        let World { catalogue, graph, policies, .. } = &*world;
+        let is_stale = |kind: KindId| {
+            let info = graph.kinds.info(kind);
+            !catalogue.reads_like(&before, kind)
+                || (reread && policies.names(&info.group, &info.resource))
         };
-        {
-            let mut world = self.context.world.write();
-            if world.owners != owners {
-                world.owners = owners;
-                drop(world);
-                self.context.signals.change();
-            }
-        }
-        let kinds: HashSet<KindId> = wanted.iter().map(|(kind, ..)| *kind).collect();
-        let unwanted: Vec<KindId> =
-            self.watches.keys().filter(|kind| !kinds.contains(kind)).copied().collect();
-        for kind in unwanted {
-            self.stop(kind).await;
-        }
-        for (kind, source, want) in wanted {
-            let same = self.watches.get(&kind).is_some_and(|watched| watched.source == source);
-            if !same {
-                self.start(kind, source, want).await;
-            }
-        }
-    }
-
-    async fn start(&mut self, kind: KindId, source: Source, want: Want) {
-        // An old watch must not write beside the new one.
-        if let Some(mut old) = self.watches.remove(&kind) {
-            end(&mut old).await;
-        }
-        let name = resource(&self.context.world.read(), kind);
-        tracing::info!(resource = name, detail = ?source.detail, labels = source.labels, "watching");
-        if want == Want::Labelled {
-            self.context
-                .world
-                .write()
-                .graph
-                .set_incomplete(kind, "belay watches those with the label alone");
-        }
-        let objects = Objects::new(
-            self.context.world.clone(),
-            kind,
-            want == Want::All,
-            self.context.signals.clone(),
-        );
-        let health = objects.health.clone();
-        let client = self.context.client.clone();
-        let is_definitions = source.info.resource == "customresourcedefinitions"
-            && source.info.group == "apiextensions.k8s.io";
-        let task = if is_definitions {
-            let sink = DefinitionSink::new(objects, self.definitions.clone(), self.news.clone());
-            spawn(client, source.clone(), sink)
-        } else {
-            spawn(client, source.clone(), objects)
-        };
-        self.watches.insert(kind, Watched { source, task, health });
-    }
-
-    async fn stop(&mut self, kind: KindId) {
-        let Some(mut watched) = self.watches.remove(&kind) else { return };
-        end(&mut watched).await;
-        let mut world = self.context.world.write();
-        world.graph.end_listing(crate::graph::Listing::of(kind));
-        world.graph.set_incomplete(kind, "belay does not watch them");
-        world.owned.retain(|(dependent, _)| *dependent != kind);
-        tracing::info!(resource = resource(&world, kind), "watching no more");
+        self.watches.outdate(is_stale);
     }
 
     /// Tells readiness and metrics how it goes.
     fn report(&self) {
-        let world = self.context.world.read();
-        let waiting = self.watches.iter().filter(|(_, watched)| !watched.health.is_settled());
-        let waiting: Vec<String> = waiting.map(|(kind, _)| resource(&world, *kind)).collect();
-        let failed = self.watches.iter().filter(|(kind, watched)| {
-            watched.source.labels.is_empty() && !world.graph.is_complete(**kind)
-        });
-        let lag = self.watches.values().map(|watched| watched.health.behind()).max();
-        self.context.metrics.fed(&Fed {
-            objects: world.graph.objects(),
-            edges: world.graph.edges(),
-            lag: lag.unwrap_or_default(),
-            unknown: self.unknown,
-            watched: self.watches.len(),
-            failed: failed.count(),
-        });
-        if world.loaded && waiting.is_empty() {
+        let state = self.watches.state();
+        self.context.metrics.fed(&Fed { unknown: self.unknown, ..state.fed });
+        // Once ready belay stays ready: only verdicts that need a kind that is
+        // not read yet fail closed.
+        if state.waiting.is_empty() && self.context.world.read().loaded {
             self.conditions.synced.set(true);
         } else {
-            // Once ready belay stays ready: only verdicts that need a kind
-            // that is not read yet fail closed.
-            self.conditions.synced.explain(&format!("reading {}", waiting.join(", ")));
+            self.conditions.synced.explain(&format!("reading {}", state.waiting.join(", ")));
         }
     }
-}
-
-fn spawn(client: kube::Client, source: Source, sink: impl Sink + 'static) -> JoinHandle<()> {
-    tokio::spawn(follow(client, source, sink))
-}
-
-/// Ends a watch and waits until it has let go of what it was writing.
-async fn end(watched: &mut Watched) {
-    watched.task.abort();
-    let _ = (&mut watched.task).await;
 }
 
 /// The kind of belay's own that is not installed, or cannot be read.

@@ -12,6 +12,7 @@
 //! forgotten while it is read.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -54,9 +55,21 @@ pub trait Sink: Send {
     fn broken(&mut self, trouble: &Trouble, since: Duration);
 }
 
-/// Servers before 1.34 may not stream lists; the first that says so is not
-/// asked again.
-static STREAMS: AtomicBool = AtomicBool::new(true);
+/// The API server, as watches see it. Cheap to clone.
+#[derive(Clone)]
+pub struct Server {
+    client: kube::Client,
+    /// Whether it streams lists. Those before 1.34 may not, and one that says
+    /// so is not asked again.
+    streams: Arc<AtomicBool>,
+}
+
+impl Server {
+    /// The one behind this client.
+    pub fn new(client: kube::Client) -> Self {
+        Self { client, streams: Arc::new(AtomicBool::new(true)) }
+    }
+}
 
 /// Objects on a page where lists are read page by page.
 const PAGE: usize = 500;
@@ -108,13 +121,13 @@ struct Status {
 }
 
 /// Watches until it is dropped.
-pub async fn watch(client: kube::Client, source: Source, mut sink: impl Sink) {
+pub async fn watch(server: Server, source: Source, mut sink: impl Sink) {
     let mut version = None;
     let mut backoff = Backoff::default();
     let mut broken: Option<Instant> = None;
     loop {
         let started = Instant::now();
-        let result = follow(&client, &source, &mut sink, &mut version, &mut broken).await;
+        let result = follow(&server, &source, &mut sink, &mut version, &mut broken).await;
         let lasted = started.elapsed();
         match result {
             // The server ends every watch after some minutes.
@@ -138,15 +151,15 @@ pub async fn watch(client: kube::Client, source: Source, mut sink: impl Sink) {
 
 /// One connection: from a list, or from where the last one broke off.
 async fn follow(
-    client: &kube::Client,
+    server: &Server,
     source: &Source,
     sink: &mut impl Sink,
     version: &mut Option<String>,
     broken: &mut Option<Instant>,
 ) -> Result<(), Trouble> {
-    let streamed = version.is_none() && STREAMS.load(Ordering::Relaxed);
+    let streamed = version.is_none() && server.streams.load(Ordering::Relaxed);
     if version.is_none() && !streamed {
-        *version = Some(pages(client, source, sink).await?);
+        *version = Some(pages(&server.client, source, sink).await?);
         *broken = None;
         sink.current();
     }
@@ -162,11 +175,11 @@ async fn follow(
     }
     // A watch is a stream of single objects, so it is those that are partial.
     let request = api::get(&path, source.detail, false)?;
-    let answer = timeout(ANSWER, client.request_stream(request)).await;
+    let answer = timeout(ANSWER, server.client.request_stream(request)).await;
     let lines = match answer.map_err(|_| slow(ANSWER))?.map_err(Trouble::from) {
         Ok(lines) => lines,
         Err(Trouble::Failed(said)) if streamed && said.contains("sendInitialEvents") => {
-            STREAMS.store(false, Ordering::Relaxed);
+            server.streams.store(false, Ordering::Relaxed);
             tracing::info!("this API server does not stream lists; they are read page by page");
             return Ok(());
         }
@@ -296,3 +309,6 @@ impl<S: Sink> Reading<'_, S> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

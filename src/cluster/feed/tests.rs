@@ -1,0 +1,253 @@
+//! What is planned, and what survives what: with no API server.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::force::{Defined, Force, Taken};
+use super::own::Said;
+use super::plan::{Want, plan};
+use super::waiting;
+use crate::cluster::api::Trouble;
+use crate::cluster::context::{Certificates, Settings};
+use crate::cluster::world::{Served, World, take};
+use crate::objects::KindId;
+use crate::policy::api::{DeletionPolicy, DeletionPolicySpec, Relation};
+use crate::policy::{Policy, PolicySet};
+use crate::relations::Catalogue;
+
+fn policy(name: &str, spec: &str) -> DeletionPolicy {
+    let spec: DeletionPolicySpec = serde_saphyr::from_str(spec).unwrap();
+    DeletionPolicy::new(name, spec)
+}
+
+const CONFIG_MAPS: &str =
+    "{targets: [{apiGroups: [''], resources: [configmaps]}], protect: {whileUsed: {}}}";
+
+fn world(policies: &[DeletionPolicy]) -> World {
+    let mut world = World::default();
+    let kinds: Vec<KindId> = world.graph.kinds.iter().map(|(kind, _)| kind).collect();
+    let listed = Served { list: true, watch: true };
+    world.served = kinds.into_iter().map(|kind| (kind, listed)).collect();
+    world.catalogue = Arc::new(Catalogue::new(&world.graph.kinds, &[]).unwrap());
+    let compiled = policies
+        .iter()
+        .map(|p| Policy::compile(p.metadata.name.as_deref().unwrap(), &p.spec).unwrap());
+    world.policies = PolicySet::new(compiled.collect(), &world.catalogue);
+    world
+}
+
+fn settings(labelled: &[(&str, &str)]) -> Settings {
+    Settings {
+        namespace: "belay".into(),
+        name: "belay".into(),
+        replica: "r".into(),
+        labelled: labelled.iter().map(|(g, r)| ((*g).into(), (*r).into())).collect(),
+        certificates: Certificates::Files { authorities: None },
+    }
+}
+
+fn planned(world: &World, labelled: &[(&str, &str)]) -> Vec<(String, Want)> {
+    let planned = plan(world, &settings(labelled));
+    planned
+        .into_iter()
+        .map(|(kind, want)| (world.graph.kinds.info(kind).resource.clone(), want))
+        .collect()
+}
+
+fn kinds(planned: &[(String, Want)]) -> BTreeSet<&str> {
+    planned.iter().map(|(kind, _)| kind.as_str()).collect()
+}
+
+#[test]
+fn nothing_is_watched_that_no_policy_needs() {
+    let planned = planned(&world(&[]), &[]);
+    assert_eq!(kinds(&planned), BTreeSet::from(["customresourcedefinitions", "namespaces"]));
+}
+
+#[test]
+fn a_policy_brings_its_targets_their_users_and_the_owners_that_were_seen() {
+    let mut world = world(&[policy("p", CONFIG_MAPS)]);
+    let planned_before = planned(&world, &[]);
+    let before = kinds(&planned_before);
+    for kind in ["configmaps", "pods", "deployments", "cronjobs"] {
+        assert!(before.contains(kind), "{kind} of {before:?}");
+    }
+    assert!(!before.contains("secrets") && !before.contains("nodes"), "{before:?}");
+    // A Node that owns Pods, as of static ones: it is seen, so it is watched.
+    let find = |name: &str| world.graph.kinds.find_resource("", name).unwrap();
+    world.owned.insert((find("pods"), find("nodes")));
+    assert!(kinds(&planned(&world, &[])).contains("nodes"));
+}
+
+#[test]
+fn secrets_are_watched_when_a_policy_asks_and_their_data_never() {
+    let spec = CONFIG_MAPS.replace("configmaps", "secrets");
+    let world = world(&[policy("p", &spec)]);
+    assert!(kinds(&planned(&world, &[])).contains("secrets"));
+    let secrets = world.graph.kinds.find_resource("", "secrets").unwrap();
+    assert_eq!(world.detail(secrets), crate::cluster::Detail::Metadata);
+    let pods = world.graph.kinds.find_resource("", "pods").unwrap();
+    assert_eq!(world.detail(pods), crate::cluster::Detail::Whole);
+}
+
+#[test]
+fn labelled_kinds_are_watched_by_label_unless_a_policy_wants_them_all() {
+    let labelled = [("", "configmaps"), ("", "services")];
+    let planned = planned(&world(&[policy("p", CONFIG_MAPS)]), &labelled);
+    let want =
+        |resource: &str| planned.iter().find(|(kind, _)| kind == resource).map(|(_, want)| *want);
+    assert_eq!(want("configmaps"), Some(Want::All));
+    assert_eq!(want("services"), Some(Want::Labelled));
+}
+
+#[test]
+fn what_cannot_be_watched_is_not() {
+    let mut world = world(&[policy("p", CONFIG_MAPS)]);
+    let pods = world.graph.kinds.find_resource("", "pods").unwrap();
+    world.served.insert(pods, Served { list: true, watch: false });
+    assert!(!kinds(&planned(&world, &[])).contains("pods"));
+}
+
+#[test]
+fn orphaning_needs_to_know_the_dependents() {
+    let spec =
+        "{targets: [{apiGroups: [apps], resources: [deployments]}], protect: {fromOrphaning: {}}}";
+    assert!(kinds(&planned(&world(&[policy("p", spec)]), &[])).contains("replicasets"));
+}
+
+fn said(policies: &[DeletionPolicy]) -> Said {
+    let mut said = Said::default();
+    for policy in policies {
+        said.policies.all.insert(policy.metadata.name.clone().unwrap(), Ok(policy.clone()));
+    }
+    (said.policies.synced, said.relations.synced) = (true, true);
+    said
+}
+
+fn names(force: &Force) -> Vec<&str> {
+    force.policies.keys().map(String::as_str).collect()
+}
+
+#[test]
+fn a_policy_that_is_deleted_goes_and_one_that_is_broken_stays_as_it_was() {
+    let now = Instant::now();
+    let mut force = Force::default();
+    let both = said(&[policy("a", CONFIG_MAPS), policy("b", CONFIG_MAPS)]);
+    assert!(force.take(&both, Defined::Yes, now).policies);
+    assert_eq!(force.take(&both, Defined::Yes, now), Taken::default(), "nothing has changed");
+    let mut broken = said(&[policy("a", CONFIG_MAPS)]);
+    broken.policies.all.insert("b".to_owned(), Err("no such field".to_owned()));
+    assert!(!force.take(&broken, Defined::Yes, now).policies);
+    assert_eq!((names(&force), force.problems.len()), (vec!["a", "b"], 1));
+    assert!(force.take(&said(&[policy("a", CONFIG_MAPS)]), Defined::Yes, now).policies);
+    assert_eq!((names(&force), force.problems.len()), (vec!["a"], 0));
+}
+
+#[test]
+fn a_kind_that_vanishes_takes_nothing_with_it() {
+    let start = Instant::now();
+    let at = |seconds| start + Duration::from_secs(seconds);
+    let mut force = Force::default();
+    force.take(&said(&[policy("a", CONFIG_MAPS), policy("b", CONFIG_MAPS)]), Defined::Yes, at(0));
+    // The CRD is on its way out, and its instances go one by one.
+    let one = said(&[policy("b", CONFIG_MAPS)]);
+    assert!(force.would_lose(&one));
+    force.take(&one, Defined::No, at(1));
+    let mut none = said(&[]);
+    none.policies.trouble = Some(Trouble::NotFound);
+    force.take(&none, Defined::No, at(2));
+    assert!(force.is_frozen());
+    assert_eq!(names(&force), ["a", "b"]);
+    // It is back, and empty: that is no word of a person's.
+    force.take(&said(&[]), Defined::Yes, at(1000));
+    assert_eq!((names(&force), force.is_frozen()), (vec!["a", "b"], true));
+    // They are written again, one now and the other later.
+    let again = |seconds, policies: &[DeletionPolicy], force: &mut Force| {
+        force.take(&said(policies), Defined::Yes, at(seconds))
+    };
+    let changed = policy("b", &CONFIG_MAPS.replace("whileUsed", "always"));
+    again(2000, std::slice::from_ref(&changed), &mut force);
+    assert!(force.is_frozen(), "it has only just changed");
+    assert_eq!(names(&force), ["a", "b"]);
+    again(2100, std::slice::from_ref(&changed), &mut force);
+    assert_eq!(
+        (names(&force), force.is_frozen()),
+        (vec!["b"], false),
+        "what did not come back is gone"
+    );
+}
+
+#[test]
+fn while_nobody_can_say_whether_the_kind_is_there_nothing_goes() {
+    let now = Instant::now();
+    let mut force = Force::default();
+    force.take(&said(&[policy("a", CONFIG_MAPS)]), Defined::Yes, now);
+    let taken = force.take(&said(&[]), Defined::Unknown, now);
+    assert_eq!((names(&force), taken.again.is_some()), (vec!["a"], true));
+}
+
+#[test]
+fn a_relation_that_cannot_be_used_is_left_out_and_the_others_are_in_force() {
+    let relation = |name: &str, path: &str| {
+        let spec = json!({"from": {"group": "e.x", "resource": "dbs"}, "to": {"resource": "secrets"}, "nameFieldPath": path});
+        Relation::new(name, serde_json::from_value(spec).unwrap())
+    };
+    let mut said = said(&[]);
+    said.relations.all.insert("good".into(), Ok(relation("good", "spec.secret")));
+    said.relations.all.insert("bad".into(), Ok(relation("bad", "spec.[")));
+    let mut force = Force::default();
+    assert!(force.take(&said, Defined::Yes, Instant::now()).relations);
+    assert_eq!(force.relations.keys().collect::<Vec<_>>(), ["good"]);
+}
+
+/// Takes an object in as the feed does.
+fn feed(world: &mut World, resource: &str, object: &serde_json::Value) -> bool {
+    let kind = world.graph.kinds.find_resource("", resource).unwrap();
+    let json = object.to_string();
+    let used = waiting::used_by(world, kind, &json).unwrap();
+    let World { graph, catalogue, .. } = &mut *world;
+    let node = take(graph, catalogue, kind, &json, None).unwrap();
+    waiting::taken(world, node, &json) | waiting::freed(world, &used)
+}
+
+#[test]
+fn what_waits_is_noticed_and_so_is_the_end_of_its_last_user() {
+    let mut world = world(&[policy("p", CONFIG_MAPS)]);
+    let config = |deleted: bool| {
+        let mut metadata = json!({"name": "c", "namespace": "n", "uid": "c", "resourceVersion": "1",
+            "finalizers": ["belay.dev/hold"]});
+        if deleted {
+            metadata["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        }
+        json!({ "metadata": metadata })
+    };
+    let pod = |name: &str, phase: &str| {
+        json!({"metadata": {"name": name, "namespace": "n", "uid": name, "resourceVersion": "1"},
+            "spec": {"containers": [{"envFrom": [{"configMapRef": {"name": "c"}}]}]}, "status": {"phase": phase}})
+    };
+    assert!(!feed(&mut world, "configmaps", &config(false)), "it does not wait yet");
+    assert!(!feed(&mut world, "pods", &pod("a", "Running")));
+    assert!(!feed(&mut world, "pods", &pod("b", "Running")));
+    assert!(feed(&mut world, "configmaps", &config(true)));
+    let unused =
+        |world: &World| world.waiting.seen.values().map(|seen| seen.unused).collect::<Vec<_>>();
+    assert_eq!(unused(&world), [false]);
+    world.waiting.news.clear();
+    // One has finished: that is news, and the other still needs it.
+    assert!(feed(&mut world, "pods", &pod("a", "Succeeded")));
+    assert_eq!(unused(&world), [false]);
+    world.waiting.news.clear();
+    // A list in which the other is not: it went while nobody watched.
+    let pods = world.graph.kinds.find_resource("", "pods").unwrap();
+    world.graph.end_listing(crate::graph::Listing::of(pods));
+    assert!(waiting::relisted(&mut world, pods));
+    assert_eq!(unused(&world), [true]);
+    // Its hold is off: it waits no more.
+    let mut free = config(true);
+    free["metadata"]["finalizers"] = json!(["other/one"]);
+    feed(&mut world, "configmaps", &free);
+    assert!(world.waiting.seen.is_empty());
+}

@@ -1,0 +1,207 @@
+//! The watches that are under way: begun and ended as the plan says.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use tokio::task::JoinHandle;
+
+use super::definitions::{DefinitionSink, Definitions};
+use super::objects::{Health, Objects, resource};
+use super::plan::{self, Want, plan};
+use super::watching::{Server, Sink, Source, watch};
+use crate::cluster::context::Context;
+use crate::graph::Listing;
+use crate::objects::KindId;
+use crate::telemetry::Fed;
+
+/// All watches of objects.
+pub struct Watches {
+    context: Context,
+    server: Server,
+    running: HashMap<KindId, Watched>,
+    /// Kinds that have to be read again, because something else is read of
+    /// their objects now.
+    outdated: HashSet<KindId>,
+    /// The kinds that CRDs define, as the watch of CRDs has them.
+    pub definitions: Definitions,
+}
+
+/// A watch that is under way.
+struct Watched {
+    source: Source,
+    task: JoinHandle<()>,
+    health: Arc<Health>,
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// How the watches are doing.
+pub struct State {
+    /// Those whose first list has not been read, and is not known to be
+    /// unreadable.
+    pub waiting: Vec<String>,
+    /// In numbers.
+    pub fed: Fed,
+}
+
+impl Watches {
+    /// None yet.
+    pub fn new(context: Context, server: Server) -> Self {
+        Self {
+            context,
+            server,
+            running: HashMap::new(),
+            outdated: HashSet::new(),
+            definitions: Definitions::default(),
+        }
+    }
+
+    /// Whether one of the kinds is not served any more.
+    pub fn any_is_gone(&self) -> bool {
+        self.running.values().any(|watched| watched.health.is_gone())
+    }
+
+    /// These have to be read again.
+    pub fn outdate(&mut self, is_outdated: impl Fn(KindId) -> bool) {
+        self.outdated.extend(self.running.keys().copied().filter(|kind| is_outdated(*kind)));
+    }
+
+    /// Begins and ends watches as the plan says.
+    pub async fn follow(&mut self) {
+        let wanted = self.wanted();
+        let kinds: HashSet<KindId> = wanted.iter().map(|(kind, ..)| *kind).collect();
+        let unwanted: Vec<KindId> =
+            self.running.keys().filter(|kind| !kinds.contains(kind)).copied().collect();
+        for kind in unwanted {
+            self.stop(kind).await;
+        }
+        for (kind, source, want) in wanted {
+            let same = self.running.get(&kind).is_some_and(|watched| watched.source == source);
+            if !same || self.outdated.contains(&kind) {
+                self.start(kind, source, want).await;
+            }
+        }
+        self.outdated.clear();
+    }
+
+    /// What is to be watched now. Whose objects own what is protected follows
+    /// from the same.
+    fn wanted(&self) -> Vec<(KindId, Source, Want)> {
+        let settings = &self.context.settings;
+        let (wanted, owners) = {
+            let world = self.context.world.read();
+            let source = |(kind, want): (KindId, Want)| {
+                let info = world.graph.kinds.info(kind).clone();
+                let source = Source { info, detail: world.detail(kind), labels: want.labels() };
+                (kind, source, want)
+            };
+            let wanted = plan(&world, settings).into_iter().map(source).collect();
+            let targets = plan::policies(&world).flat_map(|policy| plan::targets(&world, policy));
+            let labelled = plan::labelled(&world, settings);
+            (wanted, world.owners_of(targets.chain(labelled).collect::<Vec<_>>()))
+        };
+        let mut world = self.context.world.write();
+        if world.owners != owners {
+            world.owners = owners;
+            drop(world);
+            self.context.signals.change();
+        }
+        wanted
+    }
+
+    async fn start(&mut self, kind: KindId, source: Source, want: Want) {
+        // An old watch must not write beside the new one.
+        if let Some(mut old) = self.running.remove(&kind) {
+            old.end().await;
+        }
+        let name = resource(&self.context.world.read(), kind);
+        tracing::info!(resource = name, detail = ?source.detail, labels = source.labels, "watching");
+        {
+            // Nobody may take an absent user for a fact that was read by other
+            // relations.
+            let graph = &mut self.context.world.write().graph;
+            if want == Want::Labelled {
+                graph.set_incomplete(kind, "belay watches those with the label alone");
+            } else if self.outdated.contains(&kind) {
+                let why = "they are being read again, because policies or relations changed";
+                graph.set_incomplete(kind, why);
+            }
+        }
+        let (world, signals) = (self.context.world.clone(), self.context.signals.clone());
+        let objects = Objects::new(world, kind, want == Want::All, signals.clone());
+        let health = objects.health.clone();
+        let is_definitions = source.info.resource == "customresourcedefinitions"
+            && source.info.group == "apiextensions.k8s.io";
+        let task = if is_definitions {
+            let definitions = self.definitions.clone();
+            self.spawn(&source, DefinitionSink::new(objects, definitions, signals.plan.clone()))
+        } else {
+            self.spawn(&source, objects)
+        };
+        self.running.insert(kind, Watched { source, task, health });
+    }
+
+    fn spawn(&self, source: &Source, sink: impl Sink + 'static) -> JoinHandle<()> {
+        tokio::spawn(watch(self.server.clone(), source.clone(), sink))
+    }
+
+    async fn stop(&mut self, kind: KindId) {
+        let Some(mut watched) = self.running.remove(&kind) else { return };
+        watched.end().await;
+        let mut world = self.context.world.write();
+        world.graph.end_listing(Listing::of(kind));
+        world.graph.set_incomplete(kind, "belay does not watch them");
+        world.owned.retain(|(dependent, _)| *dependent != kind);
+        world.waiting.seen.retain(|(of, ..), _| *of != kind);
+        tracing::info!(resource = resource(&world, kind), "watching no more");
+    }
+
+    /// Notes once more of which kinds owners are: a kind that nobody served when
+    /// an object was taken in may be served by now.
+    pub fn learn_owners(&self) {
+        let owned: Vec<(KindId, KindId)> = {
+            let graph = &self.context.world.read().graph;
+            let nodes = self.running.keys().flat_map(|kind| graph.of_kind(*kind));
+            let pairs = nodes.filter_map(|node| graph.get(node)).flat_map(|node| {
+                let owners = node.owners().iter().map(|owner| graph.coordinates(owner.to).0);
+                owners.map(move |owner| (node.kind(), owner))
+            });
+            let served = pairs.filter(|(_, owner)| graph.kinds.is_served(*owner));
+            served.collect::<HashSet<_>>().into_iter().collect()
+        };
+        self.context.world.write().owned.extend(owned);
+    }
+
+    /// How they are doing.
+    pub fn state(&self) -> State {
+        let world = self.context.world.read();
+        let waiting = self.running.iter().filter(|(_, watched)| !watched.health.is_settled());
+        let is_failed = |(kind, watched): &(&KindId, &Watched)| {
+            watched.source.labels.is_empty() && !world.graph.is_complete(**kind)
+        };
+        let lag = self.running.values().map(|watched| watched.health.behind()).max();
+        State {
+            waiting: waiting.map(|(kind, _)| resource(&world, *kind)).collect(),
+            fed: Fed {
+                objects: world.graph.objects(),
+                edges: world.graph.edges(),
+                lag: lag.unwrap_or_default(),
+                unknown: 0,
+                watched: self.running.len(),
+                failed: self.running.iter().filter(is_failed).count(),
+            },
+        }
+    }
+}
+
+impl Watched {
+    /// Ends it and waits until it has let go of what it was writing.
+    async fn end(&mut self) {
+        self.task.abort();
+        let _ = (&mut self.task).await;
+    }
+}
