@@ -14,7 +14,6 @@ pub mod holds;
 pub mod journal;
 mod live;
 mod pace;
-mod patience;
 pub mod registration;
 pub mod release;
 mod start;

@@ -4,6 +4,8 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
+use super::api::Trouble;
+
 /// Waits between attempts, each twice as long as the one before.
 #[derive(Debug)]
 pub struct Backoff {
@@ -40,6 +42,24 @@ impl Backoff {
     /// An attempt has succeeded. The result is whether the one before had not.
     pub fn succeeded(&mut self) -> bool {
         std::mem::take(&mut self.failures) > 0
+    }
+}
+
+/// How long one request may take. The API server itself gives up after a
+/// minute, and by then whatever was to be written is old.
+pub const LIMIT: Duration = Duration::from_secs(10);
+
+/// Waits for the answer to one request, and not for ever: a hang must not look
+/// like silence.
+pub async fn within<T, E: Into<Trouble>>(
+    request: impl Future<Output = Result<T, E>>,
+) -> Result<T, Trouble> {
+    match tokio::time::timeout(LIMIT, request).await {
+        Ok(answer) => answer.map_err(Into::into),
+        Err(_) => {
+            let seconds = LIMIT.as_secs();
+            Err(Trouble::Failed(format!("the API server did not answer within {seconds} s")))
+        }
     }
 }
 

@@ -14,19 +14,19 @@ use std::time::Duration;
 
 use serde::Deserialize as _;
 use serde_json::value::RawValue;
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use self::record::Record;
 use self::survey::{SLICE, Survey, Work, kinds};
 use super::api::{self, ListQuery, Trouble};
 use super::context::Context;
 use super::feed::plan::{labelled, policies};
-use super::pace::Backoff;
+use super::pace::{Backoff, within};
 use super::status::Holding;
-use super::world::{Detail, World};
+use super::world::{Detail, Seen, World};
 use crate::decide::{Live, LiveReads, Situation};
 use crate::graph::NodeId;
-use crate::hold::{Plan, plan, plan_patch};
+use crate::hold::{Plan, Sight, plan, plan_patch};
 use crate::objects::{KindId, KindInfo, Object, Uid};
 
 /// Patches a second at the most.
@@ -42,8 +42,6 @@ const SWEEP: Duration = Duration::from_secs(3600);
 /// For so long an object that needs nothing after all, or could not be
 /// written, is not looked at again.
 const SETTLED: Duration = Duration::from_secs(600);
-
-const LIMIT: Duration = Duration::from_secs(10);
 
 /// Keeps holds as policies want them, for as long as this replica leads.
 pub async fn run(context: Context) {
@@ -263,10 +261,19 @@ impl Holds {
     async fn look(&self, kind: KindId, namespace: &str, name: &str) -> Result<bool, Trouble> {
         let info = self.context.world.read().graph.kinds.info(kind).clone();
         let read = api::object(&self.context.client, &info, namespace, name, Detail::Metadata);
-        match bounded(read).await? {
-            Some(json) => self.carry_out(&info, &json).await,
-            None => Ok(false),
+        let Some(json) = within(read).await? else { return Ok(false) };
+        if let Some(sight) = waits(&json) {
+            // It has left the watch that would have shown it to whoever lets
+            // go: the label went while it was Terminating.
+            let place = (kind, namespace.to_owned(), name.to_owned());
+            let seen = Seen { sight, requested: None, unused: true };
+            let waiting = &mut self.context.world.write().waiting;
+            waiting.seen.insert(place.clone(), seen);
+            waiting.news.insert(place);
+            self.context.signals.waiting.notify_one();
+            return Ok(false);
         }
+        self.carry_out(&info, &json).await
     }
 
     async fn carry_out(&self, info: &KindInfo, json: &str) -> Result<bool, Trouble> {
@@ -274,7 +281,7 @@ impl Holds {
             return Ok(false);
         };
         let written =
-            bounded(api::patch(&self.context.client, info, (&namespace, &name), &patch)).await;
+            within(api::patch(&self.context.client, info, (&namespace, &name), &patch)).await;
         match &written {
             Ok(()) => {
                 let change = if put_on { "put on" } else { "taken off" };
@@ -359,7 +366,7 @@ impl Holds {
         loop {
             let query = ListQuery { limit: SLICE, next: &next, labels: "" };
             let page = api::page(&self.context.client, info, "", Detail::Metadata, query);
-            let page = match bounded(page).await {
+            let page = match within(page).await {
                 Ok(page) => page,
                 // What cannot be read any more has no holds of ours to take off
                 // that we could; a list that expired is read the next time.
@@ -378,6 +385,12 @@ impl Holds {
     }
 }
 
+/// What a release has to know of an object that is Terminating under the hold.
+fn waits(json: &str) -> Option<Sight> {
+    let sight = Sight::of(&serde_json::from_str(json).ok()?)?;
+    (sight.deleted.is_some() && sight.hold.is_some()).then_some(sight)
+}
+
 fn is_held(item: &RawValue) -> bool {
     Object::deserialize(item).is_ok_and(|object| object.is_held())
 }
@@ -386,11 +399,4 @@ fn is_held(item: &RawValue) -> bool {
 fn full_name(info: &KindInfo) -> String {
     let dot = if info.group.is_empty() { "" } else { "." };
     format!("{}{dot}{}", info.resource, info.group)
-}
-
-async fn bounded<T>(request: impl Future<Output = Result<T, Trouble>>) -> Result<T, Trouble> {
-    match timeout(LIMIT, request).await {
-        Ok(result) => result,
-        Err(_) => Err(Trouble::Failed("the API server did not answer in time".to_owned())),
-    }
 }

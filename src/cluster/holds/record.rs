@@ -6,16 +6,12 @@
 //! forgotten, and stays written down until none of its objects has the hold.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
-
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Api, ObjectMeta, PostParams};
-use tokio::time::timeout;
 
 use crate::cluster::api::{MANAGER, Trouble};
 use crate::cluster::context::Context;
-
-const LIMIT: Duration = Duration::from_secs(10);
+use crate::cluster::pace::within;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, ObjectMeta, PostParams};
 
 /// The record: kinds as `resource.group`.
 pub struct Record {
@@ -37,7 +33,7 @@ impl Record {
 
     /// Reads it.
     pub async fn read(&mut self) -> Result<BTreeSet<String>, Trouble> {
-        self.stored = bounded(self.api.get_opt(&self.name)).await?;
+        self.stored = within(self.api.get_opt(&self.name)).await?;
         let data = self.stored.as_ref().and_then(|stored| stored.data.as_ref());
         Ok(data.into_iter().flat_map(BTreeMap::keys).cloned().collect())
     }
@@ -53,17 +49,10 @@ impl Record {
         };
         let record = ConfigMap { metadata, data: Some(data), ..ConfigMap::default() };
         let written = match self.stored {
-            Some(_) => bounded(self.api.replace(&self.name, &parameters, &record)).await,
-            None => bounded(self.api.create(&parameters, &record)).await,
+            Some(_) => within(self.api.replace(&self.name, &parameters, &record)).await,
+            None => within(self.api.create(&parameters, &record)).await,
         };
         self.stored = Some(written?);
         Ok(())
-    }
-}
-
-async fn bounded<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, Trouble> {
-    match timeout(LIMIT, request).await {
-        Ok(result) => Ok(result?),
-        Err(_) => Err(Trouble::Failed("the API server did not answer in time".to_owned())),
     }
 }

@@ -14,7 +14,7 @@ use super::Desk;
 use super::entry::Entry;
 use super::notices::{Involved, Key, Next, Notice, Outcome};
 use crate::cluster::api::Trouble;
-use crate::cluster::patience::within;
+use crate::cluster::pace::within;
 use crate::cluster::{Context, World};
 
 /// Who says so.

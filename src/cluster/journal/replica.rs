@@ -16,7 +16,7 @@ use super::Desk;
 use super::book::Book;
 use crate::cluster::Context;
 use crate::cluster::api::Trouble;
-use crate::cluster::patience::{Patience, within};
+use crate::cluster::pace::{Backoff, within};
 use crate::policy::Source;
 
 /// Marks the ConfigMaps, with the name of the installation.
@@ -47,18 +47,18 @@ struct Written {
 
 /// Writes the book when something has been said, for ever.
 pub(super) async fn keep(context: &Context, desk: &Desk) {
-    let mut patience = Patience::default();
+    let mut backoff = Backoff::default();
     loop {
         desk.said.notified().await;
         tokio::time::sleep(GATHER).await;
         while let Err(trouble) = write(context, desk).await {
-            if patience.failed() {
+            if backoff.is_first() {
                 let why = trouble.words();
                 tracing::warn!(why, "the journal is not written, so no status shows what is said");
             }
-            tokio::time::sleep(patience.wait()).await;
+            tokio::time::sleep(backoff.next()).await;
         }
-        if patience.worked() {
+        if backoff.succeeded() {
             tracing::info!("the journal is written again");
         }
         tokio::time::sleep(EVERY).await;

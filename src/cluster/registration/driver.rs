@@ -10,17 +10,16 @@ use k8s_openapi::api::core::v1::Event;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
-use kube::runtime::utils::Backoff as _;
-use kube::runtime::watcher::DefaultBackoff;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use super::events;
-use super::follow::{follow, within};
+use super::follow::follow;
 use super::patch::{Difference, bundle, compare};
 use super::rules::{Rules, rules};
 use super::watched::{News, Watched};
 use crate::cluster::api::Trouble;
+use crate::cluster::pace::{Backoff, within};
 use crate::cluster::{Context, Registered};
 use crate::decide::Door;
 use crate::telemetry::Condition;
@@ -90,7 +89,7 @@ struct Configuration {
     event_due: Option<Instant>,
     /// After a failure: when to write again.
     held_off: Option<Instant>,
-    backoff: DefaultBackoff,
+    backoff: Backoff,
 }
 
 impl Configuration {
@@ -111,7 +110,7 @@ impl Configuration {
             told_missing: false,
             event_due: None,
             held_off: None,
-            backoff: DefaultBackoff::default(),
+            backoff: Backoff::default(),
         }
     }
 
@@ -203,7 +202,7 @@ impl Driver {
                 if configuration.held_off.take().is_some() {
                     tracing::info!(kind, name, "the webhook configuration is filled in again");
                 }
-                configuration.backoff.reset();
+                configuration.backoff.succeeded();
                 let bundle = bundle.map(Arc::from);
                 configuration.in_place = Some((wanted.rules.clone(), bundle));
                 return;
@@ -269,7 +268,7 @@ impl Driver {
                 "the webhook configuration cannot be filled in; belay tries again"
             );
         }
-        let wait = configuration.backoff.next().unwrap_or(Duration::from_secs(30));
+        let wait = configuration.backoff.next();
         configuration.held_off = Some(Instant::now() + wait);
     }
 

@@ -10,15 +10,11 @@ use futures_util::{Stream, TryStreamExt as _};
 use kube::Api;
 use kube::api::{ListParams, WatchParams};
 use kube::core::{DynamicObject, WatchEvent};
-use kube::runtime::utils::Backoff as _;
-use kube::runtime::watcher::DefaultBackoff;
 use tokio::sync::mpsc::Sender;
 
 use super::watched::News;
 use crate::cluster::api::Trouble;
-
-/// How long a read or a write may take.
-pub(super) const LIMIT: Duration = Duration::from_secs(10);
+use crate::cluster::pace::{Backoff, LIMIT, within};
 
 /// How long one watch lasts: the API server ends it, and one that it does not
 /// end is ended here, because nothing arrives from a dead connection.
@@ -33,7 +29,7 @@ pub(super) async fn follow(
     tell: Sender<(usize, News)>,
 ) {
     let selector = format!("metadata.name={name}");
-    let mut backoff = DefaultBackoff::default();
+    let mut backoff = Backoff::default();
     let mut troubled = false;
     loop {
         let followed = async {
@@ -44,7 +40,7 @@ pub(super) async fn follow(
                 if std::mem::take(&mut troubled) {
                     tracing::info!(kind, name, "the webhook configuration can be watched again");
                 }
-                backoff.reset();
+                backoff.succeeded();
                 pass_on(events, &mut version, &news, &tell).await?;
             }
         };
@@ -63,7 +59,7 @@ pub(super) async fn follow(
             }
             _ => {}
         }
-        tokio::time::sleep(backoff.next().unwrap_or(LIMIT)).await;
+        tokio::time::sleep(backoff.next()).await;
     }
 }
 
@@ -120,18 +116,5 @@ async fn pass_on(
 fn advance(version: &mut String, object: &DynamicObject) {
     if let Some(newer) = &object.metadata.resource_version {
         version.clone_from(newer);
-    }
-}
-
-/// A request with a time limit: a hang must not look like silence.
-pub(super) async fn within<T>(
-    request: impl Future<Output = kube::Result<T>>,
-) -> Result<T, Trouble> {
-    match tokio::time::timeout(LIMIT, request).await {
-        Ok(result) => result.map_err(Trouble::from),
-        Err(_) => Err(Trouble::Failed(format!(
-            "the API server did not answer within {} seconds",
-            LIMIT.as_secs()
-        ))),
     }
 }

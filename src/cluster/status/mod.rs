@@ -27,7 +27,7 @@ use self::watched::Watched;
 use self::writer::{Sheets, Urgency};
 use super::api::Trouble;
 use super::journal::{Book, replica};
-use super::patience::{Patience, within};
+use super::pace::{Backoff, within};
 use super::{Context, World};
 use crate::objects::KindId;
 use crate::policy::Policy;
@@ -119,24 +119,26 @@ pub async fn run(context: Context, written: watch::Receiver<Arc<Written>>, needs
 }
 
 async fn read_journals(context: &Context, numbers: &Numbers) {
-    let mut patience = Patience::default();
+    let mut backoff = Backoff::default();
     loop {
+        let mut wait = JOURNALS;
         match replica::read(context, Timestamp::now()).await {
             Ok((book, old)) => {
                 *numbers.book.lock() = Some(book);
                 replica::remove(context, &old).await;
-                if patience.worked() {
+                if backoff.succeeded() {
                     tracing::info!("the journals of all replicas are read again");
                 }
             }
             Err(trouble) => {
-                if patience.failed() {
+                if backoff.is_first() {
                     let why = trouble.words();
                     tracing::warn!(why, "cannot read the journals of all replicas");
                 }
+                wait = wait.max(backoff.next());
             }
         }
-        tokio::time::sleep(JOURNALS.max(patience.wait())).await;
+        tokio::time::sleep(wait).await;
     }
 }
 
@@ -168,8 +170,8 @@ async fn write_statuses(
     let mut registered = signals.registered.subscribe();
     let mut holding = signals.holding.subscribe();
     let api: Api<DeletionPolicy> = Api::all(context.client.clone());
-    let (mut sheets, mut patience, started) =
-        (Sheets::default(), Patience::default(), Instant::now());
+    let (mut sheets, mut backoff, started) =
+        (Sheets::default(), Backoff::default(), Instant::now());
     let mut watched = Watched::default();
     loop {
         let policies = written.borrow_and_update().clone();
@@ -188,22 +190,22 @@ async fn write_statuses(
             match write(&api, name, &status).await {
                 Ok(()) => {
                     sheets.wrote(name, status, started.elapsed());
-                    if patience.worked() {
+                    if backoff.succeeded() {
                         tracing::info!("the status of policies is written again");
                     }
                 }
                 Err(Trouble::NotFound) => sheets.forget(name),
                 Err(trouble) => {
-                    if patience.failed() {
+                    if backoff.is_first() {
                         let why = trouble.words();
                         tracing::warn!(policy = name, why, "cannot write the status of a policy");
                     }
+                    tokio::time::sleep(backoff.next()).await;
                     break;
                 }
             }
             tokio::time::sleep(BETWEEN).await;
         }
-        tokio::time::sleep(patience.wait()).await;
         if more {
             continue;
         }
