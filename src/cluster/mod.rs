@@ -9,6 +9,7 @@ mod context;
 mod decider;
 pub mod election;
 mod exemption;
+mod expired;
 pub mod feed;
 pub mod holds;
 pub mod journal;

@@ -14,7 +14,9 @@ use super::decider::ClusterDecider;
 use super::journal::Journal;
 use super::live::Reader;
 use super::world::SharedWorld;
-use super::{certificates, election, feed, holds, journal, pace, registration, release, status};
+use super::{
+    certificates, election, expired, feed, holds, journal, pace, registration, release, status,
+};
 use crate::certs::Serving;
 use crate::policy::Identities;
 use crate::telemetry::{Metrics, Readiness};
@@ -135,8 +137,9 @@ impl Cluster {
         parts.spawn_on(journal::run(context.clone(), entries), handle);
         parts.spawn_on(status::run(context.clone(), read, feed::plan::needs), handle);
         parts.spawn_on(registration::run(context.clone()), handle);
-        parts.spawn_on(release::run(context.clone(), reader), handle);
-        parts.spawn_on(holds::run(context.clone()), handle);
+        parts.spawn_on(until_the_end(&context, release::run(context.clone(), reader)), handle);
+        parts.spawn_on(until_the_end(&context, expired::run(context.clone())), handle);
+        parts.spawn_on(until_the_end(&context, holds::run(context.clone())), handle);
         Ok(Self { runtime, parts, context, serving, decider: Arc::new(decider) })
     }
 
@@ -161,6 +164,20 @@ impl Cluster {
             }
         });
         runtime.shutdown_background();
+    }
+}
+
+/// A part that has nothing to put in order when belay ends.
+fn until_the_end(
+    context: &Context,
+    part: impl Future<Output = ()> + Send + 'static,
+) -> impl Future<Output = ()> + Send + 'static {
+    let signals = context.signals.clone();
+    async move {
+        tokio::select! {
+            () = part => {}
+            () = signals.ended() => {}
+        }
     }
 }
 

@@ -142,6 +142,11 @@ impl Approvals {
         self.by_uid.is_empty()
     }
 
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Approval> {
+        self.by_uid.values().flatten()
+    }
+
     /// Those that name this uid, whatever else they say.
     pub fn of(&self, uid: Uid) -> &[Approval] {
         self.by_uid.get(&uid).map_or(&[], Vec::as_slice)
