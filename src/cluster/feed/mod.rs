@@ -20,7 +20,7 @@ pub mod plan;
 mod waiting;
 mod watching;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -131,6 +131,8 @@ struct Feed {
     written: watch::Sender<Arc<Written>>,
     /// How many kinds policies name that nobody serves.
     unknown: usize,
+    /// The Relations from or to a kind that nobody serves, and which.
+    absent: BTreeSet<(String, String)>,
 }
 
 /// A watch that is under way.
@@ -179,6 +181,7 @@ impl Feed {
             conditions,
             written,
             unknown: 0,
+            absent: BTreeSet::new(),
         };
         feed.watch_own();
         feed
@@ -398,7 +401,8 @@ impl Feed {
         let before: HashSet<&str> = old.annotation_keys().collect();
         let reread = annotations.iter().any(|key| !before.contains(key.as_str()));
         graph.keep_annotations(annotations);
-        self.unknown = set.unknown_kinds(&graph.kinds).len();
+        let absent = absent_kinds(&relations, &graph.kinds);
+        self.unknown = set.unknown_kinds(&graph.kinds).len() + absent.len();
         let before = std::mem::replace(&mut world.catalogue, catalogue);
         world.policies = set;
         // What reads other edges, or annotations that were not kept, has to be
@@ -421,6 +425,14 @@ impl Feed {
             );
         }
         drop(world);
+        for (relation, resource) in absent.difference(&self.absent) {
+            tracing::warn!(
+                relation,
+                resource,
+                "this Relation names a kind that is not installed; it counts once the kind is"
+            );
+        }
+        self.absent = absent;
         for kind in stale {
             self.watches.remove(&kind);
         }
@@ -542,6 +554,19 @@ fn spawn(client: kube::Client, source: Source, sink: impl Sink + 'static) -> Joi
 async fn end(watched: &mut Watched) {
     watched.task.abort();
     let _ = (&mut watched.task).await;
+}
+
+/// The kinds that Relations name and nobody serves, by the Relation.
+fn absent_kinds(relations: &[Custom], kinds: &Kinds) -> BTreeSet<(String, String)> {
+    let of = |custom: &Custom| {
+        let absent = custom.kinds().filter(|(g, r)| kinds.find_resource(g, r).is_none());
+        let name = |(group, resource): (&str, &str)| {
+            let dot = if group.is_empty() { "" } else { "." };
+            (custom.name.clone(), format!("{resource}{dot}{group}"))
+        };
+        absent.map(name).collect::<Vec<_>>()
+    };
+    relations.iter().flat_map(of).collect()
 }
 
 /// The kind of belay's own that is not installed, or cannot be read.
