@@ -10,7 +10,7 @@ use super::owners::{Standing, is_cascade, standing};
 use super::users::users;
 use super::{Cause, Counts, Reason, Review, Situation, Verdict};
 use crate::graph::{Certainty, Fates, Node, NodeId, Propagation, Request, fates};
-use crate::objects::DefaultPropagation;
+use crate::objects::{DefaultPropagation, HoldAge};
 use crate::policy::api::{Action, OnDelete};
 use crate::policy::{Applied, Policy, Source};
 
@@ -255,8 +255,18 @@ pub(super) fn content_is_left<'a>(judgement: &mut Judgement<'a>, target: &Item<'
     judgement.goes_along(true);
     for item in container.items(situation) {
         for applied in situation.applied(item.facts) {
-            if protects_now(&situation, &applied, &item) {
-                let why = Counts::Protected(applied.policy.source.clone());
+            let source = || applied.policy.source.clone();
+            // Nobody needs what waits for its release; but without its
+            // Namespace it can be read and not written, so that the hold would
+            // stay on it for ever.
+            let why = match protects_now(&situation, &applied, &item) {
+                true => Some(Counts::Protected(source())),
+                false if applied.policy.holds() && item.hold() != HoldAge::NotHeld => {
+                    Some(Counts::Held(source()))
+                }
+                false => None,
+            };
+            if let Some(why) = why {
                 let cause = Cause::Content { object: item.named(&situation), why };
                 judgement.refuse(&applied, &item, Reason::NotEmpty, (vec![cause], 0));
             }

@@ -151,6 +151,9 @@ fn cause(cause: &Cause) -> String {
         Cause::Content { object, why: Counts::Protected(by) } => {
             format!("{object}, which is protected ({by})")
         }
+        Cause::Content { object, why: Counts::Held(by) } => {
+            format!("{object}, which is held ({by})")
+        }
         Cause::Exists(object) | Cause::Dependent(object) | Cause::Owner(object) => {
             object.to_string()
         }
@@ -188,6 +191,9 @@ fn way_out(target: &Target, blocker: &Blocker) -> Option<String> {
     match (blocker.reason, blocker.causes.first()?) {
         (Reason::InUse, Cause::User { .. }) => {
             Some(format!("delete {it} first or take the reference out"))
+        }
+        (Reason::NotEmpty, Cause::Content { why: Counts::Held(_), .. }) => {
+            Some("delete it and wait until it is gone".to_owned())
         }
         (Reason::NotEmpty, _) | (Reason::StillNeeded, _) => Some(format!("delete {it} first")),
         (Reason::WouldOrphan, Cause::Owner(_)) if blocker.object == *target => {

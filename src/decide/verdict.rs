@@ -162,6 +162,9 @@ pub enum Counts {
     Bound,
     /// It is protected by this policy.
     Protected(Source),
+    /// It has the hold for this policy, and only where it is can that be
+    /// taken off.
+    Held(Source),
 }
 
 /// One reason why a request is refused, or would be.

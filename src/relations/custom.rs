@@ -101,6 +101,17 @@ impl Custom {
         custom.place().map(|_| custom)
     }
 
+    /// The kinds that it names, by group and resource.
+    pub fn kinds(&self) -> impl Iterator<Item = (&str, &str)> {
+        let to = match &self.to {
+            CustomTo::Name { group, resource, .. } | CustomTo::Selector { group, resource, .. } => {
+                Some((group.as_str(), resource.as_str()))
+            }
+            CustomTo::Typed { .. } => None,
+        };
+        std::iter::once((self.from.0.as_str(), self.from.1.as_str())).chain(to)
+    }
+
     /// Where the reference stands, and the paths from there.
     fn place(&self) -> Result<(Path, Vec<Path>), CustomError> {
         let paths: Vec<(&'static str, &Path)> = match &self.to {

@@ -36,7 +36,7 @@ pub struct Fed {
     pub edges: usize,
     /// For how long the watch that is furthest behind has been cut off.
     pub lag: Duration,
-    /// Kinds that policies name and nobody serves.
+    /// Kinds that policies or Relations name and nobody serves.
     pub unknown: usize,
     /// Kinds that are watched.
     pub watched: usize,

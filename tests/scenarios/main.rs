@@ -10,10 +10,17 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod applying;
+mod ending;
+mod keeping;
 mod label;
+mod late;
+mod people;
 mod policy;
 mod releasing;
 mod status;
+mod unreadable;
+mod uses;
 
 use std::path::Path;
 use std::sync::OnceLock;

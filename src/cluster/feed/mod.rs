@@ -23,7 +23,7 @@ mod waiting;
 mod watches;
 mod watching;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -132,6 +132,8 @@ struct Feed {
     written: watch::Sender<Arc<Written>>,
     /// How many kinds policies name that nobody serves.
     unknown: usize,
+    /// The Relations from or to a kind that nobody serves, and which.
+    absent: BTreeSet<(String, String)>,
 }
 
 impl Drop for Feed {
@@ -169,6 +171,7 @@ impl Feed {
             conditions,
             written,
             unknown: 0,
+            absent: BTreeSet::new(),
         };
         feed.watch_own();
         feed
@@ -397,7 +400,8 @@ impl Feed {
         let before: HashSet<&str> = old.annotation_keys().collect();
         let reread = annotations.iter().any(|key| !before.contains(key.as_str()));
         graph.keep_annotations(annotations);
-        self.unknown = set.unknown_kinds(&graph.kinds).len();
+        let absent = absent_kinds(&relations, &graph.kinds);
+        self.unknown = set.unknown_kinds(&graph.kinds).len() + absent.len();
         let before = std::mem::replace(&mut world.catalogue, catalogue);
         world.policies = set;
         // What reads other edges, or annotations that were not kept, has to be
@@ -409,6 +413,14 @@ impl Feed {
                 || (reread && policies.names(&info.group, &info.resource))
         };
         self.watches.outdate(is_stale);
+        for (relation, resource) in absent.difference(&self.absent) {
+            tracing::warn!(
+                relation,
+                resource,
+                "this Relation names a kind that is not installed; it counts once the kind is"
+            );
+        }
+        self.absent = absent;
     }
 
     /// Tells readiness and metrics how it goes.
@@ -423,6 +435,19 @@ impl Feed {
             self.conditions.synced.explain(&format!("reading {}", state.waiting.join(", ")));
         }
     }
+}
+
+/// The kinds that Relations name and nobody serves, by the Relation.
+fn absent_kinds(relations: &[Custom], kinds: &Kinds) -> BTreeSet<(String, String)> {
+    let of = |custom: &Custom| {
+        let absent = custom.kinds().filter(|(g, r)| kinds.find_resource(g, r).is_none());
+        let name = |(group, resource): (&str, &str)| {
+            let dot = if group.is_empty() { "" } else { "." };
+            (custom.name.clone(), format!("{resource}{dot}{group}"))
+        };
+        absent.map(name).collect::<Vec<_>>()
+    };
+    relations.iter().flat_map(of).collect()
 }
 
 /// The kind of belay's own that is not installed, or cannot be read.

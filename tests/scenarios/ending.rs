@@ -1,0 +1,110 @@
+//! What is deleted while it is needed stays until it is not.
+
+use std::time::Duration;
+
+use crate::harness::eventually;
+use crate::people::Person;
+use crate::{policy, world};
+
+/// A Deployment of one Pod that reads a ConfigMap, with this in its Pod's spec.
+fn deployment(settings: &str, spec: &str) -> String {
+    format!(
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web}}\nspec:\n  replicas: 1\n  \
+         strategy: {{rollingUpdate: {{maxUnavailable: 0, maxSurge: 1}}}}\n  selector: \
+         {{matchLabels: {{app: web}}}}\n  template:\n    metadata: {{labels: {{app: web}}}}\n    \
+         spec:\n      containers: [{{name: c, image: none}}]\n      volumes: [{{name: v, configMap: \
+         {{name: {settings}}}}}]\n      {spec}\n"
+    )
+}
+
+#[test]
+fn s38_a_pod_that_is_made_again_finds_its_held_settings() {
+    let plane = &world().plane;
+    let ns = plane.namespace("s38").unwrap();
+    let jane = Person::of(plane, &ns);
+    let target = policy::target("", "configmaps", &ns);
+    policy::apply(plane, &ns, &format!("{target}  protect: {{whileUsed: {{onDelete: Hold}}}}\n"));
+    for name in ["web-1", "web-2"] {
+        jane.apply(&format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\ndata: {{a: b}}\n"
+        ));
+    }
+    jane.apply(&deployment("web-1", ""));
+    jane.kubectl(&["rollout", "status", "deployment/web", "--timeout=60s"]).success().unwrap();
+    let pods = || {
+        let path = "jsonpath={range .items[?(@.status.phase==\"Running\")]}{.metadata.name} \
+                    {.spec.volumes[0].configMap.name}{.metadata.deletionTimestamp},{end}";
+        jane.kubectl(&["get", "pods", "-l", "app=web", "-o", path]).success().unwrap()
+    };
+    let old = pods();
+    let name = old.strip_suffix(" web-1,").unwrap().to_owned();
+
+    // The new Pods find no node, so the rollout stays in its middle, and what
+    // the old ones read is pruned.
+    jane.apply(&deployment("web-2", "nodeSelector: {none: such}"));
+    eventually("the new Pod", Duration::from_secs(30), || {
+        let path = "jsonpath={.items[*].status.phase}";
+        let phases = jane.kubectl(&["get", "pods", "-l", "app=web", "-o", path]).success()?;
+        if phases.contains("Pending") { Ok(()) } else { Err(phases.into()) }
+    })
+    .unwrap();
+    let pruned = jane.delete("configmap/web-1", &[]);
+    assert!(pruned.ok(), "{}", pruned.stderr);
+    assert_eq!(
+        pruned.stderr,
+        format!(
+            "Warning: configmaps/web-1 stays Terminating until Deployment {ns}/web no longer needs \
+             it; policy {ns}\n"
+        )
+    );
+
+    jane.kubectl(&["delete", &format!("pod/{name}"), "--timeout=30s"]).success().unwrap();
+    eventually("the Pod that is made again", Duration::from_secs(60), || {
+        let now = pods();
+        let again = now.strip_suffix(" web-1,").is_some_and(|other| other != name);
+        if again { Ok(()) } else { Err(now.into()) }
+    })
+    .unwrap();
+    // It is Terminating, and whole.
+    assert_ne!(jane.field("configmap/web-1", ".metadata.deletionTimestamp"), "");
+    assert_eq!(jane.field("configmap/web-1", ".data.a"), "b");
+}
+
+#[test]
+fn s45_who_deletes_what_will_be_held_is_told_what_it_waits_for() {
+    let plane = &world().plane;
+    let ns = plane.namespace("s45").unwrap();
+    let jane = Person::of(plane, &ns);
+    let target = policy::target("", "configmaps", &ns);
+    policy::apply(plane, &ns, &format!("{target}  protect: {{whileUsed: {{onDelete: Hold}}}}\n"));
+    jane.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\n");
+    for name in ["a", "b"] {
+        jane.apply(&format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec: {{containers: [{{name: c, \
+             image: none, envFrom: [{{configMapRef: {{name: settings}}}}]}}]}}\n"
+        ));
+    }
+    let deleted = jane.delete("configmap/settings", &[]);
+    let expected = "configmap \"settings\" deleted";
+    assert!(deleted.stdout.starts_with(expected), "{}", deleted.stdout);
+    assert_eq!(
+        deleted.stderr,
+        format!(
+            "Warning: configmaps/settings stays Terminating until Pod {ns}/a and 1 more no longer \
+             need it; policy {ns}\n"
+        )
+    );
+    assert_ne!(jane.field("configmap/settings", ".metadata.deletionTimestamp"), "");
+    assert_eq!(jane.finalizers("configmap/settings"), r#"["belay.dev/hold"]"#);
+    eventually("the count of the policy", Duration::from_secs(60), || {
+        let path = "jsonpath={.status.last24h.held} {.status.recent[0].target}";
+        let said = plane.kubectl(&["get", "deletionpolicy", &ns, "-o", path])?.success()?;
+        if said.starts_with("1 ") && said.contains("settings") { Ok(()) } else { Err(said.into()) }
+    })
+    .unwrap();
+
+    // What nobody needs is gone without a word about waiting.
+    jane.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: free}\n");
+    let deleted = jane.delete("configmap/free", &[]);
+    assert_eq!((deleted.code, &*deleted.stderr), (0, ""));
+}

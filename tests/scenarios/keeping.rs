@@ -1,0 +1,260 @@
+//! deletionTimestamp is no way around a policy, and a dry run leaves no trace.
+
+use std::time::Duration;
+
+use crate::harness::{Result, eventually};
+use crate::people::Person;
+use crate::{policy, world};
+
+const HELD: &str = r#"["belay.dev/hold"]"#;
+
+fn settings(metadata: &str) -> String {
+    format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{{metadata}}}\n")
+}
+
+/// A Pod that kwok runs, and that needs a ConfigMap.
+fn pod(name: &str, settings: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec: {{containers: [{{name: c, \
+         image: none, envFrom: [{{configMapRef: {{name: {settings}}}}}]}}]}}\n"
+    )
+}
+
+#[test]
+fn s14_an_update_of_a_terminating_object_adds_no_finalizer() {
+    let plane = &world().plane;
+    let ns = plane.namespace("s14").unwrap();
+    let jane = Person::of(plane, &ns);
+    // Deleted before anybody protected it.
+    jane.apply(&settings("name: late, finalizers: [x.dev/y]"));
+    jane.apply(&settings("name: alive"));
+    jane.delete("configmap/late", &[]).success().unwrap();
+    let target = policy::target("", "configmaps", &ns);
+    policy::apply(plane, &ns, &format!("{target}  protect: {{always: {{}}}}\n"));
+    // The hold is put on what lives, so the leader has looked at both.
+    eventually("the hold", Duration::from_secs(30), || {
+        match &*jane.finalizers("configmap/alive") {
+            HELD => Ok(()),
+            other => Err(other.into()),
+        }
+    })
+    .unwrap();
+
+    let late = "configmap/late";
+    let none = r#"["x.dev/y"]"#;
+    assert_eq!(jane.finalizers(late), none);
+    jane.kubectl(&["label", late, "team=blue"]).success().unwrap();
+    jane.kubectl(&["annotate", late, "team=blue"]).success().unwrap();
+    jane.kubectl(&["label", late, "belay.dev/protect=Always"]).success().unwrap();
+    jane.apply(&settings("name: late, finalizers: [x.dev/y], labels: {team: red}"));
+    jane.send(
+        &["replace", "-f", "-"],
+        &settings(
+            "name: late, finalizers: [x.dev/y], labels: {team: red, belay.dev/protect: Always}",
+        ),
+    )
+    .success()
+    .unwrap();
+    assert_eq!(jane.finalizers(late), none);
+    // It ends as it would have without a policy.
+    let strip = r#"{"metadata":{"finalizers":null}}"#;
+    jane.kubectl(&["patch", late, "--type=merge", "-p", strip]).success().unwrap();
+    assert!(jane.lacks(late));
+}
+
+#[test]
+fn s15_a_second_delete_does_not_orphan_what_a_held_owner_has() {
+    let plane = &world().plane;
+    let ns = plane.namespace("s15").unwrap();
+    let jane = Person::of(plane, &ns);
+    let target = policy::target("", "configmaps", &ns);
+    let modes = "{whileUsed: {onDelete: Hold}, fromOrphaning: {}}";
+    policy::apply(plane, &ns, &format!("{target}  protect: {modes}\n"));
+    jane.apply(&settings("name: owner"));
+    let uid = jane.field("configmap/owner", ".metadata.uid");
+    jane.apply(&settings(&format!(
+        "name: kid, ownerReferences: [{{apiVersion: v1, kind: ConfigMap, name: owner, uid: {uid}}}]"
+    )));
+    jane.apply(&pod("reader", "owner"));
+
+    let held = jane.delete("configmap/owner", &["--cascade=background"]);
+    assert!(held.ok(), "{}", held.stderr);
+    assert_ne!(jane.field("configmap/owner", ".metadata.deletionTimestamp"), "");
+    // Now that it is Terminating each of these would swap how it ends.
+    let path = format!("/api/v1/namespaces/{ns}/configmaps/owner");
+    let body = r#"{"kind":"DeleteOptions","apiVersion":"v1","orphanDependents":true}"#;
+    let attempts = [
+        jane.delete("configmap/owner", &["--cascade=orphan"]),
+        jane.send(&["delete", "--raw", &format!("{path}?propagationPolicy=Orphan")], ""),
+        jane.send(&["delete", "--raw", &path, "-f", "-"], body),
+    ];
+    for attempt in attempts {
+        let denied = attempt.failure().unwrap();
+        assert!(denied.contains("(WouldOrphan)"), "{denied}");
+        assert!(denied.contains(&format!("would leave ConfigMap {ns}/kid without")), "{denied}");
+    }
+    assert_eq!(jane.finalizers("configmap/owner"), HELD);
+    assert_eq!(jane.field("configmap/kid", ".metadata.ownerReferences[0].name"), "owner");
+    // The same DELETE again changes nothing and is no error.
+    jane.delete("configmap/owner", &[]).success().unwrap();
+}
+
+/// What `PUT namespaces/finalize` sends to take every finalizer out.
+fn finalized(ns: &str) -> String {
+    format!(
+        r#"{{"apiVersion":"v1","kind":"Namespace","metadata":{{"name":"{ns}"}},"spec":{{"finalizers":[]}}}}"#
+    )
+}
+
+#[test]
+fn s15_a_namespace_without_finalizers_leaves_nothing_behind() {
+    let plane = &world().plane;
+    let ns = plane.namespace("s15-finalize").unwrap();
+    let jane = Person::of(plane, &ns);
+    jane.may(
+        "[{apiGroups: [''], resources: [namespaces, namespaces/finalize], verbs: [get, update, \
+         delete]}]",
+    );
+    let target = policy::target("", "configmaps", &ns);
+    // What is deleted stays held for a while after its last user has gone.
+    let modes = "{whileUsed: {onDelete: Hold}}\n  settleSeconds: 600";
+    policy::apply(plane, &ns, &format!("{target}  protect: {modes}\n"));
+    let path = format!("/api/v1/namespaces/{ns}/finalize");
+    let finalize = || jane.send(&["replace", "--raw", &path, "-f", "-"], &finalized(&ns));
+    let namespace = format!("namespace/{ns}");
+    let content = |how: &str| format!("still holds ConfigMap {ns}/settings, which is {how}");
+    let reader_is_gone = || {
+        jane.kubectl(&["delete", "pod/reader", "--timeout=30s"]).success().unwrap();
+    };
+
+    // While protected content is there the finalizer stays on,
+    jane.apply(&settings("name: settings"));
+    jane.apply(&pod("reader", "settings"));
+    let denied = finalize().failure().unwrap();
+    assert!(denied.contains("finalize.belay.dev"), "{denied}");
+    assert!(denied.contains(&content("protected")), "{denied}");
+    assert_eq!(jane.field(&namespace, ".spec.finalizers"), r#"["kubernetes"]"#);
+    reader_is_gone();
+    let denied = eventually("the end of the use", Duration::from_secs(30), || {
+        let denied = finalize().failure()?;
+        if denied.contains(&content("held")) { Ok(denied) } else { Err(denied.into()) }
+    })
+    .unwrap();
+    assert!(denied.contains("delete it and wait until it is gone"), "{denied}");
+
+    // and where nothing is protected it goes.
+    plane.kubectl(&["delete", "deletionpolicy", &ns]).unwrap().success().unwrap();
+    eventually("the end of the finalizer", Duration::from_secs(60), || {
+        finalize().success().map(drop)
+    })
+    .unwrap();
+    assert_eq!(jane.field(&namespace, ".spec.finalizers"), "");
+    policy::apply(plane, &ns, &format!("{target}  protect: {modes}\n"));
+    jane.apply(&settings("name: later"));
+    jane.apply(&pod("reader", "later"));
+
+    // From here on two DELETEs would take the Namespace out of storage, and
+    // leave all that is in it where nobody can reach it.
+    jane.delete(&namespace, &[]).success().unwrap();
+    assert_eq!(jane.field(&namespace, ".status.phase"), "Terminating");
+    let denied = jane.delete(&namespace, &[]).failure().unwrap();
+    assert!(denied.contains("(NotEmpty)"), "{denied}");
+    let later = format!("still holds ConfigMap {ns}/later, which is protected");
+    assert!(denied.contains(&later), "{denied}");
+
+    // Nobody needs it any more, so it may go; but until its hold is off the
+    // Namespace has to be there.
+    reader_is_gone();
+    jane.delete("configmap/later", &[]).success().unwrap();
+    assert_ne!(jane.field("configmap/later", ".metadata.deletionTimestamp"), "");
+    let denied = jane.delete(&namespace, &[]).failure().unwrap();
+    assert!(denied.contains(&format!("ConfigMap {ns}/later")), "{denied}");
+    assert_eq!(jane.finalizers("configmap/later"), HELD);
+    plane.kubectl(&["delete", "deletionpolicy", &ns]).unwrap().success().unwrap();
+}
+
+/// What a policy counts: denials and holds.
+fn counted(policy: &str) -> Result<String> {
+    let path = "jsonpath={.status.last24h.denied} {.status.last24h.held}";
+    world().plane.kubectl(&["get", "deletionpolicy", policy, "-o", path])?.success()
+}
+
+/// The Events about belay's verdicts in a namespace, each with how often it
+/// was seen.
+fn events(ns: &str) -> Result<Vec<String>> {
+    let path = "jsonpath={range .items[*]}{.reason} {.involvedObject.name} {.count},{end}";
+    let said = world().plane.kubectl(&["get", "events", "-n", ns, "-o", path])?.success()?;
+    let ours =
+        said.split(',').filter(|event| event.contains(" always ") || event.contains(" used "));
+    let mut ours: Vec<String> = ours.map(str::to_owned).collect();
+    ours.sort();
+    Ok(ours)
+}
+
+#[test]
+fn s19_a_dry_run_tells_the_truth_and_writes_nothing() {
+    let plane = &world().plane;
+    let ns = plane.namespace("s19").unwrap();
+    let exempt = format!("{ns}-exempt");
+    let jane = Person::of(plane, &ns);
+    let only = |name: &str| {
+        format!(
+            "  targets: [{{apiGroups: [\"\"], resources: [configmaps], names: [{name}], \
+             namespaceSelector: {{matchLabels: {{kubernetes.io/metadata.name: {ns}}}}}}}]\n"
+        )
+    };
+    let used = "  protect: {whileUsed: {onDelete: Hold}}\n";
+    policy::apply(plane, &ns, &format!("{}{used}", only("used")));
+    let always = format!("{ns}-always");
+    policy::apply(plane, &always, &format!("{}  protect: {{always: {{}}}}\n", only("always")));
+    let subjects = format!("  exemptSubjects: [{{kind: User, name: {}}}]\n", jane.name);
+    let protect = "  protect: {always: {}}\n";
+    policy::apply(plane, &exempt, &format!("{}{protect}{subjects}", only("exempt")));
+    for name in ["always", "used", "exempt", "free"] {
+        jane.apply(&settings(&format!("name: {name}")));
+    }
+    jane.apply(&pod("reader", "used"));
+
+    let dry = |object: &str| jane.delete(object, &["--dry-run=server"]);
+    let versions = || {
+        jane.kubectl(&[
+            "get",
+            "configmaps",
+            "-o",
+            "jsonpath={range .items[*]}{.metadata.name} {.metadata.resourceVersion} \
+             {.metadata.deletionTimestamp} {.metadata.finalizers},{end}",
+        ])
+        .success()
+        .unwrap()
+    };
+    let before = versions();
+    let denied = dry("configmap/always").failure().unwrap();
+    assert!(denied.contains("configmaps \"always\" is protected"), "{denied}");
+    let warned = dry("configmap/used");
+    assert!(warned.stderr.contains("configmaps/used stays Terminating"), "{}", warned.stderr);
+    assert!(warned.ok(), "{}", warned.stderr);
+    assert!(dry("configmap/exempt").ok());
+    assert!(dry("configmap/free").ok());
+    assert_eq!(versions(), before);
+    let recorded = || {
+        let path = "jsonpath={.items[*].spec.targetRef.namespace}";
+        plane.kubectl(&["get", "deletionapprovals", "-o", path]).unwrap().success().unwrap()
+    };
+    assert!(!recorded().split(' ').any(|at| at == ns), "{}", recorded());
+
+    // The same in earnest leaves one trace of each, where two would show the
+    // dry run's.
+    assert!(!jane.delete("configmap/always", &[]).ok());
+    jane.delete("configmap/used", &[]).success().unwrap();
+    jane.delete("configmap/exempt", &[]).success().unwrap();
+    assert!(recorded().split(' ').any(|at| at == ns), "{}", recorded());
+    eventually("the traces", Duration::from_secs(90), || {
+        let said = (counted(&ns)?, counted(&always)?, events(&ns)?);
+        match (&*said.0, &*said.1, said.2.len()) {
+            ("0 1", "1 0", 2) => Ok(()),
+            _ => Err(format!("{said:?}").into()),
+        }
+    })
+    .unwrap();
+    assert_eq!(events(&ns).unwrap(), ["Held used 1", "Protected always 1"]);
+}

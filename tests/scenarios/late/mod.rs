@@ -1,0 +1,72 @@
+//! A hold that comes too late to count.
+//!
+//! Whoever patches a hold onto an object whose DELETE is in admission patches
+//! it onto an object that goes all the same: the API server asks its webhooks
+//! again, shows them the hold, and forgets it when they agree.
+
+mod slow;
+
+use std::time::Duration;
+
+use crate::harness::{ControlPlane, Install, eventually};
+use crate::people::Person;
+use crate::{policy, program};
+
+use slow::Slow;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+#[test]
+fn s33_a_hold_that_is_patched_on_during_a_delete_is_not_relied_on() {
+    let plane = ControlPlane::start().unwrap();
+    let belay = Install::default().on(&plane, program()).unwrap();
+    let ns = plane.namespace("s33").unwrap();
+    let jane = Person::of(&plane, &ns);
+    jane.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\n");
+    let target = policy::target("", "configmaps", &ns);
+    let early = format!("{target}  protect: {{whileUsed: {{}}}}\n  hold: Never\n");
+    policy::apply(&plane, &ns, &early);
+    let slow = Slow::on_deletes_in(&plane, &ns);
+
+    // belay has agreed, because nobody needs the object; another webhook
+    // still thinks about it.
+    let agreed = || {
+        let counted = "belay_admission_requests_total{webhook=\"validate\",operation=\"delete\",\
+                       verdict=\"Allow\"";
+        belay.metric(counted)
+    };
+    let before = agreed();
+    let deleted = std::thread::scope(|scope| {
+        let deleting = scope.spawn(|| jane.delete("configmap/settings", &[]));
+        eventually("the two reviews", LIMIT, || match (slow.asked(), agreed() - before) {
+            (1, 1.0..) => Ok(()),
+            counts => Err(format!("{counts:?}").into()),
+        })
+        .unwrap();
+        // Meanwhile somebody comes to need it, and the leader puts a hold on.
+        jane.apply(
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: reader}\nspec: {containers: [{name: c, \
+             image: none, envFrom: [{configMapRef: {name: settings}}]}]}\n",
+        );
+        let late = format!("{target}  protect: {{whileUsed: {{onDelete: Hold}}}}\n");
+        policy::apply(&plane, &ns, &late);
+        eventually("the hold", LIMIT, || match &*jane.finalizers("configmap/settings") {
+            r#"["belay.dev/hold"]"# => Ok(()),
+            other => Err(other.into()),
+        })
+        .unwrap();
+        slow.answer();
+        deleting.join().unwrap()
+    });
+    assert_eq!(slow.asked(), 2, "the API server asks again about the object with the hold");
+    let refused = |denied: &str| {
+        assert!(denied.contains("(InUse)"), "{denied}");
+        assert!(denied.contains(&format!("is in use by Pod {ns}/reader")), "{denied}");
+        assert_eq!(jane.field("configmap/settings", ".metadata.deletionTimestamp"), "");
+    };
+    refused(&deleted.failure().unwrap());
+
+    // A DELETE that begins afterwards may be no better: writes that were under
+    // way when the hold came are not all over yet.
+    refused(&jane.delete("configmap/settings", &[]).failure().unwrap());
+}

@@ -1,0 +1,85 @@
+//! People with rights of their own, and how they see objects.
+
+use std::path::PathBuf;
+
+use crate::harness::ControlPlane;
+use crate::harness::kubectl::Output;
+
+/// Somebody who may do in one namespace what the ClusterRole `admin` lets
+/// people do, and nothing anywhere else.
+pub struct Person<'p> {
+    plane: &'p ControlPlane,
+    kubeconfig: PathBuf,
+    /// The name that the API server knows.
+    pub name: String,
+    namespace: String,
+}
+
+impl<'p> Person<'p> {
+    /// Somebody of this namespace.
+    pub fn of(plane: &'p ControlPlane, namespace: &str) -> Self {
+        let name = format!("jane-{namespace}");
+        let kubeconfig = plane.user(&name, None).unwrap();
+        let user = format!("--user={name}");
+        let args = ["create", "rolebinding", &name, "-n", namespace, "--clusterrole=admin", &user];
+        plane.kubectl(&args).unwrap().success().unwrap();
+        Self { plane, kubeconfig, name, namespace: namespace.to_owned() }
+    }
+
+    /// Gives more rights, in the whole cluster: rules of a ClusterRole, as
+    /// YAML in flow style.
+    pub fn may(&self, rules: &str) {
+        let name = &self.name;
+        let role = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole";
+        let binding = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding";
+        let subject = format!("{{kind: User, apiGroup: rbac.authorization.k8s.io, name: {name}}}");
+        let role_ref =
+            format!("{{kind: ClusterRole, apiGroup: rbac.authorization.k8s.io, name: {name}}}");
+        let manifest = format!(
+            "{role}\nmetadata: {{name: {name}}}\nrules: {rules}\n---\n{binding}\nmetadata: {{name: \
+             {name}}}\nroleRef: {role_ref}\nsubjects: [{subject}]\n"
+        );
+        self.plane.apply(&manifest).unwrap();
+    }
+
+    /// kubectl, in the namespace of this person.
+    pub fn kubectl(&self, args: &[&str]) -> Output {
+        let all: Vec<&str> = args.iter().copied().chain(["-n", &self.namespace]).collect();
+        self.plane.kubectl_as(&self.kubeconfig, &all).unwrap()
+    }
+
+    /// kubectl with a manifest on its standard input.
+    pub fn send(&self, args: &[&str], manifest: &str) -> Output {
+        let all: Vec<&str> = args.iter().copied().chain(["-n", &self.namespace]).collect();
+        self.plane.kubectl_with(Some(&self.kubeconfig), &all, manifest).unwrap()
+    }
+
+    /// `kubectl apply` that has to succeed.
+    pub fn apply(&self, manifest: &str) {
+        self.send(&["apply", "-f", "-"], manifest).success().unwrap();
+    }
+
+    /// `kubectl delete` of an object that does not wait for its end.
+    pub fn delete(&self, object: &str, more: &[&str]) -> Output {
+        let args: Vec<&str> =
+            ["delete", object, "--wait=false"].iter().chain(more).copied().collect();
+        self.kubectl(&args)
+    }
+
+    /// One field of an object, by a JSON path without its braces.
+    pub fn field(&self, object: &str, path: &str) -> String {
+        let path = format!("jsonpath={{{path}}}");
+        self.kubectl(&["get", object, "-o", &path]).success().unwrap()
+    }
+
+    /// The finalizers of an object, as JSON.
+    pub fn finalizers(&self, object: &str) -> String {
+        self.field(object, ".metadata.finalizers")
+    }
+
+    /// Whether the object is gone.
+    pub fn lacks(&self, object: &str) -> bool {
+        let got = self.kubectl(&["get", object]);
+        !got.ok() && got.stderr.contains("NotFound")
+    }
+}

@@ -1,0 +1,193 @@
+//! What belay cannot read is told, and is never taken for what is not there.
+
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use crate::harness::{ControlPlane, Install, Installed, eventually};
+use crate::people::Person;
+use crate::{World, policy, program};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// belay as it is installed without more: Secrets are not among the kinds that
+/// it may read. One test at a time, because kinds that come and go are read
+/// again for everybody.
+fn small_world() -> (&'static World, MutexGuard<'static, ()>) {
+    static WORLD: OnceLock<Result<World, String>> = OnceLock::new();
+    static TURN: Mutex<()> = Mutex::new(());
+    let start = || {
+        let plane = ControlPlane::start()?;
+        let belay = Install::default().on(&plane, program())?;
+        crate::harness::Result::Ok(World { plane, belay })
+    };
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let world = WORLD.get_or_init(|| start().map_err(|error| error.to_string()));
+    (world.as_ref().unwrap(), turn)
+}
+
+/// The Watching condition of a policy: status, reason, message.
+fn watching(plane: &ControlPlane, name: &str) -> crate::harness::Result<[String; 3]> {
+    let of = |field: &str| format!("{{.status.conditions[?(@.type==\"Watching\")].{field}}}");
+    let path = format!("jsonpath={}|{}|{}", of("status"), of("reason"), of("message"));
+    let said = plane.kubectl(&["get", "deletionpolicy", name, "-o", &path])?.success()?;
+    let parts: Vec<String> = said.splitn(3, '|').map(str::to_owned).collect();
+    parts.try_into().map_err(|_| said.into())
+}
+
+/// Applies a policy and waits until it says this of what it watches.
+fn apply(plane: &ControlPlane, name: &str, spec: &str, reason: &str, about: &str) {
+    let head = "apiVersion: belay.dev/v1alpha1\nkind: DeletionPolicy\n";
+    plane.apply(&format!("{head}metadata: {{name: {name}}}\nspec:\n{spec}")).unwrap();
+    eventually("the Watching condition", LIMIT, || {
+        let [status, found, message] = watching(plane, name)?;
+        match (&*status, found == reason, message.contains(about)) {
+            ("False", true, true) => Ok(()),
+            _ => Err(format!("{status} {found}: {message}").into()),
+        }
+    })
+    .unwrap();
+}
+
+/// Whether a line of belay's log says all of this.
+fn logged(belay: &Installed, words: &[&str]) -> crate::harness::Result<()> {
+    let logs: String = belay.replicas.iter().map(|replica| replica.process.log()).collect();
+    match logs.lines().any(|line| words.iter().all(|word| line.contains(word))) {
+        true => Ok(()),
+        false => Err(format!("no line of the log says {words:?}").into()),
+    }
+}
+
+#[test]
+fn s31_a_list_that_is_forbidden_is_told_and_is_no_empty_list() {
+    let (World { plane, belay }, _turn) = small_world();
+    let ns = plane.namespace("s31-forbidden").unwrap();
+    let jane = Person::of(plane, &ns);
+    jane.may("[{apiGroups: [''], resources: [namespaces], verbs: [delete]}]");
+    let other = format!("{ns}-maps");
+    let target = policy::target("", "configmaps", &ns);
+    policy::apply(plane, &other, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
+    assert_eq!(belay.metric("belay_failed_watches"), 0.0);
+
+    let target = policy::target("", "secrets", &ns);
+    let said = "secrets: belay's account may not (secrets is forbidden: ";
+    let modes = "{whileUsed: {}}\n  hold: Never";
+    apply(plane, &ns, &format!("{target}  protect: {modes}\n"), "Forbidden", said);
+    eventually("the metric", LIMIT, || match belay.metric("belay_failed_watches") {
+        1.0 => Ok(()),
+        other => Err(format!("{other}").into()),
+    })
+    .unwrap();
+    logged(belay, &["a watch is broken", "\"secrets\"", "belay's account may not"]).unwrap();
+
+    // Whether a Secret is in the Namespace cannot be known, so it stays.
+    let denied = jane.delete(&format!("namespace/{ns}"), &["--dry-run=server"]).failure().unwrap();
+    let sentence = format!(
+        "belay cannot tell whether namespaces \"{ns}\" may go: objects of kind Secret: belay's \
+         account may not (secrets is forbidden: "
+    );
+    assert!(denied.contains("(Unknown)") && denied.contains(&sentence), "{denied}");
+    assert!(denied.contains("Way out: try again when belay can read it, or "), "{denied}");
+
+    // A Secret itself stands in the request, and who needs it can be read.
+    jane.apply("apiVersion: v1\nkind: Secret\nmetadata: {name: used}\n");
+    jane.apply("apiVersion: v1\nkind: Secret\nmetadata: {name: free}\n");
+    jane.apply(
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: reader}\nspec: {containers: [{name: c, image: \
+         none, envFrom: [{secretRef: {name: used}}]}]}\n",
+    );
+    let denied = jane.delete("secret/used", &[]).failure().unwrap();
+    assert!(denied.contains(&format!("is in use by Pod {ns}/reader")), "{denied}");
+    jane.delete("secret/free", &[]).success().unwrap();
+
+    // Other policies work as ever.
+    jane.kubectl(&["create", "configmap", "free"]).success().unwrap();
+    jane.kubectl(&["delete", "configmap", "free", "--timeout=30s"]).success().unwrap();
+    let [status, ..] = watching(plane, &other).unwrap();
+    assert_eq!(status, "True");
+    for name in [&ns, &other] {
+        plane.kubectl(&["delete", "deletionpolicy", name]).unwrap().success().unwrap();
+    }
+    eventually("the metric", LIMIT, || match belay.metric("belay_failed_watches") {
+        0.0 => Ok(()),
+        other => Err(format!("{other}").into()),
+    })
+    .unwrap();
+}
+
+#[test]
+fn s31_a_dependent_whose_kind_is_not_installed_counts_once_it_is() {
+    let (World { plane, belay }, _turn) = small_world();
+    let ns = plane.namespace("s31-missing").unwrap();
+    let jane = Person::of(plane, &ns);
+    let group = "s31.example.com";
+    jane.may(&format!("[{{apiGroups: [{group}], resources: [gadgets], verbs: ['*']}}]"));
+    plane
+        .apply(&format!(
+            "apiVersion: belay.dev/v1alpha1\nkind: Relation\nmetadata: {{name: gadgets}}\nspec: \
+             {{from: {{group: {group}, resource: gadgets}}, to: {{resource: configmaps}}, \
+             nameFieldPath: spec.settings}}\n"
+        ))
+        .unwrap();
+    let told = ["Relation names a kind that is not installed", "gadgets.s31.example.com"];
+    eventually("the log line", LIMIT, || logged(belay, &told)).unwrap();
+    eventually("the metric", LIMIT, || match belay.metric("belay_unknown_kinds") {
+        1.0 => Ok(()),
+        other => Err(format!("{other}").into()),
+    })
+    .unwrap();
+    let target = policy::target("", "configmaps", &ns);
+    policy::apply(plane, &ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
+    for name in ["used", "free"] {
+        jane.kubectl(&["create", "configmap", name]).success().unwrap();
+    }
+    // There are no Gadgets, so none needs anything.
+    jane.kubectl(&["delete", "configmap", "free", "--timeout=30s"]).success().unwrap();
+
+    // There may be some, and belay may not read them.
+    plane
+        .apply(&format!(
+            "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {{name: \
+             gadgets.{group}}}\nspec:\n  group: {group}\n  scope: Namespaced\n  names: {{kind: \
+             Gadget, plural: gadgets, singular: gadget}}\n  versions:\n  - name: v1\n    served: \
+             true\n    storage: true\n    schema: {{openAPIV3Schema: {{type: object, \
+             x-kubernetes-preserve-unknown-fields: true}}}}\n"
+        ))
+        .unwrap();
+    let crd = format!("crd/gadgets.{group}");
+    let args = ["wait", "--for=condition=Established", &crd, "--timeout=30s"];
+    plane.kubectl(&args).unwrap().success().unwrap();
+    let gadget = format!(
+        "apiVersion: {group}/v1\nkind: Gadget\nmetadata: {{name: g}}\nspec: {{settings: used}}\n"
+    );
+    eventually("the Gadget", LIMIT, || {
+        jane.send(&["apply", "-f", "-"], &gadget).success().map(drop)
+    })
+    .unwrap();
+    let refused = |sentence: &str| {
+        eventually(sentence, LIMIT, || {
+            let denied = jane.delete("configmap/used", &["--dry-run=server"]).failure()?;
+            if denied.contains(sentence) { Ok(()) } else { Err(denied.into()) }
+        })
+        .unwrap();
+    };
+    refused("objects of kind Gadget may need it: belay's account may not (gadgets.s31.example.com");
+    eventually("the Watching condition", LIMIT, || match watching(plane, &ns)? {
+        [status, reason, message] if status == "False" && reason == "Forbidden" => {
+            if message.contains("gadgets.s31.example.com") { Ok(()) } else { Err(message.into()) }
+        }
+        other => Err(format!("{other:?}").into()),
+    })
+    .unwrap();
+
+    // Once it may, they are known.
+    let rules = format!("--resource=gadgets.{group}");
+    let role = ["create", "clusterrole", "gadgets", "--verb=get,list,watch", &rules];
+    plane.kubectl(&role).unwrap().success().unwrap();
+    let account = "--serviceaccount=belay:belay";
+    let bind = ["create", "clusterrolebinding", "gadgets", "--clusterrole=gadgets", account];
+    plane.kubectl(&bind).unwrap().success().unwrap();
+    refused(&format!("configmaps \"used\" is in use by Gadget {ns}/g (spec.settings)"));
+    assert_eq!(belay.metric("belay_unknown_kinds"), 0.0);
+    plane.kubectl(&["delete", "relation", "gadgets"]).unwrap().success().unwrap();
+    plane.kubectl(&["delete", "deletionpolicy", &ns]).unwrap().success().unwrap();
+}

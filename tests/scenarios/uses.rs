@@ -1,0 +1,222 @@
+//! What is in use stays, and who uses it is named.
+
+use std::time::Duration;
+
+use crate::harness::eventually;
+use crate::people::Person;
+use crate::{policy, world};
+
+/// A Pod that kwok runs, with this in its spec.
+fn pod(name: &str, spec: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec: {{containers: [{{name: c, \
+         image: none}}], {spec}}}\n"
+    )
+}
+
+/// Deletes an object in use, has the user deleted, and deletes it again.
+fn is_kept(jane: &Person<'_>, object: &str, users: &[(&str, &str)], policy: &str) {
+    for (user, named) in users {
+        let denied = jane.delete(object, &[]).failure().unwrap();
+        assert!(denied.contains("Error from server (InUse): "), "{denied}");
+        let sentence = format!("is in use by {named}");
+        assert!(denied.contains(&sentence), "{denied}");
+        assert!(denied.contains(&format!("; policy {policy}. Way out: delete ")), "{denied}");
+        jane.kubectl(&["delete", user, "--timeout=30s"]).success().unwrap();
+    }
+    eventually(&format!("the end of {object}"), Duration::from_secs(30), || {
+        jane.delete(object, &[]).success().map(drop)
+    })
+    .unwrap();
+    eventually(&format!("the end of {object}"), Duration::from_secs(30), || {
+        if jane.lacks(object) { Ok(()) } else { Err("it is there".into()) }
+    })
+    .unwrap();
+}
+
+#[test]
+fn s22_a_claim_and_a_secret_are_kept_while_pods_and_ingresses_use_them() {
+    let plane = &world().plane;
+    let ns = plane.namespace("s22").unwrap();
+    let jane = Person::of(plane, &ns);
+    let target = policy::target("", "persistentvolumeclaims, secrets, services", &ns);
+    // Without holds an object goes at once when nothing uses it.
+    policy::apply(plane, &ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n  hold: Never\n"));
+
+    jane.apply(
+        "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\nspec: {accessModes: \
+         [ReadWriteOnce], storageClassName: none, resources: {requests: {storage: 1Gi}}}\n",
+    );
+    jane.apply(&pod("db", "volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]"));
+    is_kept(
+        &jane,
+        "persistentvolumeclaim/data",
+        &[("pod/db", &format!("Pod {ns}/db (spec.volumes[0].persistentVolumeClaim.claimName)"))],
+        &ns,
+    );
+
+    jane.apply("apiVersion: v1\nkind: Secret\nmetadata: {name: tls}\nstringData: {a: b}\n");
+    jane.apply(&pod("reader", "volumes: [{name: v, secret: {secretName: tls}}]"));
+    jane.apply(
+        "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: shop}\nspec: {tls: \
+         [{secretName: tls}], defaultBackend: {service: {name: shop, port: {number: 80}}}}\n",
+    );
+    jane.apply(
+        "apiVersion: v1\nkind: Service\nmetadata: {name: shop}\nspec: {ports: [{port: 80}]}\n",
+    );
+    let denied = jane.delete("service/shop", &[]).failure().unwrap();
+    let sentence = format!(
+        "services \"shop\" is in use by Ingress {ns}/shop (spec.defaultBackend.service.name)"
+    );
+    assert!(denied.contains(&sentence), "{denied}");
+    // Both are named while both use it.
+    let ingress = format!("Ingress {ns}/shop (spec.tls[0].secretName)");
+    let both = format!("{ingress}, Pod {ns}/reader (spec.volumes[0].secret.secretName)");
+    is_kept(&jane, "secret/tls", &[("pod/reader", &both), ("ingress/shop", &ingress)], &ns);
+    jane.delete("service/shop", &[]).success().unwrap();
+    assert!(jane.lacks("service/shop"));
+}
+
+#[test]
+fn s22_a_storage_class_is_kept_while_a_volume_names_it() {
+    let plane = &world().plane;
+    let ns = plane.namespace("s22-class").unwrap();
+    let jane = Person::of(plane, &ns);
+    jane.may(
+        "[{apiGroups: ['', storage.k8s.io], resources: [persistentvolumes, storageclasses], verbs: \
+         ['*']}]",
+    );
+    let target = "  targets: [{apiGroups: [storage.k8s.io], resources: [storageclasses], names: \
+                  [s22-fast]}]\n";
+    policy::apply(plane, &ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n  hold: Never\n"));
+    jane.apply(
+        "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: s22-fast}\n\
+         provisioner: example.com/none\n",
+    );
+    jane.apply(
+        "apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: s22-volume}\nspec: \
+         {storageClassName: s22-fast, capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], \
+         hostPath: {path: /none}}\n",
+    );
+    let volume = "persistentvolume/s22-volume";
+    is_kept(
+        &jane,
+        "storageclass/s22-fast",
+        &[(volume, "PersistentVolume s22-volume (spec.storageClassName)")],
+        &ns,
+    );
+    plane.kubectl(&["delete", "deletionpolicy", &ns]).unwrap().success().unwrap();
+}
+
+#[test]
+fn s23_the_same_kind_and_name_elsewhere_is_another_object() {
+    let plane = &world().plane;
+    let ns = plane.namespace("s23").unwrap();
+    let other = plane.namespace("s23-other").unwrap();
+    let (jane, there) = (Person::of(plane, &ns), Person::of(plane, &other));
+    let both = format!(
+        "  targets: [{{apiGroups: [\"\"], resources: [secrets], namespaceSelector: \
+         {{matchExpressions: [{{key: kubernetes.io/metadata.name, operator: In, values: [{ns}, \
+         {other}]}}]}}}}]\n"
+    );
+    policy::apply(plane, &ns, &format!("{both}  protect: {{whileUsed: {{}}}}\n  hold: Never\n"));
+    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: tls}\n";
+    jane.apply(secret);
+    there.apply(secret);
+    jane.apply(&pod("reader", "volumes: [{name: v, secret: {secretName: tls}}]"));
+    let denied = jane.delete("secret/tls", &[]).failure().unwrap();
+    assert!(denied.contains("is in use by Pod "), "{denied}");
+    there.delete("secret/tls", &[]).success().unwrap();
+    assert!(there.lacks("secret/tls"));
+
+    // A kind of another group with the same plural name, under the same name
+    // in the same namespace.
+    let group = "s23.example.com";
+    plane
+        .apply(&format!(
+            "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {{name: \
+             secrets.{group}}}\nspec:\n  group: {group}\n  scope: Namespaced\n  names: {{kind: \
+             Secret, plural: secrets, singular: secret}}\n  versions:\n  - name: v1\n    served: \
+             true\n    storage: true\n    schema: {{openAPIV3Schema: {{type: object}}}}\n"
+        ))
+        .unwrap();
+    let crd = format!("crd/secrets.{group}");
+    let args = ["wait", "--for=condition=Established", &crd, "--timeout=30s"];
+    plane.kubectl(&args).unwrap().success().unwrap();
+    jane.may(&format!("[{{apiGroups: [{group}], resources: ['*'], verbs: ['*']}}]"));
+    jane.apply(&format!("apiVersion: {group}/v1\nkind: Secret\nmetadata: {{name: tls}}\n"));
+    let object = format!("secrets.{group}/tls");
+    jane.delete(&object, &[]).success().unwrap();
+    assert!(jane.lacks(&object));
+    let denied = jane.delete("secret/tls", &[]).failure().unwrap();
+    assert!(denied.contains("is in use by Pod "), "{denied}");
+}
+
+#[test]
+fn s23_an_object_that_is_made_again_inherits_no_approval() {
+    let plane = &world().plane;
+    let ns = plane.namespace("s23-again").unwrap();
+    let jane = Person::of(plane, &ns);
+    jane.may(
+        "[{apiGroups: [belay.dev], resources: [deletionapprovals], verbs: [create]}, {apiGroups: \
+         [''], resources: [configmaps], verbs: [approve-deletion]}]",
+    );
+    let target = policy::target("", "configmaps", &ns);
+    policy::apply(plane, &ns, &format!("{target}  protect: {{always: {{}}}}\n  hold: Never\n"));
+    let settings = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\n";
+    jane.apply(settings);
+    let uid = jane.field("configmap/settings", ".metadata.uid");
+    let until = jiff::Timestamp::now() + jiff::SignedDuration::from_mins(20);
+    let approval = format!(
+        "apiVersion: belay.dev/v1alpha1\nkind: DeletionApproval\nmetadata: {{name: {ns}}}\nspec: \
+         {{targetRef: {{group: \"\", resource: configmaps, namespace: {ns}, name: settings, uid: \
+         {uid}}}, approver: {}, reason: it is old, expirationTime: \"{until:.0}\"}}\n",
+        jane.name
+    );
+    jane.send(&["create", "-f", "-"], &approval).success().unwrap();
+    eventually("the approval", Duration::from_secs(30), || {
+        jane.delete("configmap/settings", &[]).success().map(drop)
+    })
+    .unwrap();
+    assert!(jane.lacks("configmap/settings"));
+
+    jane.apply(settings);
+    assert_ne!(jane.field("configmap/settings", ".metadata.uid"), uid);
+    let denied = jane.delete("configmap/settings", &[]).failure().unwrap();
+    assert!(denied.contains("configmaps \"settings\" is protected"), "{denied}");
+    plane.kubectl(&["delete", "deletionapproval", &ns]).unwrap().success().unwrap();
+}
+
+#[test]
+fn s44_the_secret_of_a_finished_job_can_be_deleted() {
+    let plane = &world().plane;
+    let ns = plane.namespace("s44").unwrap();
+    let jane = Person::of(plane, &ns);
+    let target = policy::target("", "secrets", &ns);
+    policy::apply(plane, &ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
+    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: token}\n";
+    jane.apply(secret);
+    // A suspended Job has no Pod yet, and will need the Secret all the same.
+    jane.apply(
+        "apiVersion: batch/v1\nkind: Job\nmetadata: {name: import}\nspec:\n  suspend: true\n  \
+         template:\n    spec: {restartPolicy: Never, containers: [{name: c, image: none, envFrom: \
+         [{secretRef: {name: token}}]}]}\n",
+    );
+    let denied = jane.delete("secret/token", &[]).failure().unwrap();
+    let path = "spec.template.spec.containers[0].envFrom[0].secretRef.name";
+    let sentence = format!("secrets \"token\" is in use by Job {ns}/import ({path})");
+    assert!(denied.contains(&sentence), "{denied}");
+    let resume = r#"{"spec":{"suspend":false}}"#;
+    jane.kubectl(&["patch", "job/import", "--type=merge", "-p", resume]).success().unwrap();
+    jane.kubectl(&["wait", "--for=condition=Complete", "job/import", "--timeout=60s"])
+        .success()
+        .unwrap();
+    assert!(!jane.lacks("job/import"));
+    // The graph hears of it a moment later.
+    let gone = eventually("the DELETE", Duration::from_secs(30), || {
+        let deleted = jane.delete("secret/token", &[]);
+        if deleted.ok() { Ok(deleted) } else { Err(deleted.stderr.into()) }
+    })
+    .unwrap();
+    assert_eq!(gone.stderr, "");
+}
