@@ -202,6 +202,10 @@ fn way_out(target: &Target, blocker: &Blocker) -> Option<String> {
         (Reason::WouldOrphan, _) if loses_dependent(target, blocker) => {
             Some("leave the owner reference as it is".to_owned())
         }
+        // The sentence before speaks of the dependent, which is not meant here.
+        (Reason::WouldOrphan, _) if blocker.object != *target => {
+            Some(format!("delete {} with --cascade=background", arguments(target)))
+        }
         (Reason::WouldOrphan, _) => Some("delete it with --cascade=background".to_owned()),
         (Reason::FinalizerGuarded, Cause::Hold { terminating: true }) => {
             Some(format!("kubectl belay release {}", arguments(target)))

@@ -139,6 +139,14 @@ impl ControlPlane {
     fn start_controllers(&mut self, options: &Options, port: u16) -> Result<()> {
         let kubeconfig =
             self.write_kubeconfig("system:kube-controller-manager", None)?.display().to_string();
+        if !options.service_account_credentials {
+            // Its own roles let it make tokens for its controllers and little
+            // else; whoever runs it so grants it what they all need.
+            let bind =
+                ["create", "clusterrolebinding", "controllers", "--clusterrole=cluster-admin"];
+            let user = ["--user=system:kube-controller-manager"];
+            self.kubectl(&[&bind[..], &user].concat())?.success()?;
+        }
         let pki = self.folder.join("pki");
         let args = vec![
             format!("--kubeconfig={kubeconfig}"),

@@ -11,14 +11,21 @@
 mod harness;
 
 mod applying;
+mod cascades;
+mod deleting;
+mod editor;
 mod ending;
+mod finalizing;
 mod keeping;
 mod label;
 mod late;
+mod one_identity;
+mod orphaning;
 mod people;
 mod policy;
 mod releasing;
 mod status;
+mod stripping;
 mod unreadable;
 mod uses;
 

@@ -1,0 +1,221 @@
+//! DELETE, as people send it: CRDs, Namespaces, and everything of a kind.
+
+use std::time::Duration;
+
+use crate::editor::{editor, field, is_gone};
+use crate::harness::{ControlPlane, eventually};
+use crate::{policy, world};
+
+const LAMPS: &str = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n\
+     metadata: {name: lamps.s01.example.com}\n\
+     spec:\n  group: s01.example.com\n  scope: Namespaced\n  names: {kind: Lamp, plural: lamps}\n  \
+     versions:\n  - {name: v1, served: true, storage: true, schema: &any {openAPIV3Schema: \
+     {type: object}}}\n  - {name: v1beta1, served: true, storage: false, schema: *any}\n";
+
+#[test]
+fn s01_a_definition_with_objects_stays_and_one_without_goes() {
+    let plane = &world().plane;
+    let ns = plane.namespace("s01").unwrap();
+    plane.apply(LAMPS).unwrap();
+    let established = ["wait", "crd/lamps.s01.example.com", "--for=condition=Established"];
+    plane.kubectl(&established).unwrap().success().unwrap();
+    plane
+        .apply(
+            "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\n\
+             metadata: {name: s01-dora}\n\
+             rules: [{apiGroups: [apiextensions.k8s.io], resources: [customresourcedefinitions], \
+             verbs: [get, list, watch, delete]}]\n",
+        )
+        .unwrap();
+    let bind = ["create", "clusterrolebinding", "s01-dora", "--clusterrole=s01-dora"];
+    plane.kubectl(&[&bind[..], &["--user=s01-dora"]].concat()).unwrap().success().unwrap();
+    let dora = plane.user("s01-dora", None).unwrap();
+    policy::apply(
+        plane,
+        "s01",
+        "  targets: [{apiGroups: [apiextensions.k8s.io], resources: [customresourcedefinitions], \
+         names: [lamps.s01.example.com]}]\n  protect: {whileNotEmpty: {counting: Any}}\n",
+    );
+
+    let delete = ["delete", "crd", "lamps.s01.example.com"];
+    for version in ["v1", "v1beta1"] {
+        let lamp = format!(
+            "apiVersion: s01.example.com/{version}\nkind: Lamp\n\
+             metadata: {{name: of-{version}, namespace: {ns}}}\n"
+        );
+        plane.apply(&lamp).unwrap();
+        let denied = plane.kubectl_as(&dora, &delete).unwrap().failure().unwrap();
+        assert_eq!(
+            denied,
+            format!(
+                "Error from server (NotEmpty): admission webhook \"delete.belay.dev\" denied the \
+                 request: customresourcedefinitions.apiextensions.k8s.io \
+                 \"lamps.s01.example.com\" is not empty: Lamp {ns}/of-{version}; policy s01. \
+                 Way out: delete it first, or kubectl belay approve \
+                 customresourcedefinitions.apiextensions.k8s.io/lamps.s01.example.com --reason \
+                 \"…\". Why: kubectl belay why \
+                 customresourcedefinitions.apiextensions.k8s.io/lamps.s01.example.com\n"
+            )
+        );
+        let path = ".metadata.deletionTimestamp";
+        assert_eq!(field(plane, &ns, "crd/lamps.s01.example.com", path), "");
+        let lamp = format!("lamps.{version}.s01.example.com/of-{version}");
+        plane.kubectl(&["delete", &lamp, "-n", &ns]).unwrap().success().unwrap();
+    }
+    plane.kubectl_as(&dora, &delete).unwrap().success().unwrap();
+}
+
+/// A claim that is bound to a volume made for it.
+fn bound_claim(plane: &ControlPlane, ns: &str) {
+    plane
+        .apply(&format!(
+            "apiVersion: v1\nkind: PersistentVolume\nmetadata: {{name: {ns}}}\n\
+             spec: {{capacity: {{storage: 1Gi}}, accessModes: [ReadWriteOnce], \
+             storageClassName: none, claimRef: {{name: data, namespace: {ns}}}, \
+             hostPath: {{path: /nowhere}}}}\n---\n\
+             apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: data, namespace: {ns}}}\n\
+             spec: {{accessModes: [ReadWriteOnce], storageClassName: none, \
+             resources: {{requests: {{storage: 1Gi}}}}}}\n"
+        ))
+        .unwrap();
+    eventually("the claim bound", Duration::from_secs(60), || {
+        let phase = field(plane, ns, "pvc/data", ".status.phase");
+        if phase == "Bound" { Ok(()) } else { Err(phase.into()) }
+    })
+    .unwrap();
+}
+
+#[test]
+fn s02_a_namespace_with_a_bound_claim_or_a_protected_object_is_not_begun() {
+    namespaces_are_not_begun(&world().plane);
+}
+
+/// Scenario 2, and 3 for what nobody protects any more: the Namespace goes.
+pub fn namespaces_are_not_begun(plane: &ControlPlane) {
+    let ns = plane.namespace("s02").unwrap();
+    let who = editor(plane, &ns);
+    bound_claim(plane, &ns);
+    policy::apply(
+        plane,
+        &ns,
+        &format!(
+            "  targets: [{{apiGroups: [\"\"], resources: [namespaces], names: [{ns}]}}]\n  \
+             protect: {{whileNotEmpty: {{}}}}\n"
+        ),
+    );
+    let delete = ["delete", "namespace", &ns];
+    let denied = plane.kubectl_as(&who, &delete).unwrap().failure().unwrap();
+    assert_eq!(
+        denied,
+        format!(
+            "Error from server (NotEmpty): admission webhook \"delete.belay.dev\" denied the \
+             request: namespaces \"{ns}\" is not empty: PersistentVolumeClaim {ns}/data is bound; \
+             policy {ns}. Way out: delete it first, or kubectl belay approve namespaces/{ns} \
+             --reason \"…\". Why: kubectl belay why namespaces/{ns}\n"
+        )
+    );
+    let begun =
+        |ns: &str| field(plane, ns, &format!("namespace/{ns}"), ".metadata.deletionTimestamp");
+    assert_eq!(begun(&ns), "");
+    plane.kubectl_as(&who, &["delete", "pvc", "data", "-n", &ns]).unwrap().success().unwrap();
+    plane.kubectl_as(&who, &[&delete[..], &["--timeout=90s"]].concat()).unwrap().success().unwrap();
+
+    // No policy speaks of this Namespace; one speaks of what is in it.
+    let ns = plane.namespace("s02").unwrap();
+    let who = editor(plane, &ns);
+    plane.kubectl(&["create", "configmap", "settings", "-n", &ns]).unwrap().success().unwrap();
+    plane
+        .apply(&format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: shop, namespace: {ns}}}\n\
+             spec: {{nodeName: node-0, containers: [{{name: c, image: none, envFrom: \
+             [{{configMapRef: {{name: settings}}}}]}}]}}\n"
+        ))
+        .unwrap();
+    let target = policy::target("", "configmaps", &ns);
+    let protect = |mode: &str| {
+        let spec = format!("{target}  protect: {{{mode}: {{}}}}\n  hold: Never\n");
+        policy::apply(plane, &ns, &spec);
+    };
+    protect("always");
+    let delete = ["delete", "namespace", &ns];
+    let denied = plane.kubectl_as(&who, &delete).unwrap().failure().unwrap();
+    let reason = format!(
+        "denied the request: namespaces \"{ns}\" takes configmaps \"settings\" along, which is \
+         protected; policy {ns}. Way out: kubectl belay approve namespaces/{ns} --reason \"…\" \
+         --scope content. Why: kubectl belay why namespaces/{ns}\n"
+    );
+    assert!(denied.ends_with(&reason), "{denied}");
+    assert_eq!(begun(&ns), "");
+    // Now it is protected from its users alone, and they go along with it.
+    protect("whileUsed");
+    let args = [&delete[..], &["--timeout=120s"]].concat();
+    plane.kubectl_as(&who, &args).unwrap().success().unwrap();
+}
+
+#[test]
+fn s04_of_all_claims_only_the_protected_one_stays_and_the_message_names_it() {
+    let plane = &world().plane;
+    let ns = plane.namespace("s04").unwrap();
+    let who = editor(plane, &ns);
+    let target = policy::target("", "persistentvolumeclaims", &ns);
+    policy::apply(plane, &ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
+    for name in ["cache", "data", "scratch"] {
+        plane.apply(&claim(&ns, name)).unwrap();
+    }
+    plane.apply(&pod_with_claim(&ns, "shop", "data")).unwrap();
+    eventually("the Pod, in the graph", Duration::from_secs(20), || {
+        let args = ["delete", "pvc", "data", "-n", &ns, "--dry-run=server"];
+        plane.kubectl(&args)?.failure().map(drop)
+    })
+    .unwrap();
+
+    let all = ["delete", "pvc", "--all", "-n", &ns, "--wait=false"];
+    let output = plane.kubectl_as(&who, &all).unwrap();
+    assert_eq!(
+        output.stderr,
+        format!(
+            "Error from server (InUse): admission webhook \"delete.belay.dev\" denied the request: \
+             persistentvolumeclaims \"data\" is in use by Pod {ns}/shop (spec.volumes[0]\
+             .persistentVolumeClaim.claimName); policy {ns}. Way out: delete it first or take the reference out, or kubectl belay approve \
+             persistentvolumeclaims/data -n {ns} --reason \"…\". Why: kubectl belay why \
+             persistentvolumeclaims/data -n {ns}\n"
+        )
+    );
+    assert_eq!(output.code, 1);
+    for name in ["cache", "scratch"] {
+        let line = format!("persistentvolumeclaim \"{name}\" deleted");
+        assert!(output.stdout.contains(&line), "{}", output.stdout);
+    }
+    assert_eq!(field(plane, &ns, "pvc/data", ".metadata.deletionTimestamp"), "");
+    // The others wait for the release, or are gone already.
+    for object in ["pvc/cache", "pvc/scratch"] {
+        let args = ["get", object, "-n", &ns, "--ignore-not-found", "-o", "json"];
+        let left = plane.kubectl(&args).unwrap().success().unwrap();
+        assert!(left.is_empty() || left.contains("deletionTimestamp"), "{left}");
+    }
+    plane.kubectl(&["delete", "deletionpolicy", &ns]).unwrap().success().unwrap();
+}
+
+/// A claim that nothing binds.
+pub fn claim(ns: &str, name: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: {name}, namespace: {ns}}}\n\
+         spec: {{accessModes: [ReadWriteOnce], storageClassName: none, \
+         resources: {{requests: {{storage: 1Gi}}}}}}\n"
+    )
+}
+
+/// A Pod on the node that is there, which mounts a claim.
+pub fn pod_with_claim(ns: &str, name: &str, claim: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: {ns}}}\n\
+         spec:\n  nodeName: node-0\n  containers: [{{name: c, image: none}}]\n  \
+         volumes: [{{name: v, persistentVolumeClaim: {{claimName: {claim}}}}}]\n"
+    )
+}
+
+/// Waits until an object is out of storage.
+pub fn goes(plane: &ControlPlane, ns: &str, object: &str) {
+    let what = format!("the end of {object}");
+    eventually(&what, Duration::from_secs(120), || is_gone(plane, ns, object)).unwrap();
+}

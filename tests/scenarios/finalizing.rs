@@ -1,0 +1,103 @@
+//! PUT of namespaces/finalize: what keeps a Namespace in storage goes.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::deleting::goes;
+use crate::editor::{editor, field, operator};
+use crate::harness::kubectl::Output;
+use crate::harness::{ControlPlane, eventually};
+use crate::{policy, world};
+
+#[test]
+fn s08_a_namespace_is_not_finalized_over_protected_content() {
+    finalizing(&world().plane);
+}
+
+/// Scenario 8, whatever name the namespace controller goes by.
+pub fn finalizing(plane: &ControlPlane) {
+    let ns = plane.namespace("s08").unwrap();
+    let person = editor(plane, &ns);
+    let account = operator(plane, &ns, "forcer");
+    let whoever: [&Path; 3] = [plane.kubeconfig(), &person, &account];
+    // Something else keeps this object in the Namespace, too, so that the test
+    // chooses when it is empty.
+    plane
+        .apply(&format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: ledger, namespace: {ns}, \
+             finalizers: [example.com/wait]}}\n"
+        ))
+        .unwrap();
+    let protects = |name: &str| {
+        let target = policy::target("", "configmaps", &ns);
+        let target =
+            target.replace("namespaceSelector", &format!("names: [{name}], namespaceSelector"));
+        policy::apply(plane, &ns, &format!("{target}  protect: {{always: {{}}}}\n  hold: Never\n"));
+    };
+    let refused = |who: &Path| {
+        let refused = finalize(plane, who, &ns).failure().unwrap();
+        assert_eq!(
+            refused,
+            format!(
+                "Error from server (NotEmpty): admission webhook \"finalize.belay.dev\" denied \
+                 the request: namespaces \"{ns}\" still holds ConfigMap {ns}/ledger, which is \
+                 protected (policy {ns}); policy {ns}. Way out: delete it first, or kubectl belay \
+                 approve namespaces/{ns} --reason \"…\" --scope content. Why: kubectl belay why \
+                 namespaces/{ns}\n"
+            )
+        );
+    };
+
+    protects("ledger");
+    whoever.into_iter().for_each(refused);
+    assert_eq!(finalizers(plane, &ns), r#"["kubernetes"]"#);
+
+    // The same in one that is Terminating: it was begun while nothing in it was
+    // protected.
+    protects("nothing");
+    let delete = ["delete", "namespace", &ns, "--wait=false"];
+    plane.kubectl_as(&person, &delete).unwrap().success().unwrap();
+    protects("ledger");
+    whoever.into_iter().for_each(refused);
+    assert_eq!(finalizers(plane, &ns), r#"["kubernetes"]"#);
+    field(plane, &ns, "configmap/ledger", ".metadata.name");
+
+    // Once nothing in it is, the namespace controller says so by itself.
+    protects("nothing");
+    let strip = r#"{"metadata":{"finalizers":null}}"#;
+    let args = ["patch", "configmap", "ledger", "-n", &ns, "--type=merge", "-p", strip];
+    plane.kubectl(&args).unwrap().success().unwrap();
+    goes(plane, &ns, &format!("namespace/{ns}"));
+    eventually("the controller's PUT in the audit log", Duration::from_secs(20), || {
+        let log = plane.audit_log()?;
+        let allowed = log.lines().any(|line| {
+            line.contains(&format!("/api/v1/namespaces/{ns}/finalize"))
+                && line.contains(r#""finalize.belay.dev/verdict":"Allow""#)
+                && (line.contains("system:serviceaccount:kube-system:namespace-controller")
+                    || line.contains("\"username\":\"system:kube-controller-manager\""))
+        });
+        if allowed { Ok(()) } else { Err("it is not there".into()) }
+    })
+    .unwrap();
+
+    // So may anybody in a Namespace with nothing that is protected.
+    let ns = plane.namespace("s08").unwrap();
+    let person = editor(plane, &ns);
+    finalize(plane, &person, &ns).success().unwrap();
+    assert_eq!(finalizers(plane, &ns), "");
+}
+
+fn finalizers(plane: &ControlPlane, ns: &str) -> String {
+    field(plane, ns, &format!("namespace/{ns}"), ".spec.finalizers")
+}
+
+/// The PUT that people know from the forums.
+fn finalize(plane: &ControlPlane, who: &Path, ns: &str) -> Output {
+    let get = ["get", "namespace", ns, "-o", "json"];
+    let stored = plane.kubectl(&get).unwrap().success().unwrap();
+    let mut namespace: serde_json::Value = serde_json::from_str(&stored).unwrap();
+    namespace["spec"]["finalizers"] = serde_json::json!([]);
+    let path = format!("/api/v1/namespaces/{ns}/finalize");
+    let args = ["replace", "--raw", &path, "-f", "-"];
+    plane.kubectl_with(Some(who), &args, &namespace.to_string()).unwrap()
+}

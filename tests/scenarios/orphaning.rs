@@ -1,0 +1,253 @@
+//! Every way of leaving a dependent without its owner.
+
+use std::time::Duration;
+
+use crate::deleting::goes;
+use crate::editor::{editor, field};
+use crate::harness::{ControlPlane, eventually};
+use crate::{policy, world};
+
+/// Owners of several kinds, each with a ConfigMap that it owns and that may
+/// not lose it. No policy speaks of the owners.
+struct Families<'w> {
+    plane: &'w ControlPlane,
+    ns: String,
+}
+
+impl<'w> Families<'w> {
+    fn new(plane: &'w ControlPlane, prefix: &str) -> Self {
+        Self { plane, ns: plane.namespace(prefix).unwrap() }
+    }
+
+    fn policy(&self) {
+        let target = policy::target("", "configmaps", &self.ns);
+        let child = "objectSelector: {matchLabels: {tier: child}}, namespaceSelector";
+        let target = target.replace("namespaceSelector", child);
+        // The collector is no remover that the policy names.
+        let spec = format!(
+            "{target}  protect: {{fromOrphaning: {{}}, fromStripping: {{removers: [{{kind: User, \
+             name: somebody-else}}]}}}}\n"
+        );
+        policy::apply(self.plane, &self.ns, &spec);
+    }
+
+    fn create(&self, manifest: &str) {
+        let args = ["create", "-n", &self.ns, "-f", "-"];
+        self.plane.apply_to(&args, manifest).unwrap().success().unwrap();
+    }
+
+    /// An owner of kind ConfigMap with these finalizers, and its child.
+    fn add(&self, name: &str, finalizers: &str, of_child: &str) {
+        self.create(&format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, finalizers: \
+             [{finalizers}]}}\n"
+        ));
+        self.add_child("v1", "ConfigMap", name, of_child);
+    }
+
+    fn add_child(&self, version: &str, kind: &str, owner: &str, finalizers: &str) {
+        let uid = field(self.plane, &self.ns, &format!("{kind}/{owner}"), ".metadata.uid");
+        self.create(&format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {owner}-child\n  \
+             labels: {{tier: child}}\n  finalizers: [{finalizers}]\n  ownerReferences: \
+             [{{apiVersion: {version}, kind: {kind}, name: {owner}, uid: {uid}, \
+             blockOwnerDeletion: true}}]\n"
+        ));
+    }
+
+    fn owner_of(&self, child: &str) -> String {
+        let path = ".metadata.ownerReferences[*].name";
+        field(self.plane, &self.ns, &format!("configmap/{child}"), path)
+    }
+
+    /// Who was answered so about an object, by the audit log.
+    fn answered(&self, object: &str, verdict: &str) -> crate::harness::Result<Vec<String>> {
+        let log = self.plane.audit_log()?;
+        let events = log.lines().filter_map(|l| serde_json::from_str::<serde_json::Value>(l).ok());
+        let answered = events.filter(|event| {
+            let text = |path: &str| event.pointer(path).and_then(|t| t.as_str()).unwrap_or("");
+            let annotations = event["annotations"].as_object();
+            text("/objectRef/namespace") == self.ns
+                && text("/objectRef/name") == object
+                && annotations.into_iter().flatten().any(|(key, value)| {
+                    key == "update.belay.dev/verdict" && value.as_str() == Some(verdict)
+                })
+        });
+        Ok(answered.map(|e| e["user"]["username"].as_str().unwrap_or("").to_owned()).collect())
+    }
+}
+
+#[test]
+fn s09_every_shape_of_orphaning_is_denied_at_the_delete() {
+    let plane = &world().plane;
+    let families = Families::new(plane, "s09");
+    let ns = families.ns.clone();
+    let who = editor(plane, &ns);
+    families.policy();
+    families.add("option", "", "");
+    families.add("old-option", "", "");
+    families.add("by-update", "", "");
+    families.add("at-create", "orphan", "");
+    families.add("terminating", "", "example.com/wait");
+    families.create(
+        "apiVersion: batch/v1\nkind: Job\nmetadata: {name: job}\nspec: {suspend: true, template: \
+         {spec: {restartPolicy: Never, containers: [{name: c, image: none}]}}}\n",
+    );
+    families.add_child("batch/v1", "Job", "job", "");
+    families.create(
+        "apiVersion: v1\nkind: ReplicationController\nmetadata: {name: rc}\nspec: {replicas: 0, \
+         selector: {app: rc}, template: {metadata: {labels: {app: rc}}, spec: {containers: \
+         [{name: c, image: none}]}}}\n",
+    );
+    families.add_child("v1", "ReplicationController", "rc", "");
+    let finalizer = r#"{"metadata":{"finalizers":["orphan"]}}"#;
+    let add = ["patch", "configmap", "by-update", "-n", &ns, "--type=merge", "-p", finalizer];
+    plane.kubectl_as(&who, &add).unwrap().success().unwrap();
+
+    let of_core = |resource: &str| format!("/api/v1/namespaces/{ns}/{resource}");
+    let old_option = of_core("configmaps/old-option?orphanDependents=true");
+    let option = of_core("configmaps/option?propagationPolicy=Orphan");
+    let (by_update, at_create) = (of_core("configmaps/by-update"), of_core("configmaps/at-create"));
+    let (job, rc) =
+        (format!("/apis/batch/v1/namespaces/{ns}/jobs/job"), of_core("replicationcontrollers/rc"));
+    let kubectl = ["configmap", "option", "-n", &ns, "--cascade=orphan"];
+    let shapes: [(&str, &str, &[&str]); 7] = [
+        ("ConfigMap", "configmaps/option", &kubectl),
+        ("ConfigMap", "configmaps/option", &["--raw", &option]),
+        ("ConfigMap", "configmaps/old-option", &["--raw", &old_option]),
+        ("ConfigMap", "configmaps/by-update", &["--raw", &by_update]),
+        ("ConfigMap", "configmaps/at-create", &["--raw", &at_create]),
+        ("Job", "jobs.batch/job", &["--raw", &job]),
+        ("ReplicationController", "replicationcontrollers/rc", &["--raw", &rc]),
+    ];
+    // The kinds of the owners are asked about once they were seen.
+    eventually("the kinds of the owners asked about", Duration::from_secs(30), || {
+        for kind in ["job/job", "rc/rc", "configmap/option"] {
+            let args = ["delete", kind, "-n", &ns, "--cascade=orphan", "--dry-run=server"];
+            plane.kubectl(&args)?.failure()?;
+        }
+        Ok(())
+    })
+    .unwrap();
+    let words = |kind: &str, object: &str| {
+        let name = object.split_once('/').unwrap().1;
+        format!(
+            "denied the request: configmaps \"{name}-child\" would lose its owner {kind} \
+             {ns}/{name}; policy {ns}. Way out: delete {object} -n {ns} with \
+             --cascade=background, or kubectl belay approve {object} -n {ns} "
+        )
+    };
+    for (kind, object, args) in shapes {
+        let denied = plane.kubectl_as(&who, &[&["delete"], args].concat()).unwrap();
+        let denied = denied.failure().unwrap();
+        assert!(denied.contains(&words(kind, object)), "{denied}");
+        assert!(denied.contains("Error from server (WouldOrphan)"), "{denied}");
+        let name = object.split_once('/').unwrap().1;
+        assert_eq!(families.owner_of(&format!("{name}-child")), name);
+    }
+
+    // An owner that is Terminating in another way is none to orphan, either.
+    let foreground = ["delete", "configmap", "terminating", "-n", &ns];
+    let first = [&foreground[..], &["--cascade=foreground", "--wait=false"]].concat();
+    plane.kubectl_as(&who, &first).unwrap().success().unwrap();
+    let second = [&foreground[..], &["--cascade=orphan"]].concat();
+    let denied = plane.kubectl_as(&who, &second).unwrap().failure().unwrap();
+    assert!(denied.contains(&words("ConfigMap", "configmaps/terminating")), "{denied}");
+    let path = ".metadata.finalizers";
+    assert_eq!(field(plane, &ns, "configmap/terminating", path), r#"["foregroundDeletion"]"#);
+    assert_eq!(families.owner_of("terminating-child"), "terminating");
+
+    // With its dependents each of them may go.
+    for kind in ["configmap/option", "job/job", "rc/rc"] {
+        let args = ["delete", kind, "-n", &ns, "--cascade=background"];
+        plane.kubectl_as(&who, &args).unwrap().success().unwrap();
+        goes(plane, &ns, &format!("configmap/{}-child", kind.split_once('/').unwrap().1));
+    }
+}
+
+#[test]
+fn s10_the_collectors_own_patches_pass_but_none_that_completes_what_was_never_allowed() {
+    the_collectors_patches(&world().plane);
+}
+
+/// Scenario 10, whatever name the collector goes by.
+pub fn the_collectors_patches(plane: &ControlPlane) {
+    let families = Families::new(plane, "s10");
+    let ns = families.ns.clone();
+    families.add("never", "", "");
+    begin_orphaning(&families, "never");
+    families.policy();
+    // The collector may work again, and comes back.
+    plane.kubectl(&["delete", "validatingadmissionpolicybinding", &ns]).unwrap().success().unwrap();
+    let collectors = [
+        "system:serviceaccount:kube-system:generic-garbage-collector",
+        "system:kube-controller-manager",
+    ];
+    eventually("the collector's patch refused", Duration::from_secs(120), || {
+        let who = families.answered("never-child", "Deny")?;
+        let collector = who.iter().any(|name| collectors.contains(&name.as_str()));
+        if collector { Ok(()) } else { Err(format!("{who:?}").into()) }
+    })
+    .unwrap();
+    assert_eq!(families.owner_of("never-child"), "never");
+    assert_eq!(field(plane, &ns, "configmap/never", ".metadata.finalizers"), r#"["orphan"]"#);
+    // A second DELETE, with its dependents, rescues both.
+    let rescue = ["delete", "configmap", "never", "-n", &ns, "--cascade=background"];
+    plane.kubectl(&rescue).unwrap().success().unwrap();
+    goes(plane, &ns, "configmap/never-child");
+
+    // What is no orphaning passes: a dangling reference goes from a child that
+    // has another owner, and with it the finalizer of the foreground.
+    families.add("first", "", "");
+    families.add("second", "", "");
+    let uid = field(plane, &ns, "configmap/second", ".metadata.uid");
+    let patch = format!(
+        r#"[{{"op":"add","path":"/metadata/ownerReferences/-","value":{{"apiVersion":"v1","kind":"ConfigMap","name":"second","uid":"{uid}","blockOwnerDeletion":true}}}}]"#
+    );
+    let args = ["patch", "configmap", "first-child", "-n", &ns, "--type=json", "-p", &patch];
+    plane.kubectl(&args).unwrap().success().unwrap();
+    let foreground = ["delete", "configmap", "first", "-n", &ns, "--cascade=foreground"];
+    plane.kubectl(&foreground).unwrap().success().unwrap();
+    eventually("the reference off", Duration::from_secs(60), || {
+        let owners = families.owner_of("first-child");
+        if owners == "second" { Ok(()) } else { Err(owners.into()) }
+    })
+    .unwrap();
+
+    // Nor is it one when the owner goes in the foreground with all its own,
+    // though its finalizer is guarded as all are.
+    let args = ["label", "configmap", "second", "-n", &ns, "tier=child"];
+    plane.kubectl(&args).unwrap().success().unwrap();
+    let foreground = ["delete", "configmap", "second", "-n", &ns, "--cascade=foreground"];
+    plane.kubectl(&foreground).unwrap().success().unwrap();
+    goes(plane, &ns, "configmap/second-child");
+    goes(plane, &ns, "configmap/first-child");
+    let who = families.answered("second", "Allow").unwrap();
+    assert!(who.iter().any(|name| collectors.contains(&name.as_str())), "{who:?}");
+}
+
+/// Deletes an owner so that its dependents are orphaned, with something in the
+/// collector's way: an admission policy that lets nobody update ConfigMaps.
+fn begin_orphaning(families: &Families<'_>, owner: &str) {
+    let (plane, ns) = (families.plane, &families.ns);
+    plane
+        .apply(&format!(
+            "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicy\n\
+             metadata: {{name: {ns}}}\nspec:\n  matchConstraints: {{resourceRules: \
+             [{{apiGroups: [\"\"], apiVersions: [v1], operations: [UPDATE], resources: \
+             [configmaps]}}]}}\n  validations: [{{expression: \"false\", message: in the way}}]\n\
+             ---\napiVersion: admissionregistration.k8s.io/v1\n\
+             kind: ValidatingAdmissionPolicyBinding\nmetadata: {{name: {ns}}}\n\
+             spec: {{policyName: {ns}, validationActions: [Deny], matchResources: \
+             {{namespaceSelector: {{matchLabels: {{kubernetes.io/metadata.name: {ns}}}}}}}}}\n"
+        ))
+        .unwrap();
+    let label = ["label", "configmap", owner, "-n", ns, "a=b", "--dry-run=server"];
+    eventually("the admission policy", Duration::from_secs(60), || {
+        let refused = plane.kubectl(&label)?.failure()?;
+        if refused.contains("in the way") { Ok(()) } else { Err(refused.into()) }
+    })
+    .unwrap();
+    let delete = ["delete", "configmap", owner, "-n", ns, "--cascade=orphan", "--wait=false"];
+    plane.kubectl(&delete).unwrap().success().unwrap();
+}

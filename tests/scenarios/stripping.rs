@@ -1,0 +1,263 @@
+//! Finalizers that are taken off by hand, and those that may be.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::deleting::{claim, goes, pod_with_claim};
+use crate::editor::{editor, field, operator};
+use crate::harness::kubectl::Output;
+use crate::harness::{ControlPlane, eventually};
+use crate::{policy, world};
+
+const HOLD: &str = "belay.dev/hold";
+
+/// Somebody who tries to take the hold off a claim.
+struct Stripper<'w> {
+    plane: &'w ControlPlane,
+    ns: &'w str,
+    who: &'w Path,
+}
+
+impl Stripper<'_> {
+    fn finalizers(&self) -> Vec<String> {
+        let list = field(self.plane, self.ns, "pvc/data", ".metadata.finalizers");
+        if list.is_empty() { Vec::new() } else { serde_json::from_str(&list).unwrap() }
+    }
+
+    /// What stands beside the hold.
+    fn others(&self) -> Vec<String> {
+        self.finalizers().into_iter().filter(|finalizer| finalizer != HOLD).collect()
+    }
+
+    fn patch(&self, form: &str, patch: &Value, more: &[&str]) -> Output {
+        let (form, patch) = (format!("--type={form}"), patch.to_string());
+        let args = ["patch", "pvc", "data", "-n", self.ns, &form, "-p", &patch];
+        self.plane.kubectl_as(self.who, &[&args[..], more].concat()).unwrap()
+    }
+
+    /// A merge patch that leaves all but the hold.
+    fn merge(&self, more: &[&str]) -> Output {
+        self.patch("merge", &json!({"metadata": {"finalizers": self.others()}}), more)
+    }
+
+    fn json_patch(&self) -> Output {
+        let place = self.finalizers().iter().position(|finalizer| finalizer == HOLD).unwrap();
+        let path = format!("/metadata/finalizers/{place}");
+        self.patch("json", &json!([{"op": "remove", "path": path}]), &[])
+    }
+
+    /// A PUT that leaves all but the hold, and says something new in a label.
+    fn put(&self, label: Option<&str>, more: &[&str]) -> Output {
+        let get = ["get", "pvc", "data", "-n", self.ns, "-o", "json"];
+        let claim = self.plane.kubectl(&get).unwrap().success().unwrap();
+        let mut claim: Value = serde_json::from_str(&claim).unwrap();
+        claim["metadata"]["finalizers"] = json!(self.others());
+        if let Some(label) = label {
+            claim["metadata"]["labels"] = json!({"said": label});
+        }
+        let replace = ["replace", "-f", "-"];
+        let args = [&replace[..], more].concat();
+        self.plane.kubectl_with(Some(self.who), &args, &claim.to_string()).unwrap()
+    }
+
+    fn is_refused(&self, what: &str, output: Output) -> String {
+        let refused = output.failure().unwrap();
+        let object = "belay.dev/hold is not taken off persistentvolumeclaims \"data\" by hand";
+        assert!(refused.starts_with("Error from server (FinalizerGuarded)"), "{what}: {refused}");
+        assert!(refused.contains(object), "{what}: {refused}");
+        self.is_held(what);
+        refused
+    }
+
+    fn is_held(&self, what: &str) {
+        let finalizers = self.finalizers();
+        assert!(finalizers.iter().any(|finalizer| finalizer == HOLD), "{what}: {finalizers:?}");
+    }
+}
+
+#[test]
+fn s05_the_hold_is_not_taken_off_while_something_uses_the_object() {
+    let plane = &world().plane;
+    let ns = plane.namespace("s05").unwrap();
+    let who = editor(plane, &ns);
+    let target = policy::target("", "persistentvolumeclaims", &ns);
+    policy::apply(plane, &ns, &format!("{target}  protect: {{whileUsed: {{onDelete: Hold}}}}\n"));
+    // Not by apply: kubectl replace would then change the annotation, too.
+    let create = ["create", "-f", "-"];
+    plane.apply_to(&create, &claim(&ns, "data")).unwrap().success().unwrap();
+    plane.apply(&pod_with_claim(&ns, "shop", "data")).unwrap();
+    let stripper = Stripper { plane, ns: &ns, who: &who };
+    stripper.is_held("at first");
+
+    // Where the hold is all that goes, somebody means it.
+    let refused = stripper.is_refused("JSON patch", stripper.json_patch());
+    assert_eq!(
+        refused,
+        format!(
+            "Error from server (FinalizerGuarded): admission webhook \"hold.belay.dev\" denied the \
+             request: belay.dev/hold is not taken off persistentvolumeclaims \"data\" by hand; \
+             policy {ns}. Way out: leave it: once the object is deleted it goes when nothing needs \
+             it, or kubectl belay approve persistentvolumeclaims/data -n {ns} --reason \"…\". \
+             Why: kubectl belay why persistentvolumeclaims/data -n {ns}\n"
+        )
+    );
+    let status: &[&str] = &["--subresource=status"];
+    stripper.is_refused("merge patch", stripper.merge(&[]));
+    stripper.is_refused("merge patch of status", stripper.merge(status));
+    stripper.is_refused("PUT", stripper.put(None, &[]));
+    stripper.is_refused("PUT of status", stripper.put(None, status));
+
+    // Where something else changes, it does, and the hold is put back.
+    let put_back = format!("{HOLD} was put back");
+    let index = stripper.finalizers().iter().position(|finalizer| finalizer == HOLD);
+    let replaced = stripper.put(Some("something"), &[]);
+    assert!(replaced.stderr.contains(&put_back), "{}", replaced.stderr);
+    replaced.success().unwrap();
+    assert_eq!(field(plane, &ns, "pvc/data", ".metadata.labels.said"), "something");
+    assert_eq!(stripper.finalizers().iter().position(|finalizer| finalizer == HOLD), index);
+    let emptied = stripper.patch("merge", &json!({"metadata": {"finalizers": null}}), &[]);
+    assert!(emptied.stderr.contains(&put_back), "{}", emptied.stderr);
+    emptied.success().unwrap();
+    stripper.is_held("all finalizers emptied");
+
+    // Terminating, nothing is put back: each of these is refused.
+    eventually("the Pod, in the graph", Duration::from_secs(20), || {
+        let args = ["delete", "pvc", "data", "-n", &ns, "--dry-run=server"];
+        let said = plane.kubectl(&args)?;
+        if said.stderr.contains("stays Terminating") { Ok(()) } else { Err(said.stderr.into()) }
+    })
+    .unwrap();
+    let args = ["delete", "pvc", "data", "-n", &ns, "--wait=false"];
+    plane.kubectl_as(&who, &args).unwrap().success().unwrap();
+    assert_ne!(field(plane, &ns, "pvc/data", ".metadata.deletionTimestamp"), "");
+    let refused = stripper.is_refused("JSON patch", stripper.json_patch());
+    let way_out = format!("Way out: kubectl belay release persistentvolumeclaims/data -n {ns}");
+    assert!(refused.contains(&way_out), "{refused}");
+    assert!(refused.contains("\"update.belay.dev\""), "{refused}");
+    let none = json!({"metadata": {"finalizers": null}});
+    stripper.is_refused("merge patch", stripper.patch("merge", &none, &[]));
+    stripper.is_refused("merge patch of status", stripper.patch("merge", &none, status));
+    stripper.is_refused("PUT", stripper.put(None, &[]));
+    stripper.is_refused("PUT of more", stripper.put(Some("another-thing"), &[]));
+    stripper.is_refused("PUT of status", stripper.put(None, status));
+}
+
+#[test]
+fn s06_a_guarded_finalizer_is_taken_off_by_its_controller_and_by_nobody_else() {
+    let plane = &world().plane;
+    let ns = plane.namespace("s06").unwrap();
+    let person = editor(plane, &ns);
+    let owner = operator(plane, &ns, "database-operator");
+    let other = operator(plane, &ns, "another-operator");
+    let spec = |name: &str, removers: &str| {
+        let target = policy::target("", "configmaps", &ns);
+        let target = target
+            .replace("], namespaceSelector", &format!("], names: [{name}], namespaceSelector"));
+        format!(
+            "{target}  protect: {{fromStripping: {{finalizers: [\"example.com/*\"]{removers}}}}}\n"
+        )
+    };
+    policy::apply(plane, &format!("{ns}-any"), &spec("any", ""));
+    let removers =
+        format!(", removers: [{{kind: ServiceAccount, namespace: {ns}, name: database-operator}}]");
+    policy::apply(plane, &format!("{ns}-named"), &spec("named", &removers));
+
+    for name in ["any", "named"] {
+        plane
+            .apply(&format!(
+                "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, namespace: {ns}, \
+                 finalizers: [example.com/database, other.example.org/x]}}\n"
+            ))
+            .unwrap();
+        let strip = |who: &Path, left: &str| {
+            let patch = format!("{{\"metadata\":{{\"finalizers\":{left}}}}}");
+            let args = ["patch", "configmap", name, "-n", &ns, "--type=merge", "-p", &patch];
+            plane.kubectl_as(who, &args).unwrap()
+        };
+        let refused = strip(&person, "null").failure().unwrap();
+        assert_eq!(
+            refused,
+            format!(
+                "Error from server (FinalizerGuarded): admission webhook \"update.belay.dev\" \
+                 denied the request: the finalizer example.com/database of configmaps \"{name}\" \
+                 is not yours to take off; policy {ns}-{name}. Way out: leave it to its \
+                 controller, or kubectl belay approve configmaps/{name} -n {ns} --reason \"…\". \
+                 Why: kubectl belay why configmaps/{name} -n {ns}\n"
+            )
+        );
+        // What is not guarded is anybody's.
+        strip(&person, r#"["example.com/database"]"#).success().unwrap();
+        let delete = ["delete", "configmap", name, "-n", &ns, "--wait=false"];
+        plane.kubectl_as(&person, &delete).unwrap().success().unwrap();
+        let refused = strip(&person, "null").failure().unwrap();
+        assert!(refused.contains("is not yours to take off"), "{refused}");
+        if name == "named" {
+            let refused = strip(&other, "null").failure().unwrap();
+            assert!(refused.contains("is not yours to take off"), "{refused}");
+        }
+        strip(&owner, "null").success().unwrap();
+        goes(plane, &ns, &format!("configmap/{name}"));
+    }
+}
+
+#[test]
+fn s07_apply_from_git_keeps_the_hold() {
+    let plane = &world().plane;
+    let ns = plane.namespace("s07").unwrap();
+    let who = editor(plane, &ns);
+    let target = policy::target("", "configmaps", &ns);
+    policy::apply(plane, &ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
+    let manifest = |name: &str, value: &str| {
+        format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, namespace: {ns}}}\n\
+             data: {{currency: {value}}}\n"
+        )
+    };
+    let apply = |args: &[&str], manifest: &str| {
+        let args = [&["apply", "-f", "-"], args].concat();
+        let output = plane.kubectl_with(Some(&who), &args, manifest).unwrap();
+        (output.stderr.clone(), output.success().unwrap())
+    };
+    let seen = |name: &str| {
+        let path = ".metadata.finalizers} {.data.currency} {.metadata.resourceVersion";
+        let said = field(plane, &ns, &format!("configmap/{name}"), path);
+        let mut words = said.split(' ').map(str::to_owned);
+        (words.next().unwrap(), words.next().unwrap(), words.next().unwrap())
+    };
+    let held = format!("[\"{HOLD}\"]");
+    for (name, args) in [("client", &[][..]), ("server", &["--server-side"][..])] {
+        let mut last = String::new();
+        for value in ["EUR", "DKK", "DKK", "DKK"] {
+            let (warned, _) = apply(args, &manifest(name, value));
+            assert_eq!(warned, "", "{name}");
+            let (finalizers, currency, version) = seen(name);
+            assert_eq!((finalizers, &*currency), (held.clone(), value), "{name}");
+            if value == "DKK" && !last.is_empty() {
+                assert_eq!(version, last, "{name}: a repeated apply writes nothing");
+            }
+            last = if value == "DKK" { version } else { String::new() };
+        }
+    }
+
+    // Client-side apply of a manifest that stops listing finalizers sends
+    // `finalizers: null`, which would take ours along.
+    let listing = manifest("listed", "EUR").replace("{name", "{finalizers: [example.com/x], name");
+    apply(&[], &listing);
+    assert_eq!(seen("listed").0, format!("[\"example.com/x\",\"{HOLD}\"]"));
+    let (warned, _) = apply(&[], &manifest("listed", "DKK"));
+    assert!(warned.contains(&format!("{HOLD} was put back")), "{warned}");
+    let (finalizers, currency, version) = seen("listed");
+    assert_eq!((finalizers, &*currency), (held.clone(), "DKK"));
+    let (warned, _) = apply(&[], &manifest("listed", "DKK"));
+    assert_eq!((warned.as_str(), seen("listed").2), ("", version));
+
+    // So would server-side apply by a manager that owned the hold for a while.
+    let naming =
+        manifest("owned", "EUR").replace("{name", &format!("{{finalizers: [{HOLD}], name"));
+    apply(&["--server-side"], &naming);
+    let (warned, _) = apply(&["--server-side"], &manifest("owned", "DKK"));
+    assert!(warned.contains(&format!("{HOLD} was put back")), "{warned}");
+    assert_eq!(seen("owned").0, held);
+}
