@@ -81,7 +81,14 @@ impl ClusterDecider {
         let World { graph, policies, .. } = &*world;
         let live = Live::Read(gathered.map_or(&self.none, Gathered::reads));
         let now = Timestamp::now().as_second();
-        Ok(decide(&Situation { graph, policies, live, now }, review))
+        let mut verdict = decide(&Situation { graph, policies, live, now }, review);
+        // Nobody would ever let go of a hold on what belay cannot see; one that
+        // was there before is put back all the same.
+        let kind = graph.kinds.find_resource(&review.resource.group, &review.resource.resource);
+        if kind.is_some_and(|kind| world.unreadable.contains(&kind)) {
+            verdict.hold = verdict.hold.filter(|hold| hold.put_back);
+        }
+        Ok(verdict)
     }
 
     /// The final verdict, after what it says was written down. Who is exempt

@@ -268,3 +268,28 @@ async fn an_exemption_is_written_down_before_it_counts() {
     assert!(asked.said().contains("does not know the name of its own account"), "{}", asked.said());
     assert!(asked.script.recorded.lock().is_empty());
 }
+
+/// A hold that nobody can see is one that nobody ever takes off.
+#[tokio::test]
+async fn what_belay_may_not_watch_gets_no_hold() {
+    let created = |world: &SharedWorld| {
+        let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "request": {"uid": "1", "operation": "CREATE", "userInfo": {"username": "alice"},
+            "resource": {"group": "", "version": "v1", "resource": "configmaps"}, "name": "data",
+            "namespace": "a", "object": {"metadata": {"name": "data", "namespace": "a"}}}});
+        let bytes = review.to_string().into_bytes();
+        let Parsed::Review(review) = parse_review(&bytes, Door::Mutate).unwrap() else {
+            panic!("unreadable")
+        };
+        let (read, recorded) = Default::default();
+        let script = Script { answers: Box::new(nothing), record: Ok(()), read, recorded };
+        let (journal, _) = Journal::new(Metrics::default());
+        let decider = ClusterDecider::new(Arc::clone(world), Arc::new(script), journal);
+        decider.look(&review, None).map_err(drop).unwrap().hold
+    };
+    let world = world();
+    assert!(created(&world).is_some());
+    let kind = world.read().graph.kinds.find_resource("", "configmaps").unwrap();
+    world.write().unreadable.insert(kind);
+    assert_eq!(created(&world), None);
+}

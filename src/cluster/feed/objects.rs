@@ -148,9 +148,12 @@ impl Sink for Objects {
     }
 
     fn current(&mut self) {
+        let mut world = self.world.write();
+        world.unreadable.remove(&self.kind);
         if self.all {
-            self.world.write().graph.set_complete(self.kind, true);
+            world.graph.set_complete(self.kind, true);
         }
+        drop(world);
         *self.health.0.lock() = State { settled: true, ..State::default() };
     }
 
@@ -170,7 +173,11 @@ impl Sink for Objects {
                 "a watch is broken; it is tried again"
             );
         }
-        if !self.synced || since >= GRACE || matches!(trouble, Trouble::Forbidden(_)) {
+        let forbidden = matches!(trouble, Trouble::Forbidden(_));
+        if forbidden {
+            self.world.write().unreadable.insert(self.kind);
+        }
+        if !self.synced || since >= GRACE || forbidden {
             self.incomplete(&trouble.words());
         }
     }

@@ -289,7 +289,17 @@ impl Holds {
             }
             // Somebody else has written, or it is gone: the watch tells.
             Err(Trouble::NotFound | Trouble::Expired) => {}
-            Err(Trouble::Forbidden(_)) => return written.map(|()| true),
+            Err(Trouble::Forbidden(why)) => {
+                // The others may well be written: one right is missing, and
+                // this object is looked at again when it is settled no more.
+                tracing::warn!(
+                    resource = full_name(info),
+                    why,
+                    "belay's account may not write holds here"
+                );
+                self.context.metrics.hold_changed(put_on, false);
+                return Ok(false);
+            }
             Err(trouble) => {
                 tracing::debug!(
                     resource = full_name(info),
