@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::harness::{ControlPlane, Fault, Install, Options, eventually};
+use crate::harness::{ControlPlane, Fault, Install, Options, Result, eventually};
 use crate::{program, world};
 
 #[test]
@@ -85,9 +85,10 @@ fn faults_can_be_made_and_mended() {
         plane.proxy.cut_open();
         let denied =
             "belay_denials_total{policy=\"label Always\",reason=\"Protected\",action=\"Deny\"}";
-        let each = belay.replicas.iter().map(|one| Ok(one.metrics()?.contains(denied)));
-        match &each.collect::<Result<Vec<_>, _>>()?[..] {
-            [true, true] => Ok(()),
+        let denies =
+            |one: usize| -> Result<bool> { Ok(belay.replicas[one].metrics()?.contains(denied)) };
+        match (denies(0)?, denies(1)?) {
+            (true, true) => Ok(()),
             both => Err(format!("{both:?}").into()),
         }
     })

@@ -10,8 +10,14 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod conversion;
+mod faulty;
 mod label;
+mod outage;
 mod policy;
+mod registration;
+mod rollout;
+mod rotation;
 mod status;
 
 use std::path::Path;
