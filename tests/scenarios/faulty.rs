@@ -73,14 +73,22 @@ impl World {
 
     /// kubectl that has to fail: what it said.
     pub fn refusal(&self, args: &[&str]) -> String {
-        self.plane.kubectl(args).unwrap().failure().unwrap()
+        self.refuses(args).unwrap()
+    }
+
+    fn refuses(&self, args: &[&str]) -> Result<String> {
+        // What is let through by mistake and held would be waited for, for
+        // ever.
+        let wait = ["--wait=false"];
+        let wait = if args.first() == Some(&"delete") { &wait[..] } else { &[] };
+        self.plane.kubectl(&[args, wait].concat())?.failure()
     }
 
     /// Deletes again and again until the refusal says this. What is deleted
     /// instead is not found from then on, and that never says it.
     pub fn refused(&self, args: &[&str], because: &str) {
         eventually(because, LIMIT, || {
-            let said = self.plane.kubectl(args)?.failure()?;
+            let said = self.refuses(args)?;
             if said.contains(because) { Ok(()) } else { Err(said.into()) }
         })
         .unwrap();
