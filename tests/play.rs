@@ -1,4 +1,5 @@
-//! `make play`: a control plane with belay in front of it, in the foreground.
+//! `make play`: a control plane with two replicas of belay in front of it,
+//! in the foreground.
 //!
 //! Says `export KUBECONFIG=…` and then `ready` on a line of its own; Ctrl-C
 //! ends it, also while it starts, and leaves nothing behind.
@@ -9,7 +10,7 @@ mod harness;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use harness::{Belay, ControlPlane, Options, register};
+use harness::{ControlPlane, Install, Installed, Options};
 use tokio::signal::unix::{SignalKind, signal};
 
 #[tokio::main(flavor = "current_thread")]
@@ -63,9 +64,14 @@ async fn play() -> harness::Result<()> {
     Ok(())
 }
 
-fn start(program: &std::path::Path) -> harness::Result<(ControlPlane, Belay)> {
+fn start(program: &std::path::Path) -> harness::Result<(ControlPlane, Installed)> {
     let plane = ControlPlane::start_with(&Options { nodes: 2, ..Options::default() })?;
-    let belay = Belay::start("belay", program, &[], &plane.logs())?;
-    register(&plane, program, &[&belay])?;
+    let install = Install {
+        replicas: 2,
+        // Whoever plays writes policies of every kind.
+        manifests: vec!["--watch-everything".to_owned()],
+        ..Install::default()
+    };
+    let belay = install.on(&plane, program)?;
     Ok((plane, belay))
 }

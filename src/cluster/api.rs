@@ -76,12 +76,17 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// As much of a message as fits into a sentence.
+/// As much of a message as fits into a sentence: how it begins, and how it
+/// ends. The API server wraps errors into each other, and the cause stands
+/// last.
 pub fn shortened(text: &str) -> String {
-    const MOST: usize = 300;
-    match text.char_indices().nth(MOST) {
-        None => text.to_owned(),
-        Some((end, _)) => format!("{}…", &text[..end]),
+    const HEAD: usize = 100;
+    const TAIL: usize = 200;
+    let from = |count: usize| text.char_indices().nth(count).map(|(at, _)| at);
+    let tail = text.char_indices().rev().nth(TAIL - 1).map(|(at, _)| at);
+    match (from(HEAD), tail, from(HEAD + TAIL)) {
+        (Some(head), Some(tail), Some(_)) => format!("{}…{}", &text[..head], &text[tail..]),
+        _ => text.to_owned(),
     }
 }
 
@@ -262,6 +267,23 @@ mod tests {
         }
         let secret = read(r#"{"items": "hunter2"}"#).unwrap_err().words();
         assert!(!secret.contains("hunter2"), "{secret}");
+    }
+
+    #[test]
+    fn of_a_long_message_the_cause_is_kept() {
+        // What Kubernetes 1.37 says of a list whose conversion webhook is gone.
+        let said = "storage is (re)initializing: failed to list <unspecified>: failed to read one \
+             or more things.example.test from the storage: StorageError: corrupt object, Code: 7, \
+             Key: /registry/example.test/things/a/one, ResourceVersion: 0, AdditionalErrorMsg: \
+             object not decodable revision=343: conversion webhook for example.test/v1, Kind=Thing \
+             failed: Post \"https://nobody.default.svc:443/?timeout=30s\": service \"nobody\" not found";
+        let words = Trouble::of_status(429, said).words();
+        assert!(words.contains("the API server answers 429: storage is (re)initializing"));
+        assert!(words.contains("conversion webhook for example.test/v1, Kind=Thing failed"));
+        assert!(words.contains("service \"nobody\" not found"), "{words}");
+        for (length, kept) in [(300, 300), (301, 301), (302, 301), (9000, 301)] {
+            assert_eq!(shortened(&"ä".repeat(length)).chars().count(), kept);
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::harness::{Belay, ControlPlane, Fault, Options, eventually, register};
+use crate::harness::{ControlPlane, Fault, Install, Options, Result, eventually};
 use crate::{program, world};
 
 #[test]
@@ -65,16 +65,8 @@ fn rbac_is_on_and_users_are_real() {
 fn faults_can_be_made_and_mended() {
     let options = Options { service_account_credentials: false, ..Options::default() };
     let mut plane = ControlPlane::start_with(&options).unwrap();
-    let logs = plane.logs();
-    let one = Belay::start("one", program(), &[], &logs).unwrap();
-    // The second replica serves the first one's certificate, as replicas do.
-    let certificates = ["tls.crt", "tls.key"].map(|file| logs.join("one-certs").join(file));
-    let args = [
-        &format!("--tls-cert={}", certificates[0].display()),
-        &format!("--tls-key={}", certificates[1].display()),
-    ];
-    let two = Belay::start("two", program(), &args.map(String::as_str), &logs).unwrap();
-    register(&plane, program(), &[&one, &two]).unwrap();
+    let install = Install { replicas: 2, ..Install::default() };
+    let belay = install.on(&plane, program()).unwrap();
     plane
         .apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kept, labels: {belay.dev/protect: Always}}\n")
         .unwrap();
@@ -93,7 +85,9 @@ fn faults_can_be_made_and_mended() {
         plane.proxy.cut_open();
         let denied =
             "belay_denials_total{policy=\"label Always\",reason=\"Protected\",action=\"Deny\"}";
-        match (one.metrics()?.contains(denied), two.metrics()?.contains(denied)) {
+        let denies =
+            |one: usize| -> Result<bool> { Ok(belay.replicas[one].metrics()?.contains(denied)) };
+        match (denies(0)?, denies(1)?) {
             (true, true) => Ok(()),
             both => Err(format!("{both:?}").into()),
         }

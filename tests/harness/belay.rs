@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use super::Result;
 use super::process::Process;
-use super::wait::{eventually, while_running};
-use super::{ControlPlane, Result};
+use super::wait::while_running;
 
 /// A running belay.
 pub struct Belay {
@@ -73,48 +73,6 @@ pub fn make_certificates(program: &Path, folder: &Path) -> Result<()> {
         .stdout(std::process::Stdio::null())
         .status()?;
     if status.success() { Ok(()) } else { Err("belay admin certs failed".into()) }
-}
-
-/// Registers belay through the Service belay/belay, by the manifests that the
-/// program itself prints.
-pub fn register(plane: &ControlPlane, program: &Path, backends: &[&Belay]) -> Result<()> {
-    plane.kubectl(&["create", "namespace", "belay"])?.success()?;
-    let addresses: Vec<_> = backends.iter().map(|belay| belay.listen).collect();
-    plane.service("belay", "belay", &addresses)?;
-    let ca = &backends.first().ok_or("no belay to register")?.ca;
-    let output = Command::new(program)
-        .args(["admin", "manifests", "--service=belay/belay"])
-        .arg(format!("--ca-file={}", ca.display()))
-        .output()?;
-    if !output.status.success() {
-        return Err(String::from_utf8_lossy(&output.stderr).into());
-    }
-    plane.apply(&String::from_utf8(output.stdout)?)?;
-    wait_until_asked(plane)
-}
-
-/// The API server learns of webhooks and Services a moment after they are
-/// stored; until then it asks nobody.
-fn wait_until_asked(plane: &ControlPlane) -> Result<()> {
-    let manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: belay-probe\n  \
-                    namespace: default\n  labels: {belay.dev/protect: Always}\n";
-    eventually("the mutating webhook", Duration::from_secs(30), || {
-        let args =
-            ["create", "--dry-run=server", "-f", "-", "-o", "jsonpath={.metadata.finalizers}"];
-        let finalizers = plane.apply_to(&args, manifest)?.success()?;
-        if finalizers.contains("belay.dev/hold") { Ok(()) } else { Err(finalizers.into()) }
-    })?;
-    plane.apply(manifest)?;
-    let delete = ["delete", "configmap", "belay-probe", "-n", "default", "--dry-run=server"];
-    eventually("the validating webhook", Duration::from_secs(30), || {
-        let refusal = plane.kubectl(&delete)?.failure()?;
-        if refusal.contains("is protected; label") { Ok(()) } else { Err(refusal.into()) }
-    })?;
-    let release = r#"{"metadata":{"finalizers":null,"labels":null}}"#;
-    let patch =
-        ["patch", "configmap", "belay-probe", "-n", "default", "--type=merge", "-p", release];
-    plane.kubectl(&patch)?.success()?;
-    plane.kubectl(&["delete", "configmap", "belay-probe", "-n", "default"])?.success().map(drop)
 }
 
 /// A plain HTTP/1.1 GET: status and body.

@@ -164,5 +164,25 @@ fn wait_until_asked(plane: &ControlPlane) -> Result<()> {
     eventually("the validating webhook", Duration::from_secs(60), || {
         let refusal = plane.kubectl(&delete)?.failure()?;
         if refusal.contains("is protected; label") { Ok(()) } else { Err(refusal.into()) }
-    })
+    })?;
+    forget_the_probe(plane)
+}
+
+/// What is protected goes as people let it go: with an approval.
+fn forget_the_probe(plane: &ControlPlane) -> Result<()> {
+    let uid = ["get", "configmap/belay-probe", "-n", "default", "-o", "jsonpath={.metadata.uid}"];
+    let uid = plane.kubectl(&uid)?.success()?;
+    let soon = jiff::Timestamp::now() + Duration::from_secs(600);
+    plane.apply(&format!(
+        "apiVersion: belay.dev/v1alpha1\nkind: DeletionApproval\nmetadata: {{name: belay-probe}}\n\
+         spec:\n  targetRef: {{resource: configmaps, namespace: default, name: belay-probe, uid: {uid}}}\n  \
+         approver: admin\n  reason: it was made to see whether belay is asked\n  \
+         expirationTime: \"{}\"\n",
+        soon.strftime("%Y-%m-%dT%H:%M:%SZ")
+    ))?;
+    eventually("the end of the probe", Duration::from_secs(60), || {
+        let args = ["delete", "configmap", "belay-probe", "-n", "default", "--ignore-not-found"];
+        plane.kubectl(&args)?.success().map(drop)
+    })?;
+    plane.kubectl(&["delete", "deletionapproval", "belay-probe"])?.success().map(drop)
 }

@@ -22,7 +22,7 @@ pub mod process;
 pub mod proxy;
 pub mod wait;
 
-pub use belay::{Belay, register};
+pub use belay::Belay;
 pub use install::{Install, Installed};
 pub use plane::{ControlPlane, Options};
 pub use proxy::Fault;

@@ -35,6 +35,8 @@ struct Inner {
     fault: Mutex<Fault>,
     open: Mutex<Vec<TcpStream>>,
     connections: AtomicUsize,
+    /// Those that the API server has not closed yet.
+    live: AtomicUsize,
 }
 
 impl EgressProxy {
@@ -78,6 +80,12 @@ impl EgressProxy {
         self.0.connections.load(Ordering::Relaxed)
     }
 
+    /// Connections that the API server still holds to be open. Once there is
+    /// none, each request makes a new one.
+    pub fn live(&self) -> usize {
+        self.0.live.load(Ordering::Acquire)
+    }
+
     fn serve(&self, mut client: UnixStream) {
         let Some(address) = read_connect(&mut client) else { return };
         let turn = self.0.connections.fetch_add(1, Ordering::Relaxed);
@@ -109,6 +117,7 @@ impl EgressProxy {
             return;
         };
         let proxy = self.clone();
+        self.0.live.fetch_add(1, Ordering::AcqRel);
         std::thread::spawn(move || {
             let mut buffer = vec![0; 64 << 10];
             while let Ok(count @ 1..) = from_client.read(&mut buffer) {
@@ -121,10 +130,14 @@ impl EgressProxy {
                 }
             }
             let _ = to_server.shutdown(Shutdown::Both);
+            // Whatever the API server still sends has nowhere to go; that it
+            // closes its side is how one knows that it has seen the end.
+            while let Ok(1..) = from_client.read(&mut buffer) {}
+            proxy.0.live.fetch_sub(1, Ordering::AcqRel);
         });
         let (mut server, mut client) = (server, client);
         let _ = std::io::copy(&mut server, &mut client);
-        let _ = client.shutdown(Shutdown::Both);
+        let _ = client.shutdown(Shutdown::Write);
     }
 }
 

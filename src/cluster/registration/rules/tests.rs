@@ -44,11 +44,14 @@ fn check(world: &World, expected: &[(&str, &[&str])]) {
 
 #[test]
 fn without_policies_the_label_alone_is_asked_about() {
-    let rules = rules(&World::default(), &[]);
-    assert_eq!(shown(&rules, "label-hold.belay.dev"), ["CREATE [*] *", "UPDATE [*] */*"]);
+    // A hold goes on the kinds alone whose labelled objects are watched.
+    let labelled = [(String::new(), "configmaps".to_owned())];
+    let rules = rules(&World::default(), &labelled);
+    let hold = ["CREATE [] configmaps", "UPDATE [*] */*"];
+    assert_eq!(shown(&rules, "label-hold.belay.dev"), hold);
     assert_eq!(shown(&rules, "label-delete.belay.dev"), ["DELETE [*] *"]);
     assert_eq!(shown(&rules, "label-update.belay.dev"), ["UPDATE [*] */*"]);
-    assert_eq!(rules.0.len(), 3, "{rules:?}");
+    assert_eq!(rules.0.len(), 4, "{rules:?}");
 }
 
 #[test]

@@ -1,0 +1,140 @@
+//! A kind that nobody can read.
+
+use crate::faulty::{LIMIT, faulty};
+use crate::harness::eventually;
+use crate::{World, policy};
+
+/// `stored`: the version that is written; with `dead`, versions are converted
+/// by a webhook that does not exist.
+fn definition(stored: &str, dead: bool) -> String {
+    let version = |name: &str| {
+        format!(
+            "  - name: {name}\n    served: true\n    storage: {}\n    schema: {{openAPIV3Schema: \
+             {{type: object, x-kubernetes-preserve-unknown-fields: true}}}}\n",
+            name == stored
+        )
+    };
+    let conversion = match dead {
+        true => {
+            "{strategy: Webhook, webhook: {conversionReviewVersions: [v1], clientConfig: {service: \
+             {namespace: default, name: nobody}}}}"
+        }
+        false => "{strategy: None}",
+    };
+    format!(
+        "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n\
+         metadata: {{name: things.s46.example.test}}\nspec:\n  group: s46.example.test\n  \
+         scope: Namespaced\n  names: {{plural: things, singular: thing, kind: Thing}}\n  \
+         conversion: {conversion}\n  versions:\n{}{}",
+        version("v1"),
+        version("v2")
+    )
+}
+
+impl World {
+    /// Waits until a condition of a policy is this, with this reason.
+    fn says(&self, policy: &str, condition: &str, expected: &str) {
+        let path = format!("jsonpath={{.status.conditions[?(@.type==\"{condition}\")]");
+        let path = format!("{path}.status}} {{{}.reason}}", path.trim_start_matches("jsonpath={"));
+        self.prints(&["get", "deletionpolicy", policy, "-o", &path], expected);
+    }
+}
+
+#[test]
+fn s46_with_a_dead_conversion_webhook_only_verdicts_that_need_its_kind_fail_closed() {
+    let mut world = faulty();
+    let [operators, others] = ["s46", "s46"].map(|name| world.plane.namespace(name).unwrap());
+    world.plane.apply(&definition("v1", false)).unwrap();
+    world.kubectl(&[
+        "wait",
+        "crd",
+        "things.s46.example.test",
+        "--for=condition=Established",
+        "--timeout=60s",
+    ]);
+
+    // An operator stays while things are, the things themselves stay, and what
+    // lies elsewhere has nothing to do with either.
+    let needs = format!(
+        "{}  protect: {{whileExists: [{{apiGroups: [s46.example.test], resources: [things]}}]}}\n",
+        policy::target("", "configmaps", &operators)
+    );
+    let itself = format!(
+        "{}  protect: {{always: {{}}}}\n",
+        policy::target("s46.example.test", "things", &operators)
+    );
+    let elsewhere =
+        format!("{}  protect: {{always: {{}}}}\n", policy::target("", "configmaps", &others));
+    policy::apply(&world.plane, "s46-needs", &needs);
+    policy::apply(&world.plane, "s46-itself", &itself);
+    policy::apply(&world.plane, "s46-elsewhere", &elsewhere);
+    for (name, namespace) in [("operator", &operators), ("kept", &others)] {
+        world.kubectl(&["create", "configmap", name, "-n", namespace]);
+    }
+    let thing = format!(
+        "apiVersion: s46.example.test/v1\nkind: Thing\n\
+         metadata: {{name: one, namespace: {others}}}\n"
+    );
+    eventually("a thing", LIMIT, || world.plane.apply(&thing)).unwrap();
+    let operator = ["delete", "configmap", "operator", "-n", &operators];
+    world.refused(&operator, "policy s46-needs");
+    assert!(world.belay.metric("belay_failed_watches") < 0.5);
+
+    // The storage moves on, and nobody converts what is stored.
+    world.plane.apply(&definition("v2", true)).unwrap();
+    for name in ["s46-needs", "s46-itself"] {
+        world.says(name, "Watching", "False Failed");
+    }
+    eventually("the metric", LIMIT, || match world.belay.metric("belay_failed_watches") {
+        2.0.. => Ok(()),
+        failed => Err(format!("{failed} failed").into()),
+    })
+    .unwrap();
+    let elsewhere_is_well = |world: &World| {
+        policy::in_force(&world.plane, "s46-elsewhere");
+        world.refused(&["delete", "configmap", "kept", "-n", &others], "policy s46-elsewhere");
+        world.kubectl(&["create", "configmap", "free", "-n", "default"]);
+        world.kubectl(&["delete", "configmap", "free", "-n", "default"]);
+    };
+    eventually("the cause in the condition", LIMIT, || {
+        let path = "jsonpath={.status.conditions[?(@.type==\"Watching\")].message}";
+        let said = world.kubectl(&["get", "deletionpolicy", "s46-needs", "-o", path]);
+        let cause = "conversion webhook for s46.example.test/v1, Kind=Thing failed";
+        let named = said.starts_with("things.s46.example.test: ") && said.contains(cause);
+        if named { Ok(()) } else { Err(said.into()) }
+    })
+    .unwrap();
+    elsewhere_is_well(&world);
+    world.refused(&operator, "policy s46-needs");
+
+    // Replicas that have never read one of them are ready, and know that they
+    // do not know.
+    for belay in &mut world.belay.replicas {
+        belay.process.restart().unwrap();
+    }
+    for belay in &mut world.belay.replicas {
+        belay.wait_until_ready().unwrap();
+    }
+    world.ask(&[0, 1]);
+    world.refused(&operator, "belay cannot tell whether");
+    world.refused(&operator, "things.s46.example.test");
+    elsewhere_is_well(&world);
+    world.says("s46-needs", "Watching", "False Failed");
+    for replica in [0, 1] {
+        assert!(world.belay.replicas[replica].sum("belay_failed_watches", &[]) > 0.5);
+        let log = world.belay.replicas[replica].process.log();
+        let broken = |line: &str| line.contains("a watch is broken") && line.contains("\"things.");
+        assert!(log.lines().any(broken), "{log}");
+    }
+
+    // Mended, everything is known again, and the last thing lets the operator
+    // go.
+    world.plane.apply(&definition("v2", false)).unwrap();
+    policy::in_force(&world.plane, "s46-needs");
+    world.refused(&operator, "policy s46-needs");
+    world.kubectl(&["delete", "thing", "one", "-n", &others]);
+    let gone = [&operator[..], &["--wait=false"]].concat();
+    eventually("the end of the operator", LIMIT, || world.plane.kubectl(&gone)?.success()).unwrap();
+    world.kubectl(&["delete", "deletionpolicy", "s46-needs", "s46-itself", "s46-elsewhere"]);
+    world.kubectl(&["delete", "crd", "things.s46.example.test", "--wait=false"]);
+}

@@ -1,0 +1,145 @@
+//! A control plane for what breaks belay: its replicas are killed, its
+//! registration taken away, its certificates changed. One test has it at a
+//! time, and finds it whole.
+
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use crate::harness::belay::http_get;
+use crate::harness::install::NAME;
+use crate::harness::{Belay, ControlPlane, Fault, Install, Options, Result, eventually};
+use crate::{World, program};
+
+/// Longer than anything here takes on a busy machine: a replica that was killed
+/// counts as gone after a minute, a vanished kind as back after half of one.
+pub const LIMIT: Duration = Duration::from_secs(180);
+
+/// The control plane, for the caller alone. Whatever an earlier test has left
+/// broken is mended.
+pub fn faulty() -> MutexGuard<'static, World> {
+    static FAULTY: OnceLock<std::result::Result<Mutex<World>, String>> = OnceLock::new();
+    let started = FAULTY.get_or_init(|| start().map(Mutex::new).map_err(|e| e.to_string()));
+    // A test that failed leaves it as broken as one that did not.
+    let mut world = started.as_ref().unwrap().lock().unwrap_or_else(PoisonError::into_inner);
+    world.mend().unwrap();
+    world
+}
+
+fn start() -> Result<World> {
+    let plane = ControlPlane::start_with(&Options { nodes: 2, ..Options::default() })?;
+    let install = Install {
+        replicas: 2,
+        manifests: vec!["--watch-everything".to_owned()],
+        serve: vec!["--rotation-margin=1".to_owned()],
+    };
+    let belay = install.on(&plane, program())?;
+    Ok(World { plane, belay })
+}
+
+impl World {
+    fn mend(&mut self) -> Result<()> {
+        self.plane.proxy.set_fault(Fault::None);
+        for belay in &mut self.belay.replicas {
+            if !belay.process.is_running() {
+                belay.process.restart()?;
+            }
+            belay.wait_until_ready()?;
+        }
+        self.ask(&[0, 1]);
+        self.plane.kubectl(&["delete", "deletionpolicies", "--all"])?.success().map(drop)
+    }
+
+    /// From now on the API server asks these replicas, and no other.
+    pub fn ask(&self, replicas: &[usize]) {
+        let addresses: Vec<_> = replicas.iter().map(|n| self.belay.replicas[*n].listen).collect();
+        self.plane.service(NAME, NAME, &addresses).unwrap();
+        self.reconnect();
+    }
+
+    /// Ends all connections to belay, and waits until the API server has seen
+    /// it: no request is lost on one of them.
+    pub fn reconnect(&self) {
+        self.plane.proxy.cut_open();
+        eventually("the end of all connections", LIMIT, || match self.plane.proxy.live() {
+            0 => Ok(()),
+            live => Err(format!("{live} are open").into()),
+        })
+        .unwrap();
+    }
+
+    /// kubectl that has to succeed: what it printed.
+    pub fn kubectl(&self, args: &[&str]) -> String {
+        self.plane.kubectl(args).unwrap().success().unwrap()
+    }
+
+    /// kubectl that has to fail: what it said.
+    pub fn refusal(&self, args: &[&str]) -> String {
+        self.refuses(args).unwrap()
+    }
+
+    fn refuses(&self, args: &[&str]) -> Result<String> {
+        // What is let through by mistake and held would be waited for, for
+        // ever.
+        let wait = ["--wait=false"];
+        let wait = if args.first() == Some(&"delete") { &wait[..] } else { &[] };
+        self.plane.kubectl(&[args, wait].concat())?.failure()
+    }
+
+    /// Deletes again and again until the refusal says this. What is deleted
+    /// instead is not found from then on, and that never says it.
+    pub fn refused(&self, args: &[&str], because: &str) {
+        eventually(because, LIMIT, || {
+            let said = self.refuses(args)?;
+            if said.contains(because) { Ok(()) } else { Err(said.into()) }
+        })
+        .unwrap();
+    }
+
+    /// Waits until kubectl prints this.
+    pub fn prints(&self, args: &[&str], expected: &str) {
+        eventually(&format!("{expected:?} by {args:?}"), LIMIT, || {
+            let said = self.plane.kubectl(args)?.success()?;
+            if said == expected { Ok(()) } else { Err(said.into()) }
+        })
+        .unwrap();
+    }
+
+    /// Waits until a replica says that it leads, and none but it.
+    pub fn leader_but(&self, not: usize) -> usize {
+        eventually("another leader", Duration::from_secs(30), || {
+            let leader = self.belay.leader()?;
+            if leader == not { Err("the same one leads".into()) } else { Ok(leader) }
+        })
+        .unwrap()
+    }
+
+    /// The numbers of the changes of both configurations, which go up with
+    /// every change of what they say.
+    pub fn registration(&self) -> String {
+        self.kubectl(&[
+            "get",
+            "mutatingwebhookconfiguration/belay",
+            "validatingwebhookconfiguration/belay",
+            "-o",
+            "jsonpath={.items[*].metadata.uid} {.items[*].metadata.generation}",
+        ])
+    }
+}
+
+impl Belay {
+    /// The sum of the lines of a metric that have all these words.
+    pub fn sum(&self, name: &str, words: &[&str]) -> f64 {
+        let text = self.metrics().unwrap();
+        let lines = text.lines().filter(|line| {
+            line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']))
+                && words.iter().all(|word| line.contains(word))
+        });
+        lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
+    }
+
+    /// What /readyz?verbose says, and whether it is ready.
+    pub fn readiness(&self) -> (bool, String) {
+        let (code, text) = http_get(self.probes, "/readyz?verbose").unwrap();
+        (code == 200, text)
+    }
+}

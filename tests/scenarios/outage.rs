@@ -1,0 +1,176 @@
+//! Replicas that take turns, that die, and that are all gone.
+
+use std::time::Duration;
+
+use crate::World;
+use crate::faulty::{LIMIT, faulty};
+use crate::harness::eventually;
+use crate::policy;
+
+fn config_map(name: &str, namespace: &str, label: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, namespace: {namespace}, \
+         labels: {{{label}}}}}\ndata: {{currency: EUR}}\n"
+    )
+}
+
+fn pod(name: &str, namespace: &str, config: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: {namespace}}}\nspec:\n  \
+         containers: [{{name: c, image: example.test/c}}]\n  \
+         volumes: [{{name: v, configMap: {{name: {config}}}}}]\n"
+    )
+}
+
+const HELD: &str = r#"["belay.dev/hold"]"#;
+
+impl World {
+    fn denials(&self, replica: usize, policy: &str) -> f64 {
+        let policy = format!("policy=\"{policy}\"");
+        self.belay.replicas[replica].sum("belay_denials_total", &[&policy])
+    }
+
+    fn finalizers(&self, namespace: &str, name: &str) -> String {
+        let path = "jsonpath={.metadata.finalizers}";
+        self.kubectl(&["get", "configmap", name, "-n", namespace, "-o", path])
+    }
+}
+
+#[test]
+fn s18_protection_written_through_one_replica_is_honoured_on_the_other() {
+    let world = faulty();
+    let ns = world.plane.namespace("s18").unwrap();
+    let target = policy::target("", "configmaps", &ns);
+    policy::apply(&world.plane, &ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
+
+    for (writes, deletes) in [(0, 1), (1, 0), (0, 1), (1, 0)] {
+        let round = format!("{writes}{deletes}-{}", world.denials(deletes, &ns));
+        let [used, labelled, late] = ["used", "labelled", "late"].map(|w| format!("{w}-{round}"));
+        world.ask(&[writes]);
+        world.plane.apply(&config_map(&used, &ns, "")).unwrap();
+        let protect = "belay.dev/protect: Always";
+        world.plane.apply(&config_map(&labelled, &ns, protect)).unwrap();
+        world.plane.apply(&config_map(&late, &ns, "")).unwrap();
+        world.kubectl(&["label", "configmap", &late, "-n", &ns, "belay.dev/protect=Always"]);
+        // The last thing before the other one is asked: it has had no time to
+        // hear of the user.
+        world.plane.apply(&pod(&used, &ns, &used)).unwrap();
+
+        let before = [0, 1]
+            .map(|replica| world.denials(replica, &ns) + world.denials(replica, "label Always"));
+        world.ask(&[deletes]);
+        let says = format!("configmaps \"{used}\" is in use by Pod {ns}/{used} (spec.volumes[0]");
+        world.refused(&["delete", "configmap", &used, "-n", &ns], &says);
+        for name in [&labelled, &late] {
+            let says =
+                format!("configmaps \"{name}\" is protected; label belay.dev/protect=Always");
+            world.refused(&["delete", "configmap", name, "-n", &ns], &says);
+        }
+        // The hold was put on by the one, and the other guards it.
+        assert_eq!(world.finalizers(&ns, &labelled), HELD);
+        let strip = ["patch", "configmap", &labelled, "-n", &ns, "--type=merge", "-p"];
+        let strip = [&strip[..], &[r#"{"metadata":{"finalizers":null}}"#]].concat();
+        world.refused(&strip, "belay.dev/hold");
+
+        let after = [0, 1]
+            .map(|replica| world.denials(replica, &ns) + world.denials(replica, "label Always"));
+        assert!(after[deletes] >= before[deletes] + 3.0, "{before:?} {after:?}");
+        assert!((after[writes] - before[writes]).abs() < 0.5, "{before:?} {after:?}");
+    }
+    world.kubectl(&["delete", "deletionpolicy", &ns]);
+}
+
+#[test]
+fn s18_when_the_leader_is_killed_the_other_one_keeps_the_rules_in_step() {
+    let mut world = faulty();
+    let ns = world.plane.namespace("s18").unwrap();
+    let killed = world.belay.leader().unwrap();
+    world.belay.replicas[killed].process.kill();
+    world.ask(&[1 - killed]);
+    // Nobody leads yet, and everything is answered all the same.
+    world.plane.apply(&config_map("kept", &ns, "belay.dev/protect: Always")).unwrap();
+    assert_eq!(world.finalizers(&ns, "kept"), HELD);
+    world.refused(&["delete", "configmap", "kept", "-n", &ns], "\"kept\" is protected; label");
+
+    assert_eq!(world.leader_but(killed), 1 - killed);
+    let target = policy::target("apps", "deployments", &ns);
+    policy::apply(&world.plane, &ns, &format!("{target}  protect: {{always: {{}}}}\n"));
+    world.kubectl(&["create", "deployment", "shop", "--image=example.test/c", "-n", &ns]);
+    let refusal = world.refusal(&["delete", "deployment", "shop", "-n", &ns]);
+    assert!(refusal.contains(&format!("policy {ns}")), "{refusal}");
+
+    // The one that comes back does not take over.
+    world.belay.replicas[killed].process.restart().unwrap();
+    world.belay.replicas[killed].wait_until_ready().unwrap();
+    assert_eq!(world.belay.leader().unwrap(), 1 - killed);
+    world.kubectl(&["delete", "deletionpolicy", &ns]);
+}
+
+#[test]
+fn s26_with_all_replicas_down_what_is_protected_stays_and_the_rest_goes_on() {
+    let mut world = faulty();
+    let ns = world.plane.namespace("s26").unwrap();
+    let target = policy::target("", "configmaps", &ns);
+    policy::apply(&world.plane, &ns, &format!("{target}  protect: {{always: {{}}}}\n"));
+    world.plane.apply(&config_map("kept", &ns, "")).unwrap();
+    assert_eq!(world.finalizers(&ns, "kept"), HELD);
+    for secret in ["plain", "marked"] {
+        world.kubectl(&["create", "secret", "generic", secret, "-n", &ns]);
+    }
+    world.kubectl(&["label", "secret", "marked", "-n", &ns, "belay.dev/protect=Always"]);
+    let secret =
+        ["get", "secret", "belay-tls", "-n", "belay", "-o", "jsonpath={.metadata.resourceVersion}"];
+    let (certificate, registration) = (world.kubectl(&secret), world.registration());
+
+    for belay in &mut world.belay.replicas {
+        belay.process.kill();
+    }
+    world.ask(&[]);
+
+    // Kinds that nobody protects, and objects that are not labelled.
+    world.kubectl(&["delete", "secret", "plain", "-n", &ns]);
+    world.kubectl(&["create", "service", "clusterip", "s", "--tcp=80", "-n", &ns]);
+    world.kubectl(&["delete", "service", "s", "-n", &ns]);
+    // Kinds and objects that are protected.
+    let closed = "failed calling webhook \"delete.belay.dev\"";
+    let refusal = world.refusal(&["delete", "configmap", "kept", "-n", &ns]);
+    assert!(refusal.contains(closed), "{refusal}");
+    let refusal = world.refusal(&["delete", "secret", "marked", "-n", &ns]);
+    assert!(refusal.contains("failed calling webhook \"label-delete.belay.dev\""), "{refusal}");
+    // What changes neither finalizers nor owners nor labels needs nobody.
+    let patch = ["patch", "configmap", "kept", "-n", &ns, "--type=merge", "-p"];
+    world.kubectl(&[&patch[..], &[r#"{"data":{"currency":"CHF"}}"#]].concat());
+    world.kubectl(&["annotate", "configmap", "kept", "-n", &ns, "example.test/seen=yes"]);
+    let strip = [&patch[..], &[r#"{"metadata":{"finalizers":null}}"#]].concat();
+    let refusal = world.refusal(&strip);
+    assert!(refusal.contains("failed calling webhook \"update.belay.dev\""), "{refusal}");
+    // A new one is made, without the hold.
+    world.plane.apply(&config_map("made", &ns, "")).unwrap();
+    assert_eq!(
+        (world.finalizers(&ns, "made"), world.finalizers(&ns, "kept")),
+        ("".into(), HELD.into())
+    );
+
+    for belay in &mut world.belay.replicas {
+        belay.process.restart().unwrap();
+    }
+    for belay in &mut world.belay.replicas {
+        belay.wait_until_ready().unwrap();
+    }
+    world.ask(&[0, 1]);
+    // All is as it was: nothing was made anew, and what came meanwhile is held.
+    for name in ["kept", "made"] {
+        let delete = ["delete", "configmap", name, "-n", &ns];
+        world.refused(&delete, &format!("configmaps \"{name}\" is protected"));
+    }
+    world.refused(&["delete", "secret", "marked", "-n", &ns], "\"marked\" is protected; label");
+    eventually("the hold on what came meanwhile", LIMIT, || {
+        let held = world.finalizers(&ns, "made");
+        if held == HELD { Ok(()) } else { Err(held.into()) }
+    })
+    .unwrap();
+    eventually("a leader", Duration::from_secs(60), || world.belay.leader()).unwrap();
+    policy::in_force(&world.plane, &ns);
+    assert_eq!((world.kubectl(&secret), world.registration()), (certificate, registration));
+    world.kubectl(&["delete", "deletionpolicy", &ns]);
+}

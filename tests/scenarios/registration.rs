@@ -1,0 +1,194 @@
+//! The registration and the kinds of belay's own, taken away by accident.
+
+use std::time::{Duration, Instant};
+
+use crate::faulty::{LIMIT, faulty};
+use crate::harness::install::print;
+use crate::harness::{ControlPlane, eventually};
+use crate::{World, policy, program};
+
+fn config_map(plane: &ControlPlane, namespace: &str, name: &str) {
+    plane.kubectl(&["create", "configmap", name, "-n", namespace]).unwrap().success().unwrap();
+}
+
+fn always(world: &World, namespace: &str) {
+    let target = policy::target("", "configmaps", namespace);
+    policy::apply(&world.plane, namespace, &format!("{target}  protect: {{always: {{}}}}\n"));
+}
+
+impl World {
+    /// Waits until each replica says this of itself, ready or not.
+    fn all_say(&self, line: &str, ready: bool) {
+        eventually(line, LIMIT, || {
+            for belay in &self.belay.replicas {
+                let said = belay.readiness();
+                if said.0 != ready || !said.1.contains(line) {
+                    return Err(format!("{said:?}").into());
+                }
+            }
+            Ok(())
+        })
+        .unwrap();
+    }
+
+    /// A metric of the replica that leads.
+    fn leader_says(&self, name: &str, words: &[&str]) -> f64 {
+        self.belay.replicas[self.belay.leader().unwrap()].sum(name, words)
+    }
+
+    /// What stands in both configurations as they are installed.
+    fn skeleton(&self) -> String {
+        let arguments = ["admin", "manifests", "--service=belay/belay", "--watch-everything"];
+        print(program(), &arguments).unwrap()
+    }
+}
+
+#[test]
+fn s42_a_webhook_configuration_that_is_deleted_stays_so_and_that_is_loud() {
+    let world = faulty();
+    let ns = world.plane.namespace("s42").unwrap();
+    always(&world, &ns);
+    let configuration = ["validatingwebhookconfiguration", "belay"];
+    world.kubectl(&[&["delete"], &configuration[..]].concat());
+
+    let missing = ["configuration=\"validating\""];
+    eventually("the metric", LIMIT, || {
+        let says = world.leader_says("belay_registration_missing", &missing);
+        if says > 0.5 { Ok(()) } else { Err("nothing is missing".into()) }
+    })
+    .unwrap();
+    // belay answers what it is asked, so it is ready, and says what it is not
+    // asked.
+    world.all_say("[!]registration a webhook configuration, or an entry of it, is missing", true);
+    let about = "involvedObject.name=belay,reason=Missing";
+    let path = "jsonpath={.items[*].involvedObject.kind} {.items[*].type}";
+    let events = ["get", "events", "-n", "belay", "--field-selector", about, "-o", path];
+    world.prints(&events, "ValidatingWebhookConfiguration Warning");
+    let path = "jsonpath={.status.conditions[?(@.type==\"Ready\")].reason}";
+    world.prints(&["get", "deletionpolicy", &ns, "-o", path], "ConfigurationMissing");
+
+    // The leader goes on with the other one, and this one stays away.
+    let other = world.plane.namespace("s42").unwrap();
+    let target = policy::target("apps", "daemonsets", &other);
+    let policy = format!("{target}  protect: {{always: {{}}}}\n");
+    let head = "apiVersion: belay.dev/v1alpha1\nkind: DeletionPolicy\n";
+    world.plane.apply(&format!("{head}metadata: {{name: {other}}}\nspec:\n{policy}")).unwrap();
+    eventually("the rules of the other configuration", LIMIT, || {
+        let rules = world.kubectl(&["get", "mutatingwebhookconfiguration", "belay", "-o", "json"]);
+        if rules.contains("\"daemonsets\"") { Ok(()) } else { Err(rules.into()) }
+    })
+    .unwrap();
+    let absent = world.refusal(&[&["get"], &configuration[..]].concat());
+    assert!(absent.contains("NotFound"), "{absent}");
+
+    // Installed again, it is filled in again.
+    world.plane.apply(&world.skeleton()).unwrap();
+    policy::in_force(&world.plane, &ns);
+    policy::in_force(&world.plane, &other);
+    world.all_say("[+]registration ok", true);
+    assert!(world.leader_says("belay_registration_missing", &missing) < 0.5);
+    config_map(&world.plane, &ns, "kept");
+    world.refused(&["delete", "configmap", "kept", "-n", &ns], &format!("policy {ns}"));
+    world.kubectl(&["delete", "deletionpolicy", &ns, &other]);
+}
+
+#[test]
+fn s42_rules_that_somebody_empties_are_put_back_and_counted() {
+    let world = faulty();
+    let ns = world.plane.namespace("s42").unwrap();
+    always(&world, &ns);
+    config_map(&world.plane, &ns, "kept");
+    let repairs = |side: &str| {
+        let side = format!("configuration=\"{side}\"");
+        world.leader_says("belay_registration_repairs_total", &[&side])
+    };
+    for (side, kind) in [
+        ("validating", "validatingwebhookconfiguration"),
+        ("mutating", "mutatingwebhookconfiguration"),
+    ] {
+        let before = repairs(side);
+        let rules = || {
+            let path = "jsonpath={range .webhooks[*]}{.name} {.rules}\n{end}";
+            world.kubectl(&["get", kind, "belay", "-o", path])
+        };
+        let full = rules();
+        // What `kubectl replace` or a forced install does.
+        let skeleton = world.skeleton();
+        let own = skeleton
+            .split("---\n")
+            .find(|part| part.to_lowercase().contains(&format!("kind: {kind}\n")));
+        let replace = ["replace", "-f", "-"];
+        let emptied = Instant::now();
+        world.plane.apply_to(&replace, own.unwrap()).unwrap().success().unwrap();
+        let limit = Duration::from_secs(5);
+        eventually("the rules", limit, || {
+            let now = rules();
+            if now == full { Ok(()) } else { Err(now.into()) }
+        })
+        .unwrap();
+        println!("{side}: put back within {:?}, two kubectls included", emptied.elapsed());
+        eventually("the count", LIMIT, || {
+            let more = repairs(side) - before;
+            if (more - 1.0).abs() < 0.5 { Ok(()) } else { Err(format!("{more}").into()) }
+        })
+        .unwrap();
+    }
+    world.refused(&["delete", "configmap", "kept", "-n", &ns], &format!("policy {ns}"));
+    world.kubectl(&["delete", "deletionpolicy", &ns]);
+}
+
+#[test]
+fn a_vanished_policy_kind_freezes_and_withdraws_nothing() {
+    let world = faulty();
+    let ns = world.plane.namespace("frozen").unwrap();
+    always(&world, &ns);
+    config_map(&world.plane, &ns, "kept");
+    let held = || {
+        let path = "jsonpath={.metadata.finalizers}";
+        assert_eq!(
+            world.kubectl(&["get", "configmap", "kept", "-n", &ns, "-o", path]),
+            r#"["belay.dev/hold"]"#
+        );
+        world.refused(&["delete", "configmap", "kept", "-n", &ns], &format!("policy {ns}"));
+    };
+    held();
+    let withdrawn = || world.belay.metric("belay_hold_changes_total{change=\"taken off\"");
+    let before = (world.registration(), withdrawn());
+    let policy = world.kubectl(&["get", "deletionpolicy", &ns, "-o", "yaml"]);
+
+    world.kubectl(&["delete", "crd", "deletionpolicies.belay.dev", "--timeout=60s"]);
+    world.all_say("[!]policy-kinds a kind of belay's own has vanished", true);
+    held();
+    assert_eq!((world.registration(), withdrawn()), before);
+
+    // The definitions come back first, and the policies some time later.
+    world.plane.apply(&print(program(), &["admin", "crds"]).unwrap()).unwrap();
+    world.kubectl(&[
+        "wait",
+        "crd",
+        "deletionpolicies.belay.dev",
+        "--for=condition=Established",
+        "--timeout=60s",
+    ]);
+    held();
+    assert_eq!((world.registration(), withdrawn()), before);
+    world.plane.apply(&policy).unwrap();
+    eventually("the end of the freeze", LIMIT, || {
+        held();
+        assert_eq!((world.registration(), withdrawn()), before);
+        match world
+            .belay
+            .replicas
+            .iter()
+            .all(|one| one.readiness().1.contains("[+]policy-kinds ok"))
+        {
+            true => Ok(()),
+            false => Err("it lasts".into()),
+        }
+    })
+    .unwrap();
+    policy::in_force(&world.plane, &ns);
+    held();
+    assert_eq!((world.registration(), withdrawn()), before);
+    world.kubectl(&["delete", "deletionpolicy", &ns]);
+}

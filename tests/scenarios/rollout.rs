@@ -1,0 +1,65 @@
+//! What ordinary work costs: nothing is asked of belay that no policy can
+//! refuse.
+
+use crate::World;
+use crate::faulty::faulty;
+use crate::policy;
+
+impl World {
+    /// Reviews of an operation that have arrived, at whichever replica.
+    fn reviews(&self, operation: &str) -> f64 {
+        let operation = format!("operation=\"{operation}\"");
+        let of =
+            |one: &crate::harness::Belay| one.sum("belay_admission_requests_total", &[&operation]);
+        self.belay.replicas.iter().map(of).sum()
+    }
+}
+
+#[test]
+fn a_rollout_of_20_protected_pods_sends_no_update_review() {
+    // Nobody else changes anything on this control plane meanwhile.
+    let world = faulty();
+    let ns = world.plane.namespace("rollout").unwrap();
+    let targets = format!(
+        "  targets:\n  - {{apiGroups: [\"\"], resources: [pods], namespaceSelector: &here \
+         {{matchLabels: {{kubernetes.io/metadata.name: {ns}}}}}}}\n  \
+         - {{apiGroups: [apps], resources: [replicasets, deployments], namespaceSelector: *here}}\n"
+    );
+    let protect = "  protect: {whileUsed: {}, fromOrphaning: {}, fromStripping: {}}\n";
+    policy::apply(&world.plane, &ns, &format!("{targets}{protect}"));
+    world.kubectl(&[
+        "create",
+        "deployment",
+        "shop",
+        "--image=example.test/shop:1",
+        "--replicas=20",
+        "-n",
+        &ns,
+    ]);
+    let rolled_out = ["rollout", "status", "deployment/shop", "-n", &ns, "--timeout=120s"];
+    world.kubectl(&rolled_out);
+
+    let before = ["create", "update", "delete"].map(|operation| world.reviews(operation));
+    world.kubectl(&["set", "image", "deployment/shop", "shop=example.test/shop:2", "-n", &ns]);
+    world.kubectl(&rolled_out);
+    let gone = [
+        "get",
+        "pods",
+        "-n",
+        &ns,
+        "-o",
+        "jsonpath={range .items[*]}{.spec.containers[0].image}\n{end}",
+    ];
+    world.prints(&gone, &"example.test/shop:2\n".repeat(20));
+    let after = ["create", "update", "delete"].map(|operation| world.reviews(operation));
+    assert!((after[1] - before[1]).abs() < 0.5, "UPDATE reviews: {before:?} {after:?}");
+    // One new ReplicaSet, and 20 Pods that went: so reviews do arrive, and are
+    // counted.
+    assert!(after[0] >= before[0] + 1.0, "CREATE reviews: {before:?} {after:?}");
+    assert!(after[2] >= before[2] + 20.0, "DELETE reviews: {before:?} {after:?}");
+
+    // An UPDATE that a policy could refuse does arrive.
+    world.kubectl(&["label", "deployment", "shop", "-n", &ns, "example.test/x=y"]);
+    assert!(world.reviews("update") >= after[1] + 1.0);
+    world.kubectl(&["delete", "deletionpolicy", &ns]);
+}
