@@ -10,10 +10,18 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod approvals;
+mod cascades;
 mod label;
+mod large;
+mod leaders;
+mod pairs;
 mod policy;
+mod prunes;
 mod releasing;
 mod status;
+mod team;
+mod walks;
 
 use std::path::Path;
 use std::sync::OnceLock;
