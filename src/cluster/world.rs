@@ -81,6 +81,8 @@ pub struct Seen {
     pub requested: Option<String>,
     /// Whether the graph knows of nobody who needs it.
     pub unused: bool,
+    /// How often somebody who uses it has changed, or gone, while it waited.
+    pub changes: u64,
 }
 
 /// The annotation by which a person asks for a live look, now.

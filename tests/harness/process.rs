@@ -152,9 +152,18 @@ impl Process {
 
     /// The memory it has asked for, in KiB, touched or not.
     pub fn memory(&self) -> Option<u64> {
+        self.status("VmData:")
+    }
+
+    /// The most memory it has ever had in use, in KiB.
+    pub fn peak(&self) -> Option<u64> {
+        self.status("VmHWM:")
+    }
+
+    fn status(&self, field: &str) -> Option<u64> {
         let pid = self.running.as_ref()?.pid.as_raw_nonzero();
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmData:"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix(field))?;
         line.split_whitespace().next()?.parse().ok()
     }
 }

@@ -11,6 +11,7 @@
 mod harness;
 
 mod applying;
+mod approvals;
 mod cascades;
 mod conversion;
 mod deleting;
@@ -18,22 +19,29 @@ mod editor;
 mod ending;
 mod faulty;
 mod finalizing;
+mod held_cascades;
 mod keeping;
 mod label;
+mod large;
 mod late;
+mod leaders;
 mod one_identity;
 mod orphaning;
 mod outage;
+mod pairs;
 mod people;
 mod policy;
+mod prunes;
 mod registration;
 mod releasing;
 mod rollout;
 mod rotation;
 mod status;
 mod stripping;
+mod team;
 mod unreadable;
 mod uses;
+mod walks;
 
 use std::path::Path;
 use std::sync::OnceLock;

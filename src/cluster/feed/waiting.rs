@@ -1,23 +1,79 @@
 //! Which objects wait under the hold, and when somebody they wait for went:
 //! kept in step with every object that the feed takes in.
 
+#[cfg(test)]
+mod tests;
+
 use serde_json::Value;
 
 use crate::cluster::world::{self, Place, RELEASE_REQUESTED, Seen, World};
-use crate::graph::{Graph, Node, NodeId};
+use crate::graph::{Excuse, Graph, Node, NodeId, OpenEdge, OwnerEdge, Progress, Strength};
 use crate::hold::Sight;
-use crate::objects::{HoldAge, KindId};
+use crate::objects::{HoldAge, KindId, PackedList, PackedMap, Uid};
+
+/// An object before it changes or goes: whom it keeps waiting, and by what.
+#[derive(Default)]
+pub struct Before {
+    uses: Vec<NodeId>,
+    was: Option<(NodeId, Trace)>,
+}
+
+/// All that decides whether a user counts. A change of anything else, a status
+/// or the token that its own release writes, is no news to what it uses.
+#[derive(PartialEq)]
+struct Trace {
+    uid: Uid,
+    terminating: bool,
+    progress: Progress,
+    finalizers: PackedList,
+    labels: PackedMap,
+    owners: Vec<OwnerEdge>,
+    uses: Vec<(NodeId, Strength, Excuse, Option<Uid>)>,
+    open: Vec<OpenEdge>,
+}
+
+impl Trace {
+    fn of(node: Node<'_>) -> Self {
+        let uses = node.uses().iter();
+        Self {
+            uid: node.uid(),
+            terminating: node.is_terminating(),
+            progress: node.progress(),
+            finalizers: node.finalizers().clone(),
+            labels: node.labels().clone(),
+            owners: node.owners().to_vec(),
+            uses: uses
+                .map(|edge| (edge.to, edge.strength, edge.excuse, edge.uid.as_deref().copied()))
+                .collect(),
+            open: node.open().to_vec(),
+        }
+    }
+}
 
 /// The waiting objects that this one uses, before it changes or goes. Most of
 /// the time nothing waits, and then nothing is looked at.
-pub fn used_by(world: &World, kind: KindId, json: &str) -> Result<Vec<NodeId>, serde_json::Error> {
+pub fn used_by(world: &World, kind: KindId, json: &str) -> Result<Before, serde_json::Error> {
     let graph = &world.graph;
     if world.waiting.seen.is_empty() {
-        return Ok(Vec::new());
+        return Ok(Before::default());
     }
-    let node = world::find(graph, kind, json)?.and_then(|node| graph.get(node));
-    let used = node.iter().flat_map(|node| node.uses()).map(|edge| edge.to);
-    Ok(used.filter(|to| graph.get(*to).is_some_and(waits)).collect())
+    let Some(node) = world::find(graph, kind, json)?.and_then(|node| graph.get(node)) else {
+        return Ok(Before::default());
+    };
+    let named = node.uses().iter().map(|edge| edge.to);
+    let mut uses: Vec<NodeId> = named.filter(|to| graph.get(*to).is_some_and(waits)).collect();
+    for edge in node.open().iter().filter(|edge| edge.strength == Strength::Needs) {
+        let places = world.waiting.seen.keys().filter(|(kind, namespace, _)| {
+            *kind == edge.kind && (edge.namespace.is_empty() || edge.namespace == *namespace)
+        });
+        let found = places.filter_map(|(kind, namespace, name)| {
+            let target = graph.object(*kind, namespace, name)?;
+            edge.selector.matches(name, |key| target.labels().get(key)).then_some(target.id())
+        });
+        uses.extend(found);
+    }
+    let was = (!uses.is_empty()).then(|| (node.id(), Trace::of(node)));
+    Ok(Before { uses, was })
 }
 
 /// A list has been read to its end, and what was not in it is gone: whoever
@@ -40,6 +96,7 @@ pub fn relisted(world: &mut World, kind: KindId) -> bool {
         let unused = node.is_some_and(|node| is_unused(graph, node));
         if let Some(seen) = waiting.seen.get_mut(&place).filter(|seen| seen.unused != unused) {
             seen.unused = unused;
+            seen.changes += 1;
             waiting.news.insert(place);
         }
     }
@@ -63,6 +120,7 @@ pub fn taken(world: &mut World, node: Option<NodeId>, json: &str) -> bool {
         sight,
         requested: requested.map(str::to_owned),
         unused: is_unused(&world.graph, node),
+        changes: world.waiting.seen.get(&place).map_or(0, |seen| seen.changes),
     };
     if world.waiting.seen.get(&place) == Some(&seen) {
         return false;
@@ -79,15 +137,21 @@ pub fn gone(world: &mut World, kind: KindId, namespace: &str, name: &str) -> boo
 }
 
 /// Somebody who used these has changed or gone. Says whether there is news.
-pub fn freed(world: &mut World, used: &[NodeId]) -> bool {
+pub fn freed(world: &mut World, before: &Before) -> bool {
+    let World { graph, waiting, .. } = world;
+    let Some((user, was)) = &before.was else { return false };
+    if graph.get(*user).map(Trace::of).as_ref() == Some(was) {
+        return false;
+    }
     let mut news = false;
-    for node in used {
-        let Some(object) = world.graph.get(*node) else { continue };
+    for node in &before.uses {
+        let Some(object) = graph.get(*node) else { continue };
         let place = place(object);
-        let unused = is_unused(&world.graph, *node);
-        let Some(seen) = world.waiting.seen.get_mut(&place) else { continue };
+        let unused = is_unused(graph, *node);
+        let Some(seen) = waiting.seen.get_mut(&place) else { continue };
         seen.unused = unused;
-        news |= world.waiting.news.insert(place);
+        seen.changes += 1;
+        news |= waiting.news.insert(place);
     }
     news
 }

@@ -37,8 +37,8 @@ const PASSES: usize = 16;
 
 /// A target that somebody still seems to need is looked at again at the most
 /// so often when one of its users changes: of those who do not count the graph
-/// alone cannot tell.
-const AGAIN: Duration = Duration::from_secs(5);
+/// alone cannot tell. A change that comes sooner is looked at that much later.
+const AGAIN: Duration = Duration::from_secs(2);
 
 /// How often it is counted what waits.
 const COUNT: Duration = Duration::from_secs(2);
@@ -79,6 +79,9 @@ struct Driven {
     uid: Arc<str>,
     news: mpsc::UnboundedSender<News>,
     requested: Option<String>,
+    /// Up to which change of its users it was told to look, and when it was.
+    changes: u64,
+    unused: bool,
     looked: Instant,
 }
 
@@ -155,12 +158,19 @@ impl Releases {
         }
         tell(News::Seen(seen.sight));
         let asked = seen.requested.is_some() && seen.requested != driven.requested;
-        let due = seen.unused || driven.looked.elapsed() >= AGAIN;
-        if known && (asked || all || due) {
+        // What is seen of the target itself, its own token above all, is no
+        // reason to look.
+        let changed = seen.changes != driven.changes || (seen.unused && !driven.unused);
+        let next = driven.looked + AGAIN;
+        if known && (asked || all || (changed && (seen.unused || next <= Instant::now()))) {
             driven.looked = Instant::now();
             tell(News::Look);
+        } else if known && changed {
+            // Those that come meanwhile are looked at with it.
+            tell(News::LookBy(next));
         }
         driven.requested = seen.requested;
+        (driven.changes, driven.unused) = (seen.changes, seen.unused);
     }
 
     fn begin(&mut self, place: &Place, seen: &Seen, settle: Duration) {
@@ -209,7 +219,15 @@ impl Releases {
             place_again
         });
         let looked = Instant::now();
-        self.targets.insert(place.clone(), Driven { uid, news, requested: None, looked });
+        let driven = Driven {
+            uid,
+            news,
+            requested: None,
+            changes: seen.changes,
+            unused: seen.unused,
+            looked,
+        };
+        self.targets.insert(place.clone(), driven);
     }
 
     /// A driver has ended. If the object is there still, or again, the feed

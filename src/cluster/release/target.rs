@@ -27,6 +27,8 @@ pub enum News {
     Gone,
     /// Look now.
     Look,
+    /// Look at this time at the latest.
+    LookBy(Instant),
     /// This is how long it has to have been Terminating.
     Settle(Duration),
 }
@@ -73,6 +75,8 @@ pub struct Driver {
     /// A list that is read page by page: what was found so far.
     pages: Vec<Box<RawValue>>,
     look_at: Option<Instant>,
+    /// Somebody wants it looked at by this time, whatever the machine plans.
+    look_by: Option<Instant>,
 }
 
 impl Driver {
@@ -95,28 +99,25 @@ impl Driver {
             gathered: None,
             pages: Vec::new(),
             look_at: None,
+            look_by: None,
         }
     }
 
     /// Drives it until it has ended, or nobody tells it anything any more.
     pub async fn run(mut self, mut news: mpsc::UnboundedReceiver<News>, say: impl Fn(Word)) {
         loop {
-            let due = self.look_at.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
+            let due = self.look_at.into_iter().chain(self.look_by).min();
+            let due = due.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
             let input = tokio::select! {
-                told = news.recv() => match told {
+                told = news.recv() => match told.map(|told| self.input(told)) {
                     None => return,
-                    Some(News::Seen(sight)) => Input::Seen(sight),
-                    Some(News::Gone) => Input::Gone,
-                    Some(News::Look) => Input::Look,
-                    Some(News::Settle(settle)) => {
-                        self.release.limits.settle = settle;
-                        continue;
-                    }
+                    Some(None) => continue,
+                    Some(Some(input)) => input,
                 },
                 () = sleep_until(due) => Input::Look,
             };
             if matches!(input, Input::Look) {
-                self.look_at = None;
+                (self.look_at, self.look_by) = (None, None);
             }
             // A pass reads a lot; whoever only learns something waits for
             // nobody.
@@ -128,6 +129,23 @@ impl Driver {
             self.pass(input, &mut news, &say).await;
             if self.release.ended().is_some() {
                 return;
+            }
+        }
+    }
+
+    /// What the machine is told of this; the rest is kept here.
+    fn input(&mut self, news: News) -> Option<Input> {
+        match news {
+            News::Seen(sight) => Some(Input::Seen(sight)),
+            News::Gone => Some(Input::Gone),
+            News::Look => Some(Input::Look),
+            News::LookBy(time) => {
+                self.look_by = Some(self.look_by.map_or(time, |by| by.min(time)));
+                None
+            }
+            News::Settle(settle) => {
+                self.release.limits.settle = settle;
+                None
             }
         }
     }
@@ -147,15 +165,7 @@ impl Driver {
                 inputs.extend(self.carry_out(output, say).await);
             }
             while let Ok(told) = news.try_recv() {
-                let input = match told {
-                    News::Seen(sight) => Input::Seen(sight),
-                    News::Gone => Input::Gone,
-                    News::Look => Input::Look,
-                    News::Settle(settle) => {
-                        self.release.limits.settle = settle;
-                        continue;
-                    }
-                };
+                let Some(input) = self.input(told) else { continue };
                 let now = self.common.start.elapsed();
                 for output in self.release.step(now, input) {
                     inputs.extend(self.carry_out(output, say).await);

@@ -1,0 +1,107 @@
+//! What is news to an object that waits, and what is not.
+
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use serde_json::{Value, json};
+
+use super::super::objects::Objects;
+use super::super::watching::Sink;
+use crate::cluster::world::{Seen, SharedWorld, World};
+use crate::relations::Catalogue;
+
+struct Fed {
+    world: SharedWorld,
+}
+
+impl Fed {
+    fn new() -> Self {
+        let mut world = World::default();
+        world.catalogue = Arc::new(Catalogue::new(&world.graph.kinds, &[]).unwrap());
+        Self { world: Arc::new(RwLock::new(world)) }
+    }
+
+    fn sink(&self, (group, kind): (&str, &str)) -> Objects {
+        let kind = self.world.read().graph.kinds.find(group, kind).unwrap();
+        Objects::new(self.world.clone(), kind, true, Arc::default())
+    }
+
+    fn is(&self, kind: (&str, &str), object: &Value) {
+        self.sink(kind).change(&object.to_string()).unwrap();
+    }
+
+    fn goes(&self, kind: (&str, &str), object: &Value) {
+        self.sink(kind).remove(&object.to_string()).unwrap();
+    }
+
+    /// How often users of the one that waits have changed, and whether there
+    /// is none left.
+    fn waits(&self) -> (u64, bool) {
+        let world = self.world.read();
+        let seen: Vec<&Seen> = world.waiting.seen.values().collect();
+        assert_eq!(seen.len(), 1);
+        (seen[0].changes, seen[0].unused)
+    }
+}
+
+fn held(name: &str) -> Value {
+    json!({"metadata": {"name": name, "namespace": "a", "uid": name, "resourceVersion": "1",
+        "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["belay.dev/hold"]}})
+}
+
+const MAP: (&str, &str) = ("", "ConfigMap");
+const POD: (&str, &str) = ("", "Pod");
+
+#[test]
+fn what_decides_whether_a_user_counts_is_news_and_nothing_else() {
+    let fed = Fed::new();
+    let mut pod = json!({"metadata": {"name": "p", "namespace": "a", "uid": "p"},
+        "spec": {"containers": [{"name": "c", "envFrom": [{"configMapRef": {"name": "data"}}]}]}});
+    fed.is(POD, &pod);
+    let mut target = held("data");
+    fed.is(MAP, &target);
+    assert_eq!(fed.waits(), (0, false));
+
+    // The token that its own release writes.
+    target["metadata"]["annotations"] = json!({"belay.dev/release-token": "belay-0/1"});
+    target["metadata"]["resourceVersion"] = json!("2");
+    fed.is(MAP, &target);
+    assert_eq!(fed.waits(), (0, false));
+    pod["status"] = json!({"phase": "Running"});
+    pod["metadata"]["annotations"] = json!({"seen": "yes"});
+    pod["metadata"]["resourceVersion"] = json!("2");
+    fed.is(POD, &pod);
+    assert_eq!(fed.waits(), (0, false));
+
+    pod["metadata"]["labels"] = json!({"app": "web"});
+    fed.is(POD, &pod);
+    assert_eq!(fed.waits(), (1, false));
+    pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    fed.is(POD, &pod);
+    assert_eq!(fed.waits(), (2, false));
+    pod["status"] = json!({"phase": "Succeeded"});
+    fed.is(POD, &pod);
+    assert_eq!(fed.waits(), (3, true));
+    fed.goes(POD, &pod);
+    assert_eq!(fed.waits(), (4, true));
+}
+
+/// A StatefulSet needs its claims by a pattern, and by no name.
+#[test]
+fn a_user_by_pattern_that_goes_is_news() {
+    let fed = Fed::new();
+    let set = ("apps", "StatefulSet");
+    let db = json!({"metadata": {"name": "db", "namespace": "a", "uid": "db"}, "spec": {
+        "replicas": 0, "template": {"spec": {"containers": []}},
+        "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {}}]}});
+    let mut other = db.clone();
+    other["metadata"] = json!({"name": "other", "namespace": "a", "uid": "other"});
+    fed.is(set, &db);
+    fed.is(set, &other);
+    fed.is(("", "PersistentVolumeClaim"), &held("data-db-0"));
+    assert_eq!(fed.waits(), (0, false));
+    fed.goes(set, &other);
+    assert_eq!(fed.waits(), (0, false));
+    fed.goes(set, &db);
+    assert_eq!(fed.waits(), (1, true));
+}

@@ -1,0 +1,75 @@
+//! One delete of very much.
+
+use std::time::{Duration, Instant};
+
+use kube::api::{Api, ListParams, PostParams};
+use serde_json::json;
+
+use crate::harness::{Belay, eventually};
+use crate::team::{Approver, Of, SOON, Team};
+use crate::{policy, world};
+
+const OBJECTS: usize = 10_000;
+
+/// How much memory each replica has ever used, in MiB.
+fn most_memory() -> Vec<u64> {
+    let of = |belay: &Belay| belay.process.peak().unwrap() / 1024;
+    world().belay.replicas.iter().map(of).collect()
+}
+
+/// Makes so many ConfigMaps, many at a time, and says how many there are.
+fn make(team: &Team<'_>) -> usize {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let client = team.plane.client().await.unwrap();
+        let maps: Api<ConfigMap> = Api::namespaced(client, &team.ns);
+        let makers = (0..32).map(|maker| {
+            let maps = maps.clone();
+            tokio::spawn(async move {
+                for number in (maker..OBJECTS).step_by(32) {
+                    let map = json!({"metadata": {"name": format!("map-{number}")}});
+                    let map = serde_json::from_value(map).unwrap();
+                    maps.create(&PostParams::default(), &map).await.unwrap();
+                }
+            })
+        });
+        for maker in makers.collect::<Vec<_>>() {
+            maker.await.unwrap();
+        }
+        let one = maps.list_metadata(&ListParams::default().limit(1)).await.unwrap();
+        1 + usize::try_from(one.metadata.remaining_item_count.unwrap()).unwrap()
+    })
+}
+
+#[test]
+fn s30_a_namespace_of_ten_thousand_objects_is_answered_at_once_and_goes() {
+    let team = Team::new(&world().plane, "s30");
+    let ns = &team.ns;
+    let target = policy::target("", "configmaps", ns);
+    policy::apply(team.plane, ns, &format!("{target}  protect: {{always: {{}}}}\n"));
+    team.may("[{apiGroups: [''], resources: [namespaces], verbs: [delete]}]");
+    // The CA of the namespace is a ConfigMap, too.
+    assert!(make(&team) >= OBJECTS);
+
+    let object = format!("namespace/{ns}");
+    let begun = Instant::now();
+    let refused = team.refused(&[&object]);
+    let took = begun.elapsed();
+    assert!(refused.contains("(Protected)"), "{refused}");
+    assert!(refused.contains("more reasons. Way out: "), "{refused}");
+    assert!(refused.contains("--scope content"), "{refused}");
+    // timeoutSeconds is 5, and kubectl itself takes its time.
+    assert!(took < Duration::from_secs(4), "the refusal took {took:?}");
+    team.stands(&object);
+
+    let of = Of { resource: "namespaces", group: "", name: ns, place: "" };
+    team.approve(Approver::Carol, of, "Content");
+    let begun = Instant::now();
+    eventually("a DELETE that passes", SOON, || team.delete(&[&object]).success()).unwrap();
+    team.goes_within(&object, Duration::from_secs(900));
+    eprintln!("s30: refused in {took:?}, gone in {:?}, MiB {:?}", begun.elapsed(), most_memory());
+    for most in most_memory() {
+        assert!(most < 512, "a replica used {most} MiB");
+    }
+}

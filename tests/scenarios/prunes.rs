@@ -1,0 +1,306 @@
+//! What machines do: prunes, forced replacement, drains, controllers that
+//! clean up, and tools that move objects.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::harness::eventually;
+use crate::team::{Approver, SOON, Team, owned_by, pod};
+use crate::{policy, world};
+
+/// A Deployment that reads a ConfigMap, and rolls out so slowly that old Pods
+/// stand beside new ones for seconds.
+fn reading(map: &str) -> String {
+    format!(
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web}}\nspec:\n  replicas: 2\n  \
+         minReadySeconds: 3\n  strategy: {{rollingUpdate: {{maxUnavailable: 0, maxSurge: 1}}}}\n  \
+         selector: {{matchLabels: {{app: web}}}}\n  template:\n    metadata: {{labels: {{app: \
+         web}}}}\n    \
+         spec:\n      terminationGracePeriodSeconds: 0\n      containers: [{{name: main, image: x, \
+         envFrom: [{{configMapRef: {{name: {map}}}}}]}}]\n"
+    )
+}
+
+fn map(name: &str) -> String {
+    format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\n---\n")
+}
+
+/// A Deployment that has rolled out, under a policy that holds.
+fn rolled_out(prefix: &str) -> Team<'static> {
+    let team = Team::new(&world().plane, prefix);
+    let target = policy::target("", "configmaps", &team.ns);
+    let spec = format!("{target}  protect: {{whileUsed: {{onDelete: Hold}}}}\n");
+    policy::apply(team.plane, &team.ns, &spec);
+    team.apply(&(map("app-aaaa") + &reading("app-aaaa")));
+    rollout(&team);
+    team
+}
+
+fn rollout(team: &Team<'_>) {
+    team.kubectl(&["rollout", "status", "deployment/web", "--timeout=120s"]).success().unwrap();
+}
+
+#[test]
+fn s36_a_prune_before_the_apply_waits_for_the_rollout() {
+    let team = rolled_out("s36");
+    let warning = team.deleted(&["configmap/app-aaaa"]);
+    let words = format!(
+        "Warning: configmaps/app-aaaa stays Terminating until Deployment {}/web no longer needs \
+        it; ",
+        team.ns
+    );
+    assert!(warning.contains(&words), "{warning}");
+    team.was_kept("configmap/app-aaaa");
+    team.apply(&(map("app-bbbb") + &reading("app-bbbb")));
+    rollout(&team);
+    team.goes("configmap/app-aaaa");
+    team.stands("configmap/app-bbbb");
+    // The ReplicaSet that a rollback would need is there still, and keeps
+    // nothing.
+    assert_eq!(team.kubectl(&["get", "rs", "-o", "name"]).success().unwrap().lines().count(), 2);
+}
+
+#[test]
+fn s37_a_prune_after_the_apply_waits_for_the_old_pods() {
+    let team = rolled_out("s37");
+    team.apply(&(map("app-bbbb") + &reading("app-bbbb")));
+    let warning = team.deleted(&["configmap/app-aaaa"]);
+    assert!(warning.contains("stays Terminating until "), "{warning}");
+    team.was_kept("configmap/app-aaaa");
+    rollout(&team);
+    team.goes("configmap/app-aaaa");
+    team.stands("configmap/app-bbbb");
+}
+
+#[test]
+fn s20_forced_replacement_and_prunes_are_denied_clearly_and_can_be_retried() {
+    let team = Team::new(&world().plane, "s20");
+    let ns = &team.ns;
+    let target = policy::target("", "configmaps", ns);
+    policy::apply(team.plane, ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
+    let manifest =
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, labels: {app: s20}}\n";
+    let other =
+        "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: other, labels: {app: s20}}\n";
+    team.apply(&format!("{manifest}{other}"));
+    team.apply(&pod("reader", "configMapRef", "settings"));
+    let uid = team.field("configmap/settings", ".metadata.uid");
+    let says_no = |refused: &str| {
+        let words = format!(
+            "configmaps \"settings\" is in use by Pod {ns}/reader \
+             (spec.containers[0].envFrom[0].configMapRef.name); policy {ns}. Way out: delete it \
+             first or \
+             take the reference out, or kubectl belay approve configmaps/settings -n {ns} \
+             --reason \"…\". "
+        );
+        assert!(refused.contains(&words), "{refused}");
+        assert_eq!(team.field("configmap/settings", ".metadata.uid"), uid);
+        team.stands("configmap/settings");
+    };
+
+    let replace = ["replace", "--force", "-f", "-"];
+    eventually("belay knows of the Pod", SOON, || {
+        team.kubectl(&["delete", "configmap/settings", "--dry-run=server"]).failure()
+    })
+    .unwrap();
+    says_no(&team.send(&replace, manifest).failure().unwrap());
+    let prune =
+        ["apply", "--prune", "-l", "app=s20", "--prune-allowlist=core/v1/ConfigMap", "-f", "-"];
+    says_no(&team.send(&prune, other.trim_start_matches("---\n")).failure().unwrap());
+
+    // Without the user both pass, the same as they were.
+    team.deleted(&["pod/reader"]);
+    team.goes("pod/reader");
+    eventually("replace --force", SOON, || team.send(&replace, manifest).success()).unwrap();
+    assert_ne!(team.field("configmap/settings", ".metadata.uid"), uid);
+    // Only what was applied is pruned.
+    team.apply(manifest);
+    eventually("apply --prune", SOON, || {
+        team.send(&prune, other.trim_start_matches("---\n")).success()
+    })
+    .unwrap();
+    team.goes("configmap/settings");
+    team.stands("configmap/other");
+}
+
+#[test]
+fn s20_helm_upgrades_by_force_keep_the_hold_and_what_they_prune_is_denied() {
+    let team = Team::new(&world().plane, "s20-helm");
+    let ns = &team.ns;
+    let target = policy::target("", "configmaps", ns);
+    policy::apply(team.plane, ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
+    let chart = team.plane.folder().join(format!("chart-{ns}"));
+    std::fs::create_dir_all(chart.join("templates")).unwrap();
+    std::fs::write(chart.join("Chart.yaml"), "apiVersion: v2\nname: app\nversion: 0.1.0\n")
+        .unwrap();
+    let template = "{{ if .Values.settings }}\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: \
+                    settings}\ndata: {color: {{ .Values.color }}}\n{{ end }}\n";
+    std::fs::write(chart.join("templates/settings.yaml"), template).unwrap();
+    let chart = chart.display().to_string();
+    let upgrade = |more: &[&str]| {
+        team.helm(
+            &[&["upgrade", "--install", "app", &chart, "--set", "color=red"][..], more].concat(),
+        )
+    };
+    upgrade(&["--set", "settings=true"]).success().unwrap();
+    team.apply(&pod("reader", "configMapRef", "settings"));
+    let held = || team.field("configmap/settings", ".metadata.finalizers");
+    assert_eq!(held(), r#"["belay.dev/hold"]"#);
+
+    let force = ["--force-replace", "--server-side=false", "--set", "settings=true,color=blue"];
+    upgrade(&force).success().unwrap();
+    assert_eq!(team.field("configmap/settings", ".data.color"), "blue");
+    assert_eq!(held(), r#"["belay.dev/hold"]"#);
+
+    // A revision without the ConfigMap deletes it.
+    let refused =
+        eventually("a refusal", SOON, || upgrade(&["--set", "settings="]).failure()).unwrap();
+    assert!(
+        refused.contains(&format!("configmaps \"settings\" is in use by Pod {ns}/reader")),
+        "{refused}"
+    );
+    team.stands("configmap/settings");
+    team.deleted(&["pod/reader"]);
+    team.goes("pod/reader");
+    eventually("a retry", SOON, || upgrade(&["--set", "settings="]).success()).unwrap();
+    team.goes("configmap/settings");
+}
+
+#[test]
+fn s21_a_drain_goes_on_and_controllers_take_their_finalizers_off() {
+    let team = Team::new(&world().plane, "s21");
+    let ns = &team.ns;
+    // A node of this test's own: what is drained is cordoned, too.
+    team.plane
+        .apply(&format!(
+            "apiVersion: v1\nkind: Node\nmetadata: {{name: {ns}}}\nspec: {{taints: [{{key: only, \
+            value: \
+             {ns}, effect: NoSchedule}}]}}\n"
+        ))
+        .unwrap();
+    team.may(
+        "[{apiGroups: [''], resources: [nodes], verbs: [get, list, patch]}, {apiGroups: [''], \
+         resources: [pods], verbs: [get, list]}]",
+    );
+    let pinned = format!("{ns}-pinned");
+    let always = format!(
+        "  targets: [{{apiGroups: [\"\"], resources: [pods], namespaceSelector: {{matchLabels: \
+         {{kubernetes.io/metadata.name: {ns}}}}}, objectSelector: {{matchLabels: {{pinned: \
+         yes-it-is}}}}}}]\n  \
+         protect: {{always: {{}}}}\n"
+    );
+    policy::apply(team.plane, &pinned, &always);
+    let target = policy::target("", "pods, secrets", ns);
+    let spec =
+        format!("{target}  protect: {{whileUsed: {{onDelete: Hold}}, fromStripping: {{}}}}\n");
+    policy::apply(team.plane, ns, &spec);
+
+    team.apply("apiVersion: v1\nkind: Secret\nmetadata: {name: key}\n");
+    let on_node = |name: &str, labels: &str| {
+        pod(name, "secretRef", "key")
+            .replace(&format!("name: {name}}}"), &format!("name: {name}, labels: {{{labels}}}}}"))
+            .replace("spec:\n", &format!("spec:\n  nodeName: {ns}\n"))
+    };
+    team.apply(&on_node("free", "team: it"));
+    team.apply(&on_node("pinned", "team: it, pinned: yes-it-is"));
+    let ready = ["wait", "pod/free", "pod/pinned", "--for=condition=Ready", "--timeout=60s"];
+    team.kubectl(&ready).success().unwrap();
+    team.deleted(&["secret/key"]);
+    team.was_kept("secret/key");
+
+    // The drain takes what it may, goes on asking for the rest, and ends when
+    // that was approved.
+    let drain = ["drain", ns, "--force", "--pod-selector=team=it", "--timeout=120s"];
+    let output = std::thread::scope(|scope| {
+        let running = scope.spawn(|| {
+            eventually("the rights", SOON, || {
+                let output = team.kubectl(&drain);
+                if output.stderr.contains("(Forbidden)") || output.stderr.contains("is forbidden") {
+                    return Err(output.stderr.into());
+                }
+                Ok(output)
+            })
+        });
+        team.goes("pod/free");
+        team.stands("pod/pinned");
+        team.is_held("secret/key");
+        let refused =
+            |line: &str| line.contains("pods/pinned/eviction") && line.contains("\"code\":429");
+        eventually("an eviction that is refused", SOON, || {
+            let log = team.plane.audit_log()?;
+            if log.lines().any(|line| line.contains(ns.as_str()) && refused(line)) {
+                Ok(())
+            } else {
+                Err("none".into())
+            }
+        })
+        .unwrap();
+        team.approve(Approver::Carol, team.of("pods", "pinned"), "Object");
+        running.join().unwrap().unwrap()
+    });
+    assert!(output.stderr.contains("will retry after"), "{}", output.stderr);
+    assert!(output.ok(), "{}", output.stderr);
+    team.goes("pod/pinned");
+    team.goes("secret/key");
+
+    // The Job controller takes its finalizer off each Pod that has ended, and
+    // the collector of Pods takes away what stands on no node.
+    team.apply(
+        "apiVersion: batch/v1\nkind: Job\nmetadata: {name: once}\nspec: {template: {spec: \
+         {restartPolicy: Never, containers: [{name: main, image: x}]}}}\n",
+    );
+    let lost = pod("lost", "secretRef", "absent")
+        .replace("spec:\n", &format!("spec:\n  nodeName: {ns}-gone\n"));
+    team.apply(&lost);
+    let complete = ["wait", "job/once", "--for=condition=Complete", "--timeout=120s"];
+    team.kubectl(&complete).success().unwrap();
+    let left =
+        ["get", "pods", "-l", "job-name=once", "-o", "jsonpath={.items[*].metadata.finalizers}"];
+    assert_eq!(team.kubectl(&left).success().unwrap(), "");
+    team.plane.kubectl(&["delete", "node", ns]).unwrap().success().unwrap();
+    team.goes_within("pod/lost", Duration::from_secs(240));
+}
+
+#[test]
+fn s32_a_tool_that_moves_objects_works_under_an_approval_with_content() {
+    let team = Team::new(&world().plane, "s32");
+    let ns = &team.ns;
+    let target = policy::target("", "configmaps, secrets", ns);
+    let spec = format!("{target}  protect: {{always: {{}}, fromStripping: {{}}}}\n");
+    policy::apply(team.plane, ns, &spec);
+    team.apply(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: cluster, finalizers: \
+    [example.com/cluster]}\n",
+    );
+    let owner = owned_by("ConfigMap", "cluster", &team.field("configmap/cluster", ".metadata.uid"));
+    let machine = |name: &str| {
+        format!(
+            "apiVersion: v1\nkind: Secret\nmetadata: {{name: {name}, finalizers: \
+            [example.com/machine], {owner}}}\n"
+        )
+    };
+    team.apply(&machine("machine-0"));
+    team.apply(&machine("machine-1"));
+    let objects = ["secret/machine-0", "secret/machine-1", "configmap/cluster"];
+    // Such a tool takes the finalizers off first, so that nobody begins to
+    // clean up, and deletes then.
+    let strip = json!({"metadata": {"finalizers": null}}).to_string();
+    let strip = |object: &str| team.kubectl(&["patch", object, "--type=merge", "-p", &strip]);
+    for object in objects {
+        let refused = strip(object).failure().unwrap();
+        assert!(refused.contains("Way out: "), "{refused}");
+        let refused = team.refused(&[object]);
+        assert!(refused.contains(" is protected; policy "), "{refused}");
+        team.stands(object);
+    }
+    let (resource, name) = ("configmaps", "cluster");
+    team.approve(Approver::Carol, team.of(resource, name), "Content");
+    for object in objects {
+        eventually("a strip that passes", SOON, || strip(object).success()).unwrap();
+        let left = team.field(object, ".metadata.finalizers");
+        assert!(!left.contains("example.com"), "{left}");
+        eventually("a DELETE that passes", SOON, || team.delete(&[object]).success()).unwrap();
+        team.goes(object);
+    }
+}

@@ -1,0 +1,289 @@
+//! The people of one namespace: somebody who works in it, and others who may
+//! approve what happens in it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::harness::kubectl::Output;
+use crate::harness::{self, ControlPlane, eventually};
+
+/// So long anything may take that ought to happen at once: a safety limit, and
+/// no measure of anything.
+pub const SOON: Duration = Duration::from_secs(60);
+
+const RBAC: &str = "apiVersion: rbac.authorization.k8s.io/v1";
+
+/// A namespace with its people. jane may there what the ClusterRole `admin`
+/// lets people do, and nothing anywhere else; carol and dave may approve.
+pub struct Team<'p> {
+    pub plane: &'p ControlPlane,
+    pub ns: String,
+    jane: PathBuf,
+}
+
+/// One who may approve.
+#[derive(Clone, Copy)]
+pub enum Approver {
+    Carol,
+    Dave,
+}
+
+impl Approver {
+    fn name(self, ns: &str) -> String {
+        match self {
+            Self::Carol => format!("carol-{ns}"),
+            Self::Dave => format!("dave-{ns}"),
+        }
+    }
+}
+
+/// What an approval is for: resource, group and name. `place` is its namespace,
+/// or empty for what has none.
+#[derive(Clone, Copy)]
+pub struct Of<'a> {
+    pub resource: &'a str,
+    pub group: &'a str,
+    pub name: &'a str,
+    pub place: &'a str,
+}
+
+impl<'p> Team<'p> {
+    /// A new namespace, and its people.
+    pub fn new(plane: &'p ControlPlane, prefix: &str) -> Self {
+        let ns = plane.namespace(prefix).unwrap();
+        let jane = format!("jane-{ns}");
+        let user = format!("--user={jane}");
+        let args = ["create", "rolebinding", &jane, "-n", &ns, "--clusterrole=admin", &user];
+        plane.kubectl(&args).unwrap().success().unwrap();
+        let team = Self { plane, jane: plane.user(&jane, None).unwrap(), ns };
+        let approvers = [Approver::Carol, Approver::Dave].map(|who| who.name(&team.ns));
+        let approvers: Vec<&str> = approvers.iter().map(String::as_str).collect();
+        let give = "{apiGroups: [belay.dev], resources: [deletionapprovals], verbs: [create, get]}";
+        team.grant("give", None, &format!("[{give}]"), &approvers);
+        let all = "[{apiGroups: ['*'], resources: ['*'], verbs: [approve-deletion]}]";
+        team.grant("approve", Some(&team.ns), all, &approvers);
+        team
+    }
+
+    /// Gives rights to jane in the whole cluster, by rules in YAML.
+    pub fn may(&self, rules: &str) {
+        self.grant("more", None, rules, &[&format!("jane-{}", self.ns)]);
+    }
+
+    fn grant(&self, what: &str, place: Option<&str>, rules: &str, users: &[&str]) {
+        let (prefix, at) = match place {
+            Some(place) => ("", format!(", namespace: {place}")),
+            None => ("Cluster", String::new()),
+        };
+        let name = format!("{what}-{}", self.ns);
+        let group = "apiGroup: rbac.authorization.k8s.io";
+        let subjects: Vec<_> =
+            users.iter().map(|user| format!("{{kind: User, {group}, name: {user}}}")).collect();
+        let manifest = format!(
+            "{RBAC}\nkind: {prefix}Role\nmetadata: {{name: {name}{at}}}\nrules: {rules}\n---\n\
+             {RBAC}\nkind: {prefix}RoleBinding\nmetadata: {{name: {name}{at}}}\nsubjects: [{}]\n\
+             roleRef: {{{group}, kind: {prefix}Role, name: {name}}}\n",
+            subjects.join(", ")
+        );
+        self.plane.apply(&manifest).unwrap();
+    }
+
+    /// kubectl, as jane, in the namespace.
+    pub fn kubectl(&self, args: &[&str]) -> Output {
+        let args: Vec<&str> = args.iter().copied().chain(["-n", &self.ns]).collect();
+        self.plane.kubectl_as(&self.jane, &args).unwrap()
+    }
+
+    /// helm, as jane, in the namespace.
+    pub fn helm(&self, args: &[&str]) -> Output {
+        let args: Vec<&str> = args.iter().copied().chain(["-n", &self.ns]).collect();
+        let helm = self.plane.binaries().join("helm");
+        harness::kubectl::run(&helm, &self.jane, &args, None).unwrap()
+    }
+
+    /// kubectl, as jane, with a manifest on its standard input.
+    pub fn send(&self, args: &[&str], manifest: &str) -> Output {
+        let args: Vec<&str> = args.iter().copied().chain(["-n", &self.ns]).collect();
+        self.plane.kubectl_with(Some(&self.jane), &args, manifest).unwrap()
+    }
+
+    /// `kubectl apply`, as jane, that has to succeed; a right that was given a
+    /// moment ago is waited for.
+    pub fn apply(&self, manifest: &str) {
+        eventually("what jane applies", SOON, || {
+            let output = self.send(&["apply", "-f", "-"], manifest);
+            if output.stderr.contains("(Forbidden)") {
+                return Err(output.stderr.into());
+            }
+            Ok(output)
+        })
+        .unwrap()
+        .success()
+        .unwrap();
+    }
+
+    /// `kubectl delete` of objects, by jane, that does not wait for their end.
+    pub fn delete(&self, objects: &[&str]) -> Output {
+        let all = [&["delete", "--wait=false"], objects].concat();
+        eventually("an answer of the authorizer", SOON, || {
+            let output = self.kubectl(&all);
+            if output.stderr.contains("(Forbidden)") {
+                return Err(output.stderr.into());
+            }
+            Ok(output)
+        })
+        .unwrap()
+    }
+
+    /// A delete that passes; says what it warns of.
+    pub fn deleted(&self, objects: &[&str]) -> String {
+        let output = self.delete(objects);
+        let warnings = output.stderr.clone();
+        output.success().unwrap();
+        warnings
+    }
+
+    /// A delete that is refused; says in which words.
+    pub fn refused(&self, objects: &[&str]) -> String {
+        self.delete(objects).failure().unwrap()
+    }
+
+    /// Somebody approves, for an hour.
+    pub fn approve(&self, who: Approver, of: Of<'_>, scope: &str) {
+        self.approve_for(who, of, scope, Duration::from_secs(3600));
+    }
+
+    /// Somebody approves, for so long.
+    pub fn approve_for(&self, who: Approver, of: Of<'_>, scope: &str, life: Duration) {
+        let uid = self.uid(of);
+        eventually("the approval", SOON, || {
+            self.try_approve(who, &who.name(&self.ns), (of, &uid), scope, life)?.success().map(drop)
+        })
+        .unwrap();
+    }
+
+    /// An approval under any name, as it is answered.
+    pub fn try_approve(
+        &self,
+        who: Approver,
+        approver: &str,
+        (of, uid): (Of<'_>, &str),
+        scope: &str,
+        life: Duration,
+    ) -> harness::Result<Output> {
+        let config = self.plane.user(&who.name(&self.ns), None)?;
+        let until = jiff::Timestamp::now() + jiff::SignedDuration::try_from(life)?;
+        let until = until.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let Of { resource, group, name, place } = of;
+        let target_ref = json!({"group": group, "resource": resource, "namespace": place,
+                                "name": name, "uid": uid});
+        let approval = json!({
+            "apiVersion": "belay.dev/v1alpha1", "kind": "DeletionApproval",
+            "metadata": {"generateName": format!("{}-", self.ns)},
+            "spec": {"targetRef": target_ref, "approver": approver, "reason": "it is time",
+                     "expirationTime": until, "scope": scope},
+        });
+        self.plane.kubectl_with(Some(&config), &["create", "-f", "-"], &approval.to_string())
+    }
+
+    /// The uid of an object, as the administrator sees it.
+    pub fn uid(&self, of: Of<'_>) -> String {
+        let dot = if of.group.is_empty() { "" } else { "." };
+        let object = format!("{}{dot}{}/{}", of.resource, of.group, of.name);
+        self.field(&object, ".metadata.uid")
+    }
+
+    /// The name under which somebody approves.
+    pub fn name_of(&self, who: Approver) -> String {
+        who.name(&self.ns)
+    }
+
+    /// What an approval names that is in the namespace.
+    pub fn of<'a>(&'a self, resource: &'a str, name: &'a str) -> Of<'a> {
+        Of { resource, group: "", name, place: &self.ns }
+    }
+
+    /// A field of an object, by its JSON path, as the administrator sees it.
+    pub fn field(&self, object: &str, path: &str) -> String {
+        let path = format!("jsonpath={{{path}}}");
+        self.plane
+            .kubectl(&["get", object, "-n", &self.ns, "-o", &path])
+            .unwrap()
+            .success()
+            .unwrap()
+    }
+
+    /// The object is there, and Terminating under the hold.
+    pub fn is_held(&self, object: &str) {
+        let state = self.field(object, ".metadata");
+        assert!(state.contains("deletionTimestamp"), "{object}: {state}");
+        assert!(state.contains(r#""belay.dev/hold""#), "{object}: {state}");
+    }
+
+    /// belay has looked live whether anything needs the object since it was
+    /// deleted: the token of that pass is there, and so is the hold.
+    pub fn was_kept(&self, object: &str) {
+        eventually(&format!("a look at {object}"), SOON, || {
+            let state = self.field(object, ".metadata");
+            let looked = state.contains("belay.dev/release-token");
+            if looked { Ok(()) } else { Err(state.into()) }
+        })
+        .unwrap();
+        self.is_held(object);
+    }
+
+    /// The object is there, and nobody deletes it.
+    pub fn stands(&self, object: &str) {
+        assert_eq!(self.field(object, ".metadata.deletionTimestamp"), "", "{object}");
+    }
+
+    /// The object is gone, or will soon be.
+    pub fn goes(&self, object: &str) {
+        self.goes_within(object, SOON);
+    }
+
+    /// The object is gone, or will be so soon.
+    pub fn goes_within(&self, object: &str, limit: Duration) {
+        eventually(&format!("the end of {object} in {}", self.ns), limit, || {
+            let args = ["get", object, "-n", &self.ns, "--ignore-not-found", "-o", "yaml"];
+            let got = self.plane.kubectl(&args)?.success()?;
+            if got.is_empty() { Ok(()) } else { Err(got.into()) }
+        })
+        .unwrap();
+    }
+
+    /// How often somebody's DELETE of objects whose path ends so was answered.
+    pub fn deletes_by(&self, user: &str, ends: &str) -> usize {
+        let log = self.plane.audit_log().unwrap();
+        let path = format!("/namespaces/{}/", self.ns);
+        let of = |line: &&str| {
+            line.contains(r#""verb":"delete""#)
+                && line.contains(user)
+                && line.contains(&path)
+                && line
+                    .split('"')
+                    .any(|part| part.ends_with(ends) || part.contains(&format!("{ends}?")))
+        };
+        log.lines().filter(of).count()
+    }
+}
+
+/// A Pod whose container reads this, by a field of its own: `configMapRef` or
+/// `secretRef`.
+pub fn pod(name: &str, reference: &str, to: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n  \
+         terminationGracePeriodSeconds: 0\n  containers: [{{name: main, image: x, envFrom: \
+         [{{{reference}: {{name: {to}}}}}]}}]\n"
+    )
+}
+
+/// The part of a manifest's metadata that names an owner.
+pub fn owned_by(kind: &str, name: &str, uid: &str) -> String {
+    format!(
+        "ownerReferences: [{{apiVersion: v1, kind: {kind}, name: {name}, uid: {uid}, \
+         blockOwnerDeletion: true}}]"
+    )
+}

@@ -1,0 +1,131 @@
+//! What a newcomer to finalizers tries, and how it ends.
+
+use serde_json::{Value, json};
+
+use crate::harness::eventually;
+use crate::team::{Approver, Of, SOON, Team, owned_by};
+use crate::{policy, world};
+
+const STRIP: [&str; 3] = ["--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#];
+
+#[test]
+fn s49_a_finalizer_that_no_controller_knows_hangs_and_a_guard_says_who_may_end_it() {
+    let team = Team::new(&world().plane, "s49-unknown");
+    let ns = &team.ns;
+    let manifest = |name: &str| {
+        format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, finalizers: \
+            [example.com/nobody]}}\n"
+        )
+    };
+    team.apply(&manifest("plain"));
+    team.deleted(&["configmap/plain"]);
+    let state = team.field("configmap/plain", ".metadata");
+    assert!(state.contains("deletionTimestamp") && state.contains("example.com/nobody"), "{state}");
+    // A second DELETE changes nothing; the one who takes the finalizer off
+    // ends it.
+    team.deleted(&["configmap/plain"]);
+    team.kubectl(&[&["patch", "configmap/plain"][..], &STRIP].concat()).success().unwrap();
+    team.goes("configmap/plain");
+
+    // Guarded, it takes somebody who is meant to, or an approval.
+    let target = policy::target("", "configmaps", ns);
+    policy::apply(team.plane, ns, &format!("{target}  protect: {{fromStripping: {{}}}}\n"));
+    team.apply(&manifest("guarded"));
+    team.deleted(&["configmap/guarded"]);
+    let strip = || team.kubectl(&[&["patch", "configmap/guarded"][..], &STRIP].concat());
+    let refused = strip().failure().unwrap();
+    assert!(refused.contains("Error from server (FinalizerGuarded): "), "{refused}");
+    assert!(refused.contains("example.com/nobody"), "{refused}");
+    let way = format!("kubectl belay approve configmaps/guarded -n {ns} --reason \"…\"");
+    assert!(refused.contains(&way), "{refused}");
+    team.approve(Approver::Carol, team.of("configmaps", "guarded"), "Object");
+    eventually("a strip that passes", SOON, || strip().success()).unwrap();
+    team.goes("configmap/guarded");
+}
+
+/// A parent and its child, made by jane.
+fn family(team: &Team<'_>, name: &str) {
+    team.apply(&format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\n"));
+    let uid = team.field(&format!("configmap/{name}"), ".metadata.uid");
+    let owner = owned_by("ConfigMap", name, &uid);
+    team.apply(&format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}-child, {owner}}}\n"
+    ));
+}
+
+#[test]
+fn s49_parent_and_child_under_each_propagation() {
+    let team = Team::new(&world().plane, "s49-family");
+    let ns = &team.ns;
+    for cascade in ["background", "foreground"] {
+        family(&team, cascade);
+        team.deleted(&[&format!("configmap/{cascade}"), &format!("--cascade={cascade}")]);
+        team.goes(&format!("configmap/{cascade}"));
+        team.goes(&format!("configmap/{cascade}-child"));
+    }
+    family(&team, "orphan");
+    team.deleted(&["configmap/orphan", "--cascade=orphan"]);
+    team.goes("configmap/orphan");
+    team.stands("configmap/orphan-child");
+    assert_eq!(team.field("configmap/orphan-child", ".metadata.ownerReferences"), "");
+
+    // The same under a policy: no child is left behind, and what is not used
+    // goes as it ever did.
+    let target = policy::target("", "configmaps", ns);
+    let spec = format!("{target}  protect: {{whileUsed: {{}}, fromOrphaning: {{}}}}\n");
+    policy::apply(team.plane, ns, &spec);
+    family(&team, "guarded");
+    let refused = team.refused(&["configmap/guarded", "--cascade=orphan"]);
+    assert!(refused.contains("Error from server (WouldOrphan): "), "{refused}");
+    let words = format!(
+        "configmaps \"guarded\" would leave ConfigMap {ns}/guarded-child without an owner; "
+    );
+    assert!(refused.contains(&words), "{refused}");
+    team.stands("configmap/guarded");
+    for cascade in ["background", "foreground"] {
+        let name = format!("held-{cascade}");
+        family(&team, &name);
+        eventually("a DELETE that passes", SOON, || {
+            team.delete(&[&format!("configmap/{name}"), &format!("--cascade={cascade}")]).success()
+        })
+        .unwrap();
+        team.goes(&format!("configmap/{name}"));
+        team.goes(&format!("configmap/{name}-child"));
+    }
+}
+
+#[test]
+fn s49_a_namespace_is_not_forced_away_while_protected_content_is_left() {
+    let team = Team::new(&world().plane, "s49-forced");
+    let ns = &team.ns;
+    let target = policy::target("", "configmaps", ns);
+    policy::apply(team.plane, ns, &format!("{target}  protect: {{always: {{}}}}\n"));
+    team.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\n");
+    team.may("[{apiGroups: [''], resources: [namespaces, namespaces/finalize], verbs: ['*']}]");
+
+    // Nobody speaks of the Namespace itself, so what stands in it does.
+    let object = format!("namespace/{ns}");
+    let refused = team.refused(&[&object]);
+    assert!(
+        refused.contains(&format!("namespaces \"{ns}\" takes configmaps \"settings\" along")),
+        "{refused}"
+    );
+    let force = || {
+        let namespace = team.kubectl(&["get", &object, "-o", "json"]).success().unwrap();
+        let mut namespace: Value = serde_json::from_str(&namespace).unwrap();
+        namespace["spec"]["finalizers"] = json!([]);
+        let path = format!("/api/v1/namespaces/{ns}/finalize");
+        team.send(&["replace", "--raw", &path, "-f", "-"], &namespace.to_string())
+    };
+    let refused = force().failure().unwrap();
+    let words = format!("namespaces \"{ns}\" still holds ConfigMap {ns}/settings");
+    assert!(refused.contains(&words), "{refused}");
+    assert_eq!(team.field(&object, ".spec.finalizers"), r#"["kubernetes"]"#);
+
+    // With a yes to the Namespace and its content it goes as it should.
+    let of = Of { resource: "namespaces", group: "", name: ns, place: "" };
+    team.approve(Approver::Carol, of, "Content");
+    eventually("a DELETE that passes", SOON, || team.delete(&[&object]).success()).unwrap();
+    team.goes_within(&object, SOON * 2);
+}
