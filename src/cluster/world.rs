@@ -78,6 +78,8 @@ pub struct Seen {
     pub requested: Option<String>,
     /// Whether the graph knows of nobody who needs it.
     pub unused: bool,
+    /// How often somebody who used it has changed or gone.
+    pub freed: u64,
 }
 
 /// The annotation by which a person asks for a live look, now.

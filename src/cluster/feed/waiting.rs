@@ -39,7 +39,7 @@ pub fn relisted(world: &mut World, kind: KindId) -> bool {
         let node = graph.find(place.0, &place.1, &place.2);
         let unused = node.is_some_and(|node| is_unused(graph, node));
         if let Some(seen) = waiting.seen.get_mut(&place).filter(|seen| seen.unused != unused) {
-            seen.unused = unused;
+            (seen.unused, seen.freed) = (unused, seen.freed + 1);
             waiting.news.insert(place);
         }
     }
@@ -63,6 +63,7 @@ pub fn taken(world: &mut World, node: Option<NodeId>, json: &str) -> bool {
         sight,
         requested: requested.map(str::to_owned),
         unused: is_unused(&world.graph, node),
+        freed: world.waiting.seen.get(&place).map_or(0, |seen| seen.freed),
     };
     if world.waiting.seen.get(&place) == Some(&seen) {
         return false;
@@ -86,7 +87,7 @@ pub fn freed(world: &mut World, used: &[NodeId]) -> bool {
         let place = place(object);
         let unused = is_unused(&world.graph, *node);
         let Some(seen) = world.waiting.seen.get_mut(&place) else { continue };
-        seen.unused = unused;
+        (seen.unused, seen.freed) = (unused, seen.freed + 1);
         news |= world.waiting.news.insert(place);
     }
     news

@@ -78,7 +78,8 @@ struct Releases {
 struct Driven {
     uid: Arc<str>,
     news: mpsc::UnboundedSender<News>,
-    requested: Option<String>,
+    /// As it was seen last.
+    seen: Seen,
     looked: Instant,
 }
 
@@ -153,14 +154,12 @@ impl Releases {
         if known && all {
             tell(News::Settle(settle));
         }
-        tell(News::Seen(seen.sight));
-        let asked = seen.requested.is_some() && seen.requested != driven.requested;
-        let due = seen.unused || driven.looked.elapsed() >= AGAIN;
-        if known && (asked || all || due) {
+        tell(News::Seen(seen.sight.clone()));
+        if known && (all || gives_cause(&driven.seen, &seen, driven.looked.elapsed())) {
             driven.looked = Instant::now();
             tell(News::Look);
         }
-        driven.requested = seen.requested;
+        driven.seen = seen;
     }
 
     fn begin(&mut self, place: &Place, seen: &Seen, settle: Duration) {
@@ -209,7 +208,10 @@ impl Releases {
             place_again
         });
         let looked = Instant::now();
-        self.targets.insert(place.clone(), Driven { uid, news, requested: None, looked });
+        // A request that was there before is no reason to look twice: what is
+        // begun looks at once.
+        let driven = Driven { uid, news, seen: seen.clone(), looked };
+        self.targets.insert(place.clone(), driven);
     }
 
     /// A driver has ended. If the object is there still, or again, the feed
@@ -238,6 +240,20 @@ impl Releases {
     }
 }
 
+/// Whether what is seen of a target now is a reason to look at it, after what
+/// was seen before and so long after it was looked at.
+///
+/// Each look begins with a token on the object, which is seen as well. It is
+/// never a reason: an object that the graph says nobody needs, and that
+/// something else keeps, would be looked at for ever, a hundred times a second.
+fn gives_cause(before: &Seen, now: &Seen, since: Duration) -> bool {
+    let asked = now.requested.is_some() && now.requested != before.requested;
+    let freed = now.freed != before.freed;
+    let marked = now.sight.token != before.sight.token;
+    let changed = now.sight.version != before.sight.version && !marked;
+    asked || ((freed || changed) && (now.unused || since >= AGAIN))
+}
+
 /// How long an object has to have been Terminating before it may go: the most
 /// that a policy of its asks for.
 fn settle(world: &World, (kind, namespace, name): &Place) -> Duration {
@@ -246,4 +262,45 @@ fn settle(world: &World, (kind, namespace, name): &Place) -> Duration {
     let keeping = applied.iter().filter(|applied| applied.action == Action::Deny);
     let seconds = keeping.map(|applied| applied.policy.settle_seconds).max().unwrap_or_default();
     Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hold::Sight;
+
+    fn seen(version: &str, token: Option<&str>) -> Seen {
+        let sight = Sight {
+            uid: "u".into(),
+            version: version.into(),
+            deleted: Some("2026-01-01T00:00:00Z".into()),
+            hold: Some(0),
+            token: token.map(Arc::from),
+            annotated: true,
+        };
+        Seen { sight, requested: None, unused: true, freed: 0 }
+    }
+
+    #[test]
+    fn a_pass_is_no_reason_for_the_next_one() {
+        let (soon, late) = (Duration::ZERO, AGAIN);
+        let before = seen("1", Some("a/1"));
+        let marked = seen("2", Some("a/2"));
+        for since in [soon, late] {
+            assert!(!gives_cause(&before, &marked, since), "{since:?}");
+            assert!(!gives_cause(&before, &before, since), "{since:?}");
+        }
+        // Somebody who used it went while the token was on its way.
+        assert!(gives_cause(&before, &Seen { freed: 1, ..marked.clone() }, soon));
+        let used = Seen { freed: 1, unused: false, ..marked.clone() };
+        assert!(!gives_cause(&before, &used, soon));
+        assert!(gives_cause(&before, &used, late));
+        // Somebody else has written.
+        let written = seen("2", Some("a/1"));
+        assert!(gives_cause(&before, &written, soon));
+        // A person asks to look.
+        let asked = Seen { requested: Some("now".to_owned()), unused: false, ..marked };
+        assert!(gives_cause(&before, &asked, soon));
+        assert!(!gives_cause(&asked, &asked, late));
+    }
 }
