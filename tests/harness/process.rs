@@ -150,11 +150,20 @@ impl Process {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
+    /// The memory that it has in use, in KiB.
+    pub fn resident(&self) -> Option<u64> {
+        self.status_of("VmRSS:")
+    }
+
     /// The memory it has asked for, in KiB, touched or not.
     pub fn memory(&self) -> Option<u64> {
+        self.status_of("VmData:")
+    }
+
+    fn status_of(&self, what: &str) -> Option<u64> {
         let pid = self.running.as_ref()?.pid.as_raw_nonzero();
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmData:"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix(what))?;
         line.split_whitespace().next()?.parse().ok()
     }
 }
