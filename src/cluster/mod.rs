@@ -7,6 +7,7 @@ mod api;
 pub mod certificates;
 mod context;
 mod decider;
+mod dump;
 pub mod election;
 mod exemption;
 mod expired;
@@ -23,6 +24,7 @@ mod world;
 
 pub use context::{Certificates, Context, Registered, Settings, Signals};
 pub use decider::ClusterDecider;
+pub use dump::dump;
 pub use exemption::approval_of;
 pub use live::{Answer, CarryOut, Found, Gathered, Reader, merge};
 pub use start::{Cluster, Options, StartError};

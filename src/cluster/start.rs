@@ -148,6 +148,12 @@ impl Cluster {
         self.decider.clone()
     }
 
+    /// What prints the graph as it is when it is asked.
+    pub fn dump(&self) -> impl Fn() -> String + Send + Sync + use<> {
+        let world = self.context.world.clone();
+        move || super::dump(&world)
+    }
+
     /// The certificates that are fed from a Secret; none: they are in files.
     pub fn serving(&self) -> Option<Arc<Serving>> {
         self.serving.clone()

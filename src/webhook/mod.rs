@@ -90,6 +90,8 @@ pub struct Shared {
     pub metrics: Metrics,
     /// Whether belay is ready.
     pub readiness: Readiness,
+    /// What prints the graph, where somebody has asked to see it.
+    pub graph: Option<Arc<dyn Fn() -> String + Send + Sync>>,
 }
 
 /// What can go wrong before the server serves.

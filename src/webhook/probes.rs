@@ -1,4 +1,5 @@
-//! GET /healthz, /readyz and /metrics, on a listener of their own and without
+//! GET /healthz, /readyz and /metrics (and /debug/graph, where somebody has
+//! switched it on), on a listener of their own and without
 //! TLS: the kubelet and Prometheus ask here, and nobody else's request waits.
 
 use actix_web::http::header::ContentType;
@@ -11,7 +12,8 @@ pub fn routes(config: &mut web::ServiceConfig) {
     config
         .route("/healthz", web::get().to(healthz))
         .route("/readyz", web::get().to(readyz))
-        .route("/metrics", web::get().to(metrics));
+        .route("/metrics", web::get().to(metrics))
+        .route("/debug/graph", web::get().to(graph));
 }
 
 /// Alive means: this thread answers. Anything more would restart a process
@@ -34,4 +36,21 @@ async fn metrics(shared: web::Data<Shared>) -> HttpResponse {
     HttpResponse::Ok()
         .content_type("application/openmetrics-text; version=1.0.0; charset=utf-8")
         .body(shared.metrics.encode())
+}
+
+/// The graph as text. It names objects, so it is there only by an option.
+async fn graph(shared: web::Data<Shared>) -> HttpResponse {
+    match &shared.graph {
+        Some(print) => {
+            let print = print.clone();
+            // A large graph takes its time, and this thread answers the probes.
+            match web::block(move || print()).await {
+                Ok(text) => HttpResponse::Ok().content_type(ContentType::plaintext()).body(text),
+                Err(_) => HttpResponse::ServiceUnavailable().finish(),
+            }
+        }
+        None => HttpResponse::NotFound()
+            .content_type(ContentType::plaintext())
+            .body("start belay with --debug-graph to see the graph here\n"),
+    }
 }

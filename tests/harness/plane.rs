@@ -24,11 +24,14 @@ pub struct Options {
     pub service_account_credentials: bool,
     /// Whether kube-controller-manager runs.
     pub controllers: bool,
+    /// Whether the audit log has what was asked and answered, and the watches
+    /// of service accounts, so that it tells the whole story.
+    pub audit_bodies: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { nodes: 0, service_account_credentials: true, controllers: true }
+        Self { nodes: 0, service_account_credentials: true, controllers: true, audit_bodies: false }
     }
 }
 
@@ -94,7 +97,8 @@ impl ControlPlane {
 
         let socket = folder.join("egress.sock");
         let proxy = EgressProxy::listen(&socket)?;
-        let args = api_server_args(&folder, &pki, &etcd_url, api_port, &socket)?;
+        let audit = if options.audit_bodies { AUDIT_BODIES } else { AUDIT };
+        let args = api_server_args(&folder, &pki, &etcd_url, api_port, &socket, audit)?;
         let api_server =
             Process::start("kube-apiserver", &binaries.join("kube-apiserver"), &args, &logs)?;
 
@@ -345,12 +349,28 @@ impl ControlPlane {
     }
 }
 
+/// Metadata carries the annotations of webhooks and no bodies.
+const AUDIT: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\n\
+     rules:\n- level: None\n  verbs: [get, list, watch]\n- level: Metadata\n";
+
+/// Every write with its bodies, but for those that tell no story, and when
+/// watches of service accounts begin and end.
+const AUDIT_BODIES: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\n\
+     omitStages: [RequestReceived]\nomitManagedFields: true\nrules:\n\
+     - level: Metadata\n  verbs: [watch]\n  userGroups: [\"system:serviceaccounts:belay\"]\n\
+     - level: None\n  verbs: [get, list, watch]\n\
+     - level: None\n  resources: [{group: \"\", resources: [events, nodes, nodes/status]}, \
+     {group: events.k8s.io}, {group: coordination.k8s.io}, {group: authorization.k8s.io}, \
+     {group: authentication.k8s.io}]\n\
+     - level: RequestResponse\n";
+
 fn api_server_args(
     folder: &Path,
     pki: &Pki,
     etcd_url: &str,
     port: u16,
     socket: &Path,
+    audit_policy: &str,
 ) -> Result<Vec<String>> {
     let names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
     let serving = pki.server("kube-apiserver", &names, &[LOOPBACK, "10.96.0.1".parse()?])?;
@@ -359,12 +379,7 @@ fn api_server_args(
     let ca = pki.ca();
 
     let audit = folder.join("audit.yaml");
-    // Metadata carries the annotations of webhooks and no bodies.
-    std::fs::write(
-        &audit,
-        "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\n\
-         rules:\n- level: None\n  verbs: [get, list, watch]\n- level: Metadata\n",
-    )?;
+    std::fs::write(&audit, audit_policy)?;
     let egress = folder.join("egress.yaml");
     std::fs::write(
         &egress,
@@ -401,6 +416,8 @@ fn api_server_args(
         path("proxy-client-key-file", &front_proxy.key),
         path("audit-policy-file", &audit),
         path("audit-log-path", &folder.join("logs/audit.log")),
+        // In MiB; it is never put aside while somebody reads it.
+        "--audit-log-maxsize=1000000".to_owned(),
         path("egress-selector-config-file", &egress),
         // Tests are many small clients at once.
         "--max-requests-inflight=2000".to_owned(),

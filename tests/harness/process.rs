@@ -150,6 +150,11 @@ impl Process {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
+    /// The memory that it has in use, in KiB.
+    pub fn resident(&self) -> Option<u64> {
+        self.status("VmRSS:")
+    }
+
     /// The memory it has asked for, in KiB, touched or not.
     pub fn memory(&self) -> Option<u64> {
         self.status("VmData:")

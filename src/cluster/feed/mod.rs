@@ -36,6 +36,7 @@ use tokio::time::timeout;
 
 use self::discovery::{Discovery, discover};
 use self::force::{Defined, Force, Taken};
+pub(super) use self::objects::resource;
 use self::own::{Kept, Own, Said};
 use self::watches::Watches;
 use self::watching::{Server, Source, watch as follow};

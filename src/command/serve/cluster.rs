@@ -73,6 +73,11 @@ pub struct ClusterArguments {
     /// ways that kube-controller-manager runs]
     #[arg(long, value_name = "USER", num_args = 1.., help_heading = "In a cluster")]
     control_plane: Vec<String>,
+
+    /// Serve the objects that belay knows, names and finalizers, at
+    /// /debug/graph beside the probes, to whoever may reach them
+    #[arg(long, conflicts_with = "standalone", help_heading = "In a cluster")]
+    pub(super) debug_graph: bool,
 }
 
 impl ClusterArguments {

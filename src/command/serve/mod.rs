@@ -174,6 +174,7 @@ fn serve_cluster(
     arguments: ClusterArguments,
     own: &Made,
 ) -> Result<(), CommandError> {
+    let shows_graph = arguments.debug_graph;
     let cluster =
         arguments.start(&own.ca_cert, common.metrics.clone(), common.readiness.clone())?;
     let certificates = match cluster.serving() {
@@ -181,8 +182,11 @@ fn serve_cluster(
         None => Certificates::Files { files: common.files.clone(), every: common.certificate_poll },
     };
     let drain = Duration::from_secs(5);
-    let (server, shared) =
+    let (server, mut shared) =
         common.server(Ipv4Addr::UNSPECIFIED, drain, certificates, cluster.decider());
+    if shows_graph {
+        shared.graph = Some(Arc::new(cluster.dump()));
+    }
     let served = actix_web::rt::System::new().block_on(async move {
         let bound = webhook::bind(server, shared)?;
         tracing::info!(listen = %bound.listen, probes = %bound.probes, "serving");
@@ -216,6 +220,7 @@ impl Common {
             limits: Limits { drain: self.drain.unwrap_or(drain), ..self.limits },
             metrics: self.metrics,
             readiness: self.readiness,
+            graph: None,
         };
         (server, shared)
     }

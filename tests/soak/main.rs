@@ -1,0 +1,90 @@
+//! A soak: users, policies and leaders in motion, and a referee that reads the
+//! audit log.
+//!
+//! ```text
+//! cargo run --example soak -- --seed 7 --minutes 60 --rate 20
+//! ```
+//!
+//! The seed chooses what is done; when it arrives nobody chooses. Ends with 1
+//! if something is wrong.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod call;
+mod checks;
+mod manifests;
+mod memory;
+mod people;
+mod plan;
+mod policies;
+mod random;
+mod referee;
+mod report;
+mod run;
+mod stage;
+mod trouble;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+
+/// Soaks belay in front of a real control plane
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Chooses what is done
+    #[arg(long, default_value = "1")]
+    seed: u64,
+
+    /// For how long
+    #[arg(long, default_value = "1")]
+    minutes: f64,
+
+    /// Actions a second
+    #[arg(long, default_value = "20")]
+    rate: f64,
+
+    /// The belay to soak [default: the one built beside this program]
+    #[arg(long)]
+    belay: Option<PathBuf>,
+
+    /// Leave the control plane's logs where they are
+    #[arg(long)]
+    keep: bool,
+}
+
+#[tokio::main(worker_threads = 2)]
+async fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match soak(&arguments).await {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("soak: seed {}: {error}", arguments.seed);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn soak(arguments: &Arguments) -> harness::Result<bool> {
+    let beside = || -> Option<PathBuf> {
+        Some(std::env::current_exe().ok()?.parent()?.parent()?.join("belay"))
+    };
+    let program = arguments.belay.clone().or_else(beside).filter(|path| path.exists());
+    let settings = run::Settings {
+        seed: arguments.seed,
+        length: Duration::from_secs_f64(arguments.minutes * 60.0),
+        rate: arguments.rate.clamp(0.1, 1000.0),
+        program: program.ok_or("there is no belay; build it, or name it with --belay")?,
+    };
+    let report = run::run(&settings).await?;
+    println!("{report}");
+    if report.is_clean() && !arguments.keep {
+        harness::plane::remove_own_folders();
+    }
+    Ok(report.is_clean())
+}

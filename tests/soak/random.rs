@@ -1,0 +1,37 @@
+//! Numbers that follow from a seed and from nothing else.
+
+/// A generator (splitmix64): small, and good enough to choose actions by.
+#[derive(Debug, Clone)]
+pub struct Random(u64);
+
+impl Random {
+    /// The generator of this seed, of one of several users of it.
+    pub fn new(seed: u64, user: u64) -> Self {
+        let mut random = Self(seed ^ user.wrapping_mul(0xd6e8_feb8_6659_fd93));
+        random.next();
+        random
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below this one.
+    pub fn below(&mut self, end: usize) -> usize {
+        (self.next() % end.max(1) as u64) as usize
+    }
+
+    /// True so many times of a hundred.
+    pub fn chance(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
+    }
+
+    /// One of these.
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len())]
+    }
+}

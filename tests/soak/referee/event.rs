@@ -1,0 +1,97 @@
+//! One line of the audit log.
+
+use serde_json::Value;
+
+/// When something happened: somewhere between when its request was received
+/// and when the answer was ready. In microseconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span {
+    /// Not before.
+    pub from: i64,
+    /// Not after.
+    pub to: i64,
+}
+
+/// A second.
+pub const SECOND: i64 = 1_000_000;
+
+/// A request that was answered.
+#[derive(Debug, Clone)]
+pub struct Event {
+    /// Which request; a watch is in the log when it begins and when it ends.
+    pub id: String,
+    /// Whether it is over.
+    pub complete: bool,
+    /// What was asked: create, update, patch, delete, deletecollection, watch.
+    pub verb: String,
+    /// Who asked.
+    pub user: String,
+    /// API group of what it is about.
+    pub group: String,
+    /// Plural name.
+    pub resource: String,
+    /// Subresource, or nothing.
+    pub subresource: String,
+    /// Namespace.
+    pub namespace: String,
+    /// The path, without its query.
+    pub path: String,
+    /// The HTTP status.
+    pub code: u64,
+    /// Why it was refused, or nothing.
+    pub reason: String,
+    /// When.
+    pub span: Span,
+    /// What was answered.
+    pub response: Value,
+}
+
+impl Event {
+    /// Reads a line. None: it is no request about an object, changed nothing
+    /// because it was a dry run, or cannot be read.
+    pub fn parse(line: &str) -> Option<Self> {
+        let mut line: Value = serde_json::from_str(line).ok()?;
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let uri = text(&line["requestURI"]);
+        let (path, query) = uri.split_once('?').unwrap_or((&uri, ""));
+        if query.contains("dryRun=All") || !line["requestObject"]["dryRun"].is_null() {
+            return None;
+        }
+        let about = &line["objectRef"];
+        let resource = about["resource"].as_str()?.to_owned();
+        let status = &line["responseStatus"];
+        Some(Self {
+            id: text(&line["auditID"]),
+            complete: line["stage"] != "ResponseStarted",
+            verb: text(&line["verb"]),
+            user: text(&line["user"]["username"]),
+            group: text(&about["apiGroup"]),
+            subresource: text(&about["subresource"]),
+            namespace: text(&about["namespace"]),
+            path: path.to_owned(),
+            code: status["code"].as_u64().unwrap_or_default(),
+            reason: text(&status["reason"]),
+            span: Span {
+                from: micros(&line["requestReceivedTimestamp"])?,
+                to: micros(&line["stageTimestamp"])?,
+            },
+            resource,
+            response: line["responseObject"].take(),
+        })
+    }
+
+    /// Whether it was done.
+    pub fn is_done(&self) -> bool {
+        (200..300).contains(&self.code)
+    }
+}
+
+/// A time as the log has it.
+fn micros(value: &Value) -> Option<i64> {
+    Some(value.as_str()?.parse::<jiff::Timestamp>().ok()?.as_microsecond())
+}
+
+/// A time as objects have it, in microseconds.
+pub fn time(value: &Value) -> Option<i64> {
+    micros(value)
+}

@@ -1,0 +1,271 @@
+//! What went wrong, by what the log says.
+
+use super::event::SECOND;
+use super::history::{History, Life};
+use super::policy::{MARGIN, Policy, is_approved};
+use super::uses::{HOLD, Use, counts, is_newcomer, needed};
+
+/// What the referee has to say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Finding {
+    /// A protected object left storage.
+    Lost { target: String, policy: String, why: String },
+    /// A person took a hold or a guarded finalizer off.
+    Stripped { target: String, policy: String, finalizer: String, by: String },
+    /// A protected object lost an owner that it may not lose.
+    Orphaned { target: String, policy: String, owner: String, by: String },
+    /// A person took the protection off by its labels.
+    LetGo { target: String, policy: String, by: String },
+    /// An object waits under the hold, or has it, and nothing keeps it.
+    Stuck { target: String, why: String },
+    /// The log and the API server do not agree: the referee may be wrong.
+    Disagree(String),
+}
+
+impl Finding {
+    /// What the report counts it as.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Lost { .. } => "lost",
+            Self::Stripped { .. } => "stripped",
+            Self::Orphaned { .. } => "orphaned",
+            Self::LetGo { .. } => "let go",
+            Self::Stuck { .. } => "stuck",
+            Self::Disagree(_) => "disagree",
+        }
+    }
+}
+
+/// Everything that the referee looks at.
+pub struct Judge<'h> {
+    /// The lives.
+    pub history: &'h History,
+    /// The policies that were ever in force.
+    pub policies: &'h [Policy],
+    /// Whose writes are belay's.
+    pub belay: &'h str,
+    /// When the log ends.
+    pub end: i64,
+}
+
+/// Whether this is a person, or acts for one: what belongs to the system is
+/// trusted with finalizers.
+pub fn is_person(user: &str) -> bool {
+    !user.starts_with("system:")
+}
+
+impl Judge<'_> {
+    /// All findings, and in how many cases the referee could not tell.
+    pub fn findings(&self) -> (Vec<Finding>, usize) {
+        let (mut findings, mut unsure) = (Vec::new(), 0);
+        for life in self.history.lives.values() {
+            if life.key.0 != "belay.dev" {
+                self.lost(life, &mut findings, &mut unsure);
+                self.changed(life, &mut findings);
+                self.stuck(life, &mut findings);
+            }
+        }
+        (findings, unsure)
+    }
+
+    /// The policies that spoke of an object all the time between.
+    fn in_force<'s>(
+        &'s self,
+        life: &'s Life,
+        from: i64,
+        to: i64,
+    ) -> impl Iterator<Item = &'s Policy> {
+        self.policies.iter().filter(move |policy| {
+            policy.held_through(from, to)
+                && life
+                    .between(from - MARGIN, to)
+                    .all(|version| policy.matches(self.history, &life.key, version))
+        })
+    }
+
+    /// A protected object has left storage.
+    fn lost(&self, life: &Life, findings: &mut Vec<Finding>, unsure: &mut usize) {
+        let (Some((gone, by)), Some((deleted, deleter))) = (&life.gone, &life.deleted) else {
+            return;
+        };
+        let Some(made) = life.made() else { return };
+        let asked = deleted.from.min(gone.from);
+        if made.to > asked {
+            return;
+        }
+        for policy in self.in_force(life, asked, gone.to) {
+            if is_approved(self.history, policy, life, asked, gone.to) {
+                continue;
+            }
+            let lost = |why: String| Finding::Lost {
+                target: life.title(),
+                policy: policy.name.clone(),
+                why: format!("{why}; deleted by {deleter}, taken out by {by}"),
+            };
+            if policy.has("always") {
+                findings.push(lost("it is always protected".to_owned()));
+            }
+            if policy.has("whileUsed") {
+                let mut users = self.users(life, asked, gone.to, unsure);
+                users.truncate(3);
+                if !users.is_empty() {
+                    findings.push(lost(format!("needed by {}", users.join(", "))));
+                }
+            }
+        }
+    }
+
+    /// Who needed an object from before it was deleted, or from before the last
+    /// time that belay began to look, until it was gone.
+    fn users(&self, life: &Life, asked: i64, gone: i64, unsure: &mut usize) -> Vec<String> {
+        let looks = life.versions.iter().filter(|v| v.by == self.belay && !v.over);
+        let looked = looks.map(|v| v.span.from).filter(|from| *from > asked).max();
+        let mut users = Vec::new();
+        for user in self.history.perhaps_needing(&life.key) {
+            let before = needed(self.history, user, &life.key, asked, gone);
+            let later = looked.is_some_and(|looked| {
+                needed(self.history, user, &life.key, looked, gone)
+                    && !is_newcomer(self.history, life, user, looked)
+            });
+            if !before && !later {
+                continue;
+            }
+            match counts(self.history, life, user, gone) {
+                Use::Counts => users.push(user.title()),
+                Use::Unsure => *unsure += 1,
+                Use::Excused => {}
+            }
+        }
+        users
+    }
+
+    /// Finalizers, owners and labels that went.
+    fn changed(&self, life: &Life, findings: &mut Vec<Finding>) {
+        for pair in life.versions.windows(2) {
+            let [old, new] = pair else { continue };
+            let span = new.span;
+            let policies: Vec<_> = self
+                .policies
+                .iter()
+                .filter(|policy| {
+                    policy.held_through(span.from, span.to)
+                        && life
+                            .between(span.from - MARGIN, span.from)
+                            .filter(|version| version.number <= old.number)
+                            .all(|version| policy.matches(self.history, &life.key, version))
+                        && policy.matches(self.history, &life.key, old)
+                        && !is_approved(self.history, policy, life, span.from, span.to)
+                })
+                .collect();
+            let target = || life.title();
+            for policy in policies {
+                let name = || policy.name.clone();
+                if is_person(&new.by) {
+                    for finalizer in old.finalizers.iter().filter(|f| !new.has(f)) {
+                        if self.is_guarded(policy, life, finalizer, new.span.to) {
+                            let (finalizer, by) = (finalizer.clone(), new.by.clone());
+                            let (target, policy) = (target(), name());
+                            findings.push(Finding::Stripped { target, policy, finalizer, by });
+                        }
+                    }
+                    if !policy.matches(self.history, &life.key, new) {
+                        let by = new.by.clone();
+                        findings.push(Finding::LetGo { target: target(), policy: name(), by });
+                    }
+                }
+                if policy.has("fromOrphaning") {
+                    for owner in old.owners.iter().filter(|o| !new.owners.contains(o)) {
+                        if self.is_orphaning(policy, owner, new.owners.as_slice(), span.to) {
+                            findings.push(Finding::Orphaned {
+                                target: target(),
+                                policy: name(),
+                                owner: owner.clone(),
+                                by: new.by.clone(),
+                            });
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether this finalizer was not to go, and stayed away.
+    fn is_guarded(&self, policy: &Policy, life: &Life, finalizer: &str, when: i64) -> bool {
+        if finalizer == HOLD {
+            let back = |life: &Life| {
+                let mut later = life.versions.iter().filter(|version| version.span.to > when);
+                later.any(|version| version.has(HOLD) && version.span.to < when + 60 * SECOND)
+            };
+            return policy.holds() && !back(life);
+        }
+        // What guards nothing any more may go; of Kubernetes' own the referee
+        // cannot tell.
+        let patterns = policy.spec["protect"]["fromStripping"]["finalizers"].as_array();
+        let own = !finalizer.contains('/') || finalizer.starts_with("kubernetes.io/");
+        policy.has("fromStripping")
+            && !own
+            && patterns.is_none_or(|patterns| {
+                patterns.iter().filter_map(|p| p.as_str()).any(|pattern| {
+                    pattern
+                        .strip_suffix('*')
+                        .map_or(pattern == finalizer, |start| finalizer.starts_with(start))
+                })
+            })
+    }
+
+    /// Whether an owner was still there, and not on its way out with its
+    /// dependents.
+    fn is_orphaning(&self, policy: &Policy, owner: &str, left: &[String], when: i64) -> bool {
+        let solid = |uid: &str| {
+            let life = self.history.lives.get(uid).filter(|life| life.was_there(when));
+            let version = life.and_then(|life| life.at(when));
+            version.filter(|version| version.deleted.is_none() || version.has("orphan"))
+        };
+        let life = self.history.lives.get(owner);
+        let approved = life.is_some_and(|life| is_approved(self.history, policy, life, when, when));
+        solid(owner).is_some() && !left.iter().any(|uid| solid(uid).is_some()) && !approved
+    }
+
+    /// At the end, something that nothing keeps is kept.
+    fn stuck(&self, life: &Life, findings: &mut Vec<Finding>) {
+        let Some(version) = life.last().filter(|v| life.gone.is_none() && v.has(HOLD)) else {
+            return;
+        };
+        if version.labels.contains_key("belay.dev/protect") {
+            return;
+        }
+        let mine = |policy: &&Policy| {
+            policy.span.to >= self.end && policy.matches(self.history, &life.key, version)
+        };
+        let policies: Vec<&Policy> = self.policies.iter().filter(mine).collect();
+        if policies.iter().all(|policy| !policy.holds()) {
+            let why = "no policy that is in force puts a hold on it".to_owned();
+            findings.push(Finding::Stuck { target: life.title(), why });
+            return;
+        }
+        if version.deleted.is_none() {
+            return;
+        }
+        let asked = life.deleted.as_ref().map_or(self.end, |(span, _)| span.from);
+        let yes = |policy: &Policy| is_approved(self.history, policy, life, asked, self.end);
+        let kept = policies.iter().filter(|policy| !yes(policy));
+        let kept = kept.into_iter().any(|policy| {
+            let used = || {
+                let users = self.history.perhaps_needing(&life.key);
+                // Who counts for belay may be a newcomer to the referee, and
+                // the other way round; at the end either is an explanation.
+                users.into_iter().any(|user| {
+                    user.gone.is_none()
+                        && needed(self.history, user, &life.key, self.end, self.end)
+                        && counts(self.history, life, user, self.end) != Use::Excused
+                        && !is_newcomer(self.history, life, user, self.end)
+                })
+            };
+            policy.has("always") || (policy.has("whileUsed") && used())
+        });
+        if !kept {
+            let why = "it is Terminating, and nobody needs it".to_owned();
+            findings.push(Finding::Stuck { target: life.title(), why });
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! The referee: reads the audit log in order and says what went wrong.
+//!
+//! It knows the log, what the API server has at the end, and nothing of belay:
+//! what policies mean it has from their documentation. Only the oracle is
+//! shared, which plays the garbage collector and knows nothing of belay, too.
+
+mod closure;
+mod event;
+mod history;
+mod judge;
+mod object;
+#[allow(dead_code, missing_docs)]
+#[path = "../../../src/graph/fates/oracle.rs"]
+mod oracle;
+mod policy;
+#[cfg(test)]
+mod tests;
+mod uses;
+mod watches;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::BufRead;
+
+pub use event::Event;
+pub use history::{History, Key};
+pub use judge::{Finding, is_person};
+pub use watches::Watches;
+
+use judge::Judge;
+
+/// How a DELETE treats dependents: the oracle's word, of its own here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Propagation {
+    /// First the owner.
+    Background,
+    /// First the dependents.
+    Foreground,
+    /// Without the dependents.
+    Orphan,
+}
+
+/// What the referee found.
+#[derive(Debug, Default)]
+pub struct Sentence {
+    /// What went wrong.
+    pub findings: Vec<Finding>,
+    /// In how many cases it could not tell.
+    pub unsure: usize,
+    /// How many objects it followed from their first write to the last.
+    pub objects: usize,
+    /// How many objects policies had put a hold on, at any time.
+    pub held: usize,
+    /// How many of those left storage.
+    pub released: usize,
+    /// Requests of people that were refused, by their reason.
+    pub refused: BTreeMap<String, usize>,
+}
+
+/// The log, taken in.
+#[derive(Debug, Default)]
+pub struct Referee {
+    /// The lives of all objects.
+    pub history: History,
+    /// belay's watches.
+    pub watches: Watches,
+    refused: BTreeMap<String, usize>,
+    end: i64,
+}
+
+impl Referee {
+    /// Reads a log from its beginning.
+    pub fn read(log: impl BufRead) -> std::io::Result<Self> {
+        let mut referee = Self::default();
+        for line in log.lines() {
+            if let Some(event) = Event::parse(&line?) {
+                referee.take(&event);
+            }
+        }
+        Ok(referee)
+    }
+
+    /// Takes in one event.
+    pub fn take(&mut self, event: &Event) {
+        self.end = self.end.max(event.span.to);
+        self.watches.take(event);
+        if event.code >= 400 && is_person(&event.user) {
+            let reason = format!("{} {}", event.code, event.reason);
+            *self.refused.entry(reason.trim_end().to_owned()).or_default() += 1;
+        }
+        self.history.take(event);
+    }
+
+    /// Judges. `there`: the uids of what the API server has now, of the kinds
+    /// that `listed` says.
+    pub fn judge(
+        mut self,
+        belay: &str,
+        there: &BTreeSet<String>,
+        listed: &dyn Fn(&Key) -> bool,
+    ) -> Sentence {
+        let disagree = self.history.settle(there, listed);
+        let policies = policy::policies(&self.history);
+        let judge = Judge { history: &self.history, policies: &policies, belay, end: self.end };
+        let (mut findings, unsure) = judge.findings();
+        findings.extend(disagree.into_iter().map(Finding::Disagree));
+        let held = |life: &&history::Life| life.versions.iter().any(|v| v.has(uses::HOLD));
+        let lives = || self.history.lives.values();
+        Sentence {
+            findings,
+            unsure,
+            objects: lives().count(),
+            held: lives().filter(held).count(),
+            released: lives().filter(held).filter(|life| life.gone.is_some()).count(),
+            refused: self.refused.clone(),
+        }
+    }
+}

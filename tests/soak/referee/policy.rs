@@ -1,0 +1,201 @@
+//! Policies as the log has them: when each was in force, and what it means.
+//! This is the referee's own reading of their documentation, not belay's.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::event::{SECOND, Span};
+use super::history::{History, Key, Life};
+use super::object::Version;
+
+/// A policy has to have been ready for so long before anything is asked of it:
+/// replicas and API servers hear of it one after the other.
+pub const MARGIN: i64 = 5 * SECOND;
+
+/// A policy as it was written, for as long as that was in force.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    /// Its name.
+    pub name: String,
+    /// Its spec.
+    pub spec: Value,
+    /// From when on it was ready, until it changed.
+    pub span: Span,
+}
+
+/// Every policy that was ever ready, with action Deny.
+pub fn policies(history: &History) -> Vec<Policy> {
+    let mut found = Vec::new();
+    for life in history.of_kind("deletionpolicies") {
+        let mut since: Option<Policy> = None;
+        for version in &life.versions {
+            let Some(whole) = &version.whole else { continue };
+            let same = since.as_ref().is_some_and(|policy| policy.spec == whole["spec"]);
+            if is_ready(whole) && version.deleted.is_none() {
+                if !same {
+                    found.extend(since.take().map(|policy| ended(policy, version.span.from)));
+                    let span = Span { from: version.span.to, to: i64::MAX };
+                    let (name, spec) = (life.key.3.clone(), whole["spec"].clone());
+                    since = Some(Policy { name, spec, span });
+                }
+            } else if since.is_some() {
+                found.extend(since.take().map(|policy| ended(policy, version.span.from)));
+            }
+        }
+        let end = life.certain_until().min(life.deleted.as_ref().map_or(i64::MAX, |(s, _)| s.from));
+        found.extend(since.map(|policy| ended(policy, end)));
+    }
+    found.retain(|policy| policy.spec["action"].as_str().unwrap_or("Deny") == "Deny");
+    found
+}
+
+fn ended(policy: Policy, end: i64) -> Policy {
+    Policy { span: Span { to: end, ..policy.span }, ..policy }
+}
+
+fn is_ready(policy: &Value) -> bool {
+    let conditions = policy["status"]["conditions"].as_array();
+    let is = |kind: &str| {
+        conditions.into_iter().flatten().any(|c| c["type"] == kind && c["status"] == "True")
+    };
+    let observed = &policy["status"]["observedGeneration"];
+    is("Ready") && is("Watching") && *observed == policy["metadata"]["generation"]
+}
+
+impl Policy {
+    /// Whether it was in force all the time between, and well before.
+    pub fn held_through(&self, from: i64, to: i64) -> bool {
+        self.span.from + MARGIN <= from && to <= self.span.to
+    }
+
+    /// Whether it has this mode.
+    pub fn has(&self, mode: &str) -> bool {
+        !self.spec["protect"][mode].is_null()
+    }
+
+    /// Whether it puts holds on.
+    pub fn holds(&self) -> bool {
+        self.spec["hold"] != "Never" && (self.has("always") || self.has("whileUsed"))
+    }
+
+    /// How many people have to approve.
+    pub fn required(&self) -> usize {
+        self.spec["approval"]["required"].as_u64().unwrap_or(1) as usize
+    }
+
+    /// Whether it speaks of an object with these labels. What the control
+    /// plane makes in every namespace, and makes again, is nobody's to protect.
+    pub fn matches(&self, history: &History, key: &Key, version: &Version) -> bool {
+        if key.1 == "configmaps" && key.3 == "kube-root-ca.crt" {
+            return false;
+        }
+        let list = |name: &str| self.spec[name].as_array().into_iter().flatten();
+        let is_one = |target: &Value| is_target(history, target, key, version);
+        list("targets").any(is_one) && !list("exclude").any(is_one)
+    }
+}
+
+/// The shapes of targets that the soak writes, and no others: whoever writes
+/// another teaches the referee first, so what is not understood is an error of
+/// the program and not a policy that matches nothing.
+fn is_target(history: &History, target: &Value, key: &Key, version: &Version) -> bool {
+    let names = |field: &str, name: &str| {
+        let list = target[field].as_array().into_iter().flatten();
+        list.into_iter().any(|text| text == name || text == "*")
+    };
+    for field in target.as_object().into_iter().flatten().map(|(field, _)| field.as_str()) {
+        let known = ["apiGroups", "resources", "namespaceSelector", "objectSelector"];
+        assert!(known.contains(&field), "the referee does not know targets with {field}");
+    }
+    let (group, resource, namespace, _) = key;
+    names("apiGroups", group)
+        && names("resources", resource)
+        && selects(&target["objectSelector"], &version.labels)
+        && (target["namespaceSelector"].is_null()
+            || match resource.as_str() {
+                "namespaces" => selects(&target["namespaceSelector"], &version.labels),
+                _ => in_namespace(history, &target["namespaceSelector"], namespace, version.span),
+            })
+}
+
+/// Labels of Namespaces do not change while a soak runs.
+fn in_namespace(history: &History, selector: &Value, namespace: &str, span: Span) -> bool {
+    let key = (String::new(), "namespaces".to_owned(), String::new(), namespace.to_owned());
+    let there = |life: &&Life| life.made().is_some_and(|made| made.from <= span.to);
+    let life = history.at_place(&key).filter(there).last();
+    let labels = life.and_then(|life| life.last()).map(|version| &version.labels);
+    namespace.is_empty() || labels.is_some_and(|labels| selects(selector, labels))
+}
+
+fn selects(selector: &Value, labels: &BTreeMap<String, String>) -> bool {
+    let fields = selector.as_object().into_iter().flatten();
+    for (field, _) in fields {
+        assert_eq!(field, "matchLabels", "the referee does not know selectors with {field}");
+    }
+    let wanted = selector["matchLabels"].as_object().into_iter().flatten();
+    wanted.into_iter().all(|(key, value)| labels.get(key).map(String::as_str) == value.as_str())
+}
+
+/// Whether people may have approved of the end of this object, for this
+/// policy, which was asked for at one time and came to pass by another: they
+/// named it, or something that it goes along with. Where the referee cannot
+/// tell it believes that they have.
+pub fn is_approved(
+    history: &History,
+    policy: &Policy,
+    life: &Life,
+    asked: i64,
+    until: i64,
+) -> bool {
+    let mut uids = vec![(life.uid.clone(), false)];
+    let mut at = 0;
+    while let Some((uid, _)) = uids.get(at).cloned() {
+        at += 1;
+        let Some(life) = history.lives.get(&uid) else { continue };
+        for owner in life.versions.iter().flat_map(|version| &version.owners) {
+            if !uids.iter().any(|(known, _)| known == owner) {
+                uids.push((owner.clone(), true));
+            }
+        }
+    }
+    let (group, resource, namespace, _) = &life.key;
+    let places = [
+        (String::new(), "namespaces".to_owned(), String::new(), namespace.clone()),
+        (
+            "apiextensions.k8s.io".to_owned(),
+            "customresourcedefinitions".to_owned(),
+            String::new(),
+            format!("{resource}.{group}"),
+        ),
+    ];
+    let around = places.iter().flat_map(|key| history.at_place(key));
+    uids.extend(around.map(|life| (life.uid.clone(), true)));
+
+    // A service account's approval counts where a policy lists it; the soak's
+    // list none.
+    let mut people: Vec<&str> = Vec::new();
+    for approval in history.of_kind("deletionapprovals") {
+        let Some(first) = approval.versions.first().filter(|first| first.span.from <= until) else {
+            continue;
+        };
+        let Some(whole) = &first.whole else { continue };
+        let spec = &whole["spec"];
+        let names = uids.iter().any(|(uid, above)| {
+            // When what stands above was deleted is another question.
+            let lasts = *above || expires(spec).is_some_and(|time| time + MARGIN >= asked);
+            spec["targetRef"]["uid"] == uid.as_str()
+                && (!above || spec["scope"] == "Content")
+                && lasts
+        });
+        let counts = |name: &&str| names && !name.starts_with("system:serviceaccount:");
+        people.extend(spec["approver"].as_str().filter(counts));
+    }
+    people.sort_unstable();
+    people.dedup();
+    people.len() >= policy.required()
+}
+
+fn expires(approval: &Value) -> Option<i64> {
+    super::event::time(&approval["expirationTime"])
+}

@@ -1,0 +1,489 @@
+//! Each finding can be found: logs in which belay failed, and the same logs
+//! with an excuse.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::{Event, Finding, Referee, Sentence};
+
+const BELAY: &str = "system:serviceaccount:belay:belay";
+const GC: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
+
+/// A log that is written line by line. Each line is a second after the last.
+#[derive(Default)]
+struct Log {
+    lines: Vec<String>,
+    second: i64,
+    version: u64,
+}
+
+fn stamp(second: i64) -> String {
+    (jiff::Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_secs(1_700_000_000 + second))
+        .to_string()
+}
+
+impl Log {
+    /// A log with a room and a policy in it that has long been in force.
+    fn with(protect: Value) -> Self {
+        let mut log = Self::default();
+        let labels = json!({"kubernetes.io/metadata.name": "room-0"});
+        log.write(
+            "create",
+            "alice",
+            "",
+            "namespaces",
+            json!({"metadata": {"name": "room-0",
+            "labels": labels}, "spec": {"finalizers": ["kubernetes"]}}),
+        );
+        log.policy(protect, "True");
+        log.wait(30);
+        log
+    }
+
+    fn policy(&mut self, protect: Value, ready: &str) {
+        let condition = |kind: &str| json!({"type": kind, "status": ready});
+        let target = json!({"apiGroups": [""], "resources": ["configmaps"],
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "room-0"}},
+            "objectSelector": {"matchLabels": {"keep": "yes"}}});
+        self.write(
+            "patch",
+            BELAY,
+            "belay.dev",
+            "deletionpolicies",
+            json!({
+            "metadata": {"name": "kept", "generation": 1},
+            "spec": {"targets": [target], "protect": protect},
+            "status": {"observedGeneration": 1,
+                "conditions": [condition("Ready"), condition("Watching")]}}),
+        );
+    }
+
+    fn wait(&mut self, seconds: i64) {
+        self.second += seconds;
+    }
+
+    fn line(
+        &mut self,
+        verb: &str,
+        user: &str,
+        group: &str,
+        resource: &str,
+        code: u16,
+        answer: &Value,
+    ) {
+        self.second += 1;
+        let namespace = answer["metadata"]["namespace"].as_str().unwrap_or_default();
+        self.lines.push(json!({
+            "auditID": self.second.to_string(), "stage": "ResponseComplete", "verb": verb,
+            "requestURI": format!("/x/{resource}"), "user": {"username": user},
+            "objectRef": {"resource": resource, "apiGroup": group, "namespace": namespace},
+            "responseStatus": {"code": code},
+            "requestReceivedTimestamp": stamp(self.second), "stageTimestamp": stamp(self.second),
+            "responseObject": answer,
+        }).to_string());
+    }
+
+    /// A write that is answered with this object; its uid is its name.
+    fn write(&mut self, verb: &str, user: &str, group: &str, resource: &str, mut object: Value) {
+        self.version += 1;
+        let metadata = &mut object["metadata"];
+        if metadata["uid"].is_null() {
+            metadata["uid"] = metadata["name"].clone();
+        }
+        metadata["resourceVersion"] = json!(self.version.to_string());
+        if metadata["creationTimestamp"].is_null() {
+            metadata["creationTimestamp"] = json!(stamp(self.second));
+        }
+        self.line(verb, user, group, resource, 200, &object);
+    }
+
+    /// A protected ConfigMap, with this beside what it has always.
+    fn config(&mut self, verb: &str, user: &str, more: Value) {
+        let mut metadata = json!({"name": "settings", "namespace": "room-0",
+            "labels": {"keep": "yes"}, "finalizers": ["belay.dev/hold"],
+            "creationTimestamp": stamp(31)});
+        for (key, value) in more.as_object().unwrap() {
+            metadata[key] = value.clone();
+        }
+        self.write(verb, user, "", "configmaps", json!({"metadata": metadata}));
+    }
+
+    /// A Pod that uses it.
+    fn pod(&mut self, verb: &str, more: Value) {
+        let mut pod = json!({"metadata": {"name": "user", "namespace": "room-0"},
+            "spec": {"volumes": [{"configMap": {"name": "settings"}}]}});
+        for (key, value) in more.as_object().unwrap() {
+            pod[key] = value.clone();
+        }
+        self.write(verb, "alice", "", "pods", pod);
+    }
+
+    /// The settings are deleted and belay lets go of them.
+    fn deleted_and_released(&mut self) {
+        let now = stamp(self.second + 1);
+        self.config("delete", "alice", json!({"deletionTimestamp": now}));
+        self.config("patch", BELAY, json!({"deletionTimestamp": now}));
+        self.config("patch", BELAY, json!({"deletionTimestamp": now, "finalizers": []}));
+    }
+
+    fn approve(&mut self, uid: &str, scope: &str) {
+        self.write(
+            "create",
+            "bob",
+            "belay.dev",
+            "deletionapprovals",
+            json!({
+            "metadata": {"name": "yes"},
+            "spec": {"targetRef": {"uid": uid}, "approver": "bob", "scope": scope,
+                "expirationTime": stamp(self.second + 60)}}),
+        );
+    }
+
+    fn judge(&self, there: &[&str]) -> Sentence {
+        let referee = Referee::read(self.lines.join("\n").as_bytes()).unwrap();
+        let there: BTreeSet<String> = there.iter().map(ToString::to_string).collect();
+        referee.judge(BELAY, &there, &|key| key.1 == "configmaps")
+    }
+
+    fn found(&self, there: &[&str]) -> Vec<&'static str> {
+        self.judge(there).findings.iter().map(Finding::name).collect()
+    }
+}
+
+fn always() -> Value {
+    json!({"always": {}})
+}
+
+fn used() -> Value {
+    json!({"whileUsed": {"onDelete": "Hold"}})
+}
+
+#[test]
+fn what_is_always_protected_was_lost() {
+    let mut log = Log::with(always());
+    log.config("create", "alice", json!({}));
+    log.wait(10);
+    log.line(
+        "delete",
+        "alice",
+        "",
+        "configmaps",
+        200,
+        &json!({"kind": "Status", "details": {"uid": "settings"}}),
+    );
+    assert_eq!(log.found(&[]), ["lost"]);
+}
+
+#[test]
+fn what_was_approved_may_go_and_what_was_approved_afterwards_may_not() {
+    let mut log = Log::with(always());
+    log.config("create", "alice", json!({}));
+    log.approve("settings", "Object");
+    log.wait(10);
+    log.deleted_and_released();
+    assert_eq!(log.found(&[]), [""; 0]);
+
+    let mut log = Log::with(always());
+    log.config("create", "alice", json!({}));
+    log.wait(10);
+    log.deleted_and_released();
+    log.approve("settings", "Object");
+    assert_eq!(log.found(&[]), ["lost"]);
+
+    let mut log = Log::with(always());
+    log.config("create", "alice", json!({}));
+    log.approve("settings", "Object");
+    log.wait(100);
+    log.deleted_and_released();
+    assert_eq!(log.found(&[]), ["lost"], "it had expired");
+
+    // An approval of the namespace is one of what is in it by its scope alone.
+    for (scope, found) in [("Object", vec!["lost"]), ("Content", vec![])] {
+        let mut log = Log::with(always());
+        log.config("create", "alice", json!({}));
+        log.approve("room-0", scope);
+        log.wait(10);
+        log.deleted_and_released();
+        assert_eq!(log.found(&[]), found, "{scope}");
+    }
+}
+
+#[test]
+fn a_policy_counts_from_when_it_is_ready_to_when_it_goes() {
+    let mut log = Log::default();
+    log.policy(always(), "False");
+    log.wait(30);
+    log.config("create", "alice", json!({"finalizers": []}));
+    log.wait(10);
+    log.deleted_and_released();
+    assert_eq!(log.found(&[]), [""; 0]);
+
+    let mut log = Log::with(always());
+    log.config("create", "alice", json!({}));
+    log.wait(10);
+    log.line(
+        "delete",
+        "bob",
+        "belay.dev",
+        "deletionpolicies",
+        200,
+        &json!({"kind": "Status", "details": {"uid": "kept"}}),
+    );
+    log.deleted_and_released();
+    assert_eq!(log.found(&[]), [""; 0]);
+}
+
+#[test]
+fn what_a_living_pod_needs_was_let_go_of() {
+    let mut log = Log::with(used());
+    log.config("create", "alice", json!({}));
+    log.pod("create", json!({}));
+    log.wait(10);
+    log.deleted_and_released();
+    assert_eq!(log.found(&[]), ["lost"]);
+    let [Finding::Lost { why, .. }] = &log.judge(&[]).findings[..] else { panic!() };
+    assert!(why.contains("pods room-0/user"), "{why}");
+}
+
+#[test]
+fn a_user_counts_unless_it_is_finished_or_gone_or_goes_along() {
+    // It was made after the DELETE and before belay looked.
+    let mut log = Log::with(used());
+    log.config("create", "alice", json!({}));
+    log.wait(10);
+    let now = stamp(log.second + 1);
+    log.config("delete", "alice", json!({"deletionTimestamp": now}));
+    log.pod("create", json!({}));
+    log.config("patch", BELAY, json!({"deletionTimestamp": now}));
+    log.config("patch", BELAY, json!({"deletionTimestamp": now, "finalizers": []}));
+    assert_eq!(log.found(&[]), ["lost"]);
+
+    let mut log = Log::with(used());
+    log.config("create", "alice", json!({}));
+    log.pod("create", json!({"status": {"phase": "Succeeded"}}));
+    log.wait(10);
+    log.deleted_and_released();
+    assert_eq!(log.found(&[]), [""; 0]);
+
+    let mut log = Log::with(used());
+    log.config("create", "alice", json!({}));
+    log.pod("create", json!({}));
+    log.pod(
+        "delete",
+        json!({"metadata": {"name": "user", "namespace": "room-0",
+        "deletionTimestamp": stamp(40)}}),
+    );
+    log.wait(10);
+    log.deleted_and_released();
+    assert_eq!(log.found(&[]), [""; 0]);
+
+    let mut log = Log::with(used());
+    log.config("create", "alice", json!({}));
+    log.pod(
+        "create",
+        json!({"metadata": {"name": "user", "namespace": "room-0",
+        "ownerReferences": [{"uid": "settings"}]}}),
+    );
+    log.wait(10);
+    log.deleted_and_released();
+    assert_eq!(log.found(&[]), [""; 0], "the oracle says that it goes along");
+    let mut log = Log::with(used());
+    log.config("create", "alice", json!({}));
+    log.write(
+        "create",
+        "alice",
+        "",
+        "secrets",
+        json!({"metadata": {"name": "other", "namespace": "room-0"}}),
+    );
+    log.pod(
+        "create",
+        json!({"metadata": {"name": "user", "namespace": "room-0",
+        "ownerReferences": [{"uid": "settings"}, {"uid": "other"}]}}),
+    );
+    log.wait(10);
+    log.deleted_and_released();
+    assert_eq!(log.found(&[]), ["lost"], "another owner keeps it");
+}
+
+#[test]
+fn a_hold_was_stripped_and_stayed_away() {
+    let mut log = Log::with(always());
+    log.config("create", "alice", json!({}));
+    log.wait(10);
+    log.config("patch", "alice", json!({"finalizers": []}));
+    assert_eq!(log.found(&["settings"]), ["stripped"]);
+    log.wait(5);
+    log.config("patch", BELAY, json!({}));
+    assert_eq!(log.found(&["settings"]), [""; 0], "it was put back");
+
+    let mut log = Log::with(always());
+    log.config("create", "alice", json!({}));
+    log.wait(10);
+    log.config("patch", BELAY, json!({"finalizers": []}));
+    assert_eq!(log.found(&["settings"]), [""; 0], "belay itself may");
+}
+
+#[test]
+fn a_guarded_finalizer_was_stripped_by_a_person() {
+    let guard = json!({"fromStripping": {"finalizers": ["soak.dev/*"]}});
+    for (by, found) in [("alice", vec!["stripped"]), (GC, vec![])] {
+        let mut log = Log::with(guard.clone());
+        log.config("create", "alice", json!({"finalizers": ["soak.dev/guard", "other.dev/x"]}));
+        log.wait(10);
+        log.config("patch", by, json!({"finalizers": []}));
+        assert_eq!(log.found(&["settings"]), found, "{by}");
+    }
+}
+
+#[test]
+fn the_label_was_taken_off_by_a_person() {
+    let mut log = Log::with(always());
+    log.config("create", "alice", json!({}));
+    log.wait(10);
+    log.config("patch", "alice", json!({"labels": {}, "finalizers": []}));
+    assert_eq!(log.found(&["settings"]), ["stripped", "let go"]);
+}
+
+#[test]
+fn a_child_was_orphaned() {
+    let family = json!({"fromOrphaning": {}});
+    let child = json!({"name": "child", "uid": "child", "finalizers": [],
+        "ownerReferences": [{"uid": "settings"}]});
+    let orphan = json!({"name": "child", "uid": "child", "finalizers": []});
+    let mut log = Log::with(family.clone());
+    log.config("create", "alice", json!({"finalizers": []}));
+    log.config("create", "alice", child.clone());
+    log.wait(10);
+    log.config(
+        "delete",
+        "alice",
+        json!({"deletionTimestamp": stamp(log.second),
+        "finalizers": ["orphan"]}),
+    );
+    log.config("patch", GC, orphan.clone());
+    assert_eq!(log.found(&["settings", "child"]), ["orphaned"]);
+
+    // The owner is gone: that reference leads nowhere.
+    let mut log = Log::with(family);
+    log.config("create", "alice", json!({"finalizers": []}));
+    log.config("create", "alice", child);
+    log.wait(10);
+    log.line(
+        "delete",
+        "alice",
+        "",
+        "configmaps",
+        200,
+        &json!({"kind": "Status", "details": {"uid": "settings"}}),
+    );
+    log.config("patch", GC, orphan);
+    assert_eq!(log.found(&["child"]), [""; 0]);
+}
+
+#[test]
+fn something_waits_for_nobody() {
+    let mut log = Log::with(used());
+    log.config("create", "alice", json!({}));
+    log.wait(10);
+    log.config("delete", "alice", json!({"deletionTimestamp": stamp(log.second)}));
+    assert_eq!(log.found(&["settings"]), ["stuck"]);
+
+    let mut log = Log::with(used());
+    log.config("create", "alice", json!({}));
+    log.pod("create", json!({}));
+    log.wait(10);
+    log.config("delete", "alice", json!({"deletionTimestamp": stamp(log.second)}));
+    assert_eq!(log.found(&["settings"]), [""; 0], "the Pod is there");
+
+    let mut log = Log::with(json!({"fromOrphaning": {}}));
+    log.config("create", "alice", json!({}));
+    assert_eq!(log.found(&["settings"]), ["stuck"], "nothing wants the hold that it has");
+}
+
+#[test]
+fn what_left_with_no_trace_is_told() {
+    let mut log = Log::with(always());
+    log.config("create", "alice", json!({"finalizers": []}));
+    assert_eq!(log.found(&[]), ["disagree"]);
+    assert_eq!(log.found(&["settings", "stranger"]), ["disagree"]);
+}
+
+#[test]
+fn a_collection_that_was_broken_off_may_have_taken_it() {
+    let mut log = Log::with(always());
+    log.config("create", "alice", json!({}));
+    log.wait(10);
+    log.line(
+        "deletecollection",
+        "alice",
+        "",
+        "configmaps",
+        403,
+        &json!({"metadata": {"namespace": "room-0"}}),
+    );
+    assert_eq!(log.found(&["settings"]), [""; 0]);
+    assert_eq!(log.found(&[]), ["lost"]);
+}
+
+#[test]
+fn a_custom_resource_went_with_its_definition() {
+    let mut log = Log::with(always());
+    let name = "widgets.soak.dev";
+    log.write(
+        "create",
+        "alice",
+        "apiextensions.k8s.io",
+        "customresourcedefinitions",
+        json!({"metadata": {"name": name}}),
+    );
+    log.write(
+        "create",
+        "alice",
+        "soak.dev",
+        "widgets",
+        json!({"metadata": {"name": "w", "namespace": "room-0"}}),
+    );
+    log.wait(10);
+    log.line(
+        "delete",
+        "alice",
+        "apiextensions.k8s.io",
+        "customresourcedefinitions",
+        200,
+        &json!({"kind": "Status", "details": {"uid": name}}),
+    );
+    let referee = Referee::read(log.lines.join("\n").as_bytes()).unwrap();
+    assert!(referee.history.lives["w"].gone.is_some());
+}
+
+#[test]
+fn a_dry_run_and_a_refusal_change_nothing() {
+    let mut log = Log::with(always());
+    log.config("create", "alice", json!({}));
+    log.wait(10);
+    let gone = json!({"kind": "Status", "details": {"uid": "settings"}});
+    log.line("delete", "alice", "", "configmaps", 403, &gone);
+    log.line("delete", "alice", "", "configmaps", 200, &gone);
+    let last = log.lines.pop().unwrap().replace("/x/configmaps", "/x/configmaps?dryRun=All");
+    log.lines.push(last);
+    assert_eq!(log.found(&["settings"]), [""; 0]);
+    assert_eq!(log.judge(&["settings"]).refused.values().sum::<usize>(), 1);
+}
+
+#[test]
+fn watches_are_open_from_their_beginning_to_their_end() {
+    let mut referee = Referee::default();
+    let mut watch = |id: &str, stage: &str| {
+        let line = json!({"auditID": id, "stage": stage, "verb": "watch",
+            "requestURI": "/api/v1/pods?watch=true", "user": {"username": BELAY},
+            "objectRef": {"resource": "pods"}, "responseStatus": {"code": 200},
+            "requestReceivedTimestamp": stamp(1), "stageTimestamp": stamp(2)});
+        referee.take(&Event::parse(&line.to_string()).unwrap());
+        referee.watches.open().into_values().sum::<usize>()
+    };
+    assert_eq!(watch("a", "ResponseStarted"), 1);
+    assert_eq!(watch("b", "ResponseStarted"), 2);
+    assert_eq!(watch("a", "ResponseComplete"), 1);
+}

@@ -1,0 +1,121 @@
+//! Who needed an object, by what the log says.
+
+use super::closure::takes;
+use super::event::SECOND;
+use super::history::{History, Key, Life};
+use super::object::Version;
+
+/// The finalizer that is belay's.
+pub const HOLD: &str = "belay.dev/hold";
+
+/// A Relation counts for the referee when it has been there for so long.
+const RELATION: i64 = 10 * SECOND;
+
+/// What the referee found of one user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Use {
+    /// It kept the target.
+    Counts,
+    /// It did not.
+    Excused,
+    /// The referee cannot tell.
+    Unsure,
+}
+
+/// Whether this version needs what stands at this place.
+fn needs(history: &History, life: &Life, version: &Version, key: &Key, moment: i64) -> bool {
+    let (group, resource, namespace, name) = key;
+    let same_namespace = life.key.2 == *namespace;
+    let built_in = version.needs.iter().any(|(g, r, n)| g == group && r == resource && n == name);
+    same_namespace && (built_in || by_relation(history, life, version, key, moment))
+}
+
+fn by_relation(history: &History, life: &Life, version: &Version, key: &Key, moment: i64) -> bool {
+    let Some(whole) = &version.whole else { return false };
+    let relations = history.of_kind("relations");
+    relations.into_iter().filter(|relation| relation.was_there(moment)).any(|relation| {
+        let since = relation.made().is_some_and(|made| made.to + RELATION <= moment);
+        let Some(spec) = relation.last().and_then(|v| v.whole.as_ref()).map(|w| &w["spec"]) else {
+            return false;
+        };
+        let path = spec["nameFieldPath"].as_str().unwrap_or_default().replace('.', "/");
+        let is = |end: &str, key: &Key| {
+            spec[end]["group"].as_str().unwrap_or_default() == key.0
+                && spec[end]["resource"].as_str() == Some(&key.1)
+        };
+        since
+            && spec["strength"].as_str().unwrap_or("Needs") == "Needs"
+            && is("from", &life.key)
+            && is("to", key)
+            && whole.pointer(&format!("/{path}")).and_then(|name| name.as_str()) == Some(&key.3)
+    })
+}
+
+/// Whether this object needed the target all the time between and was not
+/// finished.
+pub fn needed(history: &History, user: &Life, target: &Key, from: i64, to: i64) -> bool {
+    user.was_there(from)
+        && user.was_there(to)
+        && user
+            .between(from, to)
+            .all(|version| !version.finished && needs(history, user, version, target, from))
+}
+
+/// Whether a user of the target counts, at this moment. Where a hold could be
+/// taken off in either way, the referee goes by what is good for belay.
+pub fn counts(history: &History, target: &Life, user: &Life, moment: i64) -> Use {
+    let Some(version) = user.at(moment) else { return Use::Excused };
+    if user.uid == target.uid {
+        return Use::Excused;
+    }
+    if version.deleted.is_some() {
+        // A Terminating ancestor; or one that nothing but our hold keeps, in a
+        // cycle with the target perhaps.
+        let only_held = version.finalizers.iter().all(|f| f == HOLD) && version.has(HOLD);
+        if is_ancestor(history, target, &user.uid, moment) {
+            return Use::Excused;
+        }
+        if only_held {
+            return Use::Unsure;
+        }
+    }
+    match takes(history, target, user, moment) {
+        Some(true) => Use::Excused,
+        Some(false) => Use::Counts,
+        None if is_ancestor(history, user, &target.uid, moment) => Use::Unsure,
+        None => Use::Counts,
+    }
+}
+
+fn is_ancestor(history: &History, of: &Life, uid: &str, moment: i64) -> bool {
+    ancestors(history, of, moment).iter().any(|life| life.uid == uid)
+}
+
+/// Everything above an object by owner references.
+fn ancestors<'h>(history: &'h History, of: &Life, moment: i64) -> Vec<&'h Life> {
+    let mut found: Vec<&Life> = Vec::new();
+    let mut next = vec![of.uid.as_str()];
+    while let Some(life) = next.pop().and_then(|uid| history.lives.get(uid)) {
+        for owner in life.at(moment).into_iter().flat_map(|version| &version.owners) {
+            let owner = history.lives.get(owner);
+            if let Some(owner) = owner.filter(|o| found.iter().all(|known| known.uid != o.uid)) {
+                found.push(owner);
+                next.push(&owner.uid);
+            }
+        }
+    }
+    found
+}
+
+/// Whether a user was made long after the target had been deleted, with nobody
+/// above it that is older.
+pub fn is_newcomer(history: &History, target: &Life, user: &Life, moment: i64) -> bool {
+    let deleted = target.at(moment).and_then(|version| version.deleted);
+    // Clocks, and the seconds to which times are cut.
+    let late = |life: &Life| match (deleted, life.versions.first()) {
+        (Some(deleted), Some(first)) => first.created > deleted + 4 * SECOND,
+        _ => false,
+    };
+    let elder = |life: &Life| life.was_there(moment) && !late(life);
+    late(user) && !ancestors(history, user, moment).into_iter().any(elder)
+}

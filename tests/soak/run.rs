@@ -1,0 +1,134 @@
+//! A soak from its beginning to its end.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::checks::{self, is_ours};
+use crate::harness::Result;
+use crate::memory;
+use crate::people::{self, Tally};
+use crate::policies;
+use crate::random::Random;
+use crate::referee::{Key, Referee, Watches};
+use crate::report::Report;
+use crate::stage::{BELAY, REPLICAS, Stage};
+use crate::trouble::trouble;
+
+/// What a soak is told.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// What chooses all actions.
+    pub seed: u64,
+    /// For how long people act.
+    pub length: Duration,
+    /// Actions a second, of all people together.
+    pub rate: f64,
+    /// The belay under test.
+    pub program: PathBuf,
+}
+
+/// Runs it, and says what was found.
+pub async fn run(settings: &Settings) -> Result<Report> {
+    let stage = Stage::set(&settings.program).await?;
+    let log = stage.plane.logs().join("audit.log");
+    let before: BTreeSet<String> =
+        Watches::read(reader(&log)?)?.open().into_keys().map(str::to_owned).collect();
+    stage.protect().await?;
+
+    let (end, ended) = tokio::sync::watch::channel(false);
+    let operating = tokio::spawn(people::operate(stage.operator.clone(), ended));
+    let mut report = act(&stage, settings).await?;
+
+    checks::quiet(&stage.admin, Duration::from_secs(12), Duration::from_secs(90)).await?;
+    let content = checks::content(&stage.admin).await?;
+    let uid = |object: &serde_json::Value| object["metadata"]["uid"].as_str().map(str::to_owned);
+    let there: BTreeSet<String> = content.iter().filter_map(uid).collect();
+    let listed = |key: &Key| {
+        let root = if key.0.is_empty() { "/api".to_owned() } else { format!("/apis/{}", key.0) };
+        is_ours(&key.2) && checks::COLLECTIONS.contains(&format!("{root}/v1/{}", key.1).as_str())
+    };
+    let referee = Referee::read(reader(&log)?)?;
+    report.open_watches(&referee, REPLICAS);
+    report.judged(referee.judge(BELAY, &there, &listed));
+    for number in 0..REPLICAS {
+        report
+            .graph(number, checks::graph(&stage.admin, &stage.installed().replicas[number]).await?);
+    }
+
+    policies::withdraw(&stage.admin).await;
+    report.left = checks::empty(&stage.admin, Duration::from_secs(90)).await?;
+    // The operator goes on for as long as something may wait for it.
+    end.send_replace(true);
+    operating.await?;
+    report.watches = watches_left(&log, &before, report.watches).await?;
+    Ok(report)
+}
+
+fn reader(log: &Path) -> Result<BufReader<File>> {
+    Ok(BufReader::new(File::open(log)?))
+}
+
+/// Waits until no watch is left but those from before any policy was. A leader
+/// watches what may be held until it has seen that nothing is. Adds what stays.
+async fn watches_left(
+    log: &Path,
+    before: &BTreeSet<String>,
+    mut found: Vec<String>,
+) -> Result<Vec<String>> {
+    let limit = Instant::now() + Duration::from_secs(60);
+    loop {
+        let watches = Watches::read(reader(log)?)?;
+        let mut left = watches.open();
+        left.retain(|path, _| !before.contains(*path));
+        if left.is_empty() || Instant::now() > limit {
+            let text = |(path, count)| format!("{count} watches of {path}, which no policy needs");
+            found.extend(left.into_iter().map(text));
+            return Ok(found);
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// People act, policies come and go, leaders fall; then all stop.
+async fn act(stage: &Stage, settings: &Settings) -> Result<Report> {
+    let until = Instant::now() + settings.length;
+    let stop = Arc::new(AtomicBool::new(false));
+    let (belay, proxy) = (stage.belay.clone(), stage.plane.proxy.clone());
+    let service = stage.admin.get("/api/v1/namespaces/belay/services/belay").await;
+    let service = service.map_err(|refusal| refusal.message)?;
+    let address = format!("{}:443", service["spec"]["clusterIP"].as_str().unwrap_or_default());
+    let random = Random::new(settings.seed, 1001);
+    let stopped = stop.clone();
+    let troubled = tokio::task::spawn_blocking(move || {
+        trouble(&belay, &proxy, &address, random, &stopped).map_err(|error| error.to_string())
+    });
+    let (belay, stopped) = (stage.belay.clone(), stop.clone());
+    let memory = tokio::task::spawn_blocking(move || memory::watch(&belay, &stopped));
+    let changing = policies::change(stage.admin.clone(), Random::new(settings.seed, 1000), until);
+    let changing = tokio::spawn(changing);
+
+    let pause = Duration::from_secs_f64(stage.people.len() as f64 / settings.rate);
+    let lives = stage
+        .people
+        .iter()
+        .zip(0..)
+        .map(|(person, number)| person.live(Random::new(settings.seed, number), pause, until));
+    let mut tally = Tally::new();
+    for of_one in futures_util::future::join_all(lives).await {
+        for (what, count) in of_one {
+            *tally.entry(what).or_default() += count;
+        }
+    }
+    let changes = changing.await?;
+    stop.store(true, Ordering::Relaxed);
+    let (killed, paused) = troubled.await??;
+    let samples = memory.await?;
+    Ok(Report { seed: settings.seed, tally, changes, killed, paused, samples, ..Report::default() })
+}

@@ -1,0 +1,133 @@
+//! The cluster in which a soak runs: a control plane, two replicas of belay,
+//! rooms, and people with their rights.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::call::Caller;
+use crate::harness::{ControlPlane, Install, Installed, Options, Result};
+use crate::people::Person;
+use crate::plan::ROOMS;
+use crate::policies::{self, in_force, lasting};
+
+/// Two, as the chart has it.
+pub const REPLICAS: usize = 2;
+
+/// Who belay is to the API server.
+pub const BELAY: &str = "system:serviceaccount:belay:belay";
+
+const RIGHTS: &str = r#"
+apiVersion: v1
+kind: Namespace
+metadata: {name: soak}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: robot, namespace: soak}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: operator, namespace: soak}
+---
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: soak}
+provisioner: kubernetes.io/host-path
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: soak}
+rules:
+- apiGroups: ["", apps, batch, soak.dev]
+  resources: ["*"]
+  verbs: [get, list, create, update, patch, delete, deletecollection]
+- apiGroups: [belay.dev]
+  resources: [deletionapprovals]
+  verbs: [create]
+- apiGroups: ["*"]
+  resources: ["*"]
+  verbs: [approve-deletion]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: soak}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: soak}
+subjects:
+- {kind: Group, apiGroup: rbac.authorization.k8s.io, name: soakers}
+- {kind: ServiceAccount, namespace: soak, name: robot}
+- {kind: ServiceAccount, namespace: soak, name: operator}
+"#;
+
+/// Everything that a soak needs.
+pub struct Stage {
+    /// The control plane.
+    pub plane: ControlPlane,
+    /// belay, shared with whoever makes trouble.
+    pub belay: Arc<Mutex<Installed>>,
+    /// The administrator.
+    pub admin: Caller,
+    /// The users.
+    pub people: Vec<Person>,
+    /// The operator.
+    pub operator: Caller,
+}
+
+impl Stage {
+    /// Sets it, and waits until the lasting policies are in force.
+    pub async fn set(program: &Path) -> Result<Self> {
+        let options = Options { nodes: 2, audit_bodies: true, ..Options::default() };
+        let program = program.to_owned();
+        let start = move || -> Result<(ControlPlane, Installed)> {
+            let plane = ControlPlane::start_with(&options)?;
+            let install = Install {
+                replicas: REPLICAS,
+                manifests: vec!["--watch-everything".to_owned()],
+                serve: vec!["--debug-graph".to_owned()],
+            };
+            let belay = install.on(&plane, &program)?;
+            plane.apply(RIGHTS)?;
+            for room in ROOMS {
+                plane.kubectl(&["create", "namespace", room])?.success()?;
+            }
+            Ok((plane, belay))
+        };
+        let (plane, belay) = tokio::task::spawn_blocking(start).await??;
+        let admin = Caller::of(plane.kubeconfig()).await?;
+        let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        admin.post(definitions, policies::definition("widgets", "Widget")).await.map_err(said)?;
+
+        let mut people = Vec::new();
+        for name in ["alice", "bob", "carol", "dave"] {
+            let caller = Caller::of(&plane.user(name, Some("soakers"))?).await?;
+            people.push(Person { name: name.to_owned(), caller });
+        }
+        let robot = Caller::of(&plane.account("soak", "robot")?).await?;
+        let name = "system:serviceaccount:soak:robot".to_owned();
+        people.push(Person { name, caller: robot });
+        let operator = Caller::of(&plane.account("soak", "operator")?).await?;
+        Ok(Self { plane, belay: Arc::new(Mutex::new(belay)), admin, people, operator })
+    }
+
+    /// Writes the policies that last.
+    pub async fn protect(&self) -> Result<()> {
+        for policy in lasting() {
+            self.admin.post(policies::URL, policy.clone()).await.map_err(said)?;
+            in_force(&self.admin, policy["metadata"]["name"].as_str().unwrap_or_default()).await?;
+        }
+        Ok(())
+    }
+
+    /// belay, while nobody else touches it.
+    pub fn installed(&self) -> MutexGuard<'_, Installed> {
+        lock(&self.belay)
+    }
+}
+
+/// A lock that a panic elsewhere does not close.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn said(refusal: crate::call::Refusal) -> String {
+    format!("{} {}", refusal.code, refusal.message)
+}
