@@ -14,6 +14,7 @@ mod label;
 mod policy;
 mod releasing;
 mod status;
+mod way;
 
 use std::path::Path;
 use std::sync::OnceLock;

@@ -17,9 +17,11 @@ mod force;
 mod objects;
 mod own;
 pub mod plan;
+mod snapshot;
 mod waiting;
 mod watching;
 
+pub use self::snapshot::{Snapshot, Unread};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
