@@ -57,9 +57,9 @@ impl Caller {
                 let config = kube::Config::from_custom_kubeconfig(read, &options).await;
                 config.map_err(|error| wrong(&error))?
             }
-            (None, Some(_)) => kube::Config::from_kubeconfig(&options)
-                .await
-                .map_err(|error| wrong(&error))?,
+            (None, Some(_)) => {
+                kube::Config::from_kubeconfig(&options).await.map_err(|error| wrong(&error))?
+            }
             (None, None) => kube::Config::infer().await.map_err(|error| wrong(&error))?,
         };
         let mut config = unhurried(config);
@@ -67,8 +67,8 @@ impl Caller {
             config.auth_info.impersonate = Some(user.clone());
         }
         let namespace = config.default_namespace.clone();
-        let client = kube::Client::try_from(config)
-            .map_err(|error| StartError::Client(chain(&error)))?;
+        let client =
+            kube::Client::try_from(config).map_err(|error| StartError::Client(chain(&error)))?;
         Ok(Self { client, namespace })
     }
 
@@ -110,7 +110,8 @@ impl Caller {
         now: Timestamp,
     ) -> Result<(), String> {
         use http::header::CONTENT_TYPE;
-        let patch = json!({"metadata": {"uid": uid, "annotations": {RELEASE_REQUESTED: now.to_string()}}});
+        let patch =
+            json!({"metadata": {"uid": uid, "annotations": {RELEASE_REQUESTED: now.to_string()}}});
         let request = http::Request::patch(api::item(info, namespace, name))
             .header(CONTENT_TYPE, "application/merge-patch+json")
             .body(patch.to_string().into_bytes())

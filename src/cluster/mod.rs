@@ -32,4 +32,4 @@ pub use feed::{Snapshot, Unread};
 pub use live::{Answer, CarryOut, Found, Gathered, Reader, merge};
 pub use names::kind_of;
 pub use start::{Cluster, Options, StartError};
-pub use world::{Detail, Served, Place, SharedWorld, World};
+pub use world::{Detail, Place, Served, SharedWorld, World};

@@ -122,7 +122,8 @@ mod tests {
         ] {
             assert_eq!(found(word).as_deref(), Some(meant), "{word}");
         }
-        for nothing in ["widgets", "services.v3.serving.example.com", "deployments.extensions", ""] {
+        for nothing in ["widgets", "services.v3.serving.example.com", "deployments.extensions", ""]
+        {
             assert_eq!(found(nothing), None, "{nothing}");
         }
     }

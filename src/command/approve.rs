@@ -117,7 +117,10 @@ async fn approve(arguments: ApproveArguments) -> Result<ExitCode, CommandError> 
             }
         }
         if let Some(why) = given_up(&session, snapshot).await {
-            text.push_str(&format!("{why}; now delete it: kubectl delete {}\n", arguments_of(&session)));
+            text.push_str(&format!(
+                "{why}; now delete it: kubectl delete {}\n",
+                arguments_of(&session)
+            ));
         }
     }
     print(&text)?;
@@ -133,7 +136,7 @@ fn arguments_of(session: &Session) -> String {
 async fn refusing(session: &Session, snapshot: &Snapshot, content: bool) -> Vec<Policy> {
     let mut sources = Vec::new();
     if content {
-        snapshot.objects().await;
+        snapshot.objects(session.near()).await;
         if let Ok(verdict) = super::why::verdict(session, snapshot).await {
             let along = verdict.blockers.into_iter().filter(|blocker| blocker.along);
             sources.extend(along.flat_map(|blocker| blocker.policies));
@@ -193,7 +196,11 @@ fn missing(
     match required.saturating_sub(people.len()) {
         0 => format!("enough people have approved ({} of {required})\n", people.len()),
         left => {
-            let more = if left == 1 { "1 more person has".to_owned() } else { format!("{left} more people have") };
+            let more = if left == 1 {
+                "1 more person has".to_owned()
+            } else {
+                format!("{left} more people have")
+            };
             format!(
                 "{more} to approve: {by} asks for {required}, and so far it is {}; it takes {right}\n",
                 people.join(", ")
@@ -298,7 +305,10 @@ async fn given_up(session: &Session, snapshot: &Snapshot) -> Option<String> {
         } else if text("/metadata/deletionTimestamp").is_some()
             && foreground.filter_map(|f| f.as_str()).any(|f| f == FOREGROUND)
         {
-            said = Some(format!("its owner {} {name} is being deleted and waits for it", reference.kind));
+            said = Some(format!(
+                "its owner {} {name} is being deleted and waits for it",
+                reference.kind
+            ));
         } else {
             return None;
         }
@@ -350,7 +360,8 @@ mod tests {
             assert_eq!(duration(text), Ok(Duration::from_secs(seconds)));
             assert_eq!(told(Duration::from_secs(seconds)), text);
         }
-        for wrong in ["", "0s", "30", "m", "1d", "-5m", "1.5h", "99999999999999999999h", "9999999h"] {
+        for wrong in ["", "0s", "30", "m", "1d", "-5m", "1.5h", "99999999999999999999h", "9999999h"]
+        {
             assert!(duration(wrong).is_err(), "{wrong}");
         }
     }

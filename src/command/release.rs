@@ -89,7 +89,9 @@ fn not_held(session: &Session) -> Option<String> {
     }
     let others: Vec<&str> = session.finalizers().collect();
     Some(match others[..] {
-        [] => format!("{what} is Terminating and belay does not hold it; next: kubectl belay why {typed}"),
+        [] => format!(
+            "{what} is Terminating and belay does not hold it; next: kubectl belay why {typed}"
+        ),
         _ => format!(
             "{what} is Terminating and not held by belay, but by {}; next: kubectl belay why {typed} \
              says who takes that off",

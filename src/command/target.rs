@@ -8,9 +8,7 @@ use serde_json::Value;
 
 use super::CommandError;
 use super::serve::{LABELLED, parsed};
-use crate::cluster::{
-    Access, Caller, Certificates, Me, Place, Settings, Snapshot, kind_of,
-};
+use crate::cluster::{Access, Caller, Certificates, Me, Place, Settings, Snapshot, kind_of};
 use crate::decide;
 use crate::objects::{KindId, KindInfo};
 use crate::policy::Identities;
@@ -78,9 +76,12 @@ impl TargetArguments {
         let caller = Caller::connect(&access).await?;
         let (me, kind) = tokio::join!(caller.who_am_i(), kind_of(&caller.client, word));
         let me = me.map_err(|why| unknown(format!("cannot find out who you are: {why}")))?;
-        let kind = kind.map_err(|why| unknown(format!("cannot ask which kinds there are: {why}")))?;
+        let kind =
+            kind.map_err(|why| unknown(format!("cannot ask which kinds there are: {why}")))?;
         let info = kind.ok_or_else(|| {
-            unknown(format!("the API server serves no kind \"{word}\"; kubectl api-resources lists them"))
+            unknown(format!(
+                "the API server serves no kind \"{word}\"; kubectl api-resources lists them"
+            ))
         })?;
         let namespace = match info.namespaced {
             true => self.namespace.unwrap_or_else(|| caller.namespace.clone()),
@@ -173,6 +174,13 @@ impl Session {
         let kinds = &snapshot.context.world.read().graph.kinds;
         let kind: KindId = kinds.find_resource(&self.info.group, &self.info.resource)?;
         Some((kind, self.target.namespace.clone(), self.target.name.clone()))
+    }
+
+    /// The namespace in which this person may look, if not everywhere: that of
+    /// the object, or the one that it is.
+    pub fn near(&self) -> &str {
+        let is_namespace = self.info.group.is_empty() && self.target.resource == "namespaces";
+        if is_namespace { &self.target.name } else { &self.target.namespace }
     }
 
     /// Its uid.

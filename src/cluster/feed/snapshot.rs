@@ -84,8 +84,8 @@ impl Snapshot {
         // Nothing that once was is remembered here, so no kind has vanished.
         discovery.learn(&mut snapshot.context.world.write(), &definitions, &HashSet::new());
         tokio::join!(
-            snapshot.own::<DeletionPolicy>("DeletionPolicy", "deletionpolicies", |s| &mut s
-                .policies),
+            snapshot
+                .own::<DeletionPolicy>("DeletionPolicy", "deletionpolicies", |s| &mut s.policies),
             snapshot.own::<Relation>("Relation", "relations", |s| &mut s.relations),
             snapshot.own::<DeletionApproval>("DeletionApproval", "deletionapprovals", |s| {
                 &mut s.approvals
@@ -97,8 +97,10 @@ impl Snapshot {
     }
 
     /// Reads every kind that the policies need, and the owners of what it
-    /// finds.
-    pub async fn objects(&self) {
+    /// finds. Of what may not be read in the whole cluster it takes in what is
+    /// in the namespace `near`: what is found there is a fact, what is not found
+    /// is none.
+    pub async fn objects(&self, near: &str) {
         let mut done: HashSet<KindId> = HashSet::new();
         loop {
             let wanted: Vec<(KindId, Want)> =
@@ -110,7 +112,7 @@ impl Snapshot {
                 return;
             }
             // Of which kinds the owners are only the objects say.
-            join_all(wanted.into_iter().map(|(kind, want)| self.kind(kind, want))).await;
+            join_all(wanted.into_iter().map(|(kind, want)| self.kind(kind, want, near))).await;
         }
     }
 
@@ -165,7 +167,7 @@ impl Snapshot {
             kind.map(|kind| kinds.info(kind).clone())
         };
         let Some(info) = info else { return BTreeMap::new() };
-        let objects = self.pages(&info, Detail::Whole, "").await.unwrap_or_default();
+        let objects = self.pages(&info, Detail::Whole, "", "").await.unwrap_or_default();
         let read = objects.iter().filter_map(|object| definitions::read(object.get()).ok());
         read.filter_map(|(name, definition)| Some((name, definition?))).collect()
     }
@@ -176,7 +178,7 @@ impl Snapshot {
     {
         let info = Kinds::custom(GROUP, "v1alpha1", kind, resource, false);
         let mut sink = Own::new(self.said.clone(), part, Arc::new(Notify::new()));
-        match self.pages(&info, Detail::Whole, "").await {
+        match self.pages(&info, Detail::Whole, "", "").await {
             Ok(objects) => {
                 sink.begin();
                 for object in objects {
@@ -216,17 +218,24 @@ impl Snapshot {
     }
 
     /// The objects of one kind, into the graph.
-    async fn kind(&self, kind: KindId, want: Want) {
+    async fn kind(&self, kind: KindId, want: Want, near: &str) {
         let (info, detail, name) = {
             let world = self.context.world.read();
             (world.graph.kinds.info(kind).clone(), world.detail(kind), resource(&world, kind))
         };
-        let objects = match self.pages(&info, detail, want.labels()).await {
+        let mut lacks = None;
+        let objects = match self.pages(&info, detail, "", want.labels()).await {
             Ok(objects) => objects,
             Err(trouble) => {
                 let why = trouble.words();
-                self.context.world.write().graph.set_incomplete(kind, &why);
-                return self.note(name, why);
+                self.note(name.clone(), why.clone());
+                lacks = Some(why);
+                let in_namespace = info.namespaced && !near.is_empty();
+                match matches!(trouble, Trouble::Forbidden(_)) && in_namespace {
+                    true => self.pages(&info, detail, near, want.labels()).await,
+                    false => Err(trouble),
+                }
+                .unwrap_or_default()
             }
         };
         let mut world = self.context.world.write();
@@ -244,9 +253,10 @@ impl Snapshot {
             }
         }
         world.graph.end_listing(listing);
-        match want {
-            Want::All => world.graph.set_complete(kind, true),
-            Want::Labelled => {
+        match (want, lacks) {
+            (_, Some(why)) => world.graph.set_incomplete(kind, &why),
+            (Want::All, None) => world.graph.set_complete(kind, true),
+            (Want::Labelled, None) => {
                 world.graph.set_incomplete(kind, "only those with the label were read");
             }
         }
@@ -258,6 +268,7 @@ impl Snapshot {
         &self,
         info: &KindInfo,
         detail: Detail,
+        namespace: &str,
         labels: &str,
     ) -> Result<Vec<Box<RawValue>>, Trouble> {
         let client = &self.context.client;
@@ -265,7 +276,7 @@ impl Snapshot {
             let (mut objects, mut next) = (Vec::new(), String::new());
             loop {
                 let query = ListQuery { limit: PAGE, next: &next, labels };
-                let page = match api::page(client, info, "", detail, query).await {
+                let page = match api::page(client, info, namespace, detail, query).await {
                     Ok(page) => page,
                     Err(Trouble::Expired) => continue 'again,
                     Err(trouble) => return Err(trouble),

@@ -8,12 +8,13 @@ use serde_json::Value;
 use tokio::sync::{Semaphore, mpsc};
 
 use super::requests::Target;
-use super::target::{Common, Driver, News, Word, counted};
 use super::settle;
+use super::target::{Common, Driver, News, Word, counted};
 use crate::cluster::context::Context;
 use crate::cluster::live::Reader;
 use crate::cluster::world::Place;
-use crate::hold::{Answer, Count, End, Mark, Removal, Sight, Waiting, as_released};
+use crate::decide::LiveRead;
+use crate::hold::{Answer, Count, End, Free, Mark, Removal, Sight, Waiting, as_released};
 
 /// Reads lead to reads: users have owners, cycles have users of users.
 const ROUNDS: usize = 16;
@@ -21,22 +22,54 @@ const ROUNDS: usize = 16;
 /// How long one round of reads may take.
 const LIMIT: Duration = Duration::from_secs(15);
 
-/// Who still counts, by live reads and with nothing written.
+/// Who still counts, by live reads and with nothing written. A person who may
+/// read a kind in one namespace alone learns who is in the way there; that
+/// nothing is in the way only whoever may read everything learns.
 pub async fn look(context: &Context, reader: &Reader, place: &Place, object: &Value) -> Count {
     let released = as_released(object);
-    let mut gathered = None;
+    let (mut gathered, mut lacks) = (None, None);
     for _ in 0..ROUNDS {
         match counted(&context.world, &mut gathered, place.0, &released) {
             Count::Read(reads) => {
-                let answers = reader.read_all(reads, Instant::now() + LIMIT).await;
+                let mut answers = reader.read_all(reads, Instant::now() + LIMIT).await;
+                for (read, answer) in &mut answers {
+                    let (Err(why), Some(near)) = (&*answer, nearer(read, &place.1)) else {
+                        continue;
+                    };
+                    let why = format!("{} may need it: {why}", coordinates(&near));
+                    let again = reader.read_all(vec![near], Instant::now() + LIMIT).await;
+                    if let Some((_, Ok(found))) = again.into_iter().next() {
+                        *answer = Ok(found);
+                        lacks.get_or_insert(why);
+                    }
+                }
                 if let Some(gathered) = &mut gathered {
                     gathered.add(answers);
                 }
+            }
+            Count::Free(Free::Unused) if lacks.is_some() => {
+                return Count::Unknown(lacks.unwrap_or_default());
             }
             count => return count,
         }
     }
     Count::Unknown("what needs it leads to ever more that would have to be read".to_owned())
+}
+
+/// The same list in this namespace alone, where it is of all.
+fn nearer(read: &LiveRead, near: &str) -> Option<LiveRead> {
+    let LiveRead::List { namespace, .. } = read else { return None };
+    let mut nearer = read.clone();
+    if let LiveRead::List { namespace, .. } = &mut nearer {
+        near.clone_into(namespace);
+    }
+    (namespace.is_empty() && !near.is_empty()).then_some(nearer)
+}
+
+fn coordinates(read: &LiveRead) -> String {
+    let (LiveRead::List { group, resource, .. } | LiveRead::Object { group, resource, .. }) = read;
+    let dot = if group.is_empty() { "" } else { "." };
+    format!("{resource}{dot}{group}")
 }
 
 /// How a release by hand came out.

@@ -55,7 +55,7 @@ async fn why(arguments: WhyArguments) -> Result<ExitCode, CommandError> {
             session.me.name
         )));
     }
-    snapshot.objects().await;
+    snapshot.objects(session.near()).await;
     let verdict = verdict(&session, &snapshot).await?;
     let report = Report::new(&session, &snapshot, &verdict).await;
     print(&match output {

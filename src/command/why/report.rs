@@ -104,10 +104,7 @@ struct Approval {
 impl Report {
     pub async fn new(session: &Session, snapshot: &Snapshot, verdict: &Verdict) -> Self {
         let terminating = Terminating::of(session, snapshot).await;
-        let passes = matches!(
-            verdict.decision,
-            Decision::Allow | Decision::Audit | Decision::Warn
-        );
+        let passes = matches!(verdict.decision, Decision::Allow | Decision::Audit | Decision::Warn);
         let deletable = match &terminating {
             Some(terminating) => terminating.goes(),
             None => passes,
@@ -192,7 +189,10 @@ impl Why {
                 required: blocker.people,
                 given: given(world, blocker),
                 right: right_to_approve(covered),
-                command: format!("kubectl belay approve {} --reason \"…\"{scope}", arguments(covered)),
+                command: format!(
+                    "kubectl belay approve {} --reason \"…\"{scope}",
+                    arguments(covered)
+                ),
             },
             by: named_by(blocker),
         }
@@ -201,7 +201,8 @@ impl Why {
     fn tell(&self, text: &mut String) {
         let _ = writeln!(text, "- {}; {} ({})", self.says, self.by, self.reason);
         let Approval { required, given, right, command } = &self.approval;
-        let people = if *required == 1 { "1 person".to_owned() } else { format!("{required} people") };
+        let people =
+            if *required == 1 { "1 person".to_owned() } else { format!("{required} people") };
         let given = match given.len() {
             0 => String::new(),
             _ => format!(", so far {}", given.join(", ")),

@@ -61,9 +61,15 @@ const KNOWN: &[(&str, &str)] = &[
     ("kubernetes.io/pv-protection", "the PV protection controller, when no claim is bound to it"),
     ("kubernetes.io/vac-protection", "the protection controller, when no volume uses it"),
     ("batch.kubernetes.io/job-tracking", "the Job controller, when the Pod is counted"),
-    ("service.kubernetes.io/load-balancer-cleanup", "the service controller, when the load balancer is gone"),
+    (
+        "service.kubernetes.io/load-balancer-cleanup",
+        "the service controller, when the load balancer is gone",
+    ),
     ("customresourcecleanup.apiextensions.k8s.io", "the API server, when its objects are gone"),
-    ("resource.kubernetes.io/delete-protection", "the resource claim controller, when nothing uses it"),
+    (
+        "resource.kubernetes.io/delete-protection",
+        "the resource claim controller, when nothing uses it",
+    ),
 ];
 
 impl Terminating {
@@ -166,9 +172,7 @@ impl Waits {
             Count::Free(Free::Approved) => free("enough people have approved"),
             Count::Free(Free::Unprotected) => free("no policy protects it any more"),
             Count::Free(Free::Unused) => free("nothing needs it"),
-            Count::Kept(causes) => {
-                Self { free: false, r#for: causes.iter().map(words).collect() }
-            }
+            Count::Kept(causes) => Self { free: false, r#for: causes.iter().map(words).collect() },
             Count::Unknown(what) => Self { free: false, r#for: vec![as_me(&what)] },
             Count::Read(_) => {
                 Self { free: false, r#for: vec!["what has not been read".to_owned()] }

@@ -1,6 +1,9 @@
 //! What the commands say when they cannot do what is asked, or not alone.
 
+use std::time::Duration;
+
 use super::{Person, gone, passes_now};
+use crate::harness::{ControlPlane, Install, Options, eventually};
 use crate::{policy, world};
 
 /// A namespace with a ConfigMap under `always`, on these terms.
@@ -8,7 +11,11 @@ fn settings(prefix: &str, approval: &str) -> String {
     let plane = &world().plane;
     let ns = plane.namespace(prefix).unwrap();
     let target = policy::target("", "configmaps", &ns);
-    policy::apply(plane, &ns, &format!("{target}  protect: {{always: {{}}}}\n  approval: {approval}\n"));
+    policy::apply(
+        plane,
+        &ns,
+        &format!("{target}  protect: {{always: {{}}}}\n  approval: {approval}\n"),
+    );
     plane.kubectl(&["create", "configmap", "settings", "-n", &ns]).unwrap().success().unwrap();
     ns
 }
@@ -33,14 +40,22 @@ fn who_may_not_approve_is_told_what_it_takes() {
     // Somebody with no rights around belay is told of the other one, too.
     let eve = plane.user(&format!("eve-{ns}"), None).unwrap();
     let eve = Person { name: format!("eve-{ns}"), config: eve };
-    eve.bind(plane, "read", Some(&ns), "{apiGroups: [\"\"], resources: [configmaps], verbs: [get]}");
+    eve.bind(
+        plane,
+        "read",
+        Some(&ns),
+        "{apiGroups: [\"\"], resources: [configmaps], verbs: [get]}",
+    );
     let mut refused = eve.belay(&["approve", "cm/settings", "-n", &ns, "--reason", "x"]);
-    crate::harness::eventually("the right to read", std::time::Duration::from_secs(20), || {
+    eventually("the right to read", Duration::from_secs(20), || {
         refused = eve.belay(&["approve", "cm/settings", "-n", &ns, "--reason", "x"]);
         if refused.code == 1 { Ok(()) } else { Err(format!("{refused:?}").into()) }
     })
     .unwrap();
-    assert!(refused.stderr.contains("the RBAC verb create on deletionapprovals.belay.dev"), "{refused:?}");
+    assert!(
+        refused.stderr.contains("the RBAC verb create on deletionapprovals.belay.dev"),
+        "{refused:?}"
+    );
     let why = eve.belay(&["why", "cm/settings", "-n", &ns]);
     assert_eq!(why.code, 3, "{why:?}");
     assert!(why.stderr.contains("bind the RBAC verbs get and list"), "{why:?}");
@@ -57,7 +72,10 @@ fn an_approval_lasts_no_longer_than_the_policy_allows_and_two_people_are_two() {
     assert!(refusal.contains("(2 people)"), "{refusal}");
     let said = alice.approves_what_is_named(&refusal).remove(0).stdout;
     assert!(said.contains(" (10m); 30m is more than policy "), "{said}");
-    let missing = format!("1 more person has to approve: policy {ns} asks for 2, and so far it is {}", alice.name);
+    let missing = format!(
+        "1 more person has to approve: policy {ns} asks for 2, and so far it is {}",
+        alice.name
+    );
     assert!(said.contains(&missing), "{said}");
     // The same person again is still one.
     let again = alice.approves_what_is_named(&refusal).remove(0).stdout;
@@ -76,9 +94,10 @@ fn an_approval_lasts_no_longer_than_the_policy_allows_and_two_people_are_two() {
 fn what_is_not_terminating_is_not_released_and_force_takes_an_approval_and_the_name() {
     let plane = &world().plane;
     let ns = plane.namespace("way-force").unwrap();
-    // Nothing goes for an hour: only who forces it is quicker than that.
+    // Nothing goes for ten minutes: only who forces it is quicker than that.
     let target = policy::target("", "configmaps", &ns);
-    let spec = format!("{target}  protect: {{whileUsed: {{onDelete: Hold}}}}\n  settleSeconds: 3600\n");
+    let spec =
+        format!("{target}  protect: {{whileUsed: {{onDelete: Hold}}}}\n  settleSeconds: 600\n");
     policy::apply(plane, &ns, &spec);
     plane.kubectl(&["create", "configmap", "settings", "-n", &ns]).unwrap().success().unwrap();
     let alice = Person::new(plane, &ns, "alice", Some(("", "configmaps")));
@@ -123,8 +142,57 @@ fn why_speaks_json_and_knows_the_names_that_kubectl_knows() {
     assert_eq!(said["user"], alice.name);
     assert_eq!(said["blockers"][0]["reason"], "Protected");
     assert_eq!(said["blockers"][0]["approval"]["required"], 1);
-    for (typed, code) in [("ConfigMap/settings", 1), ("configmaps.v1./settings", 1), ("cm/none", 3), ("wat/x", 3), ("cm", 2)] {
+    for (typed, code) in [
+        ("ConfigMap/settings", 1),
+        ("configmaps.v1./settings", 1),
+        ("cm/none", 3),
+        ("wat/x", 3),
+        ("cm", 2),
+    ] {
         let why = alice.belay(&["why", typed, "-n", &ns]);
         assert_eq!(why.code, code, "{typed}: {why:?}");
     }
+}
+
+#[test]
+fn while_belay_is_dead_its_work_is_done_by_hand() {
+    let plane = ControlPlane::start_with(&Options { nodes: 1, ..Options::default() }).unwrap();
+    let install =
+        Install { manifests: vec!["--watch-everything".to_owned()], ..Install::default() };
+    let mut belay = install.on(&plane, crate::program()).unwrap();
+    let ns = plane.namespace("dead").unwrap();
+    let target = policy::target("", "configmaps", &ns);
+    policy::apply(&plane, &ns, &format!("{target}  protect: {{whileUsed: {{onDelete: Hold}}}}\n"));
+    plane.kubectl(&["create", "configmap", "settings", "-n", &ns]).unwrap().success().unwrap();
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: user}\nspec:\n  containers: [{name: main, \
+        image: x, envFrom: [{configMapRef: {name: settings}}]}]\n";
+    plane.apply_to(&["apply", "-n", &ns, "-f", "-"], pod).unwrap().success().unwrap();
+    let delete = ["delete", "configmap", "settings", "-n", &ns, "--wait=false"];
+    plane.kubectl(&delete).unwrap().success().unwrap();
+    // It dies without a word: its Lease runs out, and its webhooks stay.
+    belay.replicas.iter_mut().for_each(|replica| replica.process.kill());
+    let release = || {
+        let args = [
+            "release",
+            "cm/settings",
+            "-n",
+            &ns,
+            "--timeout=5",
+            "--as=system:serviceaccount:belay:belay",
+        ];
+        let program = std::path::Path::new(env!("CARGO_BIN_EXE_kubectl-belay"));
+        crate::harness::kubectl::run(program, plane.kubeconfig(), &args, None)
+    };
+    eventually("the pass by hand, while the Pod lives", Duration::from_secs(60), || {
+        let kept = release()?;
+        assert_ne!(kept.code, 0, "{kept:?}");
+        let says = format!("it waits for Pod {ns}/user (spec.containers[0]");
+        if kept.stderr.contains(&says) { Ok(()) } else { Err(kept.stderr.into()) }
+    })
+    .unwrap();
+    let delete = ["delete", "pod", "user", "-n", &ns, "--grace-period=0", "--force"];
+    plane.kubectl(&delete).unwrap().success().unwrap();
+    let released = release().unwrap();
+    assert_eq!(released.code, 0, "{released:?}");
+    gone(&plane, &ns, "configmap/settings");
 }

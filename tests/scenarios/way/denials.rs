@@ -111,7 +111,8 @@ fn still_needed_is_approved() {
     );
     plane.kubectl(&["label", "namespace", &ns, "way-needed=yes"]).unwrap().success().unwrap();
     apply(plane, &ns, &config_map("settings"));
-    let service = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 1}]}\n";
+    let service =
+        "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 1}]}\n";
     apply(plane, &ns, service);
     let alice = Person::new(plane, &ns, "alice", Some(("", "configmaps")));
     let delete = ["delete", "configmap", "settings", "-n", &ns, "--wait=false"];
@@ -129,12 +130,12 @@ fn would_orphan_is_approved() {
     apply(plane, &ns, &config_map("owner"));
     let uid = ["get", "configmap", "owner", "-n", &ns, "-o", "jsonpath={.metadata.uid}"];
     let uid = plane.kubectl(&uid).unwrap().success().unwrap();
-    let owners =
-        format!("  ownerReferences: [{{apiVersion: v1, kind: ConfigMap, name: owner, uid: {uid}}}]\n");
+    let owners = format!(
+        "  ownerReferences: [{{apiVersion: v1, kind: ConfigMap, name: owner, uid: {uid}}}]\n"
+    );
     apply(plane, &ns, &(config_map("owned") + &owners));
-    let alice = Person::new(plane, &ns, "alice", Some(("", "configmaps")));
-    let delete =
-        ["delete", "configmap", "owner", "-n", &ns, "--cascade=orphan", "--wait=false"];
+    let alice = Person::new(plane, &ns, "alice", Some(("*", "*")));
+    let delete = ["delete", "configmap", "owner", "-n", &ns, "--cascade=orphan", "--wait=false"];
     let mut refusal = String::new();
     crate::harness::eventually("the refusal", std::time::Duration::from_secs(20), || {
         let dry = [&delete[..], &["--dry-run=server"]].concat();
