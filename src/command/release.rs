@@ -44,6 +44,7 @@ pub fn run(arguments: ReleaseArguments) -> Result<ExitCode, CommandError> {
 async fn release(arguments: ReleaseArguments) -> Result<ExitCode, CommandError> {
     let ReleaseArguments { target, timeout, force } = arguments;
     let limit = Duration::from_secs(timeout);
+    let started = Instant::now();
     let session = target.open().await?;
     if let Some(name) = force.as_ref().filter(|name| **name != session.target.name) {
         return Err(CommandError::Usage(format!(
@@ -62,7 +63,7 @@ async fn release(arguments: ReleaseArguments) -> Result<ExitCode, CommandError> 
     let Some(place) = session.place(&snapshot) else {
         return Err(unknown("its kind has only just appeared; next: try again".to_owned()));
     };
-    let work = Work { session, snapshot, place, sight, limit };
+    let work = Work { session, snapshot, place, sight, limit, started };
     if force.is_some() {
         return work.by_force().await;
     }
@@ -107,6 +108,8 @@ struct Work {
     place: Place,
     sight: Sight,
     limit: Duration,
+    /// When the API server said what time it is.
+    started: Instant,
 }
 
 impl Work {
@@ -127,6 +130,12 @@ impl Work {
                 return say(&done);
             }
             tokio::time::sleep(LOOK).await;
+        }
+        // Whoever led may have died, and its Lease run out meanwhile.
+        let (namespace, name) = &self.session.installation;
+        let now = me.now.saturating_add(self.started.elapsed()).unwrap_or(me.now);
+        if let Ok(None) = leader(&caller.client, (namespace, name), now).await {
+            return self.alone().await;
         }
         let Snapshot { context, reader, .. } = &self.snapshot;
         let object = caller.object(info, at.0, at.1).await.map_err(unknown)?;

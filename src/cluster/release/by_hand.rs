@@ -11,7 +11,7 @@ use super::requests::Target;
 use super::settle;
 use super::target::{Common, Driver, News, Word, counted};
 use crate::cluster::context::Context;
-use crate::cluster::live::Reader;
+use crate::cluster::live::{Found, Reader};
 use crate::cluster::world::Place;
 use crate::decide::LiveRead;
 use crate::hold::{Answer, Count, End, Free, Mark, Removal, Sight, Waiting, as_released};
@@ -33,15 +33,10 @@ pub async fn look(context: &Context, reader: &Reader, place: &Place, object: &Va
             Count::Read(reads) => {
                 let mut answers = reader.read_all(reads, Instant::now() + LIMIT).await;
                 for (read, answer) in &mut answers {
-                    let (Err(why), Some(near)) = (&*answer, nearer(read, &place.1)) else {
-                        continue;
-                    };
-                    let why = format!("{} may need it: {why}", coordinates(&near));
-                    let again = reader.read_all(vec![near], Instant::now() + LIMIT).await;
-                    if let Some((_, Ok(found))) = again.into_iter().next() {
-                        *answer = Ok(found);
-                        lacks.get_or_insert(why);
-                    }
+                    let (Err(why), LiveRead::List { .. }) = (&*answer, &*read) else { continue };
+                    lacks.get_or_insert(format!("{} may need it: {why}", coordinates(read)));
+                    // With a list that lacks something nothing is ever free.
+                    *answer = Ok(near(reader, read, &place.1).await);
                 }
                 if let Some(gathered) = &mut gathered {
                     gathered.add(answers);
@@ -56,14 +51,18 @@ pub async fn look(context: &Context, reader: &Reader, place: &Place, object: &Va
     Count::Unknown("what needs it leads to ever more that would have to be read".to_owned())
 }
 
-/// The same list in this namespace alone, where it is of all.
-fn nearer(read: &LiveRead, near: &str) -> Option<LiveRead> {
-    let LiveRead::List { namespace, .. } = read else { return None };
-    let mut nearer = read.clone();
-    if let LiveRead::List { namespace, .. } = &mut nearer {
-        near.clone_into(namespace);
+/// What a list has in this namespace, if that may be read.
+async fn near(reader: &Reader, list: &LiveRead, namespace: &str) -> Found {
+    let mut near = list.clone();
+    match &mut near {
+        LiveRead::List { namespace: all, .. } if all.is_empty() && !namespace.is_empty() => {
+            namespace.clone_into(all);
+        }
+        _ => return Found::default(),
     }
-    (namespace.is_empty() && !near.is_empty()).then_some(nearer)
+    let answers = reader.read_all(vec![near], Instant::now() + LIMIT).await;
+    let found = answers.into_iter().next().and_then(|(_, answer)| answer.ok());
+    found.unwrap_or_default()
 }
 
 fn coordinates(read: &LiveRead) -> String {
