@@ -34,7 +34,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Answer admission reviews over TLS
-    Serve(serve::ServeArguments),
+    Serve(Box<serve::ServeArguments>),
     /// Approve the deletion of an object
     Approve(approve::ApproveArguments),
     /// Say what stands against the end of an object, now and for you
@@ -114,7 +114,7 @@ pub fn main() -> ExitCode {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let Arguments { command } = Arguments::parse();
     let result = match command {
-        Command::Serve(arguments) => serve::run(arguments).map(|()| ExitCode::SUCCESS),
+        Command::Serve(arguments) => serve::run(*arguments).map(|()| ExitCode::SUCCESS),
         Command::Approve(arguments) => approve::run(arguments),
         Command::Why(arguments) => why::run(arguments),
         Command::Release(arguments) => release::run(arguments),
