@@ -4,6 +4,7 @@
 //! knows ([`world`]) and hand it what has to be read live.
 
 mod api;
+mod caller;
 pub mod certificates;
 mod context;
 mod decider;
@@ -15,6 +16,7 @@ pub mod feed;
 pub mod holds;
 pub mod journal;
 mod live;
+mod names;
 mod pace;
 pub mod registration;
 pub mod release;
@@ -22,10 +24,14 @@ mod start;
 pub mod status;
 mod world;
 
+pub use api::chain as said;
+pub use caller::{Access, Caller, Me};
 pub use context::{Certificates, Context, Registered, Settings, Signals};
 pub use decider::ClusterDecider;
 pub use dump::dump;
 pub use exemption::approval_of;
+pub use feed::{Snapshot, Unread};
 pub use live::{Answer, CarryOut, Found, Gathered, Reader, merge};
+pub use names::kind_of;
 pub use start::{Cluster, Options, StartError};
-pub use world::{Detail, Served, SharedWorld, World};
+pub use world::{Detail, Place, Served, SharedWorld, World};

@@ -198,7 +198,7 @@ fn service_names(name: &str, namespace: &str) -> Vec<String> {
 
 async fn configuration(kubeconfig: Option<&PathBuf>) -> Result<kube::Config, StartError> {
     let wrong = |error: &dyn std::error::Error| StartError::Configuration(super::api::chain(error));
-    let mut config = match kubeconfig {
+    let config = match kubeconfig {
         Some(path) => {
             let read = Kubeconfig::read_from(path).map_err(|error| wrong(&error))?;
             kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
@@ -207,13 +207,18 @@ async fn configuration(kubeconfig: Option<&PathBuf>) -> Result<kube::Config, Sta
         }
         None => kube::Config::infer().await.map_err(|error| wrong(&error))?,
     };
+    Ok(unhurried(config))
+}
+
+/// The configuration, with limits that suit who tries again by itself.
+pub(super) fn unhurried(mut config: kube::Config) -> kube::Config {
     // Each part tries again by itself, and knows when that is of no use.
     config.default_retry = false;
     config.connect_timeout = Some(Duration::from_secs(5));
     // Longer than any watch may be silent, so that a list which hangs does not
     // hang for ever.
     config.read_timeout = Some(Duration::from_secs(300));
-    Ok(config)
+    config
 }
 
 /// A name for this process: that of its machine, which in a Pod is the Pod's,

@@ -1,9 +1,13 @@
 //! The command line: one file a subcommand.
 
 mod admin;
+mod approve;
 mod files;
+mod release;
 mod serve;
+mod target;
 mod welcome;
+mod why;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -31,6 +35,12 @@ struct Arguments {
 enum Command {
     /// Answer admission reviews over TLS
     Serve(Box<serve::ServeArguments>),
+    /// Approve the deletion of an object
+    Approve(approve::ApproveArguments),
+    /// Say what stands against the end of an object, now and for you
+    Why(why::WhyArguments),
+    /// Have belay let go of a Terminating object, if nothing needs it
+    Release(release::ReleaseArguments),
     /// Make certificates, print manifests
     #[command(subcommand)]
     Admin(admin::AdminCommand),
@@ -70,12 +80,19 @@ enum CommandError {
     Serve(#[from] ServeError),
     #[error(transparent)]
     Cluster(#[from] StartError),
+    /// The answer is no.
+    #[error("{0}")]
+    Refused(String),
+    /// The cluster could not be asked, or did not do it.
+    #[error("{0}")]
+    Remote(String),
 }
 
 impl CommandError {
-    /// 2 for usage, 3 for what could not be determined or done.
+    /// 1 for no, 2 for usage, 3 for what could not be determined or done.
     fn exit_code(&self) -> u8 {
         match self {
+            Self::Refused(_) => 1,
             Self::Usage(_)
             | Self::Content { .. }
             | Self::Files(_)
@@ -84,7 +101,8 @@ impl CommandError {
             | Self::Output(_)
             | Self::Certificate(_)
             | Self::Serve(_)
-            | Self::Cluster(_) => 3,
+            | Self::Cluster(_)
+            | Self::Remote(_) => 3,
         }
     }
 }
@@ -96,11 +114,14 @@ pub fn main() -> ExitCode {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let Arguments { command } = Arguments::parse();
     let result = match command {
-        Command::Serve(arguments) => serve::run(*arguments),
-        Command::Admin(command) => admin::run(command),
+        Command::Serve(arguments) => serve::run(*arguments).map(|()| ExitCode::SUCCESS),
+        Command::Approve(arguments) => approve::run(arguments),
+        Command::Why(arguments) => why::run(arguments),
+        Command::Release(arguments) => release::run(arguments),
+        Command::Admin(command) => admin::run(command).map(|()| ExitCode::SUCCESS),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         // `belay … | head` is no mistake of the person who types it.
         Err(CommandError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {
             ExitCode::SUCCESS
@@ -110,6 +131,15 @@ pub fn main() -> ExitCode {
             ExitCode::from(error.exit_code())
         }
     }
+}
+
+/// Runs what talks to a cluster, on this thread.
+fn block_on<F: Future>(command: F) -> Result<F::Output, CommandError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(StartError::Threads)?;
+    Ok(runtime.block_on(command))
 }
 
 /// Writes a command's result to standard output.

@@ -41,16 +41,54 @@ pub(crate) fn approved<'a>(
     item: &Item<'a>,
     policies: &[&Policy],
 ) -> Option<Vec<&'a Approval>> {
-    let identities = &situation.policies.identities;
-    let (own, people): (Vec<_>, Vec<_>) =
-        in_force(situation, item).into_iter().partition(|yes| identities.is_own(&yes.approver));
-    let exempted = |policy: &Policy| own.iter().any(|yes| yes.exempts.contains(&policy.source));
-    let left = policies.iter().filter(|policy| !exempted(policy));
-    match Terms::all(left.map(|policy| &policy.approval)) {
+    let Asked { own, people, terms } = asked(situation, item, policies);
+    match terms {
         None => Some(own),
         Some(terms) if terms.are_met(&people) => Some([own, people].concat()),
         Some(_) => None,
     }
+}
+
+/// What policies ask for before an object may go, and who has said yes so far.
+#[derive(Debug, Clone)]
+pub(crate) struct Consent {
+    /// What is asked for.
+    pub(crate) terms: Terms,
+    /// Those whose approvals are in force and count.
+    pub(crate) people: Vec<String>,
+}
+
+/// What these policies ask for, and who has said yes; `None` when nobody has to
+/// any more.
+pub(crate) fn consent(
+    situation: &Situation<'_>,
+    item: &Item<'_>,
+    policies: &[&Policy],
+) -> Option<Consent> {
+    let Asked { people, terms, .. } = asked(situation, item, policies);
+    let terms = terms?;
+    let people = terms.people(&people).into_iter().map(str::to_owned).collect();
+    Some(Consent { terms, people })
+}
+
+/// Approvals beside what is asked for.
+struct Asked<'a> {
+    /// What belay itself recorded.
+    own: Vec<&'a Approval>,
+    /// What people have approved.
+    people: Vec<&'a Approval>,
+    terms: Option<Terms>,
+}
+
+fn asked<'a>(situation: &Situation<'a>, item: &Item<'a>, policies: &[&Policy]) -> Asked<'a> {
+    let identities = &situation.policies.identities;
+    let (own, people): (Vec<_>, Vec<_>) =
+        in_force(situation, item).into_iter().partition(|yes| identities.is_own(&yes.approver));
+    let exempted =
+        |policy: &Policy| own.iter().any(|yes: &&Approval| yes.exempts.contains(&policy.source));
+    let left = policies.iter().filter(|policy| !exempted(policy));
+    let terms = Terms::all(left.map(|policy| &policy.approval));
+    Asked { own, people, terms }
 }
 
 /// What an object lives in: its Namespace, and a custom resource its CRD.

@@ -94,7 +94,7 @@ fn unreadable(target: &Target, blocker: &Blocker) -> String {
 }
 
 /// What one blocker says.
-fn sentence(target: &Target, blocker: &Blocker) -> String {
+pub(crate) fn sentence(target: &Target, blocker: &Blocker) -> String {
     let object = quoted(&blocker.object);
     let along = blocker.object != *target;
     // What goes along is told with what takes it.
@@ -140,7 +140,7 @@ fn list(blocker: &Blocker) -> String {
     text
 }
 
-fn cause(cause: &Cause) -> String {
+pub(crate) fn cause(cause: &Cause) -> String {
     match cause {
         Cause::User { root, through: None, path } => format!("{root} ({path})"),
         Cause::User { root, through: Some(Named { kind, name, .. }), path } => {
@@ -165,7 +165,7 @@ fn cause(cause: &Cause) -> String {
 }
 
 /// The policies, by name.
-fn named_by(blocker: &Blocker) -> String {
+pub(crate) fn named_by(blocker: &Blocker) -> String {
     let names: Vec<&str> = blocker
         .policies
         .iter()
@@ -319,14 +319,14 @@ pub fn patch(verdict: &Verdict) -> Option<Patch> {
 }
 
 /// `persistentvolumeclaims "data"`, the way kubectl names an object.
-fn quoted(target: &Target) -> String {
+pub(crate) fn quoted(target: &Target) -> String {
     let Target { resource, group, name, .. } = target;
     let dot = if group.is_empty() { "" } else { "." };
     format!("{resource}{dot}{group} \"{name}\"")
 }
 
 /// `persistentvolumeclaims/data -n db`, the way a person types an object.
-fn arguments(target: &Target) -> String {
+pub(crate) fn arguments(target: &Target) -> String {
     let Target { resource, group, namespace, name } = target;
     let dot = if group.is_empty() { "" } else { "." };
     let place = if namespace.is_empty() { String::new() } else { format!(" -n {namespace}") };

@@ -59,6 +59,11 @@ pub struct Mark {
 }
 
 impl Mark {
+    /// The token, for the object as it was seen.
+    pub fn new(sight: Sight, token: Arc<str>) -> Self {
+        Self { sight, token }
+    }
+
     /// The patch.
     pub fn patch(&self) -> Patch {
         let mut operations =
@@ -83,7 +88,7 @@ pub struct Removal {
 
 impl Removal {
     /// The removal of what was seen; `None` where there is nothing to remove.
-    pub(super) fn of(sight: &Sight) -> Option<Self> {
+    pub fn of(sight: &Sight) -> Option<Self> {
         Some(Self {
             uid: sight.uid.clone(),
             deleted: sight.deleted.clone()?,

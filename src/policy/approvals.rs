@@ -169,6 +169,12 @@ impl Terms {
     /// Whether these approvals are enough: of enough different people, each
     /// short enough.
     pub fn are_met(&self, approvals: &[&Approval]) -> bool {
+        self.people(approvals).len() >= self.required
+    }
+
+    /// Those of the people who gave these approvals whose yes counts, each
+    /// once.
+    pub fn people<'p>(&self, approvals: &[&'p Approval]) -> Vec<&'p str> {
         let mut people: Vec<&str> = approvals
             .iter()
             .filter(|approval| {
@@ -186,6 +192,6 @@ impl Terms {
             .collect();
         people.sort_unstable();
         people.dedup();
-        people.len() >= self.required
+        people
     }
 }

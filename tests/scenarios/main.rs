@@ -42,6 +42,7 @@ mod team;
 mod unreadable;
 mod uses;
 mod walks;
+mod way;
 
 use std::path::Path;
 use std::sync::OnceLock;

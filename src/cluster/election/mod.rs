@@ -96,6 +96,27 @@ pub async fn run_with(context: Context, timing: Timing) {
     }
 }
 
+/// Who leads at this time, as far as the Lease of an installation says; none:
+/// nobody does. An error is words that say why that cannot be read.
+pub async fn leader(
+    client: &kube::Client,
+    (namespace, name): (&str, &str),
+    now: Timestamp,
+) -> Result<Option<String>, String> {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
+    let lease = leases.get_opt(name).await.map_err(|error| Trouble::from(error).words())?;
+    let Some(spec) = lease.and_then(|lease| lease.spec).map(|spec| of_lease(&spec)) else {
+        return Ok(None);
+    };
+    let Timing { duration, skew, .. } = Timing::default();
+    // Nobody has this name: whoever asks does not take part.
+    let nobody = Candidate { name: "", duration, skew };
+    Ok(match evaluate(&spec, nobody, now) {
+        Stand::StandBy { .. } | Stand::Lead { .. } => spec.holder,
+        Stand::Acquire => None,
+    })
+}
+
 struct Election<'a> {
     context: &'a Context,
     leases: Api<Lease>,

@@ -91,7 +91,7 @@ struct Condition {
 }
 
 /// Reads a CRD; `None` while it is not established, or serves nothing.
-fn read(json: &str) -> Result<(String, Option<Definition>), serde_json::Error> {
+pub(super) fn read(json: &str) -> Result<(String, Option<Definition>), serde_json::Error> {
     let Slim { metadata, spec, status } = serde_json::from_str(json)?;
     let established =
         status.conditions.iter().flatten().any(|c| c.kind == "Established" && c.status == "True");

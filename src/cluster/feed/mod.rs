@@ -17,12 +17,14 @@ mod force;
 mod objects;
 mod own;
 pub mod plan;
+mod snapshot;
 #[cfg(test)]
 mod tests;
 mod waiting;
 mod watches;
 mod watching;
 
+pub use self::snapshot::{Snapshot, Unread};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -100,7 +100,7 @@ impl Objects {
 }
 
 /// Notes of which kinds the owners of an object are. Says whether that is new.
-fn learn_owners(world: &mut World, kind: KindId, node: Option<NodeId>) -> bool {
+pub(super) fn learn_owners(world: &mut World, kind: KindId, node: Option<NodeId>) -> bool {
     let World { graph, owned, .. } = world;
     let Some(node) = node.and_then(|node| graph.get(node)) else { return false };
     let mut new = false;

@@ -266,7 +266,7 @@ impl Holds {
             // It has left the watch that would have shown it to whoever lets
             // go: the label went while it was Terminating.
             let place = (kind, namespace.to_owned(), name.to_owned());
-            let seen = Seen { sight, requested: None, unused: true };
+            let seen = Seen { sight, requested: None, unused: true, changes: 0 };
             let waiting = &mut self.context.world.write().waiting;
             waiting.seen.insert(place.clone(), seen);
             waiting.news.insert(place);

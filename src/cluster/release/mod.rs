@@ -10,6 +10,7 @@
 //! hold goes that should not. What a driver knows it has from the object
 //! itself, so whoever leads next begins anew and is right.
 
+pub mod by_hand;
 mod requests;
 mod target;
 

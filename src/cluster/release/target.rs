@@ -12,11 +12,12 @@ use super::requests::Target;
 use crate::cluster::api::{self, ListQuery, Trouble};
 use crate::cluster::context::Context;
 use crate::cluster::live::{Found, Gathered, Reader};
-use crate::cluster::world::{Place, World};
+use crate::cluster::world::{Place, SharedWorld, World};
 use crate::decide::{Live, LiveRead, LiveReads, Situation};
 use crate::hold::{
     Answer, Count, End, Input, Limits, Output, Release, Sight, Waiting, as_released, count,
 };
+use crate::objects::KindId;
 
 /// What a target is told.
 #[derive(Debug)]
@@ -282,29 +283,37 @@ impl Driver {
         Input::Page { next: Some(next.into()) }
     }
 
-    /// Who still counts. The world is read here and nowhere else in a pass.
+    /// Who still counts.
     fn count(&mut self) -> Count {
         let Some(released) = self.marked.as_ref().map(as_released) else {
             return Count::Unknown("the object itself was not read".to_owned());
         };
-        self.gathered();
-        let world = self.common.context.world.clone();
-        let world = world.read();
-        let Some(mut gathered) = self.gathered.take() else {
-            return Count::Unknown("nothing was read".to_owned());
-        };
-        if !gathered.fits(&world) {
-            gathered = gathered.renumbered(Gathered::new(&world));
-        }
-        let node = gathered.put(self.place.0, &released);
-        let gathered = self.gathered.insert(gathered);
-        let World { graph, policies, known, .. } = &*world;
-        let now = jiff::Timestamp::now().as_second();
-        let reads: &LiveReads = gathered.reads();
-        let situation = Situation { graph, policies, live: Live::Read(reads), now };
-        match node {
-            Some(node) => count(&situation, *known, reads, node),
-            None => Count::Unknown("the object itself cannot be read".to_owned()),
-        }
+        counted(&self.common.context.world, &mut self.gathered, self.place.0, &released)
+    }
+}
+
+/// Who still counts, by what was gathered in this pass; `released` is the
+/// target, as it will be. The world is read here and nowhere else in a pass.
+pub fn counted(
+    world: &SharedWorld,
+    gathered: &mut Option<Gathered>,
+    kind: KindId,
+    released: &Value,
+) -> Count {
+    let world = world.read();
+    let fitting = match gathered.take() {
+        Some(gathered) if gathered.fits(&world) => gathered,
+        Some(gathered) => gathered.renumbered(Gathered::new(&world)),
+        None => Gathered::new(&world),
+    };
+    let gathered = gathered.insert(fitting);
+    let node = gathered.put(kind, released);
+    let World { graph, policies, known, .. } = &*world;
+    let now = jiff::Timestamp::now().as_second();
+    let reads: &LiveReads = gathered.reads();
+    let situation = Situation { graph, policies, live: Live::Read(reads), now };
+    match node {
+        Some(node) => count(&situation, *known, reads, node),
+        None => Count::Unknown("the object itself cannot be read".to_owned()),
     }
 }

@@ -20,7 +20,7 @@ enum Source {
 }
 
 /// The kinds of which labelled objects are watched by default.
-const LABELLED: [&str; 9] = [
+pub const LABELLED: [&str; 9] = [
     "configmaps",
     "persistentvolumeclaims",
     "services",
@@ -92,11 +92,7 @@ impl ClusterArguments {
         if !self.control_plane.is_empty() {
             identities.control_plane = self.control_plane;
         }
-        let labelled = self.labelled_kinds.iter().map(|kind| {
-            let (resource, group) = kind.split_once('.').unwrap_or((kind, ""));
-            (group.to_owned(), resource.to_owned())
-        });
-        let labelled = labelled.collect();
+        let labelled = parsed(self.labelled_kinds.iter().map(String::as_str));
         let certificates = match self.certificates {
             Source::Own => Certificates::Own {
                 // The names follow from the namespace, which the cluster says.
@@ -117,4 +113,10 @@ impl ClusterArguments {
         };
         Cluster::start(options, metrics, readiness)
     }
+}
+
+/// Kinds as groups and plural names.
+pub fn parsed<'k>(kinds: impl IntoIterator<Item = &'k str>) -> Vec<(String, String)> {
+    let kinds = kinds.into_iter().map(|kind| kind.split_once('.').unwrap_or((kind, "")));
+    kinds.map(|(resource, group)| (group.to_owned(), resource.to_owned())).collect()
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use clap::Args;
 
 use self::cluster::ClusterArguments;
+pub use self::cluster::{LABELLED, parsed};
 use self::standalone::{StandaloneArguments, make_certificates_once};
 use super::welcome::welcome;
 use super::{CommandError, print};

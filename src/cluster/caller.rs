@@ -1,0 +1,122 @@
+//! A person at the API server: who it is, and what a command reads and writes
+//! in that person's name.
+
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use kube::api::{Api, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::{Value, json};
+
+use super::api::{self, Trouble, chain};
+use super::start::{StartError, unhurried};
+use super::world::{Detail, RELEASE_REQUESTED};
+use crate::objects::KindInfo;
+
+/// Where the cluster is and as whom to go there, as kubectl is told.
+#[derive(Debug, Clone, Default)]
+pub struct Access {
+    /// A kubeconfig; none: what KUBECONFIG says, or the account of the Pod.
+    pub kubeconfig: Option<PathBuf>,
+    /// A context of it; none: the current one.
+    pub context: Option<String>,
+    /// A user to impersonate.
+    pub impersonate: Option<String>,
+}
+
+/// A person at the API server.
+#[derive(Clone)]
+pub struct Caller {
+    /// The connection.
+    pub client: kube::Client,
+    /// The namespace of the context.
+    pub namespace: String,
+}
+
+/// Who somebody is to the API server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Me {
+    /// The name.
+    pub name: String,
+    /// The groups.
+    pub groups: Vec<String>,
+    /// The time, by the API server's clock: a lifetime is counted by that one,
+    /// and nobody's laptop has to be right.
+    pub now: Timestamp,
+}
+
+impl Caller {
+    /// Connects.
+    pub async fn connect(access: &Access) -> Result<Self, StartError> {
+        let wrong = |error: &dyn std::error::Error| StartError::Configuration(chain(error));
+        let options = KubeConfigOptions { context: access.context.clone(), ..Default::default() };
+        let config = match (&access.kubeconfig, &access.context) {
+            (Some(path), _) => {
+                let read = Kubeconfig::read_from(path).map_err(|error| wrong(&error))?;
+                let config = kube::Config::from_custom_kubeconfig(read, &options).await;
+                config.map_err(|error| wrong(&error))?
+            }
+            (None, Some(_)) => {
+                kube::Config::from_kubeconfig(&options).await.map_err(|error| wrong(&error))?
+            }
+            (None, None) => kube::Config::infer().await.map_err(|error| wrong(&error))?,
+        };
+        let mut config = unhurried(config);
+        if let Some(user) = &access.impersonate {
+            config.auth_info.impersonate = Some(user.clone());
+        }
+        let namespace = config.default_namespace.clone();
+        let client =
+            kube::Client::try_from(config).map_err(|error| StartError::Client(chain(&error)))?;
+        Ok(Self { client, namespace })
+    }
+
+    /// Asks who that is.
+    pub async fn who_am_i(&self) -> Result<Me, String> {
+        let api: Api<SelfSubjectReview> = Api::all(self.client.clone());
+        let review = api.create(&PostParams::default(), &SelfSubjectReview::default()).await;
+        let review = review.map_err(|error| Trouble::from(error).words())?;
+        let now = review.metadata.creation_timestamp.map(|time| time.0);
+        let user = review.status.and_then(|status| status.user_info);
+        let user = user.ok_or("the API server does not say who you are")?;
+        Ok(Me {
+            name: user.username.unwrap_or_default(),
+            groups: user.groups.unwrap_or_default(),
+            now: now.unwrap_or_else(Timestamp::now),
+        })
+    }
+
+    /// Reads a whole object; `None` if it is not there.
+    pub async fn object(
+        &self,
+        info: &KindInfo,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Value>, String> {
+        let read = api::object(&self.client, info, namespace, name, Detail::Whole).await;
+        let Some(json) = read.map_err(|trouble| trouble.words())? else { return Ok(None) };
+        let object = serde_json::from_str(&json);
+        object.map(Some).map_err(|_| "the API server's answer is no object".to_owned())
+    }
+
+    /// Asks belay to look at an object now, by its annotation. It has to be the
+    /// object of this uid.
+    pub async fn ask_for_release(
+        &self,
+        info: &KindInfo,
+        (namespace, name): (&str, &str),
+        uid: &str,
+        now: Timestamp,
+    ) -> Result<(), String> {
+        use http::header::CONTENT_TYPE;
+        let patch =
+            json!({"metadata": {"uid": uid, "annotations": {RELEASE_REQUESTED: now.to_string()}}});
+        let request = http::Request::patch(api::item(info, namespace, name))
+            .header(CONTENT_TYPE, "application/merge-patch+json")
+            .body(patch.to_string().into_bytes())
+            .map_err(|error| error.to_string())?;
+        let answer = self.client.request_text(request).await;
+        answer.map(drop).map_err(|error| Trouble::from(error).words())
+    }
+}

@@ -1,0 +1,297 @@
+//! The world as it is at one moment, read once with the rights of whoever asks:
+//! what a person's command decides by. It goes the ways of the feed, so that a
+//! person and the replicas come to the same verdict where they may read the
+//! same.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tokio::sync::Notify;
+
+use super::definitions::{self, Definition};
+use super::discovery::discover;
+use super::force::{self, Defined, Force};
+use super::objects::{learn_owners, resource};
+use super::own::{Kept, Own, Said};
+use super::plan::{Want, plan};
+use super::watching::Sink as _;
+use crate::cluster::api::{self, ListQuery, Trouble};
+use crate::cluster::context::{Context, Settings, Signals};
+use crate::cluster::decider::ClusterDecider;
+use crate::cluster::journal::Journal;
+use crate::cluster::live::Reader;
+use crate::cluster::world::{self, Detail, SharedWorld, World};
+use crate::decide::{Review, Verdict};
+use crate::graph::{Listing, NodeId};
+use crate::objects::{KindId, KindInfo, Kinds};
+use crate::policy::api::{DeletionApproval, DeletionPolicy, GROUP, Pause, Relation};
+use crate::policy::{Identities, PolicySet};
+use crate::relations::Catalogue;
+use crate::telemetry::{Metrics, Readiness};
+use crate::webhook::Decider as _;
+
+/// Objects on a page.
+const PAGE: usize = 500;
+
+/// How often a list is begun whose pages the API server no longer has.
+const BEGINNINGS: usize = 3;
+
+/// The world, read once.
+pub struct Snapshot {
+    /// What the parts of the cluster side share, and the world in it.
+    pub context: Context,
+    /// Reads live.
+    pub reader: Reader,
+    said: Arc<Mutex<Said>>,
+    unread: Mutex<Vec<Unread>>,
+}
+
+/// A kind of which the objects could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Unread {
+    /// Its name, with its group.
+    pub resource: String,
+    /// Why.
+    pub why: String,
+}
+
+impl Snapshot {
+    /// Reads what people have written, and which kinds there are; of objects
+    /// nothing yet. An error is words that say what could not be read at all.
+    pub async fn rules(
+        client: kube::Client,
+        settings: Settings,
+        identities: Identities,
+    ) -> Result<Self, String> {
+        let context = Context {
+            client,
+            world: SharedWorld::default(),
+            settings: Arc::new(settings),
+            metrics: Metrics::default(),
+            readiness: Readiness::default(),
+            signals: Arc::new(Signals::default()),
+        };
+        let reader = Reader::new(context.clone());
+        let snapshot = Self { context, reader, said: Arc::default(), unread: Mutex::default() };
+        let discovery = discover(&snapshot.context.client).await.map_err(|t| t.words())?;
+        let definitions = snapshot.definitions().await;
+        // Nothing that once was is remembered here, so no kind has vanished.
+        discovery.learn(&mut snapshot.context.world.write(), &definitions, &HashSet::new());
+        tokio::join!(
+            snapshot
+                .own::<DeletionPolicy>("DeletionPolicy", "deletionpolicies", |s| &mut s.policies),
+            snapshot.own::<Relation>("Relation", "relations", |s| &mut s.relations),
+            snapshot.own::<DeletionApproval>("DeletionApproval", "deletionapprovals", |s| {
+                &mut s.approvals
+            }),
+            snapshot.own::<Pause>("Pause", "pauses", |s| &mut s.pauses),
+        );
+        snapshot.put_in_force(identities)?;
+        Ok(snapshot)
+    }
+
+    /// Reads every kind that the policies need, and the owners of what it
+    /// finds. Of what may not be read in the whole cluster it takes in what is
+    /// in the namespace `near`: what is found there is a fact, what is not found
+    /// is none.
+    pub async fn objects(&self, near: &str) {
+        let mut done: HashSet<KindId> = HashSet::new();
+        loop {
+            let wanted: Vec<(KindId, Want)> =
+                plan(&self.context.world.read(), &self.context.settings)
+                    .into_iter()
+                    .filter(|(kind, _)| done.insert(*kind))
+                    .collect();
+            if wanted.is_empty() {
+                return;
+            }
+            // Of which kinds the owners are only the objects say.
+            join_all(wanted.into_iter().map(|(kind, want)| self.kind(kind, want, near))).await;
+        }
+    }
+
+    /// What could not be read, in a steady order.
+    pub fn unread(&self) -> Vec<Unread> {
+        let mut unread = self.unread.lock().clone();
+        unread.sort();
+        unread
+    }
+
+    /// Puts one object in, as the API server has it now.
+    pub fn put(&self, kind: KindId, object: &Value) -> Option<NodeId> {
+        let mut world = self.context.world.write();
+        let World { graph, catalogue, .. } = &mut *world;
+        world::take(graph, catalogue, kind, &object.to_string(), None).ok()?
+    }
+
+    /// Reads one object and puts it in; says whether it is there now.
+    pub async fn look_up(&self, kind: KindId, namespace: &str, name: &str) -> Result<bool, String> {
+        let info = self.context.world.read().graph.kinds.info(kind).clone();
+        let detail = self.context.world.read().detail(kind);
+        let read = api::object(&self.context.client, &info, namespace, name, detail);
+        let Some(json) = read.await.map_err(|trouble| trouble.words())? else { return Ok(false) };
+        let mut world = self.context.world.write();
+        let World { graph, catalogue, .. } = &mut *world;
+        let taken = world::take(graph, catalogue, kind, &json, None);
+        Ok(taken.map_err(|_| "the object is not what it should be".to_owned())?.is_some())
+    }
+
+    /// Takes in an approval that was just given.
+    pub fn approve(&self, approval: DeletionApproval) {
+        let name = approval.metadata.name.clone().unwrap_or_default();
+        let mut said = self.said.lock();
+        said.approvals.all.insert(name, Ok(approval));
+        self.context.world.write().policies.approvals = force::approvals(&said);
+    }
+
+    /// The verdict on a review, confirmed by live reads where it has to be.
+    pub async fn decide(&self, review: &Review<'_>, until: Instant) -> Verdict {
+        let (journal, _entries) = Journal::new(self.context.metrics.clone());
+        let reader = Arc::new(self.reader.clone());
+        ClusterDecider::new(self.context.world.clone(), reader, journal).decide(review, until).await
+    }
+
+    /// The kinds that CRDs define. Where they may not be read, discovery says
+    /// which kinds there are, if some seconds later.
+    async fn definitions(&self) -> BTreeMap<String, Definition> {
+        let info = {
+            let world = self.context.world.read();
+            let kinds = &world.graph.kinds;
+            let kind = kinds.find_resource("apiextensions.k8s.io", "customresourcedefinitions");
+            kind.map(|kind| kinds.info(kind).clone())
+        };
+        let Some(info) = info else { return BTreeMap::new() };
+        let objects = self.pages(&info, Detail::Whole, "", "").await.unwrap_or_default();
+        let read = objects.iter().filter_map(|object| definitions::read(object.get()).ok());
+        read.filter_map(|(name, definition)| Some((name, definition?))).collect()
+    }
+
+    async fn own<K>(&self, kind: &str, resource: &str, part: fn(&mut Said) -> &mut Kept<K>)
+    where
+        K: kube::Resource + DeserializeOwned + std::fmt::Debug + Send,
+    {
+        let info = Kinds::custom(GROUP, "v1alpha1", kind, resource, false);
+        let mut sink = Own::new(self.said.clone(), part, Arc::new(Notify::new()));
+        match self.pages(&info, Detail::Whole, "", "").await {
+            Ok(objects) => {
+                sink.begin();
+                for object in objects {
+                    // What has no name is no object, and the API server stores
+                    // none such.
+                    let _ = sink.list(object.get());
+                }
+                sink.end();
+            }
+            Err(trouble) => {
+                self.note(format!("{resource}.{GROUP}"), trouble.words());
+                sink.broken(&trouble, std::time::Duration::ZERO);
+            }
+        }
+    }
+
+    fn put_in_force(&self, identities: Identities) -> Result<(), String> {
+        let said = self.said.lock();
+        let mut force = Force::default();
+        force.take(&said, Defined::Yes, Instant::now());
+        let relations: Vec<_> = force.relations.into_values().collect();
+        let policies: Vec<_> = force.policies.into_values().collect();
+        let mut world = self.context.world.write();
+        let catalogue = Catalogue::new(&world.graph.kinds, &relations)
+            .map_err(|error| format!("the relations cannot be compiled: {error}"))?;
+        let mut set = PolicySet::new(policies, &catalogue);
+        set.identities = identities;
+        set.approvals = force::approvals(&said);
+        set.pauses = force::pauses(&said);
+        let annotations: Vec<String> = set.annotation_keys().map(str::to_owned).collect();
+        world.graph.keep_annotations(annotations);
+        world.catalogue = Arc::new(catalogue);
+        world.policies = set;
+        world.loaded = said.policies.synced && said.relations.synced;
+        world.known = world.loaded;
+        Ok(())
+    }
+
+    /// The objects of one kind, into the graph.
+    async fn kind(&self, kind: KindId, want: Want, near: &str) {
+        let (info, detail, name) = {
+            let world = self.context.world.read();
+            (world.graph.kinds.info(kind).clone(), world.detail(kind), resource(&world, kind))
+        };
+        let mut lacks = None;
+        let objects = match self.pages(&info, detail, "", want.labels()).await {
+            Ok(objects) => objects,
+            Err(trouble) => {
+                let why = trouble.words();
+                self.note(name.clone(), why.clone());
+                lacks = Some(why);
+                let in_namespace = info.namespaced && !near.is_empty();
+                match matches!(trouble, Trouble::Forbidden(_)) && in_namespace {
+                    true => self.pages(&info, detail, near, want.labels()).await,
+                    false => Err(trouble),
+                }
+                .unwrap_or_default()
+            }
+        };
+        let mut world = self.context.world.write();
+        let mut listing = Listing::of(kind);
+        for object in objects {
+            let World { graph, catalogue, .. } = &mut *world;
+            match world::take(graph, catalogue, kind, object.get(), Some(&mut listing)) {
+                Ok(node) => drop(learn_owners(&mut world, kind, node)),
+                Err(_) => {
+                    let why = "one of them is not what it should be";
+                    world.graph.set_incomplete(kind, why);
+                    drop(world);
+                    return self.note(name, why.to_owned());
+                }
+            }
+        }
+        world.graph.end_listing(listing);
+        match (want, lacks) {
+            (_, Some(why)) => world.graph.set_incomplete(kind, &why),
+            (Want::All, None) => world.graph.set_complete(kind, true),
+            (Want::Labelled, None) => {
+                world.graph.set_incomplete(kind, "only those with the label were read");
+            }
+        }
+    }
+
+    /// All pages of a list. When the API server no longer has what the pages
+    /// are of, it begins again.
+    async fn pages(
+        &self,
+        info: &KindInfo,
+        detail: Detail,
+        namespace: &str,
+        labels: &str,
+    ) -> Result<Vec<Box<RawValue>>, Trouble> {
+        let client = &self.context.client;
+        'again: for _ in 0..BEGINNINGS {
+            let (mut objects, mut next) = (Vec::new(), String::new());
+            loop {
+                let query = ListQuery { limit: PAGE, next: &next, labels };
+                let page = match api::page(client, info, namespace, detail, query).await {
+                    Ok(page) => page,
+                    Err(Trouble::Expired) => continue 'again,
+                    Err(trouble) => return Err(trouble),
+                };
+                objects.extend(page.items);
+                next = page.metadata.next;
+                if next.is_empty() {
+                    return Ok(objects);
+                }
+            }
+        }
+        Err(Trouble::Expired)
+    }
+
+    fn note(&self, resource: String, why: String) {
+        self.unread.lock().push(Unread { resource, why });
+    }
+}

@@ -1,0 +1,151 @@
+//! A release by hand: the same count and the same pass, for one target, with
+//! the rights of the person who asks.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tokio::sync::{Semaphore, mpsc};
+
+use super::requests::Target;
+use super::settle;
+use super::target::{Common, Driver, News, Word, counted};
+use crate::cluster::context::Context;
+use crate::cluster::live::{Found, Reader};
+use crate::cluster::world::Place;
+use crate::decide::LiveRead;
+use crate::hold::{Answer, Count, End, Free, Mark, Removal, Sight, Waiting, as_released};
+
+/// Reads lead to reads: users have owners, cycles have users of users.
+const ROUNDS: usize = 16;
+
+/// How long one round of reads may take.
+const LIMIT: Duration = Duration::from_secs(15);
+
+/// Who still counts, by live reads and with nothing written. A person who may
+/// read a kind in one namespace alone learns who is in the way there; that
+/// nothing is in the way only whoever may read everything learns.
+pub async fn look(context: &Context, reader: &Reader, place: &Place, object: &Value) -> Count {
+    let released = as_released(object);
+    let (mut gathered, mut lacks) = (None, None);
+    for _ in 0..ROUNDS {
+        match counted(&context.world, &mut gathered, place.0, &released) {
+            Count::Read(reads) => {
+                let mut answers = reader.read_all(reads, Instant::now() + LIMIT).await;
+                for (read, answer) in &mut answers {
+                    let (Err(why), LiveRead::List { .. }) = (&*answer, &*read) else { continue };
+                    lacks.get_or_insert(format!("{} may need it: {why}", coordinates(read)));
+                    // With a list that lacks something nothing is ever free.
+                    *answer = Ok(near(reader, read, &place.1).await);
+                }
+                if let Some(gathered) = &mut gathered {
+                    gathered.add(answers);
+                }
+            }
+            Count::Free(Free::Unused) if lacks.is_some() => {
+                return Count::Unknown(lacks.unwrap_or_default());
+            }
+            count => return count,
+        }
+    }
+    Count::Unknown("what needs it leads to ever more that would have to be read".to_owned())
+}
+
+/// What a list has in this namespace, if that may be read.
+async fn near(reader: &Reader, list: &LiveRead, namespace: &str) -> Found {
+    let mut near = list.clone();
+    match &mut near {
+        LiveRead::List { namespace: all, .. } if all.is_empty() && !namespace.is_empty() => {
+            namespace.clone_into(all);
+        }
+        _ => return Found::default(),
+    }
+    let answers = reader.read_all(vec![near], Instant::now() + LIMIT).await;
+    let found = answers.into_iter().next().and_then(|(_, answer)| answer.ok());
+    found.unwrap_or_default()
+}
+
+fn coordinates(read: &LiveRead) -> String {
+    let (LiveRead::List { group, resource, .. } | LiveRead::Object { group, resource, .. }) = read;
+    let dot = if group.is_empty() { "" } else { "." };
+    format!("{resource}{dot}{group}")
+}
+
+/// How a release by hand came out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The hold is off, or the object gone.
+    Ended(End),
+    /// It waits for this; none: nothing was found out in time.
+    Waits(Option<Waiting>),
+}
+
+/// Drives the release of one target until it has ended or the time is up.
+pub async fn drive(
+    context: &Context,
+    reader: &Reader,
+    place: &Place,
+    sight: Sight,
+    limit: Duration,
+) -> Outcome {
+    let settle = settle(&context.world.read(), place);
+    let common = Common {
+        context: context.clone(),
+        reader: reader.clone(),
+        passes: Arc::new(Semaphore::new(1)),
+        start: tokio::time::Instant::now(),
+    };
+    let driver =
+        Driver::new(common, place.clone(), target(context, place), sight.uid.clone(), settle);
+    let (news, told) = mpsc::unbounded_channel();
+    // The receiver is here: both are heard.
+    let _ = news.send(News::Seen(sight));
+    let _ = news.send(News::Look);
+    let word = parking_lot::Mutex::new(None);
+    let running = driver.run(told, |said| *word.lock() = Some(said));
+    let _late = tokio::time::timeout(limit, running).await;
+    match word.into_inner() {
+        Some(Word::Ended(end)) => Outcome::Ended(end),
+        Some(Word::Waits(waiting)) => Outcome::Waits(Some(waiting)),
+        None => Outcome::Waits(None),
+    }
+}
+
+/// Takes the hold off without a count: whoever calls has the approvals. It is
+/// the removal of the release, so it changes this very object and nothing else
+/// of it. An error is words that say what came of it.
+pub async fn force(context: &Context, place: &Place, sight: Sight) -> Result<(), String> {
+    let target = target(context, place);
+    let client = &context.client;
+    let token = Arc::from(context.settings.replica.as_str());
+    let marked = match target.patch(client, &Mark::new(sight, token).patch()).await.0 {
+        Answer::Done(sight) => sight,
+        other => return words(other),
+    };
+    let Some(removal) = Removal::of(&marked) else {
+        return Err("it is not Terminating under the hold any more".to_owned());
+    };
+    words(target.patch(client, &removal.patch()).await.0)
+}
+
+fn words(answer: Answer) -> Result<(), String> {
+    match answer {
+        Answer::Done(_) | Answer::Missing { namespace: false } => Ok(()),
+        Answer::Missing { namespace: true } => {
+            Err("its Namespace is gone: nothing in it can be written until it is made again".into())
+        }
+        Answer::Refused => Err("it was changed meanwhile, or the API server refuses it".into()),
+        Answer::Lost => Err("the API server gave no clear answer".into()),
+        Answer::Failed(why) => Err(why.to_string()),
+    }
+}
+
+fn target(context: &Context, (kind, namespace, name): &Place) -> Target {
+    let world = context.world.read();
+    Target {
+        info: world.graph.kinds.info(*kind).clone(),
+        namespace: namespace.clone(),
+        name: name.clone(),
+        detail: world.detail(*kind),
+    }
+}

@@ -1,0 +1,375 @@
+//! `belay approve`: one person's reasoned, expiring yes, in one step.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::{Api, ObjectMeta, PostParams};
+
+use super::target::{Session, TargetArguments, as_me, right_to_approve, unknown};
+use super::{CommandError, block_on, print};
+use crate::cluster::Snapshot;
+use crate::decide::{Consent, Item, Live, Situation, arguments, consent};
+use crate::objects::{FOREGROUND, Object, split_api_version};
+use crate::policy::api::{Action, DeletionApproval, DeletionApprovalSpec, Scope, TargetRef};
+use crate::policy::{Facts, Policy};
+
+/// How long an approval lasts where nobody says how long.
+const USUAL: Duration = Duration::from_secs(1800);
+
+#[derive(Debug, Args)]
+pub struct ApproveArguments {
+    #[command(flatten)]
+    target: TargetArguments,
+
+    /// Why: somebody will read it one day
+    #[arg(long, value_name = "TEXT", required = true)]
+    reason: String,
+
+    /// The object alone, or also what lives in it and what certainly goes with
+    /// it
+    #[arg(long, value_name = "object|content", default_value = "object")]
+    scope: ScopeArgument,
+
+    /// For how long, such as 45s, 30m or 1h30m [default: 30m, or less if the
+    /// policies allow less]
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
+    lasts: Option<Duration>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ScopeArgument {
+    /// The object alone
+    Object,
+    /// What lives in it and what certainly goes with it, too
+    Content,
+}
+
+pub fn run(arguments: ApproveArguments) -> Result<ExitCode, CommandError> {
+    if arguments.reason.trim().is_empty() {
+        return Err(CommandError::Usage(
+            "--reason is blank: say why, somebody will read it one day".to_owned(),
+        ));
+    }
+    block_on(approve(arguments))?
+}
+
+async fn approve(arguments: ApproveArguments) -> Result<ExitCode, CommandError> {
+    let ApproveArguments { target, reason, scope, lasts } = arguments;
+    let session = target.open().await?;
+    let content = scope == ScopeArgument::Content;
+    // Nobody is locked out because policies cannot be read: the API server
+    // checks an approval by itself.
+    let (snapshot, unread) = match session.rules().await {
+        Ok(snapshot) if snapshot.context.world.read().loaded => (Some(snapshot), None),
+        Ok(snapshot) => (None, snapshot.unread().into_iter().next().map(|unread| unread.why)),
+        Err(why) => (None, Some(why)),
+    };
+    let policies = match &snapshot {
+        Some(snapshot) => refusing(&session, snapshot, content).await,
+        None => Vec::new(),
+    };
+    let shortest = policies.iter().min_by_key(|policy| policy.approval.longest_seconds);
+    let most = shortest.and_then(|policy| u64::try_from(policy.approval.longest_seconds).ok());
+    let most = most.map(Duration::from_secs);
+    let asked = lasts.unwrap_or(USUAL);
+    let lasts = most.map_or(asked, |most| asked.min(most));
+    let created = create(&session, &reason, content, lasts).await?;
+
+    let name = created.metadata.name.clone().unwrap_or_default();
+    let until = created.spec.expiration_time.0;
+    let mut text = format!(
+        "approved: {} may be deleted until {until} ({})",
+        arguments_of(&session),
+        told(lasts)
+    );
+    if let Some(policy) = shortest.filter(|_| lasts < asked) {
+        text.push_str(&format!(
+            "; {} is more than {} allows for one approval",
+            told(asked),
+            policy.source
+        ));
+    }
+    let what = match content {
+        true => "it, what lives in it and what certainly goes with it",
+        false => "this object alone",
+    };
+    text.push_str(&format!(
+        "\napproval {name} by {}, for {what}; made again under its name it is another object\n",
+        session.me.name
+    ));
+    if let Some(why) = unread {
+        text.push_str(&format!(
+            "the policies cannot be read, so it is not known whether they ask for more: {}\n",
+            as_me(&why)
+        ));
+    }
+    let mut counts = true;
+    if let Some(snapshot) = &snapshot {
+        snapshot.approve(created);
+        match outcome(&session, snapshot, &policies) {
+            None => text.push_str("no policy protects it now: it needs no approval\n"),
+            Some(Consent { terms, people }) => {
+                counts = people.contains(&session.me.name);
+                text.push_str(&missing(&session, &policies, terms.required, &people, counts));
+            }
+        }
+        if let Some(why) = given_up(&session, snapshot).await {
+            text.push_str(&format!(
+                "{why}; now delete it: kubectl delete {}\n",
+                arguments_of(&session)
+            ));
+        }
+    }
+    print(&text)?;
+    Ok(if counts { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+fn arguments_of(session: &Session) -> String {
+    arguments(&session.target)
+}
+
+/// The policies of which the approval is to satisfy the terms: those of the
+/// object; and with its content those of what would go along.
+async fn refusing(session: &Session, snapshot: &Snapshot, content: bool) -> Vec<Policy> {
+    let mut sources = Vec::new();
+    if content {
+        snapshot.objects(session.near()).await;
+        if let Ok(verdict) = super::why::verdict(session, snapshot).await {
+            let along = verdict.blockers.into_iter().filter(|blocker| blocker.along);
+            sources.extend(along.flat_map(|blocker| blocker.policies));
+        }
+    }
+    let Some((kind, namespace, name)) = session.place(snapshot) else { return Vec::new() };
+    let world = snapshot.context.world.read();
+    let situation = situation(&world);
+    if let Some(node) = world.graph.object(kind, &namespace, &name) {
+        let applied = situation.applied(Facts::of_node(node));
+        let enforcing = applied.iter().filter(|applied| applied.action == Action::Deny);
+        sources.extend(enforcing.map(|applied| applied.policy.source.clone()));
+    }
+    let policies = world.policies.iter().filter(|policy| sources.contains(&policy.source));
+    policies.cloned().collect()
+}
+
+fn situation(world: &crate::cluster::World) -> Situation<'_> {
+    Situation {
+        graph: &world.graph,
+        policies: &world.policies,
+        live: Live::Graph,
+        now: Timestamp::now().as_second(),
+    }
+}
+
+/// Who has approved by now, against what is asked for.
+fn outcome(session: &Session, snapshot: &Snapshot, policies: &[Policy]) -> Option<Consent> {
+    let (kind, namespace, name) = session.place(snapshot)?;
+    let world = snapshot.context.world.read();
+    let situation = situation(&world);
+    let node = world.graph.object(kind, &namespace, &name)?;
+    let policies: Vec<&Policy> = policies.iter().collect();
+    consent(&situation, &Item::of_node(&situation, node), &policies)
+}
+
+/// How many are missing, and who they may be.
+fn missing(
+    session: &Session,
+    policies: &[Policy],
+    required: usize,
+    people: &[String],
+    counts: bool,
+) -> String {
+    let right = right_to_approve(&session.target);
+    let strictest = policies.iter().max_by_key(|policy| policy.approval.required);
+    let by = strictest.map_or(String::new(), |policy| policy.source.to_string());
+    if !counts {
+        let names: Vec<String> = policies.iter().map(|policy| policy.source.to_string()).collect();
+        return format!(
+            "it does not count: {} is a service account, and approval.serviceAccounts of {} does \
+             not list it; a person approves, with {right}\n",
+            session.me.name,
+            names.join(", ")
+        );
+    }
+    match required.saturating_sub(people.len()) {
+        0 => format!("enough people have approved ({} of {required})\n", people.len()),
+        left => {
+            let more = if left == 1 {
+                "1 more person has".to_owned()
+            } else {
+                format!("{left} more people have")
+            };
+            format!(
+                "{more} to approve: {by} asks for {required}, and so far it is {}; it takes {right}\n",
+                people.join(", ")
+            )
+        }
+    }
+}
+
+async fn create(
+    session: &Session,
+    reason: &str,
+    content: bool,
+    lasts: Duration,
+) -> Result<DeletionApproval, CommandError> {
+    let target = &session.target;
+    let lasts = SignedDuration::try_from(lasts).unwrap_or(SignedDuration::MAX);
+    let until = session.me.now.saturating_add(lasts).unwrap_or(Timestamp::MAX);
+    let until = Timestamp::from_second(until.as_second()).unwrap_or(until);
+    let spec = DeletionApprovalSpec {
+        target_ref: TargetRef {
+            group: target.group.clone(),
+            resource: target.resource.clone(),
+            namespace: target.namespace.clone(),
+            name: target.name.clone(),
+            uid: session.uid().to_owned(),
+        },
+        approver: session.me.name.clone(),
+        reason: reason.to_owned(),
+        expiration_time: Time(until),
+        scope: if content { Scope::Content } else { Scope::Object },
+        exempts: Vec::new(),
+    };
+    let mut approval = DeletionApproval::new("", spec);
+    let generate_name = Some(beginning(&format!("{}-{}", target.resource, target.name)));
+    approval.metadata = ObjectMeta { generate_name, ..ObjectMeta::default() };
+    let api: Api<DeletionApproval> = Api::all(session.caller.client.clone());
+    let created = api.create(&PostParams::default(), &approval).await;
+    created.map_err(|error| refused(session, content, error))
+}
+
+/// The beginning of a name, readable and sound whatever the object is called.
+fn beginning(text: &str) -> String {
+    let sound = |c: char| if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '-' };
+    let text: String = text.chars().map(sound).take(48).collect();
+    format!("{}-", text.trim_matches('-'))
+}
+
+/// What the API server says, with what next.
+fn refused(session: &Session, content: bool, error: kube::Error) -> CommandError {
+    let kube::Error::Api(status) = error else {
+        return unknown(format!("cannot create the approval: {}", crate::cluster::said(&error)));
+    };
+    // What a ValidatingAdmissionPolicy says comes after words of the API
+    // server's own.
+    let said = status.message.rsplit_once("denied request: ").map(|(_, said)| said);
+    let right = match content {
+        true => "the RBAC verb approve-deletion on every resource (*) of every API group (*) there"
+            .to_owned(),
+        false => right_to_approve(&session.target),
+    };
+    CommandError::Refused(match (status.code, said) {
+        (403, Some(said)) if said.contains("approve-deletion") => format!(
+            "{said}; next: ask somebody who has it, or have an administrator bind {right} to {}",
+            session.me.name
+        ),
+        (_, Some(said)) => format!("{said}; next: choose another --for"),
+        (403, None) => format!(
+            "{} may not create approvals; next: have an administrator bind the RBAC verb create on \
+             deletionapprovals.belay.dev to {0}, beside {right}",
+            session.me.name
+        ),
+        (404, None) => "the kind deletionapprovals.belay.dev is not installed; next: belay admin \
+                        crds | kubectl apply -f -"
+            .to_owned(),
+        _ => return unknown(format!("cannot create the approval: {}", status.message)),
+    })
+}
+
+/// Why a collector that was refused does not come again: somebody has to send
+/// the DELETE.
+async fn given_up(session: &Session, snapshot: &Snapshot) -> Option<String> {
+    let text = session.object.to_string();
+    let object: Object<'_> = serde_json::from_str(&text).ok()?;
+    if object.is_terminating() || object.metadata.owner_references.is_empty() {
+        return None;
+    }
+    let mut said = None;
+    for reference in &object.metadata.owner_references {
+        let (group, _) = split_api_version(&reference.api_version);
+        let info = {
+            let kinds = &snapshot.context.world.read().graph.kinds;
+            kinds.info(kinds.find(group, &reference.kind)?).clone()
+        };
+        let place = if info.namespaced { session.target.namespace.as_str() } else { "" };
+        let name = reference.name.as_str();
+        let owner = session.caller.object(&info, place, name).await.ok()?;
+        let text = |pointer: &str| owner.as_ref()?.pointer(pointer)?.as_str();
+        let foreground = owner.as_ref().and_then(|owner| owner.pointer("/metadata/finalizers"));
+        let foreground = foreground.and_then(|list| list.as_array()).into_iter().flatten();
+        if text("/metadata/uid") != Some(reference.uid.as_str()) {
+            said = Some(format!("its owner {} {name} is gone", reference.kind));
+        } else if text("/metadata/deletionTimestamp").is_some()
+            && foreground.filter_map(|f| f.as_str()).any(|f| f == FOREGROUND)
+        {
+            said = Some(format!(
+                "its owner {} {name} is being deleted and waits for it",
+                reference.kind
+            ));
+        } else {
+            return None;
+        }
+    }
+    said
+}
+
+/// A duration as people write it: `45s`, `30m`, `1h30m`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("\"{text}\" is no duration; expected something like 45s, 30m or 1h30m");
+    let (mut seconds, mut number) = (0_u64, String::new());
+    for c in text.chars() {
+        let unit = match c {
+            '0'..='9' => {
+                number.push(c);
+                continue;
+            }
+            'h' => 3600,
+            'm' => 60,
+            's' => 1,
+            _ => return Err(wrong()),
+        };
+        let value: u64 = number.parse().map_err(|_| wrong())?;
+        let value = value.checked_mul(unit).ok_or_else(wrong)?;
+        seconds = seconds.checked_add(value).ok_or_else(wrong)?;
+        number.clear();
+    }
+    if seconds == 0 || !number.is_empty() || seconds > 10 * 365 * 86_400 {
+        return Err(wrong());
+    }
+    Ok(Duration::from_secs(seconds))
+}
+
+/// The same, the other way round.
+fn told(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let parts = [(seconds / 3600, "h"), (seconds % 3600 / 60, "m"), (seconds % 60, "s")];
+    let parts = parts.iter().filter(|(number, _)| *number > 0);
+    parts.map(|(number, unit)| format!("{number}{unit}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_and_told_as_people_write_them() {
+        for (text, seconds) in [("45s", 45), ("30m", 1800), ("1h30m", 5400), ("24h", 86_400)] {
+            assert_eq!(duration(text), Ok(Duration::from_secs(seconds)));
+            assert_eq!(told(Duration::from_secs(seconds)), text);
+        }
+        for wrong in ["", "0s", "30", "m", "1d", "-5m", "1.5h", "99999999999999999999h", "9999999h"]
+        {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_name_of_an_approval_is_sound_whatever_the_object_is_called() {
+        assert_eq!(beginning("configmaps-settings"), "configmaps-settings-");
+        assert_eq!(beginning("clusterroles-system:node.x"), "clusterroles-system-node-x-");
+        assert!(beginning(&"a".repeat(300)).len() < 60);
+    }
+}

@@ -1,0 +1,282 @@
+//! `belay release`: has a held, Terminating object looked at now, and says what
+//! came of it.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use serde_json::Value;
+
+use super::target::{Session, TargetArguments, as_me, unknown};
+use super::why::words;
+use super::{CommandError, block_on, print};
+use crate::cluster::election::leader;
+use crate::cluster::release::by_hand::{self, Outcome};
+use crate::cluster::{Place, Snapshot};
+use crate::decide::{Item, Live, Situation, approved, arguments, consent, quoted};
+use crate::hold::{Count, Free, Sight, Waiting};
+use crate::objects::HOLD;
+use crate::policy::api::Action;
+use crate::policy::{Facts, Policy};
+
+/// How often it is looked whether the object is gone.
+const LOOK: Duration = Duration::from_millis(250);
+
+#[derive(Debug, Args)]
+pub struct ReleaseArguments {
+    #[command(flatten)]
+    target: TargetArguments,
+
+    /// How long to wait for the object to go, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "20", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    timeout: u64,
+
+    /// Take the hold off by hand: the exact name of the object, which enough
+    /// people have approved
+    #[arg(long, value_name = "NAME", require_equals = true)]
+    force: Option<String>,
+}
+
+pub fn run(arguments: ReleaseArguments) -> Result<ExitCode, CommandError> {
+    block_on(release(arguments))?
+}
+
+async fn release(arguments: ReleaseArguments) -> Result<ExitCode, CommandError> {
+    let ReleaseArguments { target, timeout, force } = arguments;
+    let limit = Duration::from_secs(timeout);
+    let started = Instant::now();
+    let session = target.open().await?;
+    if let Some(name) = force.as_ref().filter(|name| **name != session.target.name) {
+        return Err(CommandError::Usage(format!(
+            "--force={name} is not the name of {}; type exactly --force={}",
+            quoted(&session.target),
+            session.target.name
+        )));
+    }
+    if let Some(refusal) = not_held(&session) {
+        return Err(CommandError::Refused(refusal));
+    }
+    let Some(sight) = Sight::of(&session.object) else {
+        return Err(unknown("the API server's answer is no object".to_owned()));
+    };
+    let snapshot = session.rules().await.map_err(unknown)?;
+    let Some(place) = session.place(&snapshot) else {
+        return Err(unknown("its kind has only just appeared; next: try again".to_owned()));
+    };
+    let work = Work { session, snapshot, place, sight, limit, started };
+    if force.is_some() {
+        return work.by_force().await;
+    }
+    let Session { caller, me, installation: (namespace, name), .. } = &work.session;
+    match leader(&caller.client, (namespace, name), me.now).await {
+        Ok(None) => work.alone().await,
+        // Whoever may not read the Lease may still ask: if nobody hears, that
+        // is what is said in the end.
+        Ok(Some(_)) | Err(_) => work.ask().await,
+    }
+}
+
+/// Why there is nothing to release, and what next.
+fn not_held(session: &Session) -> Option<String> {
+    let (what, typed) = (quoted(&session.target), arguments(&session.target));
+    if session.terminating().is_none() {
+        return Some(format!(
+            "{what} is not Terminating, so there is nothing to release; next: kubectl delete \
+             {typed}, or kubectl belay why {typed}"
+        ));
+    }
+    if session.finalizers().any(|finalizer| finalizer == HOLD) {
+        return None;
+    }
+    let others: Vec<&str> = session.finalizers().collect();
+    Some(match others[..] {
+        [] => format!(
+            "{what} is Terminating and belay does not hold it; next: kubectl belay why {typed}"
+        ),
+        _ => format!(
+            "{what} is Terminating and not held by belay, but by {}; next: kubectl belay why {typed} \
+             says who takes that off",
+            others.join(", ")
+        ),
+    })
+}
+
+/// A release, with what it takes.
+struct Work {
+    session: Session,
+    snapshot: Snapshot,
+    place: Place,
+    sight: Sight,
+    limit: Duration,
+    /// When the API server said what time it is.
+    started: Instant,
+}
+
+impl Work {
+    /// Belay lives: it is asked, and does it.
+    async fn ask(&self) -> Result<ExitCode, CommandError> {
+        let Session { caller, me, info, target, .. } = &self.session;
+        let at = (target.namespace.as_str(), target.name.as_str());
+        let what = quoted(target);
+        let asked = caller.ask_for_release(info, at, &self.sight.uid, me.now).await;
+        asked.map_err(|why| {
+            unknown(format!(
+                "cannot ask belay to look at {what}: {why}; it takes the RBAC verb patch on it"
+            ))
+        })?;
+        let until = Instant::now() + self.limit;
+        while Instant::now() < until {
+            if let Some(done) = self.done().await? {
+                return say(&done);
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        // Whoever led may have died, and its Lease run out meanwhile.
+        let (namespace, name) = &self.session.installation;
+        let now = me.now.saturating_add(self.started.elapsed()).unwrap_or(me.now);
+        if let Ok(None) = leader(&caller.client, (namespace, name), now).await {
+            return self.alone().await;
+        }
+        let Snapshot { context, reader, .. } = &self.snapshot;
+        let object = caller.object(info, at.0, at.1).await.map_err(unknown)?;
+        let Some(object) = object else { return say(&format!("{what} is gone\n")) };
+        let count = by_hand::look(context, reader, &self.place, &object).await;
+        let waits = match count {
+            Count::Kept(causes) => causes.iter().map(words).collect::<Vec<_>>().join(", "),
+            Count::Unknown(why) => as_me(&why),
+            Count::Free(why) => {
+                let why = match why {
+                    Free::Approved => "enough people have approved",
+                    Free::Unprotected => "no policy protects it any more",
+                    Free::Unused => "nothing needs it",
+                };
+                format!("belay itself: {why}, and yet it has not let go; see its log")
+            }
+            Count::Read(_) => "what could not be read in time".to_owned(),
+        };
+        Err(CommandError::Refused(self.waits(&waits)))
+    }
+
+    /// Nobody leads: the same pass, by the one who asks.
+    async fn alone(&self) -> Result<ExitCode, CommandError> {
+        let Snapshot { context, reader, .. } = &self.snapshot;
+        if !context.world.read().known {
+            let unread = self.snapshot.unread().into_iter().map(|unread| unread.why);
+            return Err(unknown(format!(
+                "nobody leads belay, and you cannot do its work: what is protected cannot be read: \
+                 {}",
+                unread.collect::<Vec<_>>().join("; ")
+            )));
+        }
+        let outcome =
+            by_hand::drive(context, reader, &self.place, self.sight.clone(), self.limit).await;
+        let unable = |why: &str| {
+            format!(
+                "{}; nobody leads belay, so this was done with your own rights, and while its \
+                 webhooks do not answer only its own account passes them: add --as={}",
+                self.waits(&as_me(why)),
+                self.session.own_account()
+            )
+        };
+        match outcome {
+            Outcome::Ended(_) => match self.done().await? {
+                Some(done) => say(&done),
+                None => Err(CommandError::Refused(unable("something that changed it meanwhile"))),
+            },
+            Outcome::Waits(Some(Waiting::For(causes))) => {
+                let causes: Vec<String> = causes.iter().map(words).collect();
+                Err(CommandError::Refused(self.waits(&causes.join(", "))))
+            }
+            Outcome::Waits(Some(Waiting::Stranded)) => Err(CommandError::Refused(
+                self.waits("its Namespace, which was forced away: make it again"),
+            )),
+            Outcome::Waits(Some(Waiting::Unknown(why))) => Err(unknown(unable(&why))),
+            Outcome::Waits(None) => Err(unknown(unable("an answer of the API server"))),
+        }
+    }
+
+    /// Enough people have approved, and the one who asks knows what it is.
+    async fn by_force(&self) -> Result<ExitCode, CommandError> {
+        let (what, typed) = (quoted(&self.session.target), arguments(&self.session.target));
+        self.approved().map_err(|why| {
+            CommandError::Refused(format!(
+                "{what} cannot be released by force: {why}; next: kubectl belay approve {typed} \
+                 --reason \"…\""
+            ))
+        })?;
+        let forced = by_hand::force(&self.snapshot.context, &self.place, self.sight.clone()).await;
+        forced.map_err(|why| {
+            unknown(format!("the hold of {what} could not be taken off: {why}; next: try again"))
+        })?;
+        match self.done().await? {
+            Some(done) => say(&done),
+            None => Err(unknown(format!("the hold of {what} is there again; next: try again"))),
+        }
+    }
+
+    /// Whether enough people have approved; if not, what is missing.
+    fn approved(&self) -> Result<(), String> {
+        let world = self.snapshot.context.world.read();
+        if !world.known {
+            return Err("what is protected cannot be read".to_owned());
+        }
+        let situation = Situation {
+            graph: &world.graph,
+            policies: &world.policies,
+            live: Live::Graph,
+            now: jiff::Timestamp::now().as_second(),
+        };
+        let (kind, namespace, name) = &self.place;
+        let node = world.graph.object(*kind, namespace, name);
+        let node = node.ok_or("it could not be read")?;
+        let applied = situation.written(Facts::of_node(node));
+        let keeping = applied.iter().filter(|applied| applied.action == Action::Deny);
+        let policies: Vec<&Policy> = keeping.map(|applied| applied.policy).collect();
+        let item = Item::of_node(&situation, node);
+        match approved(&situation, &item, &policies) {
+            Some(approvals) if !approvals.is_empty() => Ok(()),
+            Some(_) => Err("no approval of it is in force".to_owned()),
+            None => {
+                let (given, required) = consent(&situation, &item, &policies)
+                    .map_or((0, 1), |consent| (consent.people.len(), consent.terms.required));
+                Err(format!("{given} of {required} people have approved it"))
+            }
+        }
+    }
+
+    /// What has become of it, if the hold is off.
+    async fn done(&self) -> Result<Option<String>, CommandError> {
+        let Session { caller, info, target, .. } = &self.session;
+        let what = quoted(target);
+        let object = caller.object(info, &target.namespace, &target.name).await.map_err(unknown)?;
+        let object = object.filter(|object| {
+            object.pointer("/metadata/uid").and_then(Value::as_str) == Some(&self.sight.uid)
+        });
+        let Some(object) = object else { return Ok(Some(format!("{what} is gone\n"))) };
+        let left = object.pointer("/metadata/finalizers").and_then(Value::as_array);
+        let left: Vec<&str> = left.into_iter().flatten().filter_map(Value::as_str).collect();
+        Ok((!left.contains(&HOLD)).then(|| match left.is_empty() {
+            true => format!("the hold of {what} is off, and it goes\n"),
+            false => format!(
+                "the hold of {what} is off; it is still kept by {}: kubectl belay why {} says who \
+                 takes that off\n",
+                left.join(", "),
+                arguments(target)
+            ),
+        }))
+    }
+
+    fn waits(&self, what: &str) -> String {
+        let typed = arguments(&self.session.target);
+        format!(
+            "{} is still held: it waits for {what}; next: kubectl belay why {typed}, or kubectl \
+             belay approve {typed} --reason \"…\"",
+            quoted(&self.session.target)
+        )
+    }
+}
+
+fn say(text: &str) -> Result<ExitCode, CommandError> {
+    print(text)?;
+    Ok(ExitCode::SUCCESS)
+}

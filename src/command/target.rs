@@ -1,0 +1,256 @@
+//! What the commands of people share: the object that is meant, as kubectl
+//! would take it, and who asks.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::Value;
+
+use super::CommandError;
+use super::serve::{LABELLED, parsed};
+use crate::cluster::{Access, Caller, Certificates, Me, Place, Settings, Snapshot, kind_of};
+use crate::decide;
+use crate::objects::{KindId, KindInfo};
+use crate::policy::Identities;
+
+#[derive(Debug, Args)]
+pub struct TargetArguments {
+    /// The object, as TYPE/NAME or TYPE NAME; TYPE is a plural, a singular or a
+    /// short name, with its group where that is needed
+    #[arg(value_name = "TYPE/NAME", num_args = 1..=2, required = true)]
+    target: Vec<String>,
+
+    /// Its namespace [default: that of the context]
+    #[arg(short, long, value_name = "NAME")]
+    namespace: Option<String>,
+
+    /// The kubeconfig [default: what KUBECONFIG says]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+
+    /// The context of the kubeconfig [default: the current one]
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+
+    /// A user to impersonate
+    #[arg(long = "as", value_name = "USER")]
+    impersonate: Option<String>,
+
+    /// Where belay is installed: its namespace and its name
+    #[arg(long, value_name = "NAMESPACE/NAME", default_value = "belay/belay")]
+    installation: String,
+}
+
+/// Somebody at the API server, with an object in mind.
+pub struct Session {
+    pub caller: Caller,
+    pub me: Me,
+    /// Its kind.
+    pub info: KindInfo,
+    /// Its namespace, name and plural.
+    pub target: decide::Target,
+    /// It, as it is now.
+    pub object: Value,
+    /// The namespace and name of the installation.
+    pub installation: (String, String),
+}
+
+impl TargetArguments {
+    /// Connects, and reads the object.
+    pub async fn open(self) -> Result<Session, CommandError> {
+        let (word, name) = words(&self.target)?;
+        let installation = self.installation.split_once('/');
+        let Some((place, own)) = installation.filter(|(a, b)| !a.is_empty() && !b.is_empty())
+        else {
+            return Err(CommandError::Usage(format!(
+                "--installation is \"{}\"; expected NAMESPACE/NAME, such as belay/belay",
+                self.installation
+            )));
+        };
+        let installation = (place.to_owned(), own.to_owned());
+        let access = Access {
+            kubeconfig: self.kubeconfig,
+            context: self.context,
+            impersonate: self.impersonate,
+        };
+        let caller = Caller::connect(&access).await?;
+        let (me, kind) = tokio::join!(caller.who_am_i(), kind_of(&caller.client, word));
+        let me = me.map_err(|why| unknown(format!("cannot find out who you are: {why}")))?;
+        let kind =
+            kind.map_err(|why| unknown(format!("cannot ask which kinds there are: {why}")))?;
+        let info = kind.ok_or_else(|| {
+            unknown(format!(
+                "the API server serves no kind \"{word}\"; kubectl api-resources lists them"
+            ))
+        })?;
+        let namespace = match info.namespaced {
+            true => self.namespace.unwrap_or_else(|| caller.namespace.clone()),
+            false => String::new(),
+        };
+        let target = decide::Target {
+            resource: info.resource.clone(),
+            group: info.group.clone(),
+            namespace,
+            name: name.to_owned(),
+        };
+        let read = caller.object(&info, &target.namespace, name).await;
+        let what = decide::quoted(&target);
+        let place = match target.namespace.as_str() {
+            "" => String::new(),
+            namespace => format!(" in namespace {namespace}"),
+        };
+        let read =
+            read.map_err(|why| unknown(format!("cannot read {what}{place}: {}", as_me(&why))))?;
+        let object = read.ok_or_else(|| unknown(format!("there is no {what}{place}")))?;
+        Ok(Session { caller, me, info, target, object, installation })
+    }
+}
+
+/// `TYPE/NAME`, or two words.
+fn words(target: &[String]) -> Result<(&str, &str), CommandError> {
+    let pair = match target {
+        [one] => one.split_once('/'),
+        [kind, name] => Some((kind.as_str(), name.as_str())),
+        _ => None,
+    };
+    let sound = |(kind, name): &(&str, &str)| {
+        ![kind, name].iter().any(|word| word.is_empty() || word.contains('/'))
+    };
+    pair.filter(sound).ok_or_else(|| {
+        CommandError::Usage(format!(
+            "\"{}\" names no object; expected TYPE/NAME or TYPE NAME, such as pvc/data",
+            target.join(" ")
+        ))
+    })
+}
+
+/// What could not be determined.
+pub fn unknown(what: String) -> CommandError {
+    CommandError::Remote(as_me(&what))
+}
+
+/// What the cluster side says of its own account is here said of the person
+/// who asks.
+pub fn as_me(text: &str) -> String {
+    text.replace("belay's account may not", "you may not")
+}
+
+impl Session {
+    /// What people have written, read with this person's rights.
+    pub async fn rules(&self) -> Result<Snapshot, String> {
+        let (namespace, name) = &self.installation;
+        let settings = Settings {
+            namespace: namespace.clone(),
+            name: name.clone(),
+            replica: format!("{}/{}", self.me.name, self.me.now),
+            labelled: parsed(LABELLED),
+            certificates: Certificates::Files { authorities: None },
+        };
+        let own = Some(self.own_account());
+        let identities = Identities { own, ..Identities::default() };
+        let snapshot = Snapshot::rules(self.caller.client.clone(), settings, identities).await?;
+        // One's own Namespace can often be read where a list of all cannot.
+        if !self.target.namespace.is_empty() {
+            let kinds = &snapshot.context.world.read().graph.kinds.clone();
+            if let Some(kind) = kinds.find("", "Namespace") {
+                // If not, the verdict says that its labels are not known.
+                let _ = snapshot.look_up(kind, "", &self.target.namespace).await;
+            }
+        }
+        if let Some((kind, ..)) = self.place(&snapshot) {
+            snapshot.put(kind, &self.object);
+        }
+        Ok(snapshot)
+    }
+
+    /// The name of belay's own account.
+    pub fn own_account(&self) -> String {
+        let (namespace, name) = &self.installation;
+        format!("system:serviceaccount:{namespace}:{name}")
+    }
+
+    /// Where the object stands in a snapshot.
+    pub fn place(&self, snapshot: &Snapshot) -> Option<Place> {
+        let kinds = &snapshot.context.world.read().graph.kinds;
+        let kind: KindId = kinds.find_resource(&self.info.group, &self.info.resource)?;
+        Some((kind, self.target.namespace.clone(), self.target.name.clone()))
+    }
+
+    /// The namespace in which this person may look, if not everywhere: that of
+    /// the object, or the one that it is.
+    pub fn near(&self) -> &str {
+        let is_namespace = self.info.group.is_empty() && self.target.resource == "namespaces";
+        if is_namespace { &self.target.name } else { &self.target.namespace }
+    }
+
+    /// Its uid.
+    pub fn uid(&self) -> &str {
+        self.text("/metadata/uid").unwrap_or_default()
+    }
+
+    /// Since when it is Terminating.
+    pub fn terminating(&self) -> Option<&str> {
+        self.text("/metadata/deletionTimestamp")
+    }
+
+    /// Its finalizers.
+    pub fn finalizers(&self) -> impl Iterator<Item = &str> {
+        let list = self.object.pointer("/metadata/finalizers").and_then(Value::as_array);
+        list.into_iter().flatten().filter_map(Value::as_str)
+    }
+
+    fn text(&self, pointer: &str) -> Option<&str> {
+        self.object.pointer(pointer).and_then(Value::as_str)
+    }
+}
+
+/// Who may approve the end of an object: the words that finish "it takes …".
+pub fn right_to_approve(target: &decide::Target) -> String {
+    let decide::Target { resource, group, namespace, name } = target;
+    let dot = if group.is_empty() { "" } else { "." };
+    let place = match (resource.as_str(), group.as_str(), namespace.as_str()) {
+        // Whoever may delete a Namespace is asked inside of it.
+        ("namespaces", "", _) => format!(" in namespace {name}"),
+        (_, _, "") => String::new(),
+        _ => format!(" in namespace {namespace}"),
+    };
+    format!("the RBAC verb approve-deletion on {resource}{dot}{group}{place}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_is_one_word_or_two() {
+        let read = |words_of: &[&str]| {
+            let owned: Vec<String> = words_of.iter().map(ToString::to_string).collect();
+            words(&owned).map(|(kind, name)| format!("{kind} {name}")).map_err(|e| e.to_string())
+        };
+        assert_eq!(read(&["pvc/data"]).as_deref(), Ok("pvc data"));
+        assert_eq!(read(&["deployments.apps", "web"]).as_deref(), Ok("deployments.apps web"));
+        for wrong in [&["pvc"][..], &["pvc/"], &["/data"], &["pvc/a/b"], &["pvc/a", "b"]] {
+            let error = read(wrong).unwrap_err();
+            assert!(error.contains("names no object"), "{error}");
+        }
+    }
+
+    #[test]
+    fn who_may_approve_is_asked_where_the_api_server_asks() {
+        let target = |resource: &str, group: &str, namespace: &str| decide::Target {
+            resource: resource.into(),
+            group: group.into(),
+            namespace: namespace.into(),
+            name: "x".into(),
+        };
+        for ((resource, group, namespace), says) in [
+            (("configmaps", "", "shop"), "configmaps in namespace shop"),
+            (("deployments", "apps", "shop"), "deployments.apps in namespace shop"),
+            (("namespaces", "", ""), "namespaces in namespace x"),
+            (("persistentvolumes", "", ""), "persistentvolumes"),
+        ] {
+            let right = right_to_approve(&target(resource, group, namespace));
+            assert_eq!(right, format!("the RBAC verb approve-deletion on {says}"));
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! `belay why`: what stands against the end of an object, now and for me.
+
+mod report;
+mod terminating;
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+
+use self::report::Report;
+pub use self::report::words;
+use super::target::{Session, TargetArguments, unknown};
+use super::{CommandError, block_on, print};
+use crate::cluster::{Snapshot, Unread};
+use crate::decide::{DeleteOptions, Door, Extra, Operation, Resource, Review, User, Verdict};
+use crate::objects::Object;
+
+/// How long the live reads of a verdict may take.
+const LIMIT: Duration = Duration::from_secs(20);
+
+#[derive(Debug, Args)]
+pub struct WhyArguments {
+    #[command(flatten)]
+    target: TargetArguments,
+
+    /// How the answer is written
+    #[arg(short, long, value_name = "text|json", default_value = "text")]
+    output: Output,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// Sentences
+    Text,
+    /// One JSON object
+    Json,
+}
+
+pub fn run(arguments: WhyArguments) -> Result<ExitCode, CommandError> {
+    block_on(why(arguments))?
+}
+
+async fn why(arguments: WhyArguments) -> Result<ExitCode, CommandError> {
+    let WhyArguments { target, output } = arguments;
+    let session = target.open().await?;
+    let snapshot = session.rules().await.map_err(unknown)?;
+    if !snapshot.context.world.read().loaded {
+        let unread = snapshot.unread();
+        let unread = unread.iter().map(|Unread { resource, why }| format!("{resource}: {why}"));
+        return Err(unknown(format!(
+            "cannot read what is protected: {}; next: have an administrator bind the RBAC verbs \
+             get and list on every resource of belay.dev to {}",
+            unread.collect::<Vec<_>>().join("; "),
+            session.me.name
+        )));
+    }
+    snapshot.objects(session.near()).await;
+    let verdict = verdict(&session, &snapshot).await?;
+    let report = Report::new(&session, &snapshot, &verdict).await;
+    print(&match output {
+        Output::Text => report.text(),
+        Output::Json => report.json()?,
+    })?;
+    Ok(if report.deletable { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// The verdict on a plain DELETE by whoever asks. Nothing is sent: the question
+/// is put as the API server would, as a dry run.
+pub async fn verdict(session: &Session, snapshot: &Snapshot) -> Result<Verdict, CommandError> {
+    let text = session.object.to_string();
+    let object: Object<'_> = serde_json::from_str(&text)
+        .map_err(|_| unknown("the API server's answer is no object".to_owned()))?;
+    let target = &session.target;
+    // Of a Namespace a request says its own name as its namespace, too.
+    let is_namespace = target.group.is_empty() && target.resource == "namespaces";
+    let namespace = if is_namespace { &target.name } else { &target.namespace };
+    let review = Review {
+        uid: "".into(),
+        door: Door::Validate,
+        operation: Operation::Delete,
+        resource: Resource {
+            group: target.group.as_str().into(),
+            resource: target.resource.as_str().into(),
+            subresource: "".into(),
+        },
+        name: target.name.as_str().into(),
+        namespace: namespace.as_str().into(),
+        user: User {
+            name: session.me.name.as_str().into(),
+            groups: session.me.groups.iter().map(|group| group.as_str().into()).collect(),
+        },
+        dry_run: true,
+        options: DeleteOptions::default(),
+        object: None,
+        old_object: Some(object),
+        extra: Extra::read(Some(&session.object), None),
+    };
+    Ok(snapshot.decide(&review, Instant::now() + LIMIT).await)
+}

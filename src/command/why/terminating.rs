@@ -1,0 +1,202 @@
+//! What keeps an object that is Terminating.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::report::words;
+use crate::cluster::Snapshot;
+use crate::cluster::release::by_hand;
+use crate::command::target::{Session, as_me};
+use crate::decide::arguments;
+use crate::hold::{Count, Free};
+use crate::objects::HOLD;
+
+/// A Terminating object.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Terminating {
+    since: String,
+    /// What keeps it in storage.
+    finalizers: Vec<Keeper>,
+    /// What our hold waits for; none: it is not there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hold: Option<Waits>,
+    /// What a Namespace says of what is left in it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    conditions: Vec<String>,
+    #[serde(skip)]
+    arguments: String,
+}
+
+/// One finalizer.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Keeper {
+    name: String,
+    /// Whether it is belay's.
+    ours: bool,
+    /// Who takes it off, and when.
+    removed_by: String,
+}
+
+/// What a release waits for.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Waits {
+    /// Whether nothing keeps it: belay lets go within moments.
+    free: bool,
+    /// Who keeps it, or what is not known.
+    r#for: Vec<String>,
+}
+
+/// Who takes off the finalizers that are known.
+const KNOWN: &[(&str, &str)] = &[
+    (HOLD, "belay, when nothing needs the object any more"),
+    ("kubernetes", "the namespace controller, when nothing is left in it"),
+    ("foregroundDeletion", "the garbage collector, when the dependents that block are gone"),
+    ("orphan", "the garbage collector, when its dependents have no reference to it any more"),
+    ("kubernetes.io/pvc-protection", "the PVC protection controller, when no Pod uses it"),
+    ("kubernetes.io/pv-protection", "the PV protection controller, when no claim is bound to it"),
+    ("kubernetes.io/vac-protection", "the protection controller, when no volume uses it"),
+    ("batch.kubernetes.io/job-tracking", "the Job controller, when the Pod is counted"),
+    (
+        "service.kubernetes.io/load-balancer-cleanup",
+        "the service controller, when the load balancer is gone",
+    ),
+    ("customresourcecleanup.apiextensions.k8s.io", "the API server, when its objects are gone"),
+    (
+        "resource.kubernetes.io/delete-protection",
+        "the resource claim controller, when nothing uses it",
+    ),
+];
+
+impl Terminating {
+    /// What is known of the object, if it is Terminating. It is found out by
+    /// the count of the release, over live reads, and nothing is written.
+    pub async fn of(session: &Session, snapshot: &Snapshot) -> Option<Self> {
+        let since = session.terminating()?.to_owned();
+        let object = &session.object;
+        let namespaces = object.pointer("/spec/finalizers").and_then(Value::as_array);
+        let is_namespace = session.target.resource == "namespaces" && session.info.group.is_empty();
+        let own = namespaces.filter(|_| is_namespace).into_iter().flatten();
+        let names = session.finalizers().chain(own.filter_map(Value::as_str));
+        let finalizers: Vec<Keeper> = names.map(|name| Keeper::of(name, object)).collect();
+        let held = finalizers.iter().any(|keeper| keeper.ours);
+        let place = session.place(snapshot).filter(|_| held);
+        let hold = match place {
+            Some(place) => {
+                let (context, reader) = (&snapshot.context, &snapshot.reader);
+                Some(Waits::of(by_hand::look(context, reader, &place, object).await))
+            }
+            None => None,
+        };
+        let conditions = if is_namespace { conditions(object) } else { Vec::new() };
+        let arguments = arguments(&session.target);
+        Some(Self { since, finalizers, hold, conditions, arguments })
+    }
+
+    /// Whether nothing keeps it.
+    pub fn goes(&self) -> bool {
+        self.finalizers.iter().all(|keeper| keeper.ours)
+            && self.hold.as_ref().is_none_or(|waits| waits.free)
+    }
+
+    pub fn text(&self, named: &str) -> String {
+        let mut text = format!("{named} is Terminating since {}", self.since);
+        if self.finalizers.is_empty() {
+            text.push_str("; no finalizer keeps it\n");
+            return text;
+        }
+        text.push_str("; it is kept by:\n");
+        for Keeper { name, removed_by, .. } in &self.finalizers {
+            let _ = writeln!(text, "- {name}: taken off by {removed_by}");
+        }
+        match &self.hold {
+            Some(Waits { free: true, r#for }) => {
+                let _ = writeln!(
+                    text,
+                    "the hold: {}; belay lets go within moments, or now: kubectl belay release {}",
+                    r#for.join(", "),
+                    self.arguments
+                );
+            }
+            Some(Waits { r#for, .. }) => {
+                let _ = writeln!(text, "the hold waits for: {}", r#for.join(", "));
+            }
+            None => {}
+        }
+        for condition in &self.conditions {
+            let _ = writeln!(text, "the Namespace says: {condition}");
+        }
+        text
+    }
+}
+
+impl Keeper {
+    fn of(name: &str, object: &Value) -> Self {
+        let known = KNOWN.iter().find(|(known, _)| *known == name);
+        let removed_by = match (known, writer(name, object)) {
+            (Some((_, who)), _) => (*who).to_owned(),
+            (None, Some(writer)) => format!("whoever {writer} is: it put it there"),
+            (None, None) => "its own controller, which belay does not know".to_owned(),
+        };
+        Self { name: name.to_owned(), ours: name == HOLD, removed_by }
+    }
+}
+
+/// The field manager that put a finalizer there.
+fn writer(finalizer: &str, object: &Value) -> Option<String> {
+    let managers = object.pointer("/metadata/managedFields")?.as_array()?;
+    let key = format!("v:\"{finalizer}\"");
+    let wrote = |entry: &&Value| {
+        let fields = entry.pointer("/fieldsV1/f:metadata/f:finalizers");
+        fields.is_some_and(|fields| fields.get(&key).is_some())
+    };
+    managers.iter().find(wrote)?.get("manager")?.as_str().map(str::to_owned)
+}
+
+/// What a Namespace says of what is left in it.
+fn conditions(object: &Value) -> Vec<String> {
+    let list = object.pointer("/status/conditions").and_then(Value::as_array);
+    let text = |condition: &Value, field: &str| Some(condition.get(field)?.as_str()?.to_owned());
+    let said = list.into_iter().flatten().filter(|condition| condition["status"] == "True");
+    said.filter_map(|condition| text(condition, "message")).collect()
+}
+
+impl Waits {
+    fn of(count: Count) -> Self {
+        let free = |why: &str| Self { free: true, r#for: vec![why.to_owned()] };
+        match count {
+            Count::Free(Free::Approved) => free("enough people have approved"),
+            Count::Free(Free::Unprotected) => free("no policy protects it any more"),
+            Count::Free(Free::Unused) => free("nothing needs it"),
+            Count::Kept(causes) => Self { free: false, r#for: causes.iter().map(words).collect() },
+            Count::Unknown(what) => Self { free: false, r#for: vec![as_me(&what)] },
+            Count::Read(_) => {
+                Self { free: false, r#for: vec!["what has not been read".to_owned()] }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn who_takes_a_finalizer_off_is_known_or_told_by_who_put_it_there() {
+        let object = json!({"metadata": {"managedFields": [
+            {"manager": "kubectl", "fieldsV1": {"f:metadata": {"f:labels": {}}}},
+            {"manager": "db-operator", "fieldsV1":
+                {"f:metadata": {"f:finalizers": {".": {}, "v:\"db.example.com/drop\"": {}}}}},
+        ]}});
+        let by = |name: &str| Keeper::of(name, &object).removed_by;
+        assert!(by(HOLD).starts_with("belay, "));
+        assert!(by("kubernetes.io/pvc-protection").contains("no Pod uses it"));
+        assert_eq!(by("db.example.com/drop"), "whoever db-operator is: it put it there");
+        assert!(by("x.dev/y").contains("does not know"));
+    }
+}

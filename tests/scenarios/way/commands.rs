@@ -1,0 +1,199 @@
+//! What the commands say when they cannot do what is asked, or not alone.
+
+use std::time::Duration;
+
+use super::{Person, gone, passes_now};
+use crate::harness::{ControlPlane, Install, Options, eventually};
+use crate::{policy, world};
+
+/// A namespace with a ConfigMap under `always`, on these terms.
+fn settings(prefix: &str, approval: &str) -> String {
+    let plane = &world().plane;
+    let ns = plane.namespace(prefix).unwrap();
+    let target = policy::target("", "configmaps", &ns);
+    policy::apply(
+        plane,
+        &ns,
+        &format!("{target}  protect: {{always: {{}}}}\n  approval: {approval}\n"),
+    );
+    plane.kubectl(&["create", "configmap", "settings", "-n", &ns]).unwrap().success().unwrap();
+    ns
+}
+
+#[test]
+fn who_may_not_approve_is_told_what_it_takes() {
+    let plane = &world().plane;
+    let ns = settings("way-rights", "{}");
+    let bob = Person::new(plane, &ns, "bob", None);
+    let refused = bob.belay(&["approve", "cm/settings", "-n", &ns, "--reason", "x"]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    let name = &bob.name;
+    assert_eq!(
+        refused.stderr,
+        format!(
+            "belay: {name} may not approve-deletion of configmaps settings in namespace {ns}: it \
+             takes the RBAC verb approve-deletion; next: ask somebody who has it, or have an \
+             administrator bind the RBAC verb approve-deletion on configmaps in namespace {ns} to \
+             {name}\n"
+        )
+    );
+    // Somebody with no rights around belay is told of the other one, too.
+    let eve = plane.user(&format!("eve-{ns}"), None).unwrap();
+    let eve = Person { name: format!("eve-{ns}"), config: eve };
+    eve.bind(
+        plane,
+        "read",
+        Some(&ns),
+        "{apiGroups: [\"\"], resources: [configmaps], verbs: [get]}",
+    );
+    let mut refused = eve.belay(&["approve", "cm/settings", "-n", &ns, "--reason", "x"]);
+    eventually("the right to read", Duration::from_secs(20), || {
+        refused = eve.belay(&["approve", "cm/settings", "-n", &ns, "--reason", "x"]);
+        if refused.code == 1 { Ok(()) } else { Err(format!("{refused:?}").into()) }
+    })
+    .unwrap();
+    assert!(
+        refused.stderr.contains("the RBAC verb create on deletionapprovals.belay.dev"),
+        "{refused:?}"
+    );
+    let why = eve.belay(&["why", "cm/settings", "-n", &ns]);
+    assert_eq!(why.code, 3, "{why:?}");
+    assert!(why.stderr.contains("bind the RBAC verbs get and list"), "{why:?}");
+}
+
+#[test]
+fn an_approval_lasts_no_longer_than_the_policy_allows_and_two_people_are_two() {
+    let plane = &world().plane;
+    let ns = settings("way-two", "{required: 2, maxDurationSeconds: 600}");
+    let alice = Person::new(plane, &ns, "alice", Some(("", "configmaps")));
+    let bob = Person::new(plane, &ns, "bob", Some(("", "configmaps")));
+    let delete = ["delete", "configmap", "settings", "-n", &ns, "--wait=false"];
+    let refusal = alice.kubectl(&delete).failure().unwrap();
+    assert!(refusal.contains("(2 people)"), "{refusal}");
+    let said = alice.approves_what_is_named(&refusal).remove(0).stdout;
+    assert!(said.contains(" (10m); 30m is more than policy "), "{said}");
+    let missing = format!(
+        "1 more person has to approve: policy {ns} asks for 2, and so far it is {}",
+        alice.name
+    );
+    assert!(said.contains(&missing), "{said}");
+    // The same person again is still one.
+    let again = alice.approves_what_is_named(&refusal).remove(0).stdout;
+    assert!(again.contains("1 more person has to approve"), "{again}");
+    let why = alice.belay(&["why", "cm/settings", "-n", &ns]);
+    assert!(why.stdout.contains(&format!("(2 people, so far {}; ", alice.name)), "{why:?}");
+    assert_eq!(why.code, 1, "{why:?}");
+
+    let said = bob.approves_what_is_named(&refusal).remove(0).stdout;
+    assert!(said.contains("enough people have approved (2 of 2)"), "{said}");
+    passes_now(|| alice.kubectl(&delete));
+    gone(plane, &ns, "configmap/settings");
+}
+
+#[test]
+fn what_is_not_terminating_is_not_released_and_force_takes_an_approval_and_the_name() {
+    let plane = &world().plane;
+    let ns = plane.namespace("way-force").unwrap();
+    // Nothing goes for ten minutes: only who forces it is quicker than that.
+    let target = policy::target("", "configmaps", &ns);
+    let spec =
+        format!("{target}  protect: {{whileUsed: {{onDelete: Hold}}}}\n  settleSeconds: 600\n");
+    policy::apply(plane, &ns, &spec);
+    plane.kubectl(&["create", "configmap", "settings", "-n", &ns]).unwrap().success().unwrap();
+    let alice = Person::new(plane, &ns, "alice", Some(("", "configmaps")));
+    let release = |more: &[&str]| {
+        alice.belay(&[&["release", "configmaps/settings", "-n", &ns, "--timeout=1"], more].concat())
+    };
+    let refused = release(&[]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(refused.stderr.contains("is not Terminating"), "{refused:?}");
+
+    let delete = ["delete", "configmap", "settings", "-n", &ns, "--wait=false"];
+    alice.kubectl(&delete).success().unwrap();
+    let refused = release(&["--force=other"]);
+    assert_eq!(refused.code, 2, "{refused:?}");
+    let refused = release(&["--force=settings"]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(refused.stderr.contains("0 of 1 people have approved it"), "{refused:?}");
+
+    let approve = ["approve", "configmaps/settings", "-n", &ns, "--reason", "x", "--for", "5m"];
+    assert_eq!(alice.belay(&approve).code, 0);
+    let forced = || {
+        let output = release(&["--force=settings"]);
+        if output.stderr.contains("there is no configmaps") {
+            return crate::harness::kubectl::Output { code: 0, ..output };
+        }
+        output
+    };
+    passes_now(forced);
+    gone(plane, &ns, "configmap/settings");
+}
+
+#[test]
+fn why_speaks_json_and_knows_the_names_that_kubectl_knows() {
+    let plane = &world().plane;
+    let ns = settings("way-json", "{}");
+    let alice = Person::new(plane, &ns, "alice", None);
+    let json = alice.belay(&["why", "cm", "settings", "-n", &ns, "-o", "json"]);
+    assert_eq!(json.code, 1, "{json:?}");
+    let said: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(said["object"], format!("configmaps/settings -n {ns}"));
+    assert_eq!(said["deletable"], false);
+    assert_eq!(said["user"], alice.name);
+    assert_eq!(said["blockers"][0]["reason"], "Protected");
+    assert_eq!(said["blockers"][0]["approval"]["required"], 1);
+    for (typed, code) in [
+        ("ConfigMap/settings", 1),
+        ("configmaps.v1./settings", 1),
+        ("cm/none", 3),
+        ("wat/x", 3),
+        ("cm", 2),
+    ] {
+        let why = alice.belay(&["why", typed, "-n", &ns]);
+        assert_eq!(why.code, code, "{typed}: {why:?}");
+    }
+}
+
+#[test]
+fn while_belay_is_dead_its_work_is_done_by_hand() {
+    let plane = ControlPlane::start_with(&Options { nodes: 1, ..Options::default() }).unwrap();
+    let install =
+        Install { manifests: vec!["--watch-everything".to_owned()], ..Install::default() };
+    let mut belay = install.on(&plane, crate::program()).unwrap();
+    let ns = plane.namespace("dead").unwrap();
+    let target = policy::target("", "configmaps", &ns);
+    policy::apply(&plane, &ns, &format!("{target}  protect: {{whileUsed: {{onDelete: Hold}}}}\n"));
+    plane.kubectl(&["create", "configmap", "settings", "-n", &ns]).unwrap().success().unwrap();
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: user}\nspec:\n  containers: [{name: main, \
+        image: x, envFrom: [{configMapRef: {name: settings}}]}]\n";
+    plane.apply_to(&["apply", "-n", &ns, "-f", "-"], pod).unwrap().success().unwrap();
+    let delete = ["delete", "configmap", "settings", "-n", &ns, "--wait=false"];
+    plane.kubectl(&delete).unwrap().success().unwrap();
+    // It dies without a word: its Lease runs out, and its webhooks stay.
+    belay.replicas.iter_mut().for_each(|replica| replica.process.kill());
+    let release = || {
+        let args = [
+            "release",
+            "cm/settings",
+            "-n",
+            &ns,
+            "--timeout=5",
+            "--as=system:serviceaccount:belay:belay",
+        ];
+        let program = std::path::Path::new(env!("CARGO_BIN_EXE_kubectl-belay"));
+        crate::harness::kubectl::run(program, plane.kubeconfig(), &args, None)
+    };
+    eventually("the pass by hand, while the Pod lives", Duration::from_secs(60), || {
+        let kept = release()?;
+        assert_ne!(kept.code, 0, "{kept:?}");
+        let says = format!("it waits for Pod {ns}/user (spec.containers[0]");
+        if kept.stderr.contains(&says) { Ok(()) } else { Err(kept.stderr.into()) }
+    })
+    .unwrap();
+    let delete = ["delete", "pod", "user", "-n", &ns, "--grace-period=0", "--force"];
+    plane.kubectl(&delete).unwrap().success().unwrap();
+    // Once its Lease has run out.
+    eventually("the release by hand", Duration::from_secs(60), || release()?.success().map(drop))
+        .unwrap();
+    gone(&plane, &ns, "configmap/settings");
+}

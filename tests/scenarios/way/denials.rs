@@ -1,0 +1,203 @@
+//! Each kind of refusal, followed by what it says to the end of the object.
+
+use super::{Person, commands_in, gone, passes_now};
+use crate::harness::ControlPlane;
+use crate::{policy, world};
+
+fn apply(plane: &ControlPlane, ns: &str, manifest: &str) {
+    plane.apply_to(&["apply", "-n", ns, "-f", "-"], manifest).unwrap().success().unwrap();
+}
+
+fn config_map(name: &str) -> String {
+    format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\n")
+}
+
+const POD: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: user}\nspec:\n  containers: [{name: \
+     main, image: x, envFrom: [{configMapRef: {name: settings}}]}]\n";
+
+/// A policy with this mode for the ConfigMaps of a namespace of its own.
+fn protected(prefix: &str, protect: &str) -> String {
+    let plane = &world().plane;
+    let ns = plane.namespace(prefix).unwrap();
+    let target = policy::target("", "configmaps", &ns);
+    policy::apply(plane, &ns, &format!("{target}  protect: {{{protect}}}\n"));
+    ns
+}
+
+#[test]
+fn protected_is_approved_in_one_step() {
+    let plane = &world().plane;
+    let ns = protected("way-protected", "always: {}");
+    apply(plane, &ns, &config_map("settings"));
+    let alice = Person::new(plane, &ns, "alice", Some(("", "configmaps")));
+    let delete = ["delete", "configmap", "settings", "-n", &ns, "--wait=false"];
+    let refusal = alice.kubectl(&delete).failure().unwrap();
+    assert!(refusal.contains("(Protected)"), "{refusal}");
+    let said = alice.approves_what_is_named(&refusal).remove(0).stdout;
+    assert!(said.contains("enough people have approved (1 of 1)"), "{said}");
+    assert!(said.contains("for this object alone"), "{said}");
+    passes_now(|| alice.kubectl(&delete));
+    gone(plane, &ns, "configmap/settings");
+}
+
+#[test]
+fn in_use_is_told_by_why_and_passes_once_it_is_approved() {
+    let plane = &world().plane;
+    let ns = protected("way-used", "whileUsed: {}");
+    apply(plane, &ns, &config_map("settings"));
+    apply(plane, &ns, POD);
+    let alice = Person::new(plane, &ns, "alice", Some(("", "configmaps")));
+    let delete = ["delete", "configmap", "settings", "-n", &ns, "--wait=false"];
+    let refusal = alice.kubectl(&delete).failure().unwrap();
+    assert!(refusal.contains("(InUse)"), "{refusal}");
+
+    // The second command of the refusal.
+    let why = alice.belay(&commands_in(&refusal, "why").remove(0));
+    assert_eq!(why.code, 1, "{why:?}");
+    let says = format!(
+        "configmaps \"settings\" is in use by Pod {ns}/user \
+         (spec.containers[0].envFrom[0].configMapRef.name); policy {ns} (InUse)"
+    );
+    assert!(why.stdout.contains(&says), "{why:?}");
+    let right = format!("the RBAC verb approve-deletion on configmaps in namespace {ns}");
+    assert!(why.stdout.contains(&right), "{why:?}");
+
+    alice.approves_what_is_named(&refusal);
+    let why = alice.belay(&["why", "cm/settings", "-n", &ns]);
+    assert_eq!(why.code, 0, "{why:?}");
+    assert!(why.stdout.contains("approved by configmaps-settings-"), "{why:?}");
+    passes_now(|| alice.kubectl(&delete));
+    gone(plane, &ns, "configmap/settings");
+}
+
+#[test]
+fn not_empty_is_approved_with_its_content() {
+    let plane = &world().plane;
+    let ns = plane.namespace("way-full").unwrap();
+    policy::apply(
+        plane,
+        &ns,
+        &format!(
+            "  targets: [{{apiGroups: [\"\"], resources: [namespaces], names: [{ns}]}}]\n  \
+             protect: {{whileNotEmpty: {{}}}}\n"
+        ),
+    );
+    let label = "  labels: {belay.dev/protect: Always}\n";
+    apply(plane, &ns, &(config_map("settings") + label));
+    let alice = Person::new(plane, &ns, "alice", Some(("*", "*")));
+    let rules = "{apiGroups: [\"\"], resources: [namespaces], verbs: [get, delete]}";
+    alice.bind(plane, "namespaces", None, rules);
+    let delete = ["delete", "namespace", &ns, "--wait=false"];
+    let mut refusal = String::new();
+    crate::harness::eventually("the refusal", std::time::Duration::from_secs(20), || {
+        refusal = alice.kubectl(&delete).failure()?;
+        if refusal.contains("(Forbidden)") { Err(refusal.clone().into()) } else { Ok(()) }
+    })
+    .unwrap();
+    assert!(refusal.contains("is not empty"), "{refusal}");
+    alice.approves_what_is_named(&refusal);
+    passes_now(|| alice.kubectl(&delete));
+    gone(plane, &ns, &format!("namespace/{ns}"));
+    plane.kubectl(&["delete", "deletionpolicy", &ns]).unwrap().success().unwrap();
+}
+
+#[test]
+fn still_needed_is_approved() {
+    let plane = &world().plane;
+    let ns = protected(
+        "way-needed",
+        "whileExists: [{apiGroups: [\"\"], resources: [services], namespaceSelector: {matchLabels: \
+         {way-needed: \"yes\"}}}]",
+    );
+    plane.kubectl(&["label", "namespace", &ns, "way-needed=yes"]).unwrap().success().unwrap();
+    apply(plane, &ns, &config_map("settings"));
+    let service =
+        "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 1}]}\n";
+    apply(plane, &ns, service);
+    let alice = Person::new(plane, &ns, "alice", Some(("", "configmaps")));
+    let delete = ["delete", "configmap", "settings", "-n", &ns, "--wait=false"];
+    let refusal = alice.kubectl(&delete).failure().unwrap();
+    assert!(refusal.contains("(StillNeeded)"), "{refusal}");
+    alice.approves_what_is_named(&refusal);
+    passes_now(|| alice.kubectl(&delete));
+    gone(plane, &ns, "configmap/settings");
+}
+
+#[test]
+fn would_orphan_is_approved() {
+    let plane = &world().plane;
+    let ns = protected("way-orphan", "fromOrphaning: {}");
+    apply(plane, &ns, &config_map("owner"));
+    let uid = ["get", "configmap", "owner", "-n", &ns, "-o", "jsonpath={.metadata.uid}"];
+    let uid = plane.kubectl(&uid).unwrap().success().unwrap();
+    let owners = format!(
+        "  ownerReferences: [{{apiVersion: v1, kind: ConfigMap, name: owner, uid: {uid}}}]\n"
+    );
+    apply(plane, &ns, &(config_map("owned") + &owners));
+    let alice = Person::new(plane, &ns, "alice", Some(("*", "*")));
+    let delete = ["delete", "configmap", "owner", "-n", &ns, "--cascade=orphan", "--wait=false"];
+    let mut refusal = String::new();
+    crate::harness::eventually("the refusal", std::time::Duration::from_secs(20), || {
+        let dry = [&delete[..], &["--dry-run=server"]].concat();
+        refusal = alice.kubectl(&dry).failure()?;
+        Ok(())
+    })
+    .unwrap();
+    assert!(refusal.contains("(WouldOrphan)"), "{refusal}");
+    alice.approves_what_is_named(&refusal);
+    passes_now(|| alice.kubectl(&delete));
+    gone(plane, &ns, "configmap/owner");
+    let owned = ["get", "configmap", "owned", "-n", &ns];
+    plane.kubectl(&owned).unwrap().success().unwrap();
+}
+
+#[test]
+fn a_guarded_finalizer_is_approved() {
+    let plane = &world().plane;
+    let ns = protected("way-guard", "fromStripping: {finalizers: [\"*\"]}");
+    apply(plane, &ns, &(config_map("settings") + "  finalizers: [example.dev/drop]\n"));
+    let alice = Person::new(plane, &ns, "alice", Some(("", "configmaps")));
+    let strip = r#"{"metadata":{"$deleteFromPrimitiveList/finalizers":["example.dev/drop"]}}"#;
+    let strip = ["patch", "configmap", "settings", "-n", &ns, "-p", strip];
+    let refusal = alice.kubectl(&strip).failure().unwrap();
+    assert!(refusal.contains("(FinalizerGuarded)"), "{refusal}");
+    // A plain DELETE is another question, and why says what guards the object.
+    let why = alice.belay(&commands_in(&refusal, "why").remove(0));
+    assert!(why.stdout.contains("(fromStripping, action Deny)"), "{why:?}");
+    alice.approves_what_is_named(&refusal);
+    passes_now(|| alice.kubectl(&strip));
+}
+
+#[test]
+fn a_hold_that_is_stripped_by_hand_is_released() {
+    let plane = &world().plane;
+    let ns = protected("way-hold", "whileUsed: {onDelete: Hold}");
+    apply(plane, &ns, &config_map("settings"));
+    apply(plane, &ns, POD);
+    let alice = Person::new(plane, &ns, "alice", Some(("", "configmaps")));
+    let delete = ["delete", "configmap", "settings", "-n", &ns, "--wait=false"];
+    alice.kubectl(&delete).success().unwrap();
+    let strip = r#"{"metadata":{"finalizers":null}}"#;
+    let strip = ["patch", "configmap", "settings", "-n", &ns, "--type=merge", "-p", strip];
+    let refusal = alice.kubectl(&strip).failure().unwrap();
+    assert!(refusal.contains("(FinalizerGuarded)"), "{refusal}");
+
+    // While the Pod needs it, it stays, and release says why.
+    let mut release = commands_in(&refusal, "release").remove(0);
+    release.push("--timeout=1".to_owned());
+    let waits = alice.belay(&release);
+    assert_eq!(waits.code, 1, "{waits:?}");
+    let says = format!("waits for Pod {ns}/user (spec.containers[0].envFrom[0].configMapRef.name)");
+    assert!(waits.stderr.contains(&says), "{waits:?}");
+    let why = alice.belay(&["why", "configmap", "settings", "-n", &ns]);
+    assert_eq!(why.code, 1, "{why:?}");
+    assert!(why.stdout.contains("is Terminating since "), "{why:?}");
+    assert!(why.stdout.contains(&says.replace("waits for", "the hold waits for:")), "{why:?}");
+
+    // The other way that the refusal names.
+    alice.approves_what_is_named(&refusal);
+    let release = alice.belay(&commands_in(&refusal, "release").remove(0));
+    // It may be gone before anybody asks.
+    assert!(release.code == 0 || release.stderr.contains("there is no"), "{release:?}");
+    gone(plane, &ns, "configmap/settings");
+}
