@@ -30,7 +30,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Answer admission reviews over TLS
-    Serve(serve::ServeArguments),
+    Serve(Box<serve::ServeArguments>),
     /// Make certificates, print manifests
     #[command(subcommand)]
     Admin(admin::AdminCommand),
@@ -96,7 +96,7 @@ pub fn main() -> ExitCode {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let Arguments { command } = Arguments::parse();
     let result = match command {
-        Command::Serve(arguments) => serve::run(arguments),
+        Command::Serve(arguments) => serve::run(*arguments),
         Command::Admin(command) => admin::run(command),
     };
     match result {
