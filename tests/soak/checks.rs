@@ -1,14 +1,15 @@
 //! What has to be true when nothing happens any more.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use crate::call::Caller;
+use crate::harness::Result;
 use crate::harness::belay::http_get;
-use crate::harness::{Belay, Result};
 use crate::plan::ROOMS;
 
 const HOLD: &str = "belay.dev/hold";
@@ -75,10 +76,10 @@ pub async fn quiet(caller: &Caller, still: Duration, limit: Duration) -> Result<
 
 /// The graph of a replica against the API server's content, until they agree.
 /// What they do not agree on, and how many objects were compared.
-pub async fn graph(caller: &Caller, belay: &Belay) -> Result<(Vec<String>, usize)> {
+pub async fn graph(caller: &Caller, probes: SocketAddr) -> Result<(Vec<String>, usize)> {
     let limit = Instant::now() + Duration::from_secs(20);
     loop {
-        let (differences, compared) = compare(caller, belay).await?;
+        let (differences, compared) = compare(caller, probes).await?;
         if differences.is_empty() || Instant::now() > limit {
             return Ok((differences, compared));
         }
@@ -86,8 +87,8 @@ pub async fn graph(caller: &Caller, belay: &Belay) -> Result<(Vec<String>, usize
     }
 }
 
-async fn compare(caller: &Caller, belay: &Belay) -> Result<(Vec<String>, usize)> {
-    let (code, dump) = http_get(belay.probes, "/debug/graph")?;
+async fn compare(caller: &Caller, probes: SocketAddr) -> Result<(Vec<String>, usize)> {
+    let (code, dump) = http_get(probes, "/debug/graph")?;
     if code != 200 {
         return Err(format!("/debug/graph says {code}: {dump}").into());
     }
@@ -127,7 +128,7 @@ async fn compare(caller: &Caller, belay: &Belay) -> Result<(Vec<String>, usize)>
             differences.push(format!("the graph lacks {text} ({uid})"));
         }
     }
-    let counted = metric(belay, "belay_graph_objects ")?;
+    let counted = metric(probes, "belay_graph_objects ")?;
     if counted != compared as f64 {
         differences.push(format!("belay_graph_objects says {counted}, /debug/graph {compared}"));
     }
@@ -184,8 +185,8 @@ async fn served(caller: &Caller) -> Result<BTreeMap<String, String>> {
 }
 
 /// The value of a metric that begins so.
-pub fn metric(belay: &Belay, begins: &str) -> Result<f64> {
-    let text = belay.metrics()?;
+pub fn metric(probes: SocketAddr, begins: &str) -> Result<f64> {
+    let (_, text) = http_get(probes, "/metrics")?;
     let line = text.lines().find_map(|line| line.strip_prefix(begins));
     let value = line.and_then(|rest| rest.rsplit(' ').next()?.parse().ok());
     value.ok_or_else(|| format!("no metric {begins}").into())

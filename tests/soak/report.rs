@@ -78,7 +78,7 @@ impl fmt::Display for Report {
         }
         writeln!(f, "{} policies, Relations, kinds and namespaces came or went", self.changes)?;
         writeln!(f, "leaders killed: {}, paused: {}", self.killed, self.paused)?;
-        let Sentence { findings, unsure, objects, held, released, refused } = &self.sentence;
+        let Sentence { findings, looked, objects, held, released, refused } = &self.sentence;
         writeln!(
             f,
             "the log tells of {objects} objects; {held} had the hold, {released} of them went"
@@ -99,7 +99,12 @@ impl fmt::Display for Report {
             writeln!(f, "  in MiB: {}", texts.join(", "))?;
         }
         writeln!(f, "{} objects compared between graphs and API server", self.compared)?;
-        writeln!(f, "the referee could not tell {unsure} times")?;
+        writeln!(
+            f,
+            "the referee judged {} removals under policies in force, {} of them approved; it could \
+             not tell {} times",
+            looked.judged, looked.approved, looked.unsure
+        )?;
 
         let findings: Vec<String> =
             findings.iter().map(|finding| format!("{}: {finding:?}", finding.name())).collect();

@@ -57,9 +57,9 @@ pub async fn run(settings: &Settings) -> Result<Report> {
     let referee = Referee::read(reader(&log)?)?;
     report.open_watches(&referee, REPLICAS);
     report.judged(referee.judge(BELAY, &there, &listed));
-    for number in 0..REPLICAS {
-        report
-            .graph(number, checks::graph(&stage.admin, &stage.installed().replicas[number]).await?);
+    let probes: Vec<_> = stage.installed().replicas.iter().map(|belay| belay.probes).collect();
+    for (number, probes) in probes.into_iter().enumerate() {
+        report.graph(number, checks::graph(&stage.admin, probes).await?);
     }
 
     policies::withdraw(&stage.admin).await;

@@ -18,6 +18,8 @@ pub enum Finding {
     LetGo { target: String, policy: String, by: String },
     /// An object waits under the hold, or has it, and nothing keeps it.
     Stuck { target: String, why: String },
+    /// belay writes to an object again and again.
+    Busy { target: String, writes: usize },
     /// The log and the API server do not agree: the referee may be wrong.
     Disagree(String),
 }
@@ -31,9 +33,21 @@ impl Finding {
             Self::Orphaned { .. } => "orphaned",
             Self::LetGo { .. } => "let go",
             Self::Stuck { .. } => "stuck",
+            Self::Busy { .. } => "busy",
             Self::Disagree(_) => "disagree",
         }
     }
+}
+
+/// How much was looked at.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Looked {
+    /// Removals of objects under a policy in force.
+    pub judged: usize,
+    /// Of those, the ones that people had approved.
+    pub approved: usize,
+    /// How often the referee could not tell.
+    pub unsure: usize,
 }
 
 /// Everything that the referee looks at.
@@ -55,17 +69,18 @@ pub fn is_person(user: &str) -> bool {
 }
 
 impl Judge<'_> {
-    /// All findings, and in how many cases the referee could not tell.
-    pub fn findings(&self) -> (Vec<Finding>, usize) {
-        let (mut findings, mut unsure) = (Vec::new(), 0);
+    /// All findings, and how much was looked at.
+    pub fn findings(&self) -> (Vec<Finding>, Looked) {
+        let (mut findings, mut looked) = (Vec::new(), Looked::default());
         for life in self.history.lives.values() {
             if life.key.0 != "belay.dev" {
-                self.lost(life, &mut findings, &mut unsure);
+                self.lost(life, &mut findings, &mut looked);
                 self.changed(life, &mut findings);
                 self.stuck(life, &mut findings);
+                self.busy(life, &mut findings);
             }
         }
-        (findings, unsure)
+        (findings, looked)
     }
 
     /// The policies that spoke of an object all the time between.
@@ -84,7 +99,7 @@ impl Judge<'_> {
     }
 
     /// A protected object has left storage.
-    fn lost(&self, life: &Life, findings: &mut Vec<Finding>, unsure: &mut usize) {
+    fn lost(&self, life: &Life, findings: &mut Vec<Finding>, looked: &mut Looked) {
         let (Some((gone, by)), Some((deleted, deleter))) = (&life.gone, &life.deleted) else {
             return;
         };
@@ -94,7 +109,9 @@ impl Judge<'_> {
             return;
         }
         for policy in self.in_force(life, asked, gone.to) {
+            looked.judged += 1;
             if is_approved(self.history, policy, life, asked, gone.to) {
+                looked.approved += 1;
                 continue;
             }
             let lost = |why: String| Finding::Lost {
@@ -106,7 +123,7 @@ impl Judge<'_> {
                 findings.push(lost("it is always protected".to_owned()));
             }
             if policy.has("whileUsed") {
-                let mut users = self.users(life, asked, gone.to, unsure);
+                let mut users = self.users(life, asked, gone.to, &mut looked.unsure);
                 users.truncate(3);
                 if !users.is_empty() {
                     findings.push(lost(format!("needed by {}", users.join(", "))));
@@ -224,6 +241,18 @@ impl Judge<'_> {
         let life = self.history.lives.get(owner);
         let approved = life.is_some_and(|life| is_approved(self.history, policy, life, when, when));
         solid(owner).is_some() && !left.iter().any(|uid| solid(uid).is_some()) && !approved
+    }
+
+    /// Whoever waits looks again now and then, and when something happens:
+    /// never this often for long.
+    fn busy(&self, life: &Life, findings: &mut Vec<Finding>) {
+        const WRITES: usize = 100;
+        let own = life.versions.iter().filter(|version| version.by == self.belay);
+        let mut times: Vec<i64> = own.map(|version| version.span.from).collect();
+        times.sort_unstable();
+        if times.windows(WRITES).any(|some| some[WRITES - 1] - some[0] <= 10 * SECOND) {
+            findings.push(Finding::Busy { target: life.title(), writes: times.len() });
+        }
     }
 
     /// At the end, something that nothing keeps is kept.

@@ -23,7 +23,7 @@ use std::io::BufRead;
 
 pub use event::Event;
 pub use history::{History, Key};
-pub use judge::{Finding, is_person};
+pub use judge::{Finding, Looked, is_person};
 pub use watches::Watches;
 
 use judge::Judge;
@@ -44,8 +44,8 @@ pub enum Propagation {
 pub struct Sentence {
     /// What went wrong.
     pub findings: Vec<Finding>,
-    /// In how many cases it could not tell.
-    pub unsure: usize,
+    /// How much it looked at.
+    pub looked: Looked,
     /// How many objects it followed from their first write to the last.
     pub objects: usize,
     /// How many objects policies had put a hold on, at any time.
@@ -101,13 +101,13 @@ impl Referee {
         let disagree = self.history.settle(there, listed);
         let policies = policy::policies(&self.history);
         let judge = Judge { history: &self.history, policies: &policies, belay, end: self.end };
-        let (mut findings, unsure) = judge.findings();
+        let (mut findings, looked) = judge.findings();
         findings.extend(disagree.into_iter().map(Finding::Disagree));
         let held = |life: &&history::Life| life.versions.iter().any(|v| v.has(uses::HOLD));
         let lives = || self.history.lives.values();
         Sentence {
             findings,
-            unsure,
+            looked,
             objects: lives().count(),
             held: lives().filter(held).count(),
             released: lives().filter(held).filter(|life| life.gone.is_some()).count(),

@@ -403,6 +403,19 @@ fn something_waits_for_nobody() {
 }
 
 #[test]
+fn belay_does_not_write_to_one_object_for_ever() {
+    for (pause, found) in [(-1, vec!["busy"]), (9, vec![])] {
+        let mut log = Log::with(always());
+        log.config("create", "alice", json!({}));
+        for _ in 0..200 {
+            log.wait(pause);
+            log.config("patch", BELAY, json!({}));
+        }
+        assert_eq!(log.found(&["settings"]), found, "{pause}");
+    }
+}
+
+#[test]
 fn what_left_with_no_trace_is_told() {
     let mut log = Log::with(always());
     log.config("create", "alice", json!({"finalizers": []}));
