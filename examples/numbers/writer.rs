@@ -23,6 +23,11 @@ impl Writer {
         Ok(self.0.request_text(request).await?)
     }
 
+    /// Reads; says what the API server answered.
+    pub async fn get(&self, path: &str) -> Result<String> {
+        Ok(self.0.request_text(Request::get(path).body(Vec::new())?).await?)
+    }
+
     /// A merge patch.
     pub async fn merge(&self, path: &str, patch: &Value) -> Result<()> {
         let request = Request::patch(path)
