@@ -126,9 +126,9 @@ impl Run {
         let mode = if with { "with" } else { "without" };
         let name = |sort: &str, number: usize| format!("{sort}-{mode}-{round}-{number}");
         let used: Vec<String> = (0..EACH).map(|number| name("used", number)).collect();
-        for number in 0..EACH {
+        for (number, used) in used.iter().enumerate() {
             self.create(&config_map(&name("unused", number), 500), "configmaps")?;
-            self.create(&config_map(&used[number], 500), "configmaps")?;
+            self.create(&config_map(used, 500), "configmaps")?;
         }
         let probe = name("probe", 0);
         self.create(&config_map(&probe, 500), "configmaps")?;
@@ -136,10 +136,10 @@ impl Run {
         self.create(&pod(&format!("user-{mode}-{round}"), &all, "tls"), "pods")?;
         self.settle(with, &probe)?;
 
-        for number in 0..EACH {
+        for (number, used) in used.iter().enumerate() {
             let (took, done) = self.delete(&name("unused", number))?;
             self.unused.of(with).push(took);
-            let (refused, gone) = self.delete(&used[number])?;
+            let (refused, gone) = self.delete(used)?;
             self.used.of(with).push(refused);
             if !done || gone == with {
                 return Err(format!(
