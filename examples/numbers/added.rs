@@ -1,0 +1,192 @@
+//! What belay adds to requests, in one run: rounds with its policies and
+//! rounds without them take turns. Only the rules that follow from policies
+//! come and go; belay runs all the time, and so do the entries for the label.
+//!
+//! Between the API server and belay is the harness's proxy: threads that copy,
+//! and one more hop than a cluster has.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tokio::runtime::Runtime;
+
+use crate::harness::{ControlPlane, Install, Options, Result, eventually};
+use crate::program;
+use crate::samples::{Samples, milliseconds};
+use crate::writer::{Writer, config_map, core, only, pod, while_used};
+
+/// Pairs of rounds, and requests of each sort in a round.
+const ROUNDS: usize = 10;
+const EACH: usize = 60;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// One sort of request, with and without belay's rules.
+#[derive(Default)]
+struct Pair {
+    with: Samples,
+    without: Samples,
+}
+
+impl Pair {
+    fn of(&mut self, with: bool) -> &mut Samples {
+        if with { &mut self.with } else { &mut self.without }
+    }
+
+    fn print(&self, what: &str) {
+        println!("{what}:");
+        println!("  without  {}", self.without.row());
+        println!("  with     {}", self.with.row());
+        let [half, most] = [0.5, 0.99].map(|part| {
+            let (with, without) = (self.with.quantile(part), self.without.quantile(part));
+            let sign = if with < without { "-" } else { "+" };
+            let ratio = with.as_secs_f64() / without.as_secs_f64();
+            format!("{sign}{} ms (× {ratio:.2})", milliseconds(with.abs_diff(without)))
+        });
+        println!("  added    p50 {half}, p99 {most}");
+    }
+}
+
+struct Run {
+    plane: ControlPlane,
+    runtime: Runtime,
+    writer: Writer,
+    ns: String,
+    policies: String,
+    unused: Pair,
+    used: Pair,
+    update: Pair,
+    list: Samples,
+}
+
+pub fn run() -> Result<()> {
+    let plane = ControlPlane::start_with(&Options::default())?;
+    let program = program()?;
+    let install = Install {
+        replicas: 2,
+        manifests: vec!["--watch-everything".to_owned()],
+        serve: Vec::new(),
+    };
+    let _installed = install.on(&plane, &program)?;
+    let ns = plane.namespace("added")?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let writer = runtime.block_on(Writer::of(&plane))?;
+    // What is updated has the hold, so that every entry is asked about it.
+    let held = format!(
+        "apiVersion: belay.dev/v1alpha1\nkind: DeletionPolicy\nmetadata: {{name: kept}}\nspec:\n  \
+         targets: [{{apiGroups: [\"\"], resources: [configmaps], names: [kept], namespaceSelector: {{{}}}}}]\n  \
+         protect: {{always: {{}}}}\n",
+        only(&ns)
+    );
+    let policies = format!("{}---\n{held}", while_used("while-used", &only(&ns), "configmaps"));
+    let mut run = Run {
+        plane,
+        runtime,
+        writer,
+        ns,
+        policies,
+        unused: Pair::default(),
+        used: Pair::default(),
+        update: Pair::default(),
+        list: Samples::default(),
+    };
+    run.create(&config_map("kept", 500), "configmaps")?;
+    for round in 0..ROUNDS {
+        run.round(round, false)?;
+        run.round(round, true)?;
+    }
+    println!("2 replicas, one request at a time");
+    run.unused.print("DELETE of a ConfigMap that nothing needs, protected while used");
+    run.used.print("DELETE of a ConfigMap that a Pod needs: denied with, done without");
+    run.update.print("UPDATE of the data of a ConfigMap that is protected and has the hold");
+    println!(
+        "for comparison, a client's own LIST of CronJobs with limit=1 after a write of another kind:"
+    );
+    println!("  without  {}", run.list.row());
+    Ok(())
+}
+
+impl Run {
+    fn create(&self, object: &serde_json::Value, resource: &str) -> Result<()> {
+        self.runtime.block_on(self.writer.create(&core(&self.ns, resource), object)).map(drop)
+    }
+
+    fn path(&self, name: &str) -> String {
+        format!("{}/{name}", core(&self.ns, "configmaps"))
+    }
+
+    fn delete(&self, name: &str) -> Result<(Duration, bool)> {
+        let path = self.path(name);
+        let started = Instant::now();
+        let done = self.runtime.block_on(self.writer.delete(&path))?;
+        Ok((started.elapsed(), done))
+    }
+
+    fn round(&mut self, round: usize, with: bool) -> Result<()> {
+        let mode = if with { "with" } else { "without" };
+        let name = |sort: &str, number: usize| format!("{sort}-{mode}-{round}-{number}");
+        let used: Vec<String> = (0..EACH).map(|number| name("used", number)).collect();
+        for (number, used) in used.iter().enumerate() {
+            self.create(&config_map(&name("unused", number), 500), "configmaps")?;
+            self.create(&config_map(used, 500), "configmaps")?;
+        }
+        let probe = name("probe", 0);
+        self.create(&config_map(&probe, 500), "configmaps")?;
+        let all: Vec<String> = used.iter().chain([&probe]).cloned().collect();
+        self.create(&pod(&format!("user-{mode}-{round}"), &all, "tls"), "pods")?;
+        self.settle(with, &probe)?;
+
+        for (number, used) in used.iter().enumerate() {
+            let (took, done) = self.delete(&name("unused", number))?;
+            self.unused.of(with).push(took);
+            let (refused, gone) = self.delete(used)?;
+            self.used.of(with).push(refused);
+            if !done || gone == with {
+                return Err(format!(
+                    "in a round {mode} belay: unused deleted: {done}, used deleted: {gone}"
+                )
+                .into());
+            }
+            let path = self.path("kept");
+            let data = json!({"data": {"round": format!("{mode}-{round}-{number}")}});
+            let started = Instant::now();
+            self.runtime.block_on(self.writer.merge(&path, &data))?;
+            self.update.of(with).push(started.elapsed());
+            // What is confirmed live of an object that nothing needs is read
+            // so, of each kind that could need it.
+            if !with {
+                let path = format!("/apis/batch/v1/namespaces/{}/cronjobs?limit=1", self.ns);
+                let started = Instant::now();
+                self.runtime.block_on(self.writer.get(&path))?;
+                self.list.push(started.elapsed());
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes policies or takes them away, and waits until it shows.
+    fn settle(&self, with: bool, probe: &str) -> Result<()> {
+        let mode = if with { "apply" } else { "delete" };
+        let mut arguments = vec![mode, "-f", "-"];
+        arguments.extend((!with).then_some("--ignore-not-found"));
+        self.plane.apply_to(&arguments, &self.policies)?.success()?;
+        let (path, client) = (format!("{}?dryRun=All", self.path(probe)), &self.writer);
+        eventually("what follows from the policies", LIMIT, || {
+            let done = self.runtime.block_on(client.delete(&path))?;
+            let kept = [
+                "get",
+                "configmap",
+                "kept",
+                "-n",
+                &self.ns,
+                "-o",
+                "jsonpath={.metadata.finalizers}",
+            ];
+            let held = !self.plane.kubectl(&kept)?.success()?.is_empty();
+            if done == with || held != with {
+                return Err(format!("deleted: {done}, held: {held}").into());
+            }
+            Ok(())
+        })
+    }
+}

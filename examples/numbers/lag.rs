@@ -1,0 +1,253 @@
+//! From a write to a verdict that knows of it.
+//!
+//! A client makes one object after another and notes when each request was
+//! answered. From then on the graph of a feed in this process is asked, as a
+//! verdict asks it, every 50 µs until the object is there. What had arrived
+//! before the answer counts as zero. Beside it a bare watch of the same kind
+//! notes when the line with the object came: the difference is what belay adds
+//! to the API server's own delay.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use belay::cluster::{Certificates, Context, Settings, SharedWorld, Signals, feed};
+use belay::policy::Identities;
+use belay::telemetry::{Metrics, Readiness};
+use futures_util::AsyncBufReadExt as _;
+use http::Request;
+use tokio::runtime::Runtime;
+
+use crate::harness::install::print;
+use crate::harness::{ControlPlane, Result, eventually};
+use crate::program;
+use crate::samples::Samples;
+use crate::writer::{Writer, config_map, core, only, pod, while_used};
+
+/// Writes of each kind in each mode.
+const EVENTS: usize = 500;
+
+/// Clients that write meanwhile, in the busy mode.
+const OTHERS: usize = 4;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+pub fn run() -> Result<()> {
+    let plane = ControlPlane::start()?;
+    plane.apply(&print(&program()?, &["admin", "crds"])?)?;
+    let (ns, elsewhere) = (plane.namespace("lag")?, plane.namespace("elsewhere")?);
+    plane.apply(&while_used("lag", &only(&ns), "configmaps, secrets"))?;
+
+    // As many threads as the cluster side has.
+    let runtime = threads("feed", 2)?;
+    let world = runtime.block_on(fed(&plane))?;
+    let bare = threads("bare", 1)?;
+    let arrivals = Arrivals::default();
+    for kind in ["configmaps", "pods"] {
+        let (client, arrivals) = (bare.block_on(plane.client())?, arrivals.clone());
+        let path = format!("{}?watch=true", core(&ns, kind));
+        let _detached = bare.spawn(async move {
+            if let Err(error) = arrivals.listen(client, &path).await {
+                eprintln!("the bare watch of {path} ended: {error}");
+            }
+        });
+    }
+    let measure = Measure { world, arrivals, ns };
+    let writing = threads("writer", 1)?;
+    let writer = writing.block_on(Writer::of(&plane))?;
+    measure.wait_until_all_listen(&writing, &writer)?;
+
+    for kind in ["configmaps", "pods"] {
+        println!("{kind}, nobody else writes:");
+        measure.mode(&writing, &writer, kind, "quiet")?;
+    }
+    let busy = Busy::begin(&plane, &elsewhere)?;
+    for kind in ["configmaps", "pods"] {
+        let (before, started) = (busy.writes(), Instant::now());
+        println!("{kind}, {OTHERS} others write ConfigMaps as fast as they can:");
+        measure.mode(&writing, &writer, kind, "busy")?;
+        let rate = (busy.writes() - before) as f64 / started.elapsed().as_secs_f64();
+        println!("  the others made {rate:.0} writes a second");
+    }
+    Ok(())
+}
+
+fn threads(name: &str, threads: usize) -> Result<Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .thread_name(name)
+        .enable_all()
+        .build()?)
+}
+
+/// A feed as the cluster side runs it, and what it fills.
+async fn fed(plane: &ControlPlane) -> Result<SharedWorld> {
+    let settings = Settings {
+        certificates: Certificates::Files { authorities: None },
+        namespace: "belay".to_owned(),
+        name: "belay".to_owned(),
+        replica: "numbers".to_owned(),
+        labelled: Vec::new(),
+    };
+    let (world, readiness) = (SharedWorld::default(), Readiness::default());
+    let context = Context {
+        client: plane.client().await?,
+        world: world.clone(),
+        settings: Arc::new(settings),
+        metrics: Metrics::default(),
+        readiness: readiness.clone(),
+        signals: Arc::new(Signals::default()),
+    };
+    let written = tokio::sync::watch::Sender::new(Arc::default());
+    let _detached = tokio::spawn(feed::run(context, Identities::default(), written));
+    eventually("the feed", LIMIT, || {
+        if readiness.is_ready() { Ok(()) } else { Err(readiness.describe().into()) }
+    })?;
+    Ok(world)
+}
+
+/// When a bare watch read the line that has an object, by its name.
+#[derive(Clone, Default)]
+struct Arrivals(Arc<Mutex<HashMap<String, Instant>>>);
+
+impl Arrivals {
+    async fn listen(&self, client: kube::Client, path: &str) -> Result<()> {
+        let request = Request::get(path).body(Vec::new())?;
+        let mut lines = Box::pin(client.request_stream(request).await?);
+        let mut line = Vec::new();
+        while lines.read_until(b'\n', &mut line).await? > 0 {
+            let now = Instant::now();
+            // The first name in an event is that of the object.
+            let text = String::from_utf8_lossy(&line);
+            let name = text.split("\"name\":\"").nth(1).and_then(|rest| rest.split('"').next());
+            if let Some(name) = name {
+                let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+                all.entry(name.to_owned()).or_insert(now);
+            }
+            line.clear();
+        }
+        Ok(())
+    }
+
+    fn of(&self, name: &str) -> Option<Instant> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied()
+    }
+}
+
+struct Measure {
+    world: SharedWorld,
+    arrivals: Arrivals,
+    ns: String,
+}
+
+impl Measure {
+    fn sees(&self, resource: &str, name: &str) -> bool {
+        let world = self.world.read();
+        let kind = world.graph.kinds.find_resource("", resource);
+        kind.is_some_and(|kind| world.graph.object(kind, &self.ns, name).is_some())
+    }
+
+    /// Makes objects until the watches have told of one of each kind.
+    fn wait_until_all_listen(&self, runtime: &Runtime, writer: &Writer) -> Result<()> {
+        for kind in ["configmaps", "pods"] {
+            let mut number = 0;
+            eventually("all watches", LIMIT, || {
+                number += 1;
+                let name = format!("first-{kind}-{number}");
+                runtime.block_on(self.write(writer, kind, &name))?;
+                eventually("an object", Duration::from_secs(2), || {
+                    let told = self.arrivals.of(&name).is_some() && self.sees(kind, &name);
+                    if told { Ok(()) } else { Err("nobody told of it".into()) }
+                })
+            })?;
+        }
+        Ok(())
+    }
+
+    async fn write(&self, writer: &Writer, kind: &str, name: &str) -> Result<()> {
+        let object = match kind {
+            "pods" => pod(name, &["settings".to_owned()], "tls"),
+            _ => config_map(name, 500),
+        };
+        writer.create(&core(&self.ns, kind), &object).await.map(drop)
+    }
+
+    fn mode(&self, runtime: &Runtime, writer: &Writer, kind: &str, mode: &str) -> Result<()> {
+        let mut visible = Samples::default();
+        let (mut bare, mut added, mut whole) =
+            (Samples::default(), Samples::default(), Samples::default());
+        let mut early = 0;
+        for number in 0..EVENTS {
+            let name = format!("{mode}-{kind}-{number}");
+            let sent = Instant::now();
+            runtime.block_on(self.write(writer, kind, &name))?;
+            let answered = Instant::now();
+            let mut first = true;
+            let seen = loop {
+                if self.sees(kind, &name) {
+                    break if first { answered } else { Instant::now() };
+                }
+                first = false;
+                if answered.elapsed() > LIMIT {
+                    return Err(format!("{kind} {name} was never seen").into());
+                }
+                std::thread::sleep(Duration::from_micros(50));
+            };
+            early += usize::from(first);
+            let line = eventually("the bare watch", LIMIT, || {
+                self.arrivals.of(&name).ok_or_else(|| "it did not tell".into())
+            })?;
+            visible.push(seen - answered);
+            bare.push(line.saturating_duration_since(answered));
+            added.push(seen.saturating_duration_since(line.max(answered)));
+            whole.push(seen - sent);
+        }
+        println!("  answered → visible     {}; before the answer: {early}", visible.row());
+        println!("  answered → bare watch  {}", bare.row());
+        println!("  bare watch → visible   {}", added.row());
+        println!("  sent → visible         {}", whole.row());
+        Ok(())
+    }
+}
+
+/// Clients that write and delete without a pause, until this is dropped.
+struct Busy {
+    stop: Arc<AtomicBool>,
+    writes: Arc<AtomicUsize>,
+    _runtime: Runtime,
+}
+
+impl Busy {
+    fn begin(plane: &ControlPlane, ns: &str) -> Result<Self> {
+        let (stop, writes) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let runtime = threads("busy", 1)?;
+        for number in 0..OTHERS {
+            let writer = runtime.block_on(Writer::of(plane))?;
+            let (stop, writes) = (stop.clone(), writes.clone());
+            let (collection, name) = (core(ns, "configmaps"), format!("busy-{number}"));
+            let _detached = runtime.spawn(async move {
+                while !stop.load(Ordering::Relaxed) {
+                    let made = writer.create(&collection, &config_map(&name, 500)).await;
+                    let gone = writer.delete(&format!("{collection}/{name}")).await;
+                    if let Err(error) = made.and(gone) {
+                        eprintln!("a busy client stopped: {error}");
+                        return;
+                    }
+                    writes.fetch_add(2, Ordering::Relaxed);
+                }
+            });
+        }
+        Ok(Self { stop, writes, _runtime: runtime })
+    }
+
+    fn writes(&self) -> usize {
+        self.writes.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}

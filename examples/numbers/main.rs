@@ -1,0 +1,67 @@
+//! The numbers of docs/PERFORMANCE.md that need a control plane:
+//!
+//! ```text
+//! cargo run --release --example numbers -- lag
+//! cargo run --release --example numbers -- start [OBJECTS]
+//! cargo run --release --example numbers -- added
+//! ```
+//!
+//! Called in any other way it is belay itself, so that what is measured was
+//! built together with what measures, with the allocator that belay runs with.
+
+#[path = "../../tests/harness/mod.rs"]
+mod harness;
+
+mod added;
+mod crowd;
+mod lag;
+mod samples;
+mod start;
+mod writer;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+// The allocator that belay runs with.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let result = match (arguments.next().as_deref(), arguments.next()) {
+        (Some("lag"), None) => measured(lag::run),
+        (Some("start"), None) => measured(|| start::run(100_000)),
+        (Some("start"), Some(objects)) => objects
+            .parse()
+            .map_err(|error| format!("{objects} is no number of objects: {error}").into())
+            .and_then(|objects| measured(|| start::run(objects))),
+        (Some("added"), None) => measured(added::run),
+        _ => return belay::command::main(),
+    };
+    harness::plane::remove_own_folders();
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("numbers: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Says how busy the machine was before and after, for whoever reads the rest.
+fn measured(run: impl FnOnce() -> harness::Result<()>) -> harness::Result<()> {
+    let load = || -> harness::Result<String> {
+        let text = std::fs::read_to_string("/proc/loadavg")?;
+        Ok(text.split(' ').take(2).collect::<Vec<_>>().join(" "))
+    };
+    let cores = std::thread::available_parallelism()?;
+    println!("{cores} cores, load before (1 min, 5 min): {}", load()?);
+    run()?;
+    println!("load after: {}", load()?);
+    Ok(())
+}
+
+/// The program that is installed: this one.
+fn program() -> harness::Result<PathBuf> {
+    Ok(std::env::current_exe()?)
+}

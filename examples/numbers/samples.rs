@@ -1,0 +1,38 @@
+//! Durations and what is said of them.
+
+use std::time::Duration;
+
+/// Durations of one thing, measured many times.
+#[derive(Debug, Clone, Default)]
+pub struct Samples(Vec<Duration>);
+
+impl Samples {
+    /// One more.
+    pub fn push(&mut self, duration: Duration) {
+        self.0.push(duration);
+    }
+
+    /// How many.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The duration that so large a part of them does not exceed.
+    pub fn quantile(&self, part: f64) -> Duration {
+        let mut sorted = self.0.clone();
+        sorted.sort_unstable();
+        let rank = (part * sorted.len() as f64).ceil() as usize;
+        sorted.get(rank.saturating_sub(1)).copied().unwrap_or_default()
+    }
+
+    /// Half of them, nearly all of them, and the worst.
+    pub fn row(&self) -> String {
+        let [half, most, worst] = [0.5, 0.99, 1.0].map(|part| milliseconds(self.quantile(part)));
+        format!("p50 {half}, p99 {most}, max {worst} ms ({})", self.count())
+    }
+}
+
+/// In milliseconds, with two places.
+pub fn milliseconds(duration: Duration) -> String {
+    format!("{:.2}", duration.as_secs_f64() * 1e3)
+}

@@ -1,0 +1,111 @@
+//! A fresh start of a replica in a large cluster: until it is ready, and what
+//! memory it takes on the way against what it settles at.
+//!
+//! The objects and the policies that need them are there before. The replica
+//! is started anew a few times, so that the API server has everything in its
+//! own cache, as it would where belay is restarted. Beside it, as a measure of
+//! the API server and the network, a client reads the same lists and throws
+//! them away.
+
+use std::time::{Duration, Instant};
+
+use futures_util::AsyncReadExt as _;
+use http::Request;
+use tokio::runtime::Runtime;
+
+use crate::harness::belay::http_get;
+use crate::harness::install::print;
+use crate::harness::{Belay, ControlPlane, Install, Options, Result, eventually};
+use crate::writer::while_used;
+use crate::{crowd, program};
+
+/// How often it is started.
+const STARTS: usize = 3;
+
+/// After so long memory is what it stays at.
+const SETTLED: Duration = Duration::from_secs(60);
+
+const LIMIT: Duration = Duration::from_secs(300);
+
+pub fn run(objects: usize) -> Result<()> {
+    let options = Options { controllers: false, ..Options::default() };
+    let plane = ControlPlane::start_with(&options)?;
+    let program = program()?;
+    plane.apply(&print(&program, &["admin", "crds"])?)?;
+    let runtime = Runtime::new()?;
+    let started = Instant::now();
+    let objects = runtime.block_on(crowd::make(&plane, objects.div_ceil(crowd::EACH)))?;
+    println!("{objects} objects were made in {:.0?}", started.elapsed());
+    plane.apply(&while_used("crowd", crowd::LABEL, "configmaps, secrets"))?;
+
+    let install = Install {
+        manifests: vec!["--watch-everything".to_owned()],
+        serve: Vec::new(),
+        replicas: 1,
+    };
+    let mut installed = install.on(&plane, &program)?;
+    let belay = installed.replicas.first_mut().ok_or("nothing was installed")?;
+    for number in 1..=STARTS {
+        let read = runtime.block_on(lists(&plane))?;
+        println!("start {number}: the bare lists take {read:.2?}");
+        start(belay, objects)?;
+    }
+    Ok(())
+}
+
+fn start(belay: &mut Belay, objects: usize) -> Result<()> {
+    belay.process.kill();
+    let started = Instant::now();
+    belay.process.restart()?;
+    let probes = belay.probes;
+    let ready = eventually("belay", LIMIT, || match http_get(probes, "/readyz")? {
+        (200, _) => Ok(started.elapsed()),
+        (_, body) => Err(body.into()),
+    })?;
+    let memory = |kib: Option<u64>| -> Result<f64> {
+        Ok(kib.ok_or("the system does not say its memory")? as f64 / 1024.0)
+    };
+    let at_ready = memory(belay.process.resident())?;
+    let known = gauge(belay, "belay_graph_objects ")?;
+    if known < objects as f64 {
+        return Err(format!("it was ready and knew {known} objects of {objects}").into());
+    }
+    println!("  ready in {ready:.2?} with {known} objects; resident then {at_ready:.0} MiB");
+    // There is nothing to wait for: what is measured is that nothing happens.
+    std::thread::sleep(SETTLED);
+    let (steady, peak) = (memory(belay.process.resident())?, memory(belay.process.peak())?);
+    println!(
+        "  resident after {SETTLED:?} {steady:.0} MiB, at its highest {peak:.0} MiB: {:.2} × steady; \
+         {} edges",
+        peak / steady,
+        gauge(belay, "belay_graph_edges ")?
+    );
+    Ok(())
+}
+
+fn gauge(belay: &Belay, begins: &str) -> Result<f64> {
+    let metrics = belay.metrics()?;
+    let line = metrics.lines().find_map(|line| line.strip_prefix(begins));
+    Ok(line.ok_or_else(|| format!("there is no {begins}"))?.trim().parse()?)
+}
+
+/// Reads the large lists as belay does, one after another, and throws them
+/// away.
+async fn lists(plane: &ControlPlane) -> Result<Duration> {
+    let client = plane.client().await?;
+    let started = Instant::now();
+    for (path, whole) in [
+        ("/api/v1/pods", true),
+        ("/apis/apps/v1/replicasets", true),
+        ("/api/v1/configmaps", false),
+        ("/api/v1/secrets", false),
+    ] {
+        let metadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+        let accept = if whole { "application/json" } else { metadata };
+        let request = Request::get(path).header("accept", accept).body(Vec::new())?;
+        let mut answer = Box::pin(client.request_stream(request).await?);
+        let mut buffer = vec![0; 64 << 10];
+        while answer.read(&mut buffer).await? > 0 {}
+    }
+    Ok(started.elapsed())
+}

@@ -1,0 +1,89 @@
+//! A client of the API server that is not belay.
+
+use http::Request;
+use serde_json::{Value, json};
+
+use crate::harness::{ControlPlane, Result};
+
+/// A client; cheap to clone, and of the runtime that it was made in.
+#[derive(Clone)]
+pub struct Writer(pub kube::Client);
+
+impl Writer {
+    /// As the administrator.
+    pub async fn of(plane: &ControlPlane) -> Result<Self> {
+        Ok(Self(plane.client().await?))
+    }
+
+    /// Makes an object; says what the API server made of it.
+    pub async fn create(&self, collection: &str, object: &Value) -> Result<String> {
+        let request = Request::post(collection)
+            .header("content-type", "application/json")
+            .body(serde_json::to_vec(object)?)?;
+        Ok(self.0.request_text(request).await?)
+    }
+
+    /// Reads; says what the API server answered.
+    pub async fn get(&self, path: &str) -> Result<String> {
+        Ok(self.0.request_text(Request::get(path).body(Vec::new())?).await?)
+    }
+
+    /// A merge patch.
+    pub async fn merge(&self, path: &str, patch: &Value) -> Result<()> {
+        let request = Request::patch(path)
+            .header("content-type", "application/merge-patch+json")
+            .body(serde_json::to_vec(patch)?)?;
+        self.0.request_text(request).await?;
+        Ok(())
+    }
+
+    /// Deletes an object; says whether it was let.
+    pub async fn delete(&self, path: &str) -> Result<bool> {
+        match self.0.request_text(Request::delete(path).body(Vec::new())?).await {
+            Ok(_) => Ok(true),
+            Err(kube::Error::Api(status)) if status.code == 403 => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// The path of a namespace's objects of one kind of the core group.
+pub fn core(namespace: &str, resource: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}/{resource}")
+}
+
+/// A ConfigMap with a value of so many bytes.
+pub fn config_map(name: &str, bytes: usize) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": {"app": "web"}},
+        "data": {"key": "x".repeat(bytes)}})
+}
+
+/// A Pod that reads ConfigMaps and mounts a Secret; nothing runs it.
+pub fn pod(name: &str, config_maps: &[String], secret: &str) -> Value {
+    let read: Vec<Value> =
+        config_maps.iter().map(|name| json!({"configMapRef": {"name": name}})).collect();
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": "web"}},
+    "spec": {
+        "automountServiceAccountToken": false,
+        "containers": [{"name": "main", "image": "web.example.com/web:1.2.3", "envFrom": read,
+            "env": [{"name": "MODE", "value": "production"}],
+            "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
+            "volumeMounts": [{"name": "tls", "mountPath": "/tls"}]}],
+        "volumes": [{"name": "tls", "secret": {"secretName": secret}}],
+    }})
+}
+
+/// A policy that protects kinds of the core group in a namespace while they
+/// are used, with no holds: those would add writes of their own.
+pub fn while_used(name: &str, namespace: &str, resources: &str) -> String {
+    format!(
+        "apiVersion: belay.dev/v1alpha1\nkind: DeletionPolicy\nmetadata: {{name: {name}}}\nspec:\n  \
+         targets: [{{apiGroups: [\"\"], resources: [{resources}], namespaceSelector: {{{namespace}}}}}]\n  \
+         protect: {{whileUsed: {{}}}}\n  hold: Never\n"
+    )
+}
+
+/// A namespace selector for one of this name.
+pub fn only(namespace: &str) -> String {
+    format!("matchLabels: {{kubernetes.io/metadata.name: {namespace}}}")
+}
