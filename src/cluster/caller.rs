@@ -108,15 +108,14 @@ impl Caller {
         (namespace, name): (&str, &str),
         uid: &str,
         now: Timestamp,
-    ) -> Result<(), String> {
+    ) -> Result<(), Trouble> {
         use http::header::CONTENT_TYPE;
         let patch =
             json!({"metadata": {"uid": uid, "annotations": {RELEASE_REQUESTED: now.to_string()}}});
         let request = http::Request::patch(api::item(info, namespace, name))
             .header(CONTENT_TYPE, "application/merge-patch+json")
             .body(patch.to_string().into_bytes())
-            .map_err(|error| error.to_string())?;
-        let answer = self.client.request_text(request).await;
-        answer.map(drop).map_err(|error| Trouble::from(error).words())
+            .map_err(|error| Trouble::Failed(error.to_string()))?;
+        Ok(self.client.request_text(request).await.map(drop)?)
     }
 }

@@ -24,6 +24,7 @@ mod start;
 pub mod status;
 mod world;
 
+pub use api::Trouble;
 pub use api::chain as said;
 pub use caller::{Access, Caller, Me};
 pub use context::{Certificates, Context, Registered, Settings, Signals};

@@ -12,7 +12,7 @@ use super::why::words;
 use super::{CommandError, block_on, print};
 use crate::cluster::election::leader;
 use crate::cluster::release::by_hand::{self, Outcome};
-use crate::cluster::{Place, Snapshot};
+use crate::cluster::{Place, Snapshot, Trouble};
 use crate::decide::{Item, Live, Situation, approved, arguments, consent, quoted};
 use crate::hold::{Count, Free, Sight, Waiting};
 use crate::objects::HOLD;
@@ -119,11 +119,16 @@ impl Work {
         let at = (target.namespace.as_str(), target.name.as_str());
         let what = quoted(target);
         let asked = caller.ask_for_release(info, at, &self.sight.uid, me.now).await;
-        asked.map_err(|why| {
-            unknown(format!(
-                "cannot ask belay to look at {what}: {why}; it takes the RBAC verb patch on it"
-            ))
-        })?;
+        match asked {
+            // It was let go of before anybody asked, or the next look says so.
+            Ok(()) | Err(Trouble::NotFound) => {}
+            Err(trouble) => {
+                let why = as_me(&trouble.words());
+                return Err(unknown(format!(
+                    "cannot ask belay to look at {what}: {why}; it takes the RBAC verb patch on it"
+                )));
+            }
+        }
         let until = Instant::now() + self.limit;
         while Instant::now() < until {
             if let Some(done) = self.done().await? {

@@ -128,8 +128,7 @@ async fn told(script: &Script, count: usize) -> Vec<String> {
         () = watching => {}
         result = timeout(limit, enough) => result.unwrap_or_else(|_| panic!("only {:?}", sink.0.lock().unwrap())),
     }
-    let told = sink.0.lock().unwrap().clone();
-    told
+    sink.0.lock().unwrap().clone()
 }
 
 #[tokio::test(start_paused = true)]
