@@ -119,7 +119,12 @@ impl Decider for ClusterDecider {
     fn decide<'a>(&'a self, review: &'a Review<'a>, until: Instant) -> LocalBoxFuture<'a, Verdict> {
         Box::pin(async move {
             let verdict = self.answer(review, until).await;
-            self.journal.note(review, &verdict);
+            // What is asked twice is noted once.
+            let resource = &review.resource;
+            let named = || self.world.read().policies.names(&resource.group, &resource.resource);
+            if !review.labelled || !named() {
+                self.journal.note(review, &verdict);
+            }
             verdict
         })
     }

@@ -131,6 +131,9 @@ pub struct Review<'a> {
     pub old_object: Option<Object<'a>>,
     /// What the slim objects do not have, where a question needs it.
     pub extra: Extra,
+    /// Whether it is asked because the object carries the label. Where a policy
+    /// names the kind as well, the same is asked again without that.
+    pub labelled: bool,
 }
 
 /// What some questions need beyond the slim objects. It takes a second look at

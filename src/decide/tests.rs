@@ -462,6 +462,7 @@ fn check(file: &str, row: &Row) -> Result<(), String> {
         object: leak(new_text),
         old_object: leak(old_text),
         extra: Extra::default(),
+        labelled: false,
     };
     if review.wants_extra() {
         review.extra = Extra::read(old.as_ref(), new.as_ref());

@@ -109,6 +109,7 @@ mod tests {
             object: None,
             old_object: None,
             extra: Extra::default(),
+            labelled: false,
         }
     }
 

@@ -7,17 +7,20 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{self, ContentType, HeaderValue};
 use actix_web::{HttpRequest, HttpResponse, web};
 
-use super::Shared;
 use super::body::{self, BadRequest, Refused};
 use super::server::Draining;
 use super::wire::{self, Parsed};
+use super::{LABELLED, Shared};
 use crate::decide::{Blocker, Decision, Door, Operation, Reason, User, Verdict, decide_unreadable};
 use crate::policy::Source;
 use crate::telemetry::Answered;
 
 /// Routes for both doors. Everything else a client may try gets a sentence.
 pub fn routes(config: &mut web::ServiceConfig) {
-    for (path, door) in [("/validate", Door::Validate), ("/mutate", Door::Mutate)] {
+    let doors = [("/validate", Door::Validate), ("/mutate", Door::Mutate)];
+    let paths =
+        doors.map(|(path, door)| [(path.to_owned(), door), (format!("{path}{LABELLED}"), door)]);
+    for (path, door) in paths.into_iter().flatten() {
         let post = move |request: HttpRequest,
                          payload: web::Payload,
                          shared: web::Data<Shared>,
@@ -25,7 +28,7 @@ pub fn routes(config: &mut web::ServiceConfig) {
             admit(door, &request, payload, &shared, &draining).await
         };
         config.service(
-            web::resource(path).route(web::post().to(post)).default_service(web::to(wrong_method)),
+            web::resource(&path).route(web::post().to(post)).default_service(web::to(wrong_method)),
         );
     }
     config.default_service(web::to(not_found));
@@ -90,7 +93,8 @@ async fn answer(
         dry_run,
     };
     let (asked, verdict, bytes) = match wire::parse(&body, door)? {
-        Parsed::Review(review) => {
+        Parsed::Review(mut review) => {
+            review.labelled = request.path().ends_with(LABELLED);
             let verdict = shared.decider.decide(&review, until).await;
             let bytes = wire::respond(&review.uid, &verdict, Vec::new());
             (asked(review.operation, &review.user, review.dry_run), verdict, bytes)

@@ -29,6 +29,10 @@ use crate::certs::CertError;
 use crate::decide::{FailurePolicy, Review, Verdict};
 use crate::telemetry::{Metrics, Readiness};
 
+/// What follows the path of a door in the entries that ask about labelled
+/// objects alone.
+pub const LABELLED: &str = "/labelled";
+
 /// The seam: what turns a review into a verdict.
 pub trait Decider: Send + Sync {
     /// The final verdict on a review, by this time. A decider that has to read

@@ -291,6 +291,7 @@ fn review<'a>(request: Request<'a, Object<'a>>, door: Door) -> Review<'a> {
         object,
         old_object,
         extra: Extra::default(),
+        labelled: false,
     }
 }
 

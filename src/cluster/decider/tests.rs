@@ -293,3 +293,36 @@ async fn what_belay_may_not_watch_gets_no_hold() {
     world.write().unreadable.insert(kind);
     assert_eq!(created(&world), None);
 }
+
+/// An object with the label, of a kind that a policy names, is asked about by
+/// two entries.
+#[tokio::test]
+async fn what_is_asked_twice_is_noted_once() {
+    let review = |labelled: bool| {
+        let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "request": {"uid": "1", "operation": "DELETE", "userInfo": {"username": "alice"},
+            "resource": {"group": "", "version": "v1", "resource": "configmaps"}, "name": "data",
+            "namespace": "a", "oldObject": {"metadata": {"name": "data", "namespace": "a", "uid": "u",
+                "labels": {"belay.dev/protect": "Always"}}}}});
+        (review.to_string().into_bytes(), labelled)
+    };
+    let world = world();
+    for (named, labelled, noted) in [(true, false, true), (true, true, false), (false, true, true)]
+    {
+        if !named {
+            world.write().policies = PolicySet::default();
+        }
+        let (bytes, labelled) = review(labelled);
+        let Parsed::Review(mut review) = parse_review(&bytes, Door::Validate).unwrap() else {
+            panic!("unreadable")
+        };
+        review.labelled = labelled;
+        let (read, recorded) = Default::default();
+        let script = Script { answers: Box::new(nothing), record: Ok(()), read, recorded };
+        let (journal, mut entries) = Journal::new(Metrics::default());
+        let decider = ClusterDecider::new(Arc::clone(&world), Arc::new(script), journal);
+        let verdict = decider.decide(&review, Instant::now() + Duration::from_secs(5)).await;
+        assert_eq!(verdict.decision, Decision::Deny);
+        assert_eq!(entries.try_recv().is_ok(), noted, "{named} {labelled}");
+    }
+}

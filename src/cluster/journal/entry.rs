@@ -138,6 +138,7 @@ pub(super) mod tests {
             object: None,
             old_object: Some(object),
             extra: Extra::default(),
+            labelled: false,
         }
     }
 

@@ -17,13 +17,10 @@ mod events;
 mod notices;
 pub(super) mod replica;
 
-use std::collections::VecDeque;
-use std::hash::BuildHasher as _;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use rustc_hash::FxBuildHasher;
 use tokio::sync::{Notify, mpsc};
 
 pub use book::Book;
@@ -70,7 +67,6 @@ impl Journal {
 struct Desk {
     book: Mutex<Book>,
     notices: Mutex<Notices>,
-    echoes: Mutex<Echoes>,
     /// Something is new in the book.
     said: Notify,
     /// Something is new in the notices.
@@ -79,9 +75,6 @@ struct Desk {
 
 impl Desk {
     fn take(&self, context: &Context, entry: &Entry) {
-        if self.echoes.lock().is_echo(entry, Instant::now()) {
-            return;
-        }
         self.book.lock().note(entry);
         self.said.notify_one();
         let involved = events::involved(&context.world.read(), entry);
@@ -89,31 +82,6 @@ impl Desk {
             self.notices.lock().note(entry, involved);
             self.news.notify_one();
         }
-    }
-}
-
-/// The API server asks several times about one request: once for each entry of
-/// the configuration that matches, and again when the object has changed under
-/// it. What is said twice within a moment is one thing.
-#[derive(Default)]
-struct Echoes(VecDeque<(Instant, u64)>);
-
-impl Echoes {
-    /// Longer than an API server takes, shorter than a person, or a controller
-    /// that tries again.
-    const MOMENT: Duration = Duration::from_millis(300);
-
-    fn is_echo(&mut self, entry: &Entry, now: Instant) -> bool {
-        while self.0.front().is_some_and(|(at, _)| now.duration_since(*at) > Self::MOMENT) {
-            self.0.pop_front();
-        }
-        let Entry { time: _, target, uid, decision, reason, policies, user, message: _ } = entry;
-        let hash = FxBuildHasher.hash_one((target, uid, decision, reason, policies, user));
-        let echo = self.0.iter().any(|(_, known)| *known == hash);
-        if !echo && self.0.len() < WAITING {
-            self.0.push_back((now, hash));
-        }
-        echo
     }
 }
 
@@ -170,12 +138,5 @@ mod tests {
         assert!(metrics.encode().contains("belay_journal_dropped_total 3"));
         let entry = receiver.try_recv().unwrap();
         assert_eq!((entry.user.as_str(), entry.uid.as_str()), ("alice", "u"));
-
-        let (mut echoes, now) = (Echoes::default(), Instant::now());
-        assert!(!echoes.is_echo(&entry, now), "it is said for the first time");
-        assert!(echoes.is_echo(&entry, now + Duration::from_millis(5)));
-        let other = Entry { user: "bob".into(), ..entry.clone() };
-        assert!(!echoes.is_echo(&other, now));
-        assert!(!echoes.is_echo(&entry, now + Duration::from_secs(1)), "it is tried again");
     }
 }

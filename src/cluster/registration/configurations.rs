@@ -17,6 +17,7 @@ use super::conditions::Condition::{
 };
 use crate::decide::Door;
 use crate::objects::PROTECT_LABEL;
+use crate::webhook::LABELLED;
 
 /// The API server waits this long for an answer; belay's own deadline is
 /// shorter, so that its words arrive and not a time-out.
@@ -43,6 +44,13 @@ const fn entry(name: &'static str, door: Door, fails: bool) -> Entry {
 impl Entry {
     const fn labelled(self) -> Self {
         Self { labelled: true, ..self }
+    }
+
+    /// Where it asks: those for labelled objects by themselves, because an
+    /// object of a kind that a policy names is asked about twice.
+    fn path(&self, door: &str) -> String {
+        let labelled = if self.labelled { LABELLED } else { "" };
+        format!("{door}{labelled}")
     }
 
     const fn when(self, conditions: &'static [Condition]) -> Self {
@@ -150,7 +158,7 @@ fn build<'e>(
             Door::Validate => validating.push(ValidatingWebhook {
                 name: entry.name.to_owned(),
                 admission_review_versions: vec!["v1".to_owned()],
-                client_config: client_config(address, bundle, "/validate"),
+                client_config: client_config(address, bundle, &entry.path("/validate")),
                 failure_policy,
                 match_conditions: conditions,
                 match_policy: Some("Equivalent".to_owned()),
@@ -163,7 +171,7 @@ fn build<'e>(
             Door::Mutate => mutating.push(MutatingWebhook {
                 name: entry.name.to_owned(),
                 admission_review_versions: vec!["v1".to_owned()],
-                client_config: client_config(address, bundle, "/mutate"),
+                client_config: client_config(address, bundle, &entry.path("/mutate")),
                 failure_policy,
                 match_conditions: conditions,
                 match_policy: Some("Equivalent".to_owned()),
@@ -270,7 +278,10 @@ mod tests {
             (&*delete.name, &*hold.name),
             ("label-delete.belay.dev", "label-hold.belay.dev")
         );
-        assert_eq!(delete.client_config.url.as_deref(), Some("https://127.0.0.1:8443/validate"));
+        assert_eq!(
+            delete.client_config.url.as_deref(),
+            Some("https://127.0.0.1:8443/validate/labelled")
+        );
         assert_eq!(hold.client_config.ca_bundle, Some(ByteString(b"pem".to_vec())));
         assert_eq!(delete.rules.as_ref().unwrap()[0].operations, Some(vec!["DELETE".to_owned()]));
         assert_eq!(hold.rules.as_ref().unwrap()[0].operations, Some(vec!["CREATE".to_owned()]));

@@ -95,6 +95,7 @@ pub async fn verdict(session: &Session, snapshot: &Snapshot) -> Result<Verdict, 
         object: None,
         old_object: Some(object),
         extra: Extra::read(Some(&session.object), None),
+        labelled: false,
     };
     Ok(snapshot.decide(&review, Instant::now() + LIMIT).await)
 }
