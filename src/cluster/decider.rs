@@ -85,7 +85,7 @@ impl ClusterDecider {
         // Nobody would ever let go of a hold on what belay cannot see; one that
         // was there before is put back all the same.
         let kind = graph.kinds.find_resource(&review.resource.group, &review.resource.resource);
-        if kind.is_some_and(|kind| world.unreadable.contains(&kind)) {
+        if !kind.is_some_and(|kind| world.watched.contains(&kind)) {
             verdict.hold = verdict.hold.filter(|hold| hold.put_back);
         }
         Ok(verdict)

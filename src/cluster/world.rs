@@ -38,9 +38,9 @@ pub struct World {
     /// What discovery says of the kinds that are served, beside what the graph
     /// keeps.
     pub served: HashMap<KindId, Served, FxBuildHasher>,
-    /// The kinds that belay's account may not watch: no hold is put on their
-    /// objects, because nobody would ever let go of it.
-    pub unreadable: HashSet<KindId, FxBuildHasher>,
+    /// The kinds whose watch has been read to the end of a list: on others no
+    /// hold is put, because nobody would see when to let go of it.
+    pub watched: HashSet<KindId, FxBuildHasher>,
     /// Which kinds own which, as far as owner references have said: the kind of
     /// a dependent, and that of an owner.
     pub owned: HashSet<(KindId, KindId), FxBuildHasher>,

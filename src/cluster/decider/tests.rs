@@ -271,7 +271,7 @@ async fn an_exemption_is_written_down_before_it_counts() {
 
 /// A hold that nobody can see is one that nobody ever takes off.
 #[tokio::test]
-async fn what_belay_may_not_watch_gets_no_hold() {
+async fn what_belay_does_not_watch_gets_no_hold() {
     let created = |world: &SharedWorld| {
         let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
             "request": {"uid": "1", "operation": "CREATE", "userInfo": {"username": "alice"},
@@ -288,10 +288,10 @@ async fn what_belay_may_not_watch_gets_no_hold() {
         decider.look(&review, None).map_err(drop).unwrap().hold
     };
     let world = world();
-    assert!(created(&world).is_some());
-    let kind = world.read().graph.kinds.find_resource("", "configmaps").unwrap();
-    world.write().unreadable.insert(kind);
     assert_eq!(created(&world), None);
+    let kind = world.read().graph.kinds.find_resource("", "configmaps").unwrap();
+    world.write().watched.insert(kind);
+    assert!(created(&world).is_some());
 }
 
 /// An object with the label, of a kind that a policy names, is asked about by

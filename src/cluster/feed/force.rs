@@ -67,6 +67,18 @@ impl Force {
         self.frozen != Freeze::No
     }
 
+    /// A policy or Relation that is written, and of which nothing is in force:
+    /// this version of belay cannot read it. What it protects is not known to
+    /// be free.
+    pub fn lacks(&self, said: &Said) -> Option<String> {
+        let policies = said.policies.all.keys();
+        let policies = policies.filter(|name| !self.policies.contains_key(*name));
+        let relations = said.relations.all.iter().filter(|(_, written)| written.is_err());
+        let relations = relations.filter(|(name, _)| !self.relations.contains_key(*name));
+        let policies = policies.map(|name| format!("DeletionPolicy {name}"));
+        policies.chain(relations.map(|(name, _)| format!("Relation {name}"))).next()
+    }
+
     /// Whether something would go: then it has to be known why.
     pub fn would_lose(&self, said: &Said) -> bool {
         self.is_frozen()

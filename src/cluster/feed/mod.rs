@@ -104,8 +104,9 @@ impl Conditions {
             synced: readiness.condition("feed"),
             written: readiness.remark(
                 "policy-kinds",
-                "a kind of belay's own has vanished: what was in force stays in force, and nothing \
-                 that is held is let go of; install the definitions again (belay admin crds)",
+                "what people have written cannot be read, because its kind has vanished (install it \
+                 again: belay admin crds) or another version of belay wrote it (the log names it): \
+                 what was in force stays in force, and nothing that is held is let go of",
             ),
         };
         conditions.written.set(true);
@@ -135,6 +136,8 @@ struct Feed {
     written: watch::Sender<Arc<Written>>,
     /// How many kinds policies name that nobody serves.
     unknown: usize,
+    /// What is written and cannot be read.
+    lacking: Option<String>,
     /// The Relations from or to a kind that nobody serves, and which.
     absent: BTreeSet<(String, String)>,
 }
@@ -174,6 +177,7 @@ impl Feed {
             conditions,
             written,
             unknown: 0,
+            lacking: None,
             absent: BTreeSet::new(),
         };
         feed.watch_own();
@@ -299,7 +303,21 @@ impl Feed {
             true => self.force.take(&said, defined, Instant::now()),
             false => Taken::default(),
         };
-        let known = synced && !self.force.is_frozen() && said.policies.trouble.is_none();
+        let lacks = self.force.lacks(&said);
+        if lacks != self.lacking {
+            if let Some(lacks) = &lacks {
+                tracing::error!(
+                    lacks,
+                    "this cannot be read by this version of belay: nothing that is held is let go \
+                     of until it can; write it anew, or run the version that wrote it"
+                );
+            }
+            self.lacking = lacks;
+        }
+        let known = synced
+            && !self.force.is_frozen()
+            && said.policies.trouble.is_none()
+            && self.lacking.is_none();
         let approvals = (self.taken[2..] != counts[2..])
             .then(|| (force::approvals(&said), force::pauses(&said)));
         self.taken = counts;
@@ -348,7 +366,7 @@ impl Feed {
             (false, Some(why)) => self.conditions.loaded.explain(&why),
             (false, None) => {}
         }
-        self.conditions.written.set(!self.force.is_frozen());
+        self.conditions.written.set(!self.force.is_frozen() && self.lacking.is_none());
         taken
     }
 

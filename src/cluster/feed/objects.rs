@@ -149,7 +149,7 @@ impl Sink for Objects {
 
     fn current(&mut self) {
         let mut world = self.world.write();
-        world.unreadable.remove(&self.kind);
+        world.watched.insert(self.kind);
         if self.all {
             world.graph.set_complete(self.kind, true);
         }
@@ -175,7 +175,7 @@ impl Sink for Objects {
         }
         let forbidden = matches!(trouble, Trouble::Forbidden(_));
         if forbidden {
-            self.world.write().unreadable.insert(self.kind);
+            self.world.write().watched.remove(&self.kind);
         }
         if !self.synced || since >= GRACE || forbidden {
             self.incomplete(&trouble.words());

@@ -199,6 +199,10 @@ impl Snapshot {
         let said = self.said.lock();
         let mut force = Force::default();
         force.take(&said, Defined::Yes, Instant::now());
+        let lacks = force.lacks(&said);
+        if let Some(lacks) = &lacks {
+            self.note(lacks.clone(), "another version of belay wrote it".to_owned());
+        }
         let relations: Vec<_> = force.relations.into_values().collect();
         let policies: Vec<_> = force.policies.into_values().collect();
         let mut world = self.context.world.write();
@@ -213,7 +217,7 @@ impl Snapshot {
         world.catalogue = Arc::new(catalogue);
         world.policies = set;
         world.loaded = said.policies.synced && said.relations.synced;
-        world.known = world.loaded;
+        world.known = world.loaded && lacks.is_none();
         Ok(())
     }
 

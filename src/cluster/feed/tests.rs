@@ -146,6 +146,22 @@ fn a_policy_that_is_deleted_goes_and_one_that_is_broken_stays_as_it_was() {
     assert_eq!((names(&force), force.problems.len()), (vec!["a"], 0));
 }
 
+/// After a restart there is nothing that was in force before.
+#[test]
+fn what_cannot_be_read_is_not_taken_for_no_policy() {
+    let mut written = said(&[policy("a", CONFIG_MAPS)]);
+    let mut force = Force::default();
+    force.take(&written, Defined::Yes, Instant::now());
+    assert_eq!(force.lacks(&written), None);
+    written.policies.all.insert("b".to_owned(), Err("no such field".to_owned()));
+    force.take(&written, Defined::Yes, Instant::now());
+    assert_eq!(force.lacks(&written).as_deref(), Some("DeletionPolicy b"));
+    written.policies.all.remove("b");
+    written.relations.all.insert("r".to_owned(), Err("no such field".to_owned()));
+    force.take(&written, Defined::Yes, Instant::now());
+    assert_eq!(force.lacks(&written).as_deref(), Some("Relation r"));
+}
+
 #[test]
 fn a_kind_that_vanishes_takes_nothing_with_it() {
     let start = Instant::now();

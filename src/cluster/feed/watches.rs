@@ -157,7 +157,7 @@ impl Watches {
         world.graph.set_incomplete(kind, "belay does not watch them");
         world.owned.retain(|(dependent, _)| *dependent != kind);
         world.waiting.seen.retain(|(of, ..), _| *of != kind);
-        world.unreadable.remove(&kind);
+        world.watched.remove(&kind);
         tracing::info!(resource = resource(&world, kind), "watching no more");
     }
 
