@@ -46,6 +46,10 @@ pub struct PolicySet {
     pub pauses: Vec<Pause>,
     /// Whom belay knows by name.
     pub identities: Identities,
+    /// Namespaces of which no policy speaks, and no label: the API server asks
+    /// nothing about them, so that a cluster can repair itself, and belay, while
+    /// belay is down.
+    pub left_out: Vec<String>,
 }
 
 impl Default for PolicySet {
@@ -82,6 +86,7 @@ impl PolicySet {
             approvals: Approvals::default(),
             pauses: Vec::new(),
             identities: Identities::default(),
+            left_out: Vec::new(),
         };
         for (number, policy) in (0..).zip(&set.policies) {
             for (entry, target) in (0..).zip(&policy.targets) {
@@ -108,6 +113,10 @@ impl PolicySet {
     /// The policies that apply to an object, each once, in their order, with
     /// what they would do if there were no pause.
     pub fn written<'p>(&'p self, places: Places<'_>, facts: Facts<'_>) -> Vec<Applied<'p>> {
+        let place = if facts.is_namespace() { facts.name } else { facts.namespace };
+        if self.left_out.iter().any(|namespace| namespace == place) {
+            return Vec::new();
+        }
         let mut entries = self.entries(facts);
         entries.sort_unstable();
         let mut applied: Vec<Applied<'p>> = Vec::new();

@@ -143,3 +143,22 @@ fn an_object_without_a_uid_is_named_by_no_approval() {
     };
     assert!(Approvals::new([approval]).is_empty());
 }
+
+#[test]
+fn of_namespaces_that_are_left_out_no_policy_speaks() {
+    let everything =
+        json!({"targets": [{"apiGroups": ["*"], "resources": ["*"]}], "protect": {"always": {}}});
+    let mut set = PolicySet::new(vec![policy("all", everything)], &Catalogue::default());
+    set.left_out = vec!["kube-system".to_owned()];
+    let (graph, labels) = (Graph::default(), std::collections::BTreeMap::new());
+    let applies = |resource, namespace, name| {
+        let (labels, annotations) = (Pairs::Texts(&labels), Pairs::Texts(&labels));
+        let facts = Facts { group: "", resource, namespace, name, labels, annotations };
+        !set.written(Places::new(&graph), facts).is_empty()
+    };
+    assert!(applies("configmaps", "shop", "c") && applies("namespaces", "", "shop"));
+    assert!(applies("nodes", "", "kube-system"), "a Node of that name is no Namespace");
+    assert!(
+        !applies("configmaps", "kube-system", "c") && !applies("namespaces", "", "kube-system")
+    );
+}

@@ -258,3 +258,34 @@ fn s19_a_dry_run_tells_the_truth_and_writes_nothing() {
     .unwrap();
     assert_eq!(events(&ns).unwrap(), ["Held used 1", "Protected always 1"]);
 }
+
+/// The API server asks nothing about these namespaces, so nothing there may be
+/// held: nobody would guard the hold, and a delete would hang on it.
+#[test]
+fn in_namespaces_that_are_left_out_nothing_is_held() {
+    let plane = &world().plane;
+    let ns = plane.namespace("leftout").unwrap();
+    let create = |namespace: &str| {
+        let args = ["create", "configmap", "left-out", "-n", namespace];
+        plane.kubectl(&args).unwrap().success().unwrap();
+    };
+    ["kube-system", "belay", &ns].map(create);
+    let target = "  targets: [{apiGroups: [\"\"], resources: [configmaps], names: [left-out]}]\n";
+    policy::apply(plane, &ns, &format!("{target}  protect: {{always: {{}}}}\n"));
+    let finalizers = |namespace: &str| {
+        let path = "jsonpath={.metadata.finalizers}";
+        let args = ["get", "configmap", "left-out", "-n", namespace, "-o", path];
+        plane.kubectl(&args).unwrap().success().unwrap()
+    };
+    eventually("the hold where it is meant", Duration::from_secs(60), || {
+        let held = finalizers(&ns);
+        if held.contains("belay.dev/hold") { Ok(()) } else { Err(held.into()) }
+    })
+    .unwrap();
+    assert_eq!([finalizers("kube-system"), finalizers("belay")], ["", ""]);
+    for namespace in ["kube-system", "belay"] {
+        let args = ["delete", "configmap", "left-out", "-n", namespace, "--timeout=20s"];
+        plane.kubectl(&args).unwrap().success().unwrap();
+    }
+    plane.kubectl(&["delete", "deletionpolicy", &ns]).unwrap().success().unwrap();
+}

@@ -45,6 +45,7 @@ use self::watching::{Server, Source, watch as follow};
 use super::api::{self, Trouble};
 use super::context::Context;
 use super::pace::Backoff;
+use super::registration::configurations::left_out;
 use super::status::{Written, WrittenPolicy};
 use super::world::{Detail, World};
 use crate::objects::{KindId, Kinds};
@@ -413,6 +414,7 @@ impl Feed {
         };
         let mut set = PolicySet::new(policies, &catalogue);
         set.identities = self.identities.clone();
+        set.left_out = left_out(Some(&self.context.settings.namespace));
         let annotations: Vec<String> = set.annotation_keys().map(str::to_owned).collect();
         let mut world = self.context.world.write();
         let World { policies: old, graph, .. } = &mut *world;

@@ -26,6 +26,7 @@ use crate::cluster::context::{Context, Settings, Signals};
 use crate::cluster::decider::ClusterDecider;
 use crate::cluster::journal::Journal;
 use crate::cluster::live::Reader;
+use crate::cluster::registration::configurations::left_out;
 use crate::cluster::world::{self, Detail, SharedWorld, World};
 use crate::decide::{Review, Verdict};
 use crate::graph::{Listing, NodeId};
@@ -210,6 +211,7 @@ impl Snapshot {
             .map_err(|error| format!("the relations cannot be compiled: {error}"))?;
         let mut set = PolicySet::new(policies, &catalogue);
         set.identities = identities;
+        set.left_out = left_out(Some(&self.context.settings.namespace));
         set.approvals = force::approvals(&said);
         set.pauses = force::pauses(&said);
         let annotations: Vec<String> = set.annotation_keys().map(str::to_owned).collect();

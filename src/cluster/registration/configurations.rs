@@ -214,12 +214,20 @@ fn labelled() -> LabelSelector {
     selector(PROTECT_LABEL, "Exists", Vec::new())
 }
 
-/// The cluster has to be able to repair itself, and belay, while belay is down.
+/// The namespaces that the API server asks nothing about: the cluster has to be
+/// able to repair itself, and belay in its own namespace, while belay is down.
+/// No policy speaks of them either (`PolicySet::left_out`), or objects there
+/// would be held that nobody guards.
+pub fn left_out(own: Option<&str>) -> Vec<String> {
+    ["kube-system", "kube-node-lease"].into_iter().chain(own).map(str::to_owned).collect()
+}
+
 fn not_in_system(address: &Address) -> LabelSelector {
-    let mut namespaces = vec!["kube-system".to_owned(), "kube-node-lease".to_owned()];
-    if let Address::Service { namespace, .. } = address {
-        namespaces.push(namespace.clone());
-    }
+    let own = match address {
+        Address::Service { namespace, .. } => Some(namespace.as_str()),
+        Address::Url(_) => None,
+    };
+    let namespaces = left_out(own);
     selector("kubernetes.io/metadata.name", "NotIn", namespaces)
 }
 
