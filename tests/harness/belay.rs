@@ -18,8 +18,8 @@ pub struct Belay {
 }
 
 impl Belay {
-    /// Starts the program with these arguments beside its addresses, and waits
-    /// until it is ready.
+    /// Starts the program with no cluster, with these arguments beside its
+    /// addresses, and waits until it is ready.
     pub fn start(name: &str, program: &Path, args: &[&str], folder: &Path) -> Result<Self> {
         let certs = folder.join(format!("{name}-certs"));
         if !certs.join("tls.crt").exists() {
@@ -31,6 +31,9 @@ impl Belay {
             "--probes=127.0.0.1:0".to_owned(),
             format!("--cert-dir={}", certs.display()),
         ];
+        if !args.contains(&"--standalone") {
+            all.push("--standalone".to_owned());
+        }
         all.extend(args.iter().map(ToString::to_string));
         let mut process = Process::start(name, program, &all, folder)?;
         let limit = Duration::from_secs(30);

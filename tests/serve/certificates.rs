@@ -141,11 +141,25 @@ fn with_a_client_ca_only_its_clients_get_in_and_it_can_be_replaced() {
 fn what_cannot_be_served_is_one_sentence_and_an_exit_code() {
     let folder = tempfile::tempdir().unwrap();
     let run = |args: &[&str]| {
-        let output = std::process::Command::new(program()).args(args).output().unwrap();
+        // Whoever runs the tests may have a cluster.
+        let output = std::process::Command::new(program())
+            .args(args)
+            .env("HOME", folder.path())
+            .env_remove("KUBECONFIG")
+            .env_remove("KUBERNETES_SERVICE_HOST")
+            .output()
+            .unwrap();
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     let empty = format!("--cert-dir={}", folder.path().display());
     let (code, message) = run(&["serve", &empty, "--listen=127.0.0.1:0", "--probes=127.0.0.1:0"]);
+    assert_eq!(code, Some(3), "{message}");
+    assert!(
+        message.contains("cannot find a cluster") && message.contains("--standalone"),
+        "{message}"
+    );
+    let missing = ["--tls-cert=nowhere/tls.crt", "--tls-key=nowhere/tls.key"];
+    let (code, message) = run(&[&["serve", "--standalone"], &missing[..]].concat());
     assert_eq!(code, Some(3), "{message}");
     assert!(message.contains("cannot read") && message.contains("tls.crt"), "{message}");
 
