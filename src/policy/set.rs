@@ -171,7 +171,12 @@ impl PolicySet {
 
     /// Whether everything is Audit at this time.
     pub fn is_paused(&self, now: i64) -> bool {
-        self.pauses.iter().any(|pause| now < pause.expires)
+        self.pause(now).is_some()
+    }
+
+    /// The pause that ends last, of those that are in force at this time.
+    pub fn pause(&self, now: i64) -> Option<&Pause> {
+        self.pauses.iter().filter(|pause| now < pause.expires).max_by_key(|pause| pause.expires)
     }
 
     /// The kinds whose objects could need one of this kind, and whether they

@@ -11,6 +11,7 @@ use crate::cluster::api::Trouble;
 use crate::cluster::journal::to_the_second;
 use crate::graph::Graph;
 use crate::objects::KindId;
+use crate::policy::Pause;
 
 /// So many kinds are named in a message; of the others their number.
 const NAMED: usize = 5;
@@ -25,26 +26,39 @@ pub(super) struct Finding {
 }
 
 /// Whether what the policy says is asked of belay by the API server.
-pub(super) fn ready(policy: &WrittenPolicy, registered: &Registered) -> Finding {
+pub(super) fn ready(
+    policy: &WrittenPolicy,
+    registered: &Registered,
+    pause: Option<&Pause>,
+) -> Finding {
     let finding = |status, reason, message| Finding { type_: "Ready", status, reason, message };
     if !policy.problems.is_empty() {
         let told = policy.problems.iter().map(|p| format!("{}: {}", p.field, p.message));
         return finding("False", "Invalid", told.collect::<Vec<_>>().join("; "));
     }
     if !registered.missing.is_empty() {
+        let mutating = |missing: &String| missing.starts_with("Mutating");
+        let so = match registered.missing.iter().all(mutating) {
+            true => "nothing new gets a hold, and none is put back",
+            false => "the API server does not ask belay",
+        };
         let missing = registered.missing.join(", ");
         return finding(
             "False",
             "ConfigurationMissing",
             format!(
-                "{missing} does not exist, so the API server does not ask belay; install belay \
-                 again, belay never makes it itself"
+                "{missing} does not exist, so {so}; install belay again, belay never makes it itself"
             ),
         );
     }
     if registered.generation.is_none_or(|generation| generation < policy.loaded_at) {
         let message = "the rules of the webhook configurations do not have this policy yet";
         return finding("False", "NotRegistered", message.to_owned());
+    }
+    if let Some(Pause { name, by, expires }) = pause {
+        let until = jiff::Timestamp::from_second(*expires).unwrap_or_default();
+        let message = format!("pause {name} by {by}: until {until} every policy only records");
+        return finding("True", "Paused", message);
     }
     finding("True", "Registered", "the API server asks belay about this policy".to_owned())
 }
@@ -206,14 +220,22 @@ mod tests {
             (registered(Some(9), &[]), "True", "Registered"),
             (registered(Some(9), &["x/belay"]), "False", "ConfigurationMissing"),
         ] {
-            let finding = ready(&good, &registered);
+            let finding = ready(&good, &registered, None);
             assert_eq!((finding.status, finding.reason), (status, reason), "{registered:?}");
         }
-        let missing = ready(&good, &registered(None, &["ValidatingWebhookConfiguration/belay"]));
+        let missing =
+            ready(&good, &registered(None, &["ValidatingWebhookConfiguration/belay"]), None);
         assert!(missing.message.starts_with("ValidatingWebhookConfiguration/belay does not exist"));
+        let holds = ready(&good, &registered(None, &["MutatingWebhookConfiguration/belay"]), None);
+        assert!(holds.message.contains("so nothing new gets a hold"), "{}", holds.message);
+        let pause = Pause { name: "p".into(), by: "carol".into(), expires: 1_800_000_000 };
+        let paused = ready(&good, &registered(Some(9), &[]), Some(&pause));
+        assert_eq!((paused.status, paused.reason), ("True", "Paused"));
+        let said = "pause p by carol: until 2027-01-15T08:00:00Z every policy only records";
+        assert_eq!(paused.message, said);
         let problem = |field: &str| Problem { field: field.to_owned(), message: "is empty" };
         let bad = policy(vec![problem("spec.targets"), problem("spec.protect")]);
-        let finding = ready(&bad, &registered(Some(9), &[]));
+        let finding = ready(&bad, &registered(Some(9), &[]), None);
         assert_eq!((finding.status, finding.reason), ("False", "Invalid"));
         assert_eq!(finding.message, "spec.targets: is empty; spec.protect: is empty");
     }

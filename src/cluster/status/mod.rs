@@ -238,6 +238,7 @@ fn wanted<'w>(
     let now = Timestamp::now();
     let registered = context.signals.registered.borrow().clone();
     let holding = context.signals.holding.borrow().clone();
+    let pause = context.world.read().policies.pause(now.as_second()).cloned();
     let mut watching = watched.findings(context);
     let (book, counts) = (numbers.book.lock(), numbers.counts.lock());
     let mut all = Vec::new();
@@ -249,7 +250,7 @@ fn wanted<'w>(
             None if valid => continue,
             None => (conditions::not_watching(), Vec::new()),
         };
-        let mut findings = vec![conditions::ready(policy, &registered), finding];
+        let mut findings = vec![conditions::ready(policy, &registered, pause.as_ref()), finding];
         findings.extend(holding.get(name).filter(|_| valid).map(conditions::holding));
         let mut status = DeletionPolicyStatus {
             conditions: conditions::conditions(&known.conditions, findings, policy.generation, now),
