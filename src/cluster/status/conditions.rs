@@ -297,16 +297,16 @@ mod tests {
     fn the_time_of_a_transition_stays_while_the_status_does() {
         let at = |second| Timestamp::from_second(second).unwrap();
         let policy = policy(Vec::new());
-        let waiting = || vec![ready(&policy, &registered(None, &[])), not_watching()];
+        let waiting = || vec![ready(&policy, &registered(None, &[]), None), not_watching()];
         let first = conditions(&[], waiting(), 3, at(100));
         assert_eq!(first[0].last_transition_time, Time(at(100)));
-        let missing = vec![ready(&policy, &registered(None, &["x"])), not_watching()];
+        let missing = vec![ready(&policy, &registered(None, &["x"]), None), not_watching()];
         let second = conditions(&first, missing, 4, at(200));
         assert_eq!(second[0].last_transition_time, Time(at(100)));
         assert_eq!(second[0].reason, "ConfigurationMissing");
         assert_eq!(second[0].observed_generation, Some(4));
         let third =
-            conditions(&second, vec![ready(&policy, &registered(Some(5), &[]))], 4, at(300));
+            conditions(&second, vec![ready(&policy, &registered(Some(5), &[]), None)], 4, at(300));
         assert_eq!(third[0].last_transition_time, Time(at(300)));
         assert_eq!(third.len(), 1);
     }
