@@ -13,7 +13,7 @@ use serde_json::json;
 use super::Desk;
 use super::entry::Entry;
 use super::notices::{Involved, Key, Next, Notice, Outcome};
-use crate::cluster::api::Trouble;
+use crate::cluster::api::{MANAGER, Trouble};
 use crate::cluster::pace::within;
 use crate::cluster::{Context, World};
 
@@ -97,7 +97,7 @@ async fn write(context: &Context, key: &Key, notice: &Notice) -> Outcome {
 }
 
 fn manager() -> PatchParams {
-    PatchParams { field_manager: Some(COMPONENT.to_owned()), ..PatchParams::default() }
+    PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() }
 }
 
 /// The Event of a notice. Each replica has its own: counts of two could not be
