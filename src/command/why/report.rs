@@ -120,7 +120,7 @@ impl Report {
             more: verdict.more,
             approvals: verdict.passed.approvals.clone(),
             exempted: verdict.passed.exempted.iter().map(ToString::to_string).collect(),
-            policies: protecting(session, snapshot, &world),
+            policies: protecting(session, &world),
             terminating,
             unread: unread
                 .map(|unread| Missing { resource: unread.resource, why: as_me(&unread.why) })
@@ -263,8 +263,8 @@ fn given(world: &World, blocker: &Blocker) -> Vec<String> {
 
 /// The policies of the object, each with what it protects against: of some
 /// ways a plain DELETE says nothing.
-fn protecting(session: &Session, snapshot: &Snapshot, world: &World) -> Vec<String> {
-    let Some((kind, namespace, name)) = session.place(snapshot) else { return Vec::new() };
+fn protecting(session: &Session, world: &World) -> Vec<String> {
+    let Some((kind, namespace, name)) = session.place(world) else { return Vec::new() };
     let Some(node) = world.graph.object(kind, &namespace, &name) else { return Vec::new() };
     let applied = situation(world).applied(Facts::of_node(node));
     let told = applied.iter().map(|applied| {
