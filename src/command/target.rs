@@ -36,7 +36,9 @@ pub struct TargetArguments {
     #[arg(long = "as", value_name = "USER")]
     impersonate: Option<String>,
 
-    /// Where belay is installed: its namespace and its name
+    /// Where belay is installed: its namespace and its name. Which kinds
+    /// --labelled-kinds names there and whom --control-plane does is not read:
+    /// this command goes by the defaults of both
     #[arg(long, value_name = "NAMESPACE/NAME", default_value = "belay/belay")]
     installation: String,
 }
