@@ -15,7 +15,7 @@ use crate::cluster::live::{Found, Gathered, Reader, not_found};
 use crate::cluster::world::{Place, SharedWorld, World};
 use crate::decide::{Live, LiveRead, LiveReads, Situation};
 use crate::hold::{
-    Answer, Count, End, Input, Limits, Output, Release, Sight, Waiting, as_released, count,
+    Answer, Count, End, Free, Input, Limits, Output, Release, Sight, Waiting, as_released, count,
 };
 use crate::objects::KindId;
 
@@ -75,6 +75,12 @@ pub struct Driver {
     gathered: Option<Gathered>,
     /// A list that is read page by page: what was found so far.
     pages: Vec<Box<RawValue>>,
+    /// What made it free, as the last count had it.
+    free: Option<Free>,
+    /// A removal was sent and, as far as its answer says, carried out. The
+    /// watch may be quicker than the answer, or the answer be lost: to the
+    /// machine the target is gone then, and it was let go of all the same.
+    let_go: bool,
     look_at: Option<Instant>,
     /// Somebody wants it looked at by this time, whatever the machine plans.
     look_by: Option<Instant>,
@@ -99,6 +105,8 @@ impl Driver {
             marked: None,
             gathered: None,
             pages: Vec::new(),
+            free: None,
+            let_go: false,
             look_at: None,
             look_by: None,
         }
@@ -182,10 +190,15 @@ impl Driver {
                 self.look_at = Some(self.common.start + time);
                 None
             }
-            Output::Get => Some(Input::Got(self.target.get(client).await.0)),
+            Output::Get => {
+                let answer = self.target.get(client).await.0;
+                self.let_go &= !is_held(&answer);
+                Some(Input::Got(answer))
+            }
             Output::Mark(mark) => {
                 let (answer, value) = self.target.patch(client, &mark.patch()).await;
                 self.marked = value;
+                self.let_go &= !is_held(&answer);
                 Some(Input::Marked(answer))
             }
             Output::Read { read, from } => Some(self.read(read, from).await),
@@ -194,7 +207,14 @@ impl Driver {
                 self.gathered().add(vec![(read, Ok(Found::default()))]);
                 None
             }
-            Output::Count => Some(Input::Counted(self.count())),
+            Output::Count => {
+                let count = self.count();
+                self.free = match &count {
+                    Count::Free(free) => Some(*free),
+                    _ => None,
+                };
+                Some(Input::Counted(count))
+            }
             Output::Forget => {
                 self.gathered = None;
                 None
@@ -204,6 +224,11 @@ impl Driver {
                 if let Answer::Failed(why) = &answer {
                     tracing::warn!(resource = self.target.info.resource, namespace = self.target.namespace, name = self.target.name, %why, "the hold could not be taken off");
                 }
+                self.let_go = match &answer {
+                    Answer::Done(_) => !is_held(&answer),
+                    Answer::Lost => true,
+                    Answer::Refused | Answer::Failed(_) | Answer::Missing { .. } => false,
+                };
                 Some(Input::Removed(answer))
             }
             Output::Waits(waiting) => {
@@ -212,6 +237,11 @@ impl Driver {
             }
             Output::Ended(end) => {
                 self.gathered = None;
+                let let_go = self.free.filter(|_| self.let_go);
+                let end = match (end, let_go) {
+                    (End::Gone, Some(free)) => End::Released(free),
+                    _ => end,
+                };
                 say(Word::Ended(end));
                 None
             }
@@ -309,6 +339,11 @@ impl Driver {
     }
 }
 
+/// Whether the target is there, by this answer, with the hold on it.
+fn is_held(answer: &Answer) -> bool {
+    matches!(answer, Answer::Done(sight) if sight.hold.is_some())
+}
+
 /// Who still counts, by what was gathered in this pass; `released` is the
 /// target, as it will be. The world is read here and nowhere else in a pass.
 pub fn counted(
@@ -345,7 +380,8 @@ mod tests {
 
     use super::*;
     use crate::cluster::context::{Certificates, Settings};
-    use crate::objects::Kinds;
+    use crate::hold::Removal;
+    use crate::objects::{HOLD, Kinds};
     use crate::telemetry::{Metrics, Readiness};
 
     /// A driver whose API server answers each path with a code and a text.
@@ -428,5 +464,42 @@ mod tests {
             *driver.common.context.world.write() = World::default();
             assert_eq!(driver.page(read.clone(), None).await, wanted);
         }
+    }
+
+    #[tokio::test]
+    async fn what_is_gone_before_the_removal_is_answered_was_let_go_of() {
+        let object = |finalizers: Value| {
+            json!({"metadata": {"name": "settings", "uid": "u", "resourceVersion": "1",
+                "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": finalizers,
+                "annotations": {"belay.dev/release-token": "r/1"}}})
+        };
+        let sight = Sight::of(&object(json!([HOLD]))).unwrap();
+        let released = End::Released(Free::Unused);
+        for (answer, wanted) in [
+            ((200, object(json!([]))), released),
+            // Nobody knows what came of it, and it is gone.
+            (status(500, "", ""), released),
+            // It was not carried out, or somebody had put a second one on.
+            (status(422, "", ""), End::Gone),
+            (status(403, "", ""), End::Gone),
+            (status(404, "configmaps", "settings"), End::Gone),
+            ((200, object(json!([HOLD]))), End::Gone),
+        ] {
+            let words = parking_lot::Mutex::new(Vec::new());
+            let say = |word: Word| words.lock().push(format!("{word:?}"));
+            let mut driver = driver(move |_| answer.clone());
+            driver.free = Some(Free::Unused);
+            let removal = Removal::of(&sight).unwrap();
+            driver.carry_out(Output::Remove(removal), &say).await;
+            driver.carry_out(Output::Ended(End::Gone), &say).await;
+            assert_eq!(words.into_inner(), [format!("{:?}", Word::Ended(wanted))]);
+        }
+        // Without a removal of this driver's it is gone, and that is all.
+        let words = parking_lot::Mutex::new(Vec::new());
+        let mut driver = driver(|_| status(404, "", ""));
+        driver.free = Some(Free::Unused);
+        let say = |word: Word| words.lock().push(format!("{word:?}"));
+        driver.carry_out(Output::Ended(End::Gone), &say).await;
+        assert_eq!(words.lock()[..], [format!("{:?}", Word::Ended(End::Gone))]);
     }
 }
