@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, DeleteParams, PostParams, Preconditions};
 
-use super::api::Trouble;
+use super::api::{MANAGER, Trouble};
 use crate::decide::{Exemption, Target};
 use crate::policy::Source;
 use crate::policy::api::{
@@ -97,7 +97,7 @@ pub async fn write(client: &kube::Client, approval: &DeletionApproval) -> Result
     let name = approval.metadata.name.as_deref().unwrap_or_default();
     let words = |error: kube::Error| Trouble::from(error).words();
     let parameters =
-        PostParams { field_manager: Some("belay".to_owned()), ..PostParams::default() };
+        PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
     for _ in 0..ATTEMPTS {
         match api.create(&parameters, approval).await {
             Ok(_) => return Ok(()),

@@ -4,13 +4,13 @@
 
 use std::time::Duration;
 
-use kube::api::{Api, DeleteParams};
+use kube::api::{Api, DeleteParams, Preconditions};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::api::{self, Trouble};
 use super::context::Context;
 use super::pace::within;
-use super::world::{Detail, World};
+use super::world::{Detail, SharedWorld, World};
 use crate::objects::{Object, Uid};
 use crate::policy::Approval;
 use crate::policy::api::DeletionApproval;
@@ -28,32 +28,56 @@ pub async fn run(context: Context) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while leading.wait_for(|leading| *leading).await.is_ok() {
         ticks.tick().await;
-        if let Err(trouble) = sweep(&context).await {
+        if let Err(trouble) = sweep(&context.client, &context.world).await {
             let trouble = trouble.words();
-            tracing::warn!(trouble, "expired approvals could not be taken away; it is tried again");
+            tracing::warn!(
+                trouble,
+                "not all expired approvals could be taken away; it is tried again"
+            );
         }
     }
 }
 
-async fn sweep(context: &Context) -> Result<(), Trouble> {
+/// Takes away what has expired. One of which it is not known whether it still
+/// counts stays, and keeps none of the others; the first trouble is told.
+async fn sweep(client: &kube::Client, world: &SharedWorld) -> Result<(), Trouble> {
     let now = jiff::Timestamp::now().as_second();
     let expired: Vec<Approval> = {
-        let world = context.world.read();
+        let world = world.read();
         let over = world.policies.approvals.iter().filter(|a| a.expires + READ < now);
         over.filter(|approval| !covers_what_waits(&world, approval)).cloned().collect()
     };
-    let approvals: Api<DeletionApproval> = Api::all(context.client.clone());
+    let approvals: Api<DeletionApproval> = Api::all(client.clone());
+    let mut first = None;
     for approval in expired {
-        if is_on_its_way_out(context, &approval).await? {
-            continue;
+        match is_on_its_way_out(client, world, &approval).await {
+            Ok(false) => {}
+            Ok(true) => continue,
+            Err(trouble) => {
+                first.get_or_insert(trouble);
+                continue;
+            }
         }
-        match within(approvals.delete(&approval.name, &DeleteParams::default())).await {
-            Ok(_) => tracing::info!(approval = approval.name, "expired approval taken away"),
-            Err(Trouble::NotFound) => {}
-            Err(trouble) => return Err(trouble),
+        // An exemption's approval is replaced under its name: the one that
+        // stands there by now may be in force.
+        let uid = Some(approval.own_uid.clone());
+        let same = Preconditions { uid, ..Preconditions::default() };
+        let options = DeleteParams { preconditions: Some(same), ..DeleteParams::default() };
+        let delete = async {
+            match approvals.delete(&approval.name, &options).await {
+                Ok(_) => Ok(true),
+                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
+                Err(error) => Err(error),
+            }
+        };
+        match within(delete).await {
+            Ok(true) => tracing::info!(approval = approval.name, "expired approval taken away"),
+            // Somebody was quicker.
+            Ok(false) => {}
+            Err(trouble) => drop(first.get_or_insert(trouble)),
         }
     }
-    Ok(())
+    first.map_or(Ok(()), Err)
 }
 
 /// Of an approval that covers content nobody asks what exactly belongs to it,
@@ -62,19 +86,90 @@ fn covers_what_waits(world: &World, approval: &Approval) -> bool {
     approval.content && !world.waiting.seen.is_empty()
 }
 
-async fn is_on_its_way_out(context: &Context, approval: &Approval) -> Result<bool, Trouble> {
+async fn is_on_its_way_out(
+    client: &kube::Client,
+    world: &SharedWorld,
+    approval: &Approval,
+) -> Result<bool, Trouble> {
     let info = {
-        let kinds = &context.world.read().graph.kinds;
+        let kinds = &world.read().graph.kinds;
         let kind = kinds.find_resource(&approval.group, &approval.resource);
         kind.map(|kind| kinds.info(kind).clone())
     };
     let Some(info) = info else { return Ok(false) };
     let (namespace, name) = (approval.namespace.as_str(), approval.object.as_str());
-    let read = api::object(&context.client, &info, namespace, name, Detail::Metadata);
+    let read = api::object(client, &info, namespace, name, Detail::Metadata);
     let Some(json) = within(read).await? else { return Ok(false) };
     let object = serde_json::from_str::<Object<'_>>(&json).ok();
     // Another object of that name is none of this approval's.
     Ok(object.is_none_or(|object| {
         object.is_terminating() && Uid::new(&object.metadata.uid) == approval.uid
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+
+    use kube::client::Body;
+    use parking_lot::{Mutex, RwLock};
+    use serde_json::json;
+
+    use super::*;
+    use crate::policy::Approvals;
+
+    fn approval(name: &str) -> Approval {
+        let approval = json!({
+            "metadata": {"name": name, "uid": format!("uid-of-{name}"),
+                "creationTimestamp": "2020-01-01T00:00:00Z"},
+            "spec": {"targetRef": {"resource": "configmaps", "namespace": "shop",
+                "name": format!("of-{name}"), "uid": format!("uid-of-of-{name}")},
+                "approver": "bob", "reason": "because", "expirationTime": "2020-01-01T01:00:00Z"},
+        });
+        Approval::compile(&serde_json::from_value(approval).unwrap()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn one_that_cannot_be_looked_at_keeps_no_other_and_none_is_taken_for_another() {
+        let done = Arc::new(Mutex::new(Vec::new()));
+        let heard = done.clone();
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let heard = heard.clone();
+            async move {
+                let path = request.uri().path().to_owned();
+                let code = match request.method() {
+                    &http::Method::GET if path.contains("/of-unread-") => {
+                        heard.lock().push(path);
+                        403
+                    }
+                    &http::Method::GET => 404,
+                    _ => {
+                        let options = request.into_body().collect_bytes().await.unwrap();
+                        let options: serde_json::Value = serde_json::from_slice(&options).unwrap();
+                        let uid = options["preconditions"]["uid"].as_str().unwrap_or_default();
+                        heard.lock().push(uid.to_owned());
+                        // One was made anew under its name, one is gone.
+                        if path.ends_with("/anew") { 409 } else { 404 }
+                    }
+                };
+                let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {},
+                    "status": "Failure", "message": "no", "code": code});
+                let body = Body::from(status.to_string().into_bytes());
+                Ok::<_, Infallible>(http::Response::builder().status(code).body(body).unwrap())
+            }
+        });
+        let mut world = World::default();
+        // Whatever their order is, something comes behind one of the two.
+        world.policies.approvals =
+            Approvals::new(["anew", "unread-1", "gone", "unread-2"].map(approval));
+        let world = Arc::new(RwLock::new(world));
+        let trouble = sweep(&kube::Client::new(service, "default"), &world).await;
+        assert!(matches!(trouble, Err(Trouble::Forbidden(_))), "{trouble:?}");
+        let mut done = done.lock().clone();
+        done.sort();
+        let read = "/api/v1/namespaces/shop/configmaps/of-unread-";
+        let [one, two] = [1, 2].map(|n| format!("{read}{n}"));
+        assert_eq!(done, [&one, &two, "uid-of-anew", "uid-of-gone"]);
+    }
 }

@@ -142,8 +142,8 @@ async fn refusing(session: &Session, snapshot: &Snapshot, content: bool) -> Vec<
             sources.extend(along.flat_map(|blocker| blocker.policies));
         }
     }
-    let Some((kind, namespace, name)) = session.place(snapshot) else { return Vec::new() };
     let world = snapshot.context.world.read();
+    let Some((kind, namespace, name)) = session.place(&world) else { return Vec::new() };
     let situation = situation(&world);
     if let Some(node) = world.graph.object(kind, &namespace, &name) {
         let applied = situation.applied(Facts::of_node(node));
@@ -165,8 +165,8 @@ fn situation(world: &crate::cluster::World) -> Situation<'_> {
 
 /// Who has approved by now, against what is asked for.
 fn outcome(session: &Session, snapshot: &Snapshot, policies: &[Policy]) -> Option<Consent> {
-    let (kind, namespace, name) = session.place(snapshot)?;
     let world = snapshot.context.world.read();
+    let (kind, namespace, name) = session.place(&world)?;
     let situation = situation(&world);
     let node = world.graph.object(kind, &namespace, &name)?;
     let policies: Vec<&Policy> = policies.iter().collect();

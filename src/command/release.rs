@@ -60,7 +60,7 @@ async fn release(arguments: ReleaseArguments) -> Result<ExitCode, CommandError> 
         return Err(unknown("the API server's answer is no object".to_owned()));
     };
     let snapshot = session.rules().await.map_err(unknown)?;
-    let Some(place) = session.place(&snapshot) else {
+    let Some(place) = session.place(&snapshot.context.world.read()) else {
         return Err(unknown("its kind has only just appeared; next: try again".to_owned()));
     };
     let work = Work { session, snapshot, place, sight, limit, started };

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::CommandError;
 use super::serve::{LABELLED, parsed};
-use crate::cluster::{Access, Caller, Certificates, Me, Place, Settings, Snapshot, kind_of};
+use crate::cluster::{Access, Caller, Certificates, Me, Place, Settings, Snapshot, World, kind_of};
 use crate::decide;
 use crate::objects::{KindId, KindInfo};
 use crate::policy::Identities;
@@ -36,7 +36,9 @@ pub struct TargetArguments {
     #[arg(long = "as", value_name = "USER")]
     impersonate: Option<String>,
 
-    /// Where belay is installed: its namespace and its name
+    /// Where belay is installed: its namespace and its name. Which kinds
+    /// --labelled-kinds names there and whom --control-plane does is not read:
+    /// this command goes by the defaults of both
     #[arg(long, value_name = "NAMESPACE/NAME", default_value = "belay/belay")]
     installation: String,
 }
@@ -157,7 +159,8 @@ impl Session {
                 let _ = snapshot.look_up(kind, "", &self.target.namespace).await;
             }
         }
-        if let Some((kind, ..)) = self.place(&snapshot) {
+        let place = self.place(&snapshot.context.world.read());
+        if let Some((kind, ..)) = place {
             snapshot.put(kind, &self.object);
         }
         Ok(snapshot)
@@ -169,10 +172,12 @@ impl Session {
         format!("system:serviceaccount:{namespace}:{name}")
     }
 
-    /// Where the object stands in a snapshot.
-    pub fn place(&self, snapshot: &Snapshot) -> Option<Place> {
-        let kinds = &snapshot.context.world.read().graph.kinds;
-        let kind: KindId = kinds.find_resource(&self.info.group, &self.info.resource)?;
+    /// Where the object stands in what a snapshot knows. Whoever asks may hold
+    /// a read guard already, and a second one taken under it would wait for a
+    /// writer that waits for the first: so the guard is the caller's.
+    pub fn place(&self, world: &World) -> Option<Place> {
+        let kind: KindId =
+            world.graph.kinds.find_resource(&self.info.group, &self.info.resource)?;
         Some((kind, self.target.namespace.clone(), self.target.name.clone()))
     }
 

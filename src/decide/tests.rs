@@ -343,6 +343,7 @@ fn prepare(row: &Row) -> Prepared {
         let named = yes.uid.clone().unwrap_or_else(|| uid(kind, name));
         Approval {
             name: format!("yes-{n}"),
+            own_uid: n.to_string(),
             approver: yes.by.clone(),
             group: info.group.clone(),
             resource: info.resource.clone(),

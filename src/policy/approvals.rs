@@ -40,6 +40,8 @@ impl Pause {
 pub struct Approval {
     /// Its name.
     pub name: String,
+    /// Its own uid: belay's own approvals are replaced under the same name.
+    pub own_uid: String,
     /// Who gave it.
     pub approver: String,
     /// For what.
@@ -71,6 +73,7 @@ impl Approval {
         let target = &spec.target_ref;
         Some(Self {
             name: approval.metadata.name.clone().unwrap_or_default(),
+            own_uid: approval.metadata.uid.clone().unwrap_or_default(),
             approver: spec.approver.clone(),
             group: target.group.clone(),
             resource: target.resource.clone(),

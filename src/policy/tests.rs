@@ -130,6 +130,7 @@ fn terms_of_several_policies_are_the_strictest_of_each() {
 fn an_object_without_a_uid_is_named_by_no_approval() {
     let approval = Approval {
         name: "a".into(),
+        own_uid: "1".into(),
         approver: "bob".into(),
         group: String::new(),
         resource: "configmaps".into(),

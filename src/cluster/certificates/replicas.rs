@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::LIMIT;
-use crate::cluster::api::Trouble;
+use crate::cluster::api::{MANAGER, Trouble};
 use crate::cluster::context::Context;
 use crate::cluster::pace::{Backoff, jittered};
 
@@ -95,7 +95,7 @@ impl Replicas {
                 "renewTime": MicroTime(Timestamp::now()),
             },
         });
-        let parameters = PatchParams::apply("belay").force();
+        let parameters = PatchParams::apply(MANAGER).force();
         let patch = Patch::Apply(&lease);
         let name = self.own_name();
         let write = self.leases.patch(&name, &parameters, &patch);

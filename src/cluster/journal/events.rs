@@ -13,7 +13,7 @@ use serde_json::json;
 use super::Desk;
 use super::entry::Entry;
 use super::notices::{Involved, Key, Next, Notice, Outcome};
-use crate::cluster::api::Trouble;
+use crate::cluster::api::{MANAGER, Trouble};
 use crate::cluster::pace::within;
 use crate::cluster::{Context, World};
 
@@ -67,25 +67,36 @@ pub(super) async fn keep(context: &Context, desk: &Desk, started: Instant) {
 }
 
 async fn write(context: &Context, key: &Key, notice: &Notice) -> Outcome {
-    let event = event(&context.settings.replica, key, notice);
+    send(&context.client, event(&context.settings.replica, key, notice), notice.stored).await
+}
+
+/// Changes it, or makes it where it is not stored.
+async fn send(client: &kube::Client, event: Event, stored: bool) -> Outcome {
     let namespace = event.metadata.namespace.clone().unwrap_or_default();
     let name = event.metadata.name.clone().unwrap_or_default();
-    let api: Api<Event> = Api::namespaced(context.client.clone(), &namespace);
-    let result = if notice.stored {
+    let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
+    let result = if stored {
         let patch = json!({
             "count": event.count,
             "lastTimestamp": event.last_timestamp,
             "message": event.message,
         });
         let params = manager();
-        within(api.patch(&name, &params, &Patch::Merge(patch))).await.map(drop)
+        within(api.patch(&name, &params, &Patch::Merge(patch))).await.map(|_| Outcome::Stored)
     } else {
         let params = PostParams { field_manager: manager().field_manager, ..Default::default() };
-        within(api.create(&params, &event)).await.map(drop)
+        let made = async {
+            match api.create(&params, &event).await {
+                Ok(_) => Ok(Outcome::Stored),
+                Err(kube::Error::Api(status)) if status.code == 409 => Ok(Outcome::There),
+                Err(error) => Err(error),
+            }
+        };
+        within(made).await
     };
     match result {
-        Ok(()) => Outcome::Stored,
-        Err(Trouble::NotFound) if notice.stored => Outcome::Gone,
+        Ok(outcome) => outcome,
+        Err(Trouble::NotFound) if stored => Outcome::Gone,
         // A Terminating namespace takes no new objects, and an Event is not
         // worth a warning: the log has a line of the same denial.
         Err(trouble) => {
@@ -97,7 +108,7 @@ async fn write(context: &Context, key: &Key, notice: &Notice) -> Outcome {
 }
 
 fn manager() -> PatchParams {
-    PatchParams { field_manager: Some(COMPONENT.to_owned()), ..PatchParams::default() }
+    PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() }
 }
 
 /// The Event of a notice. Each replica has its own: counts of two could not be
@@ -205,6 +216,37 @@ mod tests {
         assert_eq!(involved(&world, &said).unwrap().uid, uid);
         said.target.group = "example.com".into();
         assert_eq!(involved(&world, &said), None);
+    }
+
+    #[tokio::test]
+    async fn what_is_there_already_was_made_by_a_write_whose_answer_was_lost() {
+        let answered = async |code: u16, stored| {
+            let service =
+                tower::service_fn(move |_: http::Request<kube::client::Body>| async move {
+                    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {},
+                    "status": if code == 200 { "Success" } else { "Failure" }, "code": code});
+                    let text = if code == 200 {
+                        r#"{"metadata": {}, "involvedObject": {}}"#.into()
+                    } else {
+                        status.to_string()
+                    };
+                    let body = kube::client::Body::from(text.into_bytes());
+                    Ok::<_, std::convert::Infallible>(
+                        http::Response::builder().status(code).body(body).unwrap(),
+                    )
+                });
+            let mut event = Event::default();
+            (event.metadata.name, event.metadata.namespace) =
+                (Some("settings.1".to_owned()), Some("shop".to_owned()));
+            send(&kube::Client::new(service, "default"), event, stored).await
+        };
+        assert_eq!(answered(200, false).await, Outcome::Stored);
+        assert_eq!(answered(200, true).await, Outcome::Stored);
+        assert_eq!(answered(409, false).await, Outcome::There);
+        assert_eq!(answered(403, false).await, Outcome::Refused);
+        // A change that conflicts with another one says nothing of that.
+        assert_eq!(answered(409, true).await, Outcome::Refused);
+        assert_eq!(answered(404, true).await, Outcome::Gone);
     }
 
     #[test]

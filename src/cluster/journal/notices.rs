@@ -76,6 +76,9 @@ pub(super) enum Next {
 pub(super) enum Outcome {
     /// It is stored.
     Stored,
+    /// One of its name was there when it was to be made: an answer of before
+    /// was lost, and the one that is there has the count of then.
+    There,
     /// Events live for an hour or so; this one does no more.
     Gone,
     /// It cannot be written: a Terminating namespace takes none.
@@ -161,8 +164,14 @@ impl Notices {
     /// again.
     pub(super) fn wrote(&mut self, key: &Key, outcome: Outcome) {
         let Some(notice) = self.all.get_mut(key) else { return };
-        notice.stored = outcome == Outcome::Stored;
-        notice.unsaid |= outcome == Outcome::Gone;
+        // What was refused, or not answered, says nothing of whether it stands
+        // there: to make what does is refused as long as it lasts.
+        match outcome {
+            Outcome::Stored | Outcome::There => notice.stored = true,
+            Outcome::Gone => notice.stored = false,
+            Outcome::Refused => {}
+        }
+        notice.unsaid |= matches!(outcome, Outcome::Gone | Outcome::There);
     }
 }
 
@@ -256,6 +265,27 @@ mod tests {
         assert_eq!(notices.next(EVERY * 9), Next::Nothing);
         say(&mut notices, 7202, "a", Decision::Deny);
         assert!(!write(&mut notices, EVERY * 9, Outcome::Stored).stored);
+    }
+
+    #[test]
+    fn after_a_write_that_failed_what_stands_there_is_changed_and_not_made_again() {
+        let mut notices = Notices::default();
+        say(&mut notices, 7200, "a", Decision::Deny);
+        write(&mut notices, ZERO, Outcome::Stored);
+        say(&mut notices, 7201, "a", Decision::Deny);
+        assert!(write(&mut notices, EVERY, Outcome::Refused).stored);
+        say(&mut notices, 7202, "a", Decision::Deny);
+        assert!(write(&mut notices, EVERY * 2, Outcome::Stored).stored);
+
+        // It was made and nobody heard of it: its count is written with the
+        // next write, without anybody's saying it again.
+        say(&mut notices, 7200, "b", Decision::Deny);
+        assert!(!write(&mut notices, EVERY * 3, Outcome::Refused).stored);
+        say(&mut notices, 7201, "b", Decision::Deny);
+        assert!(!write(&mut notices, EVERY * 4, Outcome::There).stored);
+        let changed = write(&mut notices, EVERY * 5, Outcome::Stored);
+        assert_eq!((changed.stored, changed.count), (true, 2));
+        assert_eq!(notices.next(EVERY * 9), Next::Nothing);
     }
 
     #[test]

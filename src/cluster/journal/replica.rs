@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::Desk;
 use super::book::Book;
 use crate::cluster::Context;
-use crate::cluster::api::Trouble;
+use crate::cluster::api::{MANAGER, Trouble};
 use crate::cluster::pace::{Backoff, within};
 use crate::policy::Source;
 
@@ -92,7 +92,7 @@ pub(super) async fn write(context: &Context, desk: &Desk) -> Result<(), Trouble>
         data: Some(BTreeMap::from([(KEY.to_owned(), text)])),
         ..ConfigMap::default()
     };
-    let params = PatchParams::apply("belay").force();
+    let params = PatchParams::apply(MANAGER).force();
     within(maps(context).patch(&name, &params, &Patch::Apply(map))).await.map(drop)
 }
 

@@ -144,12 +144,16 @@ pub async fn carry_out(
     };
     match outcome {
         Ok(found) => Ok(found),
-        Err(Failure { trouble: Trouble::NotFound, .. }) => {
-            let (group, resource) = coordinates(read);
-            is_served_nowhere(transport, group, resource).await.map(|()| Found::default())
-        }
+        Err(Failure { trouble: Trouble::NotFound, .. }) => not_found(transport, read).await,
         Err(failure) => Err(failure.trouble.words()),
     }
+}
+
+/// What a 404 upon this read proves: that there is nothing, or, in words, that
+/// it is not known.
+pub async fn not_found(transport: &impl Transport, read: &LiveRead) -> Result<Found, String> {
+    let (group, resource) = coordinates(read);
+    is_served_nowhere(transport, group, resource).await.map(|()| Found::default())
 }
 
 /// Whether anything can have this name. References name what their writers

@@ -28,7 +28,7 @@ use tokio::task::JoinSet;
 use tokio::time;
 
 use desk::{Bounds, Desk};
-pub use exchange::Found;
+pub use exchange::{Found, not_found};
 use exchange::{Known, Transport, carry_out};
 pub use gathered::{Answer, Gathered, merge};
 

@@ -18,14 +18,11 @@ use super::follow::follow;
 use super::patch::{Difference, bundle, compare};
 use super::rules::{Rules, rules};
 use super::watched::{News, Watched};
-use crate::cluster::api::Trouble;
+use crate::cluster::api::{MANAGER, Trouble};
 use crate::cluster::pace::{Backoff, within};
 use crate::cluster::{Context, Registered};
 use crate::decide::Door;
 use crate::telemetry::Condition;
-
-/// Whose writes these are, for everybody who reads managedFields.
-const MANAGER: &str = "belay";
 
 /// An Event that says the same is written again after this time, when the API
 /// server has forgotten the last one.

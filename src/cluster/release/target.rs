@@ -11,11 +11,11 @@ use tokio::time::{Instant, sleep_until};
 use super::requests::Target;
 use crate::cluster::api::{self, ListQuery, Trouble};
 use crate::cluster::context::Context;
-use crate::cluster::live::{Found, Gathered, Reader};
+use crate::cluster::live::{Found, Gathered, Reader, not_found};
 use crate::cluster::world::{Place, SharedWorld, World};
 use crate::decide::{Live, LiveRead, LiveReads, Situation};
 use crate::hold::{
-    Answer, Count, End, Input, Limits, Output, Release, Sight, Waiting, as_released, count,
+    Answer, Count, End, Free, Input, Limits, Output, Release, Sight, Waiting, as_released, count,
 };
 use crate::objects::KindId;
 
@@ -75,6 +75,12 @@ pub struct Driver {
     gathered: Option<Gathered>,
     /// A list that is read page by page: what was found so far.
     pages: Vec<Box<RawValue>>,
+    /// What made it free, as the last count had it.
+    free: Option<Free>,
+    /// A removal was sent and, as far as its answer says, carried out. The
+    /// watch may be quicker than the answer, or the answer be lost: to the
+    /// machine the target is gone then, and it was let go of all the same.
+    let_go: bool,
     look_at: Option<Instant>,
     /// Somebody wants it looked at by this time, whatever the machine plans.
     look_by: Option<Instant>,
@@ -99,6 +105,8 @@ impl Driver {
             marked: None,
             gathered: None,
             pages: Vec::new(),
+            free: None,
+            let_go: false,
             look_at: None,
             look_by: None,
         }
@@ -182,18 +190,31 @@ impl Driver {
                 self.look_at = Some(self.common.start + time);
                 None
             }
-            Output::Get => Some(Input::Got(self.target.get(client).await.0)),
+            Output::Get => {
+                let answer = self.target.get(client).await.0;
+                self.let_go &= !is_held(&answer);
+                Some(Input::Got(answer))
+            }
             Output::Mark(mark) => {
                 let (answer, value) = self.target.patch(client, &mark.patch()).await;
                 self.marked = value;
+                self.let_go &= !is_held(&answer);
                 Some(Input::Marked(answer))
             }
             Output::Read { read, from } => Some(self.read(read, from).await),
+            // The machine's own proof, which is never asked for: see no_list.
             Output::NoneOf(read) => {
                 self.gathered().add(vec![(read, Ok(Found::default()))]);
                 None
             }
-            Output::Count => Some(Input::Counted(self.count())),
+            Output::Count => {
+                let count = self.count();
+                self.free = match &count {
+                    Count::Free(free) => Some(*free),
+                    _ => None,
+                };
+                Some(Input::Counted(count))
+            }
             Output::Forget => {
                 self.gathered = None;
                 None
@@ -203,6 +224,11 @@ impl Driver {
                 if let Answer::Failed(why) = &answer {
                     tracing::warn!(resource = self.target.info.resource, namespace = self.target.namespace, name = self.target.name, %why, "the hold could not be taken off");
                 }
+                self.let_go = match &answer {
+                    Answer::Done(_) => !is_held(&answer),
+                    Answer::Lost => true,
+                    Answer::Refused | Answer::Failed(_) | Answer::Missing { .. } => false,
+                };
                 Some(Input::Removed(answer))
             }
             Output::Waits(waiting) => {
@@ -211,6 +237,11 @@ impl Driver {
             }
             Output::Ended(end) => {
                 self.gathered = None;
+                let let_go = self.free.filter(|_| self.let_go);
+                let end = match (end, let_go) {
+                    (End::Gone, Some(free)) => End::Released(free),
+                    _ => end,
+                };
                 say(Word::Ended(end));
                 None
             }
@@ -253,13 +284,12 @@ impl Driver {
         let LiveRead::List { group, resource, namespace, .. } = &read else {
             return Input::Unreadable("it is no list".into());
         };
-        let (info, detail) = {
+        let known = {
             let world = self.common.context.world.read();
-            let Some(kind) = world.graph.kinds.find_resource(group, resource) else {
-                return Input::NotFound;
-            };
-            (world.graph.kinds.info(kind).clone(), world.detail(kind))
+            let kind = world.graph.kinds.find_resource(group, resource);
+            kind.map(|kind| (world.graph.kinds.info(kind).clone(), world.detail(kind)))
         };
+        let Some((info, detail)) = known else { return self.no_list(read).await };
         let query =
             ListQuery { limit: SIZE, next: from.as_deref().unwrap_or_default(), labels: "" };
         let page = api::page(&self.common.context.client, &info, namespace, detail, query);
@@ -269,7 +299,7 @@ impl Driver {
                 self.pages.clear();
                 return Input::Expired;
             }
-            Ok(Err(Trouble::NotFound)) => return Input::NotFound,
+            Ok(Err(Trouble::NotFound)) => return self.no_list(read).await,
             Ok(Err(trouble)) => return Input::Unreadable(trouble.words().into()),
             Err(_) => return Input::Unreadable("the API server did not answer in time".into()),
         };
@@ -283,6 +313,23 @@ impl Driver {
         Input::Page { next: Some(next.into()) }
     }
 
+    /// A list that is not found. What that proves is asked where every other
+    /// live read asks it: the machine would believe the absence of the CRD
+    /// alone, and a kind of an aggregated API server has none, so it is never
+    /// told of a list's 404, and its own proving is not reached from here.
+    async fn no_list(&mut self, read: LiveRead) -> Input {
+        self.pages.clear();
+        let proof = not_found(&self.common.context.client, &read);
+        match tokio::time::timeout(PAGE, proof).await {
+            Ok(Ok(nothing)) => {
+                self.gathered().add(vec![(read, Ok(nothing))]);
+                Input::Page { next: None }
+            }
+            Ok(Err(why)) => Input::Unreadable(why.into()),
+            Err(_) => Input::Unreadable("the API server did not answer in time".into()),
+        }
+    }
+
     /// Who still counts.
     fn count(&mut self) -> Count {
         let Some(released) = self.marked.as_ref().map(as_released) else {
@@ -290,6 +337,11 @@ impl Driver {
         };
         counted(&self.common.context.world, &mut self.gathered, self.place.0, &released)
     }
+}
+
+/// Whether the target is there, by this answer, with the hold on it.
+fn is_held(answer: &Answer) -> bool {
+    matches!(answer, Answer::Done(sight) if sight.hold.is_some())
 }
 
 /// Who still counts, by what was gathered in this pass; `released` is the
@@ -315,5 +367,139 @@ pub fn counted(
     match node {
         Some(node) => count(&situation, *known, reads, node),
         None => Count::Unknown("the object itself cannot be read".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use kube::client::Body;
+    use parking_lot::RwLock;
+    use serde_json::json;
+
+    use super::*;
+    use crate::cluster::context::{Certificates, Settings};
+    use crate::hold::Removal;
+    use crate::objects::{HOLD, Kinds};
+    use crate::telemetry::{Metrics, Readiness};
+
+    /// A driver whose API server answers each path with a code and a text.
+    fn driver(answer: impl Fn(&str) -> (u16, Value) + Clone + Send + 'static) -> Driver {
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let (code, value) = answer(request.uri().path());
+            let body = Body::from(value.to_string().into_bytes());
+            let response = http::Response::builder().status(code).body(body);
+            async move { Ok::<_, Infallible>(response.unwrap()) }
+        });
+        let mut world = World::default();
+        world.graph.kinds.learn(Kinds::custom("example.com", "v1", "Widget", "widgets", true));
+        let kind = world.graph.kinds.find("", "ConfigMap").unwrap();
+        let target = Target {
+            info: world.graph.kinds.info(kind).clone(),
+            namespace: "shop".to_owned(),
+            name: "settings".to_owned(),
+            detail: world.detail(kind),
+        };
+        let context = Context {
+            client: kube::Client::new(service, "default"),
+            world: Arc::new(RwLock::new(world)),
+            settings: Arc::new(Settings {
+                namespace: "belay".into(),
+                name: "belay".into(),
+                replica: "r".into(),
+                labelled: Vec::new(),
+                certificates: Certificates::Files { authorities: None },
+            }),
+            metrics: Metrics::default(),
+            readiness: Readiness::default(),
+            signals: Arc::default(),
+        };
+        let reader = Reader::new(context.clone());
+        let passes = Arc::new(Semaphore::new(1));
+        let common = Common { context, reader, passes, start: Instant::now() };
+        let place = (kind, "shop".to_owned(), "settings".to_owned());
+        Driver::new(common, place, target, "u".into(), Duration::ZERO)
+    }
+
+    fn status(code: u16, kind: &str, name: &str) -> (u16, Value) {
+        let details = json!({"kind": kind, "name": name});
+        let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {},
+            "status": "Failure", "message": "no", "code": code, "details": details});
+        (code, status)
+    }
+
+    #[tokio::test]
+    async fn a_page_that_is_not_found_proves_nothing_while_discovery_names_the_kind() {
+        let read = LiveRead::List {
+            group: "example.com".to_owned(),
+            resource: "widgets".to_owned(),
+            namespace: String::new(),
+            first: false,
+        };
+        let crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com";
+        for (named, wanted) in [
+            (
+                "widgets",
+                Input::Unreadable("the API server names them and does not serve them".into()),
+            ),
+            ("gadgets", Input::Page { next: None }),
+        ] {
+            let mut driver = driver(move |path| match path {
+                // As an aggregated API server that is coming up.
+                "/apis/example.com" => (200, json!({"versions": [{"version": "v1"}]})),
+                "/apis/example.com/v1" => (200, json!({"resources": [{"name": named}]})),
+                path if path == crd => {
+                    status(404, "customresourcedefinitions", "widgets.example.com")
+                }
+                _ => status(404, "", ""),
+            });
+            // Of the page before it nothing is left in any case.
+            driver.pages.push(serde_json::value::to_raw_value(&json!({})).unwrap());
+            assert_eq!(driver.page(read.clone(), Some("2".into())).await, wanted);
+            assert!(driver.pages.is_empty());
+            let known = driver.gathered().reads().done.contains_key(&read);
+            assert_eq!(known, named == "gadgets");
+            // Nor does it when belay has forgotten the kind meanwhile.
+            *driver.common.context.world.write() = World::default();
+            assert_eq!(driver.page(read.clone(), None).await, wanted);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_gone_before_the_removal_is_answered_was_let_go_of() {
+        let object = |finalizers: Value| {
+            json!({"metadata": {"name": "settings", "uid": "u", "resourceVersion": "1",
+                "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": finalizers,
+                "annotations": {"belay.dev/release-token": "r/1"}}})
+        };
+        let sight = Sight::of(&object(json!([HOLD]))).unwrap();
+        let released = End::Released(Free::Unused);
+        for (answer, wanted) in [
+            ((200, object(json!([]))), released),
+            // Nobody knows what came of it, and it is gone.
+            (status(500, "", ""), released),
+            // It was not carried out, or somebody had put a second one on.
+            (status(422, "", ""), End::Gone),
+            (status(403, "", ""), End::Gone),
+            (status(404, "configmaps", "settings"), End::Gone),
+            ((200, object(json!([HOLD]))), End::Gone),
+        ] {
+            let words = parking_lot::Mutex::new(Vec::new());
+            let say = |word: Word| words.lock().push(format!("{word:?}"));
+            let mut driver = driver(move |_| answer.clone());
+            driver.free = Some(Free::Unused);
+            let removal = Removal::of(&sight).unwrap();
+            driver.carry_out(Output::Remove(removal), &say).await;
+            driver.carry_out(Output::Ended(End::Gone), &say).await;
+            assert_eq!(words.into_inner(), [format!("{:?}", Word::Ended(wanted))]);
+        }
+        // Without a removal of this driver's it is gone, and that is all.
+        let words = parking_lot::Mutex::new(Vec::new());
+        let mut driver = driver(|_| status(404, "", ""));
+        driver.free = Some(Free::Unused);
+        let say = |word: Word| words.lock().push(format!("{word:?}"));
+        driver.carry_out(Output::Ended(End::Gone), &say).await;
+        assert_eq!(words.lock()[..], [format!("{:?}", Word::Ended(End::Gone))]);
     }
 }

@@ -25,7 +25,7 @@ use tokio::sync::watch;
 use self::counts::Counts;
 use self::watched::Watched;
 use self::writer::{Sheets, Urgency};
-use super::api::Trouble;
+use super::api::{MANAGER, Trouble};
 use super::journal::{Book, replica};
 use super::pace::{Backoff, within};
 use super::{Context, World};
@@ -279,6 +279,6 @@ async fn write(
 ) -> Result<(), Trouble> {
     let patch = writer::patch(status)
         .map_err(|error| Trouble::Failed(format!("the status is no JSON: {error}")))?;
-    let params = PatchParams { field_manager: Some("belay".to_owned()), ..PatchParams::default() };
+    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
     within(api.patch_status(name, &params, &Patch::Merge(patch))).await.map(drop)
 }

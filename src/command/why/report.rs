@@ -21,8 +21,8 @@ use crate::policy::{Facts, Policy};
 pub struct Report {
     /// The object, as a person types it.
     object: String,
-    /// Who asks.
-    user: String,
+    /// Who asks. A `user` is somebody else here: one that needs the object.
+    subject: String,
     /// Whether it could be deleted now, by the one who asks, and would go.
     pub deletable: bool,
     /// The verdict on a DELETE.
@@ -113,14 +113,14 @@ impl Report {
         let unread = snapshot.unread().into_iter();
         Self {
             object: arguments(&session.target),
-            user: session.me.name.clone(),
+            subject: session.me.name.clone(),
             deletable,
             decision: verdict.decision.as_str(),
             blockers: verdict.blockers.iter().map(|b| Why::of(&world, verdict, b)).collect(),
             more: verdict.more,
             approvals: verdict.passed.approvals.clone(),
             exempted: verdict.passed.exempted.iter().map(ToString::to_string).collect(),
-            policies: protecting(session, snapshot, &world),
+            policies: protecting(session, &world),
             terminating,
             unread: unread
                 .map(|unread| Missing { resource: unread.resource, why: as_me(&unread.why) })
@@ -136,7 +136,7 @@ impl Report {
     }
 
     pub fn text(&self) -> String {
-        let Self { named, user, .. } = self;
+        let Self { named, subject: user, .. } = self;
         // Writing into a String cannot fail.
         let mut text = String::new();
         let _ = match (&self.terminating, self.decision) {
@@ -263,8 +263,8 @@ fn given(world: &World, blocker: &Blocker) -> Vec<String> {
 
 /// The policies of the object, each with what it protects against: of some
 /// ways a plain DELETE says nothing.
-fn protecting(session: &Session, snapshot: &Snapshot, world: &World) -> Vec<String> {
-    let Some((kind, namespace, name)) = session.place(snapshot) else { return Vec::new() };
+fn protecting(session: &Session, world: &World) -> Vec<String> {
+    let Some((kind, namespace, name)) = session.place(world) else { return Vec::new() };
     let Some(node) = world.graph.object(kind, &namespace, &name) else { return Vec::new() };
     let applied = situation(world).applied(Facts::of_node(node));
     let told = applied.iter().map(|applied| {
@@ -281,4 +281,33 @@ fn protecting(session: &Session, snapshot: &Snapshot, world: &World) -> Vec<Stri
         format!("{} ({}, action {:?})", applied.policy.source, named.join(", "), applied.action)
     });
     told.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_and_who_needs_it_have_names_of_their_own() {
+        let report = Report {
+            object: "configmaps/settings -n shop".to_owned(),
+            subject: "alice".to_owned(),
+            deletable: true,
+            decision: "Allow",
+            blockers: Vec::new(),
+            more: 0,
+            approvals: Vec::new(),
+            exempted: Vec::new(),
+            policies: Vec::new(),
+            terminating: None,
+            unread: Vec::new(),
+            named: "configmaps \"settings\"".to_owned(),
+        };
+        let said: serde_json::Value = serde_json::from_str(&report.json().unwrap()).unwrap();
+        assert_eq!((&said["subject"], said.get("user")), (&"alice".into(), None));
+        assert_eq!(
+            report.text().lines().next(),
+            Some("configmaps \"settings\" can be deleted now by alice")
+        );
+    }
 }

@@ -84,7 +84,7 @@ impl Terminating {
         let names = session.finalizers().chain(own.filter_map(Value::as_str));
         let finalizers: Vec<Keeper> = names.map(|name| Keeper::of(name, object)).collect();
         let held = finalizers.iter().any(|keeper| keeper.ours);
-        let place = session.place(snapshot).filter(|_| held);
+        let place = session.place(&snapshot.context.world.read()).filter(|_| held);
         let hold = match place {
             Some(place) => {
                 let (context, reader) = (&snapshot.context, &snapshot.reader);

@@ -218,6 +218,7 @@ fn always_keeps_until_a_person_says_yes() {
     assert_eq!(world.count(), Count::Kept(vec![Cause::Always]));
     world.policies.approvals = Approvals::new([Approval {
         name: "yes".into(),
+        own_uid: "1".into(),
         approver: "bob".into(),
         group: String::new(),
         resource: "secrets".into(),
