@@ -43,6 +43,9 @@ const SWEEP: Duration = Duration::from_secs(3600);
 /// written, is not looked at again.
 const SETTLED: Duration = Duration::from_secs(600);
 
+/// For so long an object that could not be read is not looked at again.
+const UNREAD: Duration = Duration::from_secs(60);
+
 /// Keeps holds as policies want them, for as long as this replica leads.
 pub async fn run(context: Context) {
     let mut leading = context.signals.leading.subscribe();
@@ -50,13 +53,20 @@ pub async fn run(context: Context) {
         if leading.wait_for(|leading| *leading).await.is_err() {
             return;
         }
+        // The first sweep finds them all.
+        context.world.write().left.clear();
         let mut holds = Holds::new(context.clone());
         tokio::select! {
             () = holds.keep() => {}
             _ = leading.wait_for(|leading| !leading) => {}
         }
         // Whoever leads next plans by what it reads itself.
-        context.world.write().held.clear();
+        let mut world = context.world.write();
+        world.held.clear();
+        world.waiting.seen.retain(|_, seen| !seen.unwatched);
+        drop(world);
+        context.metrics.holds(0);
+        context.signals.holding.send_replace(Arc::default());
         context.signals.plan.notify_one();
     }
 }
@@ -69,7 +79,8 @@ struct Holds {
     /// Objects that need nothing after all, until when, and under which
     /// policies that was found out.
     settled: HashMap<Uid, (Instant, u64)>,
-    swept: Option<Instant>,
+    /// When labelled kinds were read as a whole.
+    swept: HashMap<KindId, Instant>,
     nothing: LiveReads,
 }
 
@@ -80,7 +91,7 @@ impl Holds {
             context,
             recorded: BTreeSet::new(),
             settled: HashMap::new(),
-            swept: None,
+            swept: HashMap::new(),
             nothing: LiveReads::default(),
         }
     }
@@ -145,12 +156,23 @@ impl Holds {
                 return Ok(());
             }
             pace.tick().await;
-            let outcome = self.look(work.kind, &work.namespace, &work.name).await;
-            if !outcome? {
-                self.settled.insert(work.uid, (Instant::now() + SETTLED, generation));
-            }
+            let settled = match self.look(work.kind, &work.namespace, &work.name).await {
+                Ok(true) => continue,
+                Ok(false) => SETTLED,
+                Err(trouble) => {
+                    // The others may well be read.
+                    tracing::debug!(
+                        namespace = work.namespace,
+                        name = work.name,
+                        trouble = trouble.words(),
+                        "an object could not be read; it is looked at again"
+                    );
+                    UNREAD
+                }
+            };
+            self.settled.insert(work.uid, (Instant::now() + settled, generation));
         }
-        self.look_after_labels(&mut pace).await?;
+        self.look_after_labels(&mut pace).await;
         self.forget(&wanted, &survey.held).await
     }
 
@@ -262,23 +284,34 @@ impl Holds {
         let info = self.context.world.read().graph.kinds.info(kind).clone();
         let read = api::object(&self.context.client, &info, namespace, name, Detail::Metadata);
         let Some(json) = within(read).await? else { return Ok(false) };
-        if let Some(sight) = waits(&json) {
-            // It has left the watch that would have shown it to whoever lets
-            // go: the label went while it was Terminating.
-            let place = (kind, namespace.to_owned(), name.to_owned());
-            let seen = Seen { sight, requested: None, unused: true, changes: 0 };
-            let waiting = &mut self.context.world.write().waiting;
-            waiting.seen.insert(place.clone(), seen);
-            waiting.news.insert(place);
-            self.context.signals.waiting.notify_one();
-            return Ok(false);
-        }
-        self.carry_out(&info, &json).await
+        Ok(self.carry_out(kind, &info, &json).await)
     }
 
-    async fn carry_out(&self, info: &KindInfo, json: &str) -> Result<bool, Trouble> {
+    /// Hands an object that is Terminating under the hold to whoever lets go,
+    /// if no watch does: it lost its label while it was Terminating.
+    fn hand_over(&self, kind: KindId, json: &str) -> bool {
+        let Some((sight, namespace, name)) = waits(json) else { return false };
+        let mut world = self.context.world.write();
+        let World { graph, waiting, .. } = &mut *world;
+        let place = (kind, namespace, name);
+        if graph.object(place.0, &place.1, &place.2).is_some() {
+            return true;
+        }
+        let seen = Seen { sight, requested: None, unused: true, changes: 0, unwatched: true };
+        waiting.seen.insert(place.clone(), seen);
+        waiting.news.insert(place);
+        self.context.signals.waiting.notify_one();
+        true
+    }
+
+    /// Does what is to be done about an object as it was read live. Says
+    /// whether anything was.
+    async fn carry_out(&self, kind: KindId, info: &KindInfo, json: &str) -> bool {
+        if self.hand_over(kind, json) {
+            return false;
+        }
         let Some((patch, put_on, namespace, name)) = self.plan(info, json) else {
-            return Ok(false);
+            return false;
         };
         let written =
             within(api::patch(&self.context.client, info, (&namespace, &name), &patch)).await;
@@ -298,7 +331,7 @@ impl Holds {
                     "belay's account may not write holds here"
                 );
                 self.context.metrics.hold_changed(put_on, false);
-                return Ok(false);
+                return false;
             }
             Err(trouble) => {
                 tracing::debug!(
@@ -309,7 +342,7 @@ impl Holds {
             }
         }
         self.context.metrics.hold_changed(put_on, written.is_ok());
-        Ok(true)
+        true
     }
 
     /// What is to be done about an object, as a patch, and where.
@@ -342,33 +375,45 @@ impl Holds {
 
     /// Objects that have lost their label, seen by a watch or, now and then,
     /// not.
-    async fn look_after_labels(&mut self, pace: &mut tokio::time::Interval) -> Result<(), Trouble> {
-        let left = std::mem::take(&mut self.context.world.write().left);
-        for (kind, namespace, name) in left {
+    async fn look_after_labels(&mut self, pace: &mut tokio::time::Interval) {
+        let mut again = BTreeSet::new();
+        while self.is_clear() {
+            let Some(place) = self.context.world.write().left.pop_first() else { break };
             pace.tick().await;
-            self.look(kind, &namespace, &name).await?;
+            match self.look(place.0, &place.1, &place.2).await {
+                Ok(_) => {}
+                // The next sweep comes by.
+                Err(Trouble::Forbidden(_)) => {}
+                Err(_) => drop(again.insert(place)),
+            }
         }
-        if self.swept.is_some_and(|swept| swept.elapsed() < SWEEP) {
-            return Ok(());
-        }
-        let kinds: Vec<KindInfo> = {
+        self.context.world.write().left.append(&mut again);
+        let kinds: Vec<(KindId, KindInfo)> = {
             let world = self.context.world.read();
             // Those that are watched as a whole are surveyed.
+            let swept = &mut self.swept;
+            swept.retain(|kind, swept| swept.elapsed() < SWEEP && !world.graph.is_complete(*kind));
             let kinds = labelled(&world, &self.context.settings)
                 .into_iter()
-                .filter(|kind| !world.graph.is_complete(*kind));
-            kinds.map(|kind| world.graph.kinds.info(kind).clone()).collect()
+                .filter(|kind| !world.graph.is_complete(*kind) && !swept.contains_key(kind));
+            kinds.map(|kind| (kind, world.graph.kinds.info(kind).clone())).collect()
         };
-        for info in kinds {
-            self.sweep(&info, pace).await?;
+        for (kind, info) in kinds {
+            match self.sweep(kind, &info, pace).await {
+                Ok(()) => drop(self.swept.insert(kind, Instant::now())),
+                Err(trouble) => tracing::warn!(
+                    resource = full_name(&info),
+                    trouble = trouble.words(),
+                    "objects without the label could not be read; it is tried again"
+                ),
+            }
         }
-        self.swept = Some(Instant::now());
-        Ok(())
     }
 
     /// Reads all objects of a kind once, page by page, and keeps none.
     async fn sweep(
         &self,
+        kind: KindId,
         info: &KindInfo,
         pace: &mut tokio::time::Interval,
     ) -> Result<(), Trouble> {
@@ -385,7 +430,7 @@ impl Holds {
             };
             for item in page.items.iter().filter(|item| is_held(item)) {
                 pace.tick().await;
-                self.carry_out(info, item.get()).await?;
+                self.carry_out(kind, info, item.get()).await;
             }
             next = page.metadata.next;
             if next.is_empty() {
@@ -396,9 +441,12 @@ impl Holds {
 }
 
 /// What a release has to know of an object that is Terminating under the hold.
-fn waits(json: &str) -> Option<Sight> {
+/// And where it stands.
+fn waits(json: &str) -> Option<(Sight, String, String)> {
     let sight = Sight::of(&serde_json::from_str(json).ok()?)?;
-    (sight.deleted.is_some() && sight.hold.is_some()).then_some(sight)
+    let Object { metadata, .. } = serde_json::from_str(json).ok()?;
+    let waits = sight.deleted.is_some() && sight.hold.is_some();
+    waits.then(|| (sight, metadata.namespace.to_string(), metadata.name.to_string()))
 }
 
 fn is_held(item: &RawValue) -> bool {
