@@ -7,6 +7,8 @@
 
 mod record;
 mod survey;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -16,7 +18,7 @@ use serde::Deserialize as _;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use self::record::Record;
+use self::record::{ALL, Kinds, LABELLED, Record};
 use self::survey::{SLICE, Survey, Work, kinds};
 use super::api::{self, ListQuery, Trouble};
 use super::context::Context;
@@ -75,7 +77,10 @@ struct Holds {
     context: Context,
     record: Record,
     /// What was written down last.
-    recorded: BTreeSet<String>,
+    recorded: Kinds,
+    /// What is to be written down beside: a policy that goes before it could be
+    /// written leaves its holds behind all the same.
+    pending: Kinds,
     /// Objects that need nothing after all, until when, and under which
     /// policies that was found out.
     settled: HashMap<Uid, (Instant, u64)>,
@@ -89,7 +94,8 @@ impl Holds {
         Self {
             record: Record::new(&context),
             context,
-            recorded: BTreeSet::new(),
+            recorded: Kinds::new(),
+            pending: Kinds::new(),
             settled: HashMap::new(),
             swept: HashMap::new(),
             nothing: LiveReads::default(),
@@ -107,6 +113,7 @@ impl Holds {
                 () = tokio::time::sleep(LOOK) => {}
             }
             let round = async {
+                self.want();
                 if !started {
                     self.recorded = self.record.read().await?;
                     started = true;
@@ -131,12 +138,16 @@ impl Holds {
 
     /// Looks at everything once, and does what is to be done.
     async fn round(&mut self) -> Result<(), Trouble> {
-        if !self.is_clear() {
+        if !self.is_known() {
             return Ok(());
         }
         let generation = *self.context.signals.changed.borrow();
         let (wanted, never) = kinds(&self.context.world.read());
-        self.note(&wanted).await?;
+        self.want();
+        self.note().await?;
+        if !self.is_clear() {
+            return Ok(());
+        }
         let survey = self.survey(&wanted);
         self.context.metrics.holds(survey.held_objects);
         self.publish(&survey, never);
@@ -176,32 +187,61 @@ impl Holds {
         self.forget(&wanted, &survey.held).await
     }
 
-    /// Whether it is known what people want.
+    /// Whether it is known what people want, and they want it now.
     fn is_clear(&self) -> bool {
-        let world = self.context.world.read();
         let now = jiff::Timestamp::now().as_second();
-        world.loaded && world.known && !world.policies.is_paused(now)
+        self.is_known() && !self.context.world.read().policies.is_paused(now)
+    }
+
+    /// Whether it is known what people want, when they do not pause it.
+    fn is_known(&self) -> bool {
+        let world = self.context.world.read();
+        world.loaded && world.known
+    }
+
+    /// Keeps in mind which kinds are to be written down.
+    fn want(&mut self) {
+        if !self.is_known() {
+            return;
+        }
+        let world = self.context.world.read();
+        let name = |kind: KindId| full_name(world.graph.kinds.info(kind));
+        for kind in kinds(&world).0 {
+            self.pending.insert(name(kind), ALL.to_owned());
+        }
+        for kind in labelled(&world, &self.context.settings) {
+            self.pending.entry(name(kind)).or_insert_with(|| LABELLED.to_owned());
+        }
     }
 
     /// Writes down the kinds that may have holds, and has them watched.
-    async fn note(&mut self, wanted: &BTreeSet<KindId>) -> Result<(), Trouble> {
+    async fn note(&mut self) -> Result<(), Trouble> {
         let (names, held) = {
             let world = self.context.world.read();
-            let names: BTreeSet<String> =
-                wanted.iter().map(|kind| full_name(world.graph.kinds.info(*kind))).collect();
-            let names: BTreeSet<String> = names.union(&self.recorded).cloned().collect();
+            let mut names = self.recorded.clone();
+            for (name, why) in &self.pending {
+                if why == ALL || !names.contains_key(name) {
+                    names.insert(name.clone(), why.clone());
+                }
+            }
+            // Of a kind in the setting the labelled objects are watched
+            // already, and the others are swept.
+            let labelled = labelled(&world, &self.context.settings);
+            let whole = |kind: &KindId, info: &KindInfo| match names.get(&full_name(info)) {
+                Some(why) => why != LABELLED || !labelled.contains(kind),
+                None => false,
+            };
             let served =
                 world.graph.kinds.iter().filter(|(kind, _)| world.served.contains_key(kind));
-            let held: BTreeSet<KindId> = served
-                .filter(|(_, info)| names.contains(&full_name(info)))
-                .map(|(kind, _)| kind)
-                .collect();
+            let held: BTreeSet<KindId> =
+                served.filter(|(kind, info)| whole(kind, info)).map(|(kind, _)| kind).collect();
             (names, held)
         };
         if names != self.recorded {
             self.record.write(&names).await?;
             self.recorded = names;
         }
+        self.pending.clear();
         let mut world = self.context.world.write();
         if world.held != held {
             world.held = held;
@@ -217,24 +257,28 @@ impl Holds {
         wanted: &BTreeSet<KindId>,
         held: &BTreeSet<KindId>,
     ) -> Result<(), Trouble> {
-        let left: BTreeSet<String> = {
+        let left: Kinds = {
             let world = self.context.world.read();
             let done = |kind: &KindId| {
                 world.graph.is_complete(*kind) && !held.contains(kind) && !wanted.contains(kind)
             };
-            let done: BTreeSet<String> = world
-                .held
-                .iter()
-                .filter(|kind| done(kind))
-                .map(|kind| full_name(world.graph.kinds.info(*kind)))
-                .collect();
-            self.recorded.difference(&done).cloned().collect()
+            let labelled = labelled(&world, &self.context.settings);
+            let mut left = self.recorded.clone();
+            for kind in world.held.iter().filter(|kind| done(kind)) {
+                let name = full_name(world.graph.kinds.info(*kind));
+                if labelled.contains(kind) {
+                    left.insert(name, LABELLED.to_owned());
+                } else {
+                    left.remove(&name);
+                }
+            }
+            left
         };
         if left != self.recorded {
             self.record.write(&left).await?;
             self.recorded = left;
             // The next round has them watched no more.
-            self.note(wanted).await?;
+            self.note().await?;
         }
         Ok(())
     }
