@@ -55,10 +55,11 @@ async fn what_is_seen_again_before_its_driver_has_ended_is_begun_anew() {
     is_seen(&context, &place);
     releases.take_in(false);
     // The watch says that it is gone, and a look finds it.
-    let mut world = context.world.write();
-    world.waiting.seen.remove(&place);
-    world.waiting.news.insert(place.clone());
-    drop(world);
+    {
+        let waiting = &mut context.world.write().waiting;
+        waiting.seen.remove(&place);
+        waiting.news.insert(place.clone());
+    }
     releases.take_in(false);
     is_seen(&context, &place);
     releases.take_in(false);
