@@ -49,7 +49,7 @@ pub struct World {
     pub held: BTreeSet<KindId>,
     /// Objects that have left a watch of labelled ones: gone, or without the
     /// label, and perhaps with a hold that nothing wants any more.
-    pub left: Vec<(KindId, String, String)>,
+    pub left: BTreeSet<Place>,
     /// Objects that are Terminating under the hold.
     pub waiting: Waiting,
     /// The kinds whose objects own what policies protect, directly or at the
@@ -83,6 +83,9 @@ pub struct Seen {
     pub unused: bool,
     /// How often somebody who uses it has changed, or gone, while it waited.
     pub changes: u64,
+    /// Whether no watch shows it, because it lost its label while it was
+    /// Terminating: that no list has it says nothing.
+    pub unwatched: bool,
 }
 
 /// The annotation by which a person asks for a live look, now.

@@ -12,7 +12,7 @@ use crate::cluster::api::Trouble;
 use crate::cluster::context::Signals;
 use crate::cluster::world::{self, SharedWorld, World};
 use crate::graph::{Listing, NodeId};
-use crate::objects::KindId;
+use crate::objects::{HoldAge, KindId};
 
 /// A watch that broke off is begun again within moments; only when that does
 /// not succeed for so long are its objects not all known any more.
@@ -136,11 +136,17 @@ impl Sink for Objects {
     fn remove(&mut self, json: &str) -> Result<(), serde_json::Error> {
         let mut world = self.world.write();
         let used = waiting::used_by(&world, self.kind, json)?;
+        let node = world::find(&world.graph, self.kind, json)?;
+        let held = node
+            .and_then(|node| world.graph.get(node))
+            .is_some_and(|node| node.hold() != HoldAge::NotHeld);
         let (namespace, name) = world::forget(&mut world.graph, self.kind, json)?;
         let waits = waiting::gone(&mut world, self.kind, &namespace, &name)
             | waiting::freed(&mut world, &used);
-        if !self.all && world.left.len() < MOST_LEFT {
-            world.left.push((self.kind, namespace, name));
+        // Whoever begins to lead reads all of them, so nobody else keeps any.
+        let leads = *self.signals.leading.borrow();
+        if !self.all && held && leads && world.left.len() < MOST_LEFT {
+            world.left.insert((self.kind, namespace, name));
         }
         drop(world);
         self.tell(false, waits);

@@ -79,18 +79,23 @@ pub fn used_by(world: &World, kind: KindId, json: &str) -> Result<Before, serde_
 /// A list has been read to its end, and what was not in it is gone: whoever
 /// used something, too.
 pub fn relisted(world: &mut World, kind: KindId) -> bool {
-    let World { graph, waiting, .. } = world;
+    let World { graph, waiting, left, .. } = world;
     if waiting.seen.is_empty() {
         return false;
     }
     let is_there =
         |(of, namespace, name): &Place| *of != kind || graph.object(*of, namespace, name).is_some();
-    let gone: Vec<Place> = waiting.seen.keys().filter(|place| !is_there(place)).cloned().collect();
+    // What no watch shows is in no list, and in no graph either.
+    let watched = waiting.seen.iter().filter(|(_, seen)| !seen.unwatched).map(|(place, _)| place);
+    let (places, gone): (Vec<Place>, Vec<Place>) = watched.cloned().partition(is_there);
     for place in gone {
         waiting.seen.remove(&place);
+        if !graph.is_complete(kind) {
+            // It may have lost its label alone, while nobody watched.
+            left.insert(place.clone());
+        }
         waiting.news.insert(place);
     }
-    let places: Vec<Place> = waiting.seen.keys().cloned().collect();
     for place in places {
         let node = graph.find(place.0, &place.1, &place.2);
         let unused = node.is_some_and(|node| is_unused(graph, node));
@@ -121,6 +126,7 @@ pub fn taken(world: &mut World, node: Option<NodeId>, json: &str) -> bool {
         requested: requested.map(str::to_owned),
         unused: is_unused(&world.graph, node),
         changes: world.waiting.seen.get(&place).map_or(0, |seen| seen.changes),
+        unwatched: false,
     };
     if world.waiting.seen.get(&place) == Some(&seen) {
         return false;

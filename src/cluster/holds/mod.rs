@@ -7,6 +7,8 @@
 
 mod record;
 mod survey;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -16,7 +18,7 @@ use serde::Deserialize as _;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use self::record::Record;
+use self::record::{ALL, Kinds, LABELLED, Record};
 use self::survey::{SLICE, Survey, Work, kinds};
 use super::api::{self, ListQuery, Trouble};
 use super::context::Context;
@@ -43,6 +45,9 @@ const SWEEP: Duration = Duration::from_secs(3600);
 /// written, is not looked at again.
 const SETTLED: Duration = Duration::from_secs(600);
 
+/// For so long an object that could not be read is not looked at again.
+const UNREAD: Duration = Duration::from_secs(60);
+
 /// Keeps holds as policies want them, for as long as this replica leads.
 pub async fn run(context: Context) {
     let mut leading = context.signals.leading.subscribe();
@@ -50,13 +55,20 @@ pub async fn run(context: Context) {
         if leading.wait_for(|leading| *leading).await.is_err() {
             return;
         }
+        // The first sweep finds them all.
+        context.world.write().left.clear();
         let mut holds = Holds::new(context.clone());
         tokio::select! {
             () = holds.keep() => {}
             _ = leading.wait_for(|leading| !leading) => {}
         }
         // Whoever leads next plans by what it reads itself.
-        context.world.write().held.clear();
+        let mut world = context.world.write();
+        world.held.clear();
+        world.waiting.seen.retain(|_, seen| !seen.unwatched);
+        drop(world);
+        context.metrics.holds(0);
+        context.signals.holding.send_replace(Arc::default());
         context.signals.plan.notify_one();
     }
 }
@@ -65,11 +77,15 @@ struct Holds {
     context: Context,
     record: Record,
     /// What was written down last.
-    recorded: BTreeSet<String>,
+    recorded: Kinds,
+    /// What is to be written down beside: a policy that goes before it could be
+    /// written leaves its holds behind all the same.
+    pending: Kinds,
     /// Objects that need nothing after all, until when, and under which
     /// policies that was found out.
     settled: HashMap<Uid, (Instant, u64)>,
-    swept: Option<Instant>,
+    /// When labelled kinds were read as a whole.
+    swept: HashMap<KindId, Instant>,
     nothing: LiveReads,
 }
 
@@ -78,9 +94,10 @@ impl Holds {
         Self {
             record: Record::new(&context),
             context,
-            recorded: BTreeSet::new(),
+            recorded: Kinds::new(),
+            pending: Kinds::new(),
             settled: HashMap::new(),
-            swept: None,
+            swept: HashMap::new(),
             nothing: LiveReads::default(),
         }
     }
@@ -96,6 +113,7 @@ impl Holds {
                 () = tokio::time::sleep(LOOK) => {}
             }
             let round = async {
+                self.want();
                 if !started {
                     self.recorded = self.record.read().await?;
                     started = true;
@@ -120,12 +138,16 @@ impl Holds {
 
     /// Looks at everything once, and does what is to be done.
     async fn round(&mut self) -> Result<(), Trouble> {
-        if !self.is_clear() {
+        if !self.is_known() {
             return Ok(());
         }
         let generation = *self.context.signals.changed.borrow();
         let (wanted, never) = kinds(&self.context.world.read());
-        self.note(&wanted).await?;
+        self.want();
+        self.note().await?;
+        if !self.is_clear() {
+            return Ok(());
+        }
         let survey = self.survey(&wanted);
         self.context.metrics.holds(survey.held_objects);
         self.publish(&survey, never);
@@ -145,41 +167,81 @@ impl Holds {
                 return Ok(());
             }
             pace.tick().await;
-            let outcome = self.look(work.kind, &work.namespace, &work.name).await;
-            if !outcome? {
-                self.settled.insert(work.uid, (Instant::now() + SETTLED, generation));
-            }
+            let settled = match self.look(work.kind, &work.namespace, &work.name).await {
+                Ok(true) => continue,
+                Ok(false) => SETTLED,
+                Err(trouble) => {
+                    // The others may well be read.
+                    tracing::debug!(
+                        namespace = work.namespace,
+                        name = work.name,
+                        trouble = trouble.words(),
+                        "an object could not be read; it is looked at again"
+                    );
+                    UNREAD
+                }
+            };
+            self.settled.insert(work.uid, (Instant::now() + settled, generation));
         }
-        self.look_after_labels(&mut pace).await?;
+        self.look_after_labels(&mut pace).await;
         self.forget(&wanted, &survey.held).await
     }
 
-    /// Whether it is known what people want.
+    /// Whether it is known what people want, and they want it now.
     fn is_clear(&self) -> bool {
-        let world = self.context.world.read();
         let now = jiff::Timestamp::now().as_second();
-        world.loaded && world.known && !world.policies.is_paused(now)
+        self.is_known() && !self.context.world.read().policies.is_paused(now)
+    }
+
+    /// Whether it is known what people want, when they do not pause it.
+    fn is_known(&self) -> bool {
+        let world = self.context.world.read();
+        world.loaded && world.known
+    }
+
+    /// Keeps in mind which kinds are to be written down.
+    fn want(&mut self) {
+        if !self.is_known() {
+            return;
+        }
+        let world = self.context.world.read();
+        let name = |kind: KindId| full_name(world.graph.kinds.info(kind));
+        for kind in kinds(&world).0 {
+            self.pending.insert(name(kind), ALL.to_owned());
+        }
+        for kind in labelled(&world, &self.context.settings) {
+            self.pending.entry(name(kind)).or_insert_with(|| LABELLED.to_owned());
+        }
     }
 
     /// Writes down the kinds that may have holds, and has them watched.
-    async fn note(&mut self, wanted: &BTreeSet<KindId>) -> Result<(), Trouble> {
+    async fn note(&mut self) -> Result<(), Trouble> {
         let (names, held) = {
             let world = self.context.world.read();
-            let names: BTreeSet<String> =
-                wanted.iter().map(|kind| full_name(world.graph.kinds.info(*kind))).collect();
-            let names: BTreeSet<String> = names.union(&self.recorded).cloned().collect();
+            let mut names = self.recorded.clone();
+            for (name, why) in &self.pending {
+                if why == ALL || !names.contains_key(name) {
+                    names.insert(name.clone(), why.clone());
+                }
+            }
+            // Of a kind in the setting the labelled objects are watched
+            // already, and the others are swept.
+            let labelled = labelled(&world, &self.context.settings);
+            let whole = |kind: &KindId, info: &KindInfo| match names.get(&full_name(info)) {
+                Some(why) => why != LABELLED || !labelled.contains(kind),
+                None => false,
+            };
             let served =
                 world.graph.kinds.iter().filter(|(kind, _)| world.served.contains_key(kind));
-            let held: BTreeSet<KindId> = served
-                .filter(|(_, info)| names.contains(&full_name(info)))
-                .map(|(kind, _)| kind)
-                .collect();
+            let held: BTreeSet<KindId> =
+                served.filter(|(kind, info)| whole(kind, info)).map(|(kind, _)| kind).collect();
             (names, held)
         };
         if names != self.recorded {
             self.record.write(&names).await?;
             self.recorded = names;
         }
+        self.pending.clear();
         let mut world = self.context.world.write();
         if world.held != held {
             world.held = held;
@@ -195,24 +257,28 @@ impl Holds {
         wanted: &BTreeSet<KindId>,
         held: &BTreeSet<KindId>,
     ) -> Result<(), Trouble> {
-        let left: BTreeSet<String> = {
+        let left: Kinds = {
             let world = self.context.world.read();
             let done = |kind: &KindId| {
                 world.graph.is_complete(*kind) && !held.contains(kind) && !wanted.contains(kind)
             };
-            let done: BTreeSet<String> = world
-                .held
-                .iter()
-                .filter(|kind| done(kind))
-                .map(|kind| full_name(world.graph.kinds.info(*kind)))
-                .collect();
-            self.recorded.difference(&done).cloned().collect()
+            let labelled = labelled(&world, &self.context.settings);
+            let mut left = self.recorded.clone();
+            for kind in world.held.iter().filter(|kind| done(kind)) {
+                let name = full_name(world.graph.kinds.info(*kind));
+                if labelled.contains(kind) {
+                    left.insert(name, LABELLED.to_owned());
+                } else {
+                    left.remove(&name);
+                }
+            }
+            left
         };
         if left != self.recorded {
             self.record.write(&left).await?;
             self.recorded = left;
             // The next round has them watched no more.
-            self.note(wanted).await?;
+            self.note().await?;
         }
         Ok(())
     }
@@ -262,23 +328,34 @@ impl Holds {
         let info = self.context.world.read().graph.kinds.info(kind).clone();
         let read = api::object(&self.context.client, &info, namespace, name, Detail::Metadata);
         let Some(json) = within(read).await? else { return Ok(false) };
-        if let Some(sight) = waits(&json) {
-            // It has left the watch that would have shown it to whoever lets
-            // go: the label went while it was Terminating.
-            let place = (kind, namespace.to_owned(), name.to_owned());
-            let seen = Seen { sight, requested: None, unused: true, changes: 0 };
-            let waiting = &mut self.context.world.write().waiting;
-            waiting.seen.insert(place.clone(), seen);
-            waiting.news.insert(place);
-            self.context.signals.waiting.notify_one();
-            return Ok(false);
-        }
-        self.carry_out(&info, &json).await
+        Ok(self.carry_out(kind, &info, &json).await)
     }
 
-    async fn carry_out(&self, info: &KindInfo, json: &str) -> Result<bool, Trouble> {
+    /// Hands an object that is Terminating under the hold to whoever lets go,
+    /// if no watch does: it lost its label while it was Terminating.
+    fn hand_over(&self, kind: KindId, json: &str) -> bool {
+        let Some((sight, namespace, name)) = waits(json) else { return false };
+        let mut world = self.context.world.write();
+        let World { graph, waiting, .. } = &mut *world;
+        let place = (kind, namespace, name);
+        if graph.object(place.0, &place.1, &place.2).is_some() {
+            return true;
+        }
+        let seen = Seen { sight, requested: None, unused: true, changes: 0, unwatched: true };
+        waiting.seen.insert(place.clone(), seen);
+        waiting.news.insert(place);
+        self.context.signals.waiting.notify_one();
+        true
+    }
+
+    /// Does what is to be done about an object as it was read live. Says
+    /// whether anything was.
+    async fn carry_out(&self, kind: KindId, info: &KindInfo, json: &str) -> bool {
+        if self.hand_over(kind, json) {
+            return false;
+        }
         let Some((patch, put_on, namespace, name)) = self.plan(info, json) else {
-            return Ok(false);
+            return false;
         };
         let written =
             within(api::patch(&self.context.client, info, (&namespace, &name), &patch)).await;
@@ -298,7 +375,7 @@ impl Holds {
                     "belay's account may not write holds here"
                 );
                 self.context.metrics.hold_changed(put_on, false);
-                return Ok(false);
+                return false;
             }
             Err(trouble) => {
                 tracing::debug!(
@@ -309,7 +386,7 @@ impl Holds {
             }
         }
         self.context.metrics.hold_changed(put_on, written.is_ok());
-        Ok(true)
+        true
     }
 
     /// What is to be done about an object, as a patch, and where.
@@ -342,33 +419,45 @@ impl Holds {
 
     /// Objects that have lost their label, seen by a watch or, now and then,
     /// not.
-    async fn look_after_labels(&mut self, pace: &mut tokio::time::Interval) -> Result<(), Trouble> {
-        let left = std::mem::take(&mut self.context.world.write().left);
-        for (kind, namespace, name) in left {
+    async fn look_after_labels(&mut self, pace: &mut tokio::time::Interval) {
+        let mut again = BTreeSet::new();
+        while self.is_clear() {
+            let Some(place) = self.context.world.write().left.pop_first() else { break };
             pace.tick().await;
-            self.look(kind, &namespace, &name).await?;
+            match self.look(place.0, &place.1, &place.2).await {
+                Ok(_) => {}
+                // The next sweep comes by.
+                Err(Trouble::Forbidden(_)) => {}
+                Err(_) => drop(again.insert(place)),
+            }
         }
-        if self.swept.is_some_and(|swept| swept.elapsed() < SWEEP) {
-            return Ok(());
-        }
-        let kinds: Vec<KindInfo> = {
+        self.context.world.write().left.append(&mut again);
+        let kinds: Vec<(KindId, KindInfo)> = {
             let world = self.context.world.read();
             // Those that are watched as a whole are surveyed.
+            let swept = &mut self.swept;
+            swept.retain(|kind, swept| swept.elapsed() < SWEEP && !world.graph.is_complete(*kind));
             let kinds = labelled(&world, &self.context.settings)
                 .into_iter()
-                .filter(|kind| !world.graph.is_complete(*kind));
-            kinds.map(|kind| world.graph.kinds.info(kind).clone()).collect()
+                .filter(|kind| !world.graph.is_complete(*kind) && !swept.contains_key(kind));
+            kinds.map(|kind| (kind, world.graph.kinds.info(kind).clone())).collect()
         };
-        for info in kinds {
-            self.sweep(&info, pace).await?;
+        for (kind, info) in kinds {
+            match self.sweep(kind, &info, pace).await {
+                Ok(()) => drop(self.swept.insert(kind, Instant::now())),
+                Err(trouble) => tracing::warn!(
+                    resource = full_name(&info),
+                    trouble = trouble.words(),
+                    "objects without the label could not be read; it is tried again"
+                ),
+            }
         }
-        self.swept = Some(Instant::now());
-        Ok(())
     }
 
     /// Reads all objects of a kind once, page by page, and keeps none.
     async fn sweep(
         &self,
+        kind: KindId,
         info: &KindInfo,
         pace: &mut tokio::time::Interval,
     ) -> Result<(), Trouble> {
@@ -385,7 +474,7 @@ impl Holds {
             };
             for item in page.items.iter().filter(|item| is_held(item)) {
                 pace.tick().await;
-                self.carry_out(info, item.get()).await?;
+                self.carry_out(kind, info, item.get()).await;
             }
             next = page.metadata.next;
             if next.is_empty() {
@@ -396,9 +485,12 @@ impl Holds {
 }
 
 /// What a release has to know of an object that is Terminating under the hold.
-fn waits(json: &str) -> Option<Sight> {
+/// And where it stands.
+fn waits(json: &str) -> Option<(Sight, String, String)> {
     let sight = Sight::of(&serde_json::from_str(json).ok()?)?;
-    (sight.deleted.is_some() && sight.hold.is_some()).then_some(sight)
+    let Object { metadata, .. } = serde_json::from_str(json).ok()?;
+    let waits = sight.deleted.is_some() && sight.hold.is_some();
+    waits.then(|| (sight, metadata.namespace.to_string(), metadata.name.to_string()))
 }
 
 fn is_held(item: &RawValue) -> bool {

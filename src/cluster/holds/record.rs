@@ -5,13 +5,24 @@
 //! stays Terminating for ever. So a kind is written down before it is
 //! forgotten, and stays written down until none of its objects has the hold.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::cluster::api::{MANAGER, Trouble};
 use crate::cluster::context::Context;
 use crate::cluster::pace::within;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, ObjectMeta, PostParams};
+
+/// The kinds that may have holds, each with the reason why.
+pub type Kinds = BTreeMap<String, String>;
+
+/// Why a kind is in the record: a policy wants, or wanted, holds on its
+/// objects, whatever their labels.
+pub const ALL: &str = "";
+
+/// Why a kind is in the record: its labelled objects alone have holds, as far
+/// as it is among the labelled kinds of the setting.
+pub const LABELLED: &str = "labelled";
 
 /// The record: kinds as `resource.group`.
 pub struct Record {
@@ -32,22 +43,21 @@ impl Record {
     }
 
     /// Reads it.
-    pub async fn read(&mut self) -> Result<BTreeSet<String>, Trouble> {
+    pub async fn read(&mut self) -> Result<Kinds, Trouble> {
         self.stored = within(self.api.get_opt(&self.name)).await?;
         let data = self.stored.as_ref().and_then(|stored| stored.data.as_ref());
-        Ok(data.into_iter().flat_map(BTreeMap::keys).cloned().collect())
+        Ok(data.cloned().unwrap_or_default())
     }
 
     /// Writes it, on the very version that was read.
-    pub async fn write(&mut self, kinds: &BTreeSet<String>) -> Result<(), Trouble> {
-        let data = kinds.iter().map(|kind| (kind.clone(), String::new())).collect();
+    pub async fn write(&mut self, kinds: &Kinds) -> Result<(), Trouble> {
         let parameters =
             PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
         let metadata = match &self.stored {
             Some(stored) => stored.metadata.clone(),
             None => ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() },
         };
-        let record = ConfigMap { metadata, data: Some(data), ..ConfigMap::default() };
+        let record = ConfigMap { metadata, data: Some(kinds.clone()), ..ConfigMap::default() };
         let written = match self.stored {
             Some(_) => within(self.api.replace(&self.name, &parameters, &record)).await,
             None => within(self.api.create(&parameters, &record)).await,

@@ -13,6 +13,8 @@
 pub mod by_hand;
 mod requests;
 mod target;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -48,7 +50,11 @@ const COUNT: Duration = Duration::from_secs(2);
 pub async fn run(context: Context, reader: Reader) {
     let mut leading = context.signals.leading.subscribe();
     loop {
-        if leading.wait_for(|leading| *leading).await.is_err() {
+        let leads = tokio::select! {
+            leads = leading.wait_for(|leading| *leading) => leads.is_ok(),
+            () = ignore(&context) => false,
+        };
+        if !leads {
             return;
         }
         let mut releases = Releases::new(context.clone(), reader.clone());
@@ -57,6 +63,15 @@ pub async fn run(context: Context, reader: Reader) {
             _ = leading.wait_for(|leading| !leading) => {}
         }
         context.metrics.releasing(0, 0);
+    }
+}
+
+/// Drops the news as long as somebody else leads: whoever begins to lead looks
+/// at all that waits, and the names of what once waited would only add up.
+async fn ignore(context: &Context) {
+    loop {
+        context.world.write().waiting.news.clear();
+        context.signals.waiting.notified().await;
     }
 }
 
@@ -84,6 +99,8 @@ struct Driven {
     changes: u64,
     unused: bool,
     looked: Instant,
+    /// It was told that the target is gone, and ends.
+    gone: bool,
 }
 
 impl Releases {
@@ -137,7 +154,8 @@ impl Releases {
             match seen {
                 Some(seen) => self.seen(place, seen, all),
                 None => {
-                    if let Some(driven) = self.targets.get(&place) {
+                    if let Some(driven) = self.targets.get_mut(&place) {
+                        driven.gone = true;
                         // Whoever has gone hears nothing.
                         let _ = driven.news.send(News::Gone);
                     }
@@ -227,6 +245,7 @@ impl Releases {
             changes: seen.changes,
             unused: seen.unused,
             looked,
+            gone: false,
         };
         self.targets.insert(place.clone(), driven);
     }
@@ -234,14 +253,19 @@ impl Releases {
     /// A driver has ended. If the object is there still, or again, the feed
     /// says so, and it is begun anew.
     fn forget(&mut self, place: &Place) {
-        let ended = self.targets.get(place).is_some_and(|driven| driven.news.is_closed());
-        if !ended {
-            return;
-        }
+        let ended = self.targets.get(place).filter(|driven| driven.news.is_closed());
+        let Some(gone) = ended.map(|driven| driven.gone) else { return };
         self.targets.remove(place);
         self.told.lock().remove(place);
         let mut world = self.common.context.world.write();
         let World { graph, waiting, .. } = &mut *world;
+        if gone && waiting.seen.contains_key(place) {
+            // It left its watch, and was seen again before its driver had
+            // ended, who had no ear for that any more.
+            waiting.news.insert(place.clone());
+            self.common.context.signals.waiting.notify_one();
+            return;
+        }
         // What was seen by no watch, because it had left it, is forgotten here.
         if graph.object(place.0, &place.1, &place.2).is_none() {
             waiting.seen.remove(place);

@@ -86,6 +86,50 @@ fn what_decides_whether_a_user_counts_is_news_and_nothing_else() {
     assert_eq!(fed.waits(), (4, true));
 }
 
+/// It lost its label while it was Terminating, so no list of labelled ones has
+/// it.
+#[test]
+fn what_no_watch_shows_does_not_go_with_a_list() {
+    let fed = Fed::new();
+    let mut sink = fed.sink(MAP);
+    sink.all = false;
+    sink.change(&held("watched").to_string()).unwrap();
+    sink.change(&held("data").to_string()).unwrap();
+    let kind = sink.kind;
+    let place = |name: &str| (kind, "a".to_owned(), name.to_owned());
+    {
+        let mut world = fed.world.write();
+        world.waiting.news.clear();
+        world.graph.delete(kind, "a", "data", None);
+        world.waiting.seen.get_mut(&place("data")).unwrap().unwatched = true;
+    }
+    sink.begin();
+    sink.end();
+    let world = fed.world.read();
+    assert_eq!(world.waiting.seen.keys().collect::<Vec<_>>(), [&place("data")]);
+    assert_eq!(world.waiting.seen[&place("data")].changes, 0);
+    // Of the other nobody knows whether its label alone is gone.
+    assert_eq!(world.left, [place("watched")].into());
+}
+
+#[test]
+fn what_left_is_kept_by_the_leader_and_if_it_had_the_hold() {
+    let fed = Fed::new();
+    let mut sink = fed.sink(MAP);
+    sink.all = false;
+    let plain = json!({"metadata": {"name": "plain", "namespace": "a", "uid": "plain"}});
+    let left = |sink: &mut Objects, leads: bool| {
+        sink.signals.leading.send_replace(leads);
+        for object in [&held("data"), &plain] {
+            sink.change(&object.to_string()).unwrap();
+            sink.remove(&object.to_string()).unwrap();
+        }
+        fed.world.read().left.iter().map(|(.., name)| name.clone()).collect::<Vec<_>>()
+    };
+    assert!(left(&mut sink, false).is_empty());
+    assert_eq!(left(&mut sink, true), ["data"]);
+}
+
 /// A StatefulSet needs its claims by a pattern, and by no name.
 #[test]
 fn a_user_by_pattern_that_goes_is_news() {

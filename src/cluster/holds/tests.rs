@@ -1,0 +1,232 @@
+//! What the leader does about holds, against an API server that is a script.
+
+use std::convert::Infallible;
+
+use http::Method;
+use kube::client::Body;
+use parking_lot::{Mutex, RwLock};
+use serde_json::{Value, json};
+use tower::service_fn;
+
+use super::*;
+use crate::cluster::context::{Certificates, Settings, Signals};
+use crate::cluster::world::Served;
+use crate::policy::api::DeletionPolicySpec;
+use crate::policy::{Pause, Policy, PolicySet};
+use crate::relations::Catalogue;
+use crate::telemetry::{Metrics, Readiness};
+
+const RECORD: &str = "/api/v1/namespaces/belay/configmaps";
+
+/// What is answered to a method and path; to all others, that it is not there.
+type Answers = Arc<Mutex<HashMap<String, (u16, Value)>>>;
+
+struct Stage {
+    holds: Holds,
+    answers: Answers,
+    asked: Arc<Mutex<Vec<(String, Value)>>>,
+}
+
+impl Stage {
+    /// ConfigMaps are labelled.
+    fn new() -> Self {
+        let (answers, asked) = (Answers::default(), Arc::<Mutex<Vec<(String, Value)>>>::default());
+        let (script, heard) = (answers.clone(), asked.clone());
+        let service = service_fn(move |request: http::Request<Body>| {
+            let (script, heard) = (script.clone(), heard.clone());
+            async move {
+                let name = format!("{} {}", request.method(), request.uri().path());
+                let echo = matches!(*request.method(), Method::POST | Method::PUT);
+                let body = request.into_body().collect_bytes().await.unwrap_or_default();
+                let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+                heard.lock().push((name.clone(), body.clone()));
+                let none = json!({"kind": "Status", "status": "Failure", "code": 404});
+                let answer = script.lock().get(&name).cloned();
+                let (code, text) = answer.unwrap_or((404, none));
+                let text = if echo && code == 200 { body } else { text };
+                let response = http::Response::builder().status(code);
+                Ok::<_, Infallible>(
+                    response.body(Body::from(text.to_string().into_bytes())).unwrap(),
+                )
+            }
+        });
+        let mut world = World { loaded: true, known: true, ..World::default() };
+        world.catalogue = Arc::new(Catalogue::new(&world.graph.kinds, &[]).unwrap());
+        let kinds: Vec<KindId> = world.graph.kinds.iter().map(|(kind, _)| kind).collect();
+        let served = Served { list: true, watch: true };
+        world.served = kinds.into_iter().map(|kind| (kind, served)).collect();
+        let settings = Settings {
+            namespace: "belay".into(),
+            name: "belay".into(),
+            replica: "r".into(),
+            labelled: vec![(String::new(), "configmaps".into())],
+            certificates: Certificates::Files { authorities: None },
+        };
+        let context = Context {
+            client: kube::Client::new(service, "default"),
+            world: Arc::new(RwLock::new(world)),
+            settings: Arc::new(settings),
+            metrics: Metrics::default(),
+            readiness: Readiness::default(),
+            signals: Arc::new(Signals::default()),
+        };
+        let stage = Self { holds: Holds::new(context), answers, asked };
+        stage.answer(&format!("POST {RECORD}"), 200, Value::Null);
+        stage
+    }
+
+    fn answer(&self, request: &str, code: u16, body: Value) {
+        self.answers.lock().insert(request.to_owned(), (code, body));
+    }
+
+    fn world(&self) -> &RwLock<World> {
+        &self.holds.context.world
+    }
+
+    fn kind(&self, resource: &str) -> KindId {
+        self.world().read().graph.kinds.find_resource("", resource).unwrap()
+    }
+
+    fn place(&self, name: &str) -> (KindId, String, String) {
+        (self.kind("configmaps"), "n".to_owned(), name.to_owned())
+    }
+
+    fn was_asked(&self, request: &str) -> bool {
+        self.asked.lock().iter().any(|(asked, _)| asked == request)
+    }
+
+    /// The record as it was written last.
+    fn written(&self) -> Value {
+        let asked = self.asked.lock();
+        let mut written = asked.iter().filter(|(asked, _)| !asked.starts_with("GET"));
+        written.next_back().map(|(_, body)| body["data"].clone()).unwrap_or_default()
+    }
+
+    /// There are policies for holds on Secrets, or none.
+    fn policies(&self, count: usize) {
+        const SPEC: &str =
+            "{targets: [{apiGroups: [''], resources: [secrets]}], protect: {whileUsed: {}}}";
+        let spec: DeletionPolicySpec = serde_saphyr::from_str(SPEC).unwrap();
+        let policies = (0..count).map(|_| Policy::compile("p", &spec).unwrap()).collect();
+        let mut world = self.world().write();
+        world.policies = PolicySet::new(policies, &world.catalogue);
+    }
+}
+
+fn held(name: &str, deleted: bool) -> Value {
+    let mut metadata = json!({"name": name, "namespace": "n", "uid": name, "resourceVersion": "1",
+        "finalizers": ["belay.dev/hold"]});
+    if deleted {
+        metadata["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    }
+    json!({ "metadata": metadata })
+}
+
+fn path(name: &str) -> String {
+    format!("/api/v1/namespaces/n/configmaps/{name}")
+}
+
+#[tokio::test]
+async fn a_sweep_hands_over_what_waits_without_its_label() {
+    let mut stage = Stage::new();
+    let list = json!({"metadata": {}, "items": [held("c", true), held("d", false)]});
+    stage.answer("GET /api/v1/configmaps", 200, list);
+    stage.holds.round().await.unwrap();
+    let world = stage.world().read();
+    assert!(world.waiting.seen[&stage.place("c")].unwatched);
+    assert_eq!(world.waiting.seen.len(), 1);
+    assert!(world.waiting.news.contains(&stage.place("c")));
+    drop(world);
+    assert!(stage.was_asked(&format!("PATCH {}", path("d"))));
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_keeps_nothing_else_waiting() {
+    let mut stage = Stage::new();
+    let error = || json!({"kind": "Status", "status": "Failure", "code": 500, "message": "no"});
+    for name in ["a", "b", "y", "z"] {
+        stage.answer(&format!("GET {}", path(name)), 200, held(name, false));
+    }
+    for name in ["a", "y"] {
+        stage.answer(&format!("GET {}", path(name)), 500, error());
+    }
+    for name in ["a", "b"] {
+        let mut world = stage.world().write();
+        let World { graph, catalogue, .. } = &mut *world;
+        let (kind, object) =
+            (stage.holds.context.settings.labelled[0].1.as_str(), held(name, false));
+        let kind = graph.kinds.find_resource("", kind).unwrap();
+        crate::cluster::world::take(graph, catalogue, kind, &object.to_string(), None).unwrap();
+    }
+    let left = [stage.place("y"), stage.place("z")];
+    stage.world().write().left.extend(left);
+    stage.holds.round().await.unwrap();
+    for name in ["b", "z"] {
+        assert!(stage.was_asked(&format!("PATCH {}", path(name))), "{name}");
+    }
+    // One is looked at again soon, and the other in the next round.
+    assert!(stage.holds.settled.contains_key(&Uid::new("a")));
+    assert_eq!(stage.world().read().left, BTreeSet::from([stage.place("y")]));
+}
+
+#[tokio::test]
+async fn labelled_kinds_are_recorded_and_watched_whole_once_they_are_not_set_any_more() {
+    let mut stage = Stage::new();
+    stage.holds.round().await.unwrap();
+    assert_eq!(stage.written(), json!({"configmaps": "labelled"}));
+    assert!(stage.world().read().held.is_empty());
+    let mut settings = Settings::clone(&stage.holds.context.settings);
+    settings.labelled.clear();
+    stage.holds.context.settings = Arc::new(settings);
+    stage.holds.round().await.unwrap();
+    let kind = stage.kind("configmaps");
+    assert_eq!(stage.world().read().held, BTreeSet::from([kind]));
+    // All of them are read, and none has a hold.
+    stage.answer(&format!("PUT {RECORD}/belay-held"), 200, Value::Null);
+    stage.world().write().graph.set_complete(kind, true);
+    stage.holds.round().await.unwrap();
+    assert_eq!(stage.written(), json!({}));
+    assert!(stage.world().read().held.is_empty());
+}
+
+#[tokio::test]
+async fn a_policy_that_goes_before_its_kind_could_be_written_down_is_not_forgotten() {
+    let mut stage = Stage::new();
+    let error = json!({"kind": "Status", "status": "Failure", "code": 500, "message": "no"});
+    stage.answer(&format!("POST {RECORD}"), 500, error);
+    stage.policies(1);
+    stage.holds.round().await.unwrap_err();
+    stage.policies(0);
+    stage.answer(&format!("POST {RECORD}"), 200, Value::Null);
+    stage.holds.round().await.unwrap();
+    assert_eq!(stage.written(), json!({"configmaps": "labelled", "secrets": ""}));
+}
+
+#[tokio::test]
+async fn kinds_are_written_down_while_belay_is_paused() {
+    let mut stage = Stage::new();
+    stage.policies(1);
+    stage.world().write().policies.pauses =
+        vec![Pause { name: "x".into(), by: "u".into(), expires: i64::MAX }];
+    stage.holds.round().await.unwrap();
+    assert_eq!(stage.written(), json!({"configmaps": "labelled", "secrets": ""}));
+    assert!(!stage.was_asked("GET /api/v1/configmaps"), "nothing else is done");
+}
+
+#[tokio::test]
+async fn whoever_leads_no_more_says_nothing_of_holds() {
+    let stage = Stage::new();
+    let context = stage.holds.context.clone();
+    context.signals.leading.send_replace(true);
+    let running = tokio::spawn(run(context.clone()));
+    tokio::task::yield_now().await;
+    context
+        .signals
+        .holding
+        .send_replace(Arc::new(HashMap::from([("p".into(), Holding::default())])));
+    context.signals.leading.send_replace(false);
+    let mut holding = context.signals.holding.subscribe();
+    let empty = holding.wait_for(|holding| holding.is_empty());
+    assert!(tokio::time::timeout(Duration::from_secs(5), empty).await.is_ok());
+    running.abort();
+}
