@@ -269,7 +269,7 @@ fn in_namespaces_that_are_left_out_nothing_is_held() {
         let args = ["create", "configmap", "left-out", "-n", namespace];
         plane.kubectl(&args).unwrap().success().unwrap();
     };
-    ["kube-system", "belay", &ns].map(create);
+    ["kube-system", "belay", &ns].into_iter().for_each(create);
     let target = "  targets: [{apiGroups: [\"\"], resources: [configmaps], names: [left-out]}]\n";
     policy::apply(plane, &ns, &format!("{target}  protect: {{always: {{}}}}\n"));
     let finalizers = |namespace: &str| {

@@ -37,6 +37,9 @@ const RATE: Duration = Duration::from_millis(40);
 /// How often everything is looked at when nothing gives cause to.
 const LOOK: Duration = Duration::from_secs(10);
 
+/// How often it is told how far the work is, while there is much of it.
+const PROGRESS: Duration = Duration::from_secs(5);
+
 /// How often labelled kinds are read as a whole, for holds on what has lost its
 /// label unseen.
 const SWEEP: Duration = Duration::from_secs(3600);
@@ -150,7 +153,7 @@ impl Holds {
         }
         let survey = self.survey(&wanted);
         self.context.metrics.holds(survey.held_objects);
-        self.publish(&survey, never);
+        self.publish(&survey, never.clone());
         let now = Instant::now();
         self.settled.retain(|_, (until, under)| *until > now && *under == generation);
         let work: Vec<Work> =
@@ -161,10 +164,15 @@ impl Holds {
         }
         let mut pace = interval(RATE);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut told = Instant::now();
         for work in work {
             if *self.context.signals.changed.borrow() != generation || !self.is_clear() {
                 // What was found is the answer to another question by now.
                 return Ok(());
+            }
+            if told.elapsed() >= PROGRESS {
+                told = Instant::now();
+                self.publish(&self.survey(&wanted), never.clone());
             }
             pace.tick().await;
             let settled = match self.look(work.kind, &work.namespace, &work.name).await {
