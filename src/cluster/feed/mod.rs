@@ -62,6 +62,9 @@ const DISCOVERY: Duration = Duration::from_secs(60);
 /// How often the state of the watches is told.
 const LOOK: Duration = Duration::from_millis(250);
 
+/// How long a watch that has ended by a mistake is left alone.
+const REVIVAL: Duration = Duration::from_secs(2);
+
 /// How long a single question may take.
 const LIMIT: Duration = Duration::from_secs(15);
 
@@ -220,6 +223,10 @@ impl Feed {
                         self.report();
                         if self.is_discovery_due() {
                             break;
+                        }
+                        if self.watches.notice_dead() {
+                            // Not at once: what panics may do so again.
+                            until.as_mut().reset(tokio::time::Instant::now() + REVIVAL);
                         }
                     }
                 }

@@ -72,6 +72,7 @@ impl Watches {
 
     /// Begins and ends watches as the plan says.
     pub async fn follow(&mut self) {
+        self.notice_dead();
         let wanted = self.wanted();
         let kinds: HashSet<KindId> = wanted.iter().map(|(kind, ..)| *kind).collect();
         let unwanted: Vec<KindId> =
@@ -86,6 +87,25 @@ impl Watches {
             }
         }
         self.outdated.clear();
+    }
+
+    /// Looks for tasks that have ended, which none does but by a panic. What
+    /// they knew grows old from now on, and they are begun anew with the next
+    /// change. Says whether there is a new one.
+    pub fn notice_dead(&mut self) -> bool {
+        let ended = self.running.iter().filter(|(_, watched)| watched.task.is_finished());
+        let new = |kind: &KindId| self.outdated.insert(*kind);
+        let dead: Vec<KindId> = ended.map(|(kind, _)| *kind).filter(new).collect();
+        for kind in &dead {
+            let mut world = self.context.world.write();
+            world
+                .graph
+                .set_incomplete(*kind, "the watch of them has ended by a mistake of belay's");
+            let resource = resource(&world, *kind);
+            drop(world);
+            tracing::error!(resource, "a watch has ended by itself; it is begun anew");
+        }
+        !dead.is_empty()
     }
 
     /// What is to be watched now. Whose objects own what is protected follows
@@ -127,7 +147,7 @@ impl Watches {
             if want == Want::Labelled {
                 graph.set_incomplete(kind, "belay watches those with the label alone");
             } else if self.outdated.contains(&kind) {
-                let why = "they are being read again, because policies or relations changed";
+                let why = "they are being read again";
                 graph.set_incomplete(kind, why);
             }
         }
