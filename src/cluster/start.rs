@@ -1,13 +1,14 @@
 //! Starts the cluster side on threads of its own, and ends it.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{Id, JoinHandle, JoinSet};
 
 use super::context::{Certificates, Context, Settings, Signals};
 use super::decider::ClusterDecider;
@@ -19,7 +20,7 @@ use super::{
 };
 use crate::certs::Serving;
 use crate::policy::Identities;
-use crate::telemetry::{Metrics, Readiness};
+use crate::telemetry::{Condition, Metrics, Readiness};
 use crate::webhook::Decider;
 
 /// Threads of the cluster side: one that feeds may be busy with a long list
@@ -71,7 +72,8 @@ pub struct Cluster {
     /// What its parts share.
     pub context: Context,
     runtime: Runtime,
-    parts: JoinSet<()>,
+    parts: JoinHandle<()>,
+    died: watch::Receiver<Option<&'static str>>,
     serving: Option<Arc<Serving>>,
     decider: Arc<ClusterDecider>,
 }
@@ -122,7 +124,9 @@ impl Cluster {
             .then(Arc::<Serving>::default);
         let (journal, entries) = Journal::new(context.metrics.clone());
         let (written, read) = watch::channel(Arc::default());
-        let mut parts = JoinSet::new();
+        let whole = context.readiness.condition("parts");
+        whole.set(true);
+        let mut parts = Parts::default();
         let handle = runtime.handle();
         let reader = {
             let _entered = runtime.enter();
@@ -131,16 +135,28 @@ impl Cluster {
         let carrier = Arc::new(reader.clone());
         let decider = ClusterDecider::new(context.world.clone(), carrier, journal);
         let held = serving.clone().unwrap_or_default();
-        parts.spawn_on(feed::run(context.clone(), options.identities, written), handle);
-        parts.spawn_on(certificates::run(context.clone(), held), handle);
-        parts.spawn_on(election::run(context.clone()), handle);
-        parts.spawn_on(journal::run(context.clone(), entries), handle);
-        parts.spawn_on(status::run(context.clone(), read, feed::plan::needs), handle);
-        parts.spawn_on(registration::run(context.clone()), handle);
-        parts.spawn_on(until_the_end(&context, release::run(context.clone(), reader)), handle);
-        parts.spawn_on(until_the_end(&context, expired::run(context.clone())), handle);
-        parts.spawn_on(until_the_end(&context, holds::run(context.clone())), handle);
-        Ok(Self { runtime, parts, context, serving, decider: Arc::new(decider) })
+        let feed = feed::run(context.clone(), options.identities, written);
+        parts.start("feed", feed, handle);
+        parts.start("certificates", certificates::run(context.clone(), held), handle);
+        parts.start("election", election::run(context.clone()), handle);
+        parts.start("journal", journal::run(context.clone(), entries), handle);
+        let status = status::run(context.clone(), read, feed::plan::needs);
+        parts.start("status", status, handle);
+        parts.start("registration", registration::run(context.clone()), handle);
+        let release = until_the_end(&context, release::run(context.clone(), reader));
+        parts.start("release", release, handle);
+        let expired = until_the_end(&context, expired::run(context.clone()));
+        parts.start("expired", expired, handle);
+        parts.start("holds", until_the_end(&context, holds::run(context.clone())), handle);
+        let (dies, died) = watch::channel(None);
+        let parts = handle.spawn(parts.supervise(context.signals.clone(), whole, dies));
+        Ok(Self { runtime, parts, died, context, serving, decider: Arc::new(decider) })
+    }
+
+    /// The part that has ended though belay had not, once there is one: without
+    /// it what is decided grows old, and the process has to end.
+    pub fn died(&self) -> watch::Receiver<Option<&'static str>> {
+        self.died.clone()
     }
 
     /// What decides.
@@ -161,15 +177,57 @@ impl Cluster {
 
     /// Ends it: whoever leads gives the Lease back.
     pub fn stop(self) {
-        let Self { context, runtime, mut parts, .. } = self;
+        let Self { context, runtime, parts, .. } = self;
         context.signals.ending.send_replace(true);
         runtime.block_on(async {
-            let all = async { while parts.join_next().await.is_some() {} };
-            if tokio::time::timeout(ENDING, all).await.is_err() {
+            if tokio::time::timeout(ENDING, parts).await.is_err() {
                 tracing::warn!("the cluster side did not end in time and is cut off");
             }
         });
         runtime.shutdown_background();
+    }
+}
+
+/// What runs, by name.
+#[derive(Default)]
+struct Parts {
+    tasks: JoinSet<()>,
+    names: HashMap<Id, &'static str>,
+}
+
+impl Parts {
+    fn start(
+        &mut self,
+        name: &'static str,
+        part: impl Future<Output = ()> + Send + 'static,
+        handle: &Handle,
+    ) {
+        let task = self.tasks.spawn_on(part, handle);
+        self.names.insert(task.id(), name);
+    }
+
+    /// Waits until all have ended. One that does so before belay, by a panic or
+    /// without, must not go unnoticed: nobody else would do what it did.
+    async fn supervise(
+        mut self,
+        signals: Arc<Signals>,
+        whole: Condition,
+        dies: watch::Sender<Option<&'static str>>,
+    ) {
+        while let Some(ended) = self.tasks.join_next_with_id().await {
+            if *signals.ending.borrow() {
+                continue;
+            }
+            let (id, how) = match ended {
+                Ok((id, ())) => (id, "it returned"),
+                Err(error) => (error.id(), "it panicked"),
+            };
+            let part = self.names.get(&id).copied().unwrap_or("unnamed");
+            tracing::error!(part, how, "a part of belay has ended; belay ends to be started again");
+            whole.explain(part);
+            whole.set(false);
+            dies.send_replace(Some(part));
+        }
     }
 }
 
@@ -237,5 +295,29 @@ fn replica() -> String {
     match machine {
         "" => format!("belay-{number:08x}"),
         _ => format!("{machine}-{number:08x}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn supervised(ending: bool) -> (bool, Option<&'static str>) {
+        let (readiness, signals) = (Readiness::default(), Arc::new(Signals::default()));
+        let whole = readiness.condition("parts");
+        whole.set(true);
+        signals.ending.send_replace(ending);
+        let mut parts = Parts::default();
+        parts.start("feed", async { panic!("a mistake") }, &Handle::current());
+        let (dies, died) = watch::channel(None);
+        parts.supervise(signals, whole, dies).await;
+        (readiness.is_ready(), *died.borrow())
+    }
+
+    #[tokio::test]
+    async fn a_part_that_dies_ends_readiness_and_is_named() {
+        assert_eq!(supervised(false).await, (false, Some("feed")));
+        // Who ends is not missed when that was asked for.
+        assert_eq!(supervised(true).await, (true, None));
     }
 }

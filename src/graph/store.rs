@@ -217,6 +217,14 @@ impl Graph {
         count
     }
 
+    /// Forgets at most so many objects of a kind; says how many went.
+    pub fn forget_some(&mut self, kind: KindId, most: usize) -> usize {
+        let some: Vec<_> = self.of_kind(kind).take(most).collect();
+        let count = some.len();
+        some.into_iter().for_each(|id| self.forget(id));
+        count
+    }
+
     /// Says whether all objects of a kind are here.
     pub fn set_complete(&mut self, kind: KindId, complete: bool) {
         self.incomplete.remove(&kind);

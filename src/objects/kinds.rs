@@ -186,6 +186,11 @@ impl Kinds {
         self.is_served(id).then_some(id)
     }
 
+    /// A kind that was known or mentioned once, served or not.
+    pub fn known(&self, group: &str, kind: &str) -> Option<KindId> {
+        self.by_kind.get(&Pair(group, kind)).copied()
+    }
+
     /// A kind that is served, by group and resource.
     pub fn find_resource(&self, group: &str, resource: &str) -> Option<KindId> {
         let id = *self.by_resource.get(&Pair(group, resource))?;
@@ -257,6 +262,8 @@ mod tests {
         let mut kinds = Kinds::default();
         let id = kinds.mention("example.com", "Widget");
         assert_eq!(kinds.find("example.com", "Widget"), None);
+        assert_eq!(kinds.known("example.com", "Widget"), Some(id));
+        assert_eq!(kinds.known("example.com", "Gadget"), None);
         let info = Kinds::custom("example.com", "v1", "Widget", "widgets", true);
         assert_eq!(kinds.learn(info), id);
         assert_eq!(kinds.find_resource("example.com", "widgets"), Some(id));

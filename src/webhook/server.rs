@@ -189,6 +189,11 @@ impl Bound {
     /// answering for the drain time, then no new connections, then the last
     /// requests end. A second signal ends it on the spot.
     pub async fn serve(self) -> Result<(), ServeError> {
+        self.serve_until(std::future::pending()).await
+    }
+
+    /// Serves until a signal, or until `over`, and ends in the same order.
+    pub async fn serve_until(self, over: impl Future<Output = ()>) -> Result<(), ServeError> {
         let Self { listen: _, probes: _, shared, draining, admission, probing, certificates } =
             self;
         let ready = shared.readiness.condition("serving");
@@ -207,6 +212,7 @@ impl Bound {
             ended = &mut admission => return Err(unexpected(ended)),
             ended = &mut probing => return Err(unexpected(ended)),
             () = signals.next() => {}
+            () = over => {}
         }
         ready.set(false);
         draining.begin();

@@ -93,7 +93,8 @@ impl Discovery {
         let mut served = HashMap::default();
         for (info, verbs) in now {
             let kinds = &mut world.graph.kinds;
-            let known = kinds.iter().find(|(_, k)| k.group == info.group && k.kind == info.kind);
+            let known = kinds.known(&info.group, &info.kind);
+            let known = known.map(|id| (id, kinds.info(id)));
             let info = match known {
                 Some((_, known)) => merged(known, info),
                 None => info,

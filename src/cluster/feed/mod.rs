@@ -25,7 +25,7 @@ mod watches;
 mod watching;
 
 pub use self::snapshot::{Snapshot, Unread};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -36,7 +36,8 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use self::discovery::{Discovery, discover};
+use self::definitions::Definition;
+use self::discovery::{Discovery, Learned, discover};
 use self::force::{Defined, Force, Taken};
 pub(super) use self::objects::resource;
 use self::own::{Kept, Own, Said};
@@ -62,6 +63,9 @@ const DISCOVERY: Duration = Duration::from_secs(60);
 
 /// How often the state of the watches is told.
 const LOOK: Duration = Duration::from_millis(250);
+
+/// How long a watch that has ended by a mistake is left alone.
+const REVIVAL: Duration = Duration::from_secs(2);
 
 /// How long a single question may take.
 const LIMIT: Duration = Duration::from_secs(15);
@@ -126,8 +130,12 @@ struct Feed {
     /// Custom kinds that have had a CRD.
     custom: HashSet<(String, String)>,
     discovery: Discovery,
+    /// What kinds were learnt from last.
+    learnt: Option<(Discovery, BTreeMap<String, Definition>)>,
     asked: Instant,
     force: Force,
+    /// Whether policies and relations have been taken in once.
+    in_force: bool,
     /// How many changes of each kind of belay's own have been taken in.
     taken: [u64; 4],
     own: Vec<JoinHandle<()>>,
@@ -170,8 +178,10 @@ impl Feed {
             watches,
             custom: HashSet::new(),
             discovery,
+            learnt: None,
             asked: Instant::now(),
             force: Force::default(),
+            in_force: false,
             taken: [0; 4],
             own: Vec::new(),
             news,
@@ -221,6 +231,10 @@ impl Feed {
                         self.report();
                         if self.is_discovery_due() {
                             break;
+                        }
+                        if self.watches.notice_dead() {
+                            // Not at once: what panics may do so again.
+                            until.as_mut().reset(tokio::time::Instant::now() + REVIVAL);
                         }
                     }
                 }
@@ -300,10 +314,13 @@ impl Feed {
             && said.approvals.synced
             && said.pauses.synced;
         // Before everything was read once, what is not there is not gone.
-        let taken = match synced {
+        // Thousands of policies are not compiled again for each kind that comes.
+        let due = !self.in_force || self.taken[..2] != counts[..2] || self.force.would_lose(&said);
+        let taken = match synced && due {
             true => self.force.take(&said, defined, Instant::now()),
             false => Taken::default(),
         };
+        self.in_force |= synced;
         let lacks = self.force.lacks(&said);
         if lacks != self.lacking {
             if let Some(lacks) = &lacks {
@@ -325,15 +342,13 @@ impl Feed {
         let missing = first_missing(&said);
         drop(said);
 
-        let mut world = self.context.world.write();
-        let learned = self.discovery.learn(&mut world, &definitions, &self.custom);
+        let learned = self.learn(definitions);
         if learned.moved {
             // What refers to a kind was placed by where its objects were
             // believed to live.
             self.watches.outdate(|_| true);
         }
         let kinds = learned.changed;
-        drop(world);
         if kinds {
             self.watches.learn_owners();
         }
@@ -369,6 +384,22 @@ impl Feed {
         }
         self.conditions.written.set(!self.force.is_frozen() && self.lacking.is_none());
         taken
+    }
+
+    /// Takes in kinds, if there is anything new of them: with thousands that
+    /// takes a while, in which no verdict can be given.
+    fn learn(&mut self, definitions: BTreeMap<String, Definition>) -> Learned {
+        let same = self.learnt.as_ref().is_some_and(|(discovery, defined)| {
+            *discovery == self.discovery && *defined == definitions
+        });
+        if same {
+            return Learned { changed: false, moved: false };
+        }
+        let mut world = self.context.world.write();
+        let learned = self.discovery.learn(&mut world, &definitions, &self.custom);
+        drop(world);
+        self.learnt = Some((self.discovery.clone(), definitions));
+        learned
     }
 
     /// Tells what is written, and since when it is in force.

@@ -7,16 +7,12 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::waiting;
-use super::watching::Sink;
+use super::watching::{GRACE, Sink};
 use crate::cluster::api::Trouble;
 use crate::cluster::context::Signals;
 use crate::cluster::world::{self, SharedWorld, World};
 use crate::graph::{Listing, NodeId};
 use crate::objects::{HoldAge, KindId};
-
-/// A watch that broke off is begun again within moments; only when that does
-/// not succeed for so long are its objects not all known any more.
-const GRACE: Duration = Duration::from_secs(5);
 
 /// Of so many objects that have left a watch it is remembered; of others the
 /// next look at all of them tells.

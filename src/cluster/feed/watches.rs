@@ -10,9 +10,12 @@ use super::objects::{Health, Objects, resource};
 use super::plan::{self, Want, plan};
 use super::watching::{Server, Sink, Source, watch};
 use crate::cluster::context::Context;
-use crate::graph::Listing;
+use crate::graph::NodeId;
 use crate::objects::KindId;
 use crate::telemetry::Fed;
+
+/// So many objects are gone through at a time, so that verdicts get in between.
+const SLICE: usize = 1_000;
 
 /// All watches of objects.
 pub struct Watches {
@@ -72,6 +75,7 @@ impl Watches {
 
     /// Begins and ends watches as the plan says.
     pub async fn follow(&mut self) {
+        self.notice_dead();
         let wanted = self.wanted();
         let kinds: HashSet<KindId> = wanted.iter().map(|(kind, ..)| *kind).collect();
         let unwanted: Vec<KindId> =
@@ -86,6 +90,25 @@ impl Watches {
             }
         }
         self.outdated.clear();
+    }
+
+    /// Looks for tasks that have ended, which none does but by a panic. What
+    /// they knew grows old from now on, and they are begun anew with the next
+    /// change. Says whether there is a new one.
+    pub fn notice_dead(&mut self) -> bool {
+        let ended = self.running.iter().filter(|(_, watched)| watched.task.is_finished());
+        let new = |kind: &KindId| self.outdated.insert(*kind);
+        let dead: Vec<KindId> = ended.map(|(kind, _)| *kind).filter(new).collect();
+        for kind in &dead {
+            let mut world = self.context.world.write();
+            world
+                .graph
+                .set_incomplete(*kind, "the watch of them has ended by a mistake of belay's");
+            let resource = resource(&world, *kind);
+            drop(world);
+            tracing::error!(resource, "a watch has ended by itself; it is begun anew");
+        }
+        !dead.is_empty()
     }
 
     /// What is to be watched now. Whose objects own what is protected follows
@@ -127,7 +150,7 @@ impl Watches {
             if want == Want::Labelled {
                 graph.set_incomplete(kind, "belay watches those with the label alone");
             } else if self.outdated.contains(&kind) {
-                let why = "they are being read again, because policies or relations changed";
+                let why = "they are being read again";
                 graph.set_incomplete(kind, why);
             }
         }
@@ -152,9 +175,11 @@ impl Watches {
     async fn stop(&mut self, kind: KindId) {
         let Some(mut watched) = self.running.remove(&kind) else { return };
         watched.end().await;
+        // Before the first of them goes: whoever asks meanwhile must not take
+        // what is gone already for what does not exist.
+        self.context.world.write().graph.set_incomplete(kind, "belay does not watch them");
+        while self.context.world.write().graph.forget_some(kind, SLICE) == SLICE {}
         let mut world = self.context.world.write();
-        world.graph.end_listing(Listing::of(kind));
-        world.graph.set_incomplete(kind, "belay does not watch them");
         world.owned.retain(|(dependent, _)| *dependent != kind);
         world.waiting.seen.retain(|(of, ..), _| *of != kind);
         world.watched.remove(&kind);
@@ -164,16 +189,20 @@ impl Watches {
     /// Notes once more of which kinds owners are: a kind that nobody served when
     /// an object was taken in may be served by now.
     pub fn learn_owners(&self) {
-        let owned: Vec<(KindId, KindId)> = {
-            let graph = &self.context.world.read().graph;
-            let nodes = self.running.keys().flat_map(|kind| graph.of_kind(*kind));
-            let pairs = nodes.filter_map(|node| graph.get(node)).flat_map(|node| {
-                let owners = node.owners().iter().map(|owner| graph.coordinates(owner.to).0);
-                owners.map(move |owner| (node.kind(), owner))
-            });
-            let served = pairs.filter(|(_, owner)| graph.kinds.is_served(*owner));
-            served.collect::<HashSet<_>>().into_iter().collect()
-        };
+        let mut owned = HashSet::new();
+        for kind in self.running.keys() {
+            let ids: Vec<NodeId> = self.context.world.read().graph.of_kind(*kind).collect();
+            for slice in ids.chunks(SLICE) {
+                let graph = &self.context.world.read().graph;
+                // What has gone meanwhile has no owners, and of another kind
+                // that has taken its number the pair is as true.
+                for node in slice.iter().filter_map(|id| graph.get(*id)) {
+                    let owners = node.owners().iter().map(|owner| graph.coordinates(owner.to).0);
+                    let served = owners.filter(|owner| graph.kinds.is_served(*owner));
+                    owned.extend(served.map(|owner| (node.kind(), owner)));
+                }
+            }
+        }
         self.context.world.write().owned.extend(owned);
     }
 

@@ -19,7 +19,7 @@ use std::time::Duration;
 use futures_util::{AsyncBufRead, AsyncBufReadExt as _};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::cluster::api::{self, ListQuery, Trouble, escaped};
 use crate::cluster::pace::{Backoff, random};
@@ -85,6 +85,10 @@ const QUIET: Duration = Duration::from_millis(500);
 /// A connection that lasted this long was a good one.
 const GOOD: Duration = Duration::from_secs(5);
 
+/// A watch that broke off is begun again within moments; only when that does
+/// not succeed for so long is what it watches not all known any more.
+pub const GRACE: Duration = Duration::from_secs(5);
+
 /// So much is kept for the next line.
 const LINE: usize = 64 << 10;
 
@@ -120,15 +124,77 @@ struct Status {
     message: String,
 }
 
+/// How long a watch has been without what it had.
+#[derive(Default)]
+struct Lost {
+    /// When what is known was last found to be current, if it ever was.
+    current: Option<Instant>,
+    /// Since when it may not be: from the end of the connection on, and not
+    /// from when the next one fails, which may take long.
+    since: Option<Instant>,
+    /// Whether the sink was told that it has been too long.
+    told: bool,
+    /// What the last attempt came to.
+    why: Option<Trouble>,
+}
+
+impl Lost {
+    fn is_current(&mut self, sink: &mut impl Sink) {
+        *self = Self { current: Some(Instant::now()), ..Self::default() };
+        sink.current();
+    }
+
+    /// Whether the last list was good for a while.
+    fn was_good(&self) -> bool {
+        self.current.is_some_and(|current| current.elapsed() >= GOOD)
+    }
+
+    /// The connection has ended.
+    fn ended(&mut self) {
+        // What was never known cannot be lost.
+        if self.current.is_some() {
+            self.since.get_or_insert_with(Instant::now);
+        }
+    }
+
+    /// An attempt has failed.
+    fn failed(&mut self, trouble: Trouble, sink: &mut impl Sink) {
+        let lasts = self.since.get_or_insert_with(Instant::now).elapsed();
+        self.told |= lasts >= GRACE;
+        sink.broken(&trouble, lasts);
+        self.why = Some(trouble);
+    }
+
+    /// Waits for a step on the way back to what is current, and tells the sink
+    /// meanwhile once that takes too long: the step itself may hang.
+    async fn during<T>(&mut self, sink: &mut impl Sink, step: impl Future<Output = T>) -> T {
+        let due = self.since.filter(|_| self.current.is_some() && !self.told);
+        let Some(due) = due.map(|since| since + GRACE) else { return step.await };
+        let mut step = pin!(step);
+        // Steps that each end at once add up, too.
+        if Instant::now() < due {
+            if let Ok(done) = timeout_at(due, step.as_mut()).await {
+                return done;
+            }
+        }
+        let seconds = GRACE.as_secs();
+        let slow = || Trouble::Failed(format!("it was not begun again within {seconds} s"));
+        let why = self.why.take().unwrap_or_else(slow);
+        self.failed(why, sink);
+        step.await
+    }
+}
+
 /// Watches until it is dropped.
 pub async fn watch(server: Server, source: Source, mut sink: impl Sink) {
     let mut version = None;
     let mut backoff = Backoff::default();
-    let mut broken: Option<Instant> = None;
+    let mut lost = Lost::default();
     loop {
         let started = Instant::now();
-        let result = follow(&server, &source, &mut sink, &mut version, &mut broken).await;
+        let result = follow(&server, &source, &mut sink, &mut version, &mut lost).await;
         let lasted = started.elapsed();
+        lost.ended();
         match result {
             // The server ends every watch after some minutes.
             Ok(()) if lasted >= GOOD => {
@@ -136,16 +202,21 @@ pub async fn watch(server: Server, source: Source, mut sink: impl Sink) {
                 continue;
             }
             Ok(()) => {}
-            Err(Trouble::Expired) if version.take().is_some() => continue,
+            // What expires as soon as it was listed would be listed without end.
+            Err(Trouble::Expired) if version.take().is_some() => {
+                if lost.was_good() {
+                    backoff.succeeded();
+                    continue;
+                }
+            }
             Err(trouble) => {
                 if lasted >= GOOD {
                     backoff.succeeded();
                 }
-                let since = *broken.get_or_insert_with(Instant::now);
-                sink.broken(&trouble, since.elapsed());
+                lost.failed(trouble, &mut sink);
             }
         }
-        tokio::time::sleep(backoff.next()).await;
+        lost.during(&mut sink, tokio::time::sleep(backoff.next())).await;
     }
 }
 
@@ -155,13 +226,12 @@ async fn follow(
     source: &Source,
     sink: &mut impl Sink,
     version: &mut Option<String>,
-    broken: &mut Option<Instant>,
+    lost: &mut Lost,
 ) -> Result<(), Trouble> {
     let streamed = version.is_none() && server.streams.load(Ordering::Relaxed);
     if version.is_none() && !streamed {
-        *version = Some(pages(&server.client, source, sink).await?);
-        *broken = None;
-        sink.current();
+        *version = Some(pages(&server.client, source, sink, lost).await?);
+        lost.is_current(sink);
     }
     let mut path = api::collection(&source.info, "");
     let seconds = 240 + u64::from(random(60));
@@ -175,7 +245,8 @@ async fn follow(
     }
     // A watch is a stream of single objects, so it is those that are partial.
     let request = api::get(&path, source.detail, false)?;
-    let answer = timeout(ANSWER, server.client.request_stream(request)).await;
+    let asking = timeout(ANSWER, server.client.request_stream(request));
+    let answer = lost.during(sink, asking).await;
     let lines = match answer.map_err(|_| slow(ANSWER))?.map_err(Trouble::from) {
         Ok(lines) => lines,
         Err(Trouble::Failed(said)) if streamed && said.contains("sendInitialEvents") => {
@@ -185,7 +256,7 @@ async fn follow(
         }
         Err(trouble) => return Err(trouble),
     };
-    let reading = Reading { sink, version, broken, listing: streamed };
+    let reading = Reading { sink, version, lost, listing: streamed };
     if streamed {
         reading.sink.begin();
     }
@@ -210,14 +281,14 @@ async fn pages(
     client: &kube::Client,
     source: &Source,
     sink: &mut impl Sink,
+    lost: &mut Lost,
 ) -> Result<String, Trouble> {
     let mut next = String::new();
     sink.begin();
     loop {
         let query = ListQuery { limit: PAGE, next: &next, labels: source.labels };
-        let page = timeout(ANSWER, api::page(client, &source.info, "", source.detail, query))
-            .await
-            .map_err(|_| slow(ANSWER))??;
+        let asking = timeout(ANSWER, api::page(client, &source.info, "", source.detail, query));
+        let page = lost.during(sink, asking).await.map_err(|_| slow(ANSWER))??;
         for item in &page.items {
             sink.list(item.get()).map_err(|error| unreadable(&error))?;
         }
@@ -233,7 +304,7 @@ async fn pages(
 struct Reading<'r, S> {
     sink: &'r mut S,
     version: &'r mut Option<String>,
-    broken: &'r mut Option<Instant>,
+    lost: &'r mut Lost,
     /// Whether what comes is the list still.
     listing: bool,
 }
@@ -243,9 +314,15 @@ impl<S: Sink> Reading<'_, S> {
         let mut lines = pin!(lines);
         let mut line = Vec::new();
         loop {
-            let catching_up = self.broken.is_some() && !self.listing;
+            let catching_up = self.lost.since.is_some() && !self.listing;
             let patience = if catching_up { QUIET } else { SILENCE };
-            let read = match timeout(patience, lines.read_until(b'\n', &mut line)).await {
+            let reading = timeout(patience, lines.read_until(b'\n', &mut line));
+            // Who catches up is connected: of a busy kind there is always more.
+            let read = match self.listing {
+                true => self.lost.during(self.sink, reading).await,
+                false => reading.await,
+            };
+            let read = match read {
                 Ok(read) => read,
                 Err(_) if catching_up => {
                     self.is_current();
@@ -270,8 +347,7 @@ impl<S: Sink> Reading<'_, S> {
     }
 
     fn is_current(&mut self) {
-        *self.broken = None;
-        self.sink.current();
+        self.lost.is_current(self.sink);
     }
 
     fn event(&mut self, line: &[u8]) -> Result<(), Trouble> {
@@ -288,6 +364,10 @@ impl<S: Sink> Reading<'_, S> {
             }
         };
         take.map_err(|error| unreadable(&error))?;
+        // Half of a list is no place to go on from.
+        if self.listing && event.kind != "BOOKMARK" {
+            return Ok(());
+        }
         let Versioned { metadata } =
             serde_json::from_str(json).map_err(|error| unreadable(&error))?;
         let ends = || {
@@ -295,14 +375,13 @@ impl<S: Sink> Reading<'_, S> {
             annotations.is_some_and(|map| map.contains_key("k8s.io/initial-events-end"))
         };
         if self.listing {
-            // Half of a list is no place to go on from.
-            if event.kind != "BOOKMARK" || !ends() {
+            if !ends() {
                 return Ok(());
             }
             self.listing = false;
             self.sink.end();
             self.is_current();
-        } else if event.kind == "BOOKMARK" && self.broken.is_some() {
+        } else if event.kind == "BOOKMARK" && self.lost.since.is_some() {
             self.is_current();
         }
         *self.version = Some(metadata.resource_version);

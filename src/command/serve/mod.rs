@@ -188,15 +188,31 @@ fn serve_cluster(
     if shows_graph {
         shared.graph = Some(Arc::new(cluster.dump()));
     }
+    let died = cluster.died();
+    let over = {
+        let mut died = died.clone();
+        async move {
+            // Where nobody could say so any more, none is there to serve for.
+            let _ = died.wait_for(Option::is_some).await;
+        }
+    };
     let served = actix_web::rt::System::new().block_on(async move {
         let bound = webhook::bind(server, shared)?;
         tracing::info!(listen = %bound.listen, probes = %bound.probes, "serving");
-        bound.serve().await
+        bound.serve_until(over).await
     });
+    let died = *died.borrow();
     // Only now: as long as a review may come, what it is answered from is
     // kept in step.
     cluster.stop();
-    Ok(served?)
+    served?;
+    match died {
+        None => Ok(()),
+        Some(part) => Err(CommandError::Remote(format!(
+            "a part of belay has ended that never should ({part}), so that it is to be started \
+             again; the log says more"
+        ))),
+    }
 }
 
 impl Common {

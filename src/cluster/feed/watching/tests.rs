@@ -199,3 +199,27 @@ async fn an_object_that_cannot_be_read_stops_the_watch_and_is_not_repeated() {
     assert!(told[4].starts_with("broken: an object of it could not be read"), "{told:?}");
     assert!(!told[4].contains("hunter2"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_watch_is_told_in_time_though_the_next_attempt_hangs() {
+    let script = Script::of(&[(200, &bookmark(7))]);
+    let started = Instant::now();
+    let told = told(&script, 4).await;
+    assert_eq!(told[..3], ["begin", "end", "current"]);
+    assert!(told[3].starts_with("broken: it was not begun again within 5 s"), "{told:?}");
+    let lasted = started.elapsed();
+    assert!(GRACE <= lasted && lasted < GRACE + Duration::from_secs(1), "{lasted:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_expires_at_once_is_not_read_again_without_end() {
+    let gone = format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", status(410, "too old"));
+    let list = [bookmark(7), gone].concat();
+    let answers = vec![(200, list.as_str()); 4];
+    let script = Script::of(&answers);
+    let started = Instant::now();
+    let told = told(&script, 12).await;
+    assert_eq!(told[9..], ["begin", "end", "current"]);
+    // Three waits, each twice as long as the one before.
+    assert!(started.elapsed() > Duration::from_secs(1), "{:?}", started.elapsed());
+}
