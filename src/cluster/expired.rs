@@ -138,12 +138,12 @@ mod tests {
             let heard = heard.clone();
             async move {
                 let path = request.uri().path().to_owned();
-                let code = match request.method() {
-                    &http::Method::GET if path.contains("/of-unread-") => {
+                let code = match *request.method() {
+                    http::Method::GET if path.contains("/of-unread-") => {
                         heard.lock().push(path);
                         403
                     }
-                    &http::Method::GET => 404,
+                    http::Method::GET => 404,
                     _ => {
                         let options = request.into_body().collect_bytes().await.unwrap();
                         let options: serde_json::Value = serde_json::from_slice(&options).unwrap();
