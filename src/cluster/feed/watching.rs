@@ -172,10 +172,10 @@ impl Lost {
         let Some(due) = due.map(|since| since + GRACE) else { return step.await };
         let mut step = pin!(step);
         // Steps that each end at once add up, too.
-        if Instant::now() < due {
-            if let Ok(done) = timeout_at(due, step.as_mut()).await {
-                return done;
-            }
+        if Instant::now() < due
+            && let Ok(done) = timeout_at(due, step.as_mut()).await
+        {
+            return done;
         }
         let seconds = GRACE.as_secs();
         let slow = || Trouble::Failed(format!("it was not begun again within {seconds} s"));
