@@ -157,7 +157,10 @@ fn a_vanished_policy_kind_freezes_and_withdraws_nothing() {
     let policy = world.kubectl(&["get", "deletionpolicy", &ns, "-o", "yaml"]);
 
     world.kubectl(&["delete", "crd", "deletionpolicies.belay.dev", "--timeout=60s"]);
-    world.all_say("[!]policy-kinds a kind of belay's own has vanished", true);
+    world.all_say(
+        "[!]policy-kinds what people have written cannot be read, because its kind has vanished",
+        true,
+    );
     held();
     assert_eq!((world.registration(), withdrawn()), before);
 
