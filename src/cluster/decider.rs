@@ -84,10 +84,12 @@ impl ClusterDecider {
         let mut verdict = decide(&Situation { graph, policies, live, now }, review);
         // Nobody would ever let go of a hold on what belay cannot see; one that
         // was there before is put back all the same.
-        let kind = graph.kinds.find_resource(&review.resource.group, &review.resource.resource);
-        if !kind.is_some_and(|kind| world.watched.contains(&kind)) {
-            verdict.hold = verdict.hold.filter(|hold| hold.put_back);
-        }
+        let (group, resource) = (&review.resource.group, &review.resource.resource);
+        let is_seen = || {
+            let kind = graph.kinds.find_resource(group, resource);
+            kind.is_some_and(|kind| world.watched.contains(&kind))
+        };
+        verdict.hold = verdict.hold.filter(|hold| hold.put_back || is_seen());
         Ok(verdict)
     }
 

@@ -10,7 +10,7 @@ use super::CommandError;
 use super::serve::{LABELLED, parsed};
 use crate::cluster::{Access, Caller, Certificates, Me, Place, Settings, Snapshot, World, kind_of};
 use crate::decide;
-use crate::objects::{KindId, KindInfo};
+use crate::objects::{KindId, KindInfo, full_name};
 use crate::policy::Identities;
 
 #[derive(Debug, Args)]
@@ -212,14 +212,13 @@ impl Session {
 /// Who may approve the end of an object: the words that finish "it takes …".
 pub fn right_to_approve(target: &decide::Target) -> String {
     let decide::Target { resource, group, namespace, name } = target;
-    let dot = if group.is_empty() { "" } else { "." };
     let place = match (resource.as_str(), group.as_str(), namespace.as_str()) {
         // Whoever may delete a Namespace is asked inside of it.
         ("namespaces", "", _) => format!(" in namespace {name}"),
         (_, _, "") => String::new(),
         _ => format!(" in namespace {namespace}"),
     };
-    format!("the RBAC verb approve-deletion on {resource}{dot}{group}{place}")
+    format!("the RBAC verb approve-deletion on {}{place}", full_name(group, resource))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use super::situation::Absence;
 use super::users::{LISTED, is_used};
 use super::{Cause, Counts, LiveRead, Situation};
 use crate::graph::{Fates, Graph, Node};
-use crate::objects::{KindId, KindInfo, Kinds};
+use crate::objects::{KindId, KindInfo, Kinds, full_name};
 use crate::policy::api::Action;
 use crate::policy::{Applied, Exists, Matched, Matcher, NotEmpty, Source};
 
@@ -149,10 +149,9 @@ fn prove_kind(
         kept.absent(kinds.info(kind), situation.absence(kind, list, live));
         return;
     }
-    let dot = if group.is_empty() { "" } else { "." };
+    let unknown = format!("{} is no kind that belay knows", full_name(group, resource));
     let (group, resource) = (group.to_owned(), resource.to_owned());
     kept.unknown_kind = (group.clone(), resource.clone());
-    let unknown = format!("{resource}{dot}{group} is no kind that belay knows");
     let list = LiveRead::List { group, resource, namespace: String::new(), first };
     match situation.reads().map(|reads| reads.done.get(&list)) {
         // It was looked for live and is not there.

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{
     Blocker, Cause, Counts, Decision, HoldChange, HoldPlace, Named, Reason, Target, Verdict,
 };
-use crate::objects::HOLD;
+use crate::objects::{HOLD, full_name};
 use crate::policy::Source;
 
 /// So many blockers are told in words; of the others their number.
@@ -321,14 +321,12 @@ pub fn patch(verdict: &Verdict) -> Option<Patch> {
 /// `persistentvolumeclaims "data"`, the way kubectl names an object.
 pub(crate) fn quoted(target: &Target) -> String {
     let Target { resource, group, name, .. } = target;
-    let dot = if group.is_empty() { "" } else { "." };
-    format!("{resource}{dot}{group} \"{name}\"")
+    format!("{} \"{name}\"", full_name(group, resource))
 }
 
 /// `persistentvolumeclaims/data -n db`, the way a person types an object.
 pub(crate) fn arguments(target: &Target) -> String {
     let Target { resource, group, namespace, name } = target;
-    let dot = if group.is_empty() { "" } else { "." };
     let place = if namespace.is_empty() { String::new() } else { format!(" -n {namespace}") };
-    format!("{resource}{dot}{group}/{name}{place}")
+    format!("{}/{name}{place}", full_name(group, resource))
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::graph::{Graph, Node};
-use crate::objects::KindId;
+use crate::objects::{KindId, full_name};
 use crate::policy::{Applied, Facts, Places, PolicySet};
 
 /// Everything that is known at the moment of a question.
@@ -53,6 +53,14 @@ pub enum LiveRead {
         /// Whether the first one is enough.
         first: bool,
     },
+}
+
+impl LiveRead {
+    /// Its kind, as people name it.
+    pub fn kind_name(&self) -> String {
+        let (Self::Object { group, resource, .. } | Self::List { group, resource, .. }) = self;
+        full_name(group, resource)
+    }
 }
 
 /// What has been read live. Whoever reads applies every object to `graph` with

@@ -2,6 +2,7 @@
 //! verdict needs is not known, or not in time.
 
 use super::{Answer, Blocker, Cause, Decision, Door, LiveRead, Reason, Review, Target, Verdict};
+use crate::objects::full_name;
 
 /// What is said to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -63,12 +64,11 @@ fn named(read: &LiveRead) -> String {
             (group, resource, namespace, String::new())
         }
     };
-    let dot = if group.is_empty() { "" } else { "." };
     let place = match namespace.as_str() {
         "" => String::new(),
         _ => format!(" in namespace {namespace}"),
     };
-    format!("{resource}{dot}{group}{name}{place}")
+    format!("{}{name}{place}", full_name(group, resource))
 }
 
 fn refused(target: Target, cause: Cause) -> Verdict {

@@ -12,6 +12,7 @@ use super::{Cause, LiveRead, Situation};
 use crate::graph::{
     Certainty, Excuse, Fates, Graph, Node, NodeId, Outcome, Progress, Sought, Strength, User,
 };
+use crate::objects::full_name;
 use crate::policy::{Facts, InUse};
 
 /// So many causes are listed; of the others their number is told.
@@ -226,8 +227,8 @@ fn root_is_meant(situation: &Situation<'_>, user: Node<'_>, in_use: &InUse) -> b
 fn prove_absence(situation: &Situation<'_>, item: &Item<'_>, live: bool, found: &mut Found) {
     let Some(kind) = item.kind else {
         let Facts { group, resource, .. } = item.facts;
-        let dot = if group.is_empty() { "" } else { "." };
-        found.unknown = Some(format!("{resource}{dot}{group} is no kind that belay knows"));
+        let name = full_name(group, resource);
+        found.unknown = Some(format!("{name} is no kind that belay knows"));
         return;
     };
     for (needer, crosses) in situation.policies.needers(kind) {

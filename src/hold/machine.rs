@@ -296,7 +296,7 @@ impl Release {
                 vec![Output::Read { read: current, from: Some(next) }]
             }
             Input::Page { .. } if proving => {
-                let kind = resource(&current);
+                let kind = current.kind_name();
                 self.unknown(now, &format!("{kind} are defined and not served"))
             }
             Input::Page { .. } => {
@@ -310,7 +310,7 @@ impl Release {
                 vec![Output::Read { read: current, from: None }]
             }
             Input::Expired => {
-                let kind = resource(&current);
+                let kind = current.kind_name();
                 self.unknown(now, &format!("{kind}: the list expires before it has been read"))
             }
             Input::NotFound => match (&current, proving) {
@@ -325,7 +325,7 @@ impl Release {
                         name: format!("{resource}.{group}"),
                     };
                     if Kinds::is_built_in(group, resource) {
-                        let kind = self::resource(&current);
+                        let kind = current.kind_name();
                         return self.unknown(now, &format!("{kind} are not served"));
                     }
                     self.state = State::Reading { pass, left, restarts, proving: true };
@@ -343,7 +343,7 @@ impl Release {
                 }
             },
             Input::Unreadable(why) => {
-                let kind = resource(&current);
+                let kind = current.kind_name();
                 self.unknown(now, &format!("{kind}: {why}"))
             }
             _ => {
@@ -419,10 +419,4 @@ impl Release {
         self.state = State::Ended(end);
         vec![Output::Ended(end)]
     }
-}
-
-fn resource(read: &LiveRead) -> String {
-    let (LiveRead::Object { group, resource, .. } | LiveRead::List { group, resource, .. }) = read;
-    let dot = if group.is_empty() { "" } else { "." };
-    format!("{resource}{dot}{group}")
 }

@@ -222,9 +222,22 @@ impl Kinds {
     }
 }
 
+/// A kind as people name it: the plural name, and behind a dot its group.
+pub fn full_name(group: &str, resource: &str) -> String {
+    let dot = if group.is_empty() { "" } else { "." };
+    format!("{resource}{dot}{group}")
+}
+
 /// Splits an `apiVersion` into group and version.
 pub fn split_api_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
+}
+
+impl KindInfo {
+    /// The kind as people name it.
+    pub fn full_name(&self) -> String {
+        full_name(&self.group, &self.resource)
+    }
 }
 
 #[cfg(test)]

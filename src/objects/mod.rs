@@ -14,7 +14,7 @@ mod text;
 mod uid;
 
 pub use interner::Interner;
-pub use kinds::{DefaultPropagation, KindId, KindInfo, Kinds, split_api_version};
+pub use kinds::{DefaultPropagation, KindId, KindInfo, Kinds, full_name, split_api_version};
 pub(crate) use object::null_is_default;
 pub use object::{HoldAge, Metadata, Object, OwnerReference};
 pub use packed::{PackedList, PackedMap};

@@ -15,7 +15,7 @@ use super::compiled::{Policy, Source};
 use super::facts::{Facts, Places};
 use super::people::Identities;
 use super::selectors::{Matched, Narrowed};
-use crate::objects::{KindId, Kinds};
+use crate::objects::{KindId, Kinds, full_name};
 use crate::relations::{Catalogue, Needers};
 
 type Map<V> = HashMap<Box<str>, V, FxBuildHasher>;
@@ -212,8 +212,7 @@ impl PolicySet {
                         entry.iter().filter(|pair| makes(pair)).any(|pair| known(*pair))
                     };
                     if !sense(&|(_, r)| r == resource) || !sense(&|(g, _)| g == group) {
-                        let dot = if group.is_empty() { "" } else { "." };
-                        unknown.push((&policy.source, format!("{resource}{dot}{group}")));
+                        unknown.push((&policy.source, full_name(group, resource)));
                     }
                 }
             }

@@ -49,7 +49,7 @@ use super::pace::Backoff;
 use super::registration::configurations::left_out;
 use super::status::{Written, WrittenPolicy};
 use super::world::{Detail, World};
-use crate::objects::{KindId, Kinds};
+use crate::objects::{KindId, Kinds, full_name};
 use crate::policy::api::{DeletionApproval, DeletionPolicy, GROUP, Pause, Relation};
 use crate::policy::{Identities, Policy, PolicySet};
 use crate::relations::{Catalogue, Custom};
@@ -495,10 +495,8 @@ impl Feed {
 fn absent_kinds(relations: &[Custom], kinds: &Kinds) -> BTreeSet<(String, String)> {
     let of = |custom: &Custom| {
         let absent = custom.kinds().filter(|(g, r)| kinds.find_resource(g, r).is_none());
-        let name = |(group, resource): (&str, &str)| {
-            let dot = if group.is_empty() { "" } else { "." };
-            (custom.name.clone(), format!("{resource}{dot}{group}"))
-        };
+        let name =
+            |(group, resource): (&str, &str)| (custom.name.clone(), full_name(group, resource));
         absent.map(name).collect::<Vec<_>>()
     };
     relations.iter().flat_map(of).collect()

@@ -187,7 +187,5 @@ impl Sink for Objects {
 
 /// A kind as it is named in logs and metrics.
 pub fn resource(world: &World, kind: KindId) -> String {
-    let info = world.graph.kinds.info(kind);
-    let dot = if info.group.is_empty() { "" } else { "." };
-    format!("{}{dot}{}", info.resource, info.group)
+    world.graph.kinds.info(kind).full_name()
 }

@@ -213,7 +213,7 @@ impl Holds {
             return;
         }
         let world = self.context.world.read();
-        let name = |kind: KindId| full_name(world.graph.kinds.info(kind));
+        let name = |kind: KindId| world.graph.kinds.info(kind).full_name();
         for kind in kinds(&world).0 {
             self.pending.insert(name(kind), ALL.to_owned());
         }
@@ -235,7 +235,7 @@ impl Holds {
             // Of a kind in the setting the labelled objects are watched
             // already, and the others are swept.
             let labelled = labelled(&world, &self.context.settings);
-            let whole = |kind: &KindId, info: &KindInfo| match names.get(&full_name(info)) {
+            let whole = |kind: &KindId, info: &KindInfo| match names.get(&info.full_name()) {
                 Some(why) => why != LABELLED || !labelled.contains(kind),
                 None => false,
             };
@@ -273,7 +273,7 @@ impl Holds {
             let labelled = labelled(&world, &self.context.settings);
             let mut left = self.recorded.clone();
             for kind in world.held.iter().filter(|kind| done(kind)) {
-                let name = full_name(world.graph.kinds.info(*kind));
+                let name = world.graph.kinds.info(*kind).full_name();
                 if labelled.contains(kind) {
                     left.insert(name, LABELLED.to_owned());
                 } else {
@@ -370,7 +370,7 @@ impl Holds {
         match &written {
             Ok(()) => {
                 let change = if put_on { "put on" } else { "taken off" };
-                tracing::info!(resource = full_name(info), namespace, name, change, "hold");
+                tracing::info!(resource = info.full_name(), namespace, name, change, "hold");
             }
             // Somebody else has written, or it is gone: the watch tells.
             Err(Trouble::NotFound | Trouble::Expired) => {}
@@ -378,7 +378,7 @@ impl Holds {
                 // The others may well be written: one right is missing, and
                 // this object is looked at again when it is settled no more.
                 tracing::warn!(
-                    resource = full_name(info),
+                    resource = info.full_name(),
                     why,
                     "belay's account may not write holds here"
                 );
@@ -387,7 +387,7 @@ impl Holds {
             }
             Err(trouble) => {
                 tracing::debug!(
-                    resource = full_name(info),
+                    resource = info.full_name(),
                     trouble = trouble.words(),
                     "a hold could not be written; it is looked at again"
                 );
@@ -454,7 +454,7 @@ impl Holds {
             match self.sweep(kind, &info, pace).await {
                 Ok(()) => drop(self.swept.insert(kind, Instant::now())),
                 Err(trouble) => tracing::warn!(
-                    resource = full_name(&info),
+                    resource = info.full_name(),
                     trouble = trouble.words(),
                     "objects without the label could not be read; it is tried again"
                 ),
@@ -503,10 +503,4 @@ fn waits(json: &str) -> Option<(Sight, String, String)> {
 
 fn is_held(item: &RawValue) -> bool {
     Object::deserialize(item).is_ok_and(|object| object.is_held())
-}
-
-/// A kind as the record has it.
-fn full_name(info: &KindInfo) -> String {
-    let dot = if info.group.is_empty() { "" } else { "." };
-    format!("{}{dot}{}", info.resource, info.group)
 }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::entry::{Entry, shortened};
 use crate::decide::{Decision, Target};
+use crate::objects::full_name;
 use crate::policy::Source;
 use crate::policy::api::{LastDay, Recent};
 
@@ -176,9 +177,8 @@ fn hour(time: Timestamp) -> i64 {
 /// `configmaps shop/settings`.
 fn shown(target: &Target) -> String {
     let Target { resource, group, namespace, name } = target;
-    let dot = if group.is_empty() { "" } else { "." };
     let slash = if namespace.is_empty() { "" } else { "/" };
-    format!("{resource}{dot}{group} {namespace}{slash}{name}")
+    format!("{} {namespace}{slash}{name}", full_name(group, resource))
 }
 
 #[cfg(test)]

@@ -8,10 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
 
 use crate::cluster::World;
+use crate::cluster::feed::plan;
 use crate::decide::is_harm_on_kind;
 use crate::objects::Kinds;
+use crate::policy::Policy;
 use crate::policy::api::Action;
-use crate::policy::{Policy, Source};
 
 /// For each entry its rules. Equal policies give equal rules. An entry that is
 /// not here has nothing to ask.
@@ -41,10 +42,7 @@ const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefini
 /// though no policy names them: what is around them is asked about, too.
 pub fn rules(world: &World, labelled: &[(String, String)]) -> Rules {
     let kinds = &world.graph.kinds;
-    let policies = || {
-        let policies = world.policies.iter();
-        policies.filter(|policy| matches!(policy.source, Source::Policy(_)))
-    };
+    let policies = || plan::policies(world);
     let of = |chosen: &dyn Fn(&Policy) -> bool| {
         Pairs::of(policies().filter(|policy| chosen(policy)).flat_map(Policy::kinds))
     };

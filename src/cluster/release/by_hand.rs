@@ -34,7 +34,7 @@ pub async fn look(context: &Context, reader: &Reader, place: &Place, object: &Va
                 let mut answers = reader.read_all(reads, Instant::now() + LIMIT).await;
                 for (read, answer) in &mut answers {
                     let (Err(why), LiveRead::List { .. }) = (&*answer, &*read) else { continue };
-                    lacks.get_or_insert(format!("{} may need it: {why}", coordinates(read)));
+                    lacks.get_or_insert(format!("{} may need it: {why}", read.kind_name()));
                     // With a list that lacks something nothing is ever free.
                     *answer = Ok(near(reader, read, &place.1).await);
                 }
@@ -63,12 +63,6 @@ async fn near(reader: &Reader, list: &LiveRead, namespace: &str) -> Found {
     let answers = reader.read_all(vec![near], Instant::now() + LIMIT).await;
     let found = answers.into_iter().next().and_then(|(_, answer)| answer.ok());
     found.unwrap_or_default()
-}
-
-fn coordinates(read: &LiveRead) -> String {
-    let (LiveRead::List { group, resource, .. } | LiveRead::Object { group, resource, .. }) = read;
-    let dot = if group.is_empty() { "" } else { "." };
-    format!("{resource}{dot}{group}")
 }
 
 /// How a release by hand came out.

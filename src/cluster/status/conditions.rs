@@ -10,7 +10,7 @@ use crate::cluster::Registered;
 use crate::cluster::api::Trouble;
 use crate::cluster::journal::to_the_second;
 use crate::graph::Graph;
-use crate::objects::KindId;
+use crate::objects::{KindId, full_name};
 use crate::policy::Pause;
 
 /// So many kinds are named in a message; of the others their number.
@@ -112,10 +112,9 @@ pub(super) fn watching(graph: &Graph, needs: &BTreeSet<KindId>, unknown: &[Strin
         .collect();
     for kind in needs.iter().filter(|kind| !graph.is_complete(**kind)) {
         let info = graph.kinds.info(*kind);
-        let dot = if info.group.is_empty() { "" } else { "." };
         // A kind that was never served has no plural name.
         let name = if info.resource.is_empty() { &info.kind } else { &info.resource };
-        let name = format!("{name}{dot}{}", info.group);
+        let name = full_name(&info.group, name);
         if unknown.contains(&name) {
             continue;
         }

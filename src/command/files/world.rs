@@ -6,7 +6,7 @@ use super::documents::{Document, File, parse};
 use super::own::Own;
 use super::{FileError, kinds, objects};
 use crate::graph::Graph;
-use crate::objects::Kinds;
+use crate::objects::{Kinds, full_name};
 use crate::policy::api::GROUP;
 use crate::policy::{Approvals, PolicySet};
 use crate::relations::Catalogue;
@@ -141,9 +141,9 @@ fn unknown_relations(kinds: &Kinds, own: &Own) -> Vec<String> {
     let unknown = |(_, group, resource): &&(String, String, String)| {
         kinds.find_resource(group, resource).is_none()
     };
-    let named = own.related.iter().filter(unknown).map(|(name, group, resource)| {
-        let dot = if group.is_empty() { "" } else { "." };
-        format!("relation {name}: {resource}{dot}{group}")
-    });
+    let named =
+        own.related.iter().filter(unknown).map(|(name, group, resource)| {
+            format!("relation {name}: {}", full_name(group, resource))
+        });
     named.collect()
 }
