@@ -65,7 +65,7 @@ pub fn run() -> Result<()> {
     let install = Install {
         replicas: 2,
         manifests: vec!["--watch-everything".to_owned()],
-        serve: Vec::new(),
+        ..Install::default()
     };
     let _installed = install.on(&plane, &program)?;
     let ns = plane.namespace("added")?;

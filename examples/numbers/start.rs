@@ -40,8 +40,8 @@ pub fn run(objects: usize) -> Result<()> {
 
     let install = Install {
         manifests: vec!["--watch-everything".to_owned()],
-        serve: Vec::new(),
         replicas: 1,
+        ..Install::default()
     };
     let mut installed = install.on(&plane, &program)?;
     let belay = installed.replicas.first_mut().ok_or("nothing was installed")?;

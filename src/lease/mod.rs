@@ -10,11 +10,14 @@
 //!      ├── the holder leads ───┤                 ├── others may take over ──►
 //!      │    by its own clock   │                 │    by their own clocks
 //! ```
+//!
+//! While they differ by more, [`Sight`] keeps two replicas from taking it from
+//! each other for ever.
 
 #[cfg(test)]
 mod tests;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -125,6 +128,35 @@ fn is_from_nowhere(
     now: Timestamp,
 ) -> bool {
     renewed > later(now, duration.saturating_add(me.skew))
+}
+
+/// What a replica has seen of the Lease with its own eyes.
+///
+/// Where clocks differ by more than the stated skew, a Lease that somebody
+/// renews every few seconds looks old, or as if from the future. Whoever took
+/// it would take it from one who lives, and who takes it back. But a Lease that
+/// changes between two looks has a holder who lives, whatever the times in it
+/// say. Before the second look there are only the times.
+#[derive(Debug, Default)]
+pub struct Sight {
+    last: Option<Spec>,
+    changed: Option<Instant>,
+}
+
+impl Sight {
+    /// Looks at what was read at an instant. The result is for how long from
+    /// then on the holder, another one than we, counts as alive; none: by this
+    /// nothing is known of it.
+    pub fn look(&mut self, spec: &Spec, me: Candidate<'_>, at: Instant) -> Option<Duration> {
+        if self.last.as_ref().is_some_and(|last| last != spec) {
+            self.changed = Some(at);
+        }
+        self.last = Some(spec.clone());
+        let another = spec.holder.as_deref().is_some_and(|holder| holder != me.name);
+        let seen = self.changed.filter(|_| another)?;
+        let left = duration(spec, me).checked_sub(at.saturating_duration_since(seen))?;
+        (!left.is_zero()).then_some(left)
+    }
 }
 
 /// The Lease to write when its holder steps down, so that nobody has to wait.

@@ -245,3 +245,49 @@ fn a_lease_for_years_is_good_for_ten_times_our_own_at_the_most() {
     assert_eq!(evaluate(&years, candidate("a"), now), Stand::StandBy { until });
     assert_eq!(evaluate(&years, candidate("a"), until), Stand::Acquire);
 }
+
+/// Replicas whose clocks are further apart than is stated, each looking every
+/// two seconds, each renewing what it has written: who writes what, when.
+fn with_clocks_apart(eyes: bool, seconds: i64, dies: Option<i64>) -> Vec<(i64, usize)> {
+    let start = Instant::now();
+    let mut stored = Spec::default();
+    let mut sights = [Sight::default(), Sight::default()];
+    let mut taken = Vec::new();
+    for second in 0..seconds {
+        // The one that is a second further looks in the other's pauses.
+        let i = usize::try_from(second % 2).unwrap();
+        let me = candidate(NAMES[i]);
+        if dies.is_some_and(|at| second >= at) && i == 1 {
+            continue;
+        }
+        let now = Timestamp::from_second(1_767_268_800 + second + [0, 30][i]).unwrap();
+        let at = start + Duration::from_secs(second.unsigned_abs());
+        if eyes && sights[i].look(&stored, me, at).is_some() {
+            continue;
+        }
+        let write = match evaluate(&stored, me, now) {
+            Stand::Acquire => {
+                taken.push((second, i));
+                true
+            }
+            Stand::Lead { renew_at, .. } => now >= renew_at,
+            Stand::StandBy { .. } => false,
+        };
+        if write {
+            stored = next(&stored, me, now);
+        }
+    }
+    taken
+}
+
+#[test]
+fn clocks_that_are_far_apart_do_not_make_replicas_take_turns() {
+    // It can fail: by the times alone they do.
+    assert!(with_clocks_apart(false, 300, None).len() > 50);
+    // The first one, and the one for which that looked old at its first look.
+    assert_eq!(with_clocks_apart(true, 300, None), [(0, 0), (1, 1)]);
+    // Of one that is gone the Lease runs out, by its own clock.
+    let taken = with_clocks_apart(true, 300, Some(100));
+    let [(0, 0), (1, 1), (at, 0)] = taken[..] else { panic!("{taken:?}") };
+    assert!((100..=100 + 30 + 15 + 2).contains(&at), "{taken:?}");
+}

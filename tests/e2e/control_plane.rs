@@ -64,7 +64,7 @@ fn rbac_is_on_and_users_are_real() {
 #[test]
 fn faults_can_be_made_and_mended() {
     let options = Options { service_account_credentials: false, ..Options::default() };
-    let mut plane = ControlPlane::start_with(&options).unwrap();
+    let plane = ControlPlane::start_with(&options).unwrap();
     let install = Install { replicas: 2, ..Install::default() };
     let belay = install.on(&plane, program()).unwrap();
     plane
@@ -117,10 +117,10 @@ fn faults_can_be_made_and_mended() {
     manager.signal(rustix::process::Signal::CONT).unwrap();
 
     // Data outlives restarts of the API server and of etcd.
-    plane.api_server.kill();
+    plane.api_server().kill();
     assert!(!plane.kubectl(&["get", "--raw", "/readyz"]).unwrap().ok());
-    plane.etcd.restart().unwrap();
-    plane.api_server.restart().unwrap();
+    plane.etcd().restart().unwrap();
+    plane.api_server().restart().unwrap();
     plane.wait_until_serving().unwrap();
     eventually("a denial after the restarts", Duration::from_secs(60), || match delete(&plane) {
         message if message.contains("is protected; label") => Ok(()),

@@ -151,7 +151,7 @@ fn a_leader_that_gets_no_answer_ceases_in_time() {
     let a = replica(&runtime, &plane, &ns, "a");
     runtime.spawn(election::run_with(a.clone(), short()));
     until_leads("a leader", Duration::from_secs(5), &[&a], |_| true);
-    plane.api_server.signal(Signal::STOP).unwrap();
+    plane.api_server().signal(Signal::STOP).unwrap();
     let Timing { duration, skew, .. } = short();
     let began = Instant::now();
     let ceased = eventually("no leader", duration - skew + Duration::from_millis(200), || {
@@ -159,7 +159,7 @@ fn a_leader_that_gets_no_answer_ceases_in_time() {
     });
     // It was good for a moment yet: requests hang for less than that.
     assert!(ceased.unwrap() > Duration::from_millis(800));
-    plane.api_server.signal(Signal::CONT).unwrap();
+    plane.api_server().signal(Signal::CONT).unwrap();
     until_leads("a leader", Duration::from_secs(8), &[&a], |_| true);
 }
 

@@ -10,7 +10,7 @@ use super::belay::{Belay, http_get};
 use super::plane::free_ports;
 use super::process::Process;
 use super::wait::{eventually, while_running};
-use super::{ControlPlane, Result};
+use super::{ControlPlane, Link, Result, clock};
 
 /// The namespace, and the name, of the installation.
 pub const NAME: &str = "belay";
@@ -24,6 +24,12 @@ pub struct Install {
     pub manifests: Vec<String>,
     /// More arguments of `belay serve`.
     pub serve: Vec<String>,
+    /// Whether each replica has a way of its own to the API server, which a
+    /// test can break.
+    pub linked: bool,
+    /// By how many seconds the clock of each replica is ahead; those that are
+    /// not named here are right.
+    pub ahead: Vec<u32>,
 }
 
 /// belay, installed.
@@ -32,6 +38,8 @@ pub struct Installed {
     pub replicas: Vec<Belay>,
     /// The kubeconfig of its account.
     pub kubeconfig: PathBuf,
+    /// The ways of the replicas to the API server, where they have their own.
+    pub links: Vec<Link>,
 }
 
 impl Install {
@@ -45,13 +53,19 @@ impl Install {
         plane.apply(&print(program, &arguments)?)?;
         let kubeconfig = plane.account(NAME, NAME)?;
 
-        let mut replicas = Vec::new();
+        let (mut replicas, mut links) = (Vec::new(), Vec::new());
         for number in 0..self.replicas.max(1) {
-            replicas.push(self.replica(plane, program, &kubeconfig, number)?);
+            let mut way = kubeconfig.clone();
+            if self.linked {
+                let (link, path) = plane.link(&kubeconfig, &format!("{NAME}-{number}"))?;
+                links.push(link);
+                way = path;
+            }
+            replicas.push(self.replica(plane, program, &way, number)?);
         }
         let addresses: Vec<SocketAddr> = replicas.iter().map(|belay| belay.listen).collect();
         plane.service(NAME, NAME, &addresses)?;
-        let mut installed = Installed { replicas, kubeconfig };
+        let mut installed = Installed { replicas, kubeconfig, links };
         for belay in &mut installed.replicas {
             belay.wait_until_ready()?;
         }
@@ -79,7 +93,10 @@ impl Install {
         ];
         arguments.extend(self.serve.iter().cloned());
         let name = format!("{NAME}-{number}");
-        let env = [("POD_NAME".to_owned(), name.clone())];
+        let mut env = vec![("POD_NAME".to_owned(), name.clone())];
+        if let Some(ahead) = self.ahead.get(number) {
+            env.extend(clock::ahead(plane.folder(), *ahead)?);
+        }
         let process = Process::start_with_env(&name, program, &arguments, &env, &plane.logs())?;
         Ok(Belay { process, listen, probes, ca: PathBuf::new() })
     }

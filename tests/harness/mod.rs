@@ -14,8 +14,10 @@
 #![allow(dead_code, unused_imports)]
 
 pub mod belay;
+pub mod clock;
 pub mod install;
 pub mod kubectl;
+pub mod link;
 pub mod pki;
 pub mod plane;
 pub mod process;
@@ -24,6 +26,7 @@ pub mod wait;
 
 pub use belay::Belay;
 pub use install::{Install, Installed};
+pub use link::Link;
 pub use plane::{ControlPlane, Options};
 pub use proxy::Fault;
 pub use wait::eventually;

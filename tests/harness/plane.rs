@@ -4,10 +4,12 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::Result;
 use super::kubectl::{self, Output};
+use super::link::Link;
 use super::pki::{Pair, Pki};
 use super::process::Process;
 use super::proxy::EgressProxy;
@@ -42,8 +44,8 @@ pub struct ControlPlane {
     pub kwok: Option<Process>,
     pub scheduler: Option<Process>,
     pub controller_manager: Option<Process>,
-    pub api_server: Process,
-    pub etcd: Process,
+    api_server: Mutex<Process>,
+    etcd: Mutex<Process>,
     pub proxy: EgressProxy,
     pki: Pki,
     binaries: PathBuf,
@@ -107,8 +109,8 @@ impl ControlPlane {
             kwok: None,
             scheduler: None,
             controller_manager: None,
-            api_server,
-            etcd,
+            api_server: Mutex::new(api_server),
+            etcd: Mutex::new(etcd),
             proxy,
             pki,
             binaries,
@@ -128,11 +130,26 @@ impl ControlPlane {
         Ok(plane)
     }
 
+    /// The API server's process.
+    pub fn api_server(&self) -> MutexGuard<'_, Process> {
+        self.api_server.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// etcd's.
+    pub fn etcd(&self) -> MutexGuard<'_, Process> {
+        self.etcd.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where the API server listens.
+    fn address(&self) -> Result<SocketAddr> {
+        Ok(self.server.trim_start_matches("https://").parse()?)
+    }
+
     /// Waits until the API server answers, after a start or a restart.
-    pub fn wait_until_serving(&mut self) -> Result<()> {
-        let address: SocketAddr = self.server.trim_start_matches("https://").parse()?;
+    pub fn wait_until_serving(&self) -> Result<()> {
+        let address = self.address()?;
         let (binaries, admin) = (&self.binaries, &self.admin);
-        while_running(&mut self.api_server, Duration::from_secs(60), || {
+        while_running(&mut self.api_server(), Duration::from_secs(60), || {
             // A connect costs nothing, a kubectl 50 ms of a busy core.
             std::net::TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
             let ready = ["get", "--raw", "/readyz"];
@@ -315,6 +332,17 @@ impl ControlPlane {
             ),
         )?;
         Ok(path)
+    }
+
+    /// A way to the API server that a test can break, and a copy of somebody's
+    /// kubeconfig that goes there by it.
+    pub fn link(&self, kubeconfig: &Path, name: &str) -> Result<(Link, PathBuf)> {
+        let link = Link::to(self.address()?)?;
+        let server = format!("https://{}", link.address());
+        let text = std::fs::read_to_string(kubeconfig)?.replace(&self.server, &server);
+        let path = self.folder.join(format!("{name}.kubeconfig"));
+        std::fs::write(&path, text)?;
+        Ok((link, path))
     }
 
     /// Makes a Service and sends what the API server sends to it to `backends`.

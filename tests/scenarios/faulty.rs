@@ -31,6 +31,7 @@ fn start() -> Result<World> {
         replicas: 2,
         manifests: vec!["--watch-everything".to_owned()],
         serve: vec!["--rotation-margin=1".to_owned()],
+        ..Install::default()
     };
     let belay = install.on(&plane, program())?;
     Ok(World { plane, belay })

@@ -83,6 +83,7 @@ impl Stage {
                 replicas: REPLICAS,
                 manifests: vec!["--watch-everything".to_owned()],
                 serve: vec!["--debug-graph".to_owned()],
+                ..Install::default()
             };
             let belay = install.on(&plane, &program)?;
             plane.apply(RIGHTS)?;

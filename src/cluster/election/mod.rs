@@ -31,7 +31,7 @@ use self::record::{into_lease, of_lease};
 use super::api::Trouble;
 use super::context::Context;
 use super::pace::{Backoff, jittered};
-use crate::lease::{Candidate, Spec, Stand, evaluate, next, stepped_down};
+use crate::lease::{Candidate, Sight, Spec, Stand, evaluate, next, stepped_down};
 
 /// The numbers of an election.
 #[derive(Debug, Clone, Copy)]
@@ -134,8 +134,9 @@ impl Election<'_> {
     async fn take_part(&self) {
         // A leader that cannot renew has to try again before its time is over.
         let mut backoff = Backoff::new(Duration::from_millis(500), self.timing.look * 2);
+        let mut sight = Sight::default();
         loop {
-            match self.round().await {
+            match self.round(&mut sight).await {
                 Ok(wait) => {
                     if backoff.succeeded() {
                         tracing::info!("the Lease can be read and written again");
@@ -159,8 +160,13 @@ impl Election<'_> {
 
     /// Reads the Lease, takes it if it is to be had, and renews it for as long
     /// as that works. The result is how long to wait before the next round.
-    async fn round(&self) -> Result<Duration, Trouble> {
+    async fn round(&self, sight: &mut Sight) -> Result<Duration, Trouble> {
         let mut lease = self.read().await?;
+        let spec = lease.spec.as_ref().map(of_lease).unwrap_or_default();
+        if let Some(left) = sight.look(&spec, self.me(), Instant::now().into_std()) {
+            self.post.leave();
+            return Ok(left.min(jittered(self.timing.look)));
+        }
         loop {
             let spec = lease.spec.as_ref().map(of_lease).unwrap_or_default();
             match evaluate(&spec, self.me(), Timestamp::now()) {

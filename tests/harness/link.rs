@@ -1,0 +1,119 @@
+//! The way from one replica to the API server, which a test can break.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::Result;
+
+/// A way to the API server. Cheap to clone; it ends with the program.
+#[derive(Clone)]
+pub struct Link {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    thawed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    delay: Duration,
+    /// Connections that were begun before this one carry nothing to the
+    /// replica, and nobody closes them.
+    frozen: usize,
+    begun: usize,
+    open: Vec<TcpStream>,
+}
+
+impl Link {
+    /// Listens, and carries what comes to the API server and back.
+    pub fn to(server: SocketAddr) -> Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let link = Self { address: listener.local_addr()?, shared: Arc::default() };
+        let accepting = link.clone();
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                // Dropped, and so closed: the API server is not there.
+                let Ok(server) = TcpStream::connect(server) else { continue };
+                accepting.carry(client, server);
+            }
+        });
+        Ok(link)
+    }
+
+    /// Where the replica finds the API server.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Ends every connection that is open: watches break off.
+    pub fn cut(&self) {
+        for connection in self.state().open.drain(..) {
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// What the API server says on connections that are open now arrives no
+    /// more, until they are cut; new ones work. So is a network that has lost
+    /// a flow and tells nobody.
+    pub fn freeze(&self) {
+        let mut state = self.state();
+        state.frozen = state.begun;
+    }
+
+    /// All that was held back arrives.
+    pub fn thaw(&self) {
+        self.state().frozen = 0;
+        self.shared.thawed.notify_all();
+    }
+
+    /// Each piece that the API server says waits this long.
+    pub fn slow(&self, delay: Duration) {
+        self.state().delay = delay;
+    }
+
+    fn carry(&self, client: TcpStream, server: TcpStream) {
+        let (Ok(mut asks), Ok(mut asked)) = (client.try_clone(), server.try_clone()) else {
+            return;
+        };
+        let number = {
+            let mut state = self.state();
+            state.open.extend(server.try_clone());
+            state.begun += 1;
+            state.begun
+        };
+        std::thread::spawn(move || {
+            let _ = std::io::copy(&mut asks, &mut asked);
+            let _ = asked.shutdown(Shutdown::Both);
+        });
+        let link = self.clone();
+        let (mut client, mut server) = (client, server);
+        std::thread::spawn(move || {
+            let mut buffer = vec![0; 64 << 10];
+            while let Ok(count @ 1..) = server.read(&mut buffer) {
+                link.wait(number);
+                if client.write_all(&buffer[..count]).is_err() {
+                    break;
+                }
+            }
+            let _ = client.shutdown(Shutdown::Both);
+        });
+    }
+
+    fn wait(&self, number: usize) {
+        let state = self.state();
+        let delay = state.delay;
+        let frozen = |state: &mut State| number <= state.frozen;
+        drop(self.shared.thawed.wait_while(state, frozen));
+        std::thread::sleep(delay);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

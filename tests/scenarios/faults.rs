@@ -1,0 +1,141 @@
+//! Faults in the middle of letting go: no hold goes while somebody needs its
+//! object, and what is free goes when the fault is over, or before.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::harness::{ControlPlane, Install, Installed, Options, eventually};
+use crate::program;
+use crate::rounds::Rounds;
+use crate::team::SOON;
+
+const EACH: usize = 12;
+
+fn installed(plane: &ControlPlane, ahead: Vec<u32>) -> Installed {
+    let install = Install {
+        replicas: 2,
+        manifests: vec!["--watch-everything".to_owned()],
+        linked: true,
+        ahead,
+        ..Install::default()
+    };
+    install.on(plane, program()).unwrap()
+}
+
+fn left_less(rounds: &Rounds<'_>, round: &str) {
+    eventually("the first one to go", SOON, || {
+        if rounds.left(round) < EACH { Ok(()) } else { Err("none".into()) }
+    })
+    .unwrap();
+}
+
+#[test]
+fn releases_outlive_the_api_server_etcd_and_the_network() {
+    let plane = ControlPlane::start_with(&Options::default()).unwrap();
+    let mut belay = installed(&plane, Vec::new());
+    let mut rounds = Rounds::new(&plane, "faults", EACH);
+
+    // The API server is killed with releases under way.
+    rounds.wait("server");
+    rounds.let_go("server");
+    left_less(&rounds, "server");
+    plane.api_server().restart().unwrap();
+    plane.wait_until_serving().unwrap();
+    rounds.ends("server");
+
+    // etcd, and all that the API server has cached is made anew.
+    rounds.wait("etcd");
+    rounds.let_go("etcd");
+    left_less(&rounds, "etcd");
+    plane.etcd().restart().unwrap();
+    plane.wait_until_serving().unwrap();
+    rounds.ends("etcd");
+
+    // Every connection breaks off, again and again.
+    rounds.wait("cut");
+    std::thread::scope(|scope| {
+        let going = scope.spawn(|| rounds.let_go("cut"));
+        while !going.is_finished() {
+            belay.links.iter().for_each(|link| link.cut());
+            std::thread::sleep(Duration::from_millis(150));
+        }
+    });
+    rounds.ends("cut");
+
+    // Watches say nothing any more, and nobody closes them. What the leader
+    // knows becomes untrue: it has heard of the end of some users, and not that
+    // everything is used again.
+    rounds.wait("frozen");
+    let leader = belay.leader().unwrap();
+    std::thread::scope(|scope| {
+        let going = scope.spawn(|| rounds.let_go("frozen"));
+        left_less(&rounds, "frozen");
+        belay.links[leader].freeze();
+        going.join().unwrap();
+    });
+    rounds.use_again("frozen");
+    // A pass that had begun before somebody used it again may still end, and
+    // none is good for more than two seconds.
+    std::thread::sleep(Duration::from_secs(3));
+    rounds.keep("frozen");
+    // It finds out by itself that what should speak now and then is silent.
+    rounds.wait("deaf");
+    rounds.let_go("deaf");
+    rounds.ends("deaf");
+    belay.links[leader].cut();
+    belay.links[leader].thaw();
+
+    // One replica is dead, and the other one hears and speaks slowly.
+    let leader = belay.leader().unwrap();
+    rounds.wait("slow");
+    belay.replicas[1 - leader].process.kill();
+    plane.service("belay", "belay", &[belay.replicas[leader].listen]).unwrap();
+    plane.proxy.cut_open();
+    belay.links[leader].slow(Duration::from_millis(400));
+    rounds.let_go("slow");
+    rounds.ends("slow");
+    belay.links[leader].slow(Duration::ZERO);
+    belay.replicas[1 - leader].process.restart().unwrap();
+    belay.replicas[1 - leader].wait_until_ready().unwrap();
+    rounds.end_all();
+}
+
+#[test]
+fn replicas_whose_clocks_are_half_a_minute_apart_protect_and_let_go() {
+    let plane = ControlPlane::start_with(&Options::default()).unwrap();
+    let mut belay = installed(&plane, vec![0, 30]);
+    let mut rounds = Rounds::new(&plane, "clocks", EACH);
+    // The leader writes its time: that of the second replica is another one.
+    let lease = |path: &str| {
+        let path = format!("jsonpath={{.spec.{path}}}");
+        let args = ["get", "lease", "belay", "-n", "belay", "-o", &path];
+        plane.kubectl(&args).unwrap().success().unwrap()
+    };
+    let changes = || lease("leaseTransitions").parse::<u32>().unwrap();
+    let ahead = || {
+        let renewed: Timestamp = lease("renewTime").parse().unwrap();
+        renewed.duration_since(Timestamp::now()).as_secs() > 10
+    };
+
+    let mut led = BTreeSet::new();
+    for (round, again) in [("a", 0), ("b", 1)] {
+        // By the clock of one that starts the Lease of the other one has run
+        // out, or is none: it takes it, and only then sees that the other lives.
+        belay.replicas[again].process.restart().unwrap();
+        belay.replicas[again].wait_until_ready().unwrap();
+        eventually("a leader who was seen by both", SOON, || {
+            if belay.leader()? == again { Ok(()) } else { Err("the other one".into()) }
+        })
+        .unwrap();
+        let before = changes();
+        led.insert(ahead());
+        rounds.wait(round);
+        rounds.let_go(round);
+        rounds.ends(round);
+        assert_eq!(changes(), before, "they took it from each other in round {round}");
+    }
+    assert_eq!(led, BTreeSet::from([false, true]), "nobody's clock was ahead");
+    rounds.end_all();
+}

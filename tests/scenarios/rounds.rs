@@ -1,0 +1,148 @@
+//! Rounds of letting go, for tests that break something in the middle of one:
+//! of the ConfigMaps that wait, half lose their users and go, half stay.
+
+use std::collections::BTreeSet;
+
+use crate::harness::{ControlPlane, eventually};
+use crate::policy;
+use crate::team::{SOON, Team, owned_by, pod};
+
+/// The rounds of one namespace.
+pub struct Rounds<'p> {
+    pub team: Team<'p>,
+    /// How many go in a round, and as many stay.
+    each: usize,
+    /// Those that were to stay, of all rounds so far, with their uids.
+    kept: BTreeSet<String>,
+}
+
+impl<'p> Rounds<'p> {
+    /// A new namespace, whose ConfigMaps are held while they are used. Many
+    /// are needed where a round has to take a while.
+    pub fn new(plane: &'p ControlPlane, prefix: &str, each: usize) -> Self {
+        let team = Team::new(plane, prefix);
+        let target = policy::target("", "configmaps", &team.ns);
+        let spec = format!("{target}  protect: {{whileUsed: {{onDelete: Hold}}}}\n");
+        policy::apply(plane, &team.ns, &spec);
+        // Owned by it a user counts, though it is younger than the delete.
+        team.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: elder}\n");
+        Self { team, each, kept: BTreeSet::new() }
+    }
+
+    /// The ConfigMaps that are there, with their uids.
+    fn maps(&self) -> BTreeSet<String> {
+        let path = "jsonpath={range .items[*]}{.metadata.name}/{.metadata.uid} {end}";
+        let all = self.team.kubectl(&["get", "configmaps", "-l", "round", "-o", path]);
+        all.success().unwrap().split_whitespace().map(str::to_owned).collect()
+    }
+
+    /// Those of a round that are to go and are there.
+    fn going(&self, round: &str) -> BTreeSet<String> {
+        let goes = format!("{round}-goes-");
+        self.maps().into_iter().filter(|map| map.starts_with(&goes)).collect()
+    }
+
+    /// How many those are.
+    pub fn left(&self, round: &str) -> usize {
+        self.going(round).len()
+    }
+
+    /// Makes ConfigMaps, each with a Pod that reads it, and deletes them: all
+    /// wait, and belay has looked at each.
+    pub fn wait(&mut self, round: &str) {
+        let (team, each) = (&self.team, self.each);
+        let mut manifest = String::new();
+        for part in ["goes", "stays"] {
+            for number in 0..each {
+                let name = format!("{round}-{part}-{number}");
+                let label = format!("{{name: {name}, labels: {{round: {round}-{part}}}}}");
+                manifest += &format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {label}\n---\n");
+                let pod = pod(&name, "configMapRef", &name);
+                manifest +=
+                    &pod.replace(&format!("{{name: {name}}}\nspec"), &format!("{label}\nspec"));
+                manifest += "---\n";
+            }
+        }
+        team.apply(&manifest);
+        let of = |part: &str| format!("round in ({round}-{part})");
+        team.deleted(&["configmap", "-l", &of("goes")]);
+        team.deleted(&["configmap", "-l", &of("stays")]);
+        for part in ["goes", "stays"] {
+            // A watch that says nothing counts as dead after a minute and a half.
+            eventually("a look at each", SOON * 3, || {
+                let looked = self.tokens(&format!("{round}-{part}")).len();
+                if looked == each { Ok(()) } else { Err(format!("{looked}").into()) }
+            })
+            .unwrap();
+        }
+        let stays = format!("{round}-stays-");
+        self.kept.extend(self.maps().into_iter().filter(|map| map.starts_with(&stays)));
+    }
+
+    /// The tokens of the last passes over the ConfigMaps of a part of a round.
+    fn tokens(&self, round: &str) -> Vec<String> {
+        let path =
+            r#"jsonpath={range .items[*]}{.metadata.annotations.belay\.dev/release-token} {end}"#;
+        let label = format!("round={round}");
+        let all = self.team.kubectl(&["get", "configmaps", "-l", &label, "-o", path]);
+        all.success().unwrap().split_whitespace().map(str::to_owned).collect()
+    }
+
+    /// The replicas that have looked at those of a round that are to go.
+    pub fn looked(&self, round: &str) -> BTreeSet<String> {
+        let replica = |token: String| token.rsplit_once('/').unwrap().0.to_owned();
+        self.tokens(&format!("{round}-goes")).into_iter().map(replica).collect()
+    }
+
+    /// The users of one half go.
+    pub fn let_go(&self, round: &str) {
+        let users = format!("round={round}-goes");
+        self.team.deleted(&["pod", "-l", &users, "--grace-period=0", "--force"]);
+    }
+
+    /// What is left of that half has users again, and stays from now on.
+    pub fn use_again(&mut self, round: &str) {
+        let uid = self.team.field("configmap/elder", ".metadata.uid");
+        let elder = owned_by("ConfigMap", "elder", &uid);
+        let users = (0..self.each).map(|number| {
+            let name = format!("{round}-goes-{number}");
+            let named = format!("{{name: {name}-again, {elder}}}");
+            pod(&name, "configMapRef", &name).replacen(&format!("{{name: {name}}}"), &named, 1)
+        });
+        self.team.apply(&users.collect::<Vec<_>>().join("---\n"));
+    }
+
+    /// What of a round is there now stays: it has users again, and had them
+    /// before anybody let go of it.
+    pub fn keep(&mut self, round: &str) {
+        let left = self.going(round);
+        assert!(!left.is_empty(), "all of round {round} were gone");
+        self.kept.extend(left);
+    }
+
+    /// That half goes, and of the others nobody was lost.
+    pub fn ends(&self, round: &str) {
+        eventually(&format!("what round {round} lets go of"), SOON * 2, || {
+            let left = self.going(round);
+            if left.is_empty() { Ok(()) } else { Err(format!("{left:?}").into()) }
+        })
+        .unwrap();
+        self.none_is_lost();
+    }
+
+    /// All that were to stay are there.
+    pub fn none_is_lost(&self) {
+        let lost: Vec<_> = self.kept.difference(&self.maps()).cloned().collect();
+        assert!(lost.is_empty(), "in use and gone: {lost:?}");
+    }
+
+    /// Nothing is stuck that has lost its last user.
+    pub fn end_all(&self) {
+        self.team.deleted(&["pod", "--all", "--grace-period=0", "--force"]);
+        eventually("the end of all", SOON * 2, || {
+            let left = self.maps();
+            if left.is_empty() { Ok(()) } else { Err(format!("{left:?}").into()) }
+        })
+        .unwrap();
+    }
+}
