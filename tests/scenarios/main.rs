@@ -20,6 +20,7 @@ mod ending;
 mod faults;
 mod faulty;
 mod finalizing;
+mod given;
 mod held_cascades;
 mod keeping;
 mod label;
