@@ -77,7 +77,13 @@ impl TargetArguments {
         };
         let caller = Caller::connect(&access).await?;
         let (me, kind) = tokio::join!(caller.who_am_i(), kind_of(&caller.client, word));
-        let me = me.map_err(|why| unknown(format!("cannot find out who you are: {why}")))?;
+        let me = me.map_err(|why| {
+            unknown(format!(
+                "cannot ask the API server at {} who you are: {why}; next: see whether kubectl \
+                 auth whoami reaches it",
+                caller.address()
+            ))
+        })?;
         let kind =
             kind.map_err(|why| unknown(format!("cannot ask which kinds there are: {why}")))?;
         let info = kind.ok_or_else(|| {
@@ -103,7 +109,11 @@ impl TargetArguments {
         };
         let read =
             read.map_err(|why| unknown(format!("cannot read {what}{place}: {}", as_me(&why))))?;
-        let object = read.ok_or_else(|| unknown(format!("there is no {what}{place}")))?;
+        let object = read.ok_or_else(|| {
+            // Nothing is missed more often at night than the namespace.
+            let next = if info.namespaced { "; next: name its namespace with -n" } else { "" };
+            unknown(format!("there is no {what}{place}{next}"))
+        })?;
         Ok(Session { caller, me, info, target, object, installation })
     }
 }
@@ -221,6 +231,17 @@ pub fn right_to_approve(target: &decide::Target) -> String {
     format!("the RBAC verb approve-deletion on {}{place}", full_name(group, resource))
 }
 
+/// The same for what lives in it and goes with it as well.
+pub fn right_to_approve_content(target: &decide::Target) -> String {
+    let decide::Target { resource, group, namespace, name } = target;
+    let place = match (resource.as_str(), group.as_str(), namespace.as_str()) {
+        ("namespaces", "", _) => format!("in namespace {name}"),
+        (_, _, "") => "everywhere".to_owned(),
+        _ => format!("in namespace {namespace}"),
+    };
+    format!("the RBAC verb approve-deletion on every resource (*) of every API group (*) {place}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -255,6 +276,10 @@ mod tests {
         ] {
             let right = right_to_approve(&target(resource, group, namespace));
             assert_eq!(right, format!("the RBAC verb approve-deletion on {says}"));
+            // With its content it takes more, and in the same place.
+            let place = says.split_once(' ').map_or("everywhere", |(_, place)| place);
+            let right = right_to_approve_content(&target(resource, group, namespace));
+            assert!(right.ends_with(&format!("every API group (*) {place}")), "{right}");
         }
     }
 }

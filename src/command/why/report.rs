@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::terminating::Terminating;
 use crate::cluster::{Snapshot, World};
 use crate::command::CommandError;
-use crate::command::target::{Session, as_me, right_to_approve};
+use crate::command::target::{Session, as_me, right_to_approve, right_to_approve_content};
 use crate::decide::{
     Blocker, Cause, Decision, Item, Live, Situation, Target, Verdict, arguments, cause, consent,
     named_by, quoted, sentence,
@@ -188,7 +188,10 @@ impl Why {
             approval: Approval {
                 required: blocker.people,
                 given: given(world, blocker),
-                right: right_to_approve(covered),
+                right: match blocker.along {
+                    true => right_to_approve_content(covered),
+                    false => right_to_approve(covered),
+                },
                 command: format!(
                     "kubectl belay approve {} --reason \"…\"{scope}",
                     arguments(covered)
