@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde_json::Value;
 
-use super::target::{Session, TargetArguments, as_me, unknown};
+use super::target::{Session, TargetArguments, as_me, unknown, unprotected};
 use super::why::words;
 use super::{CommandError, block_on, print};
-use crate::cluster::election::leader;
 use crate::cluster::release::by_hand::{self, Outcome};
 use crate::cluster::{Context, Place, Snapshot, Trouble};
 use crate::decide::{Item, Live, Situation, approved, arguments, consent, quoted};
@@ -47,7 +46,6 @@ pub fn run(arguments: ReleaseArguments) -> Result<ExitCode, CommandError> {
 async fn release(arguments: ReleaseArguments) -> Result<ExitCode, CommandError> {
     let ReleaseArguments { target, timeout, force } = arguments;
     let limit = Duration::from_secs(timeout);
-    let started = Instant::now();
     let session = target.open().await?;
     if let Some(name) = force.as_ref().filter(|name| **name != session.target.name) {
         return Err(CommandError::Usage(format!(
@@ -66,11 +64,11 @@ async fn release(arguments: ReleaseArguments) -> Result<ExitCode, CommandError> 
     let Some(place) = session.place(&snapshot.context.world.read()) else {
         return Err(unknown("its kind has only just appeared; next: try again".to_owned()));
     };
-    let work = Work { session, snapshot, place, sight, limit, started };
+    let work = Work { session, snapshot, place, sight, limit };
     if force.is_some() {
         return work.by_force().await;
     }
-    match work.leader().await {
+    match work.session.leader().await {
         Ok(None) => work.alone().await,
         // Whoever may not read the Lease may still ask: if nobody hears, that
         // is what is said in the end.
@@ -110,18 +108,9 @@ struct Work {
     place: Place,
     sight: Sight,
     limit: Duration,
-    /// When the API server said what time it is.
-    started: Instant,
 }
 
 impl Work {
-    /// Who leads belay now, by the API server's clock.
-    async fn leader(&self) -> Result<Option<String>, String> {
-        let Session { caller, me, installation: (namespace, name), .. } = &self.session;
-        let now = me.now.saturating_add(self.started.elapsed()).unwrap_or(me.now);
-        leader(&caller.client, (namespace, name), now).await
-    }
-
     /// Belay lives: it is asked, and does it.
     async fn ask(&self) -> Result<ExitCode, CommandError> {
         let Session { caller, me, info, target, .. } = &self.session;
@@ -148,7 +137,7 @@ impl Work {
             tokio::time::sleep(LOOK).await;
         }
         // Whoever led may have died, and its Lease run out meanwhile.
-        if let Ok(None) = self.leader().await {
+        if let Ok(None) = self.session.leader().await {
             return self.alone().await;
         }
         let Snapshot { context, reader, .. } = &self.snapshot;
@@ -177,7 +166,7 @@ impl Work {
         eprintln!("belay does not answer; if it is dead, its Lease runs out within seconds");
         let until = Instant::now() + self.limit;
         loop {
-            match self.leader().await {
+            match self.session.leader().await {
                 Ok(None) => return self.alone().await,
                 Ok(Some(_)) if Instant::now() < until => tokio::time::sleep(ASK).await,
                 led => {
@@ -203,11 +192,9 @@ impl Work {
     async fn alone(&self) -> Result<ExitCode, CommandError> {
         let Snapshot { context, reader, .. } = &self.snapshot;
         if !context.world.read().known {
-            let unread = self.snapshot.unread().into_iter().map(|unread| unread.why);
             return Err(unknown(format!(
-                "nobody leads belay, and you cannot do its work: what is protected cannot be read: \
-                 {}",
-                unread.collect::<Vec<_>>().join("; ")
+                "nobody leads belay, and you cannot do its work: {}",
+                unprotected(&self.session, &self.snapshot)
             )));
         }
         let (context, hand) = self.hand().await;
@@ -264,7 +251,7 @@ impl Work {
             ))
         })?;
         // A belay that lives checks the approvals once more.
-        let (context, hand) = match self.leader().await {
+        let (context, hand) = match self.session.leader().await {
             Ok(None) => {
                 let (context, hand) = self.hand().await;
                 (context, Some(hand))

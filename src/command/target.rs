@@ -2,13 +2,17 @@
 //! would take it, and who asks.
 
 use std::path::PathBuf;
+use std::time::Instant;
 
 use clap::Args;
 use serde_json::Value;
 
 use super::CommandError;
 use super::serve::{LABELLED, parsed};
-use crate::cluster::{Access, Caller, Certificates, Me, Place, Settings, Snapshot, World, kind_of};
+use crate::cluster::election::leader;
+use crate::cluster::{
+    Access, Caller, Certificates, Me, Place, Settings, Snapshot, Trouble, Unread, World, kind_of,
+};
 use crate::decide;
 use crate::objects::{KindId, KindInfo, full_name};
 use crate::policy::Identities;
@@ -55,6 +59,8 @@ pub struct Session {
     pub object: Value,
     /// The namespace and name of the installation.
     pub installation: (String, String),
+    /// When the API server said what time it is.
+    opened: Instant,
 }
 
 impl TargetArguments {
@@ -77,6 +83,7 @@ impl TargetArguments {
         };
         let caller = Caller::connect(&access).await?;
         let (me, kind) = tokio::join!(caller.who_am_i(), kind_of(&caller.client, word));
+        let opened = Instant::now();
         let me = me.map_err(|why| {
             unknown(format!(
                 "cannot ask the API server at {} who you are: {why}; next: see whether kubectl \
@@ -114,7 +121,7 @@ impl TargetArguments {
             let next = if info.namespaced { "; next: name its namespace with -n" } else { "" };
             unknown(format!("there is no {what}{place}{next}"))
         })?;
-        Ok(Session { caller, me, info, target, object, installation })
+        Ok(Session { caller, me, info, target, object, installation, opened })
     }
 }
 
@@ -134,6 +141,25 @@ fn words(target: &[String]) -> Result<(&str, &str), CommandError> {
             target.join(" ")
         ))
     })
+}
+
+/// Why what is protected is not known, and what next.
+pub fn unprotected(session: &Session, snapshot: &Snapshot) -> String {
+    let unread = snapshot.unread();
+    let nobody_serves = Trouble::NotFound.words();
+    if !unread.is_empty() && unread.iter().all(|unread| unread.why == nobody_serves) {
+        // Whoever has taken belay out may have left objects under its hold.
+        return "belay is not installed: the API server does not serve its kinds; next: belay admin \
+                crds | kubectl apply -f -, and then the same again"
+            .to_owned();
+    }
+    let unread = unread.iter().map(|Unread { resource, why }| format!("{resource}: {why}"));
+    format!(
+        "cannot read what is protected: {}; next: have an administrator bind the RBAC verbs get \
+         and list on every resource of belay.dev to {}",
+        unread.collect::<Vec<_>>().join("; "),
+        session.me.name
+    )
 }
 
 /// What could not be determined.
@@ -174,6 +200,13 @@ impl Session {
             snapshot.put(kind, &self.object);
         }
         Ok(snapshot)
+    }
+
+    /// Who leads belay now, by the API server's clock.
+    pub async fn leader(&self) -> Result<Option<String>, String> {
+        let (namespace, name) = &self.installation;
+        let now = self.me.now.saturating_add(self.opened.elapsed()).unwrap_or(self.me.now);
+        leader(&self.caller.client, (namespace, name), now).await
     }
 
     /// The name of belay's own account.

@@ -195,8 +195,8 @@ fn while_belay_is_dead_its_work_is_done_by_hand() {
     assert_eq!(kept.code, 1, "{kept:?}");
     let says = format!("it waits for Pod {ns}/user (spec.containers[0]");
     assert!(kept.stderr.contains(&says), "{kept:?}");
-    let delete = ["delete", "pod", "user", "-n", &ns, "--grace-period=0", "--force"];
-    plane.kubectl(&delete).unwrap().success().unwrap();
+    let end = ["delete", "pod", "user", "-n", &ns, "--grace-period=0", "--force"];
+    plane.kubectl(&end).unwrap().success().unwrap();
     // Who may not be belay's account reads who may.
     let kept = release(&bob, &["--timeout=5"]);
     assert_eq!(kept.code, 3, "{kept:?}");
@@ -206,6 +206,33 @@ fn while_belay_is_dead_its_work_is_done_by_hand() {
     assert_eq!(done.code, 0, "{done:?}");
     let says = "nobody leads belay, so this was done as system:serviceaccount:belay:belay";
     assert!(done.stdout.contains(says), "{done:?}");
+    gone(&plane, &ns, "configmap/settings");
+
+    // Taken out altogether, it may have left something under its hold.
+    let configurations = "validatingwebhookconfiguration,mutatingwebhookconfiguration";
+    plane.kubectl(&["delete", configurations, "belay"]).unwrap().success().unwrap();
+    plane.kubectl(&["delete", "clusterrolebinding", "belay"]).unwrap().success().unwrap();
+    let left = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, finalizers: \
+                [belay.dev/hold]}\n";
+    plane.apply_to(&["apply", "-n", &ns, "-f", "-"], left).unwrap().success().unwrap();
+    plane.kubectl(&delete).unwrap().success().unwrap();
+    let kinds = ["deletionpolicies", "deletionapprovals", "relations", "pauses"];
+    for kind in kinds {
+        let kind = format!("{kind}.belay.dev");
+        plane.kubectl(&["delete", "crd", &kind]).unwrap().success().unwrap();
+    }
+    let lost = release(admin, &[]);
+    assert_eq!(lost.code, 3, "{lost:?}");
+    let next = "belay is not installed: the API server does not serve its kinds; next: belay admin \
+                crds | kubectl apply -f -, and then the same again";
+    assert!(lost.stderr.contains(next), "{lost:?}");
+    let crds = std::process::Command::new(crate::program()).args(["admin", "crds"]).output();
+    plane.apply(&String::from_utf8(crds.unwrap().stdout).unwrap()).unwrap();
+    // A new kind is served a moment after it is there.
+    eventually("the release, after belay's kinds are there", Duration::from_secs(30), || {
+        release(admin, &[]).success().map(drop)
+    })
+    .unwrap();
     gone(&plane, &ns, "configmap/settings");
 }
 
