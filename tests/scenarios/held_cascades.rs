@@ -333,6 +333,14 @@ fn s41_what_comes_too_early_is_denied_and_a_retry_passes_under_deny() {
     let ns = &team.ns;
     let target = policy::target("", "persistentvolumeclaims, secrets", ns);
     policy::apply(team.plane, ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
+    // Who comes first among those at once is anybody's guess; what surely comes
+    // too early is refused.
+    team.apply("apiVersion: v1\nkind: Secret\nmetadata: {name: early}\n");
+    team.apply(&pod("reader", "secretRef", "early"));
+    let refused = team.refused(&["secret/early", "pod/reader"]);
+    assert!(refused.contains(&format!("is in use by Pod {ns}/reader")), "{refused}");
+    team.goes("pod/reader");
+    eventually("a retry that passes", SOON, || team.delete(&["secret/early"]).success()).unwrap();
     for refused in all_at_once(&team).into_iter().filter_map(Result::err) {
         assert!(refused.contains(&format!("is in use by Deployment {ns}/web")), "{refused}");
     }
