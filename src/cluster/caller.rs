@@ -5,6 +5,9 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+};
 use kube::api::{Api, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
@@ -32,6 +35,7 @@ pub struct Caller {
     pub client: kube::Client,
     /// The namespace of the context.
     pub namespace: String,
+    config: kube::Config,
 }
 
 /// Who somebody is to the API server.
@@ -49,7 +53,7 @@ pub struct Me {
 impl Caller {
     /// Connects.
     pub async fn connect(access: &Access) -> Result<Self, StartError> {
-        let wrong = |error: &dyn std::error::Error| StartError::Configuration(chain(error));
+        let wrong = |error: &dyn std::error::Error| StartError::Kubeconfig(chain(error));
         let options = KubeConfigOptions { context: access.context.clone(), ..Default::default() };
         let config = match (&access.kubeconfig, &access.context) {
             (Some(path), _) => {
@@ -67,9 +71,9 @@ impl Caller {
             config.auth_info.impersonate = Some(user.clone());
         }
         let namespace = config.default_namespace.clone();
-        let client =
-            kube::Client::try_from(config).map_err(|error| StartError::Client(chain(&error)))?;
-        Ok(Self { client, namespace })
+        let client = kube::Client::try_from(config.clone());
+        let client = client.map_err(|error| StartError::Client(chain(&error)))?;
+        Ok(Self { client, namespace, config })
     }
 
     /// Asks who that is.
@@ -85,6 +89,45 @@ impl Caller {
             groups: user.groups.unwrap_or_default(),
             now: now.unwrap_or_else(Timestamp::now),
         })
+    }
+
+    /// Where the API server is.
+    pub fn address(&self) -> String {
+        self.config.cluster_url.to_string()
+    }
+
+    /// The same person as this account, if the API server lets them be it and
+    /// the account may patch this kind there. Whoever impersonates somebody by
+    /// their own choice stays who that is.
+    pub async fn acting_as(
+        &self,
+        account: &str,
+        info: &KindInfo,
+        namespace: &str,
+    ) -> Option<kube::Client> {
+        if self.config.auth_info.impersonate.is_some() {
+            return None;
+        }
+        let mut config = self.config.clone();
+        config.auth_info.impersonate = Some(account.to_owned());
+        let client = kube::Client::try_from(config).ok()?;
+        let review = SelfSubjectAccessReview {
+            spec: SelfSubjectAccessReviewSpec {
+                resource_attributes: Some(ResourceAttributes {
+                    group: Some(info.group.clone()),
+                    resource: Some(info.resource.clone()),
+                    namespace: Some(namespace.to_owned()),
+                    verb: Some("patch".to_owned()),
+                    ..ResourceAttributes::default()
+                }),
+                ..SelfSubjectAccessReviewSpec::default()
+            },
+            ..SelfSubjectAccessReview::default()
+        };
+        let api: Api<SelfSubjectAccessReview> = Api::all(client.clone());
+        // Who may not impersonate is refused the question itself.
+        let answer = api.create(&PostParams::default(), &review).await.ok()?;
+        answer.status.is_some_and(|status| status.allowed).then_some(client)
     }
 
     /// Reads a whole object; `None` if it is not there.

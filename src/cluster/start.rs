@@ -59,6 +59,12 @@ pub enum StartError {
          serve with no cluster by --standalone"
     )]
     Configuration(String),
+    /// There is none that a person's command could go to.
+    #[error(
+        "cannot find a cluster: {0}; next: name a kubeconfig with --kubeconfig or in KUBECONFIG, \
+         and one of its contexts with --context"
+    )]
+    Kubeconfig(String),
     /// A client cannot be made.
     #[error("cannot make a client for the API server: {0}")]
     Client(String),

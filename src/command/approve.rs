@@ -8,10 +8,14 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, ObjectMeta, PostParams};
 
-use super::target::{Session, TargetArguments, as_me, right_to_approve, unknown};
+use super::target::{
+    Session, TargetArguments, as_me, right_to_approve, right_to_approve_content, unknown,
+};
 use super::{CommandError, block_on, print};
 use crate::cluster::Snapshot;
-use crate::decide::{Consent, Item, Live, Situation, arguments, consent};
+use crate::decide::{
+    Blocker, Consent, Decision, Item, Live, Situation, arguments, consent, sentence,
+};
 use crate::objects::{FOREGROUND, Object, split_api_version};
 use crate::policy::api::{Action, DeletionApproval, DeletionApprovalSpec, Scope, TargetRef};
 use crate::policy::{Facts, Policy};
@@ -30,7 +34,7 @@ pub struct ApproveArguments {
 
     /// The object alone, or also what lives in it and what certainly goes with
     /// it
-    #[arg(long, value_name = "object|content", default_value = "object")]
+    #[arg(long, value_name = "object|content", default_value = "object", ignore_case = true)]
     scope: ScopeArgument,
 
     /// For how long, such as 45s, 30m or 1h30m [default: 30m, or less if the
@@ -109,16 +113,26 @@ async fn approve(arguments: ApproveArguments) -> Result<ExitCode, CommandError> 
     let mut counts = true;
     if let Some(snapshot) = &snapshot {
         snapshot.approve(created);
+        let along = if content { None } else { along(&session, snapshot).await };
         match outcome(&session, snapshot, &policies) {
+            None if along.is_some() => {}
             None => text.push_str("no policy protects it now: it needs no approval\n"),
             Some(Consent { terms, people }) => {
                 counts = people.contains(&session.me.name);
                 text.push_str(&missing(&session, &policies, terms.required, &people, counts));
             }
         }
+        if let Some(says) = along {
+            text.push_str(&format!(
+                "it cannot be deleted by this: {says}; next: kubectl belay approve {} --reason \
+                 \"…\" --scope content\n",
+                arguments_of(&session)
+            ));
+        }
         if let Some(why) = given_up(&session, snapshot).await {
             text.push_str(&format!(
-                "{why}; now delete it: kubectl delete {}\n",
+                "{why}, and the garbage collector was refused and tries again ever later; now \
+                 delete it: kubectl delete {}\n",
                 arguments_of(&session)
             ));
         }
@@ -152,6 +166,19 @@ async fn refusing(session: &Session, snapshot: &Snapshot, content: bool) -> Vec<
     }
     let policies = world.policies.iter().filter(|policy| sources.contains(&policy.source));
     policies.cloned().collect()
+}
+
+/// What a DELETE would take along that an approval of the object alone does not
+/// cover: whoever gave one reads it here, and not in the next refusal.
+async fn along(session: &Session, snapshot: &Snapshot) -> Option<String> {
+    if session.terminating().is_some() {
+        return None;
+    }
+    snapshot.objects(session.near()).await;
+    let verdict = super::why::verdict(session, snapshot).await.ok()?;
+    let refuses = |blocker: &&Blocker| blocker.along && blocker.outcome == Decision::Deny;
+    let blocker = verdict.blockers.iter().find(refuses)?;
+    Some(as_me(&sentence(&verdict.target, blocker)))
 }
 
 fn situation(world: &crate::cluster::World) -> Situation<'_> {
@@ -257,8 +284,7 @@ fn refused(session: &Session, content: bool, error: kube::Error) -> CommandError
     // server's own.
     let said = status.message.rsplit_once("denied request: ").map(|(_, said)| said);
     let right = match content {
-        true => "the RBAC verb approve-deletion on every resource (*) of every API group (*) there"
-            .to_owned(),
+        true => right_to_approve_content(&session.target),
         false => right_to_approve(&session.target),
     };
     CommandError::Refused(match (status.code, said) {

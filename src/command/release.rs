@@ -7,17 +7,19 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde_json::Value;
 
-use super::target::{Session, TargetArguments, as_me, unknown};
+use super::target::{Session, TargetArguments, as_me, unknown, unprotected};
 use super::why::words;
 use super::{CommandError, block_on, print};
-use crate::cluster::election::leader;
 use crate::cluster::release::by_hand::{self, Outcome};
-use crate::cluster::{Place, Snapshot, Trouble};
+use crate::cluster::{Context, Place, Snapshot, Trouble};
 use crate::decide::{Item, Live, Situation, approved, arguments, consent, quoted};
 use crate::hold::{Count, Free, Sight, Waiting};
 use crate::objects::HOLD;
 use crate::policy::api::Action;
 use crate::policy::{Facts, Policy};
+
+/// How often it is looked whether belay's Lease has run out.
+const ASK: Duration = Duration::from_secs(1);
 
 /// How often it is looked whether the object is gone.
 const LOOK: Duration = Duration::from_millis(250);
@@ -44,7 +46,6 @@ pub fn run(arguments: ReleaseArguments) -> Result<ExitCode, CommandError> {
 async fn release(arguments: ReleaseArguments) -> Result<ExitCode, CommandError> {
     let ReleaseArguments { target, timeout, force } = arguments;
     let limit = Duration::from_secs(timeout);
-    let started = Instant::now();
     let session = target.open().await?;
     if let Some(name) = force.as_ref().filter(|name| **name != session.target.name) {
         return Err(CommandError::Usage(format!(
@@ -63,12 +64,11 @@ async fn release(arguments: ReleaseArguments) -> Result<ExitCode, CommandError> 
     let Some(place) = session.place(&snapshot.context.world.read()) else {
         return Err(unknown("its kind has only just appeared; next: try again".to_owned()));
     };
-    let work = Work { session, snapshot, place, sight, limit, started };
+    let work = Work { session, snapshot, place, sight, limit };
     if force.is_some() {
         return work.by_force().await;
     }
-    let Session { caller, me, installation: (namespace, name), .. } = &work.session;
-    match leader(&caller.client, (namespace, name), me.now).await {
+    match work.session.leader().await {
         Ok(None) => work.alone().await,
         // Whoever may not read the Lease may still ask: if nobody hears, that
         // is what is said in the end.
@@ -108,8 +108,6 @@ struct Work {
     place: Place,
     sight: Sight,
     limit: Duration,
-    /// When the API server said what time it is.
-    started: Instant,
 }
 
 impl Work {
@@ -122,6 +120,8 @@ impl Work {
         match asked {
             // It was let go of before anybody asked, or the next look says so.
             Ok(()) | Err(Trouble::NotFound) => {}
+            // So it is when its webhooks do not answer.
+            Err(Trouble::Failed(why)) => return self.unheard(&why).await,
             Err(trouble) => {
                 let why = as_me(&trouble.words());
                 return Err(unknown(format!(
@@ -137,9 +137,7 @@ impl Work {
             tokio::time::sleep(LOOK).await;
         }
         // Whoever led may have died, and its Lease run out meanwhile.
-        let (namespace, name) = &self.session.installation;
-        let now = me.now.saturating_add(self.started.elapsed()).unwrap_or(me.now);
-        if let Ok(None) = leader(&caller.client, (namespace, name), now).await {
+        if let Ok(None) = self.session.leader().await {
             return self.alone().await;
         }
         let Snapshot { context, reader, .. } = &self.snapshot;
@@ -162,30 +160,50 @@ impl Work {
         Err(CommandError::Refused(self.waits(&waits)))
     }
 
+    /// Belay was asked and nothing came of it. If it has just died, its Lease
+    /// runs out in a moment, and then its work is anybody's.
+    async fn unheard(&self, why: &str) -> Result<ExitCode, CommandError> {
+        eprintln!("belay does not answer; if it is dead, its Lease runs out within seconds");
+        let until = Instant::now() + self.limit;
+        loop {
+            match self.session.leader().await {
+                Ok(None) => return self.alone().await,
+                Ok(Some(_)) if Instant::now() < until => tokio::time::sleep(ASK).await,
+                led => {
+                    let next = match led {
+                        Ok(Some(name)) => format!(
+                            "{name} renews belay's Lease all the same; next: see its log, and try \
+                             again"
+                        ),
+                        Ok(None) | Err(_) => {
+                            format!("you may not read who leads belay; {}", self.takes())
+                        }
+                    };
+                    return Err(unknown(format!(
+                        "cannot ask belay to look at {}: {why}; {next}",
+                        quoted(&self.session.target)
+                    )));
+                }
+            }
+        }
+    }
+
     /// Nobody leads: the same pass, by the one who asks.
     async fn alone(&self) -> Result<ExitCode, CommandError> {
         let Snapshot { context, reader, .. } = &self.snapshot;
         if !context.world.read().known {
-            let unread = self.snapshot.unread().into_iter().map(|unread| unread.why);
             return Err(unknown(format!(
-                "nobody leads belay, and you cannot do its work: what is protected cannot be read: \
-                 {}",
-                unread.collect::<Vec<_>>().join("; ")
+                "nobody leads belay, and you cannot do its work: {}",
+                unprotected(&self.session, &self.snapshot)
             )));
         }
+        let (context, hand) = self.hand().await;
         let outcome =
-            by_hand::drive(context, reader, &self.place, self.sight.clone(), self.limit).await;
-        let unable = |why: &str| {
-            format!(
-                "{}; nobody leads belay, so this was done with your own rights, and while its \
-                 webhooks do not answer only its own account passes them: add --as={}",
-                self.waits(&as_me(why)),
-                self.session.own_account()
-            )
-        };
+            by_hand::drive(&context, reader, &self.place, self.sight.clone(), self.limit).await;
+        let unable = |why: &str| format!("{}; {}", self.waits(&as_me(why)), hand.says());
         match outcome {
             Outcome::Ended(_) => match self.done().await? {
-                Some(done) => say(&done),
+                Some(done) => say(&format!("{done}{}\n", hand.done())),
                 None => Err(CommandError::Refused(unable("something that changed it meanwhile"))),
             },
             Outcome::Waits(Some(Waiting::For(causes))) => {
@@ -200,6 +218,29 @@ impl Work {
         }
     }
 
+    /// By whose hand the work of a dead belay is done. Its webhooks refuse
+    /// every write that they should be asked about, and are not asked about its
+    /// own account's alone; so whoever may be that account is. Everybody else
+    /// writes with their own rights, which is enough once the webhooks are gone.
+    async fn hand(&self) -> (Context, Hand) {
+        let Session { caller, info, target, .. } = &self.session;
+        let (context, account) = (&self.snapshot.context, self.session.own_account());
+        match caller.acting_as(&account, info, &target.namespace).await {
+            Some(client) => (Context { client, ..context.clone() }, Hand::Belay(account)),
+            None => (context.clone(), Hand::Own(self.takes())),
+        }
+    }
+
+    /// Who gets past the webhooks of a dead belay.
+    fn takes(&self) -> String {
+        let (namespace, name) = &self.session.installation;
+        format!(
+            "while its webhooks do not answer it takes somebody with the RBAC verb impersonate on \
+             serviceaccounts {name} in namespace {namespace}, such as a cluster administrator, who \
+             types the same"
+        )
+    }
+
     /// Enough people have approved, and the one who asks knows what it is.
     async fn by_force(&self) -> Result<ExitCode, CommandError> {
         let (what, typed) = (quoted(&self.session.target), arguments(&self.session.target));
@@ -209,12 +250,27 @@ impl Work {
                  --reason \"…\""
             ))
         })?;
-        let forced = by_hand::force(&self.snapshot.context, &self.place, self.sight.clone()).await;
+        // A belay that lives checks the approvals once more.
+        let (context, hand) = match self.session.leader().await {
+            Ok(None) => {
+                let (context, hand) = self.hand().await;
+                (context, Some(hand))
+            }
+            Ok(Some(_)) | Err(_) => (self.snapshot.context.clone(), None),
+        };
+        let forced = by_hand::force(&context, &self.place, self.sight.clone()).await;
         forced.map_err(|why| {
-            unknown(format!("the hold of {what} could not be taken off: {why}; next: try again"))
+            let next = hand.as_ref().map_or_else(
+                || "next: try again; if belay has just died, in 20 seconds".to_owned(),
+                Hand::says,
+            );
+            unknown(format!("the hold of {what} could not be taken off: {why}; {next}"))
         })?;
         match self.done().await? {
-            Some(done) => say(&done),
+            Some(done) => {
+                let by = hand.map_or_else(String::new, |hand| hand.done() + "\n");
+                say(&(done + &by))
+            }
             None => Err(unknown(format!("the hold of {what} is there again; next: try again"))),
         }
     }
@@ -278,6 +334,33 @@ impl Work {
              belay approve {typed} --reason \"…\"",
             quoted(&self.session.target)
         )
+    }
+}
+
+/// By whose hand the work of a dead belay is done.
+enum Hand {
+    /// As belay's own account, of this name.
+    Belay(String),
+    /// With one's own rights; and what it takes where they are not enough.
+    Own(String),
+}
+
+impl Hand {
+    /// What is said when it was enough.
+    fn done(&self) -> String {
+        let so = "nobody leads belay, so this was done";
+        match self {
+            Self::Belay(account) => format!("{so} as {account}, as you may"),
+            Self::Own(_) => format!("{so} with your own rights"),
+        }
+    }
+
+    /// What is said when it was not.
+    fn says(&self) -> String {
+        match self {
+            Self::Belay(_) => self.done(),
+            Self::Own(takes) => format!("{}; {takes}", self.done()),
+        }
     }
 }
 

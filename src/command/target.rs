@@ -2,13 +2,17 @@
 //! would take it, and who asks.
 
 use std::path::PathBuf;
+use std::time::Instant;
 
 use clap::Args;
 use serde_json::Value;
 
 use super::CommandError;
 use super::serve::{LABELLED, parsed};
-use crate::cluster::{Access, Caller, Certificates, Me, Place, Settings, Snapshot, World, kind_of};
+use crate::cluster::election::leader;
+use crate::cluster::{
+    Access, Caller, Certificates, Me, Place, Settings, Snapshot, Trouble, Unread, World, kind_of,
+};
 use crate::decide;
 use crate::objects::{KindId, KindInfo, full_name};
 use crate::policy::Identities;
@@ -55,6 +59,8 @@ pub struct Session {
     pub object: Value,
     /// The namespace and name of the installation.
     pub installation: (String, String),
+    /// When the API server said what time it is.
+    opened: Instant,
 }
 
 impl TargetArguments {
@@ -77,7 +83,14 @@ impl TargetArguments {
         };
         let caller = Caller::connect(&access).await?;
         let (me, kind) = tokio::join!(caller.who_am_i(), kind_of(&caller.client, word));
-        let me = me.map_err(|why| unknown(format!("cannot find out who you are: {why}")))?;
+        let opened = Instant::now();
+        let me = me.map_err(|why| {
+            unknown(format!(
+                "cannot ask the API server at {} who you are: {why}; next: see whether kubectl \
+                 auth whoami reaches it",
+                caller.address()
+            ))
+        })?;
         let kind =
             kind.map_err(|why| unknown(format!("cannot ask which kinds there are: {why}")))?;
         let info = kind.ok_or_else(|| {
@@ -103,8 +116,12 @@ impl TargetArguments {
         };
         let read =
             read.map_err(|why| unknown(format!("cannot read {what}{place}: {}", as_me(&why))))?;
-        let object = read.ok_or_else(|| unknown(format!("there is no {what}{place}")))?;
-        Ok(Session { caller, me, info, target, object, installation })
+        let object = read.ok_or_else(|| {
+            // Nothing is missed more often at night than the namespace.
+            let next = if info.namespaced { "; next: name its namespace with -n" } else { "" };
+            unknown(format!("there is no {what}{place}{next}"))
+        })?;
+        Ok(Session { caller, me, info, target, object, installation, opened })
     }
 }
 
@@ -124,6 +141,25 @@ fn words(target: &[String]) -> Result<(&str, &str), CommandError> {
             target.join(" ")
         ))
     })
+}
+
+/// Why what is protected is not known, and what next.
+pub fn unprotected(session: &Session, snapshot: &Snapshot) -> String {
+    let unread = snapshot.unread();
+    let nobody_serves = Trouble::NotFound.words();
+    if !unread.is_empty() && unread.iter().all(|unread| unread.why == nobody_serves) {
+        // Whoever has taken belay out may have left objects under its hold.
+        return "belay is not installed: the API server does not serve its kinds; next: belay admin \
+                crds | kubectl apply -f -, and then the same again"
+            .to_owned();
+    }
+    let unread = unread.iter().map(|Unread { resource, why }| format!("{resource}: {why}"));
+    format!(
+        "cannot read what is protected: {}; next: have an administrator bind the RBAC verbs get \
+         and list on every resource of belay.dev to {}",
+        unread.collect::<Vec<_>>().join("; "),
+        session.me.name
+    )
 }
 
 /// What could not be determined.
@@ -164,6 +200,13 @@ impl Session {
             snapshot.put(kind, &self.object);
         }
         Ok(snapshot)
+    }
+
+    /// Who leads belay now, by the API server's clock.
+    pub async fn leader(&self) -> Result<Option<String>, String> {
+        let (namespace, name) = &self.installation;
+        let now = self.me.now.saturating_add(self.opened.elapsed()).unwrap_or(self.me.now);
+        leader(&self.caller.client, (namespace, name), now).await
     }
 
     /// The name of belay's own account.
@@ -221,6 +264,17 @@ pub fn right_to_approve(target: &decide::Target) -> String {
     format!("the RBAC verb approve-deletion on {}{place}", full_name(group, resource))
 }
 
+/// The same for what lives in it and goes with it as well.
+pub fn right_to_approve_content(target: &decide::Target) -> String {
+    let decide::Target { resource, group, namespace, name } = target;
+    let place = match (resource.as_str(), group.as_str(), namespace.as_str()) {
+        ("namespaces", "", _) => format!("in namespace {name}"),
+        (_, _, "") => "everywhere".to_owned(),
+        _ => format!("in namespace {namespace}"),
+    };
+    format!("the RBAC verb approve-deletion on every resource (*) of every API group (*) {place}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -255,6 +309,10 @@ mod tests {
         ] {
             let right = right_to_approve(&target(resource, group, namespace));
             assert_eq!(right, format!("the RBAC verb approve-deletion on {says}"));
+            // With its content it takes more, and in the same place.
+            let place = says.split_once(' ').map_or("everywhere", |(_, place)| place);
+            let right = right_to_approve_content(&target(resource, group, namespace));
+            assert!(right.ends_with(&format!("every API group (*) {place}")), "{right}");
         }
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::harness::eventually;
 use crate::team::{Approver, Of, SOON, Team, owned_by, pod};
+use crate::way::Person;
 use crate::{policy, world};
 
 /// A claim and the volume that it is bound to from the start.
@@ -131,13 +132,73 @@ fn s11_what_is_always_protected_outlives_its_owner_until_a_person_deletes_it() {
     let way = format!("Way out: kubectl belay approve secrets/child -n {ns} --reason \"…\"");
     assert!(refused.contains("secrets \"child\" is protected; policy "), "{refused}");
     assert!(refused.contains(&way), "{refused}");
-    team.approve(Approver::Carol, team.of("secrets", "child"), "Object");
-    // The collector comes back late; the person who approved need not wait.
+    // The collector comes back late, and later each time; so whoever approves
+    // reads what to type, and need not wait.
+    let erin = Person::new(team.plane, ns, "erin", Some(("", "secrets")));
+    let said = erin.approves_what_is_named(&refused).remove(0).stdout;
+    let delete = format!("kubectl delete secrets/child -n {ns}\n");
+    let says = "its owner ConfigMap parent is gone, and the garbage collector was refused and tries \
+                again ever later; now delete it: ";
+    assert!(said.ends_with(&format!("{says}{delete}")), "{said}");
+    let typed: Vec<&str> = delete.split_whitespace().skip(1).collect();
     eventually("a DELETE that passes", SOON, || {
-        team.delete(&["secret/child", "--ignore-not-found"]).success()
+        erin.kubectl(&[&typed[..], &["--ignore-not-found"]].concat()).success()
     })
     .unwrap();
     team.goes("secret/child");
+}
+
+/// The other owner that waits for a collector which was refused: one that is
+/// deleted in the foreground. And an owner that lives waits for nobody.
+#[test]
+fn s11_an_owner_in_the_foreground_is_told_to_wait_for_what_was_approved() {
+    let team = Team::new(&world().plane, "s11-foreground");
+    let ns = &team.ns;
+    let target = policy::target("", "secrets", ns);
+    policy::apply(team.plane, ns, &format!("{target}  protect: {{always: {{}}}}\n"));
+    let erin = Person::new(team.plane, ns, "erin", Some(("", "secrets")));
+    let approved = |object: &str| {
+        erin.belay(&["approve", object, "-n", ns, "--reason", "x"]).success().unwrap()
+    };
+    let secret = |name: &str, owner: &str| {
+        let owner =
+            owned_by("ConfigMap", owner, &team.field(&format!("cm/{owner}"), ".metadata.uid"));
+        team.apply(&format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: {name}, {owner}}}\n"));
+    };
+    team.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: living}\n");
+    secret("kept", "living");
+    let said = approved("secret/kept");
+    assert!(!said.contains("now delete it"), "{said}");
+
+    // The parent waits for a child that takes its time, and one more comes.
+    team.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: parent}\n");
+    let owner = owned_by("ConfigMap", "parent", &team.field("configmap/parent", ".metadata.uid"));
+    let slow = format!("name: slow, finalizers: [example.com/slow], {owner}");
+    team.apply(&format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{{slow}}}\n"));
+    team.deleted(&["configmap/parent", "--cascade=foreground"]);
+    secret("child", "parent");
+    // When that one is through, the collector looks who else is in the way.
+    let finish =
+        ["patch", "configmap/slow", "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#];
+    team.kubectl(&finish).success().unwrap();
+    eventually("a refusal of the collector", SOON, || {
+        match team.deletes_by("generic-garbage-collector", "/child") {
+            0 => Err("it has not asked".into()),
+            _ => Ok(()),
+        }
+    })
+    .unwrap();
+    team.stands("secret/child");
+    let said = approved("secret/child");
+    let says = "its owner ConfigMap parent is being deleted and waits for it, and the garbage \
+                collector was refused and tries again ever later; now delete it: kubectl delete ";
+    assert!(said.contains(says), "{said}");
+    eventually("a DELETE that passes", SOON, || {
+        let delete = ["delete", "secret/child", "-n", ns, "--ignore-not-found"];
+        erin.kubectl(&delete).success()
+    })
+    .unwrap();
+    team.goes("configmap/parent");
 }
 
 #[test]
@@ -272,6 +333,14 @@ fn s41_what_comes_too_early_is_denied_and_a_retry_passes_under_deny() {
     let ns = &team.ns;
     let target = policy::target("", "persistentvolumeclaims, secrets", ns);
     policy::apply(team.plane, ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
+    // Who comes first among those at once is anybody's guess; what surely comes
+    // too early is refused.
+    team.apply("apiVersion: v1\nkind: Secret\nmetadata: {name: early}\n");
+    team.apply(&pod("reader", "secretRef", "early"));
+    let refused = team.refused(&["secret/early", "pod/reader"]);
+    assert!(refused.contains(&format!("is in use by Pod {ns}/reader")), "{refused}");
+    team.goes("pod/reader");
+    eventually("a retry that passes", SOON, || team.delete(&["secret/early"]).success()).unwrap();
     for refused in all_at_once(&team).into_iter().filter_map(Result::err) {
         assert!(refused.contains(&format!("is in use by Deployment {ns}/web")), "{refused}");
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::harness::{ControlPlane, Install, Installed, eventually};
 use crate::people::Person;
-use crate::{World, policy, program};
+use crate::{World, policy, program, way};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -87,6 +87,17 @@ fn s31_a_list_that_is_forbidden_is_told_and_is_no_empty_list() {
     );
     assert!(denied.contains("(Unknown)") && denied.contains(&sentence), "{denied}");
     assert!(denied.contains("Way out: try again when belay can read it, or "), "{denied}");
+    // The other half of that way leads through: somebody who knows takes it on
+    // them.
+    let alice = way::Person::new(plane, &ns, "alice", Some(("*", "*")));
+    let rules = "{apiGroups: [\"\"], resources: [namespaces], verbs: [get]}";
+    alice.bind(plane, "namespaces", None, rules);
+    eventually("the right", LIMIT, || {
+        plane.kubectl_as(&alice.config, &["get", "namespace", &ns])?.success()
+    })
+    .unwrap();
+    alice.approves_what_is_named(&denied);
+    way::passes_now(|| jane.delete(&format!("namespace/{ns}"), &["--dry-run=server"]));
 
     // A Secret itself stands in the request, and who needs it can be read.
     jane.apply("apiVersion: v1\nkind: Secret\nmetadata: {name: used}\n");

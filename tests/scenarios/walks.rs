@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::harness::eventually;
 use crate::team::{Approver, Of, SOON, Team, owned_by};
+use crate::way::Person;
 use crate::{policy, world};
 
 const STRIP: [&str; 3] = ["--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#];
@@ -25,7 +26,17 @@ fn s49_a_finalizer_that_no_controller_knows_hangs_and_a_guard_says_who_may_end_i
     // A second DELETE changes nothing; the one who takes the finalizer off
     // ends it.
     team.deleted(&["configmap/plain"]);
-    team.kubectl(&[&["patch", "configmap/plain"][..], &STRIP].concat()).success().unwrap();
+    let zoe = Person::new(team.plane, ns, "zoe", None);
+    let why = zoe.belay(&["why", "configmap/plain", "-n", ns]);
+    assert_eq!(why.code, 1, "{why:?}");
+    let says = "- example.com/nobody: taken off by whoever kubectl-client-side-apply is: it put it \
+                there\n";
+    assert!(why.stdout.contains(says), "{why:?}");
+    // What to do stands there as well, to be typed as it is.
+    let (_, typed) = why.stdout.split_once("and its work is done: kubectl ").unwrap();
+    let (words, patch) = typed.lines().next().unwrap().split_once(" '").unwrap();
+    let words: Vec<&str> = words.split(' ').chain([patch.trim_end_matches('\'')]).collect();
+    zoe.kubectl(&words).success().unwrap();
     team.goes("configmap/plain");
 
     // Guarded, it takes somebody who is meant to, or an approval.

@@ -10,9 +10,9 @@ use clap::{Args, ValueEnum};
 
 use self::report::Report;
 pub use self::report::words;
-use super::target::{Session, TargetArguments, unknown};
+use super::target::{Session, TargetArguments, unknown, unprotected};
 use super::{CommandError, block_on, print};
-use crate::cluster::{Snapshot, Unread};
+use crate::cluster::Snapshot;
 use crate::decide::{DeleteOptions, Door, Extra, Operation, Resource, Review, User, Verdict};
 use crate::objects::Object;
 
@@ -46,14 +46,7 @@ async fn why(arguments: WhyArguments) -> Result<ExitCode, CommandError> {
     let session = target.open().await?;
     let snapshot = session.rules().await.map_err(unknown)?;
     if !snapshot.context.world.read().loaded {
-        let unread = snapshot.unread();
-        let unread = unread.iter().map(|Unread { resource, why }| format!("{resource}: {why}"));
-        return Err(unknown(format!(
-            "cannot read what is protected: {}; next: have an administrator bind the RBAC verbs \
-             get and list on every resource of belay.dev to {}",
-            unread.collect::<Vec<_>>().join("; "),
-            session.me.name
-        )));
+        return Err(unknown(unprotected(&session, &snapshot)));
     }
     snapshot.objects(session.near()).await;
     let verdict = verdict(&session, &snapshot).await?;

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::terminating::Terminating;
 use crate::cluster::{Snapshot, World};
 use crate::command::CommandError;
-use crate::command::target::{Session, as_me, right_to_approve};
+use crate::command::target::{Session, as_me, right_to_approve, right_to_approve_content};
 use crate::decide::{
     Blocker, Cause, Decision, Item, Live, Situation, Target, Verdict, arguments, cause, consent,
     named_by, quoted, sentence,
@@ -43,6 +43,8 @@ pub struct Report {
     terminating: Option<Terminating>,
     /// What could not be read, and might say more.
     unread: Vec<Missing>,
+    /// Whether nobody leads belay: then it is most likely down.
+    unled: bool,
     #[serde(skip)]
     named: String,
 }
@@ -109,6 +111,8 @@ impl Report {
             Some(terminating) => terminating.goes(),
             None => passes,
         };
+        // Whoever may not read the Lease is told nothing about it.
+        let unled = matches!(session.leader().await, Ok(None));
         let world = snapshot.context.world.read();
         let unread = snapshot.unread().into_iter();
         Self {
@@ -125,6 +129,7 @@ impl Report {
             unread: unread
                 .map(|unread| Missing { resource: unread.resource, why: as_me(&unread.why) })
                 .collect(),
+            unled,
             named: quoted(&session.target),
         }
     }
@@ -168,6 +173,12 @@ impl Report {
         for Missing { resource, why } in &self.unread {
             let _ = writeln!(text, "not read: {resource}: {why}");
         }
+        if self.unled {
+            text.push_str(
+                "nobody leads belay: if it is down, the API server refuses every delete of a kind \
+                 that a policy names; next: see that its Pods run\n",
+            );
+        }
         text
     }
 }
@@ -188,7 +199,10 @@ impl Why {
             approval: Approval {
                 required: blocker.people,
                 given: given(world, blocker),
-                right: right_to_approve(covered),
+                right: match blocker.along {
+                    true => right_to_approve_content(covered),
+                    false => right_to_approve(covered),
+                },
                 command: format!(
                     "kubectl belay approve {} --reason \"…\"{scope}",
                     arguments(covered)
@@ -301,6 +315,7 @@ mod tests {
             policies: Vec::new(),
             terminating: None,
             unread: Vec::new(),
+            unled: true,
             named: "configmaps \"settings\"".to_owned(),
         };
         let said: serde_json::Value = serde_json::from_str(&report.json().unwrap()).unwrap();
@@ -309,5 +324,7 @@ mod tests {
             report.text().lines().next(),
             Some("configmaps \"settings\" can be deleted now by alice")
         );
+        // It is the verdict of a belay that lives.
+        assert!(report.text().contains("nobody leads belay: "), "{}", report.text());
     }
 }

@@ -39,6 +39,10 @@ struct Keeper {
     ours: bool,
     /// Who takes it off, and when.
     removed_by: String,
+    /// How a person takes it off when nobody else does any more. It tests what
+    /// it removes, so it hits nothing else when the list has changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by_hand: Option<String>,
 }
 
 /// What a release waits for.
@@ -81,8 +85,11 @@ impl Terminating {
         let namespaces = object.pointer("/spec/finalizers").and_then(Value::as_array);
         let is_namespace = session.target.resource == "namespaces" && session.info.group.is_empty();
         let own = namespaces.filter(|_| is_namespace).into_iter().flatten();
-        let names = session.finalizers().chain(own.filter_map(Value::as_str));
-        let finalizers: Vec<Keeper> = names.map(|name| Keeper::of(name, object)).collect();
+        let arguments = arguments(&session.target);
+        let listed = session.finalizers().enumerate();
+        let listed = listed.map(|(index, name)| Keeper::of(name, object).at(index, &arguments));
+        let own = own.filter_map(Value::as_str).map(|name| Keeper::of(name, object));
+        let finalizers: Vec<Keeper> = listed.chain(own).collect();
         let held = finalizers.iter().any(|keeper| keeper.ours);
         let place = session.place(&snapshot.context.world.read()).filter(|_| held);
         let hold = match place {
@@ -93,7 +100,6 @@ impl Terminating {
             None => None,
         };
         let conditions = if is_namespace { conditions(object) } else { Vec::new() };
-        let arguments = arguments(&session.target);
         Some(Self { since, finalizers, hold, conditions, arguments })
     }
 
@@ -112,6 +118,14 @@ impl Terminating {
         text.push_str("; it is kept by:\n");
         for Keeper { name, removed_by, .. } in &self.finalizers {
             let _ = writeln!(text, "- {name}: taken off by {removed_by}");
+        }
+        // One at a time: taking it off moves the others.
+        if let Some(command) = self.finalizers.iter().find_map(|keeper| keeper.by_hand.as_ref()) {
+            let _ = writeln!(
+                text,
+                "next: see that whoever takes it off runs; if that is gone for good, and its work \
+                 is done: {command}"
+            );
         }
         match &self.hold {
             Some(Waits { free: true, r#for }) => {
@@ -142,7 +156,20 @@ impl Keeper {
             (None, Some(writer)) => format!("whoever {writer} is: it put it there"),
             (None, None) => "its own controller, which belay does not know".to_owned(),
         };
-        Self { name: name.to_owned(), ours: name == HOLD, removed_by }
+        Self { name: name.to_owned(), ours: name == HOLD, removed_by, by_hand: None }
+    }
+
+    /// The same, where it stands in the metadata of an object. What Kubernetes
+    /// and belay take off themselves is nobody's to take off by hand.
+    fn at(self, index: usize, arguments: &str) -> Self {
+        if KNOWN.iter().any(|(known, _)| *known == self.name) {
+            return self;
+        }
+        let path = format!("/metadata/finalizers/{index}");
+        let patch = serde_json::json!([{"op": "test", "path": path, "value": self.name},
+                                       {"op": "remove", "path": path}]);
+        let by_hand = Some(format!("kubectl patch {arguments} --type=json -p '{patch}'"));
+        Self { by_hand, ..self }
     }
 }
 
@@ -198,5 +225,10 @@ mod tests {
         assert!(by("kubernetes.io/pvc-protection").contains("no Pod uses it"));
         assert_eq!(by("db.example.com/drop"), "whoever db-operator is: it put it there");
         assert!(by("x.dev/y").contains("does not know"));
+        let by_hand = |name: &str| Keeper::of(name, &object).at(1, "configmaps/a -n b").by_hand;
+        assert_eq!((by_hand(HOLD), by_hand("kubernetes.io/pvc-protection")), (None, None));
+        let command = by_hand("x.dev/y").unwrap();
+        assert!(command.starts_with("kubectl patch configmaps/a -n b --type=json -p '[{"));
+        assert!(command.contains("/metadata/finalizers/1") && command.contains("x.dev/y"));
     }
 }

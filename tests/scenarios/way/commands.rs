@@ -1,8 +1,10 @@
 //! What the commands say when they cannot do what is asked, or not alone.
 
+use std::path::Path;
 use std::time::Duration;
 
 use super::{Person, gone, passes_now};
+use crate::harness::kubectl::run;
 use crate::harness::{ControlPlane, Install, Options, eventually};
 use crate::{policy, world};
 
@@ -169,31 +171,97 @@ fn while_belay_is_dead_its_work_is_done_by_hand() {
     plane.apply_to(&["apply", "-n", &ns, "-f", "-"], pod).unwrap().success().unwrap();
     let delete = ["delete", "configmap", "settings", "-n", &ns, "--wait=false"];
     plane.kubectl(&delete).unwrap().success().unwrap();
-    // It dies without a word: its Lease runs out, and its webhooks stay.
+    let bob = plane.user("bob", None).unwrap();
+    let bind = ["create", "rolebinding", "bob", "-n", &ns, "--clusterrole=admin", "--user=bob"];
+    plane.kubectl(&bind).unwrap().success().unwrap();
+    plane
+        .apply(
+            "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: \
+             rules}\nrules: [{apiGroups: [belay.dev], resources: [\"*\"], verbs: [get, list]}]\n",
+        )
+        .unwrap();
+    let bind = ["create", "clusterrolebinding", "bob", "--clusterrole=rules", "--user=bob"];
+    plane.kubectl(&bind).unwrap().success().unwrap();
+    // It dies without a word: its Lease still runs, and its webhooks stay.
     belay.replicas.iter_mut().for_each(|replica| replica.process.kill());
-    let release = || {
-        let args = [
-            "release",
-            "cm/settings",
-            "-n",
-            &ns,
-            "--timeout=5",
-            "--as=system:serviceaccount:belay:belay",
-        ];
-        let program = std::path::Path::new(env!("CARGO_BIN_EXE_kubectl-belay"));
-        crate::harness::kubectl::run(program, plane.kubeconfig(), &args, None)
+    let release = |who: &Path, more: &[&str]| {
+        let args = [&["release", "cm/settings", "-n", &ns][..], more].concat();
+        run(Path::new(env!("CARGO_BIN_EXE_kubectl-belay")), who, &args, None).unwrap()
     };
-    eventually("the pass by hand, while the Pod lives", Duration::from_secs(60), || {
-        let kept = release()?;
-        assert_ne!(kept.code, 0, "{kept:?}");
-        let says = format!("it waits for Pod {ns}/user (spec.containers[0]");
-        if kept.stderr.contains(&says) { Ok(()) } else { Err(kept.stderr.into()) }
+    // Each of these is one command, typed at once, with nothing to wait for or
+    // to know.
+    let admin = plane.kubeconfig();
+    let kept = release(admin, &["--timeout=30"]);
+    assert_eq!(kept.code, 1, "{kept:?}");
+    let says = format!("it waits for Pod {ns}/user (spec.containers[0]");
+    assert!(kept.stderr.contains(&says), "{kept:?}");
+    let end = ["delete", "pod", "user", "-n", &ns, "--grace-period=0", "--force"];
+    plane.kubectl(&end).unwrap().success().unwrap();
+    // Who may not be belay's account reads who may.
+    let kept = release(&bob, &["--timeout=5"]);
+    assert_eq!(kept.code, 3, "{kept:?}");
+    let says = "the RBAC verb impersonate on serviceaccounts belay in namespace belay";
+    assert!(kept.stderr.contains(says), "{kept:?}");
+    let done = release(admin, &[]);
+    assert_eq!(done.code, 0, "{done:?}");
+    let says = "nobody leads belay, so this was done as system:serviceaccount:belay:belay";
+    assert!(done.stdout.contains(says), "{done:?}");
+    gone(&plane, &ns, "configmap/settings");
+
+    // Taken out altogether, it may have left something under its hold.
+    let configurations = "validatingwebhookconfiguration,mutatingwebhookconfiguration";
+    plane.kubectl(&["delete", configurations, "belay"]).unwrap().success().unwrap();
+    plane.kubectl(&["delete", "clusterrolebinding", "belay"]).unwrap().success().unwrap();
+    let left = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, finalizers: \
+                [belay.dev/hold]}\n";
+    plane.apply_to(&["apply", "-n", &ns, "-f", "-"], left).unwrap().success().unwrap();
+    plane.kubectl(&delete).unwrap().success().unwrap();
+    let kinds = ["deletionpolicies", "deletionapprovals", "relations", "pauses"];
+    for kind in kinds {
+        let kind = format!("{kind}.belay.dev");
+        plane.kubectl(&["delete", "crd", &kind]).unwrap().success().unwrap();
+    }
+    let lost = release(admin, &[]);
+    assert_eq!(lost.code, 3, "{lost:?}");
+    let next = "belay is not installed: the API server does not serve its kinds; next: belay admin \
+                crds | kubectl apply -f -, and then the same again";
+    assert!(lost.stderr.contains(next), "{lost:?}");
+    let crds = std::process::Command::new(crate::program()).args(["admin", "crds"]).output();
+    plane.apply(&String::from_utf8(crds.unwrap().stdout).unwrap()).unwrap();
+    // A new kind is served a moment after it is there.
+    eventually("the release, after belay's kinds are there", Duration::from_secs(30), || {
+        release(admin, &[]).success().map(drop)
     })
     .unwrap();
-    let delete = ["delete", "pod", "user", "-n", &ns, "--grace-period=0", "--force"];
-    plane.kubectl(&delete).unwrap().success().unwrap();
-    // Once its Lease has run out.
-    eventually("the release by hand", Duration::from_secs(60), || release()?.success().map(drop))
-        .unwrap();
     gone(&plane, &ns, "configmap/settings");
+}
+
+#[test]
+fn an_approval_of_the_owner_alone_says_what_it_does_not_cover() {
+    let plane = &world().plane;
+    let ns = settings("way-along", "{}");
+    let alice = Person::new(plane, &ns, "alice", Some(("*", "*")));
+    alice.kubectl(&["create", "serviceaccount", "owner", "-n", &ns]).success().unwrap();
+    let uid = ["get", "sa", "owner", "-n", &ns, "-o", "jsonpath={.metadata.uid}"];
+    let uid = alice.kubectl(&uid).success().unwrap();
+    let owned = serde_json::json!({"metadata": {"ownerReferences": [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "name": "owner", "uid": uid}]}});
+    let owned = ["patch", "cm", "settings", "-n", &ns, "-p", &owned.to_string()];
+    alice.kubectl(&owned).success().unwrap();
+    let approve = |more: &[&str]| {
+        let args = [&["approve", "sa/owner", "-n", &ns, "--reason", "x"][..], more].concat();
+        alice.belay(&args).success().unwrap()
+    };
+    let said = approve(&[]);
+    let says = format!(
+        "it cannot be deleted by this: serviceaccounts \"owner\" takes configmaps \"settings\" \
+         along, which is protected; next: kubectl belay approve serviceaccounts/owner -n {ns} \
+         --reason \"…\" --scope content\n"
+    );
+    assert!(said.contains(&says) && !said.contains("needs no approval"), "{said}");
+    // Typed as the kind spells it, it is the same scope.
+    let said = approve(&["--scope", "Content"]);
+    assert!(!said.contains("cannot be deleted by this"), "{said}");
+    passes_now(|| alice.kubectl(&["delete", "sa", "owner", "-n", &ns]));
+    gone(plane, &ns, "configmap/settings");
 }
