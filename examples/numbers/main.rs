@@ -5,6 +5,7 @@
 //! cargo run --release --example numbers -- start [OBJECTS]
 //! cargo run --release --example numbers -- added
 //! cargo run --release --example numbers -- release [OBJECTS]
+//! cargo run --release --example numbers -- namespace [OBJECTS]
 //! ```
 //!
 //! Called in any other way it is belay itself, so that what is measured was
@@ -16,8 +17,10 @@ mod harness;
 mod added;
 mod crowd;
 mod lag;
+mod namespace;
 mod policies;
 mod release;
+mod reviews;
 mod samples;
 mod start;
 mod watch;
@@ -37,6 +40,7 @@ fn main() -> ExitCode {
         (Some("start"), objects) => measured_with(objects, 100_000, start::run),
         (Some("added"), None) => measured(added::run),
         (Some("release"), objects) => measured_with(objects, 200, release::run),
+        (Some("namespace"), objects) => measured_with(objects, 10_000, namespace::run),
         _ => return belay::command::main(),
     };
     harness::plane::remove_own_folders();
