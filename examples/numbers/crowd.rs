@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -17,7 +18,7 @@ const PODS_OF_A_SET: usize = 5;
 const CONFIG_MAPS: usize = 200;
 const SECRETS: usize = 200;
 
-/// Namespaces that are filled at the same time.
+/// Namespaces that are filled, or requests that are under way, at the same time.
 const AT_ONCE: usize = 16;
 
 /// The label of the namespaces.
@@ -39,6 +40,26 @@ pub async fn make(plane: &ControlPlane, namespaces: usize) -> Result<usize> {
         done??;
     }
     Ok(namespaces * EACH)
+}
+
+/// Makes these objects in one collection, many at a time.
+pub async fn create(
+    writer: &Writer,
+    collection: &str,
+    objects: impl Iterator<Item = Value>,
+) -> Result<()> {
+    let each = |object| async move { writer.create(collection, &object).await.map(drop) };
+    stream::iter(objects).map(Ok).try_for_each_concurrent(AT_ONCE, each).await
+}
+
+/// Deletes these objects of one collection, many at a time. It is an error when
+/// one of the requests is refused.
+pub async fn delete(writer: &Writer, collection: &str, names: &[String]) -> Result<()> {
+    let each = |name| async move {
+        let path = format!("{collection}/{name}");
+        if writer.delete(&path).await? { Ok(()) } else { Err(format!("{path}: refused").into()) }
+    };
+    stream::iter(names).map(Ok).try_for_each_concurrent(AT_ONCE, each).await
 }
 
 async fn fill(writer: &Writer, ns: &str) -> Result<()> {

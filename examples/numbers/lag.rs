@@ -7,23 +7,22 @@
 //! notes when the line with the object came: the difference is what belay adds
 //! to the API server's own delay.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use belay::cluster::{Certificates, Context, Settings, SharedWorld, Signals, feed};
 use belay::policy::Identities;
 use belay::telemetry::{Metrics, Readiness};
-use futures_util::AsyncBufReadExt as _;
-use http::Request;
 use tokio::runtime::Runtime;
 
 use crate::harness::install::print;
 use crate::harness::{ControlPlane, Result, eventually};
+use crate::policies::{only, while_used};
 use crate::program;
 use crate::samples::Samples;
-use crate::writer::{Writer, config_map, core, only, pod, while_used};
+use crate::watch::Watch;
+use crate::writer::{Writer, config_map, core, pod};
 
 /// Writes of each kind in each mode.
 const EVENTS: usize = 500;
@@ -43,17 +42,11 @@ pub fn run() -> Result<()> {
     let runtime = threads("feed", 2)?;
     let world = runtime.block_on(fed(&plane))?;
     let bare = threads("bare", 1)?;
-    let arrivals = Arrivals::default();
+    let watch = Watch::default();
     for kind in ["configmaps", "pods"] {
-        let (client, arrivals) = (bare.block_on(plane.client())?, arrivals.clone());
-        let path = format!("{}?watch=true", core(&ns, kind));
-        let _detached = bare.spawn(async move {
-            if let Err(error) = arrivals.listen(client, &path).await {
-                eprintln!("the bare watch of {path} ended: {error}");
-            }
-        });
+        watch.add(&bare, &plane, &core(&ns, kind))?;
     }
-    let measure = Measure { world, arrivals, ns };
+    let measure = Measure { world, watch, ns };
     let writing = threads("writer", 1)?;
     let writer = writing.block_on(Writer::of(&plane))?;
     measure.wait_until_all_listen(&writing, &writer)?;
@@ -107,37 +100,9 @@ async fn fed(plane: &ControlPlane) -> Result<SharedWorld> {
     Ok(world)
 }
 
-/// When a bare watch read the line that has an object, by its name.
-#[derive(Clone, Default)]
-struct Arrivals(Arc<Mutex<HashMap<String, Instant>>>);
-
-impl Arrivals {
-    async fn listen(&self, client: kube::Client, path: &str) -> Result<()> {
-        let request = Request::get(path).body(Vec::new())?;
-        let mut lines = Box::pin(client.request_stream(request).await?);
-        let mut line = Vec::new();
-        while lines.read_until(b'\n', &mut line).await? > 0 {
-            let now = Instant::now();
-            // The first name in an event is that of the object.
-            let text = String::from_utf8_lossy(&line);
-            let name = text.split("\"name\":\"").nth(1).and_then(|rest| rest.split('"').next());
-            if let Some(name) = name {
-                let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-                all.entry(name.to_owned()).or_insert(now);
-            }
-            line.clear();
-        }
-        Ok(())
-    }
-
-    fn of(&self, name: &str) -> Option<Instant> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied()
-    }
-}
-
 struct Measure {
     world: SharedWorld,
-    arrivals: Arrivals,
+    watch: Watch,
     ns: String,
 }
 
@@ -157,7 +122,7 @@ impl Measure {
                 let name = format!("first-{kind}-{number}");
                 runtime.block_on(self.write(writer, kind, &name))?;
                 eventually("an object", Duration::from_secs(2), || {
-                    let told = self.arrivals.of(&name).is_some() && self.sees(kind, &name);
+                    let told = self.watch.of(&name).is_some() && self.sees(kind, &name);
                     if told { Ok(()) } else { Err("nobody told of it".into()) }
                 })
             })?;
@@ -196,8 +161,9 @@ impl Measure {
             };
             early += usize::from(first);
             let line = eventually("the bare watch", LIMIT, || {
-                self.arrivals.of(&name).ok_or_else(|| "it did not tell".into())
+                self.watch.of(&name).ok_or_else(|| "it did not tell".into())
             })?;
+            let line = line.first;
             visible.push(seen - answered);
             bare.push(line.saturating_duration_since(answered));
             added.push(seen.saturating_duration_since(line.max(answered)));

@@ -4,6 +4,8 @@
 //! cargo run --release --example numbers -- lag
 //! cargo run --release --example numbers -- start [OBJECTS]
 //! cargo run --release --example numbers -- added
+//! cargo run --release --example numbers -- release [OBJECTS]
+//! cargo run --release --example numbers -- namespace [OBJECTS]
 //! ```
 //!
 //! Called in any other way it is belay itself, so that what is measured was
@@ -15,8 +17,13 @@ mod harness;
 mod added;
 mod crowd;
 mod lag;
+mod namespace;
+mod policies;
+mod release;
+mod reviews;
 mod samples;
 mod start;
+mod watch;
 mod writer;
 
 use std::path::PathBuf;
@@ -30,12 +37,10 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let result = match (arguments.next().as_deref(), arguments.next()) {
         (Some("lag"), None) => measured(lag::run),
-        (Some("start"), None) => measured(|| start::run(100_000)),
-        (Some("start"), Some(objects)) => objects
-            .parse()
-            .map_err(|error| format!("{objects} is no number of objects: {error}").into())
-            .and_then(|objects| measured(|| start::run(objects))),
+        (Some("start"), objects) => measured_with(objects, 100_000, start::run),
         (Some("added"), None) => measured(added::run),
+        (Some("release"), objects) => measured_with(objects, 200, release::run),
+        (Some("namespace"), objects) => measured_with(objects, 10_000, namespace::run),
         _ => return belay::command::main(),
     };
     harness::plane::remove_own_folders();
@@ -61,7 +66,28 @@ fn measured(run: impl FnOnce() -> harness::Result<()>) -> harness::Result<()> {
     Ok(())
 }
 
+/// The same of a mode that takes a number of objects, or this many.
+fn measured_with(
+    objects: Option<String>,
+    otherwise: usize,
+    run: impl FnOnce(usize) -> harness::Result<()>,
+) -> harness::Result<()> {
+    let objects = match objects {
+        None => otherwise,
+        Some(objects) => objects
+            .parse()
+            .map_err(|error| format!("{objects} is no number of objects: {error}"))?,
+    };
+    measured(|| run(objects))
+}
+
 /// The program that is installed: this one.
 fn program() -> harness::Result<PathBuf> {
     Ok(std::env::current_exe()?)
+}
+
+/// So many replicas that watch whatever policies name.
+fn install(replicas: usize) -> harness::Install {
+    let manifests = vec!["--watch-everything".to_owned()];
+    harness::Install { replicas, manifests, ..harness::Install::default() }
 }

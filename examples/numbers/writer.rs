@@ -72,18 +72,3 @@ pub fn pod(name: &str, config_maps: &[String], secret: &str) -> Value {
         "volumes": [{"name": "tls", "secret": {"secretName": secret}}],
     }})
 }
-
-/// A policy that protects kinds of the core group in a namespace while they
-/// are used, with no holds: those would add writes of their own.
-pub fn while_used(name: &str, namespace: &str, resources: &str) -> String {
-    format!(
-        "apiVersion: belay.dev/v1alpha1\nkind: DeletionPolicy\nmetadata: {{name: {name}}}\nspec:\n  \
-         targets: [{{apiGroups: [\"\"], resources: [{resources}], namespaceSelector: {{{namespace}}}}}]\n  \
-         protect: {{whileUsed: {{}}}}\n  hold: Never\n"
-    )
-}
-
-/// A namespace selector for one of this name.
-pub fn only(namespace: &str) -> String {
-    format!("matchLabels: {{kubernetes.io/metadata.name: {namespace}}}")
-}

@@ -189,17 +189,23 @@ fn wait_until_asked(plane: &ControlPlane) -> Result<()> {
 fn forget_the_probe(plane: &ControlPlane) -> Result<()> {
     let uid = ["get", "configmap/belay-probe", "-n", "default", "-o", "jsonpath={.metadata.uid}"];
     let uid = plane.kubectl(&uid)?.success()?;
-    let soon = jiff::Timestamp::now() + Duration::from_secs(600);
-    plane.apply(&format!(
-        "apiVersion: belay.dev/v1alpha1\nkind: DeletionApproval\nmetadata: {{name: belay-probe}}\n\
-         spec:\n  targetRef: {{resource: configmaps, namespace: default, name: belay-probe, uid: {uid}}}\n  \
-         approver: admin\n  reason: it was made to see whether belay is asked\n  \
-         expirationTime: \"{}\"\n",
-        soon.strftime("%Y-%m-%dT%H:%M:%SZ")
-    ))?;
+    let target = format!("resource: configmaps, namespace: default, name: belay-probe, uid: {uid}");
+    plane.apply(&approval("belay-probe", &target, "Object"))?;
     eventually("the end of the probe", Duration::from_secs(60), || {
         let args = ["delete", "configmap", "belay-probe", "-n", "default", "--ignore-not-found"];
         plane.kubectl(&args)?.success().map(drop)
     })?;
     plane.kubectl(&["delete", "deletionapproval", "belay-probe"])?.success().map(drop)
+}
+
+/// The administrator's approval of a deletion, for an hour; what it is for is
+/// told by the fields of `targetRef`.
+pub fn approval(name: &str, target: &str, scope: &str) -> String {
+    let until = jiff::Timestamp::now() + Duration::from_secs(3600);
+    format!(
+        "apiVersion: belay.dev/v1alpha1\nkind: DeletionApproval\nmetadata: {{name: {name}}}\n\
+         spec:\n  targetRef: {{{target}}}\n  scope: {scope}\n  approver: admin\n  \
+         reason: it was made to be deleted\n  expirationTime: \"{}\"\n",
+        until.strftime("%Y-%m-%dT%H:%M:%SZ")
+    )
 }

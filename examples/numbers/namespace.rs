@@ -1,0 +1,138 @@
+//! A Namespace of very much, all of it protected `always` and held: its DELETE
+//! is refused, and with an approval of its content it goes, with every object
+//! in it looked at by belay on its way.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tokio::runtime::Runtime;
+
+use crate::harness::install::approval;
+use crate::harness::{Belay, ControlPlane, Installed, Result, eventually};
+use crate::policies::{enforce, only, protecting};
+use crate::reviews::Reviews;
+use crate::samples::{Samples, milliseconds};
+use crate::watch::Watch;
+use crate::writer::{Writer, config_map, core};
+use crate::{crowd, install, program};
+
+/// How often its DELETE is sent before it is approved.
+const REFUSALS: usize = 20;
+
+const SOON: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(1800);
+
+pub fn run(objects: usize) -> Result<()> {
+    let plane = ControlPlane::start()?;
+    let installed = install(2).on(&plane, &program()?)?;
+    let ns = plane.namespace("large")?;
+    enforce(&plane, "large", &protecting("large", &only(&ns), "configmaps", "always: {}"))?;
+    let runtime = Runtime::new()?;
+    let writer = runtime.block_on(Writer::of(&plane))?;
+    let run = Run { plane, installed, runtime, writer, ns };
+    run.fill(objects)?;
+    println!("before its DELETE: {}", run.memory()?);
+    run.refused()?;
+    run.approved()?;
+    println!("after it: {}", run.memory()?);
+    Ok(())
+}
+
+struct Run {
+    // The watch runs on it, and ends before what it watches.
+    runtime: Runtime,
+    plane: ControlPlane,
+    installed: Installed,
+    writer: Writer,
+    ns: String,
+}
+
+impl Run {
+    fn path(&self) -> String {
+        format!("/api/v1/namespaces/{}", self.ns)
+    }
+
+    fn get(&self, path: &str) -> Result<Value> {
+        Ok(serde_json::from_str(&self.runtime.block_on(self.writer.get(path))?)?)
+    }
+
+    fn delete(&self) -> Result<(Duration, bool)> {
+        let started = Instant::now();
+        let done = self.runtime.block_on(self.writer.delete(&self.path()))?;
+        Ok((started.elapsed(), done))
+    }
+
+    /// Makes ConfigMaps and waits until belay says that they all have the hold.
+    /// It puts none on the CA that Kubernetes keeps in every Namespace.
+    fn fill(&self, objects: usize) -> Result<()> {
+        let path = core(&self.ns, "configmaps");
+        let maps = (0..objects).map(|number| config_map(&format!("settings-{number}"), 500));
+        let started = Instant::now();
+        self.runtime.block_on(crowd::create(&self.writer, &path, maps))?;
+        let took = started.elapsed();
+        eventually("all to be held", SOON, || {
+            let held = self.installed.metric("belay_holds ");
+            if held == objects as f64 { Ok(()) } else { Err(format!("{held} are held").into()) }
+        })?;
+        println!("2 replicas; {objects} ConfigMaps, all held, were made in {took:.0?}");
+        Ok(())
+    }
+
+    fn refused(&self) -> Result<()> {
+        let (mut samples, before) = (Samples::default(), Reviews::of(&self.installed)?);
+        for _ in 0..REFUSALS {
+            let (took, done) = self.delete()?;
+            if done {
+                return Err("the DELETE of the Namespace was not refused".into());
+            }
+            samples.push(took);
+        }
+        println!("DELETE of the Namespace, refused: {}", samples.row());
+        self.print(Reviews::of(&self.installed)?.since(&before));
+        Ok(())
+    }
+
+    fn approved(&self) -> Result<()> {
+        let uid = self.get(&self.path())?;
+        let uid = uid.pointer("/metadata/uid").and_then(Value::as_str).ok_or("it has no uid")?;
+        let target = format!("resource: namespaces, name: {}, uid: {uid}", self.ns);
+        let watch = Watch::default();
+        watch.add(&self.runtime, &self.plane, "/api/v1/namespaces")?;
+        eventually("a watch", SOON, || watch.of(&self.ns).ok_or_else(|| "silent".into()))?;
+
+        self.plane.apply(&approval("large", &target, "Content"))?;
+        let before = Reviews::of(&self.installed)?;
+        let (started, took) = eventually("a DELETE that passes", SOON, || {
+            let started = Instant::now();
+            let (took, done) = self.delete()?;
+            if done { Ok((started, took)) } else { Err("it is refused".into()) }
+        })?;
+        let gone = eventually("the end of the Namespace", LIMIT, || {
+            watch.of(&self.ns).and_then(|told| told.gone).ok_or_else(|| "it is there".into())
+        })?;
+        println!("DELETE of the Namespace, approved: {} ms", milliseconds(took));
+        println!("  gone {:.1?} after the DELETE was sent", gone - started);
+        self.print(Reviews::of(&self.installed)?.since(&before));
+        let released = self.installed.metric("belay_releases_total{why=\"approved\"}");
+        println!("  belay let go of {released} objects for the approval");
+        Ok(())
+    }
+
+    fn print(&self, reviews: Reviews) {
+        println!("  meanwhile belay answered {} reviews", reviews.count());
+        let [half, most] = [0.5, 0.99].map(|part| reviews.quantile(part));
+        println!("    in its own time, by the buckets of its histogram: p50 {half}, p99 {most}");
+        print!("{}", reviews.verdicts());
+    }
+
+    /// What each replica has in memory, and had at the most.
+    fn memory(&self) -> Result<String> {
+        let of = |belay: &Belay| -> Result<String> {
+            let all = belay.process.resident().zip(belay.process.peak());
+            let (now, most) = all.ok_or("the system does not say its memory")?;
+            Ok(format!("{} MiB resident, {} MiB at the highest", now / 1024, most / 1024))
+        };
+        let all: Result<Vec<String>> = self.installed.replicas.iter().map(of).collect();
+        Ok(format!("the replicas have {}", all?.join("; ")))
+    }
+}

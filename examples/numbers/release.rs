@@ -1,0 +1,172 @@
+//! From the end of the last user to the end of what waited for it.
+//!
+//! ConfigMaps are protected while they are used, with `onDelete: Hold` and no
+//! settle. Each is deleted while a Pod uses it, so that it waits under the
+//! hold; then the Pod goes. A bare watch of both kinds notes when the lines
+//! came that say that the Pod and the ConfigMap are gone, and when belay began
+//! its last pass over the ConfigMap. At first each has a Pod of its own, and
+//! they go one by one; then a lot of them have one Pod together.
+
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Runtime;
+
+use crate::harness::{ControlPlane, Installed, Result, eventually};
+use crate::policies::{enforce, only, protecting};
+use crate::samples::Samples;
+use crate::watch::{Told, Watch};
+use crate::writer::{Writer, config_map, core, pod};
+use crate::{crowd, install, program};
+
+/// So many ConfigMaps share their user.
+const TOGETHER: usize = 2_000;
+
+/// What waits is looked at again after 1 s, 2 s, 4 s and so on. After so long
+/// there is half a minute and more between two looks, as there is with whatever
+/// has waited for a while.
+const REST: Duration = Duration::from_secs(60);
+
+const LIMIT: Duration = Duration::from_secs(300);
+
+pub fn run(objects: usize) -> Result<()> {
+    let plane = ControlPlane::start()?;
+    let installed = install(2).on(&plane, &program()?)?;
+    let ns = plane.namespace("release")?;
+    let protect = "whileUsed: {onDelete: Hold}";
+    enforce(&plane, "release", &protecting("release", &only(&ns), "configmaps", protect))?;
+
+    // The watch has a thread of its own, so that it notes the time at once.
+    let watching = threads("watch")?;
+    let watch = Watch::default();
+    for kind in ["configmaps", "pods"] {
+        watch.add(&watching, &plane, &core(&ns, kind))?;
+    }
+    let runtime = threads("writer")?;
+    let writer = runtime.block_on(Writer::of(&plane))?;
+    let run = Run { installed, runtime, writer, watch, ns };
+    run.one_by_one(objects)?;
+    run.together()
+}
+
+fn threads(name: &str) -> Result<Runtime> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    Ok(builder.worker_threads(1).thread_name(name).enable_all().build()?)
+}
+
+struct Run {
+    installed: Installed,
+    runtime: Runtime,
+    writer: Writer,
+    watch: Watch,
+    ns: String,
+}
+
+impl Run {
+    fn one_by_one(&self, objects: usize) -> Result<()> {
+        let names: Vec<String> = (0..objects).map(|number| format!("own-{number}")).collect();
+        let user = |name: &String| format!("user-of-{name}");
+        let pods = names.iter().map(|name| pod(&user(name), std::slice::from_ref(name), "tls"));
+        self.wait_for(&names, pods.collect())?;
+
+        let (mut begun, mut pass) = (Samples::default(), Samples::default());
+        let (mut released, mut sent_to_gone) = (Samples::default(), Samples::default());
+        let reads = self.installed.metric(READS);
+        let started = Instant::now();
+        for name in &names {
+            let sent = Instant::now();
+            self.delete_pod(&user(name))?;
+            let (user_gone, _) = self.gone(&user(name))?;
+            let (gone, told) = self.gone(name)?;
+            let at = told.pass.ok_or("belay let go of it without a pass")?;
+            begun.push(at.saturating_duration_since(user_gone));
+            pass.push(gone.saturating_duration_since(at));
+            released.push(gone.saturating_duration_since(user_gone));
+            sent_to_gone.push(gone - sent);
+        }
+        let rate = (self.installed.metric(READS) - reads) / started.elapsed().as_secs_f64();
+        println!("2 replicas; {objects} ConfigMaps with a Pod each, Pods deleted one by one:");
+        println!("  Pod gone → ConfigMap gone  {}", released.row());
+        println!("    Pod gone → pass begun    {}", begun.row());
+        println!("    pass begun → gone        {}", pass.row());
+        println!("  DELETE sent → gone         {}", sent_to_gone.row());
+        println!(
+            "  belay waited for {rate:.0} live reads a second, those of what still waits among them"
+        );
+        self.check(objects)
+    }
+
+    fn together(&self) -> Result<()> {
+        let names: Vec<String> = (0..TOGETHER).map(|number| format!("shared-{number}")).collect();
+        self.wait_for(&names, vec![pod("user-of-all", &names, "tls")])?;
+        let before = self.installed.metric(UNUSED);
+        self.delete_pod("user-of-all")?;
+        let (user_gone, _) = self.gone("user-of-all")?;
+        let mut since = Samples::default();
+        for name in &names {
+            since.push(self.gone(name)?.0.saturating_duration_since(user_gone));
+        }
+        let all = since.quantile(1.0);
+        println!("{TOGETHER} ConfigMaps that all wait for one Pod, which goes:");
+        println!("  Pod gone → ConfigMap gone  {}", since.row());
+        let rate = TOGETHER as f64 / all.as_secs_f64();
+        println!("  all gone after {all:.2?}: {rate:.0} releases a second");
+        self.check(before as usize + TOGETHER)
+    }
+
+    /// Makes ConfigMaps and the Pods that use them, deletes the ConfigMaps and
+    /// waits until belay has looked at each and kept it.
+    fn wait_for(&self, names: &[String], pods: Vec<serde_json::Value>) -> Result<()> {
+        let (writer, config_maps) = (&self.writer, core(&self.ns, "configmaps"));
+        self.runtime.block_on(async {
+            let maps = names.iter().map(|name| config_map(name, 500));
+            crowd::create(writer, &config_maps, maps).await?;
+            crowd::create(writer, &core(&self.ns, "pods"), pods.into_iter()).await?;
+            crowd::delete(writer, &config_maps, names).await
+        })?;
+        let deleted = Instant::now();
+        eventually("all to wait", LIMIT, || {
+            let (waiting, known) = (self.watch.waiting(names), self.installed.metric(WAITING));
+            if (waiting, known as usize) == (names.len(), names.len()) {
+                return Ok(());
+            }
+            Err(format!("{waiting} have been looked at, and belay knows {known}").into())
+        })?;
+        let took = deleted.elapsed();
+        // There is nothing to wait for: that little happens is what is wanted.
+        std::thread::sleep(REST);
+        let waiting = self.watch.waiting(names);
+        println!("{waiting} wait; belay had looked at each {took:.1?} after the last DELETE");
+        if waiting == names.len() { Ok(()) } else { Err("some did not wait".into()) }
+    }
+
+    fn delete_pod(&self, name: &str) -> Result<()> {
+        let path = format!("{}/{name}?gracePeriodSeconds=0", core(&self.ns, "pods"));
+        let done = self.runtime.block_on(self.writer.delete(&path))?;
+        if done { Ok(()) } else { Err(format!("{path}: refused").into()) }
+    }
+
+    /// When the watch told that it is gone, and the rest that it told.
+    fn gone(&self, name: &str) -> Result<(Instant, Told)> {
+        eventually(&format!("the end of {name}"), LIMIT, || {
+            let told = self.watch.of(name);
+            let gone = told.and_then(|told| Some((told.gone?, told)));
+            gone.ok_or_else(|| "it is there".into())
+        })
+    }
+
+    /// Whether belay itself says that it has let go of so many, and that
+    /// nothing waits.
+    fn check(&self, released: usize) -> Result<()> {
+        eventually("belay to have counted", LIMIT, || {
+            let counted = [UNUSED, WAITING].map(|metric| self.installed.metric(metric) as usize);
+            if counted == [released, 0] {
+                return Ok(());
+            }
+            Err(format!("let go and waiting: {counted:?}, and not {:?}", [released, 0]).into())
+        })
+    }
+}
+
+const READS: &str = "belay_live_reads_total";
+const UNUSED: &str = "belay_releases_total{why=\"unused\"}";
+const WAITING: &str = "belay_releasing ";

@@ -1,0 +1,89 @@
+//! What the replicas say of the reviews that they answered, all together.
+
+use std::collections::BTreeMap;
+
+use crate::harness::{Installed, Result};
+
+/// A histogram of durations and counters of verdicts, at one time or between
+/// two.
+#[derive(Debug, Default)]
+pub struct Reviews {
+    /// The upper bound of each bucket in seconds, as the metrics have it, and
+    /// how many reviews took no longer.
+    buckets: Vec<(String, f64)>,
+    /// How many there were of each sort.
+    verdicts: BTreeMap<String, f64>,
+}
+
+impl Reviews {
+    /// All since the replicas were started.
+    pub fn of(installed: &Installed) -> Result<Self> {
+        let mut reviews = Self::default();
+        for belay in &installed.replicas {
+            for line in belay.metrics()?.lines() {
+                reviews.take(line)?;
+            }
+        }
+        Ok(reviews)
+    }
+
+    fn take(&mut self, line: &str) -> Result<()> {
+        let Some((key, value)) = line.rsplit_once(' ') else { return Ok(()) };
+        let bound = key.strip_prefix("belay_admission_duration_seconds_bucket{le=\"");
+        if let Some(bound) = bound.and_then(|rest| rest.strip_suffix("\"}")) {
+            let value: f64 = value.parse()?;
+            match self.buckets.iter_mut().find(|(known, _)| known == bound) {
+                Some((_, count)) => *count += value,
+                None => self.buckets.push((bound.to_owned(), value)),
+            }
+        }
+        if let Some(labels) = key.strip_prefix("belay_admission_requests_total") {
+            let label = |name: &str| {
+                let rest = labels.split_once(&format!("{name}=\"")).map(|(_, rest)| rest);
+                rest.and_then(|rest| rest.split('"').next()).unwrap_or_default()
+            };
+            let sort = ["webhook", "operation", "verdict"].map(label).join(" ");
+            *self.verdicts.entry(sort).or_default() += value.parse::<f64>()?;
+        }
+        Ok(())
+    }
+
+    /// Those that came after others had been counted.
+    pub fn since(mut self, before: &Self) -> Self {
+        for ((_, count), (_, earlier)) in self.buckets.iter_mut().zip(&before.buckets) {
+            *count -= earlier;
+        }
+        for (sort, count) in &mut self.verdicts {
+            *count -= before.verdicts.get(sort).copied().unwrap_or_default();
+        }
+        self.verdicts.retain(|_, count| *count > 0.0);
+        self
+    }
+
+    /// How many.
+    pub fn count(&self) -> f64 {
+        self.buckets.last().map_or(0.0, |(_, count)| *count)
+    }
+
+    /// What is known of the duration that so large a part does not exceed: the
+    /// bounds of its bucket, whose width is a factor of two.
+    pub fn quantile(&self, part: f64) -> String {
+        let rank = (part * self.count()).ceil();
+        let at = self.buckets.iter().position(|(_, count)| *count >= rank).unwrap_or_default();
+        let bound = |at: usize| -> Option<String> {
+            let seconds: f64 = self.buckets.get(at)?.0.parse().ok()?;
+            Some(format!("{} ms", seconds * 1e3))
+        };
+        let lower = at.checked_sub(1).and_then(bound).unwrap_or_else(|| "0 ms".to_owned());
+        match self.buckets.get(at) {
+            Some((upper, _)) if upper == "+Inf" => format!("more than {lower}"),
+            _ => format!("{lower} to {}", bound(at).unwrap_or_default()),
+        }
+    }
+
+    /// How many of each sort, one a line.
+    pub fn verdicts(&self) -> String {
+        let line = |(sort, count): (&String, &f64)| format!("    {sort}: {count}\n");
+        self.verdicts.iter().map(line).collect()
+    }
+}

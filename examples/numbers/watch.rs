@@ -1,0 +1,95 @@
+//! A bare watch: what the API server tells anybody who asks, and when it came.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use futures_util::AsyncBufReadExt as _;
+use http::Request;
+use tokio::runtime::Runtime;
+
+use crate::harness::{ControlPlane, Result};
+
+/// What was told of an object.
+#[derive(Debug, Clone)]
+pub struct Told {
+    /// When it was told of first.
+    pub first: Instant,
+    /// When belay began its latest pass over the object, which leaves a token
+    /// on it.
+    pub pass: Option<Instant>,
+    /// When it was told that it is gone.
+    pub gone: Option<Instant>,
+    token: Option<String>,
+}
+
+/// The watches of some kinds whose objects differ in their names. Cheap to
+/// clone.
+#[derive(Debug, Clone, Default)]
+pub struct Watch(Arc<Mutex<HashMap<String, Told>>>);
+
+impl Watch {
+    /// Watches one more collection, on this runtime, as the administrator. It
+    /// begins with what is there.
+    pub fn add(&self, runtime: &Runtime, plane: &ControlPlane, collection: &str) -> Result<()> {
+        let (client, watch) = (runtime.block_on(plane.client())?, self.clone());
+        let path = format!("{collection}?watch=true");
+        let _detached = runtime.spawn(async move {
+            if let Err(error) = watch.listen(client, &path).await {
+                eprintln!("the bare watch of {path} ended: {error}");
+            }
+        });
+        Ok(())
+    }
+
+    async fn listen(&self, client: kube::Client, path: &str) -> Result<()> {
+        let request = Request::get(path).body(Vec::new())?;
+        let mut lines = Box::pin(client.request_stream(request).await?);
+        let mut line = Vec::new();
+        while lines.read_until(b'\n', &mut line).await? > 0 {
+            let now = Instant::now();
+            self.take(now, &String::from_utf8_lossy(&line));
+            line.clear();
+        }
+        Ok(())
+    }
+
+    fn take(&self, now: Instant, event: &str) {
+        // The first name in an event is that of the object.
+        let Some(name) = field(event, "\"name\":\"") else { return };
+        let mut all = self.all();
+        let new = Told { first: now, pass: None, gone: None, token: None };
+        let told = all.entry(name.to_owned()).or_insert(new);
+        if event.starts_with("{\"type\":\"DELETED\"") {
+            told.gone = Some(now);
+            return;
+        }
+        let token = field(event, "\"belay.dev/release-token\":\"");
+        if token.is_some() && token != told.token.as_deref() {
+            told.token = token.map(str::to_owned);
+            told.pass = Some(now);
+        }
+    }
+
+    /// What was told of the object of this name.
+    pub fn of(&self, name: &str) -> Option<Told> {
+        self.all().get(name).cloned()
+    }
+
+    /// How many of these objects wait: they are there, and belay has looked at
+    /// them since they were deleted.
+    pub fn waiting(&self, names: &[String]) -> usize {
+        let all = self.all();
+        let waits = |told: &Told| told.pass.is_some() && told.gone.is_none();
+        names.iter().filter(|name| all.get(*name).is_some_and(waits)).count()
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<String, Told>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The text between the first such key and the next quotation mark.
+fn field<'t>(event: &'t str, key: &str) -> Option<&'t str> {
+    event.split_once(key)?.1.split('"').next()
+}
