@@ -26,13 +26,18 @@ pub async fn run(context: Context) {
     let mut leading = context.signals.leading.subscribe();
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    while leading.wait_for(|leading| *leading).await.is_ok() {
+    loop {
         ticks.tick().await;
-        if let Err(trouble) = sweep(&context.client, &context.world).await {
+        if leading.wait_for(|leading| *leading).await.is_err() {
+            return;
+        }
+        if let Err((approval, trouble)) = sweep(&context.client, &context.world).await {
             let trouble = trouble.words();
             tracing::warn!(
+                approval,
                 trouble,
-                "not all expired approvals could be taken away; it is tried again"
+                "an expired approval could not be taken away; it is tried again, and check that \
+                 belay's account may get what it covers and delete deletionapprovals"
             );
         }
     }
@@ -40,7 +45,7 @@ pub async fn run(context: Context) {
 
 /// Takes away what has expired. One of which it is not known whether it still
 /// counts stays, and keeps none of the others; the first trouble is told.
-async fn sweep(client: &kube::Client, world: &SharedWorld) -> Result<(), Trouble> {
+async fn sweep(client: &kube::Client, world: &SharedWorld) -> Result<(), (String, Trouble)> {
     let now = jiff::Timestamp::now().as_second();
     let expired: Vec<Approval> = {
         let world = world.read();
@@ -54,7 +59,7 @@ async fn sweep(client: &kube::Client, world: &SharedWorld) -> Result<(), Trouble
             Ok(false) => {}
             Ok(true) => continue,
             Err(trouble) => {
-                first.get_or_insert(trouble);
+                first.get_or_insert((approval.name, trouble));
                 continue;
             }
         }
@@ -74,7 +79,7 @@ async fn sweep(client: &kube::Client, world: &SharedWorld) -> Result<(), Trouble
             Ok(true) => tracing::info!(approval = approval.name, "expired approval taken away"),
             // Somebody was quicker.
             Ok(false) => {}
-            Err(trouble) => drop(first.get_or_insert(trouble)),
+            Err(trouble) => drop(first.get_or_insert((approval.name, trouble))),
         }
     }
     first.map_or(Ok(()), Err)
@@ -165,7 +170,7 @@ mod tests {
             Approvals::new(["anew", "unread-1", "gone", "unread-2"].map(approval));
         let world = Arc::new(RwLock::new(world));
         let trouble = sweep(&kube::Client::new(service, "default"), &world).await;
-        assert!(matches!(trouble, Err(Trouble::Forbidden(_))), "{trouble:?}");
+        assert!(matches!(trouble, Err((_, Trouble::Forbidden(_)))), "{trouble:?}");
         let mut done = done.lock().clone();
         done.sort();
         let read = "/api/v1/namespaces/shop/configmaps/of-unread-";

@@ -34,5 +34,5 @@ pub use exemption::approval_of;
 pub use feed::{Snapshot, Unread};
 pub use live::{Answer, CarryOut, Found, Gathered, Reader, merge};
 pub use names::kind_of;
-pub use start::{Cluster, Options, StartError};
+pub use start::{Cluster, Options, StartError, replica};
 pub use world::{Detail, Place, Served, SharedWorld, World};

@@ -287,7 +287,7 @@ pub(super) fn unhurried(mut config: kube::Config) -> kube::Config {
 
 /// A name for this process: that of its machine, which in a Pod is the Pod's,
 /// and something that no other start of it has.
-fn replica() -> String {
+pub fn replica() -> String {
     let machine = std::env::var("POD_NAME").or_else(|_| std::env::var("HOSTNAME"));
     let machine: String = machine
         .unwrap_or_default()

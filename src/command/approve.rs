@@ -9,13 +9,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, ObjectMeta, PostParams};
 
 use super::target::{
-    Session, TargetArguments, as_me, right_to_approve, right_to_approve_content, unknown,
+    Session, TargetArguments, as_me, right_to_approve, right_to_approve_content, situation, unknown,
 };
 use super::{CommandError, block_on, print};
 use crate::cluster::Snapshot;
-use crate::decide::{
-    Blocker, Consent, Decision, Item, Live, Situation, arguments, consent, sentence,
-};
+use crate::decide::{Blocker, Consent, Decision, Item, arguments, consent, sentence};
+use crate::hold::keeping;
 use crate::objects::{FOREGROUND, Object, split_api_version};
 use crate::policy::api::{Action, DeletionApproval, DeletionApprovalSpec, Scope, TargetRef};
 use crate::policy::{Facts, Policy};
@@ -119,7 +118,8 @@ async fn approve(arguments: ApproveArguments) -> Result<ExitCode, CommandError> 
             None => text.push_str("no policy protects it now: it needs no approval\n"),
             Some(Consent { terms, people }) => {
                 counts = people.contains(&session.me.name);
-                text.push_str(&missing(&session, &policies, terms.required, &people, counts));
+                let right = right(&session, content);
+                text.push_str(&missing(&session, &policies, terms.required, &people, &right));
             }
         }
         if let Some(says) = along {
@@ -163,6 +163,11 @@ async fn refusing(session: &Session, snapshot: &Snapshot, content: bool) -> Vec<
         let applied = situation.applied(Facts::of_node(node));
         let enforcing = applied.iter().filter(|applied| applied.action == Action::Deny);
         sources.extend(enforcing.map(|applied| applied.policy.source.clone()));
+        // A pause lets people delete; what is held by then is held on.
+        if session.terminating().is_some() {
+            let keeping = keeping(&situation, Facts::of_node(node));
+            sources.extend(keeping.iter().map(|applied| applied.policy.source.clone()));
+        }
     }
     let policies = world.policies.iter().filter(|policy| sources.contains(&policy.source));
     policies.cloned().collect()
@@ -181,15 +186,6 @@ async fn along(session: &Session, snapshot: &Snapshot) -> Option<String> {
     Some(as_me(&sentence(&verdict.target, blocker)))
 }
 
-fn situation(world: &crate::cluster::World) -> Situation<'_> {
-    Situation {
-        graph: &world.graph,
-        policies: &world.policies,
-        live: Live::Graph,
-        now: Timestamp::now().as_second(),
-    }
-}
-
 /// Who has approved by now, against what is asked for.
 fn outcome(session: &Session, snapshot: &Snapshot, policies: &[Policy]) -> Option<Consent> {
     let world = snapshot.context.world.read();
@@ -206,12 +202,11 @@ fn missing(
     policies: &[Policy],
     required: usize,
     people: &[String],
-    counts: bool,
+    right: &str,
 ) -> String {
-    let right = right_to_approve(&session.target);
     let strictest = policies.iter().max_by_key(|policy| policy.approval.required);
     let by = strictest.map_or(String::new(), |policy| policy.source.to_string());
-    if !counts {
+    if !people.contains(&session.me.name) {
         let names: Vec<String> = policies.iter().map(|policy| policy.source.to_string()).collect();
         return format!(
             "it does not count: {} is a service account, and approval.serviceAccounts of {} does \
@@ -275,6 +270,14 @@ fn beginning(text: &str) -> String {
     format!("{}-", text.trim_matches('-'))
 }
 
+/// The right that it takes to approve this.
+fn right(session: &Session, content: bool) -> String {
+    match content {
+        true => right_to_approve_content(&session.target),
+        false => right_to_approve(&session.target),
+    }
+}
+
 /// What the API server says, with what next.
 fn refused(session: &Session, content: bool, error: kube::Error) -> CommandError {
     let kube::Error::Api(status) = error else {
@@ -283,16 +286,16 @@ fn refused(session: &Session, content: bool, error: kube::Error) -> CommandError
     // What a ValidatingAdmissionPolicy says comes after words of the API
     // server's own.
     let said = status.message.rsplit_once("denied request: ").map(|(_, said)| said);
-    let right = match content {
-        true => right_to_approve_content(&session.target),
-        false => right_to_approve(&session.target),
-    };
+    let right = right(session, content);
     CommandError::Refused(match (status.code, said) {
         (403, Some(said)) if said.contains("approve-deletion") => format!(
             "{said}; next: ask somebody who has it, or have an administrator bind {right} to {}",
             session.me.name
         ),
-        (_, Some(said)) => format!("{said}; next: choose another --for"),
+        (_, Some(said)) if said.contains("expirationTime") => {
+            format!("{said}; next: choose another --for")
+        }
+        (_, Some(said)) => said.to_owned(),
         (403, None) => format!(
             "{} may not create approvals; next: have an administrator bind the RBAC verb create on \
              deletionapprovals.belay.dev to {0}, beside {right}",

@@ -7,15 +7,14 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde_json::Value;
 
-use super::target::{Session, TargetArguments, as_me, unknown, unprotected};
-use super::why::words;
+use super::target::{Session, TargetArguments, as_me, situation, unknown, unprotected};
+use super::why::{why_free, words};
 use super::{CommandError, block_on, print};
 use crate::cluster::release::by_hand::{self, Outcome};
 use crate::cluster::{Context, Place, Snapshot, Trouble};
-use crate::decide::{Item, Live, Situation, approved, arguments, consent, quoted};
-use crate::hold::{Count, Free, Sight, Waiting};
+use crate::decide::{Cause, Item, approved, arguments, consent, quoted};
+use crate::hold::{Count, Sight, Waiting, keeping};
 use crate::objects::HOLD;
-use crate::policy::api::Action;
 use crate::policy::{Facts, Policy};
 
 /// How often it is looked whether belay's Lease has run out.
@@ -120,13 +119,16 @@ impl Work {
         match asked {
             // It was let go of before anybody asked, or the next look says so.
             Ok(()) | Err(Trouble::NotFound) => {}
-            // So it is when its webhooks do not answer.
-            Err(Trouble::Failed(why)) => return self.unheard(&why).await,
+            Err(Trouble::Failed(why)) if why.contains("failed calling webhook") => {
+                return self.unheard(&why).await;
+            }
             Err(trouble) => {
+                let next = match trouble {
+                    Trouble::Forbidden(_) => "it takes the RBAC verb patch on it",
+                    _ => "next: try again",
+                };
                 let why = as_me(&trouble.words());
-                return Err(unknown(format!(
-                    "cannot ask belay to look at {what}: {why}; it takes the RBAC verb patch on it"
-                )));
+                return Err(unknown(format!("cannot ask belay to look at {what}: {why}; {next}")));
             }
         }
         let until = Instant::now() + self.limit;
@@ -143,21 +145,16 @@ impl Work {
         let Snapshot { context, reader, .. } = &self.snapshot;
         let object = caller.object(info, at.0, at.1).await.map_err(unknown)?;
         let Some(object) = object else { return say(&format!("{what} is gone\n")) };
-        let count = by_hand::look(context, reader, &self.place, &object).await;
-        let waits = match count {
-            Count::Kept(causes) => causes.iter().map(words).collect::<Vec<_>>().join(", "),
-            Count::Unknown(why) => as_me(&why),
-            Count::Free(why) => {
-                let why = match why {
-                    Free::Approved => "enough people have approved",
-                    Free::Unprotected => "no policy protects it any more",
-                    Free::Unused => "nothing needs it",
-                };
-                format!("belay itself: {why}, and yet it has not let go; see its log")
-            }
-            Count::Read(_) => "what could not be read in time".to_owned(),
-        };
-        Err(CommandError::Refused(self.waits(&waits)))
+        Err(match by_hand::look(context, reader, &self.place, &object).await {
+            Count::Kept(causes) => self.waits(&causes),
+            Count::Unknown(why) => self.unsure(&as_me(&why)),
+            Count::Free(free) => CommandError::Refused(format!(
+                "{what} is still held, and {}: settleSeconds of its policies may not have passed \
+                 yet; next: see belay's log, or try again",
+                why_free(free)
+            )),
+            Count::Read(_) => self.unsure("what may need it could not be read in time"),
+        })
     }
 
     /// Belay was asked and nothing came of it. If it has just died, its Lease
@@ -166,25 +163,23 @@ impl Work {
         eprintln!("belay does not answer; if it is dead, its Lease runs out within seconds");
         let until = Instant::now() + self.limit;
         loop {
-            match self.session.leader().await {
+            let next = match self.session.leader().await {
                 Ok(None) => return self.alone().await,
-                Ok(Some(_)) if Instant::now() < until => tokio::time::sleep(ASK).await,
-                led => {
-                    let next = match led {
-                        Ok(Some(name)) => format!(
-                            "{name} renews belay's Lease all the same; next: see its log, and try \
-                             again"
-                        ),
-                        Ok(None) | Err(_) => {
-                            format!("you may not read who leads belay; {}", self.takes())
-                        }
-                    };
-                    return Err(unknown(format!(
-                        "cannot ask belay to look at {}: {why}; {next}",
-                        quoted(&self.session.target)
-                    )));
+                Ok(Some(_)) if Instant::now() < until => {
+                    tokio::time::sleep(ASK).await;
+                    continue;
                 }
-            }
+                Ok(Some(name)) => format!(
+                    "{name} renews belay's Lease all the same; next: see its log, and try again"
+                ),
+                Err(why) => {
+                    format!("cannot read who leads belay: {}; {}", as_me(&why), self.takes())
+                }
+            };
+            return Err(unknown(format!(
+                "cannot ask belay to look at {}: {why}; {next}",
+                quoted(&self.session.target)
+            )));
         }
     }
 
@@ -200,21 +195,20 @@ impl Work {
         let (context, hand) = self.hand().await;
         let outcome =
             by_hand::drive(&context, reader, &self.place, self.sight.clone(), self.limit).await;
-        let unable = |why: &str| format!("{}; {}", self.waits(&as_me(why)), hand.says());
+        let unable = |why: &str| self.unsure(&format!("{}; {}", as_me(why), hand.says()));
         match outcome {
             Outcome::Ended(_) => match self.done().await? {
                 Some(done) => say(&format!("{done}{}\n", hand.done())),
-                None => Err(CommandError::Refused(unable("something that changed it meanwhile"))),
+                None => Err(unable("somebody has changed it meanwhile")),
             },
-            Outcome::Waits(Some(Waiting::For(causes))) => {
-                let causes: Vec<String> = causes.iter().map(words).collect();
-                Err(CommandError::Refused(self.waits(&causes.join(", "))))
-            }
-            Outcome::Waits(Some(Waiting::Stranded)) => Err(CommandError::Refused(
-                self.waits("its Namespace, which was forced away: make it again"),
-            )),
-            Outcome::Waits(Some(Waiting::Unknown(why))) => Err(unknown(unable(&why))),
-            Outcome::Waits(None) => Err(unknown(unable("an answer of the API server"))),
+            Outcome::Waits(Some(Waiting::For(causes))) => Err(self.waits(&causes)),
+            Outcome::Waits(Some(Waiting::Stranded)) => Err(CommandError::Refused(format!(
+                "{} is still held: its Namespace was forced away, and nothing in it can be \
+                 written; next: make the Namespace again",
+                quoted(&self.session.target)
+            ))),
+            Outcome::Waits(Some(Waiting::Unknown(why))) => Err(unable(&why)),
+            Outcome::Waits(None) => Err(unable("the API server did not answer in time")),
         }
     }
 
@@ -244,6 +238,10 @@ impl Work {
     /// Enough people have approved, and the one who asks knows what it is.
     async fn by_force(&self) -> Result<ExitCode, CommandError> {
         let (what, typed) = (quoted(&self.session.target), arguments(&self.session.target));
+        if !self.snapshot.context.world.read().known {
+            let why = unprotected(&self.session, &self.snapshot);
+            return Err(unknown(format!("{what} cannot be released by force: {why}")));
+        }
         self.approved().map_err(|why| {
             CommandError::Refused(format!(
                 "{what} cannot be released by force: {why}; next: kubectl belay approve {typed} \
@@ -278,21 +276,12 @@ impl Work {
     /// Whether enough people have approved; if not, what is missing.
     fn approved(&self) -> Result<(), String> {
         let world = self.snapshot.context.world.read();
-        if !world.known {
-            return Err("what is protected cannot be read".to_owned());
-        }
-        let situation = Situation {
-            graph: &world.graph,
-            policies: &world.policies,
-            live: Live::Graph,
-            now: jiff::Timestamp::now().as_second(),
-        };
+        let situation = situation(&world);
         let (kind, namespace, name) = &self.place;
         let node = world.graph.object(*kind, namespace, name);
         let node = node.ok_or("it could not be read")?;
-        let applied = situation.written(Facts::of_node(node));
-        let keeping = applied.iter().filter(|applied| applied.action == Action::Deny);
-        let policies: Vec<&Policy> = keeping.map(|applied| applied.policy).collect();
+        let keeping = keeping(&situation, Facts::of_node(node));
+        let policies: Vec<&Policy> = keeping.iter().map(|applied| applied.policy).collect();
         let item = Item::of_node(&situation, node);
         match approved(&situation, &item, &policies) {
             Some(approvals) if !approvals.is_empty() => Ok(()),
@@ -327,13 +316,26 @@ impl Work {
         }))
     }
 
-    fn waits(&self, what: &str) -> String {
+    /// Somebody needs it.
+    fn waits(&self, causes: &[Cause]) -> CommandError {
         let typed = arguments(&self.session.target);
-        format!(
-            "{} is still held: it waits for {what}; next: kubectl belay why {typed}, or kubectl \
-             belay approve {typed} --reason \"…\"",
+        let causes: Vec<String> = causes.iter().map(words).collect();
+        CommandError::Refused(format!(
+            "{} is still held: it waits for {}; next: kubectl belay why {typed}, or kubectl belay \
+             approve {typed} --reason \"…\"",
+            quoted(&self.session.target),
+            causes.join(", ")
+        ))
+    }
+
+    /// Nobody knows whether somebody does.
+    fn unsure(&self, why: &str) -> CommandError {
+        let typed = arguments(&self.session.target);
+        unknown(format!(
+            "{} is still held: it is not known whether it may go: {why}; next: kubectl belay why \
+             {typed}, or kubectl belay approve {typed} --reason \"…\"",
             quoted(&self.session.target)
-        )
+        ))
     }
 }
 

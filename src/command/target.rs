@@ -12,8 +12,9 @@ use super::serve::{LABELLED, parsed};
 use crate::cluster::election::leader;
 use crate::cluster::{
     Access, Caller, Certificates, Me, Place, Settings, Snapshot, Trouble, Unread, World, kind_of,
+    replica,
 };
-use crate::decide;
+use crate::decide::{self, Live, Situation};
 use crate::objects::{KindId, KindInfo, full_name};
 use crate::policy::Identities;
 
@@ -162,6 +163,16 @@ pub fn unprotected(session: &Session, snapshot: &Snapshot) -> String {
     )
 }
 
+/// What is known of a world now, with nothing read live.
+pub fn situation(world: &World) -> Situation<'_> {
+    Situation {
+        graph: &world.graph,
+        policies: &world.policies,
+        live: Live::Graph,
+        now: jiff::Timestamp::now().as_second(),
+    }
+}
+
 /// What could not be determined.
 pub fn unknown(what: String) -> CommandError {
     CommandError::Remote(as_me(&what))
@@ -180,7 +191,8 @@ impl Session {
         let settings = Settings {
             namespace: namespace.clone(),
             name: name.clone(),
-            replica: format!("{}/{}", self.me.name, self.me.now),
+            // It stands in tokens, which no two passes may share.
+            replica: format!("{}/{}", self.me.name, replica()),
             labelled: parsed(LABELLED),
             certificates: Certificates::Files { authorities: None },
         };

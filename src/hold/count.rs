@@ -134,16 +134,20 @@ struct WhileUsed<'p> {
     settle_seconds: i64,
 }
 
-fn protection<'p>(chain: Chain<'p>, node: Node<'p>) -> Protection<'p> {
-    let situation = chain.situation;
-    let facts = Facts::of_node(node);
+/// The policies by which an object is kept, until what they say is so or their
+/// approvals are there. What only warns or records keeps nothing.
+pub fn keeping<'p>(situation: &Situation<'p>, facts: Facts<'_>) -> Vec<Applied<'p>> {
     let mut applied = situation.written(facts);
-    // What only warns or records keeps nothing.
-    let keeps = |applied: &Applied<'_>| {
+    applied.retain(|applied| {
         let modes = &applied.policy.modes;
         applied.action == Action::Deny && (modes.always || modes.while_used.is_some())
-    };
-    applied.retain(keeps);
+    });
+    applied
+}
+
+fn protection<'p>(chain: Chain<'p>, node: Node<'p>) -> Protection<'p> {
+    let situation = chain.situation;
+    let applied = keeping(situation, Facts::of_node(node));
     if applied.is_empty() {
         return Protection::Not(Free::Unprotected);
     }

@@ -52,7 +52,7 @@ const RESTARTS: u8 = 3;
 const REFUSALS: u8 = 4;
 
 /// Reads lead to reads: users have owners, cycles have users of users.
-const ROUNDS: u8 = 16;
+pub const ROUNDS: u8 = 16;
 
 /// The release of one target.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -369,7 +369,9 @@ impl Release {
             // Somebody had put a second one on.
             Answer::Done(sight) if sight.hold.is_some() => {
                 let mut outputs = self.seen(now, sight);
-                outputs.extend(self.later(now));
+                if self.ended().is_none() {
+                    outputs.extend(self.later(now));
+                }
                 outputs
             }
             Answer::Done(_) => self.end(End::Released(free)),

@@ -30,8 +30,8 @@ mod model;
 #[cfg(test)]
 mod tests;
 
-pub use count::{Count, Free, as_released, count};
-pub use machine::Release;
+pub use count::{Count, Free, as_released, count, keeping};
+pub use machine::{ROUNDS, Release};
 pub use patch::{Mark, Removal, Sight, TOKEN};
 pub use plan::{Plan, Wanted, plan, plan_patch, wanted, wants};
 pub use protocol::{Answer, End, Input, Limits, Output, Waiting};

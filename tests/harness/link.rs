@@ -83,7 +83,7 @@ impl Link {
         };
         let number = {
             let mut state = self.state();
-            state.open.extend(server.try_clone());
+            state.open.extend([client.try_clone(), server.try_clone()].into_iter().flatten());
             state.begun += 1;
             state.begun
         };

@@ -24,11 +24,18 @@ fn installed(plane: &ControlPlane, ahead: Vec<u32>) -> Installed {
     install.on(plane, program()).unwrap()
 }
 
-fn left_less(rounds: &Rounds<'_>, round: &str) {
-    eventually("the first one to go", SOON, || {
-        if rounds.left(round) < EACH { Ok(()) } else { Err("none".into()) }
-    })
-    .unwrap();
+/// Breaks something while users go and what they used is let go of, and has
+/// those go that were left.
+fn in_the_middle(rounds: &mut Rounds<'_>, round: &str, fault: impl FnOnce()) {
+    rounds.wait(round);
+    std::thread::scope(|scope| {
+        let going = scope.spawn(|| rounds.try_to_let_go(round));
+        rounds.begins(round);
+        fault();
+        drop(going.join().unwrap());
+    });
+    rounds.let_go(round);
+    rounds.ends(round);
 }
 
 #[test]
@@ -38,20 +45,16 @@ fn releases_outlive_the_api_server_etcd_and_the_network() {
     let mut rounds = Rounds::new(&plane, "faults", EACH);
 
     // The API server is killed with releases under way.
-    rounds.wait("server");
-    rounds.let_go("server");
-    left_less(&rounds, "server");
-    plane.api_server().restart().unwrap();
-    plane.wait_until_serving().unwrap();
-    rounds.ends("server");
+    in_the_middle(&mut rounds, "server", || {
+        plane.api_server().restart().unwrap();
+        plane.wait_until_serving().unwrap();
+    });
 
     // etcd, and all that the API server has cached is made anew.
-    rounds.wait("etcd");
-    rounds.let_go("etcd");
-    left_less(&rounds, "etcd");
-    plane.etcd().restart().unwrap();
-    plane.wait_until_serving().unwrap();
-    rounds.ends("etcd");
+    in_the_middle(&mut rounds, "etcd", || {
+        plane.etcd().restart().unwrap();
+        plane.wait_until_serving().unwrap();
+    });
 
     // Every connection breaks off, again and again.
     rounds.wait("cut");
@@ -71,7 +74,7 @@ fn releases_outlive_the_api_server_etcd_and_the_network() {
     let leader = belay.leader().unwrap();
     std::thread::scope(|scope| {
         let going = scope.spawn(|| rounds.let_go("frozen"));
-        left_less(&rounds, "frozen");
+        rounds.begins("frozen");
         belay.links[leader].freeze();
         going.join().unwrap();
     });

@@ -103,6 +103,9 @@ fn s18_when_the_leader_is_killed_the_other_one_keeps_the_rules_in_step() {
     world.belay.replicas[killed].process.restart().unwrap();
     world.belay.replicas[killed].wait_until_ready().unwrap();
     assert_eq!(world.belay.leader().unwrap(), 1 - killed);
+    // Whoever reads policies one by one does not take the first ones for all.
+    let log = world.belay.replicas[killed].process.log();
+    assert!(!log.contains("cannot be read by this version"), "{log}");
     world.kubectl(&["delete", "deletionpolicy", &ns]);
 }
 

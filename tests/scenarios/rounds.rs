@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::harness::kubectl::Output;
 use crate::harness::{ControlPlane, eventually};
 use crate::policy;
 use crate::team::{SOON, Team, owned_by, pod};
@@ -43,7 +44,7 @@ impl<'p> Rounds<'p> {
     }
 
     /// How many those are.
-    pub fn left(&self, round: &str) -> usize {
+    fn left(&self, round: &str) -> usize {
         self.going(round).len()
     }
 
@@ -96,8 +97,21 @@ impl<'p> Rounds<'p> {
 
     /// The users of one half go.
     pub fn let_go(&self, round: &str) {
+        self.try_to_let_go(round).success().unwrap();
+    }
+
+    /// The users of one half go, as far as the API server is there.
+    pub fn try_to_let_go(&self, round: &str) -> Output {
         let users = format!("round={round}-goes");
-        self.team.deleted(&["pod", "-l", &users, "--grace-period=0", "--force"]);
+        self.team.kubectl(&["delete", "pod", "-l", &users, "--grace-period=0", "--force"])
+    }
+
+    /// The first of that half has gone.
+    pub fn begins(&self, round: &str) {
+        eventually("the first one to go", SOON, || {
+            if self.left(round) < self.each { Ok(()) } else { Err("none".into()) }
+        })
+        .unwrap();
     }
 
     /// What is left of that half has users again, and stays from now on.

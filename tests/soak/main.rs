@@ -27,7 +27,10 @@ mod run;
 mod stage;
 mod trouble;
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -55,6 +58,10 @@ struct Arguments {
     /// Leave the control plane's logs where they are
     #[arg(long)]
     keep: bool,
+
+    /// Have the referee read an audit log that was kept, and do nothing else
+    #[arg(long, value_name = "FILE")]
+    judge: Option<PathBuf>,
 }
 
 #[tokio::main(worker_threads = 2)]
@@ -71,6 +78,11 @@ async fn main() -> ExitCode {
 }
 
 async fn soak(arguments: &Arguments) -> harness::Result<bool> {
+    if let Some(log) = &arguments.judge {
+        let report = judge(log)?;
+        println!("{report}");
+        return Ok(report.is_clean());
+    }
     let beside = || -> Option<PathBuf> {
         Some(std::env::current_exe().ok()?.parent()?.parent()?.join("belay"))
     };
@@ -87,4 +99,13 @@ async fn soak(arguments: &Arguments) -> harness::Result<bool> {
         harness::plane::remove_own_folders();
     }
     Ok(report.is_clean())
+}
+
+/// Has the referee read a log, of whose end there is no API server to ask.
+fn judge(log: &Path) -> harness::Result<report::Report> {
+    let mut report = report::Report::default();
+    let referee = referee::Referee::read(BufReader::new(File::open(log)?))?;
+    report.open_watches(&referee, stage::REPLICAS);
+    report.judged(referee.judge(stage::BELAY, &BTreeSet::new(), &|_| false));
+    Ok(report)
 }

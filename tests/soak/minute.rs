@@ -38,5 +38,7 @@ async fn a_minute_of_everything_at_once_leaves_nothing_wrong() {
     assert!(report.sentence.held > 20 && report.sentence.released > 5, "{report}");
     assert!(report.sentence.looked.judged > 10, "{report}");
     assert!(report.sentence.refused.iter().any(|(why, _)| why.starts_with("403")), "{report}");
+    assert!(report.compared > 0 && report.changes > 0, "{report}");
+    assert!(report.killed + report.paused > 0, "{report}");
     println!("{report}");
 }

@@ -126,8 +126,10 @@ async fn act(stage: &Stage, settings: &Settings) -> Result<Report> {
             *tally.entry(what).or_default() += count;
         }
     }
-    let changes = changing.await?;
+    // Whatever came of it, the threads beside it end.
+    let changes = changing.await;
     stop.store(true, Ordering::Relaxed);
+    let changes = changes?;
     let (killed, paused) = troubled.await??;
     let samples = memory.await?;
     Ok(Report { seed: settings.seed, tally, changes, killed, paused, samples, ..Report::default() })

@@ -321,7 +321,8 @@ impl Feed {
             false => Taken::default(),
         };
         self.in_force |= synced;
-        let lacks = self.force.lacks(&said);
+        // What has only just been read was not compiled yet.
+        let lacks = if self.in_force { self.force.lacks(&said) } else { None };
         if lacks != self.lacking {
             if let Some(lacks) = &lacks {
                 tracing::error!(

@@ -14,10 +14,7 @@ use crate::cluster::context::Context;
 use crate::cluster::live::{Found, Reader};
 use crate::cluster::world::Place;
 use crate::decide::LiveRead;
-use crate::hold::{Answer, Count, End, Free, Mark, Removal, Sight, Waiting, as_released};
-
-/// Reads lead to reads: users have owners, cycles have users of users.
-const ROUNDS: usize = 16;
+use crate::hold::{Answer, Count, End, Free, Mark, ROUNDS, Removal, Sight, Waiting, as_released};
 
 /// How long one round of reads may take.
 const LIMIT: Duration = Duration::from_secs(15);
@@ -28,7 +25,7 @@ const LIMIT: Duration = Duration::from_secs(15);
 pub async fn look(context: &Context, reader: &Reader, place: &Place, object: &Value) -> Count {
     let released = as_released(object);
     let (mut gathered, mut lacks) = (None, None);
-    for _ in 0..ROUNDS {
+    for _ in 0..=ROUNDS {
         match counted(&context.world, &mut gathered, place.0, &released) {
             Count::Read(reads) => {
                 let mut answers = reader.read_all(reads, Instant::now() + LIMIT).await;
@@ -83,14 +80,23 @@ pub async fn drive(
     limit: Duration,
 ) -> Outcome {
     let settle = settle(&context.world.read(), place);
+    if settle >= limit {
+        let enough = settle.as_secs() + 20;
+        let why = format!(
+            "settleSeconds of its policies ({}), which whoever lets go counts anew; \
+             --timeout={enough} is enough",
+            settle.as_secs()
+        );
+        return Outcome::Waits(Some(Waiting::Unknown(why.into())));
+    }
     let common = Common {
         context: context.clone(),
         reader: reader.clone(),
         passes: Arc::new(Semaphore::new(1)),
         start: tokio::time::Instant::now(),
     };
-    let driver =
-        Driver::new(common, place.clone(), target(context, place), sight.uid.clone(), settle);
+    let target = Target::at(&context.world.read(), place);
+    let driver = Driver::new(common, place.clone(), target, sight.uid.clone(), settle);
     let (news, told) = mpsc::unbounded_channel();
     // The receiver is here: both are heard.
     let _ = news.send(News::Seen(sight));
@@ -109,7 +115,7 @@ pub async fn drive(
 /// the removal of the release, so it changes this very object and nothing else
 /// of it. An error is words that say what came of it.
 pub async fn force(context: &Context, place: &Place, sight: Sight) -> Result<(), String> {
-    let target = target(context, place);
+    let target = Target::at(&context.world.read(), place);
     let client = &context.client;
     let token = Arc::from(context.settings.replica.as_str());
     let marked = match target.patch(client, &Mark::new(sight, token).patch()).await.0 {
@@ -131,15 +137,5 @@ fn words(answer: Answer) -> Result<(), String> {
         Answer::Refused => Err("it was changed meanwhile, or the API server refuses it".into()),
         Answer::Lost => Err("the API server gave no clear answer".into()),
         Answer::Failed(why) => Err(why.to_string()),
-    }
-}
-
-fn target(context: &Context, (kind, namespace, name): &Place) -> Target {
-    let world = context.world.read();
-    Target {
-        info: world.graph.kinds.info(*kind).clone(),
-        namespace: namespace.clone(),
-        name: name.clone(),
-        detail: world.detail(*kind),
     }
 }

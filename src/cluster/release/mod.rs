@@ -31,9 +31,9 @@ use self::target::{Common, Driver, News, Word};
 use super::context::Context;
 use super::live::Reader;
 use super::world::{Place, Seen, World};
-use crate::hold::{End, Free, Waiting};
-use crate::policy::api::Action;
-use crate::policy::{Facts, Places};
+use crate::decide::{Live, Situation};
+use crate::hold::{End, Free, Waiting, keeping};
+use crate::policy::Facts;
 
 /// So many passes are under way at once.
 const PASSES: usize = 16;
@@ -123,8 +123,12 @@ impl Releases {
         loop {
             tokio::select! {
                 () = waiting.notified() => self.take_in(false),
-                Some(ended) = self.tasks.join_next() => if let Ok(place) = ended {
-                    self.forget(&place);
+                Some(ended) = self.tasks.join_next() => match ended {
+                    Ok(place) => self.forget(&place),
+                    // A target whose driver is gone would wait for ever: the
+                    // whole part ends, and says so.
+                    Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                    Err(_) => {}
                 },
                 _ = count.tick() => self.count(),
             }
@@ -172,7 +176,7 @@ impl Releases {
         }
         let Some(driven) = self.targets.get_mut(&place) else { return };
         let tell = |news| drop(driven.news.send(news));
-        if known && all {
+        if known {
             tell(News::Settle(settle));
         }
         tell(News::Seen(seen.sight));
@@ -194,15 +198,7 @@ impl Releases {
 
     fn begin(&mut self, place: &Place, seen: &Seen, settle: Duration) {
         let (news, told) = mpsc::unbounded_channel();
-        let target = {
-            let world = self.common.context.world.read();
-            Target {
-                info: world.graph.kinds.info(place.0).clone(),
-                namespace: place.1.clone(),
-                name: place.2.clone(),
-                detail: world.detail(place.0),
-            }
-        };
+        let target = Target::at(&self.common.context.world.read(), place);
         let uid = seen.sight.uid.clone();
         let driver =
             Driver::new(self.common.clone(), place.clone(), target.clone(), uid.clone(), settle);
@@ -211,9 +207,20 @@ impl Releases {
         let metrics = self.common.context.metrics.clone();
         let say = move |word: Word| match word {
             Word::Waits(waiting) => {
-                if let Some(told) = words.lock().get_mut(&at) {
-                    told.waits = Some(waiting);
+                let mut words = words.lock();
+                let Some(told) = words.get_mut(&at) else { return };
+                if let Waiting::Unknown(why) = &waiting
+                    && told.waits.as_ref() != Some(&waiting)
+                {
+                    tracing::warn!(
+                        resource = target.info.resource,
+                        namespace = target.namespace,
+                        name = target.name,
+                        %why,
+                        "it is not known whether a hold may go; belay looks again"
+                    );
                 }
+                told.waits = Some(waiting);
             }
             Word::Ended(end) => {
                 let why = match end {
@@ -285,8 +292,11 @@ impl Releases {
 /// that a policy of its asks for.
 fn settle(world: &World, (kind, namespace, name): &Place) -> Duration {
     let Some(node) = world.graph.object(*kind, namespace, name) else { return Duration::ZERO };
-    let applied = world.policies.written(Places::new(&world.graph), Facts::of_node(node));
-    let keeping = applied.iter().filter(|applied| applied.action == Action::Deny);
-    let seconds = keeping.map(|applied| applied.policy.settle_seconds).max().unwrap_or_default();
+    let World { graph, policies, .. } = world;
+    // What keeps it is the same whatever time it is, and whatever is read.
+    let situation = Situation { graph, policies, live: Live::Graph, now: 0 };
+    let keeping = keeping(&situation, Facts::of_node(node));
+    let seconds =
+        keeping.iter().map(|applied| applied.policy.settle_seconds).max().unwrap_or_default();
     Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use crate::cluster::api::{self, MANAGER, chain, shortened};
-use crate::cluster::world::Detail;
+use crate::cluster::world::{Detail, Place, World};
 use crate::hold::{Answer, Sight};
 use crate::objects::KindInfo;
 
@@ -26,6 +26,16 @@ pub struct Target {
 }
 
 impl Target {
+    /// The one at a place.
+    pub fn at(world: &World, (kind, namespace, name): &Place) -> Self {
+        Self {
+            info: world.graph.kinds.info(*kind).clone(),
+            namespace: namespace.clone(),
+            name: name.clone(),
+            detail: world.detail(*kind),
+        }
+    }
+
     /// Reads it.
     pub async fn get(&self, client: &kube::Client) -> (Answer, Option<Value>) {
         let path = api::item(&self.info, &self.namespace, &self.name);

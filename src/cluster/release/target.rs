@@ -175,6 +175,11 @@ impl Driver {
             }
             while let Ok(told) = news.try_recv() {
                 let Some(input) = self.input(told) else { continue };
+                // A pass begins in `run`, where it waits for its turn.
+                if matches!(input, Input::Look) && !self.release.is_busy() {
+                    self.look_by = Some(Instant::now());
+                    continue;
+                }
                 let now = self.common.start.elapsed();
                 for output in self.release.step(now, input) {
                     inputs.extend(self.carry_out(output, say).await);
@@ -464,6 +469,34 @@ mod tests {
             *driver.common.context.world.write() = World::default();
             assert_eq!(driver.page(read.clone(), None).await, wanted);
         }
+    }
+
+    #[tokio::test]
+    async fn a_pass_waits_for_its_turn_however_it_was_told_to_begin() {
+        let asked = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let counter = asked.clone();
+        let mut driver = driver(move |_| {
+            counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            status(500, "", "")
+        });
+        let passes = Arc::new(Semaphore::new(0));
+        driver.common.passes = passes.clone();
+        let object = json!({"metadata": {"name": "settings", "uid": "u", "resourceVersion": "1",
+            "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [HOLD]}});
+        let (news, told) = mpsc::unbounded_channel();
+        news.send(News::Seen(Sight::of(&object).unwrap())).unwrap();
+        news.send(News::Look).unwrap();
+        let asked = || asked.load(std::sync::atomic::Ordering::Relaxed);
+        let running = tokio::spawn(driver.run(told, |_| {}));
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(asked(), 0);
+        passes.add_permits(1);
+        while asked() == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        running.abort();
     }
 
     #[tokio::test]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 
 use self::report::Report;
-pub use self::report::words;
+pub use self::report::{why_free, words};
 use super::target::{Session, TargetArguments, unknown, unprotected};
 use super::{CommandError, block_on, print};
 use crate::cluster::Snapshot;

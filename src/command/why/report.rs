@@ -2,17 +2,19 @@
 
 use std::fmt::Write as _;
 
-use jiff::Timestamp;
 use serde::Serialize;
 
 use super::terminating::Terminating;
 use crate::cluster::{Snapshot, World};
 use crate::command::CommandError;
-use crate::command::target::{Session, as_me, right_to_approve, right_to_approve_content};
-use crate::decide::{
-    Blocker, Cause, Decision, Item, Live, Situation, Target, Verdict, arguments, cause, consent,
-    named_by, quoted, sentence,
+use crate::command::target::{
+    Session, as_me, right_to_approve, right_to_approve_content, situation,
 };
+use crate::decide::{
+    Blocker, Cause, Decision, Item, Target, Verdict, arguments, cause, consent, named_by, quoted,
+    sentence,
+};
+use crate::hold::Free;
 use crate::policy::{Facts, Policy};
 
 /// Everything that is said.
@@ -239,6 +241,15 @@ impl Because {
     }
 }
 
+/// Why a hold may go, in words.
+pub fn why_free(free: Free) -> &'static str {
+    match free {
+        Free::Approved => "enough people have approved",
+        Free::Unprotected => "no policy protects it any more",
+        Free::Unused => "nothing needs it",
+    }
+}
+
 /// A cause in words of its own.
 pub fn words(because: &Cause) -> String {
     match because {
@@ -247,15 +258,6 @@ pub fn words(because: &Cause) -> String {
         Cause::LetsGo(named) => format!("{named} would be protected less"),
         Cause::User { root, path, .. } if path.is_empty() => root.to_string(),
         other => as_me(&cause(other)),
-    }
-}
-
-fn situation(world: &World) -> Situation<'_> {
-    Situation {
-        graph: &world.graph,
-        policies: &world.policies,
-        live: Live::Graph,
-        now: Timestamp::now().as_second(),
     }
 }
 

@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::report::words;
+use super::report::{why_free, words};
 use crate::cluster::Snapshot;
 use crate::cluster::release::by_hand;
 use crate::command::target::{Session, as_me};
 use crate::decide::arguments;
-use crate::hold::{Count, Free};
+use crate::hold::Count;
 use crate::objects::HOLD;
 
 /// A Terminating object.
@@ -194,11 +194,8 @@ fn conditions(object: &Value) -> Vec<String> {
 
 impl Waits {
     fn of(count: Count) -> Self {
-        let free = |why: &str| Self { free: true, r#for: vec![why.to_owned()] };
         match count {
-            Count::Free(Free::Approved) => free("enough people have approved"),
-            Count::Free(Free::Unprotected) => free("no policy protects it any more"),
-            Count::Free(Free::Unused) => free("nothing needs it"),
+            Count::Free(free) => Self { free: true, r#for: vec![why_free(free).to_owned()] },
             Count::Kept(causes) => Self { free: false, r#for: causes.iter().map(words).collect() },
             Count::Unknown(what) => Self { free: false, r#for: vec![as_me(&what)] },
             Count::Read(_) => {

@@ -74,14 +74,19 @@ impl Log {
     ) {
         self.second += 1;
         let namespace = answer["metadata"]["namespace"].as_str().unwrap_or_default();
-        self.lines.push(json!({
-            "auditID": self.second.to_string(), "stage": "ResponseComplete", "verb": verb,
-            "requestURI": format!("/x/{resource}"), "user": {"username": user},
-            "objectRef": {"resource": resource, "apiGroup": group, "namespace": namespace},
-            "responseStatus": {"code": code},
-            "requestReceivedTimestamp": stamp(self.second), "stageTimestamp": stamp(self.second),
-            "responseObject": answer,
-        }).to_string());
+        self.lines.push(
+            json!({
+                "auditID": self.second.to_string(), "stage": "ResponseComplete", "verb": verb,
+                "requestURI": format!("/x/{resource}"), "user": {"username": user},
+                "objectRef": {"resource": resource, "apiGroup": group, "namespace": namespace},
+                "responseStatus": {"code": code},
+                "requestReceivedTimestamp": stamp(self.second),
+                // An answer takes a while.
+                "stageTimestamp": stamp(self.second).replace('Z', ".2Z"),
+                "responseObject": answer,
+            })
+            .to_string(),
+        );
     }
 
     /// A write that is answered with this object; its uid is its name.
@@ -305,6 +310,50 @@ fn a_user_counts_unless_it_is_finished_or_gone_or_goes_along() {
     log.wait(10);
     log.deleted_and_released();
     assert_eq!(log.found(&[]), ["lost"], "another owner keeps it");
+}
+
+#[test]
+fn a_newcomer_is_one_after_a_deletecollection_too() {
+    let mut log = Log::with(used());
+    log.config("create", "alice", json!({}));
+    log.wait(10);
+    let now = stamp(log.second + 1);
+    // The answer lists the objects as they stood before.
+    let taken = json!({"items": [{"metadata": {"uid": "settings"}}]});
+    log.line("deletecollection", "alice", "", "configmaps", 200, &taken);
+    log.wait(10);
+    log.pod("create", json!({}));
+    log.config("patch", BELAY, json!({"deletionTimestamp": now}));
+    log.config("patch", BELAY, json!({"deletionTimestamp": now, "finalizers": []}));
+    assert_eq!(log.found(&[]), [""; 0]);
+}
+
+#[test]
+fn a_relation_makes_users_while_it_is_there() {
+    let log = |removed: bool| {
+        let mut log = Log::with(used());
+        let ends = json!({"from": {"group": "soak.dev", "resource": "widgets"},
+            "to": {"group": "", "resource": "configmaps"}, "nameFieldPath": "spec.settings"});
+        let relation = json!({"metadata": {"name": "widgets-settings"}, "spec": ends});
+        log.write("create", "admin", "belay.dev", "relations", relation);
+        log.wait(20);
+        log.config("create", "alice", json!({}));
+        let widget = json!({"metadata": {"name": "w", "namespace": "room-0"},
+            "spec": {"settings": "settings"}});
+        log.write("create", "alice", "soak.dev", "widgets", widget);
+        log.wait(10);
+        let now = stamp(log.second + 1);
+        log.config("delete", "alice", json!({"deletionTimestamp": now}));
+        if removed {
+            let gone = json!({"kind": "Status", "details": {"uid": "widgets-settings"}});
+            log.line("delete", "admin", "belay.dev", "relations", 200, &gone);
+        }
+        log.config("patch", BELAY, json!({"deletionTimestamp": now}));
+        log.config("patch", BELAY, json!({"deletionTimestamp": now, "finalizers": []}));
+        log
+    };
+    assert_eq!(log(false).found(&[]), ["lost"]);
+    assert_eq!(log(true).found(&[]), [""; 0]);
 }
 
 #[test]

@@ -22,19 +22,33 @@ pub enum Use {
     Unsure,
 }
 
-/// Whether this version needs what stands at this place.
-fn needs(history: &History, life: &Life, version: &Version, key: &Key, moment: i64) -> bool {
+/// Whether this version needs what stands at this place, all the time between.
+fn needs(
+    history: &History,
+    life: &Life,
+    version: &Version,
+    key: &Key,
+    (from, to): (i64, i64),
+) -> bool {
     let (group, resource, namespace, name) = key;
     let same_namespace = life.key.2 == *namespace;
     let built_in = version.needs.iter().any(|(g, r, n)| g == group && r == resource && n == name);
-    same_namespace && (built_in || by_relation(history, life, version, key, moment))
+    same_namespace && (built_in || by_relation(history, life, version, key, (from, to)))
 }
 
-fn by_relation(history: &History, life: &Life, version: &Version, key: &Key, moment: i64) -> bool {
+fn by_relation(
+    history: &History,
+    life: &Life,
+    version: &Version,
+    key: &Key,
+    (from, to): (i64, i64),
+) -> bool {
     let Some(whole) = &version.whole else { return false };
     let relations = history.of_kind("relations");
-    relations.into_iter().filter(|relation| relation.was_there(moment)).any(|relation| {
-        let since = relation.made().is_some_and(|made| made.to + RELATION <= moment);
+    // One that was taken away meanwhile made nobody need anything any more.
+    let lasted = |relation: &&Life| relation.was_there(from) && relation.was_there(to);
+    relations.into_iter().filter(lasted).any(|relation| {
+        let since = relation.made().is_some_and(|made| made.to + RELATION <= from);
         let Some(spec) = relation.last().and_then(|v| v.whole.as_ref()).map(|w| &w["spec"]) else {
             return false;
         };
@@ -58,7 +72,7 @@ pub fn needed(history: &History, user: &Life, target: &Key, from: i64, to: i64) 
         && user.was_there(to)
         && user
             .between(from, to)
-            .all(|version| !version.finished && needs(history, user, version, target, from))
+            .all(|version| !version.finished && needs(history, user, version, target, (from, to)))
 }
 
 /// Whether a user of the target counts, at this moment. Where a hold could be
@@ -110,7 +124,10 @@ fn ancestors<'h>(history: &'h History, of: &Life, moment: i64) -> Vec<&'h Life> 
 /// Whether a user was made long after the target had been deleted, with nobody
 /// above it that is older.
 pub fn is_newcomer(history: &History, target: &Life, user: &Life, moment: i64) -> bool {
-    let deleted = target.at(moment).and_then(|version| version.deleted);
+    // The log of a deletecollection says nothing of each object; that it was
+    // deleted by then is seen in whatever is written to it next.
+    let deleted = target.versions.iter().find_map(|version| version.deleted);
+    let deleted = deleted.filter(|deleted| *deleted <= moment);
     // Clocks, and the seconds to which times are cut.
     let late = |life: &Life| match (deleted, life.versions.first()) {
         (Some(deleted), Some(first)) => first.created > deleted + 4 * SECOND,
