@@ -2,6 +2,7 @@
 //! of the ConfigMaps that wait, half lose their users and go, half stay.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use crate::harness::kubectl::Output;
 use crate::harness::{ControlPlane, eventually};
@@ -106,6 +107,13 @@ impl<'p> Rounds<'p> {
         self.team.kubectl(&["delete", "pod", "-l", &users, "--grace-period=0", "--force"])
     }
 
+    /// The users of some of that half go.
+    pub fn let_go_of(&self, round: &str, some: Range<usize>) {
+        let users: Vec<String> = some.map(|number| format!("pod/{round}-goes-{number}")).collect();
+        let users: Vec<&str> = users.iter().map(String::as_str).collect();
+        self.team.deleted(&[&users[..], &["--grace-period=0", "--force"]].concat());
+    }
+
     /// The first of that half has gone.
     pub fn begins(&self, round: &str) {
         eventually("the first one to go", SOON, || {
@@ -127,11 +135,12 @@ impl<'p> Rounds<'p> {
     }
 
     /// What of a round is there now stays: it has users again, and had them
-    /// before anybody let go of it.
-    pub fn keep(&mut self, round: &str) {
+    /// before anybody let go of it. Says how many that are.
+    pub fn keep(&mut self, round: &str) -> usize {
         let left = self.going(round);
-        assert!(!left.is_empty(), "all of round {round} were gone");
+        let many = left.len();
         self.kept.extend(left);
+        many
     }
 
     /// That half goes, and of the others nobody was lost.
