@@ -14,11 +14,11 @@ pub fn editor(plane: &ControlPlane, ns: &str) -> PathBuf {
 
 /// A service account of the namespace with the same rights, as an operator
 /// has them.
-pub fn operator(plane: &ControlPlane, ns: &str, name: &str) -> PathBuf {
-    plane.kubectl(&["create", "serviceaccount", name, "-n", ns]).unwrap().success().unwrap();
-    let subject = format!("{{kind: ServiceAccount, name: {name}, namespace: {ns}}}");
+pub fn operator(plane: &ControlPlane, ns: &str, home: &str, name: &str) -> PathBuf {
+    plane.kubectl(&["create", "serviceaccount", name, "-n", home]).unwrap().success().unwrap();
+    let subject = format!("{{kind: ServiceAccount, name: {name}, namespace: {home}}}");
     plane.apply(&rights(ns, &format!("{ns}-{name}"), &subject)).unwrap();
-    plane.account(ns, name).unwrap()
+    plane.account(home, name).unwrap()
 }
 
 fn rights(ns: &str, name: &str, subject: &str) -> String {

@@ -18,7 +18,9 @@ fn s08_a_namespace_is_not_finalized_over_protected_content() {
 pub fn finalizing(plane: &ControlPlane) {
     let ns = plane.namespace("s08").unwrap();
     let person = editor(plane, &ns);
-    let account = operator(plane, &ns, "forcer");
+    // Elsewhere: what is in a Namespace that goes, goes with it.
+    let home = plane.namespace("s08-home").unwrap();
+    let account = operator(plane, &ns, &home, "forcer");
     let whoever: [&Path; 3] = [plane.kubeconfig(), &person, &account];
     // Something else keeps this object in the Namespace, too, so that the test
     // chooses when it is empty.

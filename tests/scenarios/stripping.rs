@@ -160,8 +160,8 @@ fn s06_a_guarded_finalizer_is_taken_off_by_its_controller_and_by_nobody_else() {
     let plane = &world().plane;
     let ns = plane.namespace("s06").unwrap();
     let person = editor(plane, &ns);
-    let owner = operator(plane, &ns, "database-operator");
-    let other = operator(plane, &ns, "another-operator");
+    let owner = operator(plane, &ns, &ns, "database-operator");
+    let other = operator(plane, &ns, &ns, "another-operator");
     let spec = |name: &str, removers: &str| {
         let target = policy::target("", "configmaps", &ns);
         let target = target
