@@ -12,8 +12,8 @@ pub fn editor(plane: &ControlPlane, ns: &str) -> PathBuf {
     plane.user(&name, None).unwrap()
 }
 
-/// A service account of the namespace with the same rights, as an operator
-/// has them.
+/// A service account with the same rights, as an operator has them; its home is
+/// this Namespace or another one.
 pub fn operator(plane: &ControlPlane, ns: &str, home: &str, name: &str) -> PathBuf {
     plane.kubectl(&["create", "serviceaccount", name, "-n", home]).unwrap().success().unwrap();
     let subject = format!("{{kind: ServiceAccount, name: {name}, namespace: {home}}}");
