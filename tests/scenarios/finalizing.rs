@@ -96,10 +96,18 @@ fn finalizers(plane: &ControlPlane, ns: &str) -> String {
 /// The PUT that people know from the forums.
 fn finalize(plane: &ControlPlane, who: &Path, ns: &str) -> Output {
     let get = ["get", "namespace", ns, "-o", "json"];
-    let stored = plane.kubectl(&get).unwrap().success().unwrap();
-    let mut namespace: serde_json::Value = serde_json::from_str(&stored).unwrap();
-    namespace["spec"]["finalizers"] = serde_json::json!([]);
     let path = format!("/api/v1/namespaces/{ns}/finalize");
     let args = ["replace", "--raw", &path, "-f", "-"];
-    plane.kubectl_with(Some(who), &args, &namespace.to_string()).unwrap()
+    eventually("a PUT of what is stored", Duration::from_secs(60), || {
+        let stored = plane.kubectl(&get)?.success()?;
+        let mut namespace: serde_json::Value = serde_json::from_str(&stored)?;
+        namespace["spec"]["finalizers"] = serde_json::json!([]);
+        let output = plane.kubectl_with(Some(who), &args, &namespace.to_string())?;
+        // Its controller has written since it was read.
+        if output.stderr.contains("(Conflict)") {
+            return Err(output.stderr.into());
+        }
+        Ok(output)
+    })
+    .unwrap()
 }
