@@ -102,6 +102,14 @@ fn s45_who_deletes_what_will_be_held_is_told_what_it_waits_for() {
         if said.starts_with("1 ") && said.contains("settings") { Ok(()) } else { Err(said.into()) }
     })
     .unwrap();
+    eventually("the Event on what is held", Duration::from_secs(60), || {
+        let about = "involvedObject.name=settings,reason=Held";
+        let path = "jsonpath={.items[*].type} {.items[*].message}";
+        let args = ["get", "events", "-n", &ns, "--field-selector", about, "-o", path];
+        let said = plane.kubectl(&args)?.success()?;
+        if said.contains(&format!("Pod {ns}/a")) { Ok(()) } else { Err(said.into()) }
+    })
+    .unwrap();
 
     // What nobody needs is gone without a word about waiting.
     jane.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: free}\n");
