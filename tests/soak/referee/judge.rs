@@ -3,7 +3,7 @@
 use super::event::SECOND;
 use super::history::{History, Life};
 use super::policy::{MARGIN, Policy, is_approved};
-use super::uses::{HOLD, Use, counts, is_newcomer, needed};
+use super::uses::{HOLD, PERHAPS, Use, counts, is_newcomer, needed};
 
 /// What the referee has to say.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -142,7 +142,7 @@ impl Judge<'_> {
             let before = needed(self.history, user, &life.key, asked, gone);
             let later = looked.is_some_and(|looked| {
                 needed(self.history, user, &life.key, looked, gone)
-                    && !is_newcomer(self.history, life, user, looked)
+                    && !is_newcomer(self.history, life, user, looked, PERHAPS.0)
             });
             if !before && !later {
                 continue;
@@ -287,7 +287,7 @@ impl Judge<'_> {
                     user.gone.is_none()
                         && needed(self.history, user, &life.key, self.end, self.end)
                         && counts(self.history, life, user, self.end) != Use::Excused
-                        && !is_newcomer(self.history, life, user, self.end)
+                        && !is_newcomer(self.history, life, user, self.end, PERHAPS.1)
                 })
             };
             policy.has("always") || (policy.has("whileUsed") && used())

@@ -446,6 +446,16 @@ fn something_waits_for_nobody() {
     log.config("delete", "alice", json!({"deletionTimestamp": stamp(log.second)}));
     assert_eq!(log.found(&["settings"]), [""; 0], "the Pod is there");
 
+    for (seconds, found) in [(5, &[][..]), (20, &["stuck"])] {
+        let mut log = Log::with(used());
+        log.config("create", "alice", json!({}));
+        log.wait(10);
+        log.config("delete", "alice", json!({"deletionTimestamp": stamp(log.second)}));
+        log.wait(seconds);
+        log.pod("create", json!({}));
+        assert_eq!(log.found(&["settings"]), found, "made after {seconds} s");
+    }
+
     let mut log = Log::with(json!({"fromOrphaning": {}}));
     log.config("create", "alice", json!({}));
     assert_eq!(log.found(&["settings"]), ["stuck"], "nothing wants the hold that it has");

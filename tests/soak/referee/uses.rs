@@ -121,16 +121,21 @@ fn ancestors<'h>(history: &'h History, of: &Life, moment: i64) -> Vec<&'h Life> 
     found
 }
 
-/// Whether a user was made long after the target had been deleted, with nobody
-/// above it that is older.
-pub fn is_newcomer(history: &History, target: &Life, user: &Life, moment: i64) -> bool {
+/// A user that was made so long after the DELETE may or may not count for
+/// belay: clocks differ, and times are cut to seconds. Where it would have to
+/// count the referee asks for one made earlier than the first, where it must
+/// not for one made later than the second.
+pub const PERHAPS: (i64, i64) = (4 * SECOND, 10 * SECOND);
+
+/// Whether a user was made so long after the target had been deleted, with
+/// nobody above it that is older.
+pub fn is_newcomer(history: &History, target: &Life, user: &Life, moment: i64, after: i64) -> bool {
     // The log of a deletecollection says nothing of each object; that it was
     // deleted by then is seen in whatever is written to it next.
     let deleted = target.versions.iter().find_map(|version| version.deleted);
     let deleted = deleted.filter(|deleted| *deleted <= moment);
-    // Clocks, and the seconds to which times are cut.
     let late = |life: &Life| match (deleted, life.versions.first()) {
-        (Some(deleted), Some(first)) => first.created > deleted + 4 * SECOND,
+        (Some(deleted), Some(first)) => first.created > deleted + after,
         _ => false,
     };
     let elder = |life: &Life| life.was_there(moment) && !late(life);
