@@ -66,12 +66,7 @@ async fn play() -> harness::Result<()> {
 
 fn start(program: &std::path::Path) -> harness::Result<(ControlPlane, Installed)> {
     let plane = ControlPlane::start_with(&Options { nodes: 2, ..Options::default() })?;
-    let install = Install {
-        replicas: 2,
-        // Whoever plays writes policies of every kind.
-        manifests: vec!["--watch-everything".to_owned()],
-        ..Install::default()
-    };
-    let belay = install.on(&plane, program)?;
+    // Whoever plays writes policies of every kind.
+    let belay = Install::of_everything(2).on(&plane, program)?;
     Ok((plane, belay))
 }

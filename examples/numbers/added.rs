@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tokio::runtime::Runtime;
 
-use crate::harness::{ControlPlane, Options, Result, eventually};
+use crate::harness::{ControlPlane, Install, Options, Result, eventually};
 use crate::policies::{only, while_used};
+use crate::program;
 use crate::samples::{Samples, milliseconds};
 use crate::writer::{Writer, config_map, core, pod};
-use crate::{install, program};
 
 /// Pairs of rounds, and requests of each sort in a round.
 const ROUNDS: usize = 10;
@@ -62,7 +62,7 @@ struct Run {
 
 pub fn run() -> Result<()> {
     let plane = ControlPlane::start_with(&Options::default())?;
-    let _installed = install(2).on(&plane, &program()?)?;
+    let _installed = Install::of_everything(2).on(&plane, &program()?)?;
     let ns = plane.namespace("added")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let writer = runtime.block_on(Writer::of(&plane))?;

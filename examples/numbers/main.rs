@@ -85,9 +85,3 @@ fn measured_with(
 fn program() -> harness::Result<PathBuf> {
     Ok(std::env::current_exe()?)
 }
-
-/// So many replicas that watch whatever policies name.
-fn install(replicas: usize) -> harness::Install {
-    let manifests = vec!["--watch-everything".to_owned()];
-    harness::Install { replicas, manifests, ..harness::Install::default() }
-}

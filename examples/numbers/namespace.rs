@@ -8,13 +8,13 @@ use serde_json::Value;
 use tokio::runtime::Runtime;
 
 use crate::harness::install::approval;
-use crate::harness::{Belay, ControlPlane, Installed, Result, eventually};
+use crate::harness::{Belay, ControlPlane, Install, Installed, Result, eventually};
 use crate::policies::{enforce, only, protecting};
 use crate::reviews::Reviews;
 use crate::samples::{Samples, milliseconds};
 use crate::watch::Watch;
 use crate::writer::{Writer, config_map, core};
-use crate::{crowd, install, program};
+use crate::{crowd, program};
 
 /// How often its DELETE is sent before it is approved.
 const REFUSALS: usize = 20;
@@ -24,7 +24,7 @@ const LIMIT: Duration = Duration::from_secs(1800);
 
 pub fn run(objects: usize) -> Result<()> {
     let plane = ControlPlane::start()?;
-    let installed = install(2).on(&plane, &program()?)?;
+    let installed = Install::of_everything(2).on(&plane, &program()?)?;
     let ns = plane.namespace("large")?;
     enforce(&plane, "large", &protecting("large", &only(&ns), "configmaps", "always: {}"))?;
     let runtime = Runtime::new()?;

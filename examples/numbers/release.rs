@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
 
-use crate::harness::{ControlPlane, Installed, Result, eventually};
+use crate::harness::{ControlPlane, Install, Installed, Result, eventually};
 use crate::policies::{enforce, only, protecting};
 use crate::samples::Samples;
 use crate::watch::{Told, Watch};
 use crate::writer::{Writer, config_map, core, pod};
-use crate::{crowd, install, program};
+use crate::{crowd, program};
 
 /// So many ConfigMaps share their user.
 const TOGETHER: usize = 2_000;
@@ -30,7 +30,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 
 pub fn run(objects: usize) -> Result<()> {
     let plane = ControlPlane::start()?;
-    let installed = install(2).on(&plane, &program()?)?;
+    let installed = Install::of_everything(2).on(&plane, &program()?)?;
     let ns = plane.namespace("release")?;
     let protect = "whileUsed: {onDelete: Hold}";
     enforce(&plane, "release", &protecting("release", &only(&ns), "configmaps", protect))?;

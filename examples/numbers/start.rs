@@ -15,9 +15,9 @@ use tokio::runtime::Runtime;
 
 use crate::harness::belay::http_get;
 use crate::harness::install::print;
-use crate::harness::{Belay, ControlPlane, Options, Result, eventually};
+use crate::harness::{Belay, ControlPlane, Install, Options, Result, eventually};
 use crate::policies::while_used;
-use crate::{crowd, install, program};
+use crate::{crowd, program};
 
 /// How often it is started.
 const STARTS: usize = 3;
@@ -38,7 +38,7 @@ pub fn run(objects: usize) -> Result<()> {
     println!("{objects} objects were made in {:.0?}", started.elapsed());
     plane.apply(&while_used("crowd", crowd::LABEL, "configmaps, secrets"))?;
 
-    let mut installed = install(1).on(&plane, &program)?;
+    let mut installed = Install::of_everything(1).on(&plane, &program)?;
     let belay = installed.replicas.first_mut().ok_or("nothing was installed")?;
     for number in 1..=STARTS {
         let read = runtime.block_on(lists(&plane))?;

@@ -67,6 +67,29 @@ pub struct Context {
     pub signals: Arc<Signals>,
 }
 
+#[cfg(test)]
+impl Context {
+    /// One for tests: of the installation belay/belay, with this API server.
+    pub fn of_test(client: kube::Client, world: super::World, labelled: &[(&str, &str)]) -> Self {
+        let own = |(group, resource): &(&str, &str)| ((*group).to_owned(), (*resource).to_owned());
+        let settings = Settings {
+            namespace: "belay".into(),
+            name: "belay".into(),
+            replica: "r".into(),
+            labelled: labelled.iter().map(own).collect(),
+            certificates: Certificates::Files { authorities: None },
+        };
+        Self {
+            client,
+            world: Arc::new(parking_lot::RwLock::new(world)),
+            settings: Arc::new(settings),
+            metrics: Metrics::default(),
+            readiness: Readiness::default(),
+            signals: Arc::default(),
+        }
+    }
+}
+
 /// What the parts tell each other. Each has one writer; a reader subscribes.
 #[derive(Debug)]
 pub struct Signals {

@@ -266,25 +266,28 @@ impl Session {
 
 /// Who may approve the end of an object: the words that finish "it takes …".
 pub fn right_to_approve(target: &decide::Target) -> String {
-    let decide::Target { resource, group, namespace, name } = target;
-    let place = match (resource.as_str(), group.as_str(), namespace.as_str()) {
-        // Whoever may delete a Namespace is asked inside of it.
-        ("namespaces", "", _) => format!(" in namespace {name}"),
-        (_, _, "") => String::new(),
-        _ => format!(" in namespace {namespace}"),
-    };
-    format!("the RBAC verb approve-deletion on {}{place}", full_name(group, resource))
+    let place = asked_in(target).map_or_else(String::new, |place| format!(" in namespace {place}"));
+    let kind = full_name(&target.group, &target.resource);
+    format!("the RBAC verb approve-deletion on {kind}{place}")
 }
 
 /// The same for what lives in it and goes with it as well.
 pub fn right_to_approve_content(target: &decide::Target) -> String {
-    let decide::Target { resource, group, namespace, name } = target;
-    let place = match (resource.as_str(), group.as_str(), namespace.as_str()) {
-        ("namespaces", "", _) => format!("in namespace {name}"),
-        (_, _, "") => "everywhere".to_owned(),
-        _ => format!("in namespace {namespace}"),
-    };
+    let place = asked_in(target)
+        .map_or_else(|| "everywhere".to_owned(), |place| format!("in namespace {place}"));
     format!("the RBAC verb approve-deletion on every resource (*) of every API group (*) {place}")
+}
+
+/// The namespace in which somebody has to have the right; none: in the whole
+/// cluster.
+fn asked_in(target: &decide::Target) -> Option<&str> {
+    let decide::Target { resource, group, namespace, name } = target;
+    match (resource.as_str(), group.as_str(), namespace.as_str()) {
+        // Whoever may delete a Namespace is asked inside of it.
+        ("namespaces", "", _) => Some(name),
+        (_, _, "") => None,
+        (_, _, namespace) => Some(namespace),
+    }
 }
 
 #[cfg(test)]

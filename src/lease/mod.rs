@@ -11,7 +11,7 @@
 //!      │    by its own clock   │                 │    by their own clocks
 //! ```
 //!
-//! While they differ by more, [`Sight`] keeps two replicas from taking it from
+//! While they differ by more, [`Witness`] keeps two replicas from taking it from
 //! each other for ever.
 
 #[cfg(test)]
@@ -138,12 +138,12 @@ fn is_from_nowhere(
 /// changes between two looks has a holder who lives, whatever the times in it
 /// say. Before the second look there are only the times.
 #[derive(Debug, Default)]
-pub struct Sight {
+pub struct Witness {
     last: Option<Spec>,
     changed: Option<Instant>,
 }
 
-impl Sight {
+impl Witness {
     /// Looks at what was read at an instant. The result is for how long from
     /// then on the holder, another one than we, counts as alive; none: by this
     /// nothing is known of it.

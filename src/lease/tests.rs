@@ -251,7 +251,7 @@ fn a_lease_for_years_is_good_for_ten_times_our_own_at_the_most() {
 fn with_clocks_apart(eyes: bool, seconds: i64, dies: Option<i64>) -> Vec<(i64, usize)> {
     let start = Instant::now();
     let mut stored = Spec::default();
-    let mut sights = [Sight::default(), Sight::default()];
+    let mut witnesses = [Witness::default(), Witness::default()];
     let mut taken = Vec::new();
     for second in 0..seconds {
         // The one that is a second further looks in the other's pauses.
@@ -262,7 +262,7 @@ fn with_clocks_apart(eyes: bool, seconds: i64, dies: Option<i64>) -> Vec<(i64, u
         }
         let now = Timestamp::from_second(1_767_268_800 + second + [0, 30][i]).unwrap();
         let at = start + Duration::from_secs(second.unsigned_abs());
-        if eyes && sights[i].look(&stored, me, at).is_some() {
+        if eyes && witnesses[i].look(&stored, me, at).is_some() {
             continue;
         }
         let write = match evaluate(&stored, me, now) {

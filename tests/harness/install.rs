@@ -43,6 +43,12 @@ pub struct Installed {
 }
 
 impl Install {
+    /// So many replicas that may watch whatever policies name.
+    pub fn of_everything(replicas: usize) -> Self {
+        let manifests = vec!["--watch-everything".to_owned()];
+        Self { replicas, manifests, ..Self::default() }
+    }
+
     /// Installs belay and waits until the API server asks it.
     pub fn on(&self, plane: &ControlPlane, program: &Path) -> Result<Installed> {
         plane.kubectl(&["create", "namespace", NAME])?.success()?;

@@ -14,13 +14,7 @@ use crate::team::SOON;
 const EACH: usize = 12;
 
 fn installed(plane: &ControlPlane, ahead: Vec<u32>) -> Installed {
-    let install = Install {
-        replicas: 2,
-        manifests: vec!["--watch-everything".to_owned()],
-        linked: true,
-        ahead,
-        ..Install::default()
-    };
+    let install = Install { linked: true, ahead, ..Install::of_everything(2) };
     install.on(plane, program()).unwrap()
 }
 

@@ -27,12 +27,8 @@ pub fn faulty() -> MutexGuard<'static, World> {
 
 fn start() -> Result<World> {
     let plane = ControlPlane::start_with(&Options { nodes: 2, ..Options::default() })?;
-    let install = Install {
-        replicas: 2,
-        manifests: vec!["--watch-everything".to_owned()],
-        serve: vec!["--rotation-margin=1".to_owned()],
-        ..Install::default()
-    };
+    let install =
+        Install { serve: vec!["--rotation-margin=1".to_owned()], ..Install::of_everything(2) };
     let belay = install.on(&plane, program())?;
     Ok(World { plane, belay })
 }

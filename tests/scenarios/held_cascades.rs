@@ -120,13 +120,7 @@ fn s11_what_is_always_protected_outlives_its_owner_until_a_person_deletes_it() {
     team.kubectl(&strip).success().unwrap();
     team.goes("configmap/parent");
 
-    eventually("a refusal of the collector", SOON, || {
-        match team.deletes_by("generic-garbage-collector", "/child") {
-            0 => Err("it has not asked".into()),
-            _ => Ok(()),
-        }
-    })
-    .unwrap();
+    team.collector_asks("/child");
     team.stands("secret/child");
     let refused = team.refused(&["secret/child"]);
     let way = format!("Way out: kubectl belay approve secrets/child -n {ns} --reason \"…\"");
@@ -181,13 +175,7 @@ fn s11_an_owner_in_the_foreground_is_told_to_wait_for_what_was_approved() {
     let finish =
         ["patch", "configmap/slow", "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#];
     team.kubectl(&finish).success().unwrap();
-    eventually("a refusal of the collector", SOON, || {
-        match team.deletes_by("generic-garbage-collector", "/child") {
-            0 => Err("it has not asked".into()),
-            _ => Ok(()),
-        }
-    })
-    .unwrap();
+    team.collector_asks("/child");
     team.stands("secret/child");
     let said = approved("secret/child");
     let says = "its owner ConfigMap parent is being deleted and waits for it, and the garbage \

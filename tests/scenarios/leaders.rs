@@ -18,12 +18,7 @@ const EACH: usize = 24;
 #[test]
 fn s34_no_hold_goes_while_a_user_lives_whoever_leads() {
     let plane = ControlPlane::start_with(&Options::default()).unwrap();
-    let install = Install {
-        replicas: 2,
-        manifests: vec!["--watch-everything".to_owned()],
-        ..Install::default()
-    };
-    let mut belay = install.on(&plane, program()).unwrap();
+    let mut belay = Install::of_everything(2).on(&plane, program()).unwrap();
     let mut rounds = Rounds::new(&plane, "s34", EACH);
 
     // Killed at different moments of the passes: with some tokens written, some

@@ -74,11 +74,6 @@ pub fn world() -> &'static World {
 
 fn start() -> harness::Result<World> {
     let plane = ControlPlane::start_with(&Options { nodes: 1, ..Options::default() })?;
-    let install = Install {
-        replicas: 2,
-        manifests: vec!["--watch-everything".to_owned()],
-        ..Install::default()
-    };
-    let belay = install.on(&plane, program())?;
+    let belay = Install::of_everything(2).on(&plane, program())?;
     Ok(World { plane, belay })
 }

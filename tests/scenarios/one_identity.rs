@@ -9,9 +9,7 @@ use crate::{cascades, deleting, finalizing, orphaning, program};
 fn s08_s10_and_cascades_under_one_name_for_all_controllers() {
     let options = Options { nodes: 1, service_account_credentials: false, ..Options::default() };
     let plane = ControlPlane::start_with(&options).unwrap();
-    let install =
-        Install { manifests: vec!["--watch-everything".to_owned()], ..Install::default() };
-    let _belay = install.on(&plane, program()).unwrap();
+    let _belay = Install::of_everything(1).on(&plane, program()).unwrap();
     let plane = &plane;
     std::thread::scope(|scope| {
         let parts: [fn(&ControlPlane); 4] = [

@@ -254,6 +254,18 @@ impl<'p> Team<'p> {
         .unwrap();
     }
 
+    /// The collector has asked to delete an object whose path ends so, and was
+    /// answered.
+    pub fn collector_asks(&self, ends: &str) {
+        eventually("an answer to the collector", SOON, || {
+            match self.deletes_by("generic-garbage-collector", ends) {
+                0 => Err("it has not asked".into()),
+                _ => Ok(()),
+            }
+        })
+        .unwrap();
+    }
+
     /// How often somebody's DELETE of objects whose path ends so was answered.
     pub fn deletes_by(&self, user: &str, ends: &str) -> usize {
         let log = self.plane.audit_log().unwrap();

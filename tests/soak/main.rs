@@ -28,8 +28,6 @@ mod stage;
 mod trouble;
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -104,7 +102,7 @@ async fn soak(arguments: &Arguments) -> harness::Result<bool> {
 /// Has the referee read a log, of whose end there is no API server to ask.
 fn judge(log: &Path) -> harness::Result<report::Report> {
     let mut report = report::Report::default();
-    let referee = referee::Referee::read(BufReader::new(File::open(log)?))?;
+    let referee = referee::Referee::read(run::reader(log)?)?;
     report.open_watches(&referee, stage::REPLICAS);
     report.judged(referee.judge(stage::BELAY, &BTreeSet::new(), &|_| false));
     Ok(report)

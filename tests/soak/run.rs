@@ -71,7 +71,8 @@ pub async fn run(settings: &Settings) -> Result<Report> {
     Ok(report)
 }
 
-fn reader(log: &Path) -> Result<BufReader<File>> {
+/// A log, from its beginning.
+pub fn reader(log: &Path) -> Result<BufReader<File>> {
     Ok(BufReader::new(File::open(log)?))
 }
 

@@ -80,10 +80,8 @@ impl Stage {
         let start = move || -> Result<(ControlPlane, Installed)> {
             let plane = ControlPlane::start_with(&options)?;
             let install = Install {
-                replicas: REPLICAS,
-                manifests: vec!["--watch-everything".to_owned()],
                 serve: vec!["--debug-graph".to_owned()],
-                ..Install::default()
+                ..Install::of_everything(REPLICAS)
             };
             let belay = install.on(&plane, &program)?;
             plane.apply(RIGHTS)?;

@@ -31,7 +31,7 @@ use self::record::{into_lease, of_lease};
 use super::api::Trouble;
 use super::context::Context;
 use super::pace::{Backoff, jittered};
-use crate::lease::{Candidate, Sight, Spec, Stand, evaluate, next, stepped_down};
+use crate::lease::{Candidate, Spec, Stand, Witness, evaluate, next, stepped_down};
 
 /// The numbers of an election.
 #[derive(Debug, Clone, Copy)]
@@ -146,9 +146,9 @@ impl Election<'_> {
     async fn take_part(&self) {
         // A leader that cannot renew has to try again before its time is over.
         let mut backoff = Backoff::new(Duration::from_millis(500), self.timing.look * 2);
-        let mut sight = Sight::default();
+        let mut witness = Witness::default();
         loop {
-            match self.round(&mut sight).await {
+            match self.round(&mut witness).await {
                 Ok(wait) => {
                     if backoff.succeeded() {
                         tracing::info!("the Lease can be read and written again");
@@ -172,21 +172,17 @@ impl Election<'_> {
 
     /// Reads the Lease, takes it if it is to be had, and renews it for as long
     /// as that works. The result is how long to wait before the next round.
-    async fn round(&self, sight: &mut Sight) -> Result<Duration, Trouble> {
+    async fn round(&self, witness: &mut Witness) -> Result<Duration, Trouble> {
         let mut lease = self.read().await?;
-        let spec = lease.spec.as_ref().map(of_lease).unwrap_or_default();
-        if let Some(left) = sight.look(&spec, self.me(), Instant::now().into_std()) {
-            self.post.leave();
-            return Ok(left.min(jittered(self.timing.look)));
+        let mut spec = said(&lease);
+        if let Some(left) = witness.look(&spec, self.me(), Instant::now().into_std()) {
+            return Ok(self.stand_by(left));
         }
         loop {
-            let spec = lease.spec.as_ref().map(of_lease).unwrap_or_default();
             match evaluate(&spec, self.me(), Timestamp::now()) {
                 Stand::StandBy { until } => {
-                    self.post.leave();
                     let left = until.duration_since(Timestamp::now());
-                    let left = Duration::try_from(left).unwrap_or_default();
-                    return Ok(left.min(jittered(self.timing.look)));
+                    return Ok(self.stand_by(Duration::try_from(left).unwrap_or_default()));
                 }
                 // What was only read is not believed: it may be a write whose
                 // answer was lost, of which nobody knows when it was sent.
@@ -199,7 +195,15 @@ impl Election<'_> {
                     lease
                 }
             };
+            spec = said(&lease);
         }
+    }
+
+    /// Somebody else leads for as long as this; how long to wait before the
+    /// next round.
+    fn stand_by(&self, left: Duration) -> Duration {
+        self.post.leave();
+        left.min(jittered(self.timing.look))
     }
 
     /// Writes the Lease, and believes the answer: the Lease as it is stored
@@ -213,7 +217,7 @@ impl Election<'_> {
         let wanted = next(read, self.me(), now);
         into_lease(&wanted, lease.spec.get_or_insert_default());
         let Some(stored) = self.store(&lease).await? else { return Ok(None) };
-        let spec = stored.spec.as_ref().map(of_lease).unwrap_or_default();
+        let spec = said(&stored);
         match evaluate(&spec, self.me(), Timestamp::now()) {
             Stand::Lead { until, renew_at } => {
                 let good_for = until.duration_since(now);
@@ -285,6 +289,11 @@ impl Election<'_> {
             }
         }
     }
+}
+
+/// What a Lease says; one that is not there says nothing.
+fn said(lease: &Lease) -> Spec {
+    lease.spec.as_ref().map(of_lease).unwrap_or_default()
 }
 
 fn no_answer(limit: Duration) -> Trouble {

@@ -9,12 +9,11 @@ use serde_json::{Value, json};
 use tower::service_fn;
 
 use super::*;
-use crate::cluster::context::{Certificates, Settings, Signals};
+use crate::cluster::context::Settings;
 use crate::cluster::world::Served;
 use crate::policy::api::DeletionPolicySpec;
 use crate::policy::{Pause, Policy, PolicySet};
 use crate::relations::Catalogue;
-use crate::telemetry::{Metrics, Readiness};
 
 const RECORD: &str = "/api/v1/namespaces/belay/configmaps";
 
@@ -55,21 +54,8 @@ impl Stage {
         let kinds: Vec<KindId> = world.graph.kinds.iter().map(|(kind, _)| kind).collect();
         let served = Served { list: true, watch: true };
         world.served = kinds.into_iter().map(|kind| (kind, served)).collect();
-        let settings = Settings {
-            namespace: "belay".into(),
-            name: "belay".into(),
-            replica: "r".into(),
-            labelled: vec![(String::new(), "configmaps".into())],
-            certificates: Certificates::Files { authorities: None },
-        };
-        let context = Context {
-            client: kube::Client::new(service, "default"),
-            world: Arc::new(RwLock::new(world)),
-            settings: Arc::new(settings),
-            metrics: Metrics::default(),
-            readiness: Readiness::default(),
-            signals: Arc::new(Signals::default()),
-        };
+        let client = kube::Client::new(service, "default");
+        let context = Context::of_test(client, world, &[("", "configmaps")]);
         let stage = Self { holds: Holds::new(context), answers, asked };
         stage.answer(&format!("POST {RECORD}"), 200, Value::Null);
         stage

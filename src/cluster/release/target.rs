@@ -169,10 +169,7 @@ impl Driver {
     ) {
         let mut inputs = vec![input];
         while let Some(input) = inputs.pop() {
-            let now = self.common.start.elapsed();
-            for output in self.release.step(now, input) {
-                inputs.extend(self.carry_out(output, say).await);
-            }
+            self.step(input, &mut inputs, say).await;
             while let Ok(told) = news.try_recv() {
                 let Some(input) = self.input(told) else { continue };
                 // A pass begins in `run`, where it waits for its turn.
@@ -180,11 +177,17 @@ impl Driver {
                     self.look_by = Some(Instant::now());
                     continue;
                 }
-                let now = self.common.start.elapsed();
-                for output in self.release.step(now, input) {
-                    inputs.extend(self.carry_out(output, say).await);
-                }
+                self.step(input, &mut inputs, say).await;
             }
+        }
+    }
+
+    /// Tells the machine of one input, and carries out what follows; what comes
+    /// of that are inputs again.
+    async fn step(&mut self, input: Input, inputs: &mut Vec<Input>, say: &impl Fn(Word)) {
+        let now = self.common.start.elapsed();
+        for output in self.release.step(now, input) {
+            inputs.extend(self.carry_out(output, say).await);
         }
     }
 
@@ -380,14 +383,11 @@ mod tests {
     use std::convert::Infallible;
 
     use kube::client::Body;
-    use parking_lot::RwLock;
     use serde_json::json;
 
     use super::*;
-    use crate::cluster::context::{Certificates, Settings};
     use crate::hold::Removal;
     use crate::objects::{HOLD, Kinds};
-    use crate::telemetry::{Metrics, Readiness};
 
     /// A driver whose API server answers each path with a code and a text.
     fn driver(answer: impl Fn(&str) -> (u16, Value) + Clone + Send + 'static) -> Driver {
@@ -406,20 +406,7 @@ mod tests {
             name: "settings".to_owned(),
             detail: world.detail(kind),
         };
-        let context = Context {
-            client: kube::Client::new(service, "default"),
-            world: Arc::new(RwLock::new(world)),
-            settings: Arc::new(Settings {
-                namespace: "belay".into(),
-                name: "belay".into(),
-                replica: "r".into(),
-                labelled: Vec::new(),
-                certificates: Certificates::Files { authorities: None },
-            }),
-            metrics: Metrics::default(),
-            readiness: Readiness::default(),
-            signals: Arc::default(),
-        };
+        let context = Context::of_test(kube::Client::new(service, "default"), world, &[]);
         let reader = Reader::new(context.clone());
         let passes = Arc::new(Semaphore::new(1));
         let common = Common { context, reader, passes, start: Instant::now() };

@@ -1,12 +1,9 @@
 //! What is told to drivers, and what becomes of news when nobody leads.
 
-use parking_lot::RwLock;
 use serde_json::json;
 
 use super::*;
-use crate::cluster::context::{Certificates, Settings, Signals};
 use crate::hold::Sight;
-use crate::telemetry::{Metrics, Readiness};
 
 /// With an API server that never answers.
 fn context() -> Context {
@@ -14,21 +11,7 @@ fn context() -> Context {
         std::future::pending::<Result<http::Response<kube::client::Body>, std::convert::Infallible>>(
         )
     });
-    let settings = Settings {
-        namespace: "belay".into(),
-        name: "belay".into(),
-        replica: "r".into(),
-        labelled: Vec::new(),
-        certificates: Certificates::Files { authorities: None },
-    };
-    Context {
-        client: kube::Client::new(service, "default"),
-        world: Arc::new(RwLock::new(World::default())),
-        settings: Arc::new(settings),
-        metrics: Metrics::default(),
-        readiness: Readiness::default(),
-        signals: Arc::new(Signals::default()),
-    }
+    Context::of_test(kube::Client::new(service, "default"), World::default(), &[])
 }
 
 fn place(context: &Context) -> Place {

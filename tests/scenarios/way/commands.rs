@@ -159,9 +159,7 @@ fn why_speaks_json_and_knows_the_names_that_kubectl_knows() {
 #[test]
 fn while_belay_is_dead_its_work_is_done_by_hand() {
     let plane = ControlPlane::start_with(&Options { nodes: 1, ..Options::default() }).unwrap();
-    let install =
-        Install { manifests: vec!["--watch-everything".to_owned()], ..Install::default() };
-    let mut belay = install.on(&plane, crate::program()).unwrap();
+    let mut belay = Install::of_everything(1).on(&plane, crate::program()).unwrap();
     let ns = plane.namespace("dead").unwrap();
     let target = policy::target("", "configmaps", &ns);
     policy::apply(&plane, &ns, &format!("{target}  protect: {{whileUsed: {{onDelete: Hold}}}}\n"));

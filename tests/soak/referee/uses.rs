@@ -22,33 +22,29 @@ pub enum Use {
     Unsure,
 }
 
-/// Whether this version needs what stands at this place, all the time between.
-fn needs(
-    history: &History,
-    life: &Life,
-    version: &Version,
-    key: &Key,
-    (from, to): (i64, i64),
-) -> bool {
+/// Whether this version needs what stands at this place, with these Relations.
+fn needs(relations: &[&Life], life: &Life, version: &Version, key: &Key) -> bool {
     let (group, resource, namespace, name) = key;
     let same_namespace = life.key.2 == *namespace;
     let built_in = version.needs.iter().any(|(g, r, n)| g == group && r == resource && n == name);
-    same_namespace && (built_in || by_relation(history, life, version, key, (from, to)))
+    same_namespace && (built_in || by_relation(relations, life, version, key))
 }
 
-fn by_relation(
-    history: &History,
-    life: &Life,
-    version: &Version,
-    key: &Key,
-    (from, to): (i64, i64),
-) -> bool {
+/// The Relations that count all the time between. One that was taken away
+/// meanwhile made nobody need anything any more.
+fn lasting(history: &History, from: i64, to: i64) -> Vec<&Life> {
+    let mut relations = history.of_kind("relations");
+    relations.retain(|relation| {
+        relation.was_there(from)
+            && relation.was_there(to)
+            && relation.made().is_some_and(|made| made.to + RELATION <= from)
+    });
+    relations
+}
+
+fn by_relation(relations: &[&Life], life: &Life, version: &Version, key: &Key) -> bool {
     let Some(whole) = &version.whole else { return false };
-    let relations = history.of_kind("relations");
-    // One that was taken away meanwhile made nobody need anything any more.
-    let lasted = |relation: &&Life| relation.was_there(from) && relation.was_there(to);
-    relations.into_iter().filter(lasted).any(|relation| {
-        let since = relation.made().is_some_and(|made| made.to + RELATION <= from);
+    relations.iter().any(|relation| {
         let Some(spec) = relation.last().and_then(|v| v.whole.as_ref()).map(|w| &w["spec"]) else {
             return false;
         };
@@ -57,8 +53,7 @@ fn by_relation(
             spec[end]["group"].as_str().unwrap_or_default() == key.0
                 && spec[end]["resource"].as_str() == Some(&key.1)
         };
-        since
-            && spec["strength"].as_str().unwrap_or("Needs") == "Needs"
+        spec["strength"].as_str().unwrap_or("Needs") == "Needs"
             && is("from", &life.key)
             && is("to", key)
             && whole.pointer(&format!("/{path}")).and_then(|name| name.as_str()) == Some(&key.3)
@@ -68,11 +63,12 @@ fn by_relation(
 /// Whether this object needed the target all the time between and was not
 /// finished.
 pub fn needed(history: &History, user: &Life, target: &Key, from: i64, to: i64) -> bool {
-    user.was_there(from)
-        && user.was_there(to)
-        && user
-            .between(from, to)
-            .all(|version| !version.finished && needs(history, user, version, target, (from, to)))
+    if !user.was_there(from) || !user.was_there(to) {
+        return false;
+    }
+    let relations = lasting(history, from, to);
+    user.between(from, to)
+        .all(|version| !version.finished && needs(&relations, user, version, target))
 }
 
 /// Whether a user of the target counts, at this moment. Where a hold could be
