@@ -1,0 +1,11 @@
+//! The documentation, held to what it speaks of: alerts and their runbooks,
+//! reason words, metrics, links, commands. Needs no control plane.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod alerts;
+mod commands;
+mod links;
+mod metrics;
+mod pages;
+mod refusals;

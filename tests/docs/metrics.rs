@@ -1,0 +1,79 @@
+//! Every metric that is spoken of is one that belay exposes.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use belay::telemetry::{Answered, Fed, Metrics};
+
+use crate::alerts::RULES;
+use crate::pages::{pages, read};
+
+const DASHBOARD: &str = "charts/belay/dashboards/belay.json";
+
+/// The names of all series, as they are scraped. One with labels is there only
+/// once something was counted.
+fn exposed() -> BTreeSet<String> {
+    let metrics = Metrics::default();
+    let labels = Answered {
+        webhook: "validate",
+        operation: "delete",
+        verdict: "Deny",
+        action: "Deny",
+        subject_class: "user",
+    };
+    metrics.answered(&labels, Duration::ZERO);
+    metrics.denied("p", "InUse", "Deny");
+    metrics.bad_request(413);
+    metrics.registration_repaired("mutating");
+    metrics.registration_missing("mutating", false);
+    metrics.hold_changed(true, true);
+    metrics.released("unused");
+    metrics.read_live("ok", Duration::ZERO);
+    metrics.fed(&Fed::default());
+    let text = metrics.encode();
+    let series = text.lines().filter(|line| !line.starts_with('#'));
+    let name = |line: &str| line.split(['{', ' ']).next().unwrap_or_default().to_owned();
+    series.map(name).collect()
+}
+
+/// Words that begin as belay's metrics do.
+fn named(text: &str) -> BTreeSet<String> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let words = text.split(|c: char| !is_part(c));
+    // "belay_*" stands for all of them.
+    let names = words.filter(|word| word.starts_with("belay_") && !word.ends_with('_'));
+    names.map(str::to_owned).collect()
+}
+
+#[test]
+fn what_is_named_is_exposed() {
+    let exposed = exposed();
+    let mut texts = vec![(RULES.to_owned(), read(RULES)), (DASHBOARD.to_owned(), read(DASHBOARD))];
+    texts.extend(pages().into_iter().map(|page| (page.path.display().to_string(), page.text)));
+    let mut wrong = Vec::new();
+    for (place, text) in &texts {
+        let unknown = named(text).into_iter().filter(|name| !exposed.contains(name));
+        wrong.extend(unknown.map(|name| format!("{place}: {name}")));
+    }
+    assert!(wrong.is_empty(), "belay exposes none of these: {wrong:#?}");
+    let used: BTreeSet<String> = texts.iter().take(2).flat_map(|(_, text)| named(text)).collect();
+    assert!(used.len() > 20, "{used:?}");
+}
+
+#[test]
+fn the_dashboard_asks_one_installation_and_says_what_it_shows() {
+    let dashboard: serde_json::Value = serde_json::from_str(&read(DASHBOARD)).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let mut ids = BTreeSet::new();
+    for panel in panels {
+        let title = panel["title"].as_str().unwrap();
+        assert!(ids.insert(panel["id"].as_u64().unwrap()), "{title} has an id of another");
+        let targets = panel["targets"].as_array().map_or(&[][..], Vec::as_slice);
+        assert_eq!(targets.is_empty(), panel["type"] == "row", "{title}");
+        for target in targets {
+            let asks = target["expr"].as_str().unwrap();
+            let narrowed = asks.matches("job=~\"$job\"").count();
+            assert_eq!(narrowed, asks.matches("belay_").count(), "{title}: {asks}");
+        }
+    }
+}
