@@ -124,7 +124,7 @@ fn what_does_not_exist_is_found_out() {
     for right in [
         "kubectl belay why pvc/data -n db",
         "belay admin crds | kubectl apply --bogus -f -",
-        "kubectl belay approve pvc/data --reason \"--bogus | a\" --scope content --for 10m",
+        "kubectl belay approve pvc/data --reason \"a | b\" --scope content --for 10m",
         "belay release pvc/data --force=data",
         "belay --version",
         "belay",
