@@ -71,6 +71,7 @@ fn options_known<'w>(help: &str, words: impl Iterator<Item = &'w String>) -> Res
 /// The words of a command line up to where the shell goes on, the first one
 /// left out: what is quoted is one word. `None` if it is no command of belay.
 fn command(line: &str) -> Option<Vec<String>> {
+    let line = line.trim_start();
     let line = line.strip_prefix("$ ").unwrap_or(line);
     let line = line.strip_prefix("kubectl ").unwrap_or(line);
     let rest = line.strip_prefix("belay")?;

@@ -5,6 +5,7 @@
 
 mod alerts;
 mod commands;
+mod examples;
 mod links;
 mod metrics;
 mod pages;

@@ -83,6 +83,7 @@ impl Page {
         let mut blocks: Vec<Block> = Vec::new();
         let mut prose = String::new();
         let mut fenced = false;
+        let mut margin = 0;
         let mut indented = false;
         let mut in_list = false;
         let mut blank = true;
@@ -90,6 +91,7 @@ impl Page {
             let trimmed = line.trim();
             if let Some(language) = trimmed.strip_prefix("```") {
                 fenced = !fenced;
+                margin = line.len() - line.trim_start().len();
                 if fenced {
                     blocks.push(Block { language: language.to_owned(), lines: Vec::new() });
                 }
@@ -97,7 +99,9 @@ impl Page {
                 continue;
             }
             if fenced {
-                blocks.last_mut().unwrap().lines.push(trimmed.to_owned());
+                // What is deeper than the fence is so for a reason.
+                let text = line.get(margin..).unwrap_or(trimmed);
+                blocks.last_mut().unwrap().lines.push(text.to_owned());
                 continue;
             }
             // In a list what is indented by four is prose, and code by six.

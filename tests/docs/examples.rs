@@ -1,0 +1,95 @@
+//! What a page tells people to apply is what belay takes: every object of its
+//! own kinds in a block of YAML is of the schema, and breaks none of its rules.
+
+use belay::policy::api::{Check, DeletionApproval, DeletionPolicy, Pause, Relation};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::pages::pages;
+
+/// What is in the first and not in the second: a field that the type does not
+/// know is lost on the way through it.
+fn lost(written: &Value, read: &Value, at: &str) -> Vec<String> {
+    match (written, read) {
+        (Value::Object(fields), Value::Object(_)) => {
+            let lost = |(name, value)| lost(value, &read[name], &format!("{at}.{name}"));
+            fields.iter().flat_map(lost).collect()
+        }
+        (Value::Array(items), Value::Array(others)) if items.len() == others.len() => {
+            let pairs = items.iter().zip(others);
+            pairs.flat_map(|(item, other)| lost(item, other, at)).collect()
+        }
+        _ if written == read => Vec::new(),
+        _ => vec![format!("{at} is {written}, and read as {read}")],
+    }
+}
+
+fn wrong<T: DeserializeOwned + Serialize>(
+    written: &Value,
+    problems: impl Fn(&T) -> Vec<String>,
+) -> Vec<String> {
+    match serde_json::from_value::<T>(written.clone()) {
+        Err(error) => vec![error.to_string()],
+        Ok(object) => {
+            let read = serde_json::to_value(&object).unwrap();
+            let mut wrong = lost(written, &read, "");
+            wrong.extend(problems(&object));
+            wrong
+        }
+    }
+}
+
+fn told(spec: &impl Check) -> Vec<String> {
+    let problems = spec.problems().into_iter();
+    problems.map(|problem| format!("{}: {}", problem.field, problem.message)).collect()
+}
+
+fn check(object: &Value) -> Vec<String> {
+    match object["kind"].as_str() {
+        Some("DeletionPolicy") => wrong::<DeletionPolicy>(object, |policy| told(&policy.spec)),
+        Some("Relation") => wrong::<Relation>(object, |relation| told(&relation.spec)),
+        Some("DeletionApproval") => wrong::<DeletionApproval>(object, |one| told(&one.spec)),
+        Some("Pause") => wrong::<Pause>(object, |pause| told(&pause.spec)),
+        other => vec![format!("belay has no kind {other:?}")],
+    }
+}
+
+#[test]
+fn what_is_to_be_applied_is_taken() {
+    let mut count = 0;
+    for page in pages() {
+        for block in page.blocks().iter().filter(|block| block.language == "yaml") {
+            let text = block.lines.join("\n");
+            let objects: Vec<Value> = serde_saphyr::from_multiple(&text)
+                .unwrap_or_else(|error| panic!("{}: {error}\n{text}", page.path.display()));
+            for object in objects.iter().filter(|o| o["apiVersion"] == "belay.dev/v1alpha1") {
+                count += 1;
+                let wrong = check(object);
+                assert!(wrong.is_empty(), "{}: {wrong:#?}\n{text}", page.path.display());
+            }
+        }
+    }
+    assert!(count > 4, "{count}");
+}
+
+#[test]
+fn what_is_not_taken_is_found_out() {
+    let policy = |protect: &str| {
+        let spec = "kind: DeletionPolicy\nmetadata: {name: p}\nspec:\n  targets: [{apiGroups: \
+                    [''], resources: [pods]}]\n";
+        format!("{spec}  protect: {protect}\n")
+    };
+    let sound: Value = serde_saphyr::from_str(&policy("{always: {}}")).unwrap();
+    assert_eq!(check(&sound), [""; 0]);
+    for (text, says) in [
+        ("kind: Policy".to_owned(), "no kind"),
+        (policy("{always: {}, allways: {}}"), "allways"),
+        (policy("{whileUsed: {onDelete: Keep}}"), "Keep"),
+        (policy("{}"), "no mode"),
+    ] {
+        let object: Value = serde_saphyr::from_str(&text).unwrap();
+        let wrong = check(&object).join("; ");
+        assert!(wrong.contains(says), "{text}: {wrong}");
+    }
+}
