@@ -1,0 +1,67 @@
+{{/*
+The conditions by which the API server itself sorts out what belay has nothing to say about, in CEL. Under failurePolicy
+Fail an error in one of them refuses the request, so every field is asked for with has() or `.?`. Why each is as it is
+stands in src/cluster/registration/conditions.rs.
+*/}}
+{{/* On UPDATE: finalizers, owner references, labels or belay's annotations differ. */}}
+{{- define "belay.condition.changes" -}}
+- name: changes
+  expression: >-
+    request.operation != 'UPDATE' ||
+    (has(object.metadata) && has(oldObject.metadata) &&
+    (oldObject.metadata.?finalizers.orValue([]) != object.metadata.?finalizers.orValue([]) ||
+    oldObject.metadata.?ownerReferences.orValue([]) != object.metadata.?ownerReferences.orValue([]) ||
+    oldObject.metadata.?labels.orValue({}) != object.metadata.?labels.orValue({}) ||
+    !oldObject.metadata.?annotations.orValue({}).all(a, !a.startsWith('belay.dev/') ||
+    oldObject.metadata.?annotations[?a] == object.metadata.?annotations[?a]) ||
+    !object.metadata.?annotations.orValue({}).all(a, !a.startsWith('belay.dev/') ||
+    a in oldObject.metadata.?annotations.orValue({}))))
+{{- end }}
+
+{{/* On UPDATE: any annotation differs. */}}
+{{- define "belay.condition.annotations-change" -}}
+- name: annotations-change
+  expression: >-
+    request.operation != 'UPDATE' ||
+    (has(object.metadata) && has(oldObject.metadata) &&
+    oldObject.metadata.?annotations.orValue({}) != object.metadata.?annotations.orValue({}))
+{{- end }}
+
+{{/* On UPDATE: the hold goes from an object that is not Terminating. */}}
+{{- define "belay.condition.hold-goes" -}}
+- name: hold-goes
+  expression: >-
+    request.operation != 'UPDATE' ||
+    (has(object.metadata) && has(oldObject.metadata) &&
+    !has(oldObject.metadata.deletionTimestamp) &&
+    'belay.dev/hold' in oldObject.metadata.?finalizers.orValue([]) &&
+    !('belay.dev/hold' in object.metadata.?finalizers.orValue([])))
+{{- end }}
+
+{{/* On DELETE: it is no repeat that changes nothing. A Namespace is always asked about, because its content is looked at
+each time. */}}
+{{- define "belay.condition.no-repeat" -}}
+- name: no-repeat
+  expression: >-
+    request.operation != 'DELETE' || oldObject == null ||
+    !has(oldObject.metadata) || !has(oldObject.metadata.deletionTimestamp) ||
+    request.resource.resource == 'namespaces' ||
+    !(request.?options.?propagationPolicy.orValue('') == 'Background' ||
+    request.?options.?orphanDependents.orValue(true) == false ||
+    (request.?options.?propagationPolicy.orValue('') == 'Foreground' &&
+    'foregroundDeletion' in oldObject.metadata.?finalizers.orValue([])))
+{{- end }}
+
+{{/* A finalizer goes from the spec of a Namespace, or comes. */}}
+{{- define "belay.condition.spec-finalizers-change" -}}
+- name: spec-finalizers-change
+  expression: >-
+    request.operation != 'UPDATE' ||
+    oldObject.?spec.?finalizers.orValue([]) != object.?spec.?finalizers.orValue([])
+{{- end }}
+
+{{/* Somebody else than belay asks. */}}
+{{- define "belay.condition.not-belay" -}}
+- name: not-belay
+  expression: request.userInfo.username != '{{ include "belay.account" . }}'
+{{- end }}

@@ -1,0 +1,43 @@
+{{/*
+One entry of a webhook configuration, without `rules` and `caBundle`: the leader fills them in, from the policies and
+its certificates. An entry without rules matches nothing, and an upgrade that sends none leaves alone what is there.
+
+Called with root, name, path, fails, and where they apply labelled, conditions, mutates. A test holds all entries
+against what `belay admin manifests` prints.
+*/}}
+{{- define "belay.webhookEntry" -}}
+{{- $fullname := include "belay.fullname" .root -}}
+name: {{ .name }}
+admissionReviewVersions: [v1]
+clientConfig:
+  service:
+    namespace: {{ .root.Release.Namespace }}
+    name: {{ $fullname }}
+    port: 443
+    path: {{ .path }}
+failurePolicy: {{ ternary "Fail" "Ignore" .fails }}
+{{- with .conditions }}
+matchConditions:
+  {{- range . }}
+  {{- include (printf "belay.condition.%s" .) $.root | nindent 2 }}
+  {{- end }}
+{{- end }}
+matchPolicy: Equivalent
+# A cluster has to be able to repair itself, and belay in its own namespace, while belay is down.
+namespaceSelector:
+  matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, kube-node-lease, {{ .root.Release.Namespace }}]
+{{- if .labelled }}
+objectSelector:
+  matchExpressions:
+    - {key: belay.dev/protect, operator: Exists}
+{{- end }}
+{{- if .mutates }}
+# Another webhook after belay's may write the list of finalizers.
+reinvocationPolicy: IfNeeded
+{{- end }}
+sideEffects: NoneOnDryRun
+timeoutSeconds: {{ .root.Values.webhook.timeoutSeconds }}
+{{- end }}
