@@ -458,7 +458,7 @@ fn api_server_args(
 
 /// The folder of the control plane's programs; builds them when needed, which
 /// says on standard error what it is doing.
-fn binaries() -> Result<PathBuf> {
+pub fn binaries() -> Result<PathBuf> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/controlplane/build");
     let output = Command::new(&script).stderr(std::process::Stdio::inherit()).output()?;
     if !output.status.success() {

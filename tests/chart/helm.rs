@@ -1,0 +1,147 @@
+//! helm, and what it renders.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::{Mutex, OnceLock};
+
+use serde_json::Value;
+
+/// The namespace that is rendered for.
+pub const NAMESPACE: &str = "belay";
+
+/// The chart.
+pub fn chart() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/belay")
+}
+
+/// A file of the chart.
+pub fn file(path: &str) -> String {
+    let path = chart().join(path);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// A file of the chart, as YAML.
+pub fn yaml(path: &str) -> Value {
+    serde_saphyr::from_str(&file(path)).unwrap()
+}
+
+/// The values of `ci/`, each with its name.
+pub fn ci() -> Vec<(String, PathBuf)> {
+    let entries = std::fs::read_dir(chart().join("ci")).unwrap();
+    let named = |path: PathBuf| {
+        let file = path.file_name()?.to_str()?.to_owned();
+        Some((file.strip_suffix("-values.yaml")?.to_owned(), path))
+    };
+    let mut files: Vec<_> = entries.filter_map(|entry| named(entry.unwrap().path())).collect();
+    files.sort();
+    assert_eq!(files.len(), 7, "{files:?}");
+    files
+}
+
+/// helm with these arguments.
+pub fn helm<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> Output {
+    static HELM: OnceLock<PathBuf> = OnceLock::new();
+    let helm = HELM.get_or_init(|| crate::harness::plane::binaries().unwrap().join("helm"));
+    Command::new(helm).args(arguments).output().unwrap()
+}
+
+/// What is to be rendered.
+#[derive(Debug, Clone, Default)]
+pub struct Render {
+    release: Option<String>,
+    files: Vec<PathBuf>,
+    sets: Vec<String>,
+}
+
+impl Render {
+    /// Under another name than "belay".
+    pub fn named(release: &str) -> Self {
+        Self { release: Some(release.to_owned()), ..Self::default() }
+    }
+
+    /// With the values of a file.
+    pub fn with(mut self, file: &Path) -> Self {
+        self.files.push(file.to_owned());
+        self
+    }
+
+    /// With a value, as JSON: `profile="strict"`.
+    pub fn set(mut self, value: &str) -> Self {
+        self.sets.push(value.to_owned());
+        self
+    }
+
+    /// Runs helm; the same question is asked once.
+    fn run(&self) -> Output {
+        static ANSWERS: Mutex<Option<HashMap<Vec<String>, Output>>> = Mutex::new(None);
+        let arguments = self.arguments();
+        let known =
+            |answers: &Option<HashMap<_, Output>>| answers.as_ref()?.get(&arguments).cloned();
+        if let Some(output) = known(&ANSWERS.lock().unwrap()) {
+            return output;
+        }
+        let output = helm(&arguments);
+        ANSWERS.lock().unwrap().get_or_insert_default().insert(arguments, output.clone());
+        output
+    }
+
+    fn arguments(&self) -> Vec<String> {
+        let release = self.release.as_deref().unwrap_or("belay");
+        let chart = chart().display().to_string();
+        let mut arguments = vec!["template".to_owned(), release.to_owned(), chart];
+        arguments.push(format!("--namespace={NAMESPACE}"));
+        // The oldest that the chart is for.
+        arguments.push("--kube-version=1.33.0".to_owned());
+        arguments.extend(self.files.iter().map(|file| format!("--values={}", file.display())));
+        arguments.extend(self.sets.iter().map(|set| format!("--set-json={set}")));
+        arguments
+    }
+
+    /// What helm prints.
+    pub fn text(&self) -> String {
+        let output = self.run();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{self:?}: {said}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// What helm says when it refuses.
+    pub fn refusal(&self) -> String {
+        let output = self.run();
+        assert!(!output.status.success(), "{self:?} was rendered");
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    /// The objects.
+    pub fn objects(&self) -> Objects {
+        let documents: Vec<Value> = serde_saphyr::from_multiple(&self.text()).unwrap();
+        Objects(documents.into_iter().filter(|document| !document.is_null()).collect())
+    }
+}
+
+/// What was rendered.
+#[derive(Debug)]
+pub struct Objects(pub Vec<Value>);
+
+impl Objects {
+    /// Those of a kind.
+    pub fn of(&self, kind: &str) -> Vec<&Value> {
+        self.0.iter().filter(|object| object["kind"] == kind).collect()
+    }
+
+    /// The one of this kind and name.
+    pub fn find(&self, kind: &str, name: &str) -> Option<&Value> {
+        self.of(kind).into_iter().find(|object| object["metadata"]["name"] == name)
+    }
+
+    /// The one of this kind and name, which is there.
+    pub fn get(&self, kind: &str, name: &str) -> &Value {
+        self.find(kind, name).unwrap_or_else(|| panic!("there is no {kind} {name}"))
+    }
+}
+
+/// The strings of a list.
+pub fn strings(list: &Value) -> Vec<&str> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}

@@ -1,0 +1,54 @@
+//! Names, and versions.
+
+use crate::helm::{Render, yaml};
+
+/// As long as helm allows.
+const LONG: &str = "a-release-whose-name-is-as-long-as-helm-allows-it-xyz";
+
+#[test]
+fn names_fit_where_kubernetes_is_narrow() {
+    assert_eq!(LONG.len(), 53);
+    let everything = crate::helm::chart().join("ci/everything-values.yaml");
+    let renders = [
+        Render::named(LONG).with(&everything).set("fullnameOverride=\"\""),
+        Render::default().with(&everything).set(&format!("fullnameOverride={:?}", "n".repeat(30))),
+    ];
+    for render in renders {
+        let objects = render.objects();
+        let mut seen = std::collections::BTreeSet::new();
+        for object in &objects.0 {
+            let name = object["metadata"]["name"].as_str().unwrap();
+            assert!(name.len() <= 63, "{name} has {}", name.len());
+            assert!(!name.contains("--") && !name.ends_with('-'), "{name}");
+            let kind = object["kind"].as_str().unwrap();
+            assert!(seen.insert((kind, name)), "two {kind} {name}");
+            let labels = object["metadata"]["labels"].as_object().unwrap();
+            for (key, value) in labels {
+                assert!(value.as_str().unwrap().len() <= 63, "{kind} {name}: {key}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_installation_is_called_as_the_release_says_it() {
+    let named = |render: Render| {
+        let objects = render.objects();
+        objects.of("Deployment")[0]["metadata"]["name"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(named(Render::default()), "belay");
+    assert_eq!(named(Render::named("my-belay")), "my-belay");
+    assert_eq!(named(Render::named("guard")), "guard-belay");
+    assert_eq!(named(Render::named("guard").set("nameOverride=\"deletion\"")), "guard-deletion");
+    assert_eq!(named(Render::named("guard").set("fullnameOverride=\"x\"")), "x");
+}
+
+#[test]
+fn chart_and_program_are_one_release() {
+    let chart = yaml("Chart.yaml");
+    assert_eq!(chart["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(chart["appVersion"], env!("CARGO_PKG_VERSION"));
+    let objects = Render::default().objects();
+    let image = &objects.of("Deployment")[0]["spec"]["template"]["spec"]["containers"][0]["image"];
+    assert_eq!(image, &format!("belay.dev/belay:{}", env!("CARGO_PKG_VERSION")));
+}

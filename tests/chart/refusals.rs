@@ -1,0 +1,69 @@
+//! What values.schema.json and templates/_validate.tpl refuse, and in which
+//! words.
+
+use crate::helm::Render;
+
+/// A value, and words that the refusal has.
+const REFUSED: &[(&str, &[&str])] = &[
+    // Typos.
+    ("replica=3", &["replica"]),
+    ("profile=\"guard\"", &["profile", "observe", "guarded", "strict"]),
+    ("policies={\"claimInUse\":{}}", &["policies", "claimInUse"]),
+    ("policies.claimsInUse={\"enable\":true}", &["policies/claimsInUse", "enable"]),
+    ("policies.claimsInUse={\"action\":\"deny\"}", &["policies/claimsInUse/action", "Deny"]),
+    ("relations={\"certmanager\":true}", &["relations", "certmanager"]),
+    ("relations.velero=\"yes\"", &["relations/velero", "boolean"]),
+    ("rbac={\"watchalso\":[]}", &["rbac", "watchalso"]),
+    ("rbac.watchAlso=[\"Secrets\"]", &["rbac/watchAlso/0"]),
+    ("labelledKinds=[\"apps/deployments\"]", &["labelledKinds/0"]),
+    ("labelledKinds=[]", &["labelledKinds"]),
+    ("crds={\"keeps\":true}", &["crds", "keeps"]),
+    ("uninstall.abandon=\"true\"", &["uninstall/abandon", "boolean"]),
+    ("image.digest=\"abc\"", &["image/digest"]),
+    ("logFormat=\"yaml\"", &["logFormat", "json"]),
+    ("webhook.drainSeconds=-1", &["webhook/drainSeconds", "0"]),
+    ("replicas=0", &["replicas", "1"]),
+    ("backfill.maxObjects=\"many\"", &["backfill/maxObjects", "integer"]),
+    ("resources.limit={}", &["resources", "limit"]),
+    ("fullnameOverride=\"a-name-that-is-longer-than-thirty\"", &["fullnameOverride", "30"]),
+    // Mixes that cannot be.
+    (
+        "certManager.enabled=true,existingSecret=\"s\"",
+        &["certManager.enabled and existingSecret are two sources of one certificate"],
+    ),
+    ("serviceAccount.create=false", &["serviceAccount.name has to name the account"]),
+    (
+        "podDisruptionBudget.minAvailable=2",
+        &["minAvailable is 2 of 2 replicas: no node with one of them could ever be drained"],
+    ),
+    ("webhook.deadlineSeconds=5", &["belay has to answer before the API server stops waiting"]),
+    (
+        "rbac.watchEverything=true,rbac.watchAlso=[\"secrets\"]",
+        &["rbac.watchEverything is every kind"],
+    ),
+];
+
+#[test]
+fn mistakes_are_refused_with_a_sentence() {
+    for (value, words) in REFUSED {
+        let said = Render::default().set(value).refusal();
+        for word in *words {
+            assert!(said.contains(word), "{value}: expected {word:?} in: {said}");
+        }
+    }
+}
+
+#[test]
+fn what_looks_like_a_mistake_and_is_none_is_rendered() {
+    for value in [
+        "policies.claimsInUse.enabled=null",
+        "policies.claimsInUse=null",
+        "podDisruptionBudget={\"enabled\":false,\"minAvailable\":2}",
+        "replicas=1",
+        "webhook.deadlineSeconds=4.5",
+        "global={\"anything\":1}",
+        "rbac.watchAlso=[\"secrets\",\"example.com/widgets\",\"example.com/*\"]",
+    ] {
+        Render::default().set(value).objects();
+    }
+}

@@ -1,0 +1,120 @@
+//! values.yaml, its comments, its schema and the README's table: one list,
+//! told four times.
+
+use serde_json::Value;
+
+use crate::helm::{chart, file, yaml};
+use crate::snapshots::{REWRITE, updating};
+
+/// A value that can be set.
+#[derive(Debug)]
+struct Setting {
+    path: Vec<String>,
+    comment: String,
+}
+
+impl Setting {
+    fn name(&self) -> String {
+        self.path.join(".")
+    }
+
+    fn default(&self) -> Value {
+        self.path.iter().fold(yaml("values.yaml"), |value, key| value[key].clone())
+    }
+
+    fn row(&self) -> String {
+        let Self { comment, .. } = self;
+        format!("| `{}` | `{}` | {} |", self.name(), self.default(), comment.replace('|', "\\|"))
+    }
+}
+
+/// Every value of values.yaml that is no map of others, with the comment above
+/// it.
+fn settings() -> Vec<Setting> {
+    let (mut settings, mut path, mut comment) = (Vec::<Setting>::new(), Vec::new(), Vec::new());
+    for line in file("values.yaml").lines() {
+        let indent = line.len() - line.trim_start().len();
+        let line = line.trim_start();
+        if line.is_empty() {
+            comment.clear();
+        } else if let Some(said) = line.strip_prefix('#') {
+            comment.push(said.trim().to_owned());
+        } else if let Some((key, _)) = line.split_once(':').filter(|_| is_key(line)) {
+            // Two spaces a level; what stands deeper below a list is its own.
+            path.truncate(indent / 2);
+            path.push(key.to_owned());
+            let setting = Setting { path: path.clone(), comment: comment.join(" ") };
+            comment.clear();
+            let inside_a_value =
+                settings.last().is_some_and(|last: &Setting| setting.path.starts_with(&last.path));
+            let holds_others = setting.default().as_object().is_some_and(|map| !map.is_empty());
+            if !inside_a_value && (!holds_others || is_whole(&setting)) {
+                settings.push(setting);
+            }
+        }
+    }
+    settings
+}
+
+/// Maps that are one value: what is in them is Kubernetes' own.
+fn is_whole(setting: &Setting) -> bool {
+    ["resources", "dashboard.labels"].contains(&&*setting.name())
+}
+
+fn is_key(line: &str) -> bool {
+    line.starts_with(|c: char| c.is_ascii_alphabetic())
+}
+
+#[test]
+fn every_value_has_a_comment() {
+    let settings = settings();
+    assert!(settings.len() > 60, "{settings:?}");
+    for setting in settings {
+        assert!(setting.comment.ends_with(['.', '"']), "{}: {:?}", setting.name(), setting.comment);
+    }
+}
+
+#[test]
+fn the_readme_has_every_value_as_it_is() {
+    let head = "| value | default | what |\n|---|---|---|\n";
+    let readme = file("README.md");
+    let (before, found) = readme.split_once(head).unwrap();
+    let rows: String = settings().iter().map(|setting| setting.row() + "\n").collect();
+    if updating() {
+        std::fs::write(chart().join("README.md"), format!("{before}{head}{rows}")).unwrap();
+    }
+    let found = if updating() { &rows } else { found };
+    for (found, expected) in found.lines().zip(rows.lines()) {
+        assert_eq!(found, expected, "{REWRITE}");
+    }
+    assert_eq!(found, rows, "the README has another number of values than values.yaml");
+}
+
+#[test]
+fn the_schema_knows_every_value_and_no_other() {
+    let schema: Value = serde_json::from_str(&file("values.schema.json")).unwrap();
+    compare("values", &schema, &schema, &yaml("values.yaml"));
+}
+
+/// Holds the properties of a schema against the keys of a map.
+fn compare(at: &str, root: &Value, schema: &Value, value: &Value) {
+    let schema = match schema["$ref"].as_str() {
+        Some(reference) => root.pointer(reference.trim_start_matches('#')).unwrap(),
+        None => schema,
+    };
+    let (Some(properties), Some(map)) = (schema["properties"].as_object(), value.as_object())
+    else {
+        return;
+    };
+    assert_eq!(schema["additionalProperties"], false, "{at} is open");
+    for (key, value) in map {
+        let property =
+            properties.get(key).unwrap_or_else(|| panic!("{at}.{key}: not in the schema"));
+        compare(&format!("{at}.{key}"), root, property, value);
+    }
+    // What a policy takes, and what Kubernetes' own things take, has no default.
+    let told = |key: &String| map.contains_key(key) || map.is_empty() || at == "values.resources";
+    for key in properties.keys().filter(|key| *key != "global") {
+        assert!(told(key), "{at}.{key} stands in the schema and not in values.yaml");
+    }
+}
