@@ -78,6 +78,7 @@ fn threads(name: &str, threads: usize) -> Result<Runtime> {
 async fn fed(plane: &ControlPlane) -> Result<SharedWorld> {
     let settings = Settings {
         certificates: Certificates::Files { authorities: None },
+        backfill: 0,
         namespace: "belay".to_owned(),
         name: "belay".to_owned(),
         replica: "numbers".to_owned(),

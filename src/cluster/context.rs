@@ -26,6 +26,9 @@ pub struct Settings {
     pub labelled: Vec<(String, String)>,
     /// Whose matter the certificates are.
     pub certificates: Certificates,
+    /// So many objects of one kind may get a hold late for one policy that does
+    /// not say another number; 0: any number.
+    pub backfill: usize,
 }
 
 /// Whose matter the certificates are.
@@ -78,6 +81,7 @@ impl Context {
             replica: "r".into(),
             labelled: labelled.iter().map(own).collect(),
             certificates: Certificates::Files { authorities: None },
+            backfill: 0,
         };
         Self {
             client,

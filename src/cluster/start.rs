@@ -48,6 +48,9 @@ pub struct Options {
     /// Whose matter certificates are. Without names they are those of the
     /// installation's Service.
     pub certificates: Certificates,
+    /// So many objects of one kind may get a hold late for one policy; 0: any
+    /// number.
+    pub backfill: usize,
 }
 
 /// Why the cluster side could not start.
@@ -117,6 +120,7 @@ impl Cluster {
             replica: options.replica.unwrap_or_else(replica),
             labelled: options.labelled,
             certificates,
+            backfill: options.backfill,
         };
         let context = Context {
             client,

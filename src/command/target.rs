@@ -195,6 +195,8 @@ impl Session {
             replica: format!("{}/{}", self.me.name, replica()),
             labelled: parsed(LABELLED),
             certificates: Certificates::Files { authorities: None },
+            // A person's command puts no holds on.
+            backfill: 0,
         };
         let own = Some(self.own_account());
         let identities = Identities { own, ..Identities::default() };

@@ -33,5 +33,5 @@ mod tests;
 pub use count::{Count, Free, as_released, count, keeping};
 pub use machine::{ROUNDS, Release};
 pub use patch::{Mark, Removal, Sight, TOKEN};
-pub use plan::{Plan, Wanted, plan, plan_patch, wanted, wants};
+pub use plan::{Plan, Wanted, plan, plan_patch, wanted, wanting, wants};
 pub use protocol::{Answer, End, Input, Limits, Output, Waiting};

@@ -12,7 +12,7 @@ use super::patch::{add, remove, test};
 use crate::decide::{HoldPlace, Situation, is_harm, is_harm_on_kind};
 use crate::objects::{HOLD, Object};
 use crate::policy::api::Action;
-use crate::policy::{Applied, Facts};
+use crate::policy::{Applied, Facts, Source};
 
 /// What is to be done about the hold of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,6 +81,12 @@ pub fn wanted(situation: &Situation<'_>, facts: Facts<'_>) -> Wanted {
 /// Whether a policy that applies to an object wants the hold on it.
 pub fn wants(applied: &Applied<'_>) -> bool {
     applied.action == Action::Deny && applied.policy.holds()
+}
+
+/// Who certainly wants the hold on an object.
+pub fn wanting(applied: &[Applied<'_>]) -> Vec<Source> {
+    let wanting = applied.iter().filter(|applied| applied.certain && wants(applied));
+    wanting.map(|applied| applied.policy.source.clone()).collect()
 }
 
 /// The patch that carries a plan out on the very version that was looked at;

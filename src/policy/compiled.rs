@@ -1,5 +1,7 @@
 //! A policy, compiled from what somebody wrote.
 
+use std::collections::BTreeMap;
+
 use super::api::{
     Action, Check as _, Counting, DeletionPolicySpec, Existing, HoldMode, LabelSelector, OnDelete,
     OptionalReferences, Owned, Problem, Protect, Subject,
@@ -8,6 +10,10 @@ use super::facts::{Facts, Places};
 use super::people::{Identities, Person, account, includes};
 use super::selectors::{Glob, Labels, Matched, Matcher, Users};
 use crate::objects::PROTECT_LABEL;
+
+/// The annotation of a DeletionPolicy that says how many objects of one kind may
+/// get the hold late because of it; 0: any number.
+pub const BACKFILL: &str = "belay.dev/backfill-max-objects";
 
 /// Where a policy comes from, which is how it is named.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,6 +53,9 @@ pub struct Policy {
     pub approval: Terms,
     /// How long a deleted object stays held at the least.
     pub settle_seconds: i64,
+    /// So many objects of one kind may get the hold late; 0: any number; none:
+    /// as many as belay was told.
+    pub backfill: Option<usize>,
 }
 
 /// The modes that a policy switches on.
@@ -157,7 +166,15 @@ impl Policy {
                 accounts: approval.service_accounts.clone(),
             },
             settle_seconds: *settle_seconds,
+            backfill: None,
         }
+    }
+
+    /// What the annotations of the DeletionPolicy say beside its spec. A number
+    /// that is none says nothing.
+    #[must_use]
+    pub fn with_annotations(self, annotations: &BTreeMap<String, String>) -> Self {
+        Self { backfill: annotations.get(BACKFILL).and_then(|text| text.parse().ok()), ..self }
     }
 
     /// What the label `belay.dev/protect` means, with no policy written.

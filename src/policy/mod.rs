@@ -17,7 +17,7 @@ mod set;
 mod tests;
 
 pub use approvals::{Approval, Approvals, Identity, Pause};
-pub use compiled::{Exists, InUse, Modes, NotEmpty, Policy, Source, Stripping, Terms};
+pub use compiled::{BACKFILL, Exists, InUse, Modes, NotEmpty, Policy, Source, Stripping, Terms};
 pub use facts::{Facts, Pairs, Places};
 pub use people::{Identities, Person};
 pub use relation::compile as compile_relation;

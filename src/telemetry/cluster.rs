@@ -53,6 +53,7 @@ pub struct ClusterMetrics {
     registration_repairs: Family<Configuration, Counter>,
     registration_missing: Family<Configuration, Gauge>,
     holds: Gauge,
+    backfills_stopped: Gauge,
     hold_changes: Family<HoldChange, Counter>,
     releases: Family<Released, Counter>,
     releasing: Gauge,
@@ -76,6 +77,7 @@ impl ClusterMetrics {
             registration_repairs: new(registry, "registration_repairs", "Times that somebody had taken out what a webhook configuration has to say, and it was put back"),
             registration_missing: new(registry, "registration_missing", "Whether a webhook configuration does not exist (1) or does (0)"),
             holds: new(registry, "holds", "Objects that have the hold, as the leader counts them"),
+            backfills_stopped: new(registry, "backfills_stopped", "Policies, each kind of theirs by itself, of whose objects more lack the hold than may get it late, so that none does"),
             hold_changes: new(registry, "hold_changes", "Holds put on late or taken off because nothing wants them"),
             releases: new(registry, "releases", "Holds that were let go of, by what made the object free"),
             releasing: new(registry, "releasing", "Objects that are Terminating under the hold"),
@@ -124,6 +126,12 @@ impl Metrics {
     /// So many objects have the hold.
     pub fn holds(&self, count: usize) {
         self.0.cluster.holds.set(number(count));
+    }
+
+    /// At so many places policies stand still, because too many objects lack the
+    /// hold.
+    pub fn backfills_stopped(&self, count: usize) {
+        self.0.cluster.backfills_stopped.set(number(count));
     }
 
     /// A hold was put on late, or taken off because nothing wants it; or that

@@ -34,6 +34,7 @@ async fn fed(plane: &ControlPlane, labelled: &[&str]) -> Fed {
     let labelled = labelled.iter().map(|r| (String::new(), (*r).to_owned())).collect();
     let settings = Settings {
         certificates: belay::cluster::Certificates::Files { authorities: None },
+        backfill: 0,
         namespace: "belay".to_owned(),
         name: "belay".to_owned(),
         replica: "feed-test".to_owned(),

@@ -37,6 +37,7 @@ impl Replica {
             world: SharedWorld::default(),
             settings: Arc::new(Settings {
                 certificates: belay::cluster::Certificates::Files { authorities: None },
+                backfill: 0,
                 namespace: namespace.to_owned(),
                 name: "belay".to_owned(),
                 replica: name.to_owned(),

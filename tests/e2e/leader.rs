@@ -32,6 +32,7 @@ fn replica(runtime: &Runtime, plane: &ControlPlane, namespace: &str, name: &str)
         replica: name.to_owned(),
         labelled: Vec::new(),
         certificates: Certificates::Own { names: vec![host(namespace)], days: 90, margin: MARGIN },
+        backfill: 0,
     };
     Context {
         client: runtime.block_on(plane.client()).unwrap(),

@@ -46,6 +46,7 @@ impl Side {
         world.catalogue = Arc::new(Catalogue::new(&world.graph.kinds, &[]).unwrap());
         let settings = Settings {
             certificates: belay::cluster::Certificates::Files { authorities: None },
+            backfill: 0,
             namespace: "belay".to_owned(),
             name: "belay".to_owned(),
             replica: "belay-0".to_owned(),

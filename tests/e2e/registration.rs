@@ -107,6 +107,7 @@ impl Installed {
             world: Arc::new(RwLock::new(world)),
             settings: Arc::new(Settings {
                 certificates: belay::cluster::Certificates::Files { authorities: None },
+                backfill: 0,
                 namespace: "belay".to_owned(),
                 name: name.to_owned(),
                 replica: format!("{name}-a"),

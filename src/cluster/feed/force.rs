@@ -7,6 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use kube::ResourceExt as _;
+
 use super::own::{Kept, Said};
 use crate::cluster::api::Trouble;
 use crate::policy::api::{Check as _, Problem};
@@ -132,7 +134,8 @@ impl Force {
         self.problems.retain(|name, _| said.policies.all.contains_key(name));
         for (name, written) in &said.policies.all {
             let compiled = match written {
-                Ok(policy) => Policy::compile(name, &policy.spec),
+                Ok(policy) => Policy::compile(name, &policy.spec)
+                    .map(|compiled| compiled.with_annotations(policy.annotations())),
                 Err(_) => Err(vec![UNREADABLE]),
             };
             match compiled {

@@ -46,6 +46,7 @@ fn settings(labelled: &[(&str, &str)]) -> Settings {
         replica: "r".into(),
         labelled: labelled.iter().map(|(g, r)| ((*g).into(), (*r).into())).collect(),
         certificates: Certificates::Files { authorities: None },
+        backfill: 0,
     }
 }
 
@@ -144,6 +145,21 @@ fn a_policy_that_is_deleted_goes_and_one_that_is_broken_stays_as_it_was() {
     assert_eq!((names(&force), force.problems.len()), (vec!["a", "b"], 1));
     assert!(force.take(&said(&[policy("a", CONFIG_MAPS)]), Defined::Yes, now).policies);
     assert_eq!((names(&force), force.problems.len()), (vec!["a"], 0));
+}
+
+#[test]
+fn the_annotation_for_backfills_counts_without_a_change_of_the_spec() {
+    let now = Instant::now();
+    let mut force = Force::default();
+    let mut written = policy("a", CONFIG_MAPS);
+    force.take(&said(&[written.clone()]), Defined::Yes, now);
+    assert_eq!(force.policies["a"].backfill, None);
+    for (text, number) in [("12000", Some(12_000)), ("0", Some(0)), ("many", None)] {
+        let annotation = (crate::policy::BACKFILL.to_owned(), text.to_owned());
+        written.metadata.annotations = Some([annotation].into());
+        assert!(force.take(&said(&[written.clone()]), Defined::Yes, now).policies, "{text}");
+        assert_eq!(force.policies["a"].backfill, number, "{text}");
+    }
 }
 
 /// After a restart there is nothing that was in force before.

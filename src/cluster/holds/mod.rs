@@ -5,6 +5,8 @@
 //! before it is effective (docs/THEORY.md); so there is no hurry, and the API
 //! server is not to notice.
 
+mod backfill;
+mod labels;
 mod record;
 mod survey;
 #[cfg(test)]
@@ -14,22 +16,22 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Deserialize as _;
-use serde_json::value::RawValue;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
+use self::backfill::Backfill;
 use self::record::{ALL, Kinds, LABELLED, Record};
 use self::survey::{SLICE, Survey, Work, kinds};
-use super::api::{self, ListQuery, Trouble};
+use super::api::{self, Trouble};
 use super::context::Context;
 use super::feed::plan::{labelled, policies};
 use super::pace::{Backoff, within};
 use super::status::Holding;
-use super::world::{Detail, Seen, World};
+use super::world::{Detail, World};
 use crate::decide::{Live, LiveReads, Situation};
 use crate::graph::NodeId;
-use crate::hold::{Plan, Sight, plan, plan_patch};
+use crate::hold::{Plan, plan, plan_patch, wanting};
 use crate::objects::{KindId, KindInfo, Object, Uid};
+use crate::policy::Facts;
 
 /// Patches a second at the most.
 const RATE: Duration = Duration::from_millis(40);
@@ -37,12 +39,12 @@ const RATE: Duration = Duration::from_millis(40);
 /// How often everything is looked at when nothing gives cause to.
 const LOOK: Duration = Duration::from_secs(10);
 
+/// How often it is looked whether the objects have been read that are to be
+/// counted.
+const COUNTING: Duration = Duration::from_secs(1);
+
 /// How often it is told how far the work is, while there is much of it.
 const PROGRESS: Duration = Duration::from_secs(5);
-
-/// How often labelled kinds are read as a whole, for holds on what has lost its
-/// label unseen.
-const SWEEP: Duration = Duration::from_secs(3600);
 
 /// For so long an object that needs nothing after all, or could not be
 /// written, is not looked at again.
@@ -71,6 +73,7 @@ pub async fn run(context: Context) {
         world.waiting.seen.retain(|_, seen| !seen.unwatched);
         drop(world);
         context.metrics.holds(0);
+        context.metrics.backfills_stopped(0);
         context.signals.holding.send_replace(Arc::default());
         context.signals.plan.notify_one();
     }
@@ -87,6 +90,8 @@ struct Holds {
     /// Objects that need nothing after all, until when, and under which
     /// policies that was found out.
     settled: HashMap<Uid, (Instant, u64)>,
+    /// What no hold is put on late, as it was found at the beginning of a round.
+    backfill: Backfill,
     /// When labelled kinds were read as a whole.
     swept: HashMap<KindId, Instant>,
     nothing: LiveReads,
@@ -100,6 +105,7 @@ impl Holds {
             recorded: Kinds::new(),
             pending: Kinds::new(),
             settled: HashMap::new(),
+            backfill: Backfill::default(),
             swept: HashMap::new(),
             nothing: LiveReads::default(),
         }
@@ -113,7 +119,7 @@ impl Holds {
         loop {
             tokio::select! {
                 _ = changed.changed() => {}
-                () = tokio::time::sleep(LOOK) => {}
+                () = tokio::time::sleep(self.patience()) => {}
             }
             let round = async {
                 self.want();
@@ -151,13 +157,16 @@ impl Holds {
         if !self.is_clear() {
             return Ok(());
         }
-        let survey = self.survey(&wanted);
+        let mut survey = self.survey(&wanted);
         self.context.metrics.holds(survey.held_objects);
+        self.count(&survey);
         self.publish(&survey, never.clone());
         let now = Instant::now();
         self.settled.retain(|_, (until, under)| *until > now && *under == generation);
+        let work = survey.work(|kind, sources| self.backfill.allows(kind, sources));
         let work: Vec<Work> =
-            survey.work.into_iter().filter(|work| !self.settled.contains_key(&work.uid)).collect();
+            work.into_iter().filter(|work| !self.settled.contains_key(&work.uid)).collect();
+        let held = survey.held;
         let much = work.len();
         if much > 0 {
             tracing::info!(objects = much, "holds to be put on or taken off");
@@ -192,7 +201,21 @@ impl Holds {
             self.settled.insert(work.uid, (Instant::now() + settled, generation));
         }
         self.look_after_labels(&mut pace).await;
-        self.forget(&wanted, &survey.held).await
+        self.forget(&wanted, &held).await
+    }
+
+    /// How long nothing is looked at when nothing gives cause to.
+    fn patience(&self) -> Duration {
+        if self.backfill.is_counted() { LOOK } else { COUNTING }
+    }
+
+    /// Finds out where too many holds are missing for putting them on.
+    fn count(&mut self, survey: &Survey) {
+        let usual = self.context.settings.backfill;
+        let found = Backfill::of(&self.context.world.read(), survey, usual);
+        found.tell(&self.backfill);
+        self.context.metrics.backfills_stopped(found.count());
+        self.backfill = found;
     }
 
     /// Whether it is known what people want, and they want it now.
@@ -318,7 +341,8 @@ impl Holds {
             let crate::policy::Source::Policy(name) = &policy.source else { continue };
             let (done, total) = survey.holding.get(name).copied().unwrap_or_default();
             let none_on = never.remove(name).unwrap_or_default().into_iter().collect();
-            all.insert(name.clone(), Holding { done, total, none_on });
+            let stopped = self.backfill.stopped(name);
+            all.insert(name.clone(), Holding { done, total, none_on, stopped });
         }
         drop(world);
         self.context.signals.holding.send_if_modified(|holding| {
@@ -339,30 +363,13 @@ impl Holds {
         Ok(self.carry_out(kind, &info, &json).await)
     }
 
-    /// Hands an object that is Terminating under the hold to whoever lets go,
-    /// if no watch does: it lost its label while it was Terminating.
-    fn hand_over(&self, kind: KindId, json: &str) -> bool {
-        let Some((sight, namespace, name)) = waits(json) else { return false };
-        let mut world = self.context.world.write();
-        let World { graph, waiting, .. } = &mut *world;
-        let place = (kind, namespace, name);
-        if graph.object(place.0, &place.1, &place.2).is_some() {
-            return true;
-        }
-        let seen = Seen { sight, requested: None, unused: true, changes: 0, unwatched: true };
-        waiting.seen.insert(place.clone(), seen);
-        waiting.news.insert(place);
-        self.context.signals.waiting.notify_one();
-        true
-    }
-
     /// Does what is to be done about an object as it was read live. Says
     /// whether anything was.
     async fn carry_out(&self, kind: KindId, info: &KindInfo, json: &str) -> bool {
         if self.hand_over(kind, json) {
             return false;
         }
-        let Some((patch, put_on, namespace, name)) = self.plan(info, json) else {
+        let Some((patch, put_on, namespace, name)) = self.plan(kind, info, json) else {
             return false;
         };
         let written =
@@ -400,6 +407,7 @@ impl Holds {
     /// What is to be done about an object, as a patch, and where.
     fn plan(
         &self,
+        kind: KindId,
         info: &KindInfo,
         json: &str,
     ) -> Option<(json_patch::Patch, bool, String, String)> {
@@ -418,89 +426,15 @@ impl Holds {
         let World { graph, policies, known, .. } = &*world;
         let now = jiff::Timestamp::now().as_second();
         let situation = Situation { graph, policies, live: Live::Read(&self.nothing), now };
-        let planned = plan(&situation, *known, (&info.group, &info.resource), &object);
+        let resource = (info.group.as_str(), info.resource.as_str());
+        let planned = plan(&situation, *known, resource, &object);
         let patch = plan_patch(&planned, &object.metadata.uid, &metadata.resource_version)?;
         let put_on = matches!(planned, Plan::PutOn(_));
         let (namespace, name) = (&object.metadata.namespace, &object.metadata.name);
+        let facts = Facts::of_object(resource, (namespace, name), &object);
+        if put_on && !self.backfill.allows(kind, &wanting(&situation.applied(facts))) {
+            return None;
+        }
         Some((patch, put_on, namespace.to_string(), name.to_string()))
     }
-
-    /// Objects that have lost their label, seen by a watch or, now and then,
-    /// not.
-    async fn look_after_labels(&mut self, pace: &mut tokio::time::Interval) {
-        let mut again = BTreeSet::new();
-        while self.is_clear() {
-            let Some(place) = self.context.world.write().left.pop_first() else { break };
-            pace.tick().await;
-            match self.look(place.0, &place.1, &place.2).await {
-                Ok(_) => {}
-                // The next sweep comes by.
-                Err(Trouble::Forbidden(_)) => {}
-                Err(_) => drop(again.insert(place)),
-            }
-        }
-        self.context.world.write().left.append(&mut again);
-        let kinds: Vec<(KindId, KindInfo)> = {
-            let world = self.context.world.read();
-            // Those that are watched as a whole are surveyed.
-            let swept = &mut self.swept;
-            swept.retain(|kind, swept| swept.elapsed() < SWEEP && !world.graph.is_complete(*kind));
-            let kinds = labelled(&world, &self.context.settings)
-                .into_iter()
-                .filter(|kind| !world.graph.is_complete(*kind) && !swept.contains_key(kind));
-            kinds.map(|kind| (kind, world.graph.kinds.info(kind).clone())).collect()
-        };
-        for (kind, info) in kinds {
-            match self.sweep(kind, &info, pace).await {
-                Ok(()) => drop(self.swept.insert(kind, Instant::now())),
-                Err(trouble) => tracing::warn!(
-                    resource = info.full_name(),
-                    trouble = trouble.words(),
-                    "objects without the label could not be read; it is tried again"
-                ),
-            }
-        }
-    }
-
-    /// Reads all objects of a kind once, page by page, and keeps none.
-    async fn sweep(
-        &self,
-        kind: KindId,
-        info: &KindInfo,
-        pace: &mut tokio::time::Interval,
-    ) -> Result<(), Trouble> {
-        let mut next = String::new();
-        loop {
-            let query = ListQuery { limit: SLICE, next: &next, labels: "" };
-            let page = api::page(&self.context.client, info, "", Detail::Metadata, query);
-            let page = match within(page).await {
-                Ok(page) => page,
-                // What cannot be read any more has no holds of ours to take off
-                // that we could; a list that expired is read the next time.
-                Err(Trouble::NotFound | Trouble::Forbidden(_) | Trouble::Expired) => return Ok(()),
-                Err(trouble) => return Err(trouble),
-            };
-            for item in page.items.iter().filter(|item| is_held(item)) {
-                pace.tick().await;
-                self.carry_out(kind, info, item.get()).await;
-            }
-            next = page.metadata.next;
-            if next.is_empty() {
-                return Ok(());
-            }
-        }
-    }
-}
-
-/// What a release has to know of an object that is Terminating under the hold.
-/// And where it stands.
-fn waits(json: &str) -> Option<(Sight, String, String)> {
-    let sight = Sight::of(&serde_json::from_str(json).ok()?)?;
-    let Object { metadata, .. } = serde_json::from_str(json).ok()?;
-    let waits = sight.deleted.is_some() && sight.hold.is_some();
-    waits.then(|| (sight, metadata.namespace.to_string(), metadata.name.to_string()))
-}
-
-fn is_held(item: &RawValue) -> bool {
-    Object::deserialize(item).is_ok_and(|object| object.is_held())
 }

@@ -6,7 +6,7 @@ use crate::cluster::feed::plan::{self, named};
 use crate::cluster::world::World;
 use crate::decide::{Live, LiveReads, Situation};
 use crate::graph::NodeId;
-use crate::hold::{Wanted, wanted, wants};
+use crate::hold::{Wanted, wanted, wanting, wants};
 use crate::objects::{HoldAge, KindId, Uid};
 use crate::policy::{Facts, Source};
 
@@ -26,8 +26,10 @@ pub struct Work {
 /// How far the holds of the policies are.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Survey {
-    /// What is to be looked at live.
-    pub work: Vec<Work>,
+    /// Those that have the hold and nothing wants it there.
+    pub surplus: Vec<Work>,
+    /// Those that lack it, by their kind and by who wants it there.
+    pub missing: BTreeMap<(KindId, Vec<Source>), Vec<Work>>,
     /// For each policy: of how many objects that are to have the hold how many
     /// have it.
     pub holding: HashMap<String, (usize, usize)>,
@@ -53,18 +55,24 @@ impl Survey {
             }
             let facts = Facts::of_node(node);
             let wanted = wanted(&situation, facts);
-            if matches!((held, wanted), (false, Wanted::Yes) | (true, Wanted::No)) {
-                self.work.push(Work {
-                    kind: node.kind(),
-                    namespace: node.namespace().to_owned(),
-                    name: node.name().to_owned(),
-                    uid: node.uid(),
-                });
-            }
+            let work = || Work {
+                kind: node.kind(),
+                namespace: node.namespace().to_owned(),
+                name: node.name().to_owned(),
+                uid: node.uid(),
+            };
             if wanted == Wanted::No {
+                if held {
+                    self.surplus.push(work());
+                }
                 continue;
             }
-            for applied in situation.applied(facts) {
+            let applied = situation.applied(facts);
+            if !held && wanted == Wanted::Yes {
+                let place = (node.kind(), wanting(&applied));
+                self.missing.entry(place).or_default().push(work());
+            }
+            for applied in applied {
                 if let (true, Source::Policy(name)) = (wants(&applied), &applied.policy.source) {
                     let (done, total) = self.holding.entry(name.clone()).or_default();
                     *done += usize::from(held);
@@ -72,6 +80,18 @@ impl Survey {
                 }
             }
         }
+    }
+
+    /// What is to be looked at live, where those who want a hold may have it put
+    /// on.
+    pub fn work(&mut self, may: impl Fn(KindId, &[Source]) -> bool) -> Vec<Work> {
+        let mut work = std::mem::take(&mut self.surplus);
+        for ((kind, sources), missing) in std::mem::take(&mut self.missing) {
+            if may(kind, &sources) {
+                work.extend(missing);
+            }
+        }
+        work
     }
 }
 

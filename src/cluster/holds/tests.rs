@@ -216,3 +216,57 @@ async fn whoever_leads_no_more_says_nothing_of_holds() {
     assert!(tokio::time::timeout(Duration::from_secs(5), empty).await.is_ok());
     running.abort();
 }
+
+#[tokio::test]
+async fn where_too_many_holds_are_missing_none_is_put_on_until_somebody_says_so() {
+    let mut stage = Stage::new();
+    stage.policies(1);
+    let secrets = stage.kind("secrets");
+    let path = |name: &str| format!("/api/v1/namespaces/n/secrets/{name}");
+    for name in ["a", "b", "c"] {
+        let mut object = held(name, false);
+        object["metadata"]["finalizers"].take();
+        stage.answer(&format!("GET {}", path(name)), 200, object.clone());
+        let mut world = stage.world().write();
+        let World { graph, catalogue, .. } = &mut *world;
+        crate::cluster::world::take(graph, catalogue, secrets, &object.to_string(), None).unwrap();
+    }
+    let limited = |stage: &mut Stage, limit| {
+        let mut settings = Settings::clone(&stage.holds.context.settings);
+        settings.backfill = limit;
+        stage.holds.context.settings = Arc::new(settings);
+    };
+    // While not all are read, nobody knows how many there are.
+    limited(&mut stage, 3);
+    stage.holds.round().await.unwrap();
+    assert!(!stage.was_asked(&format!("GET {}", path("a"))));
+    assert_eq!(stage.holds.patience(), COUNTING);
+    let places = stage.kind("namespaces");
+    for kind in [secrets, places] {
+        stage.world().write().graph.set_complete(kind, true);
+    }
+
+    limited(&mut stage, 2);
+    stage.holds.round().await.unwrap();
+    assert!(!stage.was_asked(&format!("GET {}", path("a"))));
+    let told = stage.holds.context.signals.holding.borrow().clone();
+    assert_eq!((told["p"].done, told["p"].total, told["p"].stopped.len()), (0, 3, 1));
+    let metrics = || stage.holds.context.metrics.encode();
+    assert!(metrics().lines().any(|line| line == "belay_backfills_stopped 1"));
+    // One that is looked at for another reason gets none either.
+    let place = (secrets, "n".to_owned(), "b".to_owned());
+    stage.world().write().left.insert(place);
+    stage.holds.round().await.unwrap();
+    assert!(stage.was_asked(&format!("GET {}", path("b"))));
+    assert!(!stage.was_asked(&format!("PATCH {}", path("b"))));
+
+    limited(&mut stage, 3);
+    stage.holds.round().await.unwrap();
+    for name in ["a", "b", "c"] {
+        assert!(stage.was_asked(&format!("PATCH {}", path(name))), "{name}");
+    }
+    let told = stage.holds.context.signals.holding.borrow().clone();
+    assert!(told["p"].stopped.is_empty());
+    let metrics = stage.holds.context.metrics.encode();
+    assert!(metrics.lines().any(|line| line == "belay_backfills_stopped 0"));
+}

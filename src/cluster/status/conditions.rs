@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use super::{Holding, WrittenPolicy};
+use super::{Holding, Stopped, WrittenPolicy};
 use crate::cluster::Registered;
 use crate::cluster::api::Trouble;
 use crate::cluster::journal::to_the_second;
 use crate::graph::Graph;
 use crate::objects::{KindId, full_name};
-use crate::policy::Pause;
+use crate::policy::{BACKFILL, Pause};
 
 /// So many kinds are named in a message; of the others their number.
 const NAMED: usize = 5;
@@ -147,9 +147,9 @@ pub(super) fn not_watching() -> Finding {
     }
 }
 
-/// Whether the objects have the hold.
-pub(super) fn holding(holding: &Holding) -> Finding {
-    let Holding { done, total, none_on } = holding;
+/// Whether the objects of a policy have the hold.
+pub(super) fn holding(policy: &str, holding: &Holding) -> Finding {
+    let Holding { done, total, none_on, stopped } = holding;
     let mut message = format!("{done} of {total} objects have the hold");
     if !none_on.is_empty() {
         let kinds = none_on.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
@@ -160,9 +160,31 @@ pub(super) fn holding(holding: &Holding) -> Finding {
              protects those"
         ));
     }
-    let (status, reason) =
-        if done >= total { ("True", "InPlace") } else { ("False", "Progressing") };
+    let most = stopped.iter().map(|stopped| stopped.missing).max();
+    if let Some(most) = most {
+        message.push_str(&too_many(policy, stopped, most));
+    }
+    let (status, reason) = match most {
+        Some(_) => ("False", "TooManyObjects"),
+        None if done >= total => ("True", "InPlace"),
+        None => ("False", "Progressing"),
+    };
     Finding { type_: "Holding", status, reason, message }
+}
+
+/// Where a backfill stands still, and how it goes on.
+fn too_many(policy: &str, stopped: &[Stopped], most: usize) -> String {
+    let told = stopped.iter().take(NAMED).map(|Stopped { resource, missing, limit }| {
+        format!("{missing} {resource} lack it, more than the {limit} that may get it late")
+    });
+    let told = told.collect::<Vec<_>>().join(", ");
+    let more = stopped.len().saturating_sub(NAMED);
+    let more =
+        if more > 0 { format!(", and so it is with {more} more kinds") } else { String::new() };
+    format!(
+        "; {told}{more}, so none of these does; what is made from now on gets it; next: narrow the \
+         policy, or kubectl annotate --overwrite deletionpolicy {policy} {BACKFILL}={most}"
+    )
 }
 
 /// The conditions to write: a status that stays has been so since then.
@@ -281,15 +303,39 @@ mod tests {
 
     #[test]
     fn holding_says_how_far_it_is_and_where_there_is_none() {
-        let mut progress = Holding { done: 120, total: 500, none_on: Vec::new() };
-        let finding = holding(&progress);
+        let mut progress = Holding { done: 120, total: 500, ..Holding::default() };
+        let finding = holding("p", &progress);
         assert_eq!((finding.status, finding.reason), ("False", "Progressing"));
         assert_eq!(finding.message, "120 of 500 objects have the hold");
         progress.done = 500;
         progress.none_on = vec!["pods".to_owned(), "nodes".to_owned()];
-        let finding = holding(&progress);
+        let finding = holding("p", &progress);
         assert_eq!((finding.status, finding.reason), ("True", "InPlace"));
         assert!(finding.message.contains("puts none on pods, nodes, where"), "{}", finding.message);
+    }
+
+    #[test]
+    fn a_backfill_that_stands_still_says_how_it_goes_on() {
+        let stopped = |resource: &str, missing| Stopped {
+            resource: resource.to_owned(),
+            missing,
+            limit: 5000,
+        };
+        let stopped = vec![stopped("configmaps", 12_000), stopped("secrets", 7000)];
+        let still = Holding { done: 3, total: 19_003, none_on: Vec::new(), stopped };
+        let finding = holding("all-settings", &still);
+        assert_eq!((finding.status, finding.reason), ("False", "TooManyObjects"));
+        assert_eq!(
+            finding.message,
+            "3 of 19003 objects have the hold; 12000 configmaps lack it, more than the 5000 that \
+             may get it late, 7000 secrets lack it, more than the 5000 that may get it late, so \
+             none of these does; what is made from now on gets it; next: narrow the policy, or \
+             kubectl annotate --overwrite deletionpolicy all-settings \
+             belay.dev/backfill-max-objects=12000"
+        );
+        let many = (0..7).map(|n| Stopped { resource: format!("k{n}"), missing: 9, limit: 1 });
+        let many = Holding { stopped: many.collect(), ..Holding::default() };
+        assert!(holding("p", &many).message.contains("so it is with 2 more kinds"));
     }
 
     #[test]

@@ -62,6 +62,19 @@ pub struct Holding {
     pub total: usize,
     /// The kinds on which `hold: Auto` puts none.
     pub none_on: Vec<String>,
+    /// The kinds of which too many objects lack it for putting it on.
+    pub stopped: Vec<Stopped>,
+}
+
+/// A kind of which too many objects lack the hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stopped {
+    /// Its name.
+    pub resource: String,
+    /// So many lack it.
+    pub missing: usize,
+    /// So many may get it late.
+    pub limit: usize,
 }
 
 /// Which kinds verdicts of a policy look at.
@@ -251,7 +264,8 @@ fn wanted<'w>(
             None => (conditions::not_watching(), Vec::new()),
         };
         let mut findings = vec![conditions::ready(policy, &registered, pause.as_ref()), finding];
-        findings.extend(holding.get(name).filter(|_| valid).map(conditions::holding));
+        let holding = holding.get(name).filter(|_| valid);
+        findings.extend(holding.map(|holding| conditions::holding(name, holding)));
         let mut status = DeletionPolicyStatus {
             conditions: conditions::conditions(&known.conditions, findings, policy.generation, now),
             observed_generation: Some(policy.generation),

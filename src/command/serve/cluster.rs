@@ -68,6 +68,13 @@ pub struct ClusterArguments {
     #[arg(long, value_name = "KIND", num_args = 1.., default_values = LABELLED, help_heading = "In a cluster")]
     labelled_kinds: Vec<String>,
 
+    /// How many objects of one kind may get a hold late for one policy; where it
+    /// would be more, none gets one until somebody says so: the annotation
+    /// belay.dev/backfill-max-objects of the policy says another number for it.
+    /// 0: any number
+    #[arg(long, value_name = "N", default_value = "5000", help_heading = "In a cluster")]
+    backfill_max_objects: usize,
+
     /// Who takes off the finalizers of Kubernetes' own: names of users, or
     /// prefixes that end with a colon [default: the control plane's, in both
     /// ways that kube-controller-manager runs]
@@ -110,6 +117,7 @@ impl ClusterArguments {
             labelled,
             identities,
             certificates,
+            backfill: self.backfill_max_objects,
         };
         Cluster::start(options, metrics, readiness)
     }

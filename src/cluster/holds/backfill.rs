@@ -1,0 +1,216 @@
+//! How many holds a policy may put on late.
+//!
+//! A selector that is too wide by a word would have belay write to every object
+//! of a cluster, and take all of that off again when somebody mends it. So it is
+//! counted first: what would be too much is not begun, and the policy says so.
+//! What is made from then on gets its hold where it is made.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::survey::Survey;
+use crate::cluster::feed::plan::policies;
+use crate::cluster::status::Stopped;
+use crate::cluster::world::World;
+use crate::objects::KindId;
+use crate::policy::{BACKFILL, Source};
+
+/// What no hold is put on late.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Backfill {
+    /// By policy and kind: there would be too many.
+    stopped: BTreeMap<(String, KindId), Stopped>,
+    /// Nobody can say yet how many there would be.
+    unread: BTreeSet<(String, KindId)>,
+}
+
+impl Backfill {
+    /// What follows from the holds that are missing, where a policy may put
+    /// `usual` of them on unless it says another number.
+    pub fn of(world: &World, survey: &Survey, usual: usize) -> Self {
+        let limits: BTreeMap<&str, usize> = policies(world)
+            .filter_map(|policy| {
+                let Source::Policy(name) = &policy.source else { return None };
+                Some((name.as_str(), policy.backfill.unwrap_or(usual)))
+            })
+            .collect();
+        let mut missing: BTreeMap<(&str, KindId), usize> = BTreeMap::new();
+        for ((kind, sources), work) in &survey.missing {
+            for source in sources {
+                let Source::Policy(name) = source else { continue };
+                *missing.entry((name.as_str(), *kind)).or_default() += work.len();
+            }
+        }
+        // Of a kind that is being read, and of Namespaces whose labels are, only
+        // a part would be counted.
+        let graph = &world.graph;
+        let places = graph.kinds.find("", "Namespace");
+        let is_read = |kind: KindId| {
+            graph.is_complete(kind) && places.is_none_or(|places| graph.is_complete(places))
+        };
+        let mut backfill = Self::default();
+        for ((name, kind), missing) in missing {
+            let limit = limits.get(name).copied().unwrap_or(usual);
+            let place = (name.to_owned(), kind);
+            if limit == 0 {
+                continue;
+            }
+            if missing > limit {
+                let resource = graph.kinds.info(kind).full_name();
+                backfill.stopped.insert(place, Stopped { resource, missing, limit });
+            } else if !is_read(kind) {
+                backfill.unread.insert(place);
+            }
+        }
+        backfill
+    }
+
+    /// Whether an object of this kind may get its hold late, for at least one of
+    /// those that want it. The label asks for one object at a time, so nobody
+    /// counts what it asks for.
+    pub fn allows(&self, kind: KindId, sources: &[Source]) -> bool {
+        sources.iter().any(|source| match source {
+            Source::Label(_) => true,
+            Source::Policy(name) => {
+                let place = (name.clone(), kind);
+                !self.stopped.contains_key(&place) && !self.unread.contains(&place)
+            }
+        })
+    }
+
+    /// Where a policy stands still.
+    pub fn stopped(&self, policy: &str) -> Vec<Stopped> {
+        let of = |((name, _), stopped): (&(String, KindId), &Stopped)| {
+            (name == policy).then(|| stopped.clone())
+        };
+        self.stopped.iter().filter_map(of).collect()
+    }
+
+    /// Whether everything that is missing could be counted.
+    pub fn is_counted(&self) -> bool {
+        self.unread.is_empty()
+    }
+
+    /// At how many places policies stand still.
+    pub fn count(&self) -> usize {
+        self.stopped.len()
+    }
+
+    /// Says what stands still that did not before.
+    pub fn tell(&self, before: &Self) {
+        let new = self.stopped.iter().filter(|(place, _)| !before.stopped.contains_key(*place));
+        for ((policy, _), Stopped { resource, missing, limit }) in new {
+            tracing::warn!(
+                policy,
+                resource,
+                missing,
+                limit,
+                "more objects lack the hold of this policy than may get it late, so none does; \
+                 its annotation {BACKFILL} says another number"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::cluster::world::take;
+    use crate::decide::LiveReads;
+    use crate::graph::NodeId;
+    use crate::policy::api::DeletionPolicySpec;
+    use crate::policy::{Policy, PolicySet};
+    use crate::relations::Catalogue;
+
+    /// A policy on ConfigMaps or Secrets, or both.
+    fn policy(name: &str, resources: &str) -> Policy {
+        let text = format!(
+            "{{targets: [{{apiGroups: [''], resources: [{resources}]}}], protect: {{whileUsed: {{}}}}}}"
+        );
+        let spec: DeletionPolicySpec = serde_saphyr::from_str(&text).unwrap();
+        Policy::compile(name, &spec).unwrap()
+    }
+
+    /// Three ConfigMaps and a Secret without the hold, all read.
+    fn world(policies: Vec<Policy>) -> World {
+        let mut world = World { loaded: true, known: true, ..World::default() };
+        world.catalogue = Arc::new(Catalogue::new(&world.graph.kinds, &[]).unwrap());
+        let names =
+            [("configmaps", "a"), ("configmaps", "b"), ("configmaps", "c"), ("secrets", "s")];
+        for (resource, name) in names {
+            let kind = kind(&world, resource);
+            let object = json!({"metadata": {"name": name, "namespace": "n", "uid": name}});
+            let World { graph, catalogue, .. } = &mut world;
+            take(graph, catalogue, kind, &object.to_string(), None).unwrap();
+        }
+        for resource in ["configmaps", "secrets", "namespaces"] {
+            let kind = kind(&world, resource);
+            world.graph.set_complete(kind, true);
+        }
+        world.policies = PolicySet::new(policies, &world.catalogue);
+        world
+    }
+
+    fn kind(world: &World, resource: &str) -> KindId {
+        world.graph.kinds.find_resource("", resource).unwrap()
+    }
+
+    fn backfill(world: &World, usual: usize) -> Backfill {
+        let kinds = ["configmaps", "secrets"].map(|resource| kind(world, resource));
+        let nodes: Vec<NodeId> =
+            kinds.into_iter().flat_map(|kind| world.graph.of_kind(kind)).collect();
+        let mut survey = Survey::default();
+        survey.look(world, &LiveReads::default(), &nodes, 0);
+        Backfill::of(world, &survey, usual)
+    }
+
+    fn named(name: &str) -> Source {
+        Source::Policy(name.to_owned())
+    }
+
+    #[test]
+    fn more_than_the_number_stop_before_the_first_and_other_kinds_go_on() {
+        let world = world(vec![policy("p", "configmaps, secrets")]);
+        let (maps, secrets) = (kind(&world, "configmaps"), kind(&world, "secrets"));
+        let found = backfill(&world, 2);
+        assert!(!found.allows(maps, &[named("p")]));
+        assert!(found.allows(secrets, &[named("p")]));
+        let stopped = Stopped { resource: "configmaps".into(), missing: 3, limit: 2 };
+        assert_eq!((found.count(), found.stopped("p")), (1, vec![stopped]));
+        assert!(found.stopped("q").is_empty());
+        // Exactly so many are not too many, and 0 is no limit.
+        assert_eq!(backfill(&world, 3), Backfill::default());
+        assert_eq!(backfill(&world, 0), Backfill::default());
+    }
+
+    #[test]
+    fn a_policy_says_another_number_for_itself_alone() {
+        let mut wide = policy("wide", "configmaps");
+        wide.backfill = Some(3);
+        let world = world(vec![policy("p", "configmaps"), wide]);
+        let maps = kind(&world, "configmaps");
+        let found = backfill(&world, 2);
+        assert!(found.allows(maps, &[named("p"), named("wide")]), "one of them is enough");
+        assert!(!found.allows(maps, &[named("p")]));
+        assert!(found.allows(maps, &[named("p"), Source::Label("Always")]));
+    }
+
+    #[test]
+    fn nothing_is_begun_before_everything_is_counted() {
+        let mut world = world(vec![policy("p", "configmaps")]);
+        for resource in ["configmaps", "namespaces"] {
+            let (unread, maps) = (kind(&world, resource), kind(&world, "configmaps"));
+            world.graph.set_incomplete(unread, "they are being read");
+            let found = backfill(&world, 5);
+            assert!(!found.allows(maps, &[named("p")]), "{resource}");
+            assert_eq!(found.count(), 0, "nothing is said that may be wrong");
+            assert_eq!(backfill(&world, 2).count(), 1, "more is only read");
+            assert_eq!(backfill(&world, 0), Backfill::default());
+            world.graph.set_complete(unread, true);
+        }
+        assert_eq!(backfill(&world, 5), Backfill::default());
+    }
+}
