@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::events;
 use super::follow::follow;
+use super::owner::Owned;
 use super::patch::{Difference, bundle, compare};
 use super::rules::{Rules, rules};
 use super::watched::{News, Watched};
@@ -87,6 +88,7 @@ struct Configuration {
     /// After a failure: when to write again.
     held_off: Option<Instant>,
     backoff: Backoff,
+    owned: Owned,
 }
 
 impl Configuration {
@@ -108,6 +110,7 @@ impl Configuration {
             event_due: None,
             held_off: None,
             backoff: Backoff::default(),
+            owned: Owned::default(),
         }
     }
 
@@ -132,6 +135,7 @@ impl Driver {
             if *leading.borrow_and_update() {
                 for index in 0..self.configurations.len() {
                     self.put_right(index, bundle_now.as_deref()).await;
+                    self.put_owner(index).await;
                     self.write_event(index).await;
                 }
             }
@@ -269,6 +273,13 @@ impl Driver {
         configuration.held_off = Some(Instant::now() + wait);
     }
 
+    /// Makes belay's Namespace the owner of a configuration. It is a write of its
+    /// own: who is refused this fills in the rules all the same.
+    async fn put_owner(&mut self, index: usize) {
+        let Configuration { kind, api, watched, owned, .. } = &mut self.configurations[index];
+        owned.put_right(&self.context.settings, (*kind, &*api), watched).await;
+    }
+
     /// Says in an Event that a configuration is missing, once an hour while it
     /// is.
     async fn write_event(&mut self, index: usize) {
@@ -369,14 +380,15 @@ impl Driver {
         let of = |configuration: &Configuration| {
             let missing = configuration.watched == Watched::Missing;
             let event = configuration.event_due.filter(|_| missing);
-            [configuration.held_off, event].into_iter().flatten().min()
+            let owner = configuration.owned.held_off.filter(|_| !missing);
+            [configuration.held_off, event, owner].into_iter().flatten().min()
         };
         self.configurations.iter().filter_map(of).min().filter(|_| leads)
     }
 }
 
 /// Reads a configuration.
-async fn read(api: &Api<DynamicObject>, name: &str) -> Result<News, Trouble> {
+pub(super) async fn read(api: &Api<DynamicObject>, name: &str) -> Result<News, Trouble> {
     let found = within(api.get_opt(name)).await?;
     Ok(found.map_or(News::None, |object| News::Is(Box::new(object))))
 }

@@ -13,6 +13,8 @@
 //!            ▲────────────────────── watch ────────────────────┘
 //! ```
 //!
+//! Both belong to belay's own Namespace ([`owner`]), so that they go with it.
+//!
 //! A patch never makes a configuration: what somebody has uninstalled stays
 //! away.
 
@@ -21,6 +23,7 @@ pub mod configurations;
 mod driver;
 mod events;
 mod follow;
+mod owner;
 pub mod patch;
 pub mod rules;
 mod watched;

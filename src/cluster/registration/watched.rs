@@ -1,7 +1,9 @@
 //! One configuration, as far as it is known.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::DynamicObject;
 
+use super::owner::is_namespace;
 use super::patch::{Standing, standing};
 
 /// What stands in the API server.
@@ -20,6 +22,8 @@ pub(super) enum Watched {
         version: Option<u64>,
         /// Its entries.
         entries: Vec<Standing>,
+        /// Whose it is.
+        owners: Vec<OwnerReference>,
     },
 }
 
@@ -56,7 +60,8 @@ impl Watched {
                     return Ok(());
                 }
                 let entries = standing(object.data.get("webhooks"))?;
-                *self = Self::There { uid, version, entries };
+                let owners = object.metadata.owner_references.unwrap_or_default();
+                *self = Self::There { uid, version, entries, owners };
             }
         }
         Ok(())
@@ -68,6 +73,13 @@ impl Watched {
             Self::There { entries, .. } => Some(entries),
             Self::Unknown | Self::Missing => None,
         }
+    }
+
+    /// The uid of the Namespace of this name, if it owns it.
+    pub(super) fn owner(&self, namespace: &str) -> Option<&str> {
+        let Self::There { owners, .. } = self else { return None };
+        let owner = owners.iter().find(|reference| is_namespace(reference, namespace));
+        owner.map(|reference| reference.uid.as_str())
     }
 }
 

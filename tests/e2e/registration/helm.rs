@@ -43,6 +43,9 @@ async fn an_upgrade_and_a_rollback_keep_what_belay_has_filled_in() {
             helm(&["rollback", "reg", "1"]);
         }
         let live = it.validating.get("reg-helm").await.unwrap();
+        let owners = live.metadata.owner_references.unwrap_or_default();
+        let owners: Vec<_> = owners.iter().map(|owner| (&*owner.kind, &*owner.name)).collect();
+        assert_eq!(owners, [("Namespace", "belay")], "{step}");
         for webhook in live.webhooks.unwrap() {
             assert_eq!(webhook.timeout_seconds, Some(seconds), "{step} {}", webhook.name);
             assert!(webhook.client_config.ca_bundle.is_some(), "{step} {}", webhook.name);
