@@ -1,5 +1,6 @@
 //! The command line: one file a subcommand.
 
+mod access;
 mod admin;
 mod approve;
 mod files;

@@ -4,6 +4,7 @@ mod certs;
 mod crds;
 mod manifests;
 mod rbac;
+mod selftest;
 
 use clap::Subcommand;
 
@@ -14,19 +15,22 @@ pub enum AdminCommand {
     /// Make a certificate authority and a server certificate
     Certs(certs::CertsArguments),
     /// Print the CustomResourceDefinitions and the checks of approvals, to be
-    /// piped into kubectl apply
-    Crds,
+    /// piped into kubectl apply; or bring those of a cluster up to date
+    Crds(crds::CrdsArguments),
     /// Print the webhook configurations, and the account and rights of replicas,
     /// to be piped into kubectl apply
     Manifests(manifests::ManifestsArguments),
+    /// See whether an installation of belay protects anything
+    Selftest(selftest::SelftestArguments),
 }
 
 /// Does it.
 pub fn run(command: AdminCommand) -> Result<(), CommandError> {
     match command {
         AdminCommand::Certs(arguments) => certs::run(arguments),
-        AdminCommand::Crds => crds::run(),
+        AdminCommand::Crds(arguments) => crds::run(arguments),
         AdminCommand::Manifests(arguments) => manifests::run(arguments),
+        AdminCommand::Selftest(arguments) => selftest::run(arguments),
     }
 }
 

@@ -1,12 +1,48 @@
 //! `belay admin crds`: the kinds that belay adds to an API server, and the
-//! policies that check approvals and pauses there, as YAML.
+//! policies that check approvals and pauses there, as YAML; or the kinds alone,
+//! in a cluster.
+
+mod cluster;
+
+use clap::Args;
 
 use super::yaml;
-use crate::command::{CommandError, print};
+use crate::command::access::AccessArguments;
+use crate::command::{CommandError, block_on, print};
 use crate::policy::api::{admission_policies, definitions};
 
-pub fn run() -> Result<(), CommandError> {
-    print(&documents()?)
+#[derive(Debug, Args)]
+pub struct CrdsArguments {
+    /// Bring the CustomResourceDefinitions of a cluster up to date, and print
+    /// nothing else. The checks of approvals and pauses are left alone: the chart
+    /// has them, and without it kubectl apply does. It takes the RBAC verbs get,
+    /// create and update on customresourcedefinitions
+    #[arg(long, conflicts_with = "delete")]
+    apply: bool,
+
+    /// Delete the CustomResourceDefinitions from a cluster, with every
+    /// DeletionPolicy, Relation, DeletionApproval and Pause. Uninstall belay
+    /// first. It takes get and delete on customresourcedefinitions, and list on
+    /// every resource of belay.dev to count what goes
+    #[arg(long)]
+    delete: bool,
+
+    #[command(flatten)]
+    access: AccessArguments,
+}
+
+pub fn run(arguments: CrdsArguments) -> Result<(), CommandError> {
+    let CrdsArguments { apply, delete, access } = arguments;
+    match (apply, delete) {
+        (true, _) => block_on(cluster::bring_up_to_date(&access.into()))?,
+        (_, true) => block_on(cluster::take_out(&access.into()))?,
+        _ if access.is_given() => Err(CommandError::Usage(
+            "what is printed is the same for every cluster: give --apply or --delete as well, or \
+             no --kubeconfig, --context and --as"
+                .to_owned(),
+        )),
+        _ => print(&documents()?),
+    }
 }
 
 /// One document an object: the kinds first, so that nobody who reads from the

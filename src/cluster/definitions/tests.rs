@@ -1,0 +1,199 @@
+//! Against an API server that stores one definition, as the real one would.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use http::{Method, Request, Response};
+use kube::client::Body;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tower::service_fn;
+
+use super::*;
+use crate::policy::api::definitions as all;
+
+/// What is stored, and what was written.
+#[derive(Default)]
+struct Store {
+    definition: Option<Value>,
+    /// Objects of the kind; none: nobody may list them.
+    objects: Option<usize>,
+    writes: Vec<&'static str>,
+    /// Somebody else writes so many times between a look and a write.
+    others: usize,
+}
+
+impl Store {
+    fn answer(&mut self, method: &Method, path: &str, query: &str, body: Value) -> (u16, Value) {
+        let status = |code: u16, message: &str| {
+            (code, json!({"kind": "Status", "status": "Failure", "code": code, "message": message}))
+        };
+        if !path.contains("customresourcedefinitions") {
+            let Some(objects) = self.objects else { return status(403, "no") };
+            // Pages of one object each.
+            let at: usize = query
+                .split('&')
+                .find_map(|pair| pair.strip_prefix("continue="))
+                .map_or(0, |n| n.parse().unwrap());
+            let next = if at + 1 < objects { (at + 1).to_string() } else { String::new() };
+            let items: Vec<_> = (at..objects.min(at + 1))
+                .map(|n| json!({"metadata": {"name": n.to_string()}}))
+                .collect();
+            return (200, json!({"metadata": {"continue": next}, "items": items}));
+        }
+        let dry_run = query.contains("dryRun=All");
+        match (method, &mut self.definition) {
+            (&Method::GET, Some(definition)) => (200, definition.clone()),
+            (_, None) if method != Method::POST => status(404, "not found"),
+            (&Method::POST, Some(_)) => status(409, "already exists"),
+            (&Method::POST, None) => {
+                self.writes.push("create");
+                let mut made = body;
+                made["metadata"]["uid"] = json!("u");
+                made["metadata"]["resourceVersion"] = json!("1");
+                made["metadata"]["generation"] = json!(1);
+                made["status"] = json!({
+                    "storedVersions": ["v1alpha1"],
+                    "conditions": [{"type": "Established", "status": "True",
+                        "reason": "x", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+                });
+                self.definition = Some(made.clone());
+                (201, made)
+            }
+            (&Method::PUT, Some(definition)) => {
+                if self.others > 0 {
+                    self.others -= 1;
+                    definition["metadata"]["resourceVersion"] = json!(format!("x{}", self.others));
+                }
+                if body["metadata"]["resourceVersion"] != definition["metadata"]["resourceVersion"]
+                {
+                    return status(409, "the object has been modified");
+                }
+                let mut after = body;
+                after["status"] = definition["status"].clone();
+                if after["spec"] != definition["spec"] {
+                    let generation = definition["metadata"]["generation"].as_i64().unwrap() + 1;
+                    after["metadata"]["generation"] = json!(generation);
+                }
+                if !dry_run {
+                    self.writes.push("replace");
+                    *definition = after.clone();
+                }
+                (200, after)
+            }
+            (&Method::DELETE, _) => {
+                assert_eq!(body["preconditions"]["uid"], "u");
+                self.writes.push("delete");
+                (200, self.definition.take().unwrap())
+            }
+            _ => status(405, "no such method"),
+        }
+    }
+}
+
+fn server(store: Store) -> (kube::Client, Arc<Mutex<Store>>) {
+    let store = Arc::new(Mutex::new(store));
+    let answers = store.clone();
+    let service = service_fn(move |request: Request<Body>| {
+        let store = answers.clone();
+        async move {
+            let (parts, body) = request.into_parts();
+            let body = body.collect_bytes().await.unwrap_or_default();
+            let body = serde_json::from_slice(&body).unwrap_or_default();
+            let query = parts.uri.query().unwrap_or_default();
+            let answer = store.lock().answer(&parts.method, parts.uri.path(), query, body);
+            let body = Body::from(answer.1.to_string().into_bytes());
+            Ok::<_, Infallible>(Response::builder().status(answer.0).body(body).unwrap())
+        }
+    });
+    (kube::Client::new(service, "default"), store)
+}
+
+fn wanted() -> CustomResourceDefinition {
+    all().remove(0)
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_created_and_the_same_again_writes_nothing() {
+    let (client, store) = server(Store::default());
+    assert_eq!(apply(&client, &wanted()).await, Ok(Change::Created));
+    assert_eq!(apply(&client, &wanted()).await, Ok(Change::None));
+    assert_eq!(store.lock().writes, ["create"]);
+}
+
+#[tokio::test]
+async fn an_older_one_is_replaced_as_a_whole_and_stays_whose_it_was() {
+    let (client, store) = server(Store::default());
+    apply(&client, &wanted()).await.unwrap();
+    {
+        let stored = &mut store.lock().definition;
+        let stored = stored.as_mut().unwrap();
+        // An older schema had more, and Helm has put its word there.
+        let schema = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
+        let schema = stored.pointer_mut(schema).unwrap();
+        schema["longGone"] = json!({"type": "string"});
+        stored["metadata"]["annotations"] = json!({"helm.sh/resource-policy": "keep"});
+    }
+    assert_eq!(apply(&client, &wanted()).await, Ok(Change::Updated));
+    let after = store.lock().definition.clone().unwrap();
+    assert!(!after["spec"].to_string().contains("longGone"));
+    assert_eq!(after["metadata"]["annotations"]["helm.sh/resource-policy"], "keep");
+    assert_eq!(apply(&client, &wanted()).await, Ok(Change::None));
+    assert_eq!(store.lock().writes, ["create", "replace"]);
+
+    // A label of ours that is missing is a change as well.
+    let mut labelled = wanted();
+    labelled.metadata.labels = Some([("app".to_owned(), "belay".to_owned())].into());
+    assert_eq!(apply(&client, &labelled).await, Ok(Change::Updated));
+    assert_eq!(apply(&client, &labelled).await, Ok(Change::None));
+}
+
+#[tokio::test]
+async fn a_version_that_objects_are_stored_in_is_never_taken_away() {
+    let (client, store) = server(Store::default());
+    apply(&client, &wanted()).await.unwrap();
+    let versions = json!(["v1alpha1", "v2"]);
+    store.lock().definition.as_mut().unwrap()["status"]["storedVersions"] = versions;
+    let Err(Failed::Refused(why)) = apply(&client, &wanted()).await else { panic!("not refused") };
+    assert!(why.contains("objects stored in version v2, which this belay does not know"), "{why}");
+    store.lock().definition.as_mut().unwrap()["metadata"]["deletionTimestamp"] =
+        json!("2026-01-01T00:00:00Z");
+    let Err(Failed::Refused(why)) = apply(&client, &wanted()).await else { panic!("not refused") };
+    assert!(why.contains("is being deleted"), "{why}");
+    assert_eq!(store.lock().writes, ["create"]);
+}
+
+#[tokio::test]
+async fn who_was_quicker_is_looked_at_again_and_not_for_ever() {
+    for (others, result) in [(3, true), (usize::MAX, false)] {
+        let (client, store) = server(Store::default());
+        apply(&client, &wanted()).await.unwrap();
+        store.lock().definition.as_mut().unwrap()["spec"]["scope"] = json!("Namespaced");
+        store.lock().others = others;
+        let applied = apply(&client, &wanted()).await;
+        assert_eq!(applied == Ok(Change::Updated), result, "{applied:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_served_in_time_is_told() {
+    let (client, store) = server(Store::default());
+    apply(&client, &wanted()).await.unwrap();
+    let refused = json!([{"type": "NamesAccepted", "status": "False", "reason": "ListKindConflict",
+        "message": "\"PolicyList\" is already in use", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+    store.lock().definition.as_mut().unwrap()["status"]["conditions"] = refused;
+    let Err(Failed::Unknown(why)) = apply(&client, &wanted()).await else { panic!("it waits") };
+    assert!(why.contains("\"PolicyList\" is already in use"), "{why}");
+}
+
+#[tokio::test]
+async fn a_definition_goes_with_its_objects_which_are_counted() {
+    for (objects, told) in [(Some(3), Some(3)), (Some(0), Some(0)), (None, None)] {
+        let (client, store) = server(Store { objects, ..Store::default() });
+        assert_eq!(delete(&client, &wanted()).await, Ok(Gone::Absent));
+        apply(&client, &wanted()).await.unwrap();
+        assert_eq!(delete(&client, &wanted()).await, Ok(Gone::With(told)));
+        assert_eq!(delete(&client, &wanted()).await, Ok(Gone::Absent));
+        assert_eq!(store.lock().writes, ["create", "delete"]);
+    }
+}

@@ -1,0 +1,261 @@
+//! Whether belay is asked, and says what it has to: one look at an API server.
+//!
+//! What it takes must not need an approval to go away again, since whoever runs
+//! this may be a service account, whose approvals do not count. So the hold is
+//! looked for in a dry run, which stores nothing; and what is stored to be
+//! refused is an Event, which no DELETE has to end: the API server forgets it by
+//! itself, also when whoever made it was killed.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Event, EventSource, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::api::{Api, DeleteParams, PostParams};
+
+use super::api::{MANAGER, Trouble};
+use super::pace::{random, within};
+use crate::objects::{HOLD, PROTECT_LABEL};
+
+/// What one look came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// As it has to be: the words of the API server, if it said any.
+    Right(String),
+    /// Not as it has to be, which may be so for a moment after an installation.
+    NotYet(String),
+    /// Whoever asks may not ask.
+    Forbidden(String),
+    /// It will not be as it has to be, however long somebody waits.
+    Never(String),
+}
+
+/// Two objects of one name that belay is to protect, in one namespace.
+pub struct Probe {
+    /// The name.
+    pub name: String,
+    namespace: String,
+    config_maps: Api<ConfigMap>,
+    events: Api<Event>,
+}
+
+impl Probe {
+    /// With a name that nobody else has. Nothing is made yet.
+    pub fn new(client: &kube::Client, namespace: &str) -> Self {
+        Self {
+            name: format!("belay-selftest-{:08x}", random(u32::MAX)),
+            namespace: namespace.to_owned(),
+            config_maps: Api::namespaced(client.clone(), namespace),
+            events: Api::namespaced(client.clone(), namespace),
+        }
+    }
+
+    /// Whether a new object with the label gets the hold. Nothing is stored.
+    pub async fn is_held(&self) -> Answer {
+        let config_map = ConfigMap { metadata: self.metadata(), ..ConfigMap::default() };
+        match once(self.config_maps.create(&parameters(true), &config_map)).await {
+            Ok(made) => match made.metadata.finalizers.unwrap_or_default() {
+                finalizers if finalizers.iter().any(|f| f == HOLD) => Answer::Right(String::new()),
+                _ => Answer::NotYet("it was made without the hold".to_owned()),
+            },
+            Err(Refusal::Answered(403, said)) => match is_of_a_check(&said) {
+                true => Answer::Never(said),
+                false => Answer::Forbidden(said),
+            },
+            Err(refusal) => refusal.otherwise(),
+        }
+    }
+
+    /// Makes the Event.
+    pub async fn make(&self) -> Answer {
+        let now = Some(Time(jiff::Timestamp::now()));
+        let event = Event {
+            metadata: self.metadata(),
+            involved_object: ObjectReference {
+                api_version: Some("v1".to_owned()),
+                kind: Some("ConfigMap".to_owned()),
+                name: Some(self.name.clone()),
+                namespace: Some(self.namespace.clone()),
+                ..ObjectReference::default()
+            },
+            reason: Some("SelfTest".to_owned()),
+            message: Some(
+                "belay tests whether it is asked: this Event is protected, and the API server \
+                 forgets it by itself"
+                    .to_owned(),
+            ),
+            type_: Some("Normal".to_owned()),
+            source: Some(EventSource { component: Some(MANAGER.to_owned()), host: None }),
+            count: Some(1),
+            first_timestamp: now.clone(),
+            last_timestamp: now,
+            ..Event::default()
+        };
+        match once(self.events.create(&parameters(false), &event)).await {
+            // That it is there already is the answer to a try whose own was lost.
+            Ok(_) | Err(Refusal::Answered(409, _)) => Answer::Right(String::new()),
+            Err(Refusal::Answered(403, said)) if !is_of_a_check(&said) => Answer::Forbidden(said),
+            Err(refusal) => refusal.otherwise(),
+        }
+    }
+
+    /// Whether belay refuses the Event's DELETE. Nothing is deleted.
+    pub async fn is_denied(&self) -> Answer {
+        let params = DeleteParams { dry_run: true, ..DeleteParams::default() };
+        match once(self.events.delete(&self.name, &params)).await {
+            Ok(_) => Answer::NotYet("it was allowed".to_owned()),
+            Err(Refusal::Answered(403, said)) if is_of_belay(&said) => {
+                // What belay says before it has read its policies is a refusal,
+                // and proves nothing of what it will say.
+                match said.contains("is protected; label") {
+                    true => Answer::Right(said),
+                    false => Answer::NotYet(format!("belay refused it for another reason: {said}")),
+                }
+            }
+            Err(Refusal::Answered(403, said)) if is_of_a_check(&said) => {
+                Answer::Never(format!("another check refused it before belay was asked: {said}"))
+            }
+            Err(Refusal::Answered(403, said)) => Answer::Forbidden(said),
+            Err(refusal) => refusal.otherwise(),
+        }
+    }
+
+    /// Deletes the Event, where belay does not refuse that. Says whether it is
+    /// gone.
+    pub async fn take_away(&self) -> bool {
+        let gone = once(self.events.delete(&self.name, &DeleteParams::default())).await;
+        matches!(gone, Ok(_) | Err(Refusal::Answered(404, _)))
+    }
+
+    fn metadata(&self) -> ObjectMeta {
+        ObjectMeta {
+            name: Some(self.name.clone()),
+            namespace: Some(self.namespace.clone()),
+            labels: Some(BTreeMap::from([(PROTECT_LABEL.to_owned(), "Always".to_owned())])),
+            ..ObjectMeta::default()
+        }
+    }
+}
+
+fn parameters(dry_run: bool) -> PostParams {
+    PostParams { dry_run, field_manager: Some(MANAGER.to_owned()) }
+}
+
+/// Whether words are those of a refusal by belay: the API server names the entry.
+fn is_of_belay(said: &str) -> bool {
+    said.contains("delete.belay.dev\" denied the request: ")
+}
+
+/// Whether words are those of an admission check and not of RBAC.
+fn is_of_a_check(said: &str) -> bool {
+    !said.contains("is forbidden: User ")
+}
+
+/// Why a request did not succeed.
+enum Refusal {
+    /// By its code, and in these words.
+    Answered(u16, String),
+    /// There was no answer.
+    None(Trouble),
+}
+
+impl Refusal {
+    fn otherwise(self) -> Answer {
+        match self {
+            Self::Answered(404, said) => Answer::Never(said),
+            Self::Answered(_, said) => Answer::NotYet(said),
+            Self::None(trouble) => Answer::NotYet(trouble.words()),
+        }
+    }
+}
+
+/// One request, of which the answer's own words are kept.
+async fn once<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, Refusal> {
+    match within(async { Ok::<_, Trouble>(request.await) }).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(kube::Error::Api(status))) => {
+            Err(Refusal::Answered(status.code, status.message.clone()))
+        }
+        Ok(Err(error)) => Err(Refusal::None(error.into())),
+        Err(trouble) => Err(Refusal::None(trouble)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use http::{Method, Request, Response};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+    use tower::service_fn;
+
+    use super::*;
+
+    /// Looks at an API server that answers a POST, and a DELETE, like this.
+    fn probe(post: (u16, Value), delete: (u16, &'static str)) -> Probe {
+        let service = service_fn(move |request: Request<Body>| {
+            let status = json!({"kind": "Status", "code": delete.0, "message": delete.1,
+                "status": if delete.0 == 200 { "Success" } else { "Failure" }});
+            let dry_run = request.uri().query().unwrap_or_default().contains("dryRun=All");
+            let is_event = request.uri().path().contains("/events");
+            let (code, body) = match *request.method() {
+                Method::DELETE => (delete.0, status),
+                _ => {
+                    assert_eq!(dry_run, !is_event, "what is held is never stored");
+                    post.clone()
+                }
+            };
+            async move {
+                let body = Body::from(body.to_string().into_bytes());
+                Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
+            }
+        });
+        Probe::new(&kube::Client::new(service, "default"), "default")
+    }
+
+    fn refused(code: u16, message: &str) -> (u16, Value) {
+        (code, json!({"kind": "Status", "status": "Failure", "code": code, "message": message}))
+    }
+
+    const RBAC: &str = "configmaps is forbidden: User \"jane\" cannot create resource";
+    const OTHER: &str = "admission webhook \"policy.example.com\" denied the request: no";
+
+    #[tokio::test]
+    async fn a_hold_is_seen_and_its_absence_may_pass() {
+        let made = |finalizers: Value| (201, json!({"metadata": {"finalizers": finalizers}}));
+        let held = |answer| async { probe(answer, (200, "")).is_held().await };
+        assert_eq!(held(made(json!(["x/y", HOLD]))).await, Answer::Right(String::new()));
+        assert!(matches!(held(made(json!(["x/y"]))).await, Answer::NotYet(_)));
+        assert!(matches!(held(refused(403, RBAC)).await, Answer::Forbidden(_)));
+        assert!(matches!(held(refused(403, OTHER)).await, Answer::Never(_)));
+        assert!(matches!(held(refused(404, "no namespace")).await, Answer::Never(_)));
+        assert!(matches!(held(refused(500, "etcd")).await, Answer::NotYet(_)));
+    }
+
+    #[tokio::test]
+    async fn only_belays_own_words_on_a_protected_object_are_a_denial() {
+        const DENIED: &str = "admission webhook \"label-delete.belay.dev\" denied the request: \
+             events \"x\" is protected; label belay.dev/protect=Always. Way out: …";
+        const EARLY: &str = "admission webhook \"label-delete.belay.dev\" denied the request: it is \
+             not known whether events \"x\" may be deleted: belay has not read its policies yet";
+        const SILENT: &str = "Internal error occurred: failed calling webhook \
+             \"label-delete.belay.dev\": connection refused";
+        let denied =
+            |code, said| async move { probe(refused(500, ""), (code, said)).is_denied().await };
+        assert_eq!(denied(403, DENIED).await, Answer::Right(DENIED.to_owned()));
+        assert!(matches!(denied(403, EARLY).await, Answer::NotYet(_)));
+        assert!(matches!(denied(500, SILENT).await, Answer::NotYet(_)));
+        assert!(matches!(denied(200, "").await, Answer::NotYet(_)));
+        assert!(matches!(denied(403, RBAC).await, Answer::Forbidden(_)));
+        let Answer::Never(why) = denied(403, OTHER).await else { panic!("it waits") };
+        assert!(why.starts_with("another check refused it before belay was asked"), "{why}");
+    }
+
+    #[tokio::test]
+    async fn an_event_is_made_once_and_goes_where_nobody_refuses() {
+        let event = probe(refused(409, "already exists"), (404, "not found"));
+        assert_eq!(event.make().await, Answer::Right(String::new()));
+        assert!(event.take_away().await);
+        assert!(!probe(refused(500, ""), (403, OTHER)).take_away().await);
+    }
+}

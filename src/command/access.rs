@@ -1,0 +1,38 @@
+//! Where the cluster is and as whom to go there, for commands that mean no
+//! object of it.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::cluster::Access;
+
+#[derive(Debug, Default, Args)]
+pub struct AccessArguments {
+    /// The kubeconfig [default: what KUBECONFIG says, or the account of the Pod]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+
+    /// The context of the kubeconfig [default: the current one]
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+
+    /// A user to impersonate
+    #[arg(long = "as", value_name = "USER")]
+    impersonate: Option<String>,
+}
+
+impl AccessArguments {
+    /// Whether anything was said.
+    pub fn is_given(&self) -> bool {
+        let Self { kubeconfig, context, impersonate } = self;
+        kubeconfig.is_some() || context.is_some() || impersonate.is_some()
+    }
+}
+
+impl From<AccessArguments> for Access {
+    fn from(arguments: AccessArguments) -> Self {
+        let AccessArguments { kubeconfig, context, impersonate } = arguments;
+        Self { kubeconfig, context, impersonate }
+    }
+}

@@ -1,0 +1,207 @@
+//! `belay admin selftest`: whether an installation protects anything.
+
+use std::time::Duration;
+
+use clap::Args;
+use tokio::time::Instant;
+
+use crate::cluster::Caller;
+use crate::cluster::registration::configurations::left_out;
+use crate::cluster::selftest::{Answer, Probe};
+use crate::command::access::AccessArguments;
+use crate::command::{CommandError, block_on, print};
+
+/// How often it is looked again.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// For so long a right may be missing: one that was given a moment ago is not
+/// known to every API server.
+const RIGHTS: Duration = Duration::from_secs(5);
+
+const HELP: &str = "\
+Stages:
+  1  the hold is put on a new ConfigMap with the label belay.dev/protect, in a
+     dry run
+  2  the DELETE of an Event with that label is refused, in a dry run
+  3  nothing is left but that Event, which the API server forgets by itself,
+     after an hour if its --event-ttl says nothing else; until then a DELETE of
+     it is refused
+
+It takes the RBAC verbs create on configmaps, and create and delete on events, in
+the namespace, and no approval.
+
+Exits with 0 if belay protects, with 1 if it does not, and with 3 if that could
+not be found out.";
+
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub struct SelftestArguments {
+    /// The namespace to try it in: one that stays, such as default, and not
+    /// belay's own, kube-system or kube-node-lease, where belay is never asked
+    #[arg(short, long, value_name = "NAME")]
+    namespace: String,
+
+    /// How long to wait, in seconds, until belay is asked: a new installation
+    /// takes a moment
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    timeout: u64,
+
+    #[command(flatten)]
+    access: AccessArguments,
+}
+
+pub fn run(arguments: SelftestArguments) -> Result<(), CommandError> {
+    if left_out(None).contains(&arguments.namespace) {
+        return Err(CommandError::Usage(format!(
+            "belay is never asked about namespace {}; name another one, such as default",
+            arguments.namespace
+        )));
+    }
+    block_on(test(arguments))?
+}
+
+async fn test(arguments: SelftestArguments) -> Result<(), CommandError> {
+    let SelftestArguments { namespace, timeout, access } = arguments;
+    let caller = Caller::connect(&access.into()).await?;
+    let test = Test {
+        probe: Probe::new(&caller.client, &namespace),
+        namespace,
+        limit: Duration::from_secs(timeout),
+        until: Instant::now() + Duration::from_secs(timeout),
+    };
+    tokio::select! {
+        result = test.stages() => result,
+        signal = interrupted() => {
+            let left = if test.probe.take_away().await { "nothing is left" } else {
+                "its Event may be left, which the API server forgets by itself"
+            };
+            Err(CommandError::Remote(format!("interrupted by {signal}; {left}")))
+        }
+    }
+}
+
+/// Waits for somebody who wants an end, and says how.
+async fn interrupted() -> &'static str {
+    use tokio::signal::unix::{SignalKind, signal};
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        Ok(()) = tokio::signal::ctrl_c() => "SIGINT",
+        _ = terminate.recv() => "SIGTERM",
+    }
+}
+
+struct Test {
+    probe: Probe,
+    namespace: String,
+    limit: Duration,
+    until: Instant,
+}
+
+impl Test {
+    async fn stages(&self) -> Result<(), CommandError> {
+        let name = &self.probe.name;
+        let namespace = &self.namespace;
+        self.stage(1, "the hold is put on", NOT_HELD, async || self.probe.is_held().await).await?;
+        let denied = async || match self.probe.make().await {
+            Answer::Right(_) => self.probe.is_denied().await,
+            other => other,
+        };
+        let denied = self.stage(2, "a DELETE is refused", NOT_DENIED, denied).await;
+        if denied.is_err() {
+            // Nobody protects it, or not as it has to be.
+            let gone = self.probe.take_away().await;
+            let left = if gone {
+                "nothing is left".to_owned()
+            } else {
+                format!("Event {namespace}/{name} goes by itself")
+            };
+            print(&line(3, "it is cleaned up", &left))?;
+            return denied;
+        }
+        let left = format!("nothing is left but Event {namespace}/{name}, which goes by itself");
+        print(&line(3, "it is cleaned up", &left))
+    }
+
+    /// Looks until it is as it has to be, and says so.
+    async fn stage(
+        &self,
+        number: u8,
+        what: &str,
+        look_at: &str,
+        look: impl AsyncFn() -> Answer,
+    ) -> Result<(), CommandError> {
+        let began = Instant::now();
+        let (why, sure) = loop {
+            let (why, over) = match look().await {
+                Answer::Right(said) => {
+                    let said = if said.is_empty() { said } else { format!(": {said}") };
+                    let took = began.elapsed().as_secs_f64();
+                    return print(&line(number, what, &format!("ok after {took:.1} s{said}")));
+                }
+                Answer::NotYet(why) => (why, false),
+                Answer::Forbidden(why) if began.elapsed() < RIGHTS => (why, false),
+                Answer::Forbidden(why) => break (why, false),
+                Answer::Never(why) => (why, true),
+            };
+            if over || Instant::now() + AGAIN >= self.until {
+                break (why, true);
+            }
+            tokio::time::sleep(AGAIN).await;
+        };
+        print(&line(number, what, "FAILED"))?;
+        let waited = self.limit.as_secs();
+        Err(match sure {
+            true => CommandError::Refused(format!(
+                "stage {number} of 3 ({what}) failed in namespace {}, within {waited} s: {why}. Next: \
+                 {look_at}",
+                self.namespace
+            )),
+            false => CommandError::Remote(format!(
+                "stage {number} of 3 ({what}) could not be tried: {why}; next: have an administrator \
+                 bind the RBAC verbs create on configmaps, and create and delete on events, in \
+                 namespace {}",
+                self.namespace
+            )),
+        })
+    }
+}
+
+fn line(number: u8, what: &str, came_to: &str) -> String {
+    format!("{number} of 3  {what:<20}  {came_to}\n")
+}
+
+const NOT_HELD: &str = "see whether belay's Pods are ready and one of them leads (its log), whether \
+     the MutatingWebhookConfiguration has rules (kubectl get deletionpolicies shows what Ready says), \
+     whether configmaps are among --labelled-kinds, and whether the namespace is belay's own, where \
+     belay is never asked";
+
+const NOT_DENIED: &str = "see whether the ValidatingWebhookConfiguration has rules, whether its \
+     Service reaches belay's Pods (the API server's words above say why it could not), whether belay \
+     is paused (kubectl get pauses), and belay's log";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stages_are_told_in_columns() {
+        let text = line(1, "the hold is put on", "ok") + &line(2, "a DELETE is refused", "FAILED");
+        assert_eq!(
+            text,
+            "1 of 3  the hold is put on    ok\n2 of 3  a DELETE is refused   FAILED\n"
+        );
+    }
+
+    #[test]
+    fn where_belay_is_never_asked_nothing_is_tried() {
+        let arguments = SelftestArguments {
+            namespace: "kube-system".to_owned(),
+            timeout: 1,
+            access: AccessArguments::default(),
+        };
+        let refused = run(arguments).map_err(|error| error.to_string());
+        assert!(refused.unwrap_err().contains("never asked about namespace kube-system"));
+    }
+}
