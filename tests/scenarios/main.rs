@@ -10,6 +10,7 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod admin;
 mod applying;
 mod approvals;
 mod cascades;

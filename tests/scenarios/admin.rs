@@ -1,0 +1,359 @@
+//! What is done around an installation: its kinds are brought up to date and
+//! taken out, it tests itself, it goes with its Namespace, and it does not write
+//! to half a cluster because of one policy.
+
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use crate::harness::kubectl::{Output, run};
+use crate::harness::{ControlPlane, Install, Options, eventually};
+use crate::{World, policy, program};
+
+const SOON: Duration = Duration::from_secs(60);
+const HELD: &str = r#"["belay.dev/hold"]"#;
+
+/// A control plane for these tests, for the caller alone: its belay puts three
+/// holds on late, its kinds are changed, and a configuration is taken away.
+fn world() -> MutexGuard<'static, World> {
+    static WORLD: OnceLock<Result<Mutex<World>, String>> = OnceLock::new();
+    let started = WORLD.get_or_init(|| start().map(Mutex::new).map_err(|error| error.to_string()));
+    started.as_ref().unwrap().lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn start() -> crate::harness::Result<World> {
+    let plane = ControlPlane::start_with(&Options::default())?;
+    let serve = vec!["--backfill-max-objects=3".to_owned()];
+    let belay = Install { serve, ..Install::of_everything(1) }.on(&plane, program())?;
+    Ok(World { plane, belay })
+}
+
+/// Runs `belay admin …` as somebody.
+fn admin(kubeconfig: &Path, arguments: &[&str]) -> Output {
+    run(program(), kubeconfig, &[&["admin"], arguments].concat(), None).unwrap()
+}
+
+fn kubectl(plane: &ControlPlane, arguments: &[&str]) -> String {
+    plane.kubectl(arguments).unwrap().success().unwrap()
+}
+
+/// A service account in namespace belay with these rules: in one namespace, or
+/// (none) in the whole cluster.
+fn account(
+    plane: &ControlPlane,
+    name: &str,
+    namespace: Option<&str>,
+    rules: &str,
+) -> std::path::PathBuf {
+    kubectl(plane, &["create", "serviceaccount", name, "-n", "belay"]);
+    let (prefix, place) = match namespace {
+        Some(namespace) => ("", format!(", namespace: {namespace}")),
+        None => ("Cluster", String::new()),
+    };
+    let group = "rbac.authorization.k8s.io";
+    plane
+        .apply(&format!(
+            "apiVersion: {group}/v1\nkind: {prefix}Role\nmetadata: {{name: {name}{place}}}\nrules: \
+             {rules}\n---\napiVersion: {group}/v1\nkind: {prefix}RoleBinding\nmetadata: {{name: \
+             {name}{place}}}\nroleRef: {{kind: {prefix}Role, apiGroup: {group}, name: {name}}}\n\
+             subjects: [{{kind: ServiceAccount, name: {name}, namespace: belay}}]\n"
+        ))
+        .unwrap();
+    plane.account("belay", name).unwrap()
+}
+
+/// The rights that `--help` names.
+const SELFTEST: &str = "[{apiGroups: [''], resources: [configmaps], verbs: [create]}, {apiGroups: \
+     [''], resources: [events], verbs: [create, delete]}]";
+
+#[test]
+fn the_selftest_passes_with_few_rights_and_says_what_is_wrong() {
+    let world = world();
+    let plane = &world.plane;
+    let tester = account(plane, "tester", Some("default"), SELFTEST);
+    let passed = admin(&tester, &["selftest", "--namespace=default"]);
+    assert!(passed.ok(), "{passed:?}");
+    let lines: Vec<&str> = passed.stdout.lines().collect();
+    assert!(lines[0].starts_with("1 of 3  the hold is put on    ok after"), "{lines:?}");
+    assert!(lines[1].starts_with("2 of 3  a DELETE is refused   ok after"), "{lines:?}");
+    assert!(lines[1].contains("delete.belay.dev\" denied the request: events"), "{lines:?}");
+    assert!(lines[2].starts_with("3 of 3  it is cleaned up      nothing is left but"), "{lines:?}");
+    // What is stored is an Event alone.
+    let kept = kubectl(plane, &["get", "configmaps,events", "-n", "default", "-o", "name"]);
+    let kept: Vec<&str> = kept.lines().filter(|name| name.contains("selftest")).collect();
+    assert_eq!(kept.len(), 1, "{kept:?}");
+    assert!(kept[0].starts_with("event/belay-selftest-"), "{kept:?}");
+
+    // Without the rights, where belay is not asked, and where nothing is.
+    let stranger = account(plane, "stranger", Some("default"), "[]");
+    let refused = admin(&stranger, &["selftest", "--namespace=default"]);
+    assert_eq!(refused.code, 3, "{refused:?}");
+    assert!(refused.stderr.contains("bind the RBAC verbs create on configmaps"), "{refused:?}");
+    let own = admin(plane.kubeconfig(), &["selftest", "--namespace=belay", "--timeout=2"]);
+    assert_eq!(own.code, 1, "{own:?}");
+    assert!(own.stdout.starts_with("1 of 3  the hold is put on    FAILED"), "{own:?}");
+    assert!(own.stderr.contains("whether the namespace is belay's own"), "{own:?}");
+    let nowhere = admin(plane.kubeconfig(), &["selftest", "--namespace=nowhere"]);
+    assert_eq!(nowhere.code, 1, "{nowhere:?}");
+    assert!(nowhere.stderr.contains("namespaces \"nowhere\" not found"), "{nowhere:?}");
+
+    // Another check that answers for belay, and an API server that does not ask
+    // it: neither leaves anything behind.
+    let entry = "validatingwebhookconfiguration/belay";
+    let aside = "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicy\n\
+         metadata: {name: aside}\nspec:\n  matchConstraints: {resourceRules: [{apiGroups: [''], \
+         apiVersions: ['*'], operations: [DELETE], resources: [events]}]}\n  validations: \
+         [{expression: 'false', message: not today}]\n---\napiVersion: \
+         admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\nmetadata: {name: \
+         aside}\nspec: {policyName: aside, validationActions: [Deny]}\n";
+    plane.apply(aside).unwrap();
+    let other = eventually("the other check", SOON, || {
+        let other = admin(plane.kubeconfig(), &["selftest", "--namespace=default"]);
+        if other.code == 1 { Ok(other) } else { Err(format!("{other:?}").into()) }
+    })
+    .unwrap();
+    assert!(other.stderr.contains("another check refused it before belay was asked"), "{other:?}");
+    kubectl(plane, &["delete", "validatingadmissionpolicybinding/aside"]);
+    kubectl(plane, &["delete", "validatingadmissionpolicy/aside"]);
+    let before = kubectl(plane, &["get", entry, "-o", "json"]);
+    kubectl(plane, &["delete", entry]);
+    let unasked = eventually("an API server that does not ask", SOON, || {
+        let args = ["selftest", "--namespace=default", "--timeout=5"];
+        let unasked = admin(plane.kubeconfig(), &args);
+        if unasked.code == 1 { Ok(unasked) } else { Err(format!("{unasked:?}").into()) }
+    })
+    .unwrap();
+    assert!(unasked.stdout.contains("2 of 3  a DELETE is refused   FAILED"), "{unasked:?}");
+    assert!(unasked.stdout.ends_with("nothing is left\n"), "{unasked:?}");
+    assert!(unasked.stderr.contains("within 5 s: it was allowed"), "{unasked:?}");
+    let mut again: serde_json::Value = serde_json::from_str(&before).unwrap();
+    again["metadata"] = serde_json::json!({"name": "belay"});
+    plane.apply(&again.to_string()).unwrap();
+}
+
+/// The rights that `--help` names.
+const CRDS: &str = "[{apiGroups: [apiextensions.k8s.io], resources: [customresourcedefinitions], \
+     verbs: [get, create, update]}]";
+
+#[test]
+fn the_kinds_are_brought_up_to_date_and_stored_versions_stay() {
+    let world = world();
+    let plane = &world.plane;
+    let keeper = account(plane, "keeper", None, CRDS);
+    let apply = || admin(&keeper, &["crds", "--apply"]);
+    let all = |says: &str| {
+        ["deletionpolicies", "relations", "deletionapprovals", "pauses"]
+            .map(|name| format!("customresourcedefinition {name}.belay.dev {says}\n"))
+            .concat()
+    };
+    // kubectl has applied them, and they are what this belay says.
+    assert_eq!(apply().success().unwrap(), all("unchanged"));
+
+    // An older belay had another schema, and Helm's word stays.
+    let crd = "customresourcedefinition/relations.belay.dev";
+    let older = r#"[{"op": "add", "path": "/metadata/annotations/helm.sh~1resource-policy", "value": "keep"},
+        {"op": "add", "path": "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/old", "value": {"type": "string"}}]"#;
+    kubectl(plane, &["annotate", crd, "a=b"]);
+    kubectl(plane, &["patch", crd, "--type=json", "-p", older]);
+    let changed = all("unchanged")
+        .replace("relations.belay.dev unchanged", "relations.belay.dev brought up to date");
+    assert_eq!(apply().success().unwrap(), changed);
+    assert_eq!(apply().success().unwrap(), all("unchanged"));
+    let stands = kubectl(plane, &["get", crd, "-o", "json"]);
+    let stands: serde_json::Value = serde_json::from_str(&stands).unwrap();
+    assert_eq!(stands["metadata"]["annotations"]["helm.sh/resource-policy"], "keep");
+    assert!(!stands["spec"].to_string().contains("\"old\""));
+
+    // A later belay has stored objects in a version that this one does not know.
+    let crd = "customresourcedefinition/pauses.belay.dev";
+    let stands = kubectl(plane, &["get", crd, "-o", "json"]);
+    let mut later: serde_json::Value = serde_json::from_str(&stands).unwrap();
+    let mut version = later["spec"]["versions"][0].clone();
+    version["name"] = "v2".into();
+    later["spec"]["versions"][0]["storage"] = false.into();
+    later["spec"]["versions"].as_array_mut().unwrap().push(version);
+    plane.apply_to(&["replace", "-f", "-"], &later.to_string()).unwrap().success().unwrap();
+    eventually("the stored version", SOON, || {
+        let stored = kubectl(plane, &["get", crd, "-o", "jsonpath={.status.storedVersions}"]);
+        if stored.contains("v2") { Ok(()) } else { Err(stored.into()) }
+    })
+    .unwrap();
+    let refused = apply();
+    assert_eq!((refused.code, refused.stdout.as_str()), (1, ""), "{refused:?}");
+    assert!(refused.stderr.contains("objects stored in version v2"), "{refused:?}");
+    // Stored anew, as it says.
+    let versions = "{\"spec\": {\"versions\": VERSIONS}}".replace("VERSIONS", &{
+        let mut back = later["spec"]["versions"].clone();
+        back[0]["storage"] = true.into();
+        back[1]["storage"] = false.into();
+        back.to_string()
+    });
+    kubectl(plane, &["patch", crd, "--type=merge", "-p", &versions]);
+    let stored = r#"{"status": {"storedVersions": ["v1alpha1"]}}"#;
+    kubectl(plane, &["patch", crd, "--subresource=status", "--type=merge", "-p", stored]);
+    let changed = all("unchanged")
+        .replace("pauses.belay.dev unchanged", "pauses.belay.dev brought up to date");
+    assert_eq!(apply().success().unwrap(), changed);
+
+    let no_rights = account(plane, "nobody", None, "[]");
+    let refused = admin(&no_rights, &["crds", "--apply"]);
+    assert_eq!(refused.code, 1);
+    assert!(refused.stderr.contains("you may not"), "{refused:?}");
+}
+
+#[test]
+fn a_backfill_that_is_too_large_is_not_begun_until_somebody_says_so() {
+    let world = world();
+    let plane = &world.plane;
+    let ns = plane.namespace("wide").unwrap();
+    let create = |name: &str| kubectl(plane, &["create", "configmap", name, "-n", &ns]);
+    for name in ["a", "b", "c", "d"] {
+        create(name);
+    }
+    let target = policy::target("", "configmaps", &ns);
+    policy::apply(plane, &ns, &format!("{target}  protect: {{always: {{}}}}\n"));
+    let holding = |says: &str| {
+        eventually(&format!("Holding to be {says}"), SOON, || {
+            let path = "jsonpath={.status.conditions[?(@.type==\"Holding\")].reason} \
+                        {.status.conditions[?(@.type==\"Holding\")].message}";
+            let said = kubectl(plane, &["get", "deletionpolicy", &ns, "-o", path]);
+            if said.starts_with(says) { Ok(said) } else { Err(said.into()) }
+        })
+        .unwrap()
+    };
+    let finalizers = || {
+        let path = "jsonpath={range .items[*]}{.metadata.name}{.metadata.finalizers} {end}";
+        let all = kubectl(plane, &["get", "configmaps", "-n", &ns, "-o", path]);
+        let own = all.split_whitespace().filter(|one| !one.starts_with("kube-root-ca"));
+        own.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let said = holding("TooManyObjects");
+    let way = format!(
+        "kubectl annotate --overwrite deletionpolicy {ns} belay.dev/backfill-max-objects=4"
+    );
+    assert!(said.contains("4 configmaps lack it, more than the 3 that may get it late"), "{said}");
+    assert!(said.ends_with(&way), "{said}");
+    assert_eq!(finalizers(), ["a", "b", "c", "d"]);
+    let stopped = "belay_backfills_stopped ";
+    eventually("the metric", SOON, || match world.belay.metric(stopped) {
+        count if count >= 1.0 => Ok(()),
+        count => Err(format!("{count}").into()),
+    })
+    .unwrap();
+    // They are protected all the same, and what is made now is held.
+    let refused = plane.kubectl(&["delete", "configmap", "a", "-n", &ns]).unwrap();
+    assert!(refused.failure().unwrap().contains(&format!("policy {ns}")));
+    create("new");
+    let new = format!("new{HELD}");
+    assert_eq!(finalizers(), ["a", "b", "c", "d", &new]);
+
+    // What it says is what has to be typed.
+    kubectl(plane, &way.split(' ').skip(1).collect::<Vec<_>>());
+    holding("InPlace 5 of 5");
+    let held = ["a", "b", "c", "d", "new"].map(|name| format!("{name}{HELD}"));
+    assert_eq!(finalizers(), held);
+    kubectl(plane, &["delete", "deletionpolicy", &ns]);
+}
+
+#[test]
+fn the_configurations_belong_to_the_namespace_and_stay_so() {
+    let world = world();
+    let plane = &world.plane;
+    let uid = kubectl(plane, &["get", "namespace", "belay", "-o", "jsonpath={.metadata.uid}"]);
+    let ours = format!("v1/Namespace/belay/{uid} ");
+    for kind in ["validatingwebhookconfiguration", "mutatingwebhookconfiguration"] {
+        let owners = |wanted: &str| {
+            let path = "jsonpath={range .metadata.ownerReferences[*]}{.apiVersion}/{.kind}/{.name}/\
+                        {.uid} {end}";
+            eventually("the owners", SOON, || {
+                let said = kubectl(plane, &["get", kind, "belay", "-o", path]);
+                if said == wanted { Ok(()) } else { Err(said.into()) }
+            })
+            .unwrap();
+        };
+        owners(&ours);
+        // Somebody takes it off, and somebody else has a word there, too.
+        let patch = |owners: &str| {
+            let patch = format!("{{\"metadata\": {{\"ownerReferences\": {owners}}}}}");
+            kubectl(plane, &["patch", kind, "belay", "--type=merge", "-p", &patch]);
+        };
+        patch("null");
+        owners(&ours);
+        let path = "jsonpath={.metadata.uid}";
+        let other = kubectl(plane, &["get", "clusterrole", "belay", "-o", path]);
+        let reference = |name: &str, uid: &str| {
+            format!(
+                "{{\"apiVersion\": \"rbac.authorization.k8s.io/v1\", \"kind\": \"ClusterRole\", \
+                 \"name\": \"{name}\", \"uid\": \"{uid}\"}}"
+            )
+        };
+        patch(&format!("[{}]", reference("belay", &other)));
+        owners(&format!("rbac.authorization.k8s.io/v1/ClusterRole/belay/{other} {ours}"));
+    }
+}
+
+/// A control plane of its own, which is left without belay.
+#[test]
+fn an_installation_whose_namespace_is_deleted_leaves_no_webhook_behind() {
+    let plane = ControlPlane::start_with(&Options::default()).unwrap();
+    let mut belay = Install::of_everything(1).on(&plane, program()).unwrap();
+    let ns = plane.namespace("left").unwrap();
+    let target = policy::target("", "configmaps", &ns);
+    policy::apply(&plane, &ns, &format!("{target}  protect: {{always: {{}}}}\n"));
+    kubectl(&plane, &["create", "configmap", "kept", "-n", &ns]);
+    let delete = ["delete", "configmap", "kept", "-n", &ns, "--dry-run=server"];
+    let refused = || plane.kubectl(&delete).unwrap().failure();
+    assert!(refused().unwrap().contains(&format!("policy {ns}")));
+    let owned = |kind: &str| {
+        let path = "jsonpath={.metadata.ownerReferences[*].kind}";
+        kubectl(&plane, &["get", kind, "belay", "-o", path]) == "Namespace"
+    };
+    let kinds = ["validatingwebhookconfiguration", "mutatingwebhookconfiguration"];
+    assert!(kinds.iter().all(|kind| owned(kind)));
+
+    // Something keeps the Namespace for a while, and its Pods go meanwhile.
+    let lasts = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: lasts, namespace: belay, \
+         finalizers: [x.dev/y]}\n";
+    plane.apply(lasts).unwrap();
+    kubectl(&plane, &["delete", "namespace", "belay", "--wait=false"]);
+    belay.replicas[0].process.kill();
+    let answer = eventually("a refusal without belay", SOON, || {
+        let said = refused()?;
+        if said.contains("failed calling webhook") { Ok(said) } else { Err(said.into()) }
+    })
+    .unwrap();
+    assert!(answer.contains("delete.belay.dev"), "{answer}");
+    let phase = ["get", "namespace", "belay", "-o", "jsonpath={.status.phase}"];
+    assert_eq!(kubectl(&plane, &phase), "Terminating");
+
+    let free = r#"{"metadata": {"finalizers": null}}"#;
+    kubectl(&plane, &["patch", "configmap", "lasts", "-n", "belay", "--type=merge", "-p", free]);
+    for kind in kinds {
+        eventually(&format!("the end of {kind}"), SOON, || {
+            let args = ["get", kind, "belay", "--ignore-not-found", "-o", "name"];
+            match kubectl(&plane, &args) {
+                none if none.is_empty() => Ok(()),
+                there => Err(there.into()),
+            }
+        })
+        .unwrap();
+    }
+    // Nobody is locked out any more.
+    eventually("an end of the refusals", SOON, || plane.kubectl(&delete)?.success()).unwrap();
+
+    // What is left are its kinds, and who asks for it takes them out, too.
+    let rights = "[{apiGroups: [apiextensions.k8s.io], resources: [customresourcedefinitions], \
+         verbs: [get, delete]}, {apiGroups: [belay.dev], resources: ['*'], verbs: [list]}]";
+    kubectl(&plane, &["create", "namespace", "belay"]);
+    let remover = account(&plane, "remover", None, rights);
+    let gone = admin(&remover, &["crds", "--delete"]).success().unwrap();
+    let gone: Vec<&str> = gone.lines().collect();
+    let first = "customresourcedefinition deletionpolicies.belay.dev deleted, and 1 object with it";
+    assert_eq!((gone.len(), gone[0]), (4, first), "{gone:?}");
+    assert!(gone[1].ends_with("relations.belay.dev deleted; it had no objects"), "{gone:?}");
+    let again = admin(&remover, &["crds", "--delete"]).success().unwrap();
+    assert_eq!(again.lines().filter(|line| line.ends_with("was not there")).count(), 4, "{again}");
+    // A belay to come makes them again.
+    let made = admin(plane.kubeconfig(), &["crds", "--apply"]).success().unwrap();
+    assert_eq!(made.lines().filter(|line| line.ends_with(" created")).count(), 4, "{made}");
+}
