@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 CARGO ?= cargo
 
-.PHONY: help run play test lint bench controlplane fmt
+.PHONY: help run play test lint bench image controlplane fmt
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -19,6 +19,7 @@ play: controlplane ## a real control plane with belay in front of it, until Ctrl
 	@exec $${CARGO_TARGET_DIR:-target}/debug/examples/play $${CARGO_TARGET_DIR:-target}/debug/belay
 
 test: controlplane ## all the tests, those on the real control plane included
+	@tests/image/tools
 	$(CARGO) test --locked
 
 lint: ## formatting, clippy with warnings denied, cargo-deny if it is installed
@@ -28,6 +29,9 @@ lint: ## formatting, clippy with warnings denied, cargo-deny if it is installed
 
 bench: ## the benchmarks of docs/PERFORMANCE.md
 	$(CARGO) bench --locked
+
+image: ## the container image and what it is made of, by docker, podman or buildah
+	@image/build
 
 controlplane: ## build etcd, Kubernetes, kubectl, helm and kwok into the user's cache, once
 	@tests/controlplane/build >/dev/null

@@ -159,7 +159,7 @@ pub fn print(program: &Path, arguments: &[&str]) -> Result<String> {
 
 /// The API server learns of webhooks and Services a moment after they are
 /// stored; until then it asks nobody.
-fn wait_until_asked(plane: &ControlPlane) -> Result<()> {
+pub fn wait_until_asked(plane: &ControlPlane) -> Result<()> {
     let manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: belay-probe\n  \
                     namespace: default\n  labels: {belay.dev/protect: Always}\n";
     eventually("the mutating webhook", Duration::from_secs(60), || {

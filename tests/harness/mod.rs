@@ -14,10 +14,13 @@
 #![allow(dead_code, unused_imports)]
 
 pub mod belay;
+pub mod chart;
 pub mod clock;
 pub mod install;
 pub mod kubectl;
+pub mod kubelet;
 pub mod link;
+pub mod load;
 pub mod pki;
 pub mod plane;
 pub mod process;
@@ -25,8 +28,11 @@ pub mod proxy;
 pub mod wait;
 
 pub use belay::Belay;
+pub use chart::Chart;
 pub use install::{Install, Installed};
+pub use kubelet::Kubelet;
 pub use link::Link;
+pub use load::Load;
 pub use plane::{ControlPlane, Options};
 pub use proxy::Fault;
 pub use wait::eventually;

@@ -215,7 +215,7 @@ impl ControlPlane {
 
         let args = vec![
             format!("--kubeconfig={}", self.admin.display()),
-            format!("--config={}", self.binaries.join("kwok-stages.yaml").display()),
+            format!("--config={}", self.stages()?.display()),
             "--manage-all-nodes=true".to_owned(),
         ];
         self.kwok = Some(Process::start("kwok", &self.binaries.join("kwok"), &args, &self.logs())?);
@@ -227,6 +227,29 @@ impl ControlPlane {
             let args = ["wait", "node", "--all", "--for=condition=Ready", "--timeout=2s"];
             self.kubectl(&args)?.success().map(drop)
         })
+    }
+
+    /// kwok's stages, but for the Pods of belay's image: those are the
+    /// kubelet's.
+    fn stages(&self) -> Result<PathBuf> {
+        let text = std::fs::read_to_string(self.binaries.join("kwok-stages.yaml"))?;
+        let ours = format!(
+            "    matchExpressions:\n    - key: '.spec.containers[].image | \
+             select(startswith(\"{}\"))'\n      operator: 'DoesNotExist'\n",
+            super::kubelet::IMAGE
+        );
+        let mut stages = Vec::new();
+        for stage in text.split("---\n").filter(|stage| !stage.trim().is_empty()) {
+            let of_pods = stage.contains("kind: Pod");
+            if of_pods && !stage.contains("    matchExpressions:\n") {
+                return Err("a stage of kwok's has no matchExpressions to add to".into());
+            }
+            let own = stage.replacen("    matchExpressions:\n", &ours, 1);
+            stages.push(if of_pods { own } else { stage.to_owned() });
+        }
+        let path = self.folder.join("kwok-stages.yaml");
+        std::fs::write(&path, stages.join("---\n"))?;
+        Ok(path)
     }
 
     /// Where the logs are.
@@ -322,19 +345,13 @@ impl ControlPlane {
         let args = ["create", "token", name, "-n", namespace, "--duration=24h"];
         let token = self.kubectl(&args)?.success()?;
         let path = self.folder.join(format!("{namespace}-{name}.kubeconfig"));
-        std::fs::write(
-            &path,
-            format!(
-                "apiVersion: v1\nkind: Config\ncurrent-context: test\n\
-                 clusters:\n- name: test\n  cluster: {{server: \"{}\", certificate-authority: \"{}\"}}\n\
-                 users:\n- name: test\n  user: {{token: \"{}\"}}\n\
-                 contexts:\n- name: test\n  context: {{cluster: test, user: test, namespace: {namespace}}}\n",
-                self.server,
-                self.pki.ca().display(),
-                token.trim(),
-            ),
-        )?;
+        std::fs::write(&path, self.endpoint().kubeconfig(token.trim(), namespace))?;
         Ok(path)
+    }
+
+    /// Where the API server is, for whoever has a token.
+    pub fn endpoint(&self) -> Endpoint {
+        Endpoint { server: self.server.clone(), ca: self.pki.ca() }
     }
 
     /// A way to the API server that a test can break, and a copy of somebody's
@@ -377,6 +394,27 @@ impl ControlPlane {
             ),
         )?;
         Ok(path)
+    }
+}
+
+/// Where the API server is, and who signs for it.
+#[derive(Debug, Clone)]
+pub struct Endpoint {
+    server: String,
+    ca: PathBuf,
+}
+
+impl Endpoint {
+    /// The kubeconfig of whoever has the token.
+    pub fn kubeconfig(&self, token: &str, namespace: &str) -> String {
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: test\n\
+             clusters:\n- name: test\n  cluster: {{server: \"{}\", certificate-authority: \"{}\"}}\n\
+             users:\n- name: test\n  user: {{token: \"{token}\"}}\n\
+             contexts:\n- name: test\n  context: {{cluster: test, user: test, namespace: {namespace}}}\n",
+            self.server,
+            self.ca.display(),
+        )
     }
 }
 

@@ -1,0 +1,198 @@
+//! A kubelet for belay's own Pods, and the kube-proxy beside it.
+//!
+//! What a chart makes is made into Pods by the real controllers and put on a
+//! node by the real scheduler; kwok plays every Pod but these. Their one
+//! container runs here as a process of this machine, with its arguments, its
+//! environment, what it mounts, and a token of its ServiceAccount: whatever it
+//! may do, the chart's roles let it do. Its probes decide whether it is Ready,
+//! and what EndpointSlices say is where the API server's calls go.
+
+mod container;
+mod pod;
+mod services;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::ListParams;
+use kube::{Api, Client};
+
+use self::pod::Local;
+use super::plane::Endpoint;
+use super::proxy::EgressProxy;
+use super::{ControlPlane, Result};
+
+/// The repository of belay's images; kwok keeps its hands off them.
+pub const IMAGE: &str = "belay.dev/belay";
+
+/// How long it sleeps between two looks at its Pods.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The kubelet. What it runs ends with it.
+pub struct Kubelet {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    images: Mutex<HashMap<String, PathBuf>>,
+    running: Mutex<Vec<Replica>>,
+    over: AtomicBool,
+}
+
+/// A Pod that serves.
+#[derive(Debug, Clone)]
+pub struct Replica {
+    /// The Pod's name.
+    pub name: String,
+    /// Where it answers reviews.
+    pub listen: SocketAddr,
+    /// Where it answers probes and tells its metrics.
+    pub probes: SocketAddr,
+    /// Whether its probe says that it is ready.
+    pub ready: bool,
+}
+
+/// What all looks share.
+struct Node {
+    client: Client,
+    endpoint: Endpoint,
+    folder: PathBuf,
+    logs: PathBuf,
+    proxy: EgressProxy,
+    shared: Arc<Shared>,
+    pods: HashMap<String, Local>,
+    /// How many Pods have had an address so far.
+    addresses: u16,
+    /// What went wrong last with each Pod, so that it is said once.
+    troubles: HashMap<String, String>,
+}
+
+impl Kubelet {
+    /// Starts it on a control plane with nodes. It runs an image once `pull`
+    /// has said what is in it.
+    pub fn start(plane: &ControlPlane) -> Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let (admin, endpoint) = (plane.kubeconfig().to_owned(), plane.endpoint());
+        let (folder, logs) = (plane.folder().join("pods"), plane.logs());
+        let (proxy, inner) = (plane.proxy.clone(), shared.clone());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let thread = std::thread::Builder::new().name("kubelet".to_owned()).spawn(move || {
+            runtime.block_on(async {
+                let client = match client(&admin).await {
+                    Ok(client) => client,
+                    Err(error) => return eprintln!("kubelet: {error}"),
+                };
+                let (pods, troubles) = (HashMap::new(), HashMap::new());
+                let shared = inner;
+                let addresses = 0;
+                Node { client, endpoint, folder, logs, proxy, shared, pods, addresses, troubles }
+                    .run()
+                    .await;
+            });
+        })?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// From now on this program is what is in the image.
+    pub fn pull(&self, tag: &str, program: &Path) {
+        lock(&self.shared.images).insert(format!("{IMAGE}:{tag}"), program.to_owned());
+    }
+
+    /// The Pods that serve at the moment.
+    pub fn replicas(&self) -> Vec<Replica> {
+        lock(&self.shared.running).clone()
+    }
+}
+
+impl Drop for Kubelet {
+    fn drop(&mut self) {
+        self.shared.over.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn client(kubeconfig: &Path) -> Result<Client> {
+    let config = kube::config::Kubeconfig::read_from(kubeconfig)?;
+    let config = kube::Config::from_custom_kubeconfig(config, &Default::default()).await?;
+    Ok(Client::try_from(config)?)
+}
+
+impl Node {
+    async fn run(mut self) {
+        while !self.shared.over.load(Ordering::Acquire) {
+            // An API server that is away comes back; the next look is soon.
+            if let Err(error) = self.look().await {
+                self.trouble("the API server", &error.to_string());
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// One look at every Pod of ours, and at where Services lead.
+    async fn look(&mut self) -> Result<()> {
+        let pods: Api<Pod> = Api::all(self.client.clone());
+        let listed = pods.list(&ListParams::default()).await?;
+        let ours: Vec<Pod> = listed.items.into_iter().filter(is_ours).collect();
+        let uids: Vec<&str> = ours.iter().filter_map(|pod| pod.metadata.uid.as_deref()).collect();
+        // What the API server has forgotten has no right to run on.
+        self.pods.retain(|uid, _| uids.contains(&uid.as_str()));
+        for pod in &ours {
+            if let Err(error) = self.look_at(pod).await {
+                let name = pod.metadata.name.clone().unwrap_or_default();
+                self.trouble(&name, &error.to_string());
+            }
+        }
+        let serving = self.pods.values().filter_map(Local::replica).collect();
+        *lock(&self.shared.running) = serving;
+        services::route(&self.client, &self.proxy, self.pods.values()).await
+    }
+
+    async fn look_at(&mut self, pod: &Pod) -> Result<()> {
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        if let Some(local) = self.pods.get_mut(&uid) {
+            return local.look(&self.client, pod).await;
+        }
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        if pod.metadata.deletion_timestamp.is_some() {
+            return pod::forget(&self.client, pod).await;
+        }
+        let placed = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+        if !placed || matches!(phase, Some("Succeeded" | "Failed")) {
+            return Ok(());
+        }
+        let number = self.addresses;
+        let address = format!("10.244.{}.{}", number / 250, number % 250 + 1);
+        let container = container::Container::of(self, pod, &address).await?;
+        self.addresses += 1;
+        let local = Local::start(pod, container, address, &self.logs)?;
+        self.pods.insert(uid, local);
+        Ok(())
+    }
+
+    /// Said once, on standard error, where a failed test shows it.
+    fn trouble(&mut self, who: &str, what: &str) {
+        if self.troubles.get(who).is_none_or(|last| last != what) {
+            eprintln!("kubelet: {who}: {what}");
+            self.troubles.insert(who.to_owned(), what.to_owned());
+        }
+    }
+}
+
+fn is_ours(pod: &Pod) -> bool {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    containers.filter_map(|c| c.image.as_deref()).any(|image| image.starts_with(IMAGE))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,207 @@
+//! A Pod that runs here: its process, its probes, its status, its end.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::{Api, Client};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::Replica;
+use super::container::{Container, Probing};
+use crate::harness::Result;
+use crate::harness::belay::http_get;
+use crate::harness::process::Process;
+
+/// How often a probe asks. A real one asks every few seconds, and nobody wants
+/// to wait for that in a test.
+const PROBE: Duration = Duration::from_millis(200);
+
+/// A Pod's process here.
+pub(super) struct Local {
+    name: String,
+    pub(super) namespace: String,
+    pub(super) address: String,
+    pub(super) container: Container,
+    process: Process,
+    started: jiff::Timestamp,
+    restarts: u32,
+    ready: bool,
+    /// How often in a row the liveness probe has failed.
+    failures: u32,
+    asked: Option<Instant>,
+    /// When it was told to end.
+    told: Option<Instant>,
+    /// What was said of it last.
+    said: Option<Value>,
+}
+
+impl Local {
+    pub(super) fn start(
+        pod: &Pod,
+        container: Container,
+        address: String,
+        logs: &Path,
+    ) -> Result<Self> {
+        let name = pod.metadata.name.clone().unwrap_or_default();
+        let process = Process::start_with_env(
+            &name,
+            &container.program,
+            &container.args,
+            &container.env,
+            logs,
+        )?;
+        Ok(Self {
+            name,
+            namespace: pod.metadata.namespace.clone().unwrap_or_default(),
+            address,
+            container,
+            process,
+            started: jiff::Timestamp::now(),
+            restarts: 0,
+            ready: false,
+            failures: 0,
+            asked: None,
+            told: None,
+            said: None,
+        })
+    }
+
+    /// What a test may know of it, if it serves.
+    pub(super) fn replica(&self) -> Option<Replica> {
+        let mut ports = self.container.ports.iter();
+        // In the order of their numbers in the container: 8081, 8443.
+        let (probes, listen) = (*ports.next()?.1, *ports.next()?.1);
+        Some(Replica { name: self.name.clone(), listen, probes, ready: self.ready })
+    }
+
+    /// One look: has it ended, is it ready, was it told to go.
+    pub(super) async fn look(&mut self, client: &Client, pod: &Pod) -> Result<()> {
+        let code = match self.process.is_running() {
+            true => None,
+            false => Some(self.process.wait_for_exit(Duration::ZERO).unwrap_or(-1)),
+        };
+        if pod.metadata.deletion_timestamp.is_some() {
+            return self.end(client, pod, code).await;
+        }
+        if let Some(code) = code {
+            return self.ended(client, pod, code).await;
+        }
+        for mount in &mut self.container.mounts {
+            mount.follow(client).await?;
+        }
+        self.probe()?;
+        let state = json!({"running": {"startedAt": self.started}});
+        self.say(client, "Running", state).await
+    }
+
+    fn probe(&mut self) -> Result<()> {
+        if self.asked.is_some_and(|asked| asked.elapsed() < PROBE) {
+            return Ok(());
+        }
+        self.asked = Some(Instant::now());
+        let fine = |probe: &Probing| {
+            http_get(probe.address, &probe.path).is_ok_and(|(code, _)| (200..400).contains(&code))
+        };
+        self.ready = self.container.readiness.as_ref().is_none_or(fine);
+        if let Some(liveness) = &self.container.liveness {
+            self.failures = if fine(liveness) { 0 } else { self.failures + 1 };
+            // As patient as with the seconds between two probes of a real one.
+            if self.failures > liveness.failures * 25 {
+                self.failures = 0;
+                self.process.kill();
+            }
+        }
+        Ok(())
+    }
+
+    /// What a kubelet does about a container that has ended by itself.
+    async fn ended(&mut self, client: &Client, pod: &Pod, code: i32) -> Result<()> {
+        let policy = pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref());
+        let again = match policy {
+            Some("Never") => false,
+            Some("OnFailure") => code != 0,
+            _ => true,
+        };
+        self.ready = false;
+        if again {
+            self.restarts += 1;
+            self.started = jiff::Timestamp::now();
+            return self.process.restart();
+        }
+        let now = jiff::Timestamp::now();
+        let log = self.process.log();
+        let tail: String = log.lines().last().unwrap_or_default().chars().take(1000).collect();
+        let state = json!({"terminated": {"exitCode": code, "startedAt": self.started,
+            "finishedAt": now, "reason": if code == 0 { "Completed" } else { "Error" },
+            "message": tail}});
+        let phase = if code == 0 { "Succeeded" } else { "Failed" };
+        self.say(client, phase, state).await
+    }
+
+    /// Tells it to end, gives it its time, and says when it has.
+    async fn end(&mut self, client: &Client, pod: &Pod, code: Option<i32>) -> Result<()> {
+        if code.is_some() {
+            return forget(client, pod).await;
+        }
+        let Some(told) = self.told else {
+            self.told = Some(Instant::now());
+            return self.process.signal(Signal::TERM);
+        };
+        let grace = pod.metadata.deletion_grace_period_seconds.unwrap_or(30).unsigned_abs();
+        if told.elapsed() > Duration::from_secs(grace) {
+            self.process.kill();
+        }
+        self.probe()
+    }
+
+    async fn say(&mut self, client: &Client, phase: &str, state: Value) -> Result<()> {
+        let ready = if self.ready { "True" } else { "False" };
+        let container = &self.container;
+        let status = json!({
+            "phase": phase,
+            "podIP": self.address,
+            "podIPs": [{"ip": self.address}],
+            "startTime": self.started,
+            "conditions": [
+                {"type": "Initialized", "status": "True"},
+                {"type": "ContainersReady", "status": ready},
+                {"type": "Ready", "status": ready},
+            ],
+            "containerStatuses": [{
+                "name": container.name, "image": container.image, "imageID": container.image,
+                "ready": self.ready, "started": phase == "Running",
+                "restartCount": self.restarts, "state": state,
+            }],
+        });
+        if self.said.as_ref() == Some(&status) {
+            return Ok(());
+        }
+        let pods: Api<Pod> = Api::namespaced(client.clone(), &self.namespace);
+        let patch = Patch::Strategic(json!({"status": status}));
+        pods.patch_status(&self.name, &PatchParams::default(), &patch).await?;
+        self.said = Some(status);
+        Ok(())
+    }
+}
+
+/// The kubelet's last word on a Pod: nothing of it runs any more.
+pub(super) async fn forget(client: &Client, pod: &Pod) -> Result<()> {
+    let (Some(namespace), Some(name)) = (&pod.metadata.namespace, &pod.metadata.name) else {
+        return Ok(());
+    };
+    let preconditions =
+        Some(Preconditions { uid: pod.metadata.uid.clone(), ..Preconditions::default() });
+    let now = DeleteParams {
+        grace_period_seconds: Some(0),
+        preconditions,
+        ..DeleteParams::default()
+    };
+    match Api::<Pod>::namespaced(client.clone(), namespace).delete(name, &now).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}

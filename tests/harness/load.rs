@@ -1,0 +1,126 @@
+//! Clients that ask all the time, and notice the first answer that is not as
+//! it should be.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{DeleteParams, PostParams};
+use tokio::runtime::Runtime;
+use tokio::sync::RwLock;
+use tokio::task::JoinHandle;
+
+use super::{ControlPlane, Result, eventually};
+
+/// Clients that ask one after the other, side by side.
+const CLIENTS: usize = 6;
+
+/// The load: dry runs of a CREATE that has to get the hold, and of a DELETE
+/// that has to be refused by the label.
+pub struct Load {
+    shared: Arc<Shared>,
+    runtime: Runtime,
+    clients: Vec<JoinHandle<std::result::Result<(), String>>>,
+}
+
+struct Shared {
+    configmaps: Api<ConfigMap>,
+    kept: ConfigMap,
+    ends: AtomicBool,
+    answered: AtomicUsize,
+    /// Whether a client has met with what should not be.
+    failed: AtomicBool,
+    /// Taken to read for each request, and to write while connections are
+    /// ended: no request is under way on one of them then.
+    asking: RwLock<()>,
+}
+
+impl Load {
+    /// Begins, in a namespace where the ConfigMap `kept` becomes what is asked
+    /// about.
+    pub fn start(plane: &ControlPlane, namespace: &str) -> Result<Self> {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let runtime = Runtime::new()?;
+        let kept: ConfigMap = serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "kept", "labels": {"belay.dev/protect": "Always"}},
+        }))?;
+        let configmaps = runtime.block_on(async {
+            let configmaps: Api<ConfigMap> = Api::namespaced(plane.client().await?, namespace);
+            configmaps.create(&PostParams::default(), &kept).await?;
+            Ok::<_, Box<dyn std::error::Error + Send + Sync>>(configmaps)
+        })?;
+        let shared = Arc::new(Shared {
+            configmaps,
+            kept,
+            ends: AtomicBool::new(false),
+            answered: AtomicUsize::new(0),
+            failed: AtomicBool::new(false),
+            asking: RwLock::new(()),
+        });
+        let clients = (0..CLIENTS).map(|_| runtime.spawn(shared.clone().ask())).collect();
+        Ok(Self { shared, runtime, clients })
+    }
+
+    /// Whether a client has given up; it says why in the end.
+    pub fn has_failed(&self) -> bool {
+        self.shared.failed.load(Ordering::Relaxed)
+    }
+
+    /// Waits for some more answers, or for a client that gave up.
+    pub fn goes_on(&self) -> Result<()> {
+        let before = self.shared.answered.load(Ordering::Relaxed);
+        eventually("more answers", Duration::from_secs(60), || {
+            let more = self.shared.answered.load(Ordering::Relaxed) - before;
+            if more >= 60 || self.has_failed() { Ok(()) } else { Err(format!("{more} more").into()) }
+        })
+    }
+
+    /// Does something while no request is under way.
+    pub fn while_nobody_asks<T>(&self, act: impl FnOnce() -> T) -> T {
+        let _nobody = self.runtime.block_on(self.shared.asking.write());
+        act()
+    }
+
+    /// Ends it and says how many answers there were, or the first that was not
+    /// as it should be.
+    pub fn end(self) -> Result<usize> {
+        self.shared.ends.store(true, Ordering::Relaxed);
+        for client in self.clients {
+            self.runtime.block_on(client)??;
+        }
+        Ok(self.shared.answered.load(Ordering::Relaxed))
+    }
+}
+
+impl Shared {
+    async fn ask(self: Arc<Self>) -> std::result::Result<(), String> {
+        let asked = self.ask_on().await;
+        self.failed.fetch_or(asked.is_err(), Ordering::Relaxed);
+        asked
+    }
+
+    async fn ask_on(&self) -> std::result::Result<(), String> {
+        let dry = PostParams { dry_run: true, ..PostParams::default() };
+        let delete = DeleteParams { dry_run: true, ..DeleteParams::default() };
+        let mut new = self.kept.clone();
+        new.metadata.name = None;
+        new.metadata.generate_name = Some("new-".to_owned());
+        while !self.ends.load(Ordering::Relaxed) {
+            let _asking = self.asking.read().await;
+            // The mutating one is asked under Ignore: a failure shows in what
+            // it has not done.
+            let made = self.configmaps.create(&dry, &new).await.map_err(|e| e.to_string())?;
+            if made.metadata.finalizers.iter().flatten().all(|f| f != "belay.dev/hold") {
+                return Err("an object was made without the hold".to_owned());
+            }
+            match self.configmaps.delete("kept", &delete).await {
+                Err(kube::Error::Api(no)) if no.message.contains("is protected; label") => {}
+                other => return Err(format!("{other:?}")),
+            }
+            self.answered.fetch_add(2, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,107 @@
+//! The image, built as `make image` builds it, and the program in it run from
+//! the image's own root.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// A test that needs a tool which this machine has not says so and is over;
+/// `make test` installs it where it may.
+fn buildah_is_missing() -> bool {
+    let missing = Command::new("buildah").arg("--version").output().is_err();
+    if missing {
+        eprintln!("buildah is not installed: the image is not tested");
+    }
+    missing
+}
+
+/// A store of images of this test's own.
+struct Store {
+    folder: tempfile::TempDir,
+}
+
+impl Store {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().display();
+        let configuration = format!(
+            "[storage]\ndriver = \"vfs\"\ngraphroot = \"{place}/graph\"\nrunroot = \"{place}/run\"\n"
+        );
+        std::fs::write(folder.path().join("storage.conf"), configuration).unwrap();
+        Self { folder }
+    }
+
+    fn run(&self, program: impl AsRef<std::ffi::OsStr>, args: &[&str]) -> String {
+        let output = Command::new(&program)
+            .args(args)
+            .env("CONTAINERS_STORAGE_CONF", self.folder.path().join("storage.conf"))
+            .env("STORAGE_DRIVER", "vfs")
+            .env("BUILDAH_ISOLATION", "chroot")
+            .env("BUILDER", "buildah")
+            // The whole release build takes minutes; what is asked here does
+            // not depend on how much the program was optimised.
+            .env("PROFILE", "dev")
+            .env("IMAGE", "localhost/belay")
+            .env("TAG", "test")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{:?} {args:?}: {said}", program.as_ref());
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+}
+
+#[test]
+fn the_image_is_one_static_program_that_runs_from_an_empty_root() {
+    if buildah_is_missing() {
+        return;
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let store = Store::new();
+    let said = store.run(root.join("image/build"), &[]);
+    assert!(said.contains("localhost/belay:test, made by buildah"), "{said}");
+
+    let inspected = store.run("buildah", &["inspect", "--type=image", "localhost/belay:test"]);
+    let inspected: Value = serde_json::from_str(&inspected).unwrap();
+    let config = &inspected["OCIv1"]["config"];
+    assert_eq!(config["User"], "65532:65532");
+    assert_eq!(config["Entrypoint"], serde_json::json!(["/belay"]));
+    let labels = &config["Labels"];
+    assert_eq!(labels["org.opencontainers.image.version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(labels["org.opencontainers.image.licenses"], "Apache-2.0");
+    assert_eq!(inspected["OCIv1"]["rootfs"]["diff_ids"].as_array().unwrap().len(), 1);
+
+    let container = store.run("buildah", &["from", "--pull-never", "localhost/belay:test"]);
+    let mounted = PathBuf::from(store.run("buildah", &["mount", &container]));
+    let mut files: Vec<String> = Vec::new();
+    for entry in std::fs::read_dir(&mounted).unwrap() {
+        files.push(entry.unwrap().file_name().into_string().unwrap());
+    }
+    assert_eq!(files, ["belay"], "the image has more in it than the program");
+    let size = std::fs::metadata(mounted.join("belay")).unwrap().len();
+    assert!(size < 40 << 20, "the program has {size} bytes");
+
+    // Nobody's account, and a root with nothing else in it.
+    let here = mounted.display().to_string();
+    let chroot = |args: &[&str]| {
+        let all = [&["--userspec=65532:65532", &here, "/belay"], args].concat();
+        store.run("chroot", &all)
+    };
+    assert_eq!(chroot(&["--version"]), concat!("belay ", env!("CARGO_PKG_VERSION")));
+    assert!(chroot(&["admin", "crds"]).contains("deletionpolicies.belay.dev"));
+    store.run("buildah", &["umount", &container]);
+
+    let folder = std::env::var("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
+    let bill = std::fs::read_to_string(folder.join("image/belay.cdx.json")).unwrap();
+    let bill: Value = serde_json::from_str(&bill).unwrap();
+    assert_eq!(bill["metadata"]["component"]["purl"], concat!("pkg:cargo/kube-belay@", env!("CARGO_PKG_VERSION")));
+    let named = |name: &str| bill["components"].as_array().unwrap().iter().any(|c| c["name"] == name);
+    assert!(named("rustls") && named("kube"), "what the program is made of is missing");
+    // Only tests need these.
+    assert!(!named("stateright") && !named("criterion"), "what only tests need is in the bill");
+    let rustls = bill["components"].as_array().unwrap().iter().find(|c| c["name"] == "rustls");
+    assert_eq!(rustls.unwrap()["hashes"][0]["alg"], "SHA-256");
+}

@@ -1,0 +1,119 @@
+//! The three ways to come by certificates; `whole` has the first, belay's own.
+
+use std::process::Command;
+
+use crate::harness::{Chart, ControlPlane, eventually};
+use crate::shop::{LIMIT, Shop, policies_in_force};
+use crate::{plane, program};
+
+/// A certificate for the Service, as somebody else would make it: the options
+/// of `kubectl create secret` for its files.
+fn made(plane: &ControlPlane, name: &str) -> Vec<String> {
+    let folder = plane.folder().join(name);
+    let status = Command::new(program())
+        .args(["admin", "certs", "--name=belay.belay.svc"])
+        .arg(format!("--cert-dir={}", folder.display()))
+        .stdout(std::process::Stdio::null())
+        .status()
+        .unwrap();
+    assert!(status.success());
+    ["tls.crt", "tls.key", "ca.crt"]
+        .map(|file| format!("--from-file={file}={}", folder.join(file).display()))
+        .to_vec()
+}
+
+fn secret(plane: &ControlPlane, name: &str, files: &[String]) -> String {
+    let mut args = vec!["create", "secret", "generic", name, "-n", "belay"];
+    args.extend(files.iter().map(String::as_str));
+    args.extend(["--dry-run=client", "-o", "yaml"]);
+    plane.kubectl(&args).unwrap().success().unwrap()
+}
+
+/// What every entry of the configurations trusts.
+fn trusted(plane: &ControlPlane) -> String {
+    let path = "jsonpath={range .items[*].webhooks[*]}{.clientConfig.caBundle}{\"\\n\"}{end}";
+    let kinds = "validatingwebhookconfiguration,mutatingwebhookconfiguration";
+    let all = plane.kubectl(&["get", kinds, "-o", path]).unwrap().success().unwrap();
+    let mut all: Vec<&str> = all.lines().collect();
+    all.dedup();
+    assert_eq!(all.len(), 1, "the entries differ");
+    all[0].to_owned()
+}
+
+fn stored(plane: &ControlPlane, name: &str) -> String {
+    let args = ["get", "secret", name, "-n", "belay", "-o", "jsonpath={.data.ca\\.crt}"];
+    plane.kubectl(&args).unwrap().success().unwrap()
+}
+
+fn works(plane: &ControlPlane) {
+    let shop = Shop::open(plane);
+    policies_in_force(plane);
+    shop.is_refused(&["delete", "pvc", "data-db-0"], "in use by StatefulSet");
+}
+
+#[test]
+fn a_secret_of_somebody_elses_is_served_and_followed_when_it_changes() {
+    let plane = plane();
+    let mut chart = Chart::prepare(&plane, program()).unwrap();
+    plane.apply(&secret(&plane, "corporate", &made(&plane, "first"))).unwrap();
+    let said = chart.helm("install", &["--set=existingSecret=corporate"]).unwrap();
+    chart.notes = said.success().unwrap();
+    chart.wait_for(2).unwrap();
+    works(&plane);
+    let first = trusted(&plane);
+    assert_eq!(first, stored(&plane, "corporate"));
+    // belay makes none of its own beside it.
+    plane.kubectl(&["get", "secret", "belay-tls", "-n", "belay"]).unwrap().failure().unwrap();
+
+    plane.apply(&secret(&plane, "corporate", &made(&plane, "second"))).unwrap();
+    eventually("the new authority", LIMIT, || {
+        let now = trusted(&plane);
+        if now == stored(&plane, "corporate") && now != first { Ok(()) } else { Err("not yet".into()) }
+    })
+    .unwrap();
+    eventually("an answer under the new certificate", LIMIT, || {
+        plane.proxy.cut_open();
+        let label = ["create", "configmap", "x", "--dry-run=server"];
+        plane.kubectl(&label)?.success().map(drop)
+    })
+    .unwrap();
+}
+
+/// cert-manager's kinds, as far as the chart uses them.
+const CERT_MANAGER: &str = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n\
+    metadata: {name: PLURAL.cert-manager.io}\nspec:\n  group: cert-manager.io\n  scope: Namespaced\n  \
+    names: {plural: PLURAL, kind: KIND}\n  versions: [{name: v1, served: true, storage: true, \
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]\n";
+
+#[test]
+fn a_certificate_of_cert_managers_is_waited_for_and_served() {
+    let plane = plane();
+    for (plural, kind) in [("issuers", "Issuer"), ("certificates", "Certificate")] {
+        plane.apply(&CERT_MANAGER.replace("PLURAL", plural).replace("KIND", kind)).unwrap();
+    }
+    let wait = ["wait", "crd", "--all", "--for=condition=Established", "--timeout=60s"];
+    plane.kubectl(&wait).unwrap().success().unwrap();
+    let chart = Chart::prepare(&plane, program()).unwrap();
+    // The stand-in: what the Certificate asks for is made under the name that
+    // it gives, while helm waits for Pods that wait for it.
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let name = eventually("the Certificate", LIMIT, || {
+                let path = "jsonpath={.items[0].spec.secretName} {.items[0].spec.dnsNames}";
+                let args = ["get", "certificates.cert-manager.io", "-n", "belay", "-o", path];
+                let asked = plane.kubectl(&args)?.success()?;
+                let (name, names) = asked.split_once(' ').ok_or("no name")?;
+                if name.is_empty() || !names.contains("belay.belay.svc") {
+                    return Err(asked.into());
+                }
+                Ok(name.to_owned())
+            })
+            .unwrap();
+            plane.apply(&secret(&plane, &name, &made(&plane, "managed"))).unwrap();
+        });
+        let values = ["--set=certManager.enabled=true"];
+        chart.helm("install", &values).unwrap().success().unwrap();
+    });
+    chart.wait_for(2).unwrap();
+    works(&plane);
+}

@@ -1,0 +1,59 @@
+//! What each profile does, seen from outside.
+
+use crate::harness::Chart;
+use crate::shop::{Shop, policies_in_force};
+use crate::{plane, program};
+
+#[test]
+fn observe_refuses_nothing_but_what_is_labelled_and_says_what_it_would_have() {
+    let plane = plane();
+    let shop = Shop::open(&plane);
+    let args = ["--set=profile=observe", "--set=replicas=1"];
+    let chart = Chart::install(&plane, program(), &args).unwrap();
+    chart.wait_for(1).unwrap();
+    policies_in_force(&plane);
+    // Nothing holds, and the delete of a claim in use is let through; as a dry
+    // run, so that it can be asked again.
+    let delete = ["delete", "pvc", "data-db-0", "--dry-run=server"];
+    shop.kubectl(&delete);
+    shop.holds("pvc/data-db-0", false);
+    // What would have been refused stands in the log and the metrics.
+    shop.kubectl(&["delete", "namespace", &shop.ns, "--dry-run=server"]);
+    let replica = &chart.kubelet.replicas()[0];
+    let (_, metrics) = crate::harness::belay::http_get(replica.probes, "/metrics").unwrap();
+    let audited = metrics
+        .lines()
+        .filter(|line| line.starts_with("belay_denials_total") && line.contains("action=\"Audit\""))
+        .count();
+    assert!(audited > 0, "{metrics}");
+    // The label means it in every profile.
+    shop.kubectl(&["create", "configmap", "precious"]);
+    shop.kubectl(&["label", "configmap", "precious", "belay.dev/protect=Always"]);
+    shop.is_refused(&["delete", "configmap", "precious"], "is protected; label");
+}
+
+#[test]
+fn strict_holds_what_is_mounted_and_keeps_every_namespace_that_has_something_in_it() {
+    let plane = plane();
+    let shop = Shop::open(&plane);
+    let chart = Chart::install(&plane, program(), &["--set=profile=strict"]).unwrap();
+    chart.wait_for(2).unwrap();
+    policies_in_force(&plane);
+    for object in ["configmap/settings", "secret/password", "pvc/data-db-0"] {
+        shop.holds(object, true);
+    }
+    shop.is_refused(&["delete", "pvc", "data-db-0"], "in use by StatefulSet");
+    let ns = plane.namespace("busy").unwrap();
+    plane.kubectl(&["create", "configmap", "anything", "-n", &ns]).unwrap().success().unwrap();
+    shop.is_refused(&["delete", "namespace", &ns, "--dry-run=server"], "namespaces");
+
+    // A Secret that a Deployment reads waits until it does not.
+    let deleted = plane
+        .kubectl(&["delete", "secret", "password", "-n", &shop.ns, "--wait=false"])
+        .unwrap();
+    assert!(deleted.stderr.contains("stays Terminating until"), "{deleted:?}");
+    assert_ne!(shop.field("secret/password", ".metadata.deletionTimestamp"), "");
+    shop.kubectl(&["delete", "deployment", "web"]);
+    let gone = ["wait", "--for=delete", "secret/password", "--timeout=60s"];
+    shop.kubectl(&gone);
+}

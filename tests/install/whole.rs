@@ -1,0 +1,132 @@
+//! The life of an installation.
+
+use serde_json::Value;
+
+use crate::harness::chart::RELEASE;
+use crate::harness::{Chart, ControlPlane, Load, eventually};
+use crate::shop::{LIMIT, Shop, objects_with, policies_in_force};
+use crate::{plane, program};
+
+/// What the API server has recorded of belay's accounts that it would not let
+/// them do.
+fn forbidden(plane: &ControlPlane) -> Vec<String> {
+    let account = format!("system:serviceaccount:{RELEASE}:");
+    let log = plane.audit_log().unwrap();
+    let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    events
+        .filter(|event| {
+            let user = event["user"]["username"].as_str().unwrap_or_default();
+            user.starts_with(&account) && event["responseStatus"]["code"] == 403
+        })
+        .map(|event| format!("{} {}: {}", event["verb"], event["requestURI"], event["responseStatus"]["message"]))
+        .collect()
+}
+
+/// Rules and authorities of both configurations, as they stand.
+fn registration(plane: &ControlPlane) -> String {
+    let path = "jsonpath={range .items[*].webhooks[*]}{.name} {.rules} {.clientConfig.caBundle}{\"\\n\"}{end}";
+    let kinds = "validatingwebhookconfiguration,mutatingwebhookconfiguration";
+    plane.kubectl(&["get", kinds, "-o", path]).unwrap().success().unwrap()
+}
+
+/// How often the leader has put back what somebody emptied.
+fn repairs(chart: &Chart<'_>) -> f64 {
+    let mut sum = 0.0;
+    for replica in chart.kubelet.replicas() {
+        let (_, text) = crate::harness::belay::http_get(replica.probes, "/metrics").unwrap();
+        let lines = text.lines().filter(|l| l.starts_with("belay_registration_repairs_total"));
+        sum += lines.filter_map(|l| l.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>();
+    }
+    sum
+}
+
+#[test]
+fn s29_it_is_installed_upgraded_under_load_and_uninstalled_and_nothing_is_left_or_lost() {
+    let plane = plane();
+    let shop = Shop::open(&plane);
+    let mut chart = Chart::install(&plane, program(), &[]).unwrap();
+    chart.wait_for(2).unwrap();
+    policies_in_force(&plane);
+    assert!(chart.notes.contains("kubectl delete validatingwebhookconfiguration"), "{}", chart.notes);
+
+    // What is there already is protected, and what comes as well.
+    shop.holds("pvc/data-db-0", true);
+    shop.is_refused(&["delete", "pvc", "data-db-0"], "in use by StatefulSet");
+    shop.is_refused(&["delete", "namespace", &shop.ns], "namespaces");
+    shop.is_refused(&["delete", "storageclass", "disk"], "storageclasses");
+    shop.kubectl(&["create", "configmap", "precious"]);
+    shop.kubectl(&["label", "configmap", "precious", "belay.dev/protect=Always"]);
+    shop.holds("configmap/precious", true);
+
+    let tested = plane.helm(&["test", RELEASE, "-n", RELEASE, "--timeout=2m"]).unwrap();
+    tested.success().unwrap();
+    assert_eq!(objects_with(&plane, "belay-selftest"), Vec::<String>::new());
+
+    // The next version comes while people work.
+    let ns = plane.namespace("load").unwrap();
+    let load = Load::start(&plane, &ns).unwrap();
+    load.goes_on().unwrap();
+    let before = registration(&plane);
+    chart.next_version("0.1.1", program()).unwrap();
+    chart.helm("upgrade", &["--set=webhook.timeoutSeconds=6"]).unwrap().success().unwrap();
+    load.goes_on().unwrap();
+    let timeouts = |plane: &ControlPlane| {
+        let path = "jsonpath={.webhooks[0].timeoutSeconds}";
+        let args = ["get", "validatingwebhookconfiguration", RELEASE, "-o", path];
+        plane.kubectl(&args).unwrap().success().unwrap()
+    };
+    assert_eq!((timeouts(&plane), registration(&plane)), ("6".to_owned(), before.clone()));
+    let replicas = chart.wait_for(2).unwrap();
+    let image = "jsonpath={.items[*].spec.containers[0].image}";
+    let of = ["get", "pods", "-n", RELEASE, "-l", "app.kubernetes.io/component=webhook", "-o", image];
+    let images = plane.kubectl(&of).unwrap().success().unwrap();
+    assert!(images.split(' ').all(|image| image.ends_with(":0.1.1")), "{images} {replicas:?}");
+    // Back again, and once more as Helm 3 did it.
+    let back = ["rollback", RELEASE, "1", "-n", RELEASE, "--wait", "--timeout=4m"];
+    plane.helm(&back).unwrap().success().unwrap();
+    assert_eq!((timeouts(&plane), registration(&plane)), ("5".to_owned(), before.clone()));
+    load.goes_on().unwrap();
+    let old_way = ["--server-side=false", "--set=webhook.timeoutSeconds=7"];
+    chart.helm("upgrade", &old_way).unwrap().success().unwrap();
+    assert_eq!((timeouts(&plane), registration(&plane)), ("7".to_owned(), before.clone()));
+    load.goes_on().unwrap();
+    let answered = load.end().unwrap();
+    println!("{answered} answers, none of them wrong");
+
+    // Forced, rules and authorities are gone until the leader has put them
+    // back, which is counted; the hold stands meanwhile.
+    chart.wait_for(2).unwrap();
+    let counted = repairs(&chart);
+    let forced = ["--server-side=false", "--force-replace", "--set=webhook.timeoutSeconds=8"];
+    let said = chart.helm("upgrade", &forced).unwrap();
+    if said.ok() {
+        eventually("the rules", LIMIT, || {
+            let now = registration(&plane);
+            if now == before { Ok(()) } else { Err(now.into()) }
+        })
+        .unwrap();
+        assert!(repairs(&chart) > counted);
+    } else {
+        panic!("{}", said.stderr);
+    }
+    shop.holds("pvc/data-db-0", true);
+    shop.is_refused(&["delete", "pvc", "data-db-0"], "in use by StatefulSet");
+
+    assert_eq!(forbidden(&plane), Vec::<String>::new());
+    let gone = chart.uninstall(&[]).unwrap().success().unwrap();
+    assert!(gone.contains("uninstalled"), "{gone}");
+    assert_eq!(objects_with(&plane, "belay.dev/hold"), Vec::<String>::new());
+    // The definitions stay on purpose, and the namespace is the person's.
+    let ours = format!("app.kubernetes.io/instance\":\"{RELEASE}\"");
+    assert_eq!(objects_with(&plane, &ours), Vec::<String>::new());
+    let kept = ["get", "all,cm,secret,lease,sa,role,rolebinding", "-n", RELEASE, "-o", "name"];
+    let kept = plane.kubectl(&kept).unwrap().success().unwrap();
+    let kept: Vec<&str> = kept.lines().collect();
+    assert_eq!(kept, ["configmap/kube-root-ca.crt", "serviceaccount/default"]);
+    for left in ["pvc/data-db-0", "configmap/settings", "secret/password", "configmap/precious"] {
+        assert_eq!(shop.field(left, ".metadata.deletionTimestamp"), "", "{left}");
+    }
+    assert_eq!(forbidden(&plane), Vec::<String>::new());
+    // And nobody is asked any more.
+    shop.kubectl(&["delete", "configmap", "precious"]);
+}
