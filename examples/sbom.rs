@@ -74,8 +74,11 @@ fn bill(metadata: &Value, checksums: &BTreeMap<(String, String), String>) -> Res
         }
         let node = nodes.get(&id).ok_or_else(|| format!("cargo did not resolve {id}"))?;
         let normal = |dep: &Value| list(dep, "dep_kinds").iter().any(|kind| kind["kind"].is_null());
-        let needs: BTreeSet<String> =
-            list(node, "deps").iter().filter(|dep| normal(dep)).map(|dep| text(dep, "pkg")).collect();
+        let needs: BTreeSet<String> = list(node, "deps")
+            .iter()
+            .filter(|dep| normal(dep))
+            .map(|dep| text(dep, "pkg"))
+            .collect();
         ahead.extend(needs.iter().cloned());
         linked.insert(id, needs);
     }

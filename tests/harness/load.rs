@@ -73,7 +73,11 @@ impl Load {
         let before = self.shared.answered.load(Ordering::Relaxed);
         eventually("more answers", Duration::from_secs(60), || {
             let more = self.shared.answered.load(Ordering::Relaxed) - before;
-            if more >= 60 || self.has_failed() { Ok(()) } else { Err(format!("{more} more").into()) }
+            if more >= 60 || self.has_failed() {
+                Ok(())
+            } else {
+                Err(format!("{more} more").into())
+            }
         })
     }
 

@@ -97,8 +97,12 @@ fn the_image_is_one_static_program_that_runs_from_an_empty_root() {
     let folder = std::env::var("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
     let bill = std::fs::read_to_string(folder.join("image/belay.cdx.json")).unwrap();
     let bill: Value = serde_json::from_str(&bill).unwrap();
-    assert_eq!(bill["metadata"]["component"]["purl"], concat!("pkg:cargo/kube-belay@", env!("CARGO_PKG_VERSION")));
-    let named = |name: &str| bill["components"].as_array().unwrap().iter().any(|c| c["name"] == name);
+    assert_eq!(
+        bill["metadata"]["component"]["purl"],
+        concat!("pkg:cargo/kube-belay@", env!("CARGO_PKG_VERSION"))
+    );
+    let named =
+        |name: &str| bill["components"].as_array().unwrap().iter().any(|c| c["name"] == name);
     assert!(named("rustls") && named("kube"), "what the program is made of is missing");
     // Only tests need these.
     assert!(!named("stateright") && !named("criterion"), "what only tests need is in the bill");

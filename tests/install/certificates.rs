@@ -68,7 +68,11 @@ fn a_secret_of_somebody_elses_is_served_and_followed_when_it_changes() {
     plane.apply(&secret(&plane, "corporate", &made(&plane, "second"))).unwrap();
     eventually("the new authority", LIMIT, || {
         let now = trusted(&plane);
-        if now == stored(&plane, "corporate") && now != first { Ok(()) } else { Err("not yet".into()) }
+        if now == stored(&plane, "corporate") && now != first {
+            Ok(())
+        } else {
+            Err("not yet".into())
+        }
     })
     .unwrap();
     eventually("an answer under the new certificate", LIMIT, || {

@@ -48,9 +48,8 @@ fn strict_holds_what_is_mounted_and_keeps_every_namespace_that_has_something_in_
     shop.is_refused(&["delete", "namespace", &ns, "--dry-run=server"], "namespaces");
 
     // A Secret that a Deployment reads waits until it does not.
-    let deleted = plane
-        .kubectl(&["delete", "secret", "password", "-n", &shop.ns, "--wait=false"])
-        .unwrap();
+    let deleted =
+        plane.kubectl(&["delete", "secret", "password", "-n", &shop.ns, "--wait=false"]).unwrap();
     assert!(deleted.stderr.contains("stays Terminating until"), "{deleted:?}");
     assert_ne!(shop.field("secret/password", ".metadata.deletionTimestamp"), "");
     shop.kubectl(&["delete", "deployment", "web"]);

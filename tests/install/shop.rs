@@ -108,7 +108,6 @@ pub fn objects_with(plane: &ControlPlane, words: &str) -> Vec<String> {
 
 /// The policies that the chart made are in force.
 pub fn policies_in_force(plane: &ControlPlane) {
-    let args =
-        ["wait", "deletionpolicy", "--all", "--for=condition=Ready=True", "--timeout=90s"];
+    let args = ["wait", "deletionpolicy", "--all", "--for=condition=Ready=True", "--timeout=90s"];
     plane.kubectl(&args).unwrap().success().unwrap();
 }

@@ -36,8 +36,7 @@ fn s28_uninstall_waits_for_what_is_terminating_and_in_use_and_works_with_every_p
         // Who waits says for whom.
         let said = std::fs::read_dir(plane.logs()).unwrap().flatten();
         let said = said.filter(|file| file.file_name().to_string_lossy().contains("uninstall"));
-        let said: String =
-            said.map(|file| std::fs::read_to_string(file.path()).unwrap()).collect();
+        let said: String = said.map(|file| std::fs::read_to_string(file.path()).unwrap()).collect();
         assert!(said.contains("password") && said.contains("Deployment"), "{said}");
 
         shop.kubectl(&["delete", "deployment", "web"]);

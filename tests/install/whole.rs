@@ -18,7 +18,12 @@ fn forbidden(plane: &ControlPlane) -> Vec<String> {
             let user = event["user"]["username"].as_str().unwrap_or_default();
             user.starts_with(&account) && event["responseStatus"]["code"] == 403
         })
-        .map(|event| format!("{} {}: {}", event["verb"], event["requestURI"], event["responseStatus"]["message"]))
+        .map(|event| {
+            format!(
+                "{} {}: {}",
+                event["verb"], event["requestURI"], event["responseStatus"]["message"]
+            )
+        })
         .collect()
 }
 
@@ -47,7 +52,11 @@ fn s29_it_is_installed_upgraded_under_load_and_uninstalled_and_nothing_is_left_o
     let mut chart = Chart::install(&plane, program(), &[]).unwrap();
     chart.wait_for(2).unwrap();
     policies_in_force(&plane);
-    assert!(chart.notes.contains("kubectl delete validatingwebhookconfiguration"), "{}", chart.notes);
+    assert!(
+        chart.notes.contains("kubectl delete validatingwebhookconfiguration"),
+        "{}",
+        chart.notes
+    );
 
     // What is there already is protected, and what comes as well.
     shop.holds("pvc/data-db-0", true);
@@ -78,7 +87,8 @@ fn s29_it_is_installed_upgraded_under_load_and_uninstalled_and_nothing_is_left_o
     assert_eq!((timeouts(&plane), registration(&plane)), ("6".to_owned(), before.clone()));
     let replicas = chart.wait_for(2).unwrap();
     let image = "jsonpath={.items[*].spec.containers[0].image}";
-    let of = ["get", "pods", "-n", RELEASE, "-l", "app.kubernetes.io/component=webhook", "-o", image];
+    let of =
+        ["get", "pods", "-n", RELEASE, "-l", "app.kubernetes.io/component=webhook", "-o", image];
     let images = plane.kubectl(&of).unwrap().success().unwrap();
     assert!(images.split(' ').all(|image| image.ends_with(":0.1.1")), "{images} {replicas:?}");
     // Back again, and once more as Helm 3 did it.

@@ -87,8 +87,12 @@ impl Container {
             let Some(source) = source(volume)? else { continue };
             let folder = folder.join(&volume.name);
             std::fs::create_dir_all(&folder)?;
-            let mut mount =
-                Mount { namespace: namespace.clone(), source, folder: folder.clone(), written: None };
+            let mut mount = Mount {
+                namespace: namespace.clone(),
+                source,
+                folder: folder.clone(),
+                written: None,
+            };
             mount.follow(&node.client).await?;
             places.push((place, folder.display().to_string()));
             mounts.push(mount);
@@ -166,9 +170,10 @@ fn value(variable: &EnvVar, pod: &Pod, address: &str) -> Result<String> {
     let Some(from) = &variable.value_from else {
         return Ok(variable.value.clone().unwrap_or_default());
     };
-    let field = from.field_ref.as_ref().ok_or_else(|| {
-        format!("the variable {} comes from what is not played", variable.name)
-    })?;
+    let field = from
+        .field_ref
+        .as_ref()
+        .ok_or_else(|| format!("the variable {} comes from what is not played", variable.name))?;
     let spec = pod.spec.as_ref();
     let value = match field.field_path.as_str() {
         "metadata.name" => pod.metadata.name.clone(),
@@ -267,8 +272,7 @@ async fn token(client: &Client, pod: &Pod, spec: &PodSpec) -> Result<String> {
         ..TokenRequest::default()
     };
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
-    let answer =
-        accounts.create_token_request(account, &PostParams::default(), &request).await?;
+    let answer = accounts.create_token_request(account, &PostParams::default(), &request).await?;
     Ok(answer.status.ok_or("a token request without an answer")?.token)
 }
 

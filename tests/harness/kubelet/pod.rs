@@ -194,11 +194,8 @@ pub(super) async fn forget(client: &Client, pod: &Pod) -> Result<()> {
     };
     let preconditions =
         Some(Preconditions { uid: pod.metadata.uid.clone(), ..Preconditions::default() });
-    let now = DeleteParams {
-        grace_period_seconds: Some(0),
-        preconditions,
-        ..DeleteParams::default()
-    };
+    let now =
+        DeleteParams { grace_period_seconds: Some(0), preconditions, ..DeleteParams::default() };
     match Api::<Pod>::namespaced(client.clone(), namespace).delete(name, &now).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
