@@ -1,5 +1,5 @@
-//! `make play`: a control plane with two replicas of belay in front of it,
-//! in the foreground.
+//! `make play`: a control plane with belay in front of it, installed by its
+//! chart, in the foreground.
 //!
 //! Says `export KUBECONFIG=…` and then `ready` on a line of its own; Ctrl-C
 //! ends it, also while it starts, and leaves nothing behind.
@@ -10,7 +10,7 @@ mod harness;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use harness::{ControlPlane, Install, Installed, Options};
+use harness::{Chart, ControlPlane, Options};
 use tokio::signal::unix::{SignalKind, signal};
 
 #[tokio::main(flavor = "current_thread")]
@@ -50,7 +50,10 @@ async fn play() -> harness::Result<()> {
             std::process::exit(130);
         }
     };
-    let (plane, _) = &world;
+    let (chart, plane) = &world;
+    for line in chart.notes.lines() {
+        println!("# {line}");
+    }
     println!(
         "# kubectl and helm of the same version: export PATH={}:$PATH",
         plane.binaries().display()
@@ -64,9 +67,9 @@ async fn play() -> harness::Result<()> {
     Ok(())
 }
 
-fn start(program: &std::path::Path) -> harness::Result<(ControlPlane, Installed)> {
+fn start(program: &std::path::Path) -> harness::Result<(Chart, ControlPlane)> {
     let plane = ControlPlane::start_with(&Options { nodes: 2, ..Options::default() })?;
     // Whoever plays writes policies of every kind.
-    let belay = Install::of_everything(2).on(&plane, program)?;
-    Ok((plane, belay))
+    let chart = Chart::install(&plane, program, &["--set=rbac.watchEverything=true"])?;
+    Ok((chart, plane))
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::install::wait_until_asked;
-use super::kubectl::Output;
+use super::kubectl::{self, Output};
 use super::kubelet::Replica;
 use super::{ControlPlane, Kubelet, Result, eventually};
 
@@ -15,19 +15,21 @@ pub const RELEASE: &str = "belay";
 const TIMEOUT: &str = "--timeout=4m";
 
 /// A release of the chart.
-pub struct Chart<'p> {
-    plane: &'p ControlPlane,
+pub struct Chart {
     /// What runs its Pods.
     pub kubelet: Kubelet,
     chart: PathBuf,
+    helm: PathBuf,
+    admin: PathBuf,
+    folder: PathBuf,
     /// What helm said of the installation.
     pub notes: String,
 }
 
-impl<'p> Chart<'p> {
+impl Chart {
     /// A namespace that lets only what is restricted run, and the means to
     /// install there; nothing is yet.
-    pub fn prepare(plane: &'p ControlPlane, program: &Path) -> Result<Self> {
+    pub fn prepare(plane: &ControlPlane, program: &Path) -> Result<Self> {
         let kubelet = Kubelet::start(plane)?;
         kubelet.pull(env!("CARGO_PKG_VERSION"), program);
         plane.apply(&format!(
@@ -35,42 +37,53 @@ impl<'p> Chart<'p> {
              {{pod-security.kubernetes.io/enforce: restricted}}\n"
         ))?;
         let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/belay");
-        Ok(Self { plane, kubelet, chart, notes: String::new() })
+        Ok(Self {
+            kubelet,
+            chart,
+            helm: plane.binaries().join("helm"),
+            admin: plane.kubeconfig().to_owned(),
+            folder: plane.folder().join("charts"),
+            notes: String::new(),
+        })
     }
 
     /// Installs it with these arguments, and waits until the API server asks.
-    pub fn install(plane: &'p ControlPlane, program: &Path, args: &[&str]) -> Result<Self> {
+    pub fn install(plane: &ControlPlane, program: &Path, args: &[&str]) -> Result<Self> {
         let mut chart = Self::prepare(plane, program)?;
-        chart.notes = chart.helm("install", args)?.success()?;
+        chart.notes = chart.deploy("install", args)?.success()?;
         wait_until_asked(plane)?;
         Ok(chart)
     }
 
     /// `helm install` or `helm upgrade` of the chart, with these arguments.
-    pub fn helm(&self, what: &str, args: &[&str]) -> Result<Output> {
+    pub fn deploy(&self, what: &str, args: &[&str]) -> Result<Output> {
         let chart = self.chart.display().to_string();
         let own = [what, RELEASE, &chart, "--namespace", RELEASE, "--wait", TIMEOUT];
-        self.plane.helm(&[&own, args].concat())
+        self.helm(&[&own, args].concat())
     }
 
     /// The same chart under another version, as the next release of belay
-    /// would be; from now on `helm` means that.
+    /// would be; from now on `deploy` means that.
     pub fn next_version(&mut self, version: &str, program: &Path) -> Result<()> {
         self.kubelet.pull(version, program);
-        let folder = self.plane.folder().join("charts").join(version);
+        let folder = self.folder.join(version);
         std::fs::create_dir_all(&folder)?;
         let (chart, into) = (self.chart.display().to_string(), folder.display().to_string());
         let args = ["package", &chart, "--destination", &into];
         let versions = ["--version", version, "--app-version", version];
-        self.plane.helm(&[&args[..], &versions].concat())?.success()?;
+        self.helm(&[&args[..], &versions].concat())?.success()?;
         self.chart = folder.join(format!("belay-{version}.tgz"));
         Ok(())
+    }
+
+    fn helm(&self, args: &[&str]) -> Result<Output> {
+        kubectl::run(&self.helm, &self.admin, args, None)
     }
 
     /// `helm uninstall`, with these arguments.
     pub fn uninstall(&self, args: &[&str]) -> Result<Output> {
         let own = ["uninstall", RELEASE, "--namespace", RELEASE, "--wait", TIMEOUT];
-        self.plane.helm(&[&own, args].concat())
+        self.helm(&[&own, args].concat())
     }
 
     /// Waits until so many replicas are ready, and no other one is left.

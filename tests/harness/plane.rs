@@ -418,9 +418,10 @@ impl Endpoint {
     }
 }
 
-/// Metadata carries the annotations of webhooks and no bodies.
+/// Metadata carries the annotations of webhooks and no bodies. What belay
+/// itself reads is there too: it shows which of its rights it uses.
 const AUDIT: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\n\
-     rules:\n- level: None\n  verbs: [get, list, watch]\n- level: Metadata\n";
+     rules:\n- level: Metadata\n  userGroups: [\"system:serviceaccounts:belay\"]\n- level: None\n  verbs: [get, list, watch]\n- level: Metadata\n";
 
 /// Every write with its bodies, but for those that tell no story, and when
 /// watches of service accounts begin and end.

@@ -56,7 +56,7 @@ fn a_secret_of_somebody_elses_is_served_and_followed_when_it_changes() {
     let plane = plane();
     let mut chart = Chart::prepare(&plane, program()).unwrap();
     plane.apply(&secret(&plane, "corporate", &made(&plane, "first"))).unwrap();
-    let said = chart.helm("install", &["--set=existingSecret=corporate"]).unwrap();
+    let said = chart.deploy("install", &["--set=existingSecret=corporate"]).unwrap();
     chart.notes = said.success().unwrap();
     chart.wait_for(2).unwrap();
     works(&plane);
@@ -116,7 +116,7 @@ fn a_certificate_of_cert_managers_is_waited_for_and_served() {
             plane.apply(&secret(&plane, &name, &made(&plane, "managed"))).unwrap();
         });
         let values = ["--set=certManager.enabled=true"];
-        chart.helm("install", &values).unwrap().success().unwrap();
+        chart.deploy("install", &values).unwrap().success().unwrap();
     });
     chart.wait_for(2).unwrap();
     works(&plane);

@@ -10,6 +10,7 @@ mod harness;
 
 mod certificates;
 mod profiles;
+mod rights;
 mod shop;
 mod uninstalling;
 mod whole;

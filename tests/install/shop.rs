@@ -58,12 +58,6 @@ impl<'p> Shop<'p> {
         self.plane.kubectl(&args).unwrap().success().unwrap()
     }
 
-    /// What kubectl says that has to fail.
-    pub fn refusal(&self, args: &[&str]) -> String {
-        let args = [args, &["-n", &self.ns]].concat();
-        self.plane.kubectl(&args).unwrap().failure().unwrap()
-    }
-
     /// Waits until a request is refused with these words.
     pub fn is_refused(&self, args: &[&str], words: &str) {
         let args = [args, &["-n", &self.ns]].concat();

@@ -1,31 +1,10 @@
 //! The life of an installation.
 
-use serde_json::Value;
-
 use crate::harness::chart::RELEASE;
 use crate::harness::{Chart, ControlPlane, Load, eventually};
+use crate::rights::forbidden;
 use crate::shop::{LIMIT, Shop, objects_with, policies_in_force};
 use crate::{plane, program};
-
-/// What the API server has recorded of belay's accounts that it would not let
-/// them do.
-fn forbidden(plane: &ControlPlane) -> Vec<String> {
-    let account = format!("system:serviceaccount:{RELEASE}:");
-    let log = plane.audit_log().unwrap();
-    let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    events
-        .filter(|event| {
-            let user = event["user"]["username"].as_str().unwrap_or_default();
-            user.starts_with(&account) && event["responseStatus"]["code"] == 403
-        })
-        .map(|event| {
-            format!(
-                "{} {}: {}",
-                event["verb"], event["requestURI"], event["responseStatus"]["message"]
-            )
-        })
-        .collect()
-}
 
 /// Rules and authorities of both configurations, as they stand.
 fn registration(plane: &ControlPlane) -> String {
@@ -35,7 +14,7 @@ fn registration(plane: &ControlPlane) -> String {
 }
 
 /// How often the leader has put back what somebody emptied.
-fn repairs(chart: &Chart<'_>) -> f64 {
+fn repairs(chart: &Chart) -> f64 {
     let mut sum = 0.0;
     for replica in chart.kubelet.replicas() {
         let (_, text) = crate::harness::belay::http_get(replica.probes, "/metrics").unwrap();
@@ -77,7 +56,7 @@ fn s29_it_is_installed_upgraded_under_load_and_uninstalled_and_nothing_is_left_o
     load.goes_on().unwrap();
     let before = registration(&plane);
     chart.next_version("0.1.1", program()).unwrap();
-    chart.helm("upgrade", &["--set=webhook.timeoutSeconds=6"]).unwrap().success().unwrap();
+    chart.deploy("upgrade", &["--set=webhook.timeoutSeconds=6"]).unwrap().success().unwrap();
     load.goes_on().unwrap();
     let timeouts = |plane: &ControlPlane| {
         let path = "jsonpath={.webhooks[0].timeoutSeconds}";
@@ -97,7 +76,7 @@ fn s29_it_is_installed_upgraded_under_load_and_uninstalled_and_nothing_is_left_o
     assert_eq!((timeouts(&plane), registration(&plane)), ("5".to_owned(), before.clone()));
     load.goes_on().unwrap();
     let old_way = ["--server-side=false", "--set=webhook.timeoutSeconds=7"];
-    chart.helm("upgrade", &old_way).unwrap().success().unwrap();
+    chart.deploy("upgrade", &old_way).unwrap().success().unwrap();
     assert_eq!((timeouts(&plane), registration(&plane)), ("7".to_owned(), before.clone()));
     load.goes_on().unwrap();
     let answered = load.end().unwrap();
@@ -108,7 +87,7 @@ fn s29_it_is_installed_upgraded_under_load_and_uninstalled_and_nothing_is_left_o
     chart.wait_for(2).unwrap();
     let counted = repairs(&chart);
     let forced = ["--server-side=false", "--force-replace", "--set=webhook.timeoutSeconds=8"];
-    let said = chart.helm("upgrade", &forced).unwrap();
+    let said = chart.deploy("upgrade", &forced).unwrap();
     if said.ok() {
         eventually("the rules", LIMIT, || {
             let now = registration(&plane);

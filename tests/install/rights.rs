@@ -1,0 +1,90 @@
+//! What belay's account may do, held against what it did: the API server's
+//! audit log is the witness.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::harness::ControlPlane;
+use crate::harness::chart::RELEASE;
+
+/// A right: group, resource with its subresource, verb.
+type Right = (String, String, String);
+
+/// Everything that the API server has recorded of accounts in belay's
+/// namespace.
+fn events(plane: &ControlPlane) -> Vec<Value> {
+    let account = format!("system:serviceaccount:{RELEASE}:");
+    let log = plane.audit_log().unwrap();
+    let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    events.filter(|e| text(&e["user"]["username"]).starts_with(&account)).collect()
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// What belay wanted to do and was not let.
+pub fn forbidden(plane: &ControlPlane) -> Vec<String> {
+    let events = events(plane);
+    let refused = events.iter().filter(|event| event["responseStatus"]["code"] == 403);
+    refused
+        .map(|event| {
+            let message = text(&event["responseStatus"]["message"]);
+            format!("{} {}: {message}", text(&event["verb"]), text(&event["requestURI"]))
+        })
+        .collect()
+}
+
+/// The rights of belay's account that it has not used so far.
+pub fn unused(plane: &ControlPlane) -> BTreeSet<Right> {
+    let used: BTreeSet<Right> = events(plane)
+        .iter()
+        .map(|event| {
+            let object = &event["objectRef"];
+            let subresource = text(&object["subresource"]);
+            let slash = if subresource.is_empty() { "" } else { "/" };
+            (
+                text(&object["apiGroup"]).to_owned(),
+                format!("{}{slash}{subresource}", text(&object["resource"])),
+                text(&event["verb"]).to_owned(),
+            )
+        })
+        .collect();
+    let may = granted(plane);
+    assert!(may.len() > 50, "the account has no rights to speak of: {may:?}");
+    may.difference(&used).cloned().collect()
+}
+
+fn granted(plane: &ControlPlane) -> BTreeSet<Right> {
+    let get = |kind: &str| -> Vec<Value> {
+        let listed = plane.kubectl(&["get", kind, "-A", "-o", "json"]).unwrap().success().unwrap();
+        let mut listed: Value = serde_json::from_str(&listed).unwrap();
+        std::mem::take(listed["items"].as_array_mut().unwrap())
+    };
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let mut rights = BTreeSet::new();
+    for (binding, role) in [("clusterrolebindings", "clusterroles"), ("rolebindings", "roles")] {
+        let roles = get(role);
+        let ours = |subject: &Value| subject["name"] == RELEASE && subject["namespace"] == RELEASE;
+        for binding in get(binding).iter().filter(|b| list(&b["subjects"]).iter().any(ours)) {
+            let named = |role: &&Value| {
+                role["metadata"]["name"] == binding["roleRef"]["name"]
+                    && role["metadata"]["namespace"] == binding["metadata"]["namespace"]
+            };
+            let rules = roles.iter().find(named).map(|role| list(&role["rules"]));
+            for rule in rules.unwrap_or_default() {
+                for group in list(&rule["apiGroups"]) {
+                    for resource in list(&rule["resources"]) {
+                        for verb in list(&rule["verbs"]) {
+                            let right =
+                                [&group, &resource, &verb].map(|part| text(part).to_owned());
+                            rights.insert(right.into());
+                        }
+                    }
+                }
+            }
+        }
+    }
+    rights
+}
