@@ -15,19 +15,22 @@
 //! back, from before the request was sent. A request that hangs does not keep
 //! it from ceasing to believe.
 
+mod leases;
 mod post;
 mod record;
+mod seize;
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
-use kube::api::{ObjectMeta, PostParams};
 use tokio::time::{Instant, sleep, timeout};
 
+use self::leases::{Leases, no_answer, said};
 use self::post::{Belief, Post};
 use self::record::{into_lease, of_lease};
+pub use self::seize::{Clock, Kept, Seat, seize};
 use super::api::Trouble;
 use super::context::Context;
 use super::pace::{Backoff, jittered};
@@ -72,8 +75,9 @@ pub async fn run(context: Context) {
 pub async fn run_with(context: Context, timing: Timing) {
     let mut ending = context.signals.ending.subscribe();
     let post = Post::new(&context);
+    let settings = &context.settings;
     let election = Election {
-        leases: Api::namespaced(context.client.clone(), &context.settings.namespace),
+        leases: Leases::new(&context.client, (&settings.namespace, &settings.name), timing.request),
         context: &context,
         timing,
         post: &post,
@@ -131,7 +135,7 @@ pub async fn leader(
 
 struct Election<'a> {
     context: &'a Context,
-    leases: Api<Lease>,
+    leases: Leases,
     timing: Timing,
     post: &'a Post<'a>,
 }
@@ -173,7 +177,7 @@ impl Election<'_> {
     /// Reads the Lease, takes it if it is to be had, and renews it for as long
     /// as that works. The result is how long to wait before the next round.
     async fn round(&self, witness: &mut Witness) -> Result<Duration, Trouble> {
-        let mut lease = self.read().await?;
+        let mut lease = self.leases.read().await?;
         let mut spec = said(&lease);
         if let Some(left) = witness.look(&spec, self.me(), Instant::now().into_std()) {
             return Ok(self.stand_by(left));
@@ -216,7 +220,7 @@ impl Election<'_> {
         let (sent, now) = (Instant::now(), Timestamp::now());
         let wanted = next(read, self.me(), now);
         into_lease(&wanted, lease.spec.get_or_insert_default());
-        let Some(stored) = self.store(&lease).await? else { return Ok(None) };
+        let Some(stored) = self.leases.store(&lease).await? else { return Ok(None) };
         let spec = said(&stored);
         match evaluate(&spec, self.me(), Timestamp::now()) {
             Stand::Lead { until, renew_at } => {
@@ -232,70 +236,20 @@ impl Election<'_> {
         }
     }
 
-    /// The Lease, an empty one if there is none.
-    async fn read(&self) -> Result<Lease, Trouble> {
-        let settings = &self.context.settings;
-        let read = self.leases.get_opt(&settings.name);
-        let found = timeout(self.timing.request, read)
-            .await
-            .map_err(|_| no_answer(self.timing.request))??;
-        Ok(found.unwrap_or_else(|| Lease {
-            metadata: ObjectMeta {
-                name: Some(settings.name.clone()),
-                namespace: Some(settings.namespace.clone()),
-                ..ObjectMeta::default()
-            },
-            spec: None,
-        }))
-    }
-
-    /// Writes on the version that was read; none: that is not the latest.
-    async fn store(&self, lease: &Lease) -> Result<Option<Lease>, Trouble> {
-        let parameters = PostParams::default();
-        let is_there = lease.metadata.resource_version.is_some();
-        let write = async {
-            if is_there {
-                self.leases.replace(&self.context.settings.name, &parameters, lease).await
-            } else {
-                self.leases.create(&parameters, lease).await
-            }
-        };
-        let answer = timeout(self.timing.request, write)
-            .await
-            .map_err(|_| no_answer(self.timing.request))?;
-        match answer {
-            Ok(stored) => Ok(Some(stored)),
-            // It was changed or made since it was read.
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
-            // Or deleted. What cannot even be made has no namespace.
-            Err(kube::Error::Api(status)) if status.code == 404 && is_there => Ok(None),
-            Err(error) => Err(error.into()),
-        }
-    }
-
     /// Says that nobody leads, if the Lease says that we do. A write of ours
     /// may still have been under way, so that it has to be read.
     async fn step_down(&self) -> Result<(), Trouble> {
         loop {
-            let mut lease = self.read().await?;
+            let mut lease = self.leases.read().await?;
             let spec = lease.spec.get_or_insert_default();
             let said = of_lease(spec);
             if said.holder.as_deref() != Some(self.me().name) {
                 return Ok(());
             }
             into_lease(&stepped_down(&said), spec);
-            if self.store(&lease).await?.is_some() {
+            if self.leases.store(&lease).await?.is_some() {
                 return Ok(());
             }
         }
     }
-}
-
-/// What a Lease says; one that is not there says nothing.
-fn said(lease: &Lease) -> Spec {
-    lease.spec.as_ref().map(of_lease).unwrap_or_default()
-}
-
-fn no_answer(limit: Duration) -> Trouble {
-    Trouble::Failed(format!("the API server did not answer within {limit:?}"))
 }

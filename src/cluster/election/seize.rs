@@ -1,0 +1,325 @@
+//! The Lease, taken from whoever leads: for whoever takes belay out of a
+//! cluster, and wants nobody to put back what was taken off.
+//!
+//! To the replicas it is a write like any other: the leader's next renewal is
+//! refused, it reads that somebody else leads, and believes no more. What was
+//! taken is good for much longer than a leader's word and renewed often, so
+//! that an API server which does not answer for a while gives nothing back.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{DeleteParams, Preconditions};
+use tokio::time::{Instant, sleep};
+
+use super::leases::{Leases, is_there, said};
+use super::record::{into_lease, of_lease};
+use super::{ASTRAY, Timing};
+use crate::cluster::api::Trouble;
+use crate::cluster::pace::within;
+use crate::lease::{Candidate, Spec, next, stepped_down};
+
+/// How long a write is good. Replicas believe ten times their own duration at
+/// the most, which is more than this.
+const GOOD_FOR: Duration = Duration::from_secs(120);
+
+/// How often it is renewed.
+const RENEW: Duration = Duration::from_secs(15);
+
+/// When a renewal that failed is tried again.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// How often in a row somebody else may be quicker.
+const TRIES: usize = 20;
+
+/// The time by the API server's clock: nobody's laptop has to be right.
+#[derive(Debug, Clone, Copy)]
+pub struct Clock {
+    told: Timestamp,
+    at: Instant,
+}
+
+impl Clock {
+    /// The API server has just said that it is this time.
+    pub fn told(time: Timestamp) -> Self {
+        Self { told: time, at: Instant::now() }
+    }
+
+    /// What time it is.
+    pub fn now(&self) -> Timestamp {
+        self.told.saturating_add(self.at.elapsed()).unwrap_or(self.told)
+    }
+}
+
+/// The Lease of an installation, taken.
+pub struct Seat {
+    leases: Leases,
+    holder: String,
+    clock: Clock,
+    /// Who had led, as far as the Lease said.
+    pub from: Option<String>,
+    /// For so long from the taking on, whoever had led may believe to lead.
+    pub believed: Duration,
+}
+
+/// What is worth telling while the Lease is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kept {
+    /// Somebody had taken it back, and it was taken again.
+    Again(String),
+    /// It cannot be renewed: words that say why.
+    Failing(String),
+}
+
+/// Takes the Lease of an installation, whoever has it; none: there is no such
+/// namespace, so nobody can have one.
+pub async fn seize(
+    client: &kube::Client,
+    installation: (&str, &str),
+    holder: String,
+    clock: Clock,
+) -> Result<Option<Seat>, Trouble> {
+    let leases = Leases::new(client, installation, Timing::default().request);
+    let mut seat = Seat { leases, holder, clock, from: None, believed: Duration::ZERO };
+    match seat.take().await {
+        Ok(before) => {
+            seat.believed = believed(&before, clock.now());
+            seat.from = before.holder;
+            Ok(Some(seat))
+        }
+        // Only what cannot be made is not found.
+        Err(Trouble::NotFound) => Ok(None),
+        Err(trouble) => Err(trouble),
+    }
+}
+
+/// How long the holder of a Lease that was just taken may believe to lead. One
+/// who said nothing for much longer than clocks differ is dead.
+fn believed(before: &Spec, now: Timestamp) -> Duration {
+    let Timing { duration, .. } = Timing::default();
+    match (&before.holder, before.renewed) {
+        (Some(_), Some(renewed)) if now.duration_since(renewed) <= ASTRAY => duration,
+        _ => Duration::ZERO,
+    }
+}
+
+impl Seat {
+    fn me(&self) -> Candidate<'_> {
+        Candidate { name: &self.holder, duration: GOOD_FOR, skew: Timing::default().skew }
+    }
+
+    /// Writes the Lease, upon whatever is there. What was there comes back.
+    async fn take(&self) -> Result<Spec, Trouble> {
+        for _ in 0..TRIES {
+            let mut lease = self.leases.read().await?;
+            let before = said(&lease);
+            let wanted = next(&before, self.me(), self.clock.now());
+            into_lease(&wanted, lease.spec.get_or_insert_default());
+            if self.leases.store(&lease).await?.is_some() {
+                return Ok(before);
+            }
+        }
+        Err(Trouble::Failed("somebody else writes the Lease again and again".to_owned()))
+    }
+
+    /// Renews it for ever, and takes it again from whoever has taken it back.
+    pub async fn keep(&self, tell: impl Fn(Kept)) -> Infallible {
+        let mut failing = false;
+        loop {
+            sleep(if failing { AGAIN } else { RENEW }).await;
+            match self.take().await {
+                Ok(before) => {
+                    failing = false;
+                    if let Some(other) = before.holder.filter(|holder| *holder != self.holder) {
+                        tell(Kept::Again(other));
+                    }
+                }
+                Err(trouble) => {
+                    if !std::mem::replace(&mut failing, true) {
+                        tell(Kept::Failing(trouble.words()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Says that nobody leads, so that replicas that run go on at once.
+    pub async fn give_back(&self) -> Result<(), Trouble> {
+        for _ in 0..TRIES {
+            let mut lease = self.leases.read().await?;
+            if said(&lease).holder.as_deref() != Some(&self.holder) {
+                return Ok(());
+            }
+            let spec = lease.spec.get_or_insert_default();
+            into_lease(&stepped_down(&of_lease(spec)), spec);
+            if self.leases.store(&lease).await?.is_some() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes it. One that is not there any more is as good.
+    pub async fn delete(&self) -> Result<(), Trouble> {
+        let lease = self.leases.read().await?;
+        if !is_there(&lease) {
+            return Ok(());
+        }
+        let same = Preconditions { uid: lease.metadata.uid, ..Preconditions::default() };
+        let parameters = DeleteParams::default().preconditions(same);
+        match within(self.leases.api.delete(&self.leases.name, &parameters)).await {
+            Ok(_) | Err(Trouble::NotFound) => Ok(()),
+            Err(trouble) => Err(trouble),
+        }
+    }
+
+    /// Leaves it as it is, to go with its new owner. Replicas that run stand by
+    /// until it has run out.
+    pub async fn bequeath(&self, owner: &OwnerReference) -> Result<(), Trouble> {
+        for _ in 0..TRIES {
+            let mut lease = self.leases.read().await?;
+            let wanted = next(&said(&lease), self.me(), self.clock.now());
+            into_lease(&wanted, lease.spec.get_or_insert_default());
+            lease.metadata.owner_references = Some(vec![owner.clone()]);
+            if self.leases.store(&lease).await?.is_some() {
+                return Ok(());
+            }
+        }
+        Err(Trouble::Failed("somebody else writes the Lease again and again".to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use http::Method;
+    use kube::client::Body;
+    use parking_lot::Mutex;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::lease::{Stand, evaluate};
+
+    const NOW: i64 = 1_767_268_800;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(NOW + second).unwrap()
+    }
+
+    /// An API server with one Lease, whose version grows with every write.
+    /// `None`: not even its namespace is there.
+    fn server(lease: Option<Value>) -> (kube::Client, Arc<Mutex<Option<Value>>>) {
+        let stored = Arc::new(Mutex::new(lease));
+        let kept = stored.clone();
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let kept = kept.clone();
+            async move {
+                let method = request.method().clone();
+                let body = request.into_body().collect_bytes().await.unwrap_or_default();
+                let mut body: Value = serde_json::from_slice(&body).unwrap_or_default();
+                let mut stored = kept.lock();
+                let none = json!({"kind": "Status", "status": "Failure", "code": 404,
+                    "reason": "NotFound"});
+                let (code, answer) = match (stored.as_mut(), method) {
+                    (None, _) => (404, none),
+                    (Some(lease), Method::GET) if lease.is_null() => (404, none),
+                    (Some(lease), Method::GET) => (200, lease.clone()),
+                    (Some(lease), Method::DELETE) => {
+                        *lease = Value::Null;
+                        (200, json!({"kind": "Status", "status": "Success"}))
+                    }
+                    (Some(lease), _) => {
+                        let version = |lease: &Value| {
+                            let text = lease.pointer("/metadata/resourceVersion")?;
+                            text.as_str()?.parse::<u32>().ok()
+                        };
+                        if version(lease) == version(&body) {
+                            let version = version(lease).unwrap_or_default() + 1;
+                            body["metadata"]["resourceVersion"] = json!(version.to_string());
+                            *lease = body.clone();
+                            (200, body)
+                        } else {
+                            (409, json!({"kind": "Status", "code": 409, "message": "no"}))
+                        }
+                    }
+                };
+                let body = Body::from(answer.to_string().into_bytes());
+                Ok::<_, Infallible>(http::Response::builder().status(code).body(body).unwrap())
+            }
+        });
+        (kube::Client::new(service, "default"), stored)
+    }
+
+    fn led_by(holder: &str, renewed: i64) -> Value {
+        let time = at(renewed).to_string();
+        json!({"metadata": {"name": "belay", "resourceVersion": "7"}, "spec": {
+            "holderIdentity": holder, "renewTime": time, "acquireTime": time,
+            "leaseDurationSeconds": 15, "leaseTransitions": 1}})
+    }
+
+    async fn seized(lease: Option<Value>) -> (Option<Seat>, Arc<Mutex<Option<Value>>>) {
+        let (client, stored) = server(lease);
+        let clock = Clock::told(at(5));
+        (seize(&client, ("belay", "belay"), "me".into(), clock).await.unwrap(), stored)
+    }
+
+    fn spec(stored: &Mutex<Option<Value>>) -> Spec {
+        said(&serde_json::from_value(stored.lock().clone().unwrap()).unwrap())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_led_leads_no_more_and_nobody_else_does() {
+        let (seat, stored) = seized(Some(led_by("a", 0))).await;
+        let seat = seat.unwrap();
+        assert_eq!(seat.from.as_deref(), Some("a"));
+        assert_eq!(seat.believed, Duration::from_secs(15));
+        let Timing { duration, skew, .. } = Timing::default();
+        for name in ["a", "b"] {
+            // By a clock that is a minute ahead, and one that is behind.
+            for now in [-60, 5, 65] {
+                let me = Candidate { name, duration, skew };
+                let stand = evaluate(&spec(&stored), me, at(now));
+                assert!(matches!(stand, Stand::StandBy { .. }), "{name} at {now}: {stand:?}");
+            }
+        }
+        // One takes it back all the same; the next renewal takes it again.
+        let mut lease = led_by("b", 10);
+        lease["metadata"]["resourceVersion"] = json!("20");
+        *stored.lock() = Some(lease);
+        let told = Mutex::new(Vec::new());
+        let keep = seat.keep(|kept| told.lock().push(kept));
+        let _ = tokio::time::timeout(RENEW * 2 + RENEW / 2, keep).await;
+        assert_eq!(*told.lock(), [Kept::Again("b".to_owned())]);
+        assert_eq!(spec(&stored).holder.as_deref(), Some("me"));
+        // Given back, anybody may have it at once.
+        seat.give_back().await.unwrap();
+        let me = Candidate { name: "b", duration, skew };
+        assert_eq!(evaluate(&spec(&stored), me, at(40)), Stand::Acquire);
+        seat.delete().await.unwrap();
+        assert_eq!(*stored.lock(), Some(Value::Null));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_dead_are_not_waited_for_and_what_is_missing_is_made() {
+        let (seat, _) = seized(Some(led_by("a", -600))).await;
+        assert_eq!(seat.unwrap().believed, Duration::ZERO);
+        let (seat, stored) = seized(Some(Value::Null)).await;
+        let seat = seat.unwrap();
+        assert_eq!((seat.from, seat.believed), (None, Duration::ZERO));
+        assert_eq!(spec(&stored).holder.as_deref(), Some("me"));
+        assert!(seized(None).await.0.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_somebody_else_took_is_not_given_back() {
+        let (seat, stored) = seized(Some(led_by("a", 0))).await;
+        let mut lease = led_by("b", 10);
+        lease["metadata"]["resourceVersion"] = json!("20");
+        *stored.lock() = Some(lease);
+        seat.unwrap().give_back().await.unwrap();
+        assert_eq!(spec(&stored).holder.as_deref(), Some("b"));
+    }
+}
