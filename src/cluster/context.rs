@@ -157,4 +157,7 @@ pub struct Registered {
     /// The configurations that do not exist, as `kind/name`, and the entries
     /// that those which exist lack, as `kind/name entry name`.
     pub missing: Vec<String>,
+    /// Whether one of both is known to exist. While none does belay is being
+    /// taken out, and nothing gets a hold.
+    pub there: bool,
 }

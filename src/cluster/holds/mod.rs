@@ -218,10 +218,17 @@ impl Holds {
         self.backfill = found;
     }
 
-    /// Whether it is known what people want, and they want it now.
+    /// Whether it is known what people want, and they want it here and now.
     fn is_clear(&self) -> bool {
         let now = jiff::Timestamp::now().as_second();
-        self.is_known() && !self.context.world.read().policies.is_paused(now)
+        self.is_known() && self.is_installed() && !self.context.world.read().policies.is_paused(now)
+    }
+
+    /// Whether belay is not being taken out: whoever does that deletes both
+    /// configurations, and then takes holds off. Nobody is to put them back,
+    /// whoever leads by then.
+    fn is_installed(&self) -> bool {
+        self.context.signals.registered.borrow().there
     }
 
     /// Whether it is known what people want, when they do not pause it.
@@ -232,7 +239,7 @@ impl Holds {
 
     /// Keeps in mind which kinds are to be written down.
     fn want(&mut self) {
-        if !self.is_known() {
+        if !self.is_known() || !self.is_installed() {
             return;
         }
         let world = self.context.world.read();

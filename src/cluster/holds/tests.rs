@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tower::service_fn;
 
 use super::*;
-use crate::cluster::context::Settings;
+use crate::cluster::context::{Registered, Settings};
 use crate::cluster::world::Served;
 use crate::policy::api::DeletionPolicySpec;
 use crate::policy::{Pause, Policy, PolicySet};
@@ -56,6 +56,8 @@ impl Stage {
         world.served = kinds.into_iter().map(|kind| (kind, served)).collect();
         let client = kube::Client::new(service, "default");
         let context = Context::of_test(client, world, &[("", "configmaps")]);
+        let there = Registered { there: true, ..Registered::default() };
+        context.signals.registered.send_replace(there);
         let stage = Self { holds: Holds::new(context), answers, asked };
         stage.answer(&format!("POST {RECORD}"), 200, Value::Null);
         stage
@@ -124,6 +126,24 @@ async fn a_sweep_hands_over_what_waits_without_its_label() {
     assert!(world.waiting.news.contains(&stage.place("c")));
     drop(world);
     assert!(stage.was_asked(&format!("PATCH {}", path("d"))));
+}
+
+#[tokio::test]
+async fn while_no_configuration_is_there_no_hold_is_put_on_and_no_kind_written_down() {
+    let mut stage = Stage::new();
+    stage.policies(1);
+    stage.holds.context.signals.registered.send_replace(Registered::default());
+    stage.answer(&format!("GET {}", path("a")), 200, held("a", false));
+    let left = stage.place("a");
+    stage.world().write().left.insert(left);
+    stage.holds.round().await.unwrap();
+    assert!(stage.asked.lock().is_empty(), "{:?}", stage.asked.lock());
+    // Installed again, it goes on.
+    let there = Registered { there: true, ..Registered::default() };
+    stage.holds.context.signals.registered.send_replace(there);
+    stage.holds.round().await.unwrap();
+    assert!(stage.was_asked(&format!("PATCH {}", path("a"))));
+    assert!(stage.was_asked(&format!("POST {RECORD}")));
 }
 
 #[tokio::test]

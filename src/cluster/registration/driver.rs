@@ -365,6 +365,7 @@ impl Driver {
             generation: self.wanted.as_ref().filter(|_| asks).map(|wanted| wanted.generation),
             bundle: bundles.first().copied().flatten().filter(|_| same).map(Arc::from),
             missing,
+            there: self.configurations.iter().any(|c| c.watched.entries().is_some()),
         };
         signals.registered.send_if_modified(|known| {
             let differs = *known != registered;
