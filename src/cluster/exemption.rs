@@ -67,12 +67,20 @@ fn sources(policies: &[Source]) -> String {
     policies.iter().map(Source::to_string).collect::<Vec<_>>().join(", ")
 }
 
+/// What the names of all these approvals begin with.
+const PREFIX: &str = "belay-exempts-";
+
+/// Whether an approval is named like one that belay has written down.
+pub fn is_recorded(name: &str) -> bool {
+    name.starts_with(PREFIX)
+}
+
 /// Two exemptions that get one name all the same only take turns: what is
 /// there counts as good for nothing but what it says.
 fn name(exemption: &Exemption) -> String {
     let mut hasher = DefaultHasher::new();
     (&exemption.uid, &exemption.user, &exemption.policies).hash(&mut hasher);
-    format!("belay-exempts-{:016x}", hasher.finish())
+    format!("{PREFIX}{:016x}", hasher.finish())
 }
 
 /// Whether an approval that is there says the same as one that is wanted, and

@@ -24,6 +24,7 @@ pub mod release;
 pub mod selftest;
 mod start;
 pub mod status;
+pub mod uninstall;
 mod world;
 
 pub use api::Trouble;

@@ -40,7 +40,8 @@ enum Command {
     Approve(approve::ApproveArguments),
     /// Say what stands against the end of an object, now and for you
     Why(why::WhyArguments),
-    /// Have belay let go of a Terminating object, if nothing needs it
+    /// Have belay let go of a Terminating object, if nothing needs it; or of all,
+    /// and take belay out of the cluster
     Release(release::ReleaseArguments),
     /// Make certificates, print manifests
     #[command(subcommand)]

@@ -23,12 +23,19 @@ pub struct TargetArguments {
     /// The object, as TYPE/NAME or TYPE NAME; TYPE is a plural, a singular or a
     /// short name, with its group where that is needed
     #[arg(value_name = "TYPE/NAME", num_args = 1..=2, required = true)]
-    target: Vec<String>,
+    pub(super) target: Vec<String>,
 
     /// Its namespace [default: that of the context]
     #[arg(short, long, value_name = "NAME")]
-    namespace: Option<String>,
+    pub(super) namespace: Option<String>,
 
+    #[command(flatten)]
+    pub(super) place: PlaceArguments,
+}
+
+/// Where to go, and as whom.
+#[derive(Debug, Args)]
+pub struct PlaceArguments {
     /// The kubeconfig [default: what KUBECONFIG says]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -46,6 +53,44 @@ pub struct TargetArguments {
     /// this command goes by the defaults of both
     #[arg(long, value_name = "NAMESPACE/NAME", default_value = "belay/belay")]
     installation: String,
+}
+
+impl PlaceArguments {
+    /// The namespace and the name of the installation.
+    pub fn installation(&self) -> Result<(String, String), CommandError> {
+        let installation = self.installation.split_once('/');
+        let sound = installation
+            .filter(|(a, b)| !a.is_empty() && !b.is_empty() && !b.contains('/'))
+            .map(|(place, own)| (place.to_owned(), own.to_owned()));
+        sound.ok_or_else(|| {
+            CommandError::Usage(format!(
+                "--installation is \"{}\"; expected NAMESPACE/NAME, such as belay/belay",
+                self.installation
+            ))
+        })
+    }
+
+    /// Connects.
+    pub async fn connect(self) -> Result<Caller, CommandError> {
+        let access = Access {
+            kubeconfig: self.kubeconfig,
+            context: self.context,
+            impersonate: self.impersonate,
+        };
+        Ok(Caller::connect(&access).await?)
+    }
+}
+
+/// Who somebody is to the API server; an error says how to see whether it is
+/// there at all.
+pub fn known(caller: &Caller, me: Result<Me, String>) -> Result<Me, CommandError> {
+    me.map_err(|why| {
+        unknown(format!(
+            "cannot ask the API server at {} who you are: {why}; next: see whether kubectl auth \
+             whoami reaches it",
+            caller.address()
+        ))
+    })
 }
 
 /// Somebody at the API server, with an object in mind.
@@ -68,30 +113,11 @@ impl TargetArguments {
     /// Connects, and reads the object.
     pub async fn open(self) -> Result<Session, CommandError> {
         let (word, name) = words(&self.target)?;
-        let installation = self.installation.split_once('/');
-        let Some((place, own)) = installation.filter(|(a, b)| !a.is_empty() && !b.is_empty())
-        else {
-            return Err(CommandError::Usage(format!(
-                "--installation is \"{}\"; expected NAMESPACE/NAME, such as belay/belay",
-                self.installation
-            )));
-        };
-        let installation = (place.to_owned(), own.to_owned());
-        let access = Access {
-            kubeconfig: self.kubeconfig,
-            context: self.context,
-            impersonate: self.impersonate,
-        };
-        let caller = Caller::connect(&access).await?;
+        let installation = self.place.installation()?;
+        let caller = self.place.connect().await?;
         let (me, kind) = tokio::join!(caller.who_am_i(), kind_of(&caller.client, word));
         let opened = Instant::now();
-        let me = me.map_err(|why| {
-            unknown(format!(
-                "cannot ask the API server at {} who you are: {why}; next: see whether kubectl \
-                 auth whoami reaches it",
-                caller.address()
-            ))
-        })?;
+        let me = known(&caller, me)?;
         let kind =
             kind.map_err(|why| unknown(format!("cannot ask which kinds there are: {why}")))?;
         let info = kind.ok_or_else(|| {

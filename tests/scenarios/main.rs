@@ -44,6 +44,7 @@ mod status;
 mod stripping;
 mod team;
 mod unreadable;
+mod uninstall;
 mod uses;
 mod walks;
 mod way;

@@ -19,6 +19,11 @@ const MADE_BY: &str = "belay.dev/made-by";
 /// Somebody asks for a new pair.
 pub const REQUESTED: &str = "belay.dev/rotate-requested";
 
+/// Whether belay has written what is in a Secret.
+pub fn is_own(secret: &ObjectMeta) -> bool {
+    secret.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(MADE_BY))
+}
+
 /// What a Secret holds, if there is one, for who asks for these names.
 pub fn read(secret: Option<&Secret>, names: &[String]) -> Content {
     let Some(secret) = secret else { return Content::default() };

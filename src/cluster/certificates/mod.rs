@@ -25,6 +25,8 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+pub(in crate::cluster) use self::content::is_own;
+pub(in crate::cluster) use self::replicas::{is_running, label as replica_label};
 use super::api::Trouble;
 use super::context::{Certificates, Context};
 use crate::certs::Serving;

@@ -23,6 +23,8 @@ const LABEL: &str = "belay.dev/replica";
 const CERTIFICATE: &str = "belay.dev/certificate";
 /// How often a replica says that it lives.
 const RENEW: Duration = Duration::from_secs(20);
+/// One that runs has said so within this time.
+const DUE: SignedDuration = SignedDuration::from_secs(30);
 /// One that has not said so for this long is gone.
 const GONE: SignedDuration = SignedDuration::from_secs(60);
 /// The Lease of one that has not said so for this long is deleted.
@@ -142,7 +144,7 @@ impl Replicas {
     }
 
     async fn list(&self) -> Result<Vec<Lease>, Trouble> {
-        let labels = format!("{LABEL}={}", self.context.settings.name);
+        let labels = label(&self.context.settings.name);
         let parameters = ListParams::default().labels(&labels);
         let list = self.leases.list(&parameters);
         Ok(timeout(LIMIT, list).await.map_err(|_| super::no_answer())??.items)
@@ -158,6 +160,17 @@ impl Replicas {
             tracing::debug!(%error, lease = name, "a replica's Lease is not deleted");
         }
     }
+}
+
+/// What selects these Leases of an installation.
+pub fn label(name: &str) -> String {
+    format!("{LABEL}={name}")
+}
+
+/// Whether the replica of this Lease runs: it has renewed it when it was due.
+/// One that was only late says so again, and is not counted out by this.
+pub fn is_running(lease: &Lease, now: Timestamp) -> bool {
+    !is_silent(lease, DUE, now)
 }
 
 fn serial(lease: &Lease) -> String {

@@ -20,7 +20,7 @@ use crate::cluster::pace::{Backoff, within};
 use crate::policy::Source;
 
 /// Marks the ConfigMaps, with the name of the installation.
-const LABEL: &str = "belay.dev/journal";
+pub(in crate::cluster) const LABEL: &str = "belay.dev/journal";
 
 /// Where in the ConfigMap it stands.
 const KEY: &str = "journal.json";

@@ -81,7 +81,7 @@ pub async fn drive(
 ) -> Outcome {
     let settle = settle(&context.world.read(), place);
     if settle >= limit {
-        let enough = settle.as_secs() + 20;
+        let enough = enough(context, place).as_secs();
         let why = format!(
             "settleSeconds of its policies ({}), which whoever lets go counts anew; \
              --timeout={enough} is enough",
@@ -115,17 +115,27 @@ pub async fn drive(
 /// the removal of the release, so it changes this very object and nothing else
 /// of it. An error is words that say what came of it.
 pub async fn force(context: &Context, place: &Place, sight: Sight) -> Result<(), String> {
+    words(take_off(context, place, sight).await)
+}
+
+/// The same; what comes back is the answer to the last write.
+pub async fn take_off(context: &Context, place: &Place, sight: Sight) -> Answer {
     let target = Target::at(&context.world.read(), place);
     let client = &context.client;
     let token = Arc::from(context.settings.replica.as_str());
-    let marked = match target.patch(client, &Mark::new(sight, token).patch()).await.0 {
-        Answer::Done(sight) => sight,
-        other => return words(other),
-    };
-    let Some(removal) = Removal::of(&marked) else {
-        return Err("it is not Terminating under the hold any more".to_owned());
-    };
-    words(target.patch(client, &removal.patch()).await.0)
+    match target.patch(client, &Mark::new(sight, token).patch()).await.0 {
+        Answer::Done(marked) => match Removal::of(&marked) {
+            Some(removal) => target.patch(client, &removal.patch()).await.0,
+            // It is off: the version that was marked is the one that was seen.
+            None => Answer::Done(marked),
+        },
+        other => other,
+    }
+}
+
+/// How long [`drive`] needs at the most to let go of what nothing needs.
+pub fn enough(context: &Context, place: &Place) -> Duration {
+    settle(&context.world.read(), place) + Duration::from_secs(20)
 }
 
 fn words(answer: Answer) -> Result<(), String> {

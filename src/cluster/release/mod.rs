@@ -26,7 +26,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval};
 
-use self::requests::Target;
+pub(super) use self::requests::Target;
 use self::target::{Common, Driver, News, Word};
 use super::context::Context;
 use super::live::Reader;

@@ -1,17 +1,16 @@
-//! `belay release`: has a held, Terminating object looked at now, and says what
-//! came of it.
+//! One held, Terminating object: it is looked at now, and what came of it is
+//! said.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use clap::Args;
 use serde_json::Value;
 
-use super::target::{Session, TargetArguments, as_me, situation, unknown, unprotected};
-use super::why::{why_free, words};
-use super::{CommandError, block_on, print};
 use crate::cluster::release::by_hand::{self, Outcome};
 use crate::cluster::{Context, Place, Snapshot, Trouble};
+use crate::command::target::{Session, TargetArguments, as_me, situation, unknown, unprotected};
+use crate::command::why::{why_free, words};
+use crate::command::{CommandError, print};
 use crate::decide::{Cause, Item, approved, arguments, consent, quoted};
 use crate::hold::{Count, Sight, Waiting, keeping};
 use crate::objects::HOLD;
@@ -23,28 +22,11 @@ const ASK: Duration = Duration::from_secs(1);
 /// How often it is looked whether the object is gone.
 const LOOK: Duration = Duration::from_millis(250);
 
-#[derive(Debug, Args)]
-pub struct ReleaseArguments {
-    #[command(flatten)]
+pub async fn release(
     target: TargetArguments,
-
-    /// How long to wait for the object to go, in seconds
-    #[arg(long, value_name = "SECONDS", default_value = "20", value_parser = clap::value_parser!(u64).range(1..=3600))]
-    timeout: u64,
-
-    /// Take the hold off by hand: the exact name of the object, which enough
-    /// people have approved
-    #[arg(long, value_name = "NAME", require_equals = true)]
+    limit: Duration,
     force: Option<String>,
-}
-
-pub fn run(arguments: ReleaseArguments) -> Result<ExitCode, CommandError> {
-    block_on(release(arguments))?
-}
-
-async fn release(arguments: ReleaseArguments) -> Result<ExitCode, CommandError> {
-    let ReleaseArguments { target, timeout, force } = arguments;
-    let limit = Duration::from_secs(timeout);
+) -> Result<ExitCode, CommandError> {
     let session = target.open().await?;
     if let Some(name) = force.as_ref().filter(|name| **name != session.target.name) {
         return Err(CommandError::Usage(format!(

@@ -1,0 +1,114 @@
+//! Which kinds are looked at for holds.
+
+use std::collections::BTreeSet;
+
+use crate::cluster::context::Settings;
+use crate::cluster::feed::plan::{labelled, policies, targets};
+use crate::cluster::world::World;
+use crate::decide::is_harm_on_kind;
+use crate::objects::{KindId, KindInfo};
+
+/// A kind to look at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Look {
+    /// The kind.
+    pub info: KindInfo,
+    /// Whether belay may have put holds on its objects. On those of others a
+    /// hold can stand all the same, because somebody copied it along.
+    pub may_be_held: bool,
+}
+
+/// Every kind that can be listed, those that may be held first. Events are left
+/// out: they are many, and nothing keeps them. `record` has the names of the
+/// kinds that belay has written down.
+pub fn to_look_at(world: &World, settings: &Settings, record: &BTreeSet<String>) -> Vec<Look> {
+    let kinds = &world.graph.kinds;
+    let named: BTreeSet<KindId> = policies(world)
+        .flat_map(|policy| targets(world, policy))
+        .filter(|kind| {
+            let info = kinds.info(*kind);
+            !is_harm_on_kind(&info.group, &info.resource)
+        })
+        .chain(labelled(world, settings))
+        .collect();
+    let listed = kinds.iter().filter(|(kind, info)| {
+        info.resource != "events" && world.served.get(kind).is_some_and(|served| served.list)
+    });
+    let mut looks: Vec<Look> = listed
+        .map(|(kind, info)| Look {
+            may_be_held: named.contains(&kind) || record.contains(&info.full_name()),
+            info: info.clone(),
+        })
+        .collect();
+    looks.sort_by_cached_key(|look| (!look.may_be_held, look.info.full_name()));
+    looks
+}
+
+/// The kinds of the record that nobody serves now.
+pub fn unserved(world: &World, record: &BTreeSet<String>) -> Vec<String> {
+    let kinds = &world.graph.kinds;
+    let served: BTreeSet<String> = kinds
+        .iter()
+        .filter(|(kind, _)| world.served.contains_key(kind))
+        .map(|(_, info)| info.full_name())
+        .collect();
+    record.difference(&served).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::cluster::context::Context;
+    use crate::cluster::world::Served;
+    use crate::policy::api::DeletionPolicySpec;
+    use crate::policy::{Policy, PolicySet};
+    use crate::relations::Catalogue;
+
+    fn world(spec: &str) -> World {
+        let mut world = World { loaded: true, known: true, ..World::default() };
+        world.catalogue = Arc::new(Catalogue::new(&world.graph.kinds, &[]).unwrap());
+        let spec: DeletionPolicySpec = serde_saphyr::from_str(spec).unwrap();
+        let policy = Policy::compile("p", &spec).unwrap();
+        world.policies = PolicySet::new(vec![policy], &world.catalogue);
+        let all: Vec<KindId> = world.graph.kinds.iter().map(|(kind, _)| kind).collect();
+        let served = Served { list: true, watch: true };
+        world.served = all.into_iter().map(|kind| (kind, served)).collect();
+        world
+    }
+
+    fn settings(labelled: &[(&str, &str)]) -> Arc<Settings> {
+        let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+            Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("nobody"))
+        });
+        let client = kube::Client::new(nobody, "default");
+        Context::of_test(client, World::default(), labelled).settings
+    }
+
+    fn names(looks: &[Look], may_be_held: bool) -> Vec<String> {
+        let chosen = looks.iter().filter(|look| look.may_be_held == may_be_held);
+        chosen.map(|look| look.info.full_name()).collect()
+    }
+
+    #[tokio::test]
+    async fn what_policies_labels_and_the_record_name_comes_first_and_all_else_after_it() {
+        let spec = "{targets: [{apiGroups: [''], resources: [secrets, pods]}], protect: {always: \
+                    {}}}";
+        let mut world = world(spec);
+        let record = BTreeSet::from(["deployments.apps".to_owned(), "widgets.example.com".into()]);
+        let settings = settings(&[("", "configmaps")]);
+        let looks = to_look_at(&world, &settings, &record);
+        assert_eq!(names(&looks, true), ["configmaps", "deployments.apps", "secrets"]);
+        assert!(looks.iter().take(3).all(|look| look.may_be_held), "they come first");
+        let others = names(&looks, false);
+        // A hold is never put on a Pod, and may have been copied onto one.
+        assert!(others.contains(&"pods".to_owned()), "{others:?}");
+        assert!(!others.iter().any(|name| name.starts_with("events")), "{others:?}");
+        assert_eq!(unserved(&world, &record), ["widgets.example.com"]);
+        // What cannot be listed has no objects to look at.
+        let pods = world.graph.kinds.find("", "Pod").unwrap();
+        world.served.insert(pods, Served { list: false, watch: false });
+        assert!(!names(&to_look_at(&world, &settings, &record), false).contains(&"pods".into()));
+    }
+}

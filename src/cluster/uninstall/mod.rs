@@ -1,0 +1,331 @@
+//! Takes belay out of a cluster, with belay alive or dead, so that nothing
+//! stays Terminating for its sake and nothing in use is lost.
+//!
+//! ```text
+//!  the Lease ─► both configurations ─► every hold ─► what belay keeps ─► the Lease
+//!  so that       so that nobody is     sweep: what        (own)
+//!  nobody puts   asked, and nothing    stays; waiting:
+//!  holds back    new gets a hold       what is Terminating
+//! ```
+//!
+//! Each step finds out by looking what is still to be done. So it can be run
+//! again after it was killed anywhere, and a second time changes nothing. What
+//! is not there is as good as deleted.
+
+mod kinds;
+mod news;
+mod own;
+mod plan;
+mod sweep;
+#[cfg(test)]
+mod tests;
+mod waiting;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::Api;
+use tokio::time::{Instant, sleep};
+
+pub use self::news::{Ended, Left, News, Tally, Why, by_kind};
+
+use self::own::Remains;
+use self::sweep::{Sweeper, Swept};
+use self::waiting::{Fate, Manner, attend, left};
+use super::api::Trouble;
+use super::context::Settings;
+use super::election::{Clock, Kept, Seat, seize};
+use super::feed::Snapshot;
+use super::pace::within;
+use crate::decide::Target;
+use crate::policy::Identities;
+
+/// How often what is Terminating is looked at again.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// How often it is told that something waits still.
+const REMIND: Duration = Duration::from_secs(60);
+
+/// So many sweeps in a row may change nothing, though something is left.
+const IDLE: usize = 3;
+
+/// How long to wait between two of those.
+const PAUSE: Duration = Duration::from_secs(3);
+
+/// How it is done.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Manners {
+    /// What is Terminating and in use goes as well.
+    pub abandon: bool,
+    /// Nothing is written.
+    pub dry_run: bool,
+    /// How long to wait for what is in use; none: until it goes.
+    pub limit: Option<Duration>,
+}
+
+/// Why nothing, or not all of it, was begun: words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stopped {
+    /// What there is could not be read.
+    Unread(String),
+    /// The configurations are those of a belay in this namespace.
+    Elsewhere(String),
+    /// The Lease could not be taken.
+    Lease(Trouble),
+    /// This configuration could not be deleted.
+    Configuration(String, Trouble),
+    /// The record of the kinds that may have holds could not be read.
+    Record(Trouble),
+}
+
+/// An installation, to be taken out.
+pub struct Uninstall<'a> {
+    /// The API server.
+    pub client: kube::Client,
+    /// Which installation; its replica is who uninstalls.
+    pub settings: Settings,
+    /// Whom it knows by name.
+    pub identities: Identities,
+    /// The time.
+    pub clock: Clock,
+    /// How.
+    pub manners: Manners,
+    /// Who hears of it.
+    pub tell: &'a dyn Fn(News),
+}
+
+impl Uninstall<'_> {
+    /// Does it all.
+    pub async fn run(&self) -> Result<Ended, Stopped> {
+        let snapshot = self.snapshot().await?;
+        if let Some(namespace) = own::of_another(&self.client, &self.settings).await {
+            return Err(Stopped::Elsewhere(namespace));
+        }
+        if self.manners.dry_run {
+            return self.release(&snapshot, None).await;
+        }
+        let Settings { namespace, name, replica, .. } = &self.settings;
+        let holder = format!("uninstall-{}", replica.rsplit('/').next().unwrap_or_default());
+        let seat = seize(&self.client, (namespace, name), holder, self.clock).await;
+        let seat = seat.map_err(Stopped::Lease)?;
+        match &seat {
+            Some(seat) => (self.tell)(News::Seized(seat.from.clone())),
+            None => (self.tell)(News::Absent(format!("Namespace {namespace}"))),
+        }
+        let done = tokio::select! {
+            done = self.release(&snapshot, seat.as_ref()) => done,
+            never = self.keep(seat.as_ref()) => match never {},
+        };
+        let clean = matches!(&done, Ok(ended) if ended.is_clean());
+        match (&seat, clean) {
+            (Some(seat), true) => self.clear(seat).await,
+            // Replicas that run let go of what waits, once it is free. They put
+            // no hold back: without configurations nobody does.
+            (Some(seat), false) => {
+                if let Err(trouble) = seat.give_back().await {
+                    (self.tell)(News::LeaseFails(trouble.words()));
+                }
+            }
+            (None, _) => {}
+        }
+        done
+    }
+
+    /// Keeps the Lease, for ever.
+    async fn keep(&self, seat: Option<&Seat>) -> Infallible {
+        let Some(seat) = seat else { return std::future::pending().await };
+        seat.keep(|kept| {
+            (self.tell)(match kept {
+                Kept::Again(from) => News::SeizedAgain(from),
+                Kept::Failing(why) => News::LeaseFails(why),
+            });
+        })
+        .await
+    }
+
+    async fn snapshot(&self) -> Result<Snapshot, Stopped> {
+        let (client, settings) = (self.client.clone(), self.settings.clone());
+        Snapshot::rules(client, settings, self.identities.clone()).await.map_err(Stopped::Unread)
+    }
+
+    /// Deletes the configurations, and takes holds off until none is left, or
+    /// what is left is not to be had.
+    async fn release(&self, first: &Snapshot, seat: Option<&Seat>) -> Result<Ended, Stopped> {
+        let record = self.record().await.map_err(Stopped::Record)?;
+        if !self.manners.dry_run {
+            own::delete_configurations(&self.client, &self.settings.name, self.tell)
+                .await
+                .map_err(|(what, trouble)| Stopped::Configuration(what, trouble))?;
+            let believed = seat.map(|seat| seat.believed).unwrap_or_default();
+            if !believed.is_zero() {
+                // By then, too, whatever was asked before is stored.
+                (self.tell)(News::Outwaits(believed));
+                sleep(believed).await;
+            }
+        }
+        let looks = {
+            let world = first.context.world.read();
+            let unserved = kinds::unserved(&world, &record);
+            if !unserved.is_empty() {
+                (self.tell)(News::Unserved(unserved));
+            }
+            kinds::to_look_at(&world, &self.settings, &record)
+        };
+        let mut sweeper = Sweeper::new(&self.client, self.manners.dry_run, self.tell);
+        let (mut idle, mut skipped, mut told) = (0, Vec::new(), Vec::new());
+        let mut since = None;
+        loop {
+            let mut swept = sweeper.sweep(&looks).await;
+            if swept.skipped != skipped && !swept.skipped.is_empty() {
+                skipped.clone_from(&swept.skipped);
+                (self.tell)(News::Skipped(skipped.clone()));
+            }
+            // Before anything is waited for: somebody may put it right.
+            let troubles = troubles(&swept);
+            if troubles != told {
+                troubles.iter().for_each(|trouble| (self.tell)(trouble.clone()));
+                told = troubles;
+            }
+            let mut waits = Vec::new();
+            let mut changed = swept.released > 0;
+            if !swept.waiting.is_empty() {
+                let before = sweeper.tally;
+                let waiting = std::mem::take(&mut swept.waiting);
+                let since = *since.get_or_insert_with(Instant::now);
+                waits = self.wait(waiting, &mut sweeper.tally, since).await?;
+                changed |= sweeper.tally != before;
+            }
+            let all_gone = swept.met == 0;
+            let is_over = !waits.is_empty() && since.is_some_and(|since| self.is_over(since));
+            let ended = ended(sweeper.tally, swept, waits);
+            // Only a sweep that meets no hold at all is the last one: whatever
+            // was asked of belay while it lived may have been stored meanwhile.
+            if all_gone || self.manners.dry_run || is_over {
+                return Ok(ended);
+            }
+            idle = if changed { 0 } else { idle + 1 };
+            if idle == IDLE {
+                return Ok(ended);
+            }
+            if !changed {
+                sleep(PAUSE).await;
+            }
+        }
+    }
+
+    /// Whether it was waited long enough, since then.
+    fn is_over(&self, since: Instant) -> bool {
+        self.manners.limit.is_some_and(|limit| since.elapsed() >= limit)
+    }
+
+    /// Looks after what is Terminating until none of it is left that could
+    /// still go, or the time is up. What comes back stays.
+    async fn wait(
+        &self,
+        mut waiting: BTreeSet<Target>,
+        tally: &mut Tally,
+        since: Instant,
+    ) -> Result<Vec<Left>, Stopped> {
+        let manner = match self.manners {
+            Manners { dry_run: true, .. } => Manner::Look,
+            Manners { abandon: true, .. } => Manner::Abandon,
+            _ => Manner::Release,
+        };
+        let mut told: BTreeMap<Target, Why> = BTreeMap::new();
+        let mut reminded = Instant::now();
+        loop {
+            // What people approve, and which policies they take away, while it
+            // waits, counts.
+            let fates = match self.snapshot().await {
+                Ok(snapshot) => attend(&snapshot, &waiting, manner).await,
+                Err(Stopped::Unread(why)) => unread(&waiting, &why),
+                Err(stopped) => return Err(stopped),
+            };
+            for (target, fate) in &fates {
+                match fate {
+                    Fate::LetGo => tally.let_go += 1,
+                    Fate::Abandoned(why) => {
+                        tally.abandoned += 1;
+                        let left = Left { target: target.clone(), why: why.clone() };
+                        (self.tell)(News::Abandoned(left));
+                    }
+                    Fate::Free | Fate::Stays(_) => {}
+                }
+            }
+            let stays = left(&fates);
+            for left in &stays {
+                if told.get(&left.target) != Some(&left.why) {
+                    told.insert(left.target.clone(), left.why.clone());
+                    (self.tell)(News::Waits(left.clone()));
+                }
+            }
+            let may_end = stays.iter().any(|left| left.why.may_end());
+            if !may_end || manner != Manner::Release || self.is_over(since) {
+                return Ok(stays);
+            }
+            if reminded.elapsed() >= REMIND {
+                reminded = Instant::now();
+                (self.tell)(News::StillWaiting(stays.len()));
+            }
+            waiting = stays.into_iter().map(|left| left.target).collect();
+            sleep(LOOK).await;
+        }
+    }
+
+    /// The kinds that belay has written down.
+    async fn record(&self) -> Result<BTreeSet<String>, Trouble> {
+        let Settings { namespace, name, .. } = &self.settings;
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
+        let record = within(maps.get_opt(&format!("{name}-held"))).await?;
+        let kinds = record.and_then(|record| record.data).unwrap_or_default();
+        Ok(kinds.into_keys().collect())
+    }
+
+    /// Nothing is held any more: what belay keeps goes, the Lease last. While
+    /// replicas run it stays and is theirs no more, or they would make all of
+    /// it again; it goes with the account that they run as.
+    async fn clear(&self, seat: &Seat) {
+        let Settings { namespace, name, .. } = &self.settings;
+        let own = format!("system:serviceaccount:{namespace}:{name}");
+        let remains =
+            Remains { client: &self.client, settings: &self.settings, own: &own, tell: self.tell };
+        remains.delete().await;
+        let running = remains.delete_replicas(self.clock.now()).await;
+        let heir = if running.is_empty() { None } else { remains.heir().await };
+        let what = format!("Lease {name}");
+        let done = match &heir {
+            Some(heir) => {
+                remains.bequeath(&running, heir).await;
+                seat.bequeath(heir).await
+            }
+            None => seat.delete().await,
+        };
+        (self.tell)(match (done, heir) {
+            (Err(trouble), _) => News::Behind(what, trouble.words()),
+            (Ok(()), Some(heir)) => News::Bequeathed(format!("{} {}", heir.kind, heir.name)),
+            (Ok(()), None) => News::Deleted(what),
+        });
+    }
+}
+
+/// What of a sweep did not work, as it is told: a line for each kind.
+fn troubles(swept: &Swept) -> Vec<News> {
+    let unread = swept.unread.iter().cloned().map(|(kind, why)| News::Unread(kind, why));
+    let left = swept.left.iter().filter(|(_, why)| **why != Why::Untouched);
+    let left = by_kind(left).into_iter();
+    unread.chain(left.map(|(kind, count, why)| News::Fails(kind, count, why))).collect()
+}
+
+/// What becomes of what waits while what there is cannot be read: nothing.
+fn unread(waiting: &BTreeSet<Target>, why: &str) -> Vec<(Target, Fate)> {
+    let stays = || Fate::Stays(Why::Unknown(why.to_owned()));
+    waiting.iter().map(|target| (target.clone(), stays())).collect()
+}
+
+/// What a sweep, and the wait after it, have left.
+fn ended(tally: Tally, swept: Swept, waits: Vec<Left>) -> Ended {
+    let left = swept.left.into_iter().map(|(target, why)| Left { target, why });
+    Ended { tally, left: left.chain(waits).collect(), unread: swept.unread }
+}

@@ -1,0 +1,208 @@
+//! Looks at every object there is, once, and takes the hold off what is not
+//! Terminating.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use json_patch::Patch;
+use serde_json::Value;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep};
+
+use super::kinds::Look;
+use super::news::{News, Tally, Why};
+use super::plan::{Plan, mentions_hold, plan};
+use crate::cluster::api::{self, ListQuery, Trouble};
+use crate::cluster::pace::{Backoff, within};
+use crate::cluster::release::Target as At;
+use crate::cluster::world::Detail;
+use crate::decide::Target;
+use crate::hold::Answer;
+use crate::objects::KindInfo;
+
+/// Patches a second at the most, as in `cluster::holds`.
+const RATE: Duration = Duration::from_millis(40);
+
+/// How often it is told how far it is.
+const PROGRESS: Duration = Duration::from_secs(5);
+
+/// Objects on a page.
+const PAGE: usize = 500;
+
+/// How often one write, or one page, is tried.
+const TRIES: usize = 5;
+
+/// What a sweep came to.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// How many holds it has met.
+    pub met: usize,
+    /// How many it has taken off.
+    pub released: usize,
+    /// What is Terminating under the hold.
+    pub waiting: BTreeSet<Target>,
+    /// What has its hold still, though it is not Terminating.
+    pub left: BTreeMap<Target, Why>,
+    /// Kinds that may be held and could not be listed.
+    pub unread: Vec<(String, String)>,
+    /// Others that could not.
+    pub skipped: Vec<String>,
+}
+
+/// Who sweeps.
+pub struct Sweeper<'a> {
+    client: &'a kube::Client,
+    tell: &'a dyn Fn(News),
+    dry_run: bool,
+    pace: Interval,
+    told: Instant,
+    /// What was done so far.
+    pub tally: Tally,
+    kinds_left: usize,
+    swept: Swept,
+}
+
+/// What became of one object.
+enum Became {
+    Released,
+    /// It is gone, or its hold is.
+    Free,
+    Waits,
+    Left(Why),
+}
+
+impl<'a> Sweeper<'a> {
+    pub fn new(client: &'a kube::Client, dry_run: bool, tell: &'a dyn Fn(News)) -> Self {
+        let mut pace = interval(RATE);
+        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (tally, swept) = (Tally::default(), Swept::default());
+        Self { client, tell, dry_run, pace, told: Instant::now(), tally, kinds_left: 0, swept }
+    }
+
+    /// Looks at all objects of these kinds.
+    pub async fn sweep(&mut self, looks: &[Look]) -> Swept {
+        for (done, look) in looks.iter().enumerate() {
+            self.kinds_left = looks.len() - done;
+            match self.kind(&look.info).await {
+                // Nobody serves it any more.
+                Ok(()) | Err(Trouble::NotFound) => {}
+                Err(trouble) if look.may_be_held => {
+                    self.swept.unread.push((look.info.full_name(), trouble.words()));
+                }
+                Err(_) => self.swept.skipped.push(look.info.full_name()),
+            }
+        }
+        self.kinds_left = 0;
+        std::mem::take(&mut self.swept)
+    }
+
+    /// All objects of a kind, page by page. A list whose pages the API server
+    /// no longer has begins again: what was done is not in it any more.
+    async fn kind(&mut self, info: &KindInfo) -> Result<(), Trouble> {
+        let (mut next, mut failures) = (String::new(), 0);
+        let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(5));
+        loop {
+            let released = self.swept.released;
+            let query = ListQuery { limit: PAGE, next: &next, labels: "" };
+            let page = within(api::page(self.client, info, "", Detail::Metadata, query)).await;
+            let page = match page {
+                Ok(page) => page,
+                Err(trouble @ (Trouble::NotFound | Trouble::Forbidden(_))) => return Err(trouble),
+                Err(trouble) => {
+                    failures += 1;
+                    if failures == TRIES {
+                        return Err(trouble);
+                    }
+                    if trouble == Trouble::Expired {
+                        next.clear();
+                    }
+                    sleep(backoff.next()).await;
+                    continue;
+                }
+            };
+            for item in page.items.iter().filter(|item| mentions_hold(item.get())) {
+                // The API server wrote it: what is no object has no hold.
+                let Ok(value) = serde_json::from_str::<Value>(item.get()) else { continue };
+                self.object(info, &value).await;
+            }
+            self.progress();
+            if self.swept.released > released {
+                failures = 0;
+            }
+            next = page.metadata.next;
+            if next.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn object(&mut self, info: &KindInfo, value: &Value) {
+        let Some((plan, namespace, name)) = plan(value) else { return };
+        let target = Target {
+            resource: info.resource.clone(),
+            group: info.group.clone(),
+            namespace: namespace.clone(),
+            name: name.clone(),
+        };
+        let became = match plan {
+            Plan::Nothing => return,
+            Plan::Waits => Became::Waits,
+            Plan::TakeOff(_) if self.dry_run => Became::Left(Why::Untouched),
+            Plan::TakeOff(patch) => {
+                let at = At { info: info.clone(), namespace, name, detail: Detail::Metadata };
+                self.take_off(&at, patch).await
+            }
+        };
+        self.swept.met += 1;
+        match became {
+            Became::Released => {
+                self.swept.released += 1;
+                self.tally.released += 1;
+                self.swept.left.remove(&target);
+            }
+            Became::Free => drop(self.swept.left.remove(&target)),
+            Became::Waits => drop(self.swept.waiting.insert(target)),
+            Became::Left(why) => drop(self.swept.left.insert(target, why)),
+        }
+        self.progress();
+    }
+
+    /// Takes the hold off one object that is not Terminating.
+    async fn take_off(&mut self, at: &At, mut patch: Patch) -> Became {
+        let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+        for _ in 0..TRIES {
+            self.pace.tick().await;
+            match at.patch(self.client, &patch).await.0 {
+                Answer::Done(_) => return Became::Released,
+                Answer::Missing { namespace: true } => return Became::Left(Why::Stranded),
+                Answer::Missing { namespace: false } => return Became::Free,
+                Answer::Failed(why) => return Became::Left(Why::Refused(why.to_string())),
+                // Somebody else has written, or nobody knows what came of it.
+                Answer::Refused | Answer::Lost => {}
+            }
+            match at.get(self.client).await {
+                (Answer::Done(_), Some(value)) => match plan(&value).map(|(plan, ..)| plan) {
+                    Some(Plan::TakeOff(again)) => patch = again,
+                    Some(Plan::Waits) => return Became::Waits,
+                    Some(Plan::Nothing) | None => return Became::Free,
+                },
+                (Answer::Missing { .. }, _) => return Became::Free,
+                _ => {}
+            }
+            sleep(backoff.next()).await;
+        }
+        // What the API server has to say of it is worth one more request.
+        let place = (at.namespace.as_str(), at.name.as_str());
+        match within(api::patch(self.client, &at.info, place, &patch)).await {
+            Ok(()) => Became::Released,
+            Err(Trouble::NotFound) => Became::Free,
+            Err(trouble) => Became::Left(Why::Refused(trouble.words())),
+        }
+    }
+
+    fn progress(&mut self) {
+        if self.told.elapsed() >= PROGRESS {
+            self.told = Instant::now();
+            (self.tell)(News::Progress(self.tally, self.kinds_left));
+        }
+    }
+}

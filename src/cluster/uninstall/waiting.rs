@@ -1,0 +1,165 @@
+//! What is Terminating under the hold: it goes if nothing needs it, by the same
+//! pass as always. What is in use stays, unless it is abandoned.
+
+use std::collections::BTreeSet;
+
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use serde_json::Value;
+
+use super::news::{Left, Why};
+use crate::cluster::Snapshot;
+use crate::cluster::release::Target as At;
+use crate::cluster::release::by_hand::{self, Outcome};
+use crate::cluster::world::Place;
+use crate::decide::Target;
+use crate::hold::{Answer, Count, Sight, Waiting};
+
+/// So many are looked at at once, as by whoever leads.
+const AT_ONCE: usize = 16;
+
+/// What became of one of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fate {
+    /// It is gone, or its hold is: nothing to do with us.
+    Free,
+    /// Nothing needs it, and it goes.
+    LetGo,
+    /// It goes though this kept it.
+    Abandoned(Why),
+    /// It stays.
+    Stays(Why),
+}
+
+/// How they are dealt with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Manner {
+    /// Looked at, and nothing is written.
+    Look,
+    /// What is free goes.
+    Release,
+    /// All goes.
+    Abandon,
+}
+
+/// Looks at each of them, and does what is to be done.
+pub async fn attend(
+    snapshot: &Snapshot,
+    waiting: &BTreeSet<Target>,
+    manner: Manner,
+) -> Vec<(Target, Fate)> {
+    // Which policies mean an object its Namespace's labels say, too.
+    let namespace = {
+        let world = snapshot.context.world.read();
+        world.graph.kinds.find("", "Namespace")
+    };
+    if let Some(kind) = namespace {
+        let names: BTreeSet<&str> =
+            waiting.iter().map(|target| target.namespace.as_str()).collect();
+        let looks = names.into_iter().filter(|name| !name.is_empty());
+        let looks = looks.map(|name| snapshot.look_up(kind, "", name));
+        // Of one that cannot be read the count says that it is not known.
+        stream::iter(looks).buffer_unordered(AT_ONCE).map(drop).collect::<()>().await;
+    }
+    let fates = waiting.iter().map(|target| async move {
+        let fate = one(snapshot, target, manner).await;
+        (target.clone(), fate)
+    });
+    let mut fates: Vec<_> = stream::iter(fates).buffer_unordered(AT_ONCE).collect().await;
+    fates.sort_by(|(one, _), (other, _)| one.cmp(other));
+    fates
+}
+
+async fn one(snapshot: &Snapshot, target: &Target, manner: Manner) -> Fate {
+    let context = &snapshot.context;
+    let Some((place, at)) = place(snapshot, target) else { return Fate::Free };
+    let (sight, object) = match at.get(&context.client).await {
+        (Answer::Done(sight), Some(object)) => (sight, object),
+        (Answer::Missing { .. }, _) => return Fate::Free,
+        (Answer::Failed(why), _) => return Fate::Stays(Why::Unknown(why.to_string())),
+        _ => return Fate::Stays(Why::Unknown("the API server gave no clear answer".to_owned())),
+    };
+    if sight.hold.is_none() || sight.deleted.is_none() {
+        return Fate::Free;
+    }
+    let kept = kept(snapshot, &place, &object).await;
+    match (manner, kept) {
+        (Manner::Look, None) => Fate::LetGo,
+        (Manner::Look, Some(why)) => Fate::Stays(why),
+        (Manner::Release, Some(why)) => Fate::Stays(why),
+        (Manner::Release, None) => release(snapshot, &place, sight).await,
+        (Manner::Abandon, kept) => {
+            let fate = after(by_hand::take_off(context, &place, sight).await);
+            match (fate, kept) {
+                (Fate::LetGo, Some(why)) => Fate::Abandoned(why),
+                (fate, _) => fate,
+            }
+        }
+    }
+}
+
+/// Where a target stands in what a snapshot knows, and how it is read; none:
+/// its kind is not served any more, and it has gone with that.
+fn place(snapshot: &Snapshot, target: &Target) -> Option<(Place, At)> {
+    let world = snapshot.context.world.read();
+    let kind = world.graph.kinds.find_resource(&target.group, &target.resource)?;
+    let place = (kind, target.namespace.clone(), target.name.clone());
+    let at = At::at(&world, &place);
+    Some((place, at))
+}
+
+/// What keeps it; none: nothing does.
+async fn kept(snapshot: &Snapshot, place: &Place, object: &Value) -> Option<Why> {
+    let Snapshot { context, reader, .. } = snapshot;
+    if !context.world.read().known {
+        let unread = snapshot.unread();
+        let why = unread.iter().map(|unread| format!("{}: {}", unread.resource, unread.why));
+        let why = why.collect::<Vec<_>>().join("; ");
+        return Some(Why::Unknown(format!("what is protected cannot be read: {why}")));
+    }
+    snapshot.put(place.0, object);
+    match by_hand::look(context, reader, place, object).await {
+        Count::Free(_) => None,
+        Count::Kept(causes) => Some(Why::InUse(causes)),
+        Count::Unknown(why) => Some(Why::Unknown(why)),
+        Count::Read(_) => Some(Why::Unknown("what may need it could not be read".to_owned())),
+    }
+}
+
+/// Drives the release of what seems to be free.
+async fn release(snapshot: &Snapshot, place: &Place, sight: Sight) -> Fate {
+    let Snapshot { context, reader, .. } = snapshot;
+    let enough = by_hand::enough(context, place);
+    match by_hand::drive(context, reader, place, sight, enough).await {
+        Outcome::Ended(_) => Fate::LetGo,
+        Outcome::Waits(Some(Waiting::For(causes))) => Fate::Stays(Why::InUse(causes)),
+        Outcome::Waits(Some(Waiting::Stranded)) => Fate::Stays(Why::Stranded),
+        Outcome::Waits(Some(Waiting::Unknown(why))) => Fate::Stays(Why::Unknown(why.to_string())),
+        Outcome::Waits(None) => {
+            Fate::Stays(Why::Unknown("the API server did not answer in time".to_owned()))
+        }
+    }
+}
+
+/// What the answer to the last write means.
+fn after(answer: Answer) -> Fate {
+    let unknown = |why: &str| Fate::Stays(Why::Unknown(why.to_owned()));
+    match answer {
+        Answer::Done(_) => Fate::LetGo,
+        Answer::Missing { namespace: false } => Fate::Free,
+        Answer::Missing { namespace: true } => Fate::Stays(Why::Stranded),
+        // The next look finds it as it is by then.
+        Answer::Refused => unknown("somebody else has changed it meanwhile"),
+        Answer::Lost => unknown("the API server gave no clear answer"),
+        Answer::Failed(why) => Fate::Stays(Why::Refused(why.to_string())),
+    }
+}
+
+/// What is left of them, as it is told.
+pub fn left(fates: &[(Target, Fate)]) -> Vec<Left> {
+    let stays = fates.iter().filter_map(|(target, fate)| match fate {
+        Fate::Stays(why) => Some(Left { target: target.clone(), why: why.clone() }),
+        _ => None,
+    });
+    stays.collect()
+}

@@ -1,0 +1,323 @@
+//! All that belay holds, and belay itself: `belay release --all`.
+
+use std::process::ExitCode;
+
+use crate::cluster::election::Clock;
+use crate::cluster::uninstall::{
+    Ended, Left, Manners, News, Stopped, Tally, Uninstall, Why, by_kind,
+};
+use crate::cluster::{Certificates, Settings, replica};
+use crate::command::serve::{LABELLED, parsed};
+use crate::command::target::{PlaceArguments, as_me, known, unknown};
+use crate::command::why::words;
+use crate::command::{CommandError, print};
+use crate::decide::arguments;
+use crate::policy::Identities;
+use crate::telemetry::{LogFormat, init_logs};
+
+/// So many objects are named in the end; all were named in the log.
+const NAMED: usize = 20;
+
+pub async fn release(place: PlaceArguments, manners: Manners) -> Result<ExitCode, CommandError> {
+    init_logs(LogFormat::Auto);
+    let (namespace, name) = place.installation()?;
+    let caller = place.connect().await?;
+    let me = known(&caller, caller.who_am_i().await)?;
+    let own = Some(format!("system:serviceaccount:{namespace}:{name}"));
+    let settings = Settings {
+        namespace,
+        name,
+        // It stands in tokens, which no two passes may share.
+        replica: format!("{}/{}", me.name, replica()),
+        labelled: parsed(LABELLED),
+        certificates: Certificates::Files { authorities: None },
+    };
+    let uninstall = Uninstall {
+        client: caller.client.clone(),
+        settings: settings.clone(),
+        identities: Identities { own, ..Identities::default() },
+        clock: Clock::told(me.now),
+        manners,
+        tell: &|news| tell(&news),
+    };
+    let ended = uninstall.run().await.map_err(|stopped| unknown(why(&settings, &stopped)))?;
+    if manners.dry_run {
+        print(&would(&ended))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if ended.is_clean() {
+        print(&format!("{}; nothing of belay's is left on any object\n", done(&ended.tally)))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    Err(CommandError::Refused(rest(&ended, &me.name)))
+}
+
+/// Why it was not begun, or broke off, and what next.
+fn why(Settings { namespace, name, .. }: &Settings, stopped: &Stopped) -> String {
+    match stopped {
+        Stopped::Unread(why) => {
+            format!("cannot ask which kinds there are: {why}; nothing was changed; next: try again")
+        }
+        Stopped::Elsewhere(other) => format!(
+            "the webhook configurations {name} ask a belay in namespace {other}, not in namespace \
+             {namespace}; nothing was changed; next: --installation={other}/{name}"
+        ),
+        Stopped::Lease(trouble) => format!(
+            "cannot take the Lease {name} in namespace {namespace}: {}; nothing was changed; next: \
+             it takes the RBAC verbs get, create, update and delete on leases.coordination.k8s.io \
+             there",
+            trouble.words()
+        ),
+        Stopped::Configuration(what, trouble) => format!(
+            "cannot delete the {what}: {}; no hold was taken off; next: it takes the RBAC verb \
+             delete on mutatingwebhookconfigurations and validatingwebhookconfigurations of \
+             admissionregistration.k8s.io",
+            trouble.words()
+        ),
+        Stopped::Record(trouble) => format!(
+            "cannot read which kinds belay has put holds on, in the ConfigMap {name}-held in \
+             namespace {namespace}: {}; no hold was taken off; next: it takes the RBAC verb get on \
+             configmaps there",
+            trouble.words()
+        ),
+    }
+}
+
+/// One line of the log for each news.
+fn tell(news: &News) {
+    let line = as_me(&line(news));
+    match news {
+        News::SeizedAgain(_)
+        | News::LeaseFails(_)
+        | News::Unserved(_)
+        | News::Unread(..)
+        | News::Fails(..)
+        | News::Abandoned(_)
+        | News::Behind(..) => tracing::warn!("{line}"),
+        _ => tracing::info!("{line}"),
+    }
+}
+
+/// News in words.
+fn line(news: &News) -> String {
+    match news {
+        News::Seized(None) => "the Lease is taken; nobody had it".to_owned(),
+        News::Seized(Some(from)) => format!("the Lease is taken from {from}"),
+        News::SeizedAgain(from) => format!("{from} had taken the Lease back; it is taken again"),
+        News::LeaseFails(why) => format!(
+            "the Lease cannot be written: {why}; it is tried again, and until it has run out no \
+             replica takes it"
+        ),
+        News::Deleted(what) => format!("deleted: {what}"),
+        News::Absent(what) => format!("already gone: {what}"),
+        News::Outwaits(time) => format!(
+            "waiting {} s, for so long whoever led may believe to lead still",
+            time.as_secs()
+        ),
+        News::Progress(tally, kinds) => format!("{}; kinds left to look at: {kinds}", done(tally)),
+        News::Unserved(kinds) => format!(
+            "nobody serves {}, on whose objects belay had holds; if only their API server is down, \
+             run this again when it is back",
+            kinds.join(", ")
+        ),
+        News::Skipped(kinds) => format!(
+            "not looked at, because they may not be listed: {}; no policy names them, nor does \
+             belay's record of holds",
+            kinds.join(", ")
+        ),
+        News::Unread(kind, why) => format!("{kind} may have holds and cannot be listed: {why}"),
+        News::Fails(kind, count, why) => {
+            format!("{count} {kind} keep their holds: {}", because(why))
+        }
+        News::Waits(left) => {
+            format!("Terminating and held: {}: {}", arguments(&left.target), because(&left.why))
+        }
+        News::StillWaiting(count) => format!(
+            "{count} objects are Terminating and held still; --abandon lets go of them though \
+             something needs them"
+        ),
+        News::Abandoned(left) => {
+            format!("ABANDONED: {}: {}", arguments(&left.target), because(&left.why))
+        }
+        News::Behind(what, why) => {
+            format!("{what} is left behind, which does no harm: {why}; delete it by hand")
+        }
+        News::Bequeathed(heir) => format!(
+            "replicas run still, so the Lease stays taken, and goes together with {heir}; next: \
+             delete the Deployment and the account"
+        ),
+    }
+}
+
+/// What keeps a hold where it is.
+fn because(why: &Why) -> String {
+    match why {
+        Why::InUse(causes) => {
+            let causes: Vec<String> = causes.iter().map(words).collect();
+            format!("it waits for {}", causes.join(", "))
+        }
+        Why::Unknown(why) => format!("it is not known whether something needs it: {}", as_me(why)),
+        Why::Stranded => "its Namespace was forced away, and nothing in it can be written; next: \
+                          make the Namespace again, and run this again"
+            .to_owned(),
+        Why::Refused(why) => as_me(why),
+        Why::Untouched => "it is not Terminating".to_owned(),
+    }
+}
+
+/// What was done.
+fn done(Tally { released, let_go, abandoned }: &Tally) -> String {
+    let mut text = format!("released {}", holds(*released));
+    for (count, what) in [(*let_go, "let go of"), (*abandoned, "abandoned")] {
+        if count > 0 {
+            text.push_str(&format!(", {what} {count} that were Terminating"));
+        }
+    }
+    text
+}
+
+fn holds(count: usize) -> String {
+    if count == 1 { "1 hold".to_owned() } else { format!("{count} holds") }
+}
+
+/// What a dry run has found.
+fn would(Ended { tally, left, unread }: &Ended) -> String {
+    let mut text = String::new();
+    let stays = left.iter().filter(|left| left.why == Why::Untouched);
+    for (kind, count, _) in by_kind(stays.map(|left| (&left.target, &left.why))) {
+        text.push_str(&format!("would take {} off {kind}\n", holds(count)));
+    }
+    if tally.let_go > 0 {
+        text.push_str(&format!("would let go of {} that are Terminating\n", tally.let_go));
+    }
+    for left in left.iter().filter(|left| left.why != Why::Untouched) {
+        let (what, why) = (arguments(&left.target), because(&left.why));
+        text.push_str(&format!("would wait for {what}: {why}\n"));
+    }
+    for (kind, why) in unread {
+        text.push_str(&format!("could not list {kind}: {}\n", as_me(why)));
+    }
+    if text.is_empty() {
+        text.push_str("nothing has a hold\n");
+    }
+    text
+}
+
+/// What is left, why, and what next.
+fn rest(Ended { tally, left, unread }: &Ended, me: &str) -> String {
+    let mut text = format!("{}; left are:", done(tally));
+    let (waits, fails): (Vec<&Left>, Vec<&Left>) = left.iter().partition(|left| left.why.may_end());
+    for left in waits.iter().take(NAMED) {
+        text.push_str(&format!("\n- {}: {}", arguments(&left.target), because(&left.why)));
+    }
+    if let Some(more) = waits.len().checked_sub(NAMED).filter(|more| *more > 0) {
+        text.push_str(&format!("\n- and {more} more"));
+    }
+    let fails = by_kind(fails.iter().map(|left| (&left.target, &left.why)));
+    for (kind, count, why) in &fails {
+        text.push_str(&format!("\n- {count} {kind}: {}", because(why)));
+    }
+    for (kind, why) in unread {
+        text.push_str(&format!("\n- {kind}, which could not be listed: {}", as_me(why)));
+    }
+    if !waits.is_empty() {
+        text.push_str(
+            "\nnext: run this again to wait on, or with --abandon to let go of what is in use",
+        );
+    }
+    let kinds: Vec<&str> = fails
+        .iter()
+        .filter(|(_, _, why)| matches!(why, Why::Refused(_)))
+        .map(|(kind, ..)| kind.as_str())
+        .chain(unread.iter().map(|(kind, _)| kind.as_str()))
+        .collect();
+    if !kinds.is_empty() {
+        text.push_str(&format!(
+            "\nnext: have an administrator bind the RBAC verbs get, list and patch on {} to {me}, if \
+             that is what is missing, and run this again",
+            kinds.join(", ")
+        ));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::{Cause, Target};
+
+    fn left(name: &str, why: Why) -> Left {
+        let target = Target {
+            resource: "configmaps".into(),
+            group: String::new(),
+            namespace: "shop".into(),
+            name: name.into(),
+        };
+        Left { target, why }
+    }
+
+    fn in_use() -> Why {
+        Why::InUse(vec![Cause::Finalizer("Pod shop/web".to_owned())])
+    }
+
+    #[test]
+    fn what_is_left_is_named_with_the_reason_and_what_next() {
+        let refused = || Why::Refused("the API server answers 403: cannot patch".to_owned());
+        let ended = Ended {
+            tally: Tally { released: 1200, let_go: 2, abandoned: 0 },
+            left: vec![left("a", in_use()), left("b", refused()), left("c", refused())],
+            unread: vec![("secrets".to_owned(), "belay's account may not (list)".to_owned())],
+        };
+        assert_eq!(
+            rest(&ended, "bob"),
+            "released 1200 holds, let go of 2 that were Terminating; left are:\n\
+             - configmaps/a -n shop: it waits for Pod shop/web\n\
+             - 2 configmaps: the API server answers 403: cannot patch\n\
+             - secrets, which could not be listed: you may not (list)\n\
+             next: run this again to wait on, or with --abandon to let go of what is in use\n\
+             next: have an administrator bind the RBAC verbs get, list and patch on configmaps, \
+             secrets to bob, if that is what is missing, and run this again"
+        );
+        let many = (0..NAMED + 3).map(|n| left(&n.to_string(), in_use())).collect();
+        let ended = Ended { left: many, ..Ended::default() };
+        let text = rest(&ended, "bob");
+        assert!(text.contains("\n- and 3 more\n"), "{text}");
+        assert!(!text.contains("RBAC"), "{text}");
+    }
+
+    #[test]
+    fn a_dry_run_says_what_would_be_done() {
+        assert_eq!(would(&Ended::default()), "nothing has a hold\n");
+        let ended = Ended {
+            tally: Tally { let_go: 1, ..Tally::default() },
+            left: vec![left("a", Why::Untouched), left("b", Why::Untouched), left("c", in_use())],
+            unread: Vec::new(),
+        };
+        assert_eq!(
+            would(&ended),
+            "would take 2 holds off configmaps\nwould let go of 1 that are Terminating\n\
+             would wait for configmaps/c -n shop: it waits for Pod shop/web\n"
+        );
+    }
+
+    #[test]
+    fn what_stops_it_says_what_was_changed_and_what_next() {
+        let settings = Settings {
+            namespace: "ops".into(),
+            name: "guard".into(),
+            replica: "r".into(),
+            labelled: Vec::new(),
+            certificates: Certificates::Files { authorities: None },
+        };
+        let said = why(&settings, &Stopped::Elsewhere("belay".to_owned()));
+        assert!(said.ends_with("nothing was changed; next: --installation=belay/guard"), "{said}");
+        let forbidden = crate::cluster::Trouble::Forbidden("cannot delete".to_owned());
+        let stopped = Stopped::Configuration("X guard".to_owned(), forbidden);
+        let said = unknown(why(&settings, &stopped)).to_string();
+        assert!(
+            said.starts_with("cannot delete the X guard: you may not (cannot delete)"),
+            "{said}"
+        );
+        assert!(said.contains("the RBAC verb delete on mutatingwebhookconfigurations"), "{said}");
+    }
+}

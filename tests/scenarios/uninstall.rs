@@ -1,0 +1,230 @@
+//! belay is taken out of a cluster, alive and dead: no object keeps a hold,
+//! nothing that is in use is lost, and nothing is put back.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::harness::kubectl::{Output, run};
+use crate::harness::process::Process;
+use crate::harness::{ControlPlane, Install, Options, eventually};
+use crate::{policy, program};
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// Everybody's uninstall, by this kubeconfig.
+const ALL: [&str; 3] = ["release", "--all", "--installation=belay/belay"];
+
+/// A control plane with one namespace, in which ConfigMaps are held while they
+/// are used; `used` is, and is Terminating.
+struct Stage {
+    plane: ControlPlane,
+    ns: String,
+}
+
+impl Stage {
+    fn kubectl(&self, args: &[&str]) -> String {
+        self.plane.kubectl(args).unwrap().success().unwrap()
+    }
+
+    /// With its policy in force.
+    fn new(plane: ControlPlane, objects: usize) -> Self {
+        let ns = plane.namespace("s28").unwrap();
+        let target = policy::target("", "configmaps", &ns);
+        policy::apply(
+            &plane,
+            &ns,
+            &format!("{target}  protect: {{whileUsed: {{onDelete: Hold}}}}\n"),
+        );
+        let stage = Self { plane, ns };
+        let ns = stage.ns.as_str();
+        let names = (0..objects).map(|n| format!("settings-{n}")).chain(["used".to_owned()]);
+        let manifests: Vec<String> = names.map(|name| map(ns, &name)).collect();
+        stage.plane.apply(&manifests.join("---\n")).unwrap();
+        let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: user}\nspec:\n  containers: [{name: \
+                   main, image: x, envFrom: [{configMapRef: {name: used}}]}]\n";
+        stage.plane.apply_to(&["apply", "-n", ns, "-f", "-"], pod).unwrap().success().unwrap();
+        stage.kubectl(&["delete", "configmap", "used", "-n", ns, "--wait=false"]);
+        assert_eq!(stage.held().len(), objects + 1);
+        stage
+    }
+
+    /// The ConfigMaps of all namespaces that have the hold.
+    fn held(&self) -> Vec<String> {
+        let all = self.kubectl(&["get", "configmaps", "-A", "-o", "json"]);
+        let all: Value = serde_json::from_str(&all).unwrap();
+        let held = all["items"].as_array().unwrap().iter().filter(|map| {
+            let finalizers = map["metadata"]["finalizers"].as_array();
+            finalizers.is_some_and(|list| list.iter().any(|name| name == "belay.dev/hold"))
+        });
+        held.map(|map| map["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+    }
+
+    fn all(&self, more: &[&str]) -> Output {
+        run(program(), self.plane.kubeconfig(), &[&ALL[..], more].concat(), None).unwrap()
+    }
+
+    /// The same, begun and not waited for.
+    fn begins(&self, name: &str, more: &[&str]) -> Process {
+        let config = format!("--kubeconfig={}", self.plane.kubeconfig().display());
+        let args = ALL.iter().chain(more).map(|arg| (*arg).to_owned());
+        let args: Vec<String> = args.chain([config]).collect();
+        Process::start(name, program(), &args, &self.plane.logs()).unwrap()
+    }
+
+    /// What belay keeps in its namespace, and its configurations.
+    fn kept(&self) -> String {
+        let kinds = "configmaps,secrets,leases";
+        let own = self.kubectl(&["get", kinds, "-n", "belay", "-o", "name"]);
+        let own: Vec<&str> = own.lines().filter(|line| !line.contains("kube-root-ca")).collect();
+        let kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations";
+        own.join("\n") + &self.kubectl(&["get", kinds, "-o", "name"])
+    }
+
+    fn ends(&self, pod: &str) {
+        self.kubectl(&["delete", "pod", pod, "-n", &self.ns, "--grace-period=0", "--force"]);
+    }
+
+    fn is_gone(&self, name: &str) {
+        let args = ["get", "configmap", name, "-n", &self.ns, "--ignore-not-found", "-o", "name"];
+        assert_eq!(self.kubectl(&args), "");
+    }
+}
+
+fn map(namespace: &str, name: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, namespace: {namespace}}}\n\
+         data: {{currency: EUR}}\n"
+    )
+}
+
+#[test]
+fn s28_while_replicas_run_all_holds_go_and_none_comes_back() {
+    let plane = ControlPlane::start_with(&Options { nodes: 1, ..Options::default() }).unwrap();
+    let mut belay = Install::of_everything(2).on(&plane, program()).unwrap();
+    let stage = Stage::new(plane, 4);
+
+    // Nothing is done where somebody only wants to see.
+    let would = stage.all(&["--dry-run"]);
+    assert_eq!(would.code, 0, "{would:?}");
+    assert!(would.stdout.contains("would take 4 holds off configmaps"), "{would:?}");
+    let says = format!("would wait for configmaps/used -n {}: it waits for Pod", stage.ns);
+    assert!(would.stdout.contains(&says), "{would:?}");
+    assert_eq!(stage.held().len(), 5);
+    assert!(stage.kept().contains("mutatingwebhookconfiguration"), "{}", stage.kept());
+    // Nor for a belay of the same name that is not this one.
+    let elsewhere = ["release", "--all", "--installation=ops/belay"];
+    let refused = run(program(), stage.plane.kubeconfig(), &elsewhere, None).unwrap();
+    assert_eq!(refused.code, 3, "{refused:?}");
+    assert!(refused.stderr.contains("next: --installation=belay/belay"), "{refused:?}");
+
+    // What is in use keeps it waiting, and nothing else does.
+    let mut uninstall = stage.begins("uninstall", &[]);
+    let says = format!("Terminating and held: configmaps/used -n {}: it waits for Pod", stage.ns);
+    eventually("the list of what waits", SOON, || {
+        let log = uninstall.log();
+        if log.contains(&says) { Ok(()) } else { Err(log.into()) }
+    })
+    .unwrap();
+    assert_eq!(stage.held(), ["used"]);
+    assert!(uninstall.is_running(), "{}", uninstall.log());
+    let holder = ["get", "lease", "belay", "-n", "belay", "-o", "jsonpath={.spec.holderIdentity}"];
+    assert!(stage.kubectl(&holder).starts_with("uninstall-"));
+    stage.ends("user");
+    assert_eq!(uninstall.wait_for_exit(SOON).unwrap(), 0, "{}", uninstall.log());
+    stage.is_gone("used");
+    assert_eq!(stage.held(), [""; 0]);
+    // The Lease stays taken while replicas run, and goes with their account.
+    let owner = "jsonpath={.metadata.ownerReferences[*].kind}";
+    let owned = stage.kubectl(&["get", "lease", "belay", "-n", "belay", "-o", owner]);
+    assert_eq!(owned, "ServiceAccount", "{}", uninstall.log());
+    let kept = stage.kept();
+    assert!(kept.lines().all(|line| line.starts_with("lease")), "{kept}");
+
+    // Even a replica that leads again puts no hold on: neither on what was
+    // there, nor on what is new.
+    let nobody = "{\"spec\":{\"holderIdentity\":\"\"}}";
+    stage.kubectl(&["patch", "lease", "belay", "-n", "belay", "--type=merge", "-p", nobody]);
+    belay.leader().unwrap();
+    belay.replicas[0].process.restart().unwrap();
+    stage.plane.apply(&map(&stage.ns, "late")).unwrap();
+    // Twice as long as holds are left alone.
+    let until = Instant::now() + Duration::from_secs(22);
+    while Instant::now() < until {
+        assert_eq!(stage.held(), [""; 0]);
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    belay.leader().unwrap();
+
+    // A second time there is nothing to do, and that is no failure.
+    let again = stage.all(&[]);
+    assert_eq!(again.code, 0, "{again:?}");
+    let says = "already gone: MutatingWebhookConfiguration belay";
+    assert!(again.stderr.contains(says), "{again:?}");
+    assert!(again.stdout.contains("released 0 holds; nothing of belay's is left"), "{again:?}");
+
+    // Whoever deletes the Deployment and the account has deleted all.
+    belay.replicas.iter_mut().for_each(|replica| replica.process.kill());
+    stage.kubectl(&["delete", "serviceaccount", "belay", "-n", "belay"]);
+    eventually("the end of the Leases", SOON, || {
+        let kept = stage.kept();
+        if kept.is_empty() { Ok(()) } else { Err(kept.into()) }
+    })
+    .unwrap();
+}
+
+#[test]
+fn s28_with_belay_dead_it_is_the_same_and_what_is_abandoned_is_named() {
+    let plane = ControlPlane::start_with(&Options { nodes: 1, ..Options::default() }).unwrap();
+    let mut belay = Install::of_everything(1).on(&plane, program()).unwrap();
+    let objects = 100;
+    let stage = Stage::new(plane, objects);
+    let bob = stage.plane.user("bob", None).unwrap();
+    // Its webhooks stay, and refuse what it would be asked about.
+    belay.replicas.iter_mut().for_each(|replica| replica.process.kill());
+
+    // Who may not reads what it takes, and nothing was changed.
+    let refused = run(program(), &bob, &ALL, None).unwrap();
+    assert_eq!(refused.code, 3, "{refused:?}");
+    assert!(refused.stderr.contains("cannot take the Lease belay"), "{refused:?}");
+    assert!(refused.stderr.contains("the RBAC verbs get, create, update"), "{refused:?}");
+    assert_eq!(stage.held().len(), objects + 1);
+
+    // Killed in the middle, it goes on when it is begun again.
+    let mut first = stage.begins("first", &[]);
+    let some = || {
+        let held = stage.held().len();
+        if held <= objects { Ok(held) } else { Err(held.to_string().into()) }
+    };
+    eventually("some holds to be off", SOON, some).unwrap();
+    first.kill();
+    let left = stage.held().len();
+    assert!(left > 1, "all were off before it was killed");
+
+    let waits = stage.all(&["--timeout=1"]);
+    assert_eq!(waits.code, 1, "{waits:?}");
+    let says = format!("- configmaps/used -n {}: it waits for Pod {}/user", stage.ns, stage.ns);
+    assert!(waits.stderr.contains(&says), "{waits:?}");
+    assert!(waits.stderr.contains("with --abandon to let go of what is in use"), "{waits:?}");
+    assert!(waits.stderr.contains("already gone: MutatingWebhook"), "{waits:?}");
+    assert_eq!(stage.held(), ["used"]);
+
+    let done = stage.all(&["--abandon"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    let says = format!("ABANDONED: configmaps/used -n {}: it waits for Pod", stage.ns);
+    assert!(done.stderr.contains(&says), "{done:?}");
+    assert!(done.stdout.contains("abandoned 1 that were Terminating"), "{done:?}");
+    stage.is_gone("used");
+    assert_eq!(stage.held(), [""; 0]);
+    let names = stage.kubectl(&["get", "configmaps", "-n", &stage.ns, "-o", "name"]);
+    // What was not deleted is all there.
+    let settings = names.lines().filter(|name| name.contains("settings-")).count();
+    assert_eq!(settings, objects);
+    // Its replica has just died; a moment later nobody takes it for alive.
+    eventually("the end of what belay kept", SOON, || {
+        assert_eq!(stage.all(&[]).code, 0);
+        let kept = stage.kept();
+        if kept.is_empty() { Ok(()) } else { Err(kept.into()) }
+    })
+    .unwrap();
+}
