@@ -31,6 +31,7 @@ pub async fn release(place: PlaceArguments, manners: Manners) -> Result<ExitCode
         replica: format!("{}/{}", me.name, replica()),
         labelled: parsed(LABELLED),
         certificates: Certificates::Files { authorities: None },
+        backfill: 0,
     };
     let uninstall = Uninstall {
         client: caller.client.clone(),
@@ -308,6 +309,7 @@ mod tests {
             replica: "r".into(),
             labelled: Vec::new(),
             certificates: Certificates::Files { authorities: None },
+            backfill: 0,
         };
         let said = why(&settings, &Stopped::Elsewhere("belay".to_owned()));
         assert!(said.ends_with("nothing was changed; next: --installation=belay/guard"), "{said}");
