@@ -117,7 +117,7 @@ const HOOKS: &[(&str, &str, &[&str])] = &[
     ("belay-uninstall", "pre-delete", &["release", "--all", "--installation=belay/belay"]),
     ("belay-crds-upgrade", "pre-upgrade", &["admin", "crds", "--apply"]),
     ("belay-crds-delete", "post-delete", &["admin", "crds", "--delete"]),
-    ("belay-selftest", "test", &["admin", "selftest", "--namespace=belay"]),
+    ("belay-selftest", "test", &["admin", "selftest", "--namespace=default"]),
 ];
 
 #[test]

@@ -36,6 +36,8 @@ const REFUSED: &[(&str, &[&str])] = &[
         "podDisruptionBudget.minAvailable=2",
         &["minAvailable is 2 of 2 replicas: no node with one of them could ever be drained"],
     ),
+    ("selftest.namespace=\"belay\"", &["never asked about the namespace belay"]),
+    ("labelledKinds=[\"services\"]", &["put configmaps into labelledKinds"]),
     ("webhook.deadlineSeconds=5", &["belay has to answer before the API server stops waiting"]),
     (
         "rbac.watchEverything=true,rbac.watchAlso=[\"secrets\"]",

@@ -112,7 +112,7 @@ fn secrets_are_read_only_where_somebody_asks_for_their_protection() {
         profile("guarded").set(on),
         profile("observe").set(on),
         profile("guarded").set("rbac.watchAlso=[\"secrets\"]"),
-        profile("guarded").set("labelledKinds=[\"secrets\"]"),
+        profile("guarded").set("labelledKinds=[\"configmaps\",\"secrets\"]"),
     ] {
         assert_eq!(may(render), all);
     }
@@ -178,23 +178,28 @@ fn hooks_may_do_what_they_are_for() {
         "pauses.belay.dev",
         "relations.belay.dev",
     ];
-    for (name, verbs) in [
-        ("belay-crds-upgrade", &["create", "get", "patch"][..]),
-        ("belay-crds-delete", &["delete", "get"][..]),
+    let right = |group: &str, resource: &str, verb: &str, name: &str| {
+        (group.to_owned(), resource.to_owned(), verb.to_owned(), name.to_owned())
+    };
+    let (group, kind) = ("apiextensions.k8s.io", "customresourcedefinitions");
+    for (name, verbs, more) in [
+        ("belay-crds-upgrade", ["get", "update"], right(group, kind, "create", "")),
+        ("belay-crds-delete", ["get", "delete"], right("belay.dev", "*", "list", "")),
     ] {
-        let found = of_role(&objects, "ClusterRole", name);
-        let right = |verb: &str, definition: &str| {
-            let resource = "customresourcedefinitions".to_owned();
-            ("apiextensions.k8s.io".to_owned(), resource, verb.to_owned(), definition.to_owned())
-        };
-        let expected = verbs.iter().flat_map(|v| definitions.map(|d| right(v, d)));
-        assert_eq!(found, expected.collect());
+        let named = verbs.iter().flat_map(|v| definitions.map(|d| right(group, kind, v, d)));
+        assert_eq!(of_role(&objects, "ClusterRole", name), named.chain([more]).collect());
     }
+    let test = objects.get("Role", "belay-selftest");
+    assert_eq!(test["metadata"]["namespace"], "default");
+    let expected = [("configmaps", "create"), ("events", "create"), ("events", "delete")];
+    let expected = expected.map(|(resource, verb)| right("", resource, verb, "")).into();
+    assert_eq!(rights(&test["rules"]), expected);
     // It deletes nothing but what is belay's, and by its name.
     let cluster = of_role(&objects, "ClusterRole", "belay-uninstall");
     let deletes: BTreeSet<_> = cluster.iter().filter(|(_, _, verb, _)| verb == "delete").collect();
-    assert_eq!(deletes.len(), 2);
-    assert!(deletes.iter().all(|(_, _, _, name)| name == "belay"), "{deletes:?}");
+    assert_eq!(deletes.len(), 3);
+    let own = |(group, _, _, name): &&Right| group == "belay.dev" || name == "belay";
+    assert!(deletes.iter().all(own), "{deletes:?}");
     let kinds = objects.get("ClusterRoleBinding", "belay-uninstall-kinds");
     assert_eq!(kinds["roleRef"]["name"], "belay", "it reads and patches what belay does");
 }

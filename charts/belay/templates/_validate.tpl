@@ -18,6 +18,12 @@ template is read.
 {{- if and .Values.rbac.watchEverything .Values.rbac.watchAlso }}
 {{- fail "rbac.watchEverything is every kind: take rbac.watchAlso out, or name only the kinds that are meant" }}
 {{- end }}
+{{- if and .Values.selftest.enabled (has .Values.selftest.namespace (list .Release.Namespace "kube-system" "kube-node-lease")) }}
+{{- fail (printf "belay is never asked about the namespace %s: name another one that stays in selftest.namespace" .Values.selftest.namespace) }}
+{{- end }}
+{{- if and .Values.selftest.enabled (not (has "configmaps" .Values.labelledKinds)) }}
+{{- fail "selftest.enabled looks whether a labelled ConfigMap is held: put configmaps into labelledKinds, or set selftest.enabled to false" }}
+{{- end }}
 {{- if has .Release.Namespace (list "kube-system" "kube-node-lease") }}
 {{- fail (printf "belay in %s could not be told from what a cluster needs to repair itself; install it in a namespace of its own: --namespace belay --create-namespace" .Release.Namespace) }}
 {{- end }}

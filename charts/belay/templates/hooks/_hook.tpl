@@ -12,7 +12,8 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{/*
 The account that a hook runs as, and its rights: no more than the hook needs, and no longer than it runs. Called with
 root, on and name (of the account, its roles and its Pod); and, as YAML, with clusterRules and rules, the rights in the
-whole cluster and in belay's namespace; and with clusterRole, one that exists and is meant as well.
+whole cluster and in one namespace, which is belay's own unless place names another; and with clusterRole, one that
+exists and is meant as well.
 */}}
 {{- define "belay.hookAccount" -}}
 {{- $namespace := .root.Release.Namespace }}
@@ -60,12 +61,13 @@ subjects:
   - {{ $subject }}
 {{- end }}
 {{- if .rules }}
+{{- $place := default $namespace .place }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata:
   name: {{ .name }}
-  namespace: {{ $namespace }}
+  namespace: {{ $place }}
   labels: {{- $labels | nindent 4 }}
   annotations: {{- $annotations | nindent 4 }}
 rules: {{- .rules | trim | nindent 2 }}
@@ -74,7 +76,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata:
   name: {{ .name }}
-  namespace: {{ $namespace }}
+  namespace: {{ $place }}
   labels: {{- $labels | nindent 4 }}
   annotations: {{- $annotations | nindent 4 }}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: {{ .name }}}
