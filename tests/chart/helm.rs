@@ -87,12 +87,17 @@ impl Render {
     }
 
     fn arguments(&self) -> Vec<String> {
-        let release = self.release.as_deref().unwrap_or("belay");
-        let chart = chart().display().to_string();
-        let mut arguments = vec!["template".to_owned(), release.to_owned(), chart];
-        arguments.push(format!("--namespace={NAMESPACE}"));
+        let mut arguments = vec!["template".to_owned()];
         // The oldest that the chart is for.
         arguments.push("--kube-version=1.33.0".to_owned());
+        arguments.extend(self.what());
+        arguments
+    }
+
+    fn what(&self) -> Vec<String> {
+        let release = self.release.as_deref().unwrap_or("belay");
+        let mut arguments = vec![release.to_owned(), chart().display().to_string()];
+        arguments.push(format!("--namespace={NAMESPACE}"));
         arguments.extend(self.files.iter().map(|file| format!("--values={}", file.display())));
         arguments.extend(self.sets.iter().map(|set| format!("--set-json={set}")));
         arguments
@@ -104,6 +109,14 @@ impl Render {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{self:?}: {said}");
         String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// What helm tells the one who has installed it.
+    pub fn notes(&self) -> String {
+        let dry = ["install", "--dry-run=client"].map(str::to_owned);
+        let output = helm(dry.into_iter().chain(self.what()));
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.split_once("NOTES:\n").unwrap_or_else(|| panic!("{self:?}: {text}")).1.to_owned()
     }
 
     /// What helm says when it refuses.

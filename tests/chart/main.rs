@@ -11,6 +11,7 @@ mod harness;
 
 mod helm;
 mod names;
+mod notes;
 mod pods;
 mod policies;
 mod program;

@@ -31,6 +31,10 @@ const REFUSED: &[(&str, &[&str])] = &[
         "certManager.enabled=true,existingSecret=\"s\"",
         &["certManager.enabled and existingSecret are two sources of one certificate"],
     ),
+    (
+        "certManager={\"enabled\":true,\"issuerRef\":{\"kind\":\"ClusterIssuer\"}}",
+        &["certManager.issuerRef is a ClusterIssuer without a name"],
+    ),
     ("serviceAccount.create=false", &["serviceAccount.name has to name the account"]),
     (
         "podDisruptionBudget.minAvailable=2",

@@ -6,6 +6,10 @@ template is read.
 {{- if and .Values.certManager.enabled .Values.existingSecret }}
 {{- fail "certManager.enabled and existingSecret are two sources of one certificate: take one of them out" }}
 {{- end }}
+{{- $issuer := .Values.certManager.issuerRef }}
+{{- if and .Values.certManager.enabled (not $issuer.name) (or (ne $issuer.kind "Issuer") (ne $issuer.group "cert-manager.io")) }}
+{{- fail (printf "certManager.issuerRef is a %s without a name: name it, or take issuerRef out for an authority that the chart makes" $issuer.kind) }}
+{{- end }}
 {{- if and (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) }}
 {{- fail "serviceAccount.create is false, so serviceAccount.name has to name the account that is there" }}
 {{- end }}

@@ -1,0 +1,54 @@
+//! What a person reads after an install.
+
+use crate::helm::Render;
+
+/// The first words of what is said of each policy.
+const POLICIES: &[&str] = &[
+    "CustomResourceDefinitions with",
+    "StorageClasses and CSIDrivers in use",
+    "PersistentVolumes in use",
+    "Namespaces with",
+    "PersistentVolumeClaims in use",
+    "ConfigMaps in use",
+    "Secrets in use",
+    "finalizers of",
+    "claims, against",
+];
+
+const EMERGENCY: &str =
+    "kubectl delete validatingwebhookconfiguration,mutatingwebhookconfiguration guard";
+
+#[test]
+fn they_say_what_is_protected_now_and_the_line_for_an_emergency() {
+    for (profile, action, count) in
+        [("observe", "Audit", 7), ("guarded", "Deny", 7), ("strict", "Deny", 9)]
+    {
+        let values = format!("profile={profile:?},fullnameOverride=\"guard\"");
+        let notes = Render::default().set(&values).notes();
+        let told = POLICIES.iter().filter(|policy| {
+            notes.lines().any(|line| line.starts_with(&format!("  {action:<7} {policy}")))
+        });
+        assert_eq!(told.count(), count, "{notes}");
+        assert!(notes.contains("Deny    whatever has the label belay.dev/protect"), "{notes}");
+        assert!(notes.contains(EMERGENCY), "{notes}");
+        assert!(notes.contains("WOULD-DENY:.status.last24h.wouldDeny"), "{notes}");
+        assert_eq!(notes.contains("--set profile=guarded"), profile == "observe", "{notes}");
+    }
+}
+
+#[test]
+fn they_say_what_values_make_different() {
+    let values =
+        "policies={\"claimsInUse\":{\"action\":\"Warn\"},\"orphaning\":{\"enabled\":false}}";
+    let notes = Render::default().set(values).notes();
+    assert!(notes.contains("  Warn    PersistentVolumeClaims in use"), "{notes}");
+    assert!(!notes.contains("against losing their owner"), "{notes}");
+    assert!(notes.contains("helm test belay -n belay"), "{notes}");
+    assert!(!notes.contains("release --all"), "the hook does it: {notes}");
+
+    let without = "uninstall.enabled=false,selftest.enabled=false,rbac.create=false";
+    let notes = Render::default().set(without).notes();
+    assert!(notes.contains("kubectl belay release --all --installation=belay/belay"), "{notes}");
+    assert!(notes.contains("gives system:serviceaccount:belay:belay its rights"), "{notes}");
+    assert!(!notes.contains("helm test"), "{notes}");
+}
