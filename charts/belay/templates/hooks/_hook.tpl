@@ -1,6 +1,6 @@
 {{/*
 The annotations of an object that a hook makes. Called with on and weight. Accounts and rights come before the Job that
-uses them, and all of it goes when the Job has succeeded; a Job that failed stays for its log to be read, and goes before
+uses them, and all of it goes when the Job has succeeded. One that failed stays for its log to be read, and goes before
 the next try.
 */}}
 {{- define "belay.hookAnnotations" -}}

@@ -3,6 +3,7 @@ The conditions by which the API server itself sorts out what belay has nothing t
 Fail an error in one of them refuses the request, so every field is asked for with has() or `.?`. Why each is as it is
 stands in src/cluster/registration/conditions.rs.
 */}}
+
 {{/* On UPDATE: finalizers, owner references, labels or belay's annotations differ. */}}
 {{- define "belay.condition.changes" -}}
 - name: changes
@@ -38,8 +39,10 @@ stands in src/cluster/registration/conditions.rs.
     !('belay.dev/hold' in object.metadata.?finalizers.orValue([])))
 {{- end }}
 
-{{/* On DELETE: it is no repeat that changes nothing. A Namespace is always asked about, because its content is looked at
-each time. */}}
+{{/*
+On DELETE: it is no repeat that changes nothing. A Namespace is always asked about, because its content is looked at each
+time.
+*/}}
 {{- define "belay.condition.no-repeat" -}}
 - name: no-repeat
   expression: >-
