@@ -35,6 +35,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- printf "system:serviceaccount:%s:%s" .Release.Namespace (include "belay.serviceAccountName" .) }}
 {{- end }}
 
+{{/* Where `helm test` tries: a namespace that every cluster has, and not belay's own, about which nobody asks it. */}}
+{{- define "belay.selftestNamespace" -}}
+{{- default (ternary "kube-public" "default" (eq .Release.Namespace "default")) .Values.selftest.namespace }}
+{{- end }}
+
 {{/* A digest says all; the tag beside it is for people. */}}
 {{- define "belay.image" -}}
 {{- $image := .Values.image }}

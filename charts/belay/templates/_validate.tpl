@@ -22,8 +22,8 @@ template is read.
 {{- if and .Values.rbac.watchEverything .Values.rbac.watchAlso }}
 {{- fail "rbac.watchEverything is every kind: take rbac.watchAlso out, or name only the kinds that are meant" }}
 {{- end }}
-{{- if and .Values.selftest.enabled (has .Values.selftest.namespace (list .Release.Namespace "kube-system" "kube-node-lease")) }}
-{{- fail (printf "belay is never asked about the namespace %s: name another one that stays in selftest.namespace" .Values.selftest.namespace) }}
+{{- if and .Values.selftest.enabled (has (include "belay.selftestNamespace" .) (list .Release.Namespace "kube-system" "kube-node-lease")) }}
+{{- fail (printf "belay is never asked about the namespace %s: name another one that stays in selftest.namespace" (include "belay.selftestNamespace" .)) }}
 {{- end }}
 {{- if and .Values.selftest.enabled (not (has "configmaps" .Values.labelledKinds)) }}
 {{- fail "selftest.enabled looks whether a labelled ConfigMap is held: put configmaps into labelledKinds, or set selftest.enabled to false" }}

@@ -40,8 +40,8 @@ stands in src/cluster/registration/conditions.rs.
 {{- end }}
 
 {{/*
-On DELETE: it is no repeat that changes nothing. A Namespace is always asked about, because its content is looked at each
-time.
+On DELETE: it is no repeat that changes nothing. A Namespace is always asked about, because its content is looked at
+each time.
 */}}
 {{- define "belay.condition.no-repeat" -}}
 - name: no-repeat
