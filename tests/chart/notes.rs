@@ -30,6 +30,7 @@ fn they_say_what_is_protected_now_and_the_line_for_an_emergency() {
         });
         assert_eq!(told.count(), count, "{notes}");
         assert!(notes.contains("Deny    whatever has the label belay.dev/protect"), "{notes}");
+        assert!(notes.contains("kube-node-lease and belay, belay's own."), "{notes}");
         assert!(notes.contains(EMERGENCY), "{notes}");
         assert!(notes.contains("WOULD-DENY:.status.last24h.wouldDeny"), "{notes}");
         assert_eq!(notes.contains("--set profile=guarded"), profile == "observe", "{notes}");
