@@ -57,10 +57,6 @@ impl Probe {
                 finalizers if finalizers.iter().any(|f| f == HOLD) => Answer::Right(String::new()),
                 _ => Answer::NotYet("it was made without the hold".to_owned()),
             },
-            Err(Refusal::Answered(403, said)) => match is_of_a_check(&said) {
-                true => Answer::Never(said),
-                false => Answer::Forbidden(said),
-            },
             Err(refusal) => refusal.otherwise(),
         }
     }
@@ -93,7 +89,6 @@ impl Probe {
         match once(self.events.create(&parameters(false), &event)).await {
             // That it is there already is the answer to a try whose own was lost.
             Ok(_) | Err(Refusal::Answered(409, _)) => Answer::Right(String::new()),
-            Err(Refusal::Answered(403, said)) if !is_of_a_check(&said) => Answer::Forbidden(said),
             Err(refusal) => refusal.otherwise(),
         }
     }
@@ -111,11 +106,10 @@ impl Probe {
                     false => Answer::NotYet(format!("belay refused it for another reason: {said}")),
                 }
             }
-            Err(Refusal::Answered(403, said)) if is_of_a_check(&said) => {
-                Answer::Never(format!("another check refused it before belay was asked: {said}"))
-            }
-            Err(Refusal::Answered(403, said)) => Answer::Forbidden(said),
-            Err(refusal) => refusal.otherwise(),
+            Err(refusal) => match refusal.otherwise() {
+                Answer::Never(said) => Answer::Never(format!("belay did not refuse it: {said}")),
+                other => other,
+            },
         }
     }
 
@@ -145,11 +139,6 @@ fn is_of_belay(said: &str) -> bool {
     said.contains("delete.belay.dev\" denied the request: ")
 }
 
-/// Whether words are those of an admission check and not of RBAC.
-fn is_of_a_check(said: &str) -> bool {
-    !said.contains("is forbidden: User ")
-}
-
 /// Why a request did not succeed.
 enum Refusal {
     /// By its code, and in these words.
@@ -161,7 +150,13 @@ enum Refusal {
 impl Refusal {
     fn otherwise(self) -> Answer {
         match self {
-            Self::Answered(404, said) => Answer::Never(said),
+            // As RBAC says it.
+            Self::Answered(403, said) if said.contains("is forbidden: User ") => {
+                Answer::Forbidden(said)
+            }
+            // Another webhook answers with 403, a ValidatingAdmissionPolicy with
+            // 422 unless it says otherwise.
+            Self::Answered(403 | 404 | 422, said) => Answer::Never(said),
             Self::Answered(_, said) => Answer::NotYet(said),
             Self::None(trouble) => Answer::NotYet(trouble.words()),
         }
@@ -247,8 +242,10 @@ mod tests {
         assert!(matches!(denied(500, SILENT).await, Answer::NotYet(_)));
         assert!(matches!(denied(200, "").await, Answer::NotYet(_)));
         assert!(matches!(denied(403, RBAC).await, Answer::Forbidden(_)));
-        let Answer::Never(why) = denied(403, OTHER).await else { panic!("it waits") };
-        assert!(why.starts_with("another check refused it before belay was asked"), "{why}");
+        for code in [403, 422] {
+            let Answer::Never(why) = denied(code, OTHER).await else { panic!("it waits") };
+            assert!(why.starts_with("belay did not refuse it: admission webhook"), "{why}");
+        }
     }
 
     #[tokio::test]

@@ -26,7 +26,10 @@ struct Store {
 impl Store {
     fn answer(&mut self, method: &Method, path: &str, query: &str, body: Value) -> (u16, Value) {
         let status = |code: u16, message: &str| {
-            (code, json!({"kind": "Status", "status": "Failure", "code": code, "message": message}))
+            let reason = if code == 404 { "NotFound" } else { "Other" };
+            let status = json!({"kind": "Status", "status": "Failure", "code": code,
+                "reason": reason, "message": message});
+            (code, status)
         };
         if !path.contains("customresourcedefinitions") {
             let Some(objects) = self.objects else { return status(403, "no") };

@@ -133,29 +133,28 @@ impl Test {
         look: impl AsyncFn() -> Answer,
     ) -> Result<(), CommandError> {
         let began = Instant::now();
-        let (why, sure) = loop {
-            let (why, over) = match look().await {
+        let waited = self.limit.as_secs();
+        // Why not, and whether that is known or could not be tried.
+        let (why, known) = loop {
+            let why = match look().await {
                 Answer::Right(said) => {
                     let said = if said.is_empty() { said } else { format!(": {said}") };
                     let took = began.elapsed().as_secs_f64();
                     return print(&line(number, what, &format!("ok after {took:.1} s{said}")));
                 }
-                Answer::NotYet(why) => (why, false),
-                Answer::Forbidden(why) if began.elapsed() < RIGHTS => (why, false),
-                Answer::Forbidden(why) => break (why, false),
-                Answer::Never(why) => (why, true),
+                Answer::Forbidden(why) if began.elapsed() >= RIGHTS => break (why, false),
+                Answer::Never(why) => break (why, true),
+                Answer::NotYet(why) | Answer::Forbidden(why) => why,
             };
-            if over || Instant::now() + AGAIN >= self.until {
-                break (why, true);
+            if Instant::now() + AGAIN >= self.until {
+                break (format!("after {waited} s: {why}"), true);
             }
             tokio::time::sleep(AGAIN).await;
         };
         print(&line(number, what, "FAILED"))?;
-        let waited = self.limit.as_secs();
-        Err(match sure {
+        Err(match known {
             true => CommandError::Refused(format!(
-                "stage {number} of 3 ({what}) failed in namespace {}, within {waited} s: {why}. Next: \
-                 {look_at}",
+                "stage {number} of 3 ({what}) failed in namespace {}: {why}. Next: {look_at}",
                 self.namespace
             )),
             false => CommandError::Remote(format!(
