@@ -160,4 +160,26 @@ mod tests {
     fn the_arguments_are_consistent() {
         Arguments::command().debug_assert();
     }
+
+    #[test]
+    fn what_is_for_all_is_refused_for_one() {
+        for (line, fits) in [
+            ("belay release --all", true),
+            ("belay release --all --abandon --timeout=9", true),
+            ("belay release cm/x --timeout=9", true),
+            ("belay release", false),
+            ("belay release --all cm/x", false),
+            ("belay release --all -n x", false),
+            ("belay release --all --force=x", false),
+        ] {
+            let parsed = Arguments::try_parse_from(line.split(' '));
+            assert_eq!(parsed.is_ok(), fits, "{line}");
+        }
+        for option in ["--abandon", "--dry-run"] {
+            let line = ["belay", "release", "cm/x", option];
+            let Command::Release(arguments) = Arguments::parse_from(line).command else { panic!() };
+            let refused = release::run(arguments).unwrap_err();
+            assert_eq!(refused.exit_code(), 2, "{option}: {refused}");
+        }
+    }
 }

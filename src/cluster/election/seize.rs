@@ -73,8 +73,8 @@ pub enum Kept {
     Failing(String),
 }
 
-/// Takes the Lease of an installation, whoever has it; none: there is no such
-/// namespace, so nobody can have one.
+/// Takes the Lease of an installation, whoever has it; none: its namespace is
+/// not there, or goes, so nobody can have one.
 pub async fn seize(
     client: &kube::Client,
     installation: (&str, &str),
@@ -91,6 +91,8 @@ pub async fn seize(
         }
         // Only what cannot be made is not found.
         Err(Trouble::NotFound) => Ok(None),
+        // Nobody can make one in a namespace that goes.
+        Err(Trouble::Forbidden(why)) if why.contains("is being terminated") => Ok(None),
         Err(trouble) => Err(trouble),
     }
 }

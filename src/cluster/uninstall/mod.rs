@@ -285,7 +285,7 @@ impl Uninstall<'_> {
 
     /// Nothing is held any more: what belay keeps goes, the Lease last. While
     /// replicas run it stays and is theirs no more, or they would make all of
-    /// it again; it goes with the account that they run as.
+    /// it again; it goes with their Deployment, or the account that they run as.
     async fn clear(&self, seat: &Seat) {
         let Settings { namespace, name, .. } = &self.settings;
         let own = format!("system:serviceaccount:{namespace}:{name}");

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -184,16 +185,29 @@ impl Remains<'_> {
         running
     }
 
-    /// What replicas that run keep goes with this: the account that they run
-    /// as, which whoever installed belay deletes with it.
+    /// What replicas that run keep goes with this: their Deployment, or else
+    /// the account that they run as, which whoever installed belay deletes.
     pub async fn heir(&self) -> Option<OwnerReference> {
-        let accounts: Api<ServiceAccount> = self.api();
-        let account = within(accounts.get_metadata(&self.settings.name)).await.ok()?;
+        match self.owner::<Deployment>().await {
+            Some(owner) => Some(owner),
+            None => self.owner::<ServiceAccount>().await,
+        }
+    }
+
+    /// The object of this kind that is named like the installation, as an
+    /// owner; none: there is none, or it may not be read.
+    async fn owner<K>(&self) -> Option<OwnerReference>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+        K: Clone + DeserializeOwned + Debug,
+    {
+        let api: Api<K> = self.api();
+        let found = within(api.get_metadata(&self.settings.name)).await.ok()?;
         Some(OwnerReference {
-            api_version: "v1".to_owned(),
-            kind: "ServiceAccount".to_owned(),
-            name: account.name_any(),
-            uid: account.uid()?,
+            api_version: K::api_version(&()).into_owned(),
+            kind: K::kind(&()).into_owned(),
+            name: found.name_any(),
+            uid: found.uid()?,
             ..OwnerReference::default()
         })
     }

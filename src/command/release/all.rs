@@ -145,7 +145,7 @@ fn line(news: &News) -> String {
         }
         News::Bequeathed(heir) => format!(
             "replicas run still, so the Lease stays taken, and goes together with {heir}; next: \
-             delete the Deployment and the account"
+             delete that"
         ),
     }
 }

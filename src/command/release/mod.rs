@@ -63,6 +63,11 @@ pub fn run(arguments: ReleaseArguments) -> Result<ExitCode, CommandError> {
         let limit = timeout.map(Duration::from_secs);
         return block_on(all::release(place, Manners { abandon, dry_run, limit }))?;
     }
+    // clap asks for nothing that what is there excludes.
+    if abandon || dry_run {
+        let option = if abandon { "--abandon" } else { "--dry-run" };
+        return Err(CommandError::Usage(format!("{option} goes with --all, and with no object")));
+    }
     let limit = Duration::from_secs(timeout.unwrap_or(USUAL));
     block_on(one::release(TargetArguments { target, namespace, place }, limit, force))?
 }
