@@ -1,6 +1,7 @@
 //! What each profile does, seen from outside.
 
 use crate::harness::Chart;
+use crate::rights::{forbidden, unused};
 use crate::shop::{Shop, policies_in_force};
 use crate::{plane, program};
 
@@ -35,10 +36,12 @@ fn observe_refuses_nothing_but_what_is_labelled_and_says_what_it_would_have() {
 #[test]
 fn strict_holds_what_is_mounted_and_keeps_every_namespace_that_has_something_in_it() {
     let plane = plane();
-    let shop = Shop::open(&plane);
     let chart = Chart::install(&plane, program(), &["--set=profile=strict"]).unwrap();
     chart.wait_for(2).unwrap();
     policies_in_force(&plane);
+    // What comes now has its hold from the beginning; on what was there before
+    // it is effective after a while.
+    let shop = Shop::open(&plane);
     for object in ["configmap/settings", "secret/password", "pvc/data-db-0"] {
         shop.holds(object, true);
     }
@@ -55,4 +58,6 @@ fn strict_holds_what_is_mounted_and_keeps_every_namespace_that_has_something_in_
     shop.kubectl(&["delete", "deployment", "web"]);
     let gone = ["wait", "--for=delete", "secret/password", "--timeout=60s"];
     shop.kubectl(&gone);
+    assert_eq!(forbidden(&plane), Vec::<String>::new());
+    println!("not used: {:#?}", unused(&plane));
 }

@@ -10,11 +10,11 @@ use crate::{plane, program};
 #[test]
 fn s28_uninstall_waits_for_what_is_terminating_and_in_use_and_works_with_every_pod_dead() {
     let plane = plane();
-    let shop = Shop::open(&plane);
     let values = ["--set=profile=strict"];
     let chart = Chart::install(&plane, program(), &values).unwrap();
     chart.wait_for(2).unwrap();
     policies_in_force(&plane);
+    let shop = Shop::open(&plane);
     shop.holds("secret/password", true);
     shop.kubectl(&["delete", "secret", "password", "--wait=false"]);
     assert_ne!(shop.field("secret/password", ".metadata.deletionTimestamp"), "");
@@ -53,11 +53,11 @@ fn s28_uninstall_waits_for_what_is_terminating_and_in_use_and_works_with_every_p
 #[test]
 fn s28_uninstall_that_is_told_to_abandon_lets_go_of_everything() {
     let plane = plane();
-    let shop = Shop::open(&plane);
     let values = ["--set=profile=strict", "--set=uninstall.abandon=true", "--set=crds.keep=false"];
     let chart = Chart::install(&plane, program(), &values).unwrap();
     chart.wait_for(2).unwrap();
     policies_in_force(&plane);
+    let shop = Shop::open(&plane);
     shop.holds("secret/password", true);
     shop.kubectl(&["delete", "secret", "password", "--wait=false"]);
     let output = chart.uninstall(&[]).unwrap();

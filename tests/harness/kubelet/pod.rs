@@ -28,6 +28,8 @@ pub(super) struct Local {
     process: Process,
     started: jiff::Timestamp,
     restarts: u32,
+    /// How it has ended, until it is started again.
+    code: Option<i32>,
     ready: bool,
     /// How often in a row the liveness probe has failed.
     failures: u32,
@@ -61,6 +63,7 @@ impl Local {
             process,
             started: jiff::Timestamp::now(),
             restarts: 0,
+            code: None,
             ready: false,
             failures: 0,
             asked: None,
@@ -79,10 +82,10 @@ impl Local {
 
     /// One look: has it ended, is it ready, was it told to go.
     pub(super) async fn look(&mut self, client: &Client, pod: &Pod) -> Result<()> {
-        let code = match self.process.is_running() {
-            true => None,
-            false => Some(self.process.wait_for_exit(Duration::ZERO).unwrap_or(-1)),
-        };
+        if self.code.is_none() && !self.process.is_running() {
+            self.code = Some(self.process.wait_for_exit(Duration::ZERO).unwrap_or(-1));
+        }
+        let code = self.code;
         if pod.metadata.deletion_timestamp.is_some() {
             return self.end(client, pod, code).await;
         }
@@ -128,6 +131,7 @@ impl Local {
         self.ready = false;
         if again {
             self.restarts += 1;
+            self.code = None;
             self.started = jiff::Timestamp::now();
             return self.process.restart();
         }
