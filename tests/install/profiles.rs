@@ -1,7 +1,7 @@
 //! What each profile does, seen from outside.
 
 use crate::harness::Chart;
-use crate::rights::{forbidden, unused};
+use crate::rights::forbidden;
 use crate::shop::{Shop, policies_in_force};
 use crate::{plane, program};
 
@@ -59,5 +59,4 @@ fn strict_holds_what_is_mounted_and_keeps_every_namespace_that_has_something_in_
     let gone = ["wait", "--for=delete", "secret/password", "--timeout=60s"];
     shop.kubectl(&gone);
     assert_eq!(forbidden(&plane), Vec::<String>::new());
-    println!("not used: {:#?}", unused(&plane));
 }
