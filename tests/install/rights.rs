@@ -5,8 +5,10 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::harness::ControlPlane;
 use crate::harness::chart::RELEASE;
+use crate::harness::{Chart, ControlPlane, eventually};
+use crate::shop::LIMIT;
+use crate::{plane, program};
 
 /// A right: group, resource with its subresource, verb.
 type Right = (String, String, String);
@@ -57,12 +59,16 @@ pub fn unused(plane: &ControlPlane) -> BTreeSet<Right> {
             )
         })
         .collect();
-    let may = granted(plane);
+    let may = granted(plane, &[EVERYWHERE, AT_HOME]);
     assert!(may.len() > 50, "the account has no rights to speak of: {may:?}");
     may.difference(&used).cloned().collect()
 }
 
-fn granted(plane: &ControlPlane) -> BTreeSet<Right> {
+/// What it may do anywhere, and what in its own namespace.
+const EVERYWHERE: (&str, &str) = ("clusterrolebindings", "clusterroles");
+const AT_HOME: (&str, &str) = ("rolebindings", "roles");
+
+fn granted(plane: &ControlPlane, by: &[(&str, &str)]) -> BTreeSet<Right> {
     let get = |kind: &str| -> Vec<Value> {
         let listed = plane.kubectl(&["get", kind, "-A", "-o", "json"]).unwrap().success().unwrap();
         let mut listed: Value = serde_json::from_str(&listed).unwrap();
@@ -70,7 +76,7 @@ fn granted(plane: &ControlPlane) -> BTreeSet<Right> {
     };
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let mut rights = BTreeSet::new();
-    for (binding, role) in [("clusterrolebindings", "clusterroles"), ("rolebindings", "roles")] {
+    for (binding, role) in by {
         let roles = get(role);
         let ours = |subject: &Value| subject["name"] == RELEASE && subject["namespace"] == RELEASE;
         for binding in get(binding).iter().filter(|b| list(&b["subjects"]).iter().any(ours)) {
@@ -93,4 +99,40 @@ fn granted(plane: &ControlPlane) -> BTreeSet<Right> {
         }
     }
     rights
+}
+
+#[test]
+fn every_kind_that_it_may_read_is_read_when_a_policy_asks_and_nothing_is_refused() {
+    let plane = plane();
+    let chart = Chart::install(&plane, program(), &["--set=profile=observe"]).unwrap();
+    chart.wait_for(2).unwrap();
+    let served = plane.kubectl(&["api-resources", "--verbs=watch", "-o", "name"]).unwrap();
+    let served = served.success().unwrap();
+    let is_served = |(group, resource, _): &Right| {
+        let name = if group.is_empty() { resource.clone() } else { format!("{resource}.{group}") };
+        served.lines().any(|line| line == name)
+    };
+    // A watch begins with what there is; lists are for what is read live.
+    let kinds: BTreeSet<Right> = granted(&plane, &[EVERYWHERE])
+        .into_iter()
+        .filter(|r| r.2 == "watch" && is_served(r))
+        .collect();
+    assert!(kinds.len() > 40, "{kinds:?}");
+    let targets: Vec<String> = kinds
+        .iter()
+        .map(|(group, resource, _)| format!("{{apiGroups: ['{group}'], resources: [{resource}]}}"))
+        .collect();
+    plane
+        .apply(&format!(
+            "apiVersion: belay.dev/v1alpha1\nkind: DeletionPolicy\nmetadata: {{name: wide}}\n\
+             spec: {{targets: [{}], protect: {{whileUsed: {{}}}}, action: Audit}}\n",
+            targets.join(", ")
+        ))
+        .unwrap();
+    eventually("every kind is read", LIMIT, || {
+        let idle: Vec<Right> = unused(&plane).intersection(&kinds).cloned().collect();
+        if idle.is_empty() { Ok(()) } else { Err(format!("{idle:?}").into()) }
+    })
+    .unwrap();
+    assert_eq!(forbidden(&plane), Vec::<String>::new());
 }

@@ -161,16 +161,16 @@ fn own_namespace(name: &str) -> Vec<PolicyRule> {
         rule(
             &["coordination.k8s.io"],
             &["leases"],
-            &["get", "list", "watch", "create", "update", "patch", "delete"],
+            &["get", "list", "create", "update", "patch", "delete"],
         ),
         // The certificate, and no other Secret.
         rule(&[""], &["secrets"], &["create"]),
-        named(rule(&[""], &["secrets"], &["get", "list", "watch", "patch", "update"]), &[&tls]),
+        named(rule(&[""], &["secrets"], &["list", "watch", "update"]), &[&tls]),
         // What each replica has counted, for the leader to add up.
         rule(
             &[""],
             &["configmaps"],
-            &["get", "list", "watch", "create", "update", "patch", "delete"],
+            &["get", "list", "create", "update", "patch", "delete"],
         ),
     ]
 }
