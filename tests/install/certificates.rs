@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::harness::{Chart, ControlPlane, eventually};
+use crate::harness::{Chart, ControlPlane, Result, eventually};
 use crate::shop::{LIMIT, Shop, policies_in_force};
 use crate::{plane, program};
 
@@ -29,15 +29,18 @@ fn secret(plane: &ControlPlane, name: &str, files: &[String]) -> String {
     plane.kubectl(&args).unwrap().success().unwrap()
 }
 
-/// What every entry of the configurations trusts.
-fn trusted(plane: &ControlPlane) -> String {
+/// What every entry of the configurations trusts; the two are written one
+/// after the other.
+fn trusted(plane: &ControlPlane) -> Result<String> {
     let path = "jsonpath={range .items[*].webhooks[*]}{.clientConfig.caBundle}{\"\\n\"}{end}";
     let kinds = "validatingwebhookconfiguration,mutatingwebhookconfiguration";
-    let all = plane.kubectl(&["get", kinds, "-o", path]).unwrap().success().unwrap();
+    let all = plane.kubectl(&["get", kinds, "-o", path])?.success()?;
     let mut all: Vec<&str> = all.lines().collect();
     all.dedup();
-    assert_eq!(all.len(), 1, "the entries differ");
-    all[0].to_owned()
+    match all[..] {
+        [one] => Ok(one.to_owned()),
+        _ => Err("the entries differ".into()),
+    }
 }
 
 fn stored(plane: &ControlPlane, name: &str) -> String {
@@ -60,14 +63,14 @@ fn a_secret_of_somebody_elses_is_served_and_followed_when_it_changes() {
     chart.notes = said.success().unwrap();
     chart.wait_for(2).unwrap();
     works(&plane);
-    let first = trusted(&plane);
+    let first = eventually("one authority", LIMIT, || trusted(&plane)).unwrap();
     assert_eq!(first, stored(&plane, "corporate"));
     // belay makes none of its own beside it.
     plane.kubectl(&["get", "secret", "belay-tls", "-n", "belay"]).unwrap().failure().unwrap();
 
     plane.apply(&secret(&plane, "corporate", &made(&plane, "second"))).unwrap();
     eventually("the new authority", LIMIT, || {
-        let now = trusted(&plane);
+        let now = trusted(&plane)?;
         if now == stored(&plane, "corporate") && now != first {
             Ok(())
         } else {

@@ -167,11 +167,7 @@ fn own_namespace(name: &str) -> Vec<PolicyRule> {
         rule(&[""], &["secrets"], &["create"]),
         named(rule(&[""], &["secrets"], &["list", "watch", "update"]), &[&tls]),
         // What each replica has counted, for the leader to add up.
-        rule(
-            &[""],
-            &["configmaps"],
-            &["get", "list", "create", "update", "patch", "delete"],
-        ),
+        rule(&[""], &["configmaps"], &["get", "list", "create", "update", "patch", "delete"]),
     ]
 }
 
