@@ -11,6 +11,7 @@ mod harness;
 mod certificates;
 mod profiles;
 mod rights;
+mod scenarios;
 mod shop;
 mod uninstalling;
 mod whole;
