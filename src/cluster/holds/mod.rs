@@ -92,6 +92,8 @@ struct Holds {
     settled: HashMap<Uid, (Instant, u64)>,
     /// What no hold is put on late, as it was found at the beginning of a round.
     backfill: Backfill,
+    /// How long it is waited until all that is to be counted has been read.
+    counting: Backoff,
     /// When labelled kinds were read as a whole.
     swept: HashMap<KindId, Instant>,
     nothing: LiveReads,
@@ -106,6 +108,7 @@ impl Holds {
             pending: Kinds::new(),
             settled: HashMap::new(),
             backfill: Backfill::default(),
+            counting: Backoff::new(COUNTING, LOOK),
             swept: HashMap::new(),
             nothing: LiveReads::default(),
         }
@@ -117,9 +120,10 @@ impl Holds {
         changed.mark_changed();
         let mut started = false;
         loop {
+            let patience = self.patience();
             tokio::select! {
                 _ = changed.changed() => {}
-                () = tokio::time::sleep(self.patience()) => {}
+                () = tokio::time::sleep(patience) => {}
             }
             let round = async {
                 self.want();
@@ -204,9 +208,15 @@ impl Holds {
         self.forget(&wanted, &held).await
     }
 
-    /// How long nothing is looked at when nothing gives cause to.
-    fn patience(&self) -> Duration {
-        if self.backfill.is_counted() { LOOK } else { COUNTING }
+    /// How long nothing is looked at when nothing gives cause to: ever longer
+    /// for a kind that is not read to its end.
+    fn patience(&mut self) -> Duration {
+        if self.backfill.is_counted() {
+            self.counting.succeeded();
+            LOOK
+        } else {
+            self.counting.next()
+        }
     }
 
     /// Finds out where too many holds are missing for putting them on.

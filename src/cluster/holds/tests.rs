@@ -260,7 +260,8 @@ async fn where_too_many_holds_are_missing_none_is_put_on_until_somebody_says_so(
     limited(&mut stage, 3);
     stage.holds.round().await.unwrap();
     assert!(!stage.was_asked(&format!("GET {}", path("a"))));
-    assert_eq!(stage.holds.patience(), COUNTING);
+    assert!(stage.holds.patience() <= COUNTING);
+    assert!(stage.holds.patience() > COUNTING, "ever longer");
     let places = stage.kind("namespaces");
     for kind in [secrets, places] {
         stage.world().write().graph.set_complete(kind, true);

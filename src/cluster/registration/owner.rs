@@ -53,11 +53,14 @@ impl Owned {
         watched: &mut Watched,
     ) {
         let stands = watched.owner(&settings.namespace);
+        if stands.is_some() && stands == self.uid.as_deref() {
+            // Also after a failure: a write whose answer was lost may have
+            // landed, and somebody else may have put it back.
+            self.held_off = None;
+            return;
+        }
         let due = self.held_off.is_none_or(|until| until <= Instant::now());
-        if watched.entries().is_none()
-            || (stands.is_some() && stands == self.uid.as_deref())
-            || !due
-        {
+        if watched.entries().is_none() || !due {
             return;
         }
         let before = self.uid.take();
@@ -237,6 +240,23 @@ mod tests {
             changed["metadata"][field] = json!(other);
             assert!(json_patch::patch(&mut changed, &patch).is_err(), "{field}");
         }
+    }
+
+    /// It would be looked at again at once, for as long as this replica leads.
+    #[tokio::test]
+    async fn what_stands_there_after_all_is_not_waited_for() {
+        let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+            Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("nobody is asked"))
+        });
+        let client = kube::Client::new(nobody, "belay");
+        let resource = kube::core::ApiResource::erase::<Namespace>(&());
+        let api = Api::all_with(client.clone(), &resource);
+        let context = crate::cluster::Context::of_test(client, Default::default(), &[]);
+        let past = Instant::now().checked_sub(std::time::Duration::from_secs(1));
+        let mut owned = Owned { uid: Some("n".to_owned()), held_off: past, ..Owned::default() };
+        let mut watched = watched(&configuration(&[reference("Namespace", "belay", "n")]));
+        owned.put_right(&context.settings, ("validating", &api), &mut watched).await;
+        assert_eq!(owned.held_off, None);
     }
 
     #[test]

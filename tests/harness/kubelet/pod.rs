@@ -30,6 +30,8 @@ pub(super) struct Local {
     restarts: u32,
     /// How it has ended, until it is started again.
     code: Option<i32>,
+    /// What is said of its end, which is one.
+    ended: Option<Value>,
     ready: bool,
     /// How often in a row the liveness probe has failed.
     failures: u32,
@@ -64,6 +66,7 @@ impl Local {
             started: jiff::Timestamp::now(),
             restarts: 0,
             code: None,
+            ended: None,
             ready: false,
             failures: 0,
             asked: None,
@@ -130,17 +133,28 @@ impl Local {
         };
         self.ready = false;
         if again {
+            // A container that crashes at once is not to keep a core busy.
+            let pause = jiff::Timestamp::now().duration_since(self.started);
+            if pause < jiff::SignedDuration::from_secs(1) {
+                return Ok(());
+            }
             self.restarts += 1;
             self.code = None;
             self.started = jiff::Timestamp::now();
             return self.process.restart();
         }
-        let now = jiff::Timestamp::now();
-        let log = self.process.log();
-        let tail: String = log.lines().last().unwrap_or_default().chars().take(1000).collect();
-        let state = json!({"terminated": {"exitCode": code, "startedAt": self.started,
-            "finishedAt": now, "reason": if code == 0 { "Completed" } else { "Error" },
-            "message": tail}});
+        let state = match &self.ended {
+            Some(ended) => ended.clone(),
+            None => {
+                let log = self.process.log();
+                let last = log.lines().last().unwrap_or_default();
+                let tail: String = last.chars().take(1000).collect();
+                json!({"terminated": {"exitCode": code, "startedAt": self.started,
+                    "finishedAt": jiff::Timestamp::now(), "message": tail,
+                    "reason": if code == 0 { "Completed" } else { "Error" }}})
+            }
+        };
+        self.ended = Some(state.clone());
         let phase = if code == 0 { "Succeeded" } else { "Failed" };
         self.say(client, phase, state).await
     }
