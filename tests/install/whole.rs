@@ -49,6 +49,10 @@ fn s29_it_is_installed_upgraded_under_load_and_uninstalled_and_nothing_is_left_o
     let tested = plane.helm(&["test", RELEASE, "-n", RELEASE, "--timeout=2m"]).unwrap();
     tested.success().unwrap();
     assert_eq!(objects_with(&plane, "belay-selftest"), Vec::<String>::new());
+    // One Event, which the API server forgets by itself.
+    let events = ["get", "events", "-A", "-l", "belay.dev/protect", "-o", "name"];
+    let events = plane.kubectl(&events).unwrap().success().unwrap();
+    assert_eq!(events.lines().count(), 1, "{events}");
 
     // The next version comes while people work.
     let ns = plane.namespace("load").unwrap();
@@ -56,7 +60,15 @@ fn s29_it_is_installed_upgraded_under_load_and_uninstalled_and_nothing_is_left_o
     load.goes_on().unwrap();
     let before = registration(&plane);
     chart.next_version("0.1.1", program()).unwrap();
+    // As if the version before had known less.
+    let columns = "jsonpath={.spec.versions[0].additionalPrinterColumns[*].name}";
+    let definition = ["get", "crd", "deletionpolicies.belay.dev", "-o", columns];
+    let whole = plane.kubectl(&definition).unwrap().success().unwrap();
+    let less = r#"[{"op":"remove","path":"/spec/versions/0/additionalPrinterColumns/0"}]"#;
+    let patch = ["patch", "crd", "deletionpolicies.belay.dev", "--type=json", "-p", less];
+    plane.kubectl(&patch).unwrap().success().unwrap();
     chart.deploy("upgrade", &["--set=webhook.timeoutSeconds=6"]).unwrap().success().unwrap();
+    assert_eq!(plane.kubectl(&definition).unwrap().success().unwrap(), whole);
     load.goes_on().unwrap();
     let timeouts = |plane: &ControlPlane| {
         let path = "jsonpath={.webhooks[0].timeoutSeconds}";
