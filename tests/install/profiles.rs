@@ -60,3 +60,31 @@ fn strict_holds_what_is_mounted_and_keeps_every_namespace_that_has_something_in_
     shop.kubectl(&gone);
     assert_eq!(forbidden(&plane), Vec::<String>::new());
 }
+
+#[test]
+fn back_from_strict_in_two_steps_no_hold_is_left_where_belay_may_not_write() {
+    let plane = plane();
+    let chart = Chart::install(&plane, program(), &["--set=profile=strict"]).unwrap();
+    chart.wait_for(2).unwrap();
+    policies_in_force(&plane);
+    let shop = Shop::open(&plane);
+    shop.holds("secret/password", true);
+
+    let first = ["--set=profile=strict", "--set=policies.secretsInUse.action=Audit"];
+    chart.deploy("upgrade", &first).unwrap().success().unwrap();
+    let none = [
+        "wait",
+        "deletionpolicy/belay-secrets-in-use",
+        "--for=jsonpath={.status.heldObjects}=0",
+        "--timeout=90s",
+    ];
+    plane.kubectl(&none).unwrap().success().unwrap();
+    shop.holds("secret/password", false);
+    chart.deploy("upgrade", &["--set=profile=guarded"]).unwrap().success().unwrap();
+    policies_in_force(&plane);
+    shop.holds("configmap/settings", false);
+    shop.holds("pvc/data-db-0", true);
+    shop.is_refused(&["delete", "pvc", "data-db-0"], "in use by StatefulSet");
+    chart.uninstall(&[]).unwrap().success().unwrap();
+    shop.holds("pvc/data-db-0", false);
+}
