@@ -220,7 +220,13 @@ impl ControlPlane {
         ];
         self.kwok = Some(Process::start("kwok", &self.binaries.join("kwok"), &args, &self.logs())?);
         let manifest: Vec<String> = (0..nodes)
-            .map(|n| format!("apiVersion: v1\nkind: Node\nmetadata: {{name: node-{n}}}\n"))
+            .map(|n| {
+                // A kubelet labels its node so; what spreads Pods goes by it.
+                format!(
+                    "apiVersion: v1\nkind: Node\nmetadata:\n  name: node-{n}\n  labels: \
+                     {{kubernetes.io/hostname: node-{n}}}\n"
+                )
+            })
             .collect();
         self.apply(&manifest.join("---\n"))?;
         eventually("the nodes", Duration::from_secs(60), || {

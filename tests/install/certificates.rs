@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::harness::{Chart, ControlPlane, Result, eventually};
-use crate::shop::{LIMIT, Shop, policies_in_force};
+use crate::shop::{LIMIT, Shop, policies_in_force, stand_in};
 use crate::{plane, program};
 
 /// A certificate for the Service, as somebody else would make it: the options
@@ -86,20 +86,12 @@ fn a_secret_of_somebody_elses_is_served_and_followed_when_it_changes() {
     shop.is_refused(&["delete", "pvc", "data-db-0", "--dry-run=server"], IN_USE);
 }
 
-/// cert-manager's kinds, as far as the chart uses them.
-const CERT_MANAGER: &str = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n\
-    metadata: {name: PLURAL.cert-manager.io}\nspec:\n  group: cert-manager.io\n  scope: Namespaced\n  \
-    names: {plural: PLURAL, kind: KIND}\n  versions: [{name: v1, served: true, storage: true, \
-    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]\n";
-
 #[test]
 fn a_certificate_of_cert_managers_is_waited_for_and_served() {
     let plane = plane();
     for (plural, kind) in [("issuers", "Issuer"), ("certificates", "Certificate")] {
-        plane.apply(&CERT_MANAGER.replace("PLURAL", plural).replace("KIND", kind)).unwrap();
+        stand_in(&plane, "cert-manager.io", "v1", plural, kind);
     }
-    let wait = ["wait", "crd", "--all", "--for=condition=Established", "--timeout=60s"];
-    plane.kubectl(&wait).unwrap().success().unwrap();
     let chart = Chart::prepare(&plane, program()).unwrap();
     // The stand-in: what the Certificate asks for is made under the name that
     // it gives, while helm waits for Pods that wait for it.

@@ -1,8 +1,8 @@
 //! What each profile does, seen from outside.
 
-use crate::harness::Chart;
+use crate::harness::{Chart, ControlPlane, Options};
 use crate::rights::forbidden;
-use crate::shop::{Shop, policies_in_force};
+use crate::shop::{Shop, policies_in_force, stand_in};
 use crate::{plane, program};
 
 #[test]
@@ -85,6 +85,37 @@ fn back_from_strict_in_two_steps_no_hold_is_left_where_belay_may_not_write() {
     shop.holds("configmap/settings", false);
     shop.holds("pvc/data-db-0", true);
     shop.is_refused(&["delete", "pvc", "data-db-0"], "in use by StatefulSet");
+    chart.uninstall(&[]).unwrap().success().unwrap();
+    shop.holds("pvc/data-db-0", false);
+}
+
+/// A file of values that the chart brings for its tests.
+fn values(name: &str) -> String {
+    format!("--values={}/charts/belay/ci/{name}-values.yaml", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn as_much_as_many_depend_on_and_then_as_little_as_there_can_be() {
+    let nodes = Options { nodes: 3, ..Options::default() };
+    let plane = ControlPlane::start_with(&nodes).unwrap();
+    let monitoring = "monitoring.coreos.com";
+    stand_in(&plane, monitoring, "v1", "servicemonitors", "ServiceMonitor");
+    stand_in(&plane, monitoring, "v1", "prometheusrules", "PrometheusRule");
+    let chart = Chart::install(&plane, program(), &[&values("ha")]).unwrap();
+    chart.wait_for(3).unwrap();
+    policies_in_force(&plane);
+    let places = ["get", "pods", "-n", "belay", "-o", "jsonpath={.items[*].spec.nodeName}"];
+    let places = plane.kubectl(&places).unwrap().success().unwrap();
+    let places: std::collections::BTreeSet<&str> = places.split(' ').collect();
+    assert_eq!(places.len(), 3, "one on each node");
+    let shop = Shop::open(&plane);
+    shop.is_refused(&["delete", "pvc", "data-db-0"], "in use by StatefulSet");
+
+    chart.deploy("upgrade", &["--reset-values", &values("minimal")]).unwrap().success().unwrap();
+    chart.wait_for(1).unwrap();
+    policies_in_force(&plane);
+    shop.is_refused(&["delete", "pvc", "data-db-0"], "in use by StatefulSet");
+    assert_eq!(forbidden(&plane), Vec::<String>::new());
     chart.uninstall(&[]).unwrap().success().unwrap();
     shop.holds("pvc/data-db-0", false);
 }
