@@ -59,6 +59,41 @@ impl Store {
     }
 }
 
+/// What `image/build` calls, and only says what it was asked.
+fn pretended(folder: &Path, status: &str) -> String {
+    use std::os::unix::fs::PermissionsExt as _;
+    let status = format!("case $1 in rev-parse) echo abc ;; status) printf '{status}' ;; esac");
+    let built = "case $1 in build) host=$(rustc -vV | sed -n 's/^host: //p')\n\
+                 mkdir -p $CARGO_TARGET_DIR/$host/debug\n\
+                 : >$CARGO_TARGET_DIR/$host/debug/belay ;;\nesac";
+    for (name, script) in [("git", &*status), ("cargo", built), ("buildah", "echo \"$@\"")] {
+        let path = folder.join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let paths = std::env::var("PATH").unwrap();
+    let output = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("image/build"))
+        .env("PATH", format!("{}:{paths}", folder.display()))
+        .env("CARGO", folder.join("cargo"))
+        .env("CARGO_TARGET_DIR", folder.join("target"))
+        .env("BUILDER", "buildah")
+        .env("PROFILE", "dev")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    said
+}
+
+#[test]
+fn an_image_of_what_nobody_has_committed_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let clean = pretended(folder.path(), "");
+    assert!(clean.contains("REVISION=abc --tag"), "{clean}");
+    let dirty = pretended(folder.path(), " M src/lib.rs");
+    assert!(dirty.contains("REVISION=abc-dirty --tag"), "{dirty}");
+}
+
 #[test]
 fn the_image_is_one_static_program_that_runs_from_an_empty_root() {
     if something_is_missing() {
