@@ -50,6 +50,7 @@ pub fn helm<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -
 #[derive(Debug, Clone, Default)]
 pub struct Render {
     release: Option<String>,
+    namespace: Option<String>,
     files: Vec<PathBuf>,
     sets: Vec<String>,
 }
@@ -58,6 +59,12 @@ impl Render {
     /// Under another name than "belay".
     pub fn named(release: &str) -> Self {
         Self { release: Some(release.to_owned()), ..Self::default() }
+    }
+
+    /// Into another namespace than "belay".
+    pub fn into(mut self, namespace: &str) -> Self {
+        self.namespace = Some(namespace.to_owned());
+        self
     }
 
     /// With the values of a file.
@@ -97,7 +104,8 @@ impl Render {
     fn what(&self) -> Vec<String> {
         let release = self.release.as_deref().unwrap_or("belay");
         let mut arguments = vec![release.to_owned(), chart().display().to_string()];
-        arguments.push(format!("--namespace={NAMESPACE}"));
+        let namespace = self.namespace.as_deref().unwrap_or(NAMESPACE);
+        arguments.push(format!("--namespace={namespace}"));
         arguments.extend(self.files.iter().map(|file| format!("--values={}", file.display())));
         arguments.extend(self.sets.iter().map(|set| format!("--set-json={set}")));
         arguments
@@ -105,10 +113,14 @@ impl Render {
 
     /// What helm prints.
     pub fn text(&self) -> String {
+        self.answer().unwrap_or_else(|said| panic!("{self:?}: {said}"))
+    }
+
+    /// What helm prints, or says when it refuses.
+    pub fn answer(&self) -> Result<String, String> {
         let output = self.run();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{self:?}: {said}");
-        String::from_utf8(output.stdout).unwrap()
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
     }
 
     /// What helm tells the one who has installed it.

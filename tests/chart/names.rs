@@ -1,5 +1,7 @@
 //! Names, and versions.
 
+use serde_json::Value;
+
 use crate::helm::{Render, yaml};
 
 /// As long as helm allows.
@@ -51,4 +53,45 @@ fn chart_and_program_are_one_release() {
     let objects = Render::default().objects();
     let image = &objects.of("Deployment")[0]["spec"]["template"]["spec"]["containers"][0]["image"];
     assert_eq!(image, &format!("belay.dev/belay:{}", env!("CARGO_PKG_VERSION")));
+}
+
+/// What kind of thing stands everywhere.
+fn shape(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => map.iter().map(|(key, value)| (key.clone(), shape(value))).collect(),
+        Value::Array(list) => list.iter().map(shape).collect(),
+        Value::String(_) => "string".into(),
+        Value::Number(_) => "number".into(),
+        Value::Bool(_) => "boolean".into(),
+        Value::Null => Value::Null,
+    }
+}
+
+#[test]
+fn a_name_that_looks_like_something_else_stays_a_name() {
+    let shapes = |release: &str, namespace: &str, other: &str| {
+        let everything = crate::helm::chart().join("ci/everything-values.yaml");
+        let with = |render: Render, name: &str| render.set(&format!("{name}={other:?}"));
+        let render = Render::named(release).into(namespace).with(&everything);
+        let render = render.set("fullnameOverride=\"guard\"").set("crds.keep=false");
+        let names = [
+            "serviceAccount.name",
+            "priorityClassName",
+            "certManager.issuerRef.name",
+            "selftest.namespace",
+            "serviceMonitor.interval",
+            "serviceMonitor.scrapeTimeout",
+        ];
+        let issued = names.iter().fold(render.clone(), |render, name| with(render, name));
+        let mounted = with(render.set("certManager.enabled=false"), "existingSecret");
+        [issued, mounted].map(|render| render.objects().0.iter().map(shape).collect::<Vec<_>>())
+    };
+    let expected = shapes("abc", "def", "ghi");
+    for (release, namespace, other) in [("123", "456", "789"), ("true", "null", "on")] {
+        let found = shapes(release, namespace, other);
+        for (found, expected) in found.iter().flatten().zip(expected.iter().flatten()) {
+            assert_eq!(found, expected);
+        }
+        assert_eq!(found.each_ref().map(Vec::len), expected.each_ref().map(Vec::len));
+    }
 }

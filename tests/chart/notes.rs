@@ -33,6 +33,10 @@ fn they_say_what_is_protected_now_and_the_line_for_an_emergency() {
         assert!(notes.contains("kube-node-lease and belay, belay's own."), "{notes}");
         assert!(notes.contains(EMERGENCY), "{notes}");
         assert!(notes.contains("WOULD-DENY:.status.last24h.wouldDeny"), "{notes}");
+        // A definition of which it may not know that it is empty.
+        let unseen = ["Unknown", "rbac.watchAlso", "rbac.aggregateView", "approve"];
+        let told = unseen.iter().all(|word| notes.contains(word));
+        assert_eq!(told, profile == "guarded", "{notes}");
         assert_eq!(notes.contains("--set profile=guarded"), profile == "observe", "{notes}");
     }
 }

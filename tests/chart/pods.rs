@@ -114,8 +114,12 @@ fn the_service_leads_to_the_replicas_and_to_no_hook() {
 
 /// A hook, its event and what it runs.
 const HOOKS: &[(&str, &str, &[&str])] = &[
-    ("belay-uninstall", "pre-delete", &["release", "--all", "--installation=belay/belay"]),
-    ("belay-crds-upgrade", "pre-upgrade", &["admin", "crds", "--apply"]),
+    (
+        "belay-uninstall",
+        "pre-delete",
+        &["release", "--all", "--installation=belay/belay", "--timeout=180"],
+    ),
+    ("belay-crds-upgrade", "pre-install,pre-upgrade", &["admin", "crds", "--apply"]),
     ("belay-crds-delete", "post-delete", &["admin", "crds", "--delete"]),
     ("belay-selftest", "test", &["admin", "selftest", "--namespace=default"]),
 ];
@@ -162,4 +166,72 @@ fn each_hook_runs_one_command_with_an_account_that_comes_and_goes_with_it() {
     let abandons = Render::default().set("uninstall.abandon=true").objects();
     let job = abandons.get("Job", "belay-uninstall");
     assert!(job.to_string().contains("--abandon"));
+}
+
+#[test]
+fn an_uninstall_ends_by_itself_before_helm_gives_up() {
+    let told = |render: Render| {
+        let objects = render.objects();
+        let job = objects.get("Job", "belay-uninstall");
+        let arguments = &job["spec"]["template"]["spec"]["containers"][0]["args"];
+        let timeout = strings(arguments).iter().find_map(|a| a.strip_prefix("--timeout="));
+        (timeout.map(|seconds| seconds.parse::<u64>().unwrap()), job["spec"].clone())
+    };
+    // helm waits for five minutes; before it waits, belay outwaits the Lease
+    // and sweeps.
+    let (limit, spec) = told(Render::default());
+    assert!(limit.is_some_and(|limit| limit <= 240), "{limit:?}");
+    // Its no is an answer, and is not asked for again and again.
+    let rule = &spec["podFailurePolicy"]["rules"][0];
+    let no = json!({"containerName": "belay", "operator": "In", "values": [1]});
+    assert_eq!((&rule["action"], &rule["onExitCodes"]), (&json!("FailJob"), &no));
+    assert_eq!(told(Render::default().set("uninstall.timeoutSeconds=900")).0, Some(900));
+    assert_eq!(told(Render::default().set("uninstall.timeoutSeconds=0")).0, None);
+    let unset = told(Render::default().set("uninstall.timeoutSeconds=null")).0;
+    assert_eq!(unset, limit, "values of an older chart do not have it");
+}
+
+#[test]
+fn whatever_is_scraped_is_a_port_of_a_service_and_of_the_replicas() {
+    let objects = Render::default().set("serviceMonitor.enabled=true").objects();
+    let monitors = objects.of("ServiceMonitor");
+    assert_eq!(monitors.len(), 1);
+    for monitor in monitors {
+        let selector = monitor["spec"]["selector"]["matchLabels"].as_object().unwrap();
+        let selected: Vec<_> = objects
+            .of("Service")
+            .into_iter()
+            .filter(|s| selector.iter().all(|(key, value)| s["metadata"]["labels"][key] == *value))
+            .collect();
+        let services: Vec<_> = selected
+            .iter()
+            .flat_map(|service| service["spec"]["ports"].as_array().unwrap())
+            .collect();
+        for endpoint in monitor["spec"]["endpoints"].as_array().unwrap() {
+            let port = services.iter().find(|port| port["name"] == endpoint["port"]);
+            let port = port.unwrap_or_else(|| panic!("{endpoint} is no port of {selected:?}"));
+            let pod = &objects.get("Deployment", "belay")["spec"]["template"]["spec"];
+            let ports = pod["containers"][0]["ports"].as_array().unwrap();
+            let target = ports.iter().find(|own| own["name"] == port["targetPort"]).unwrap();
+            assert_eq!(target["containerPort"], port["port"]);
+        }
+    }
+}
+
+#[test]
+fn metrics_are_open_to_those_that_are_named_and_to_nobody_else() {
+    let rules = |from: &str| {
+        let render = Render::default().set("networkPolicy.enabled=true");
+        let objects = render.set(&format!("networkPolicy.metricsFrom={from}")).objects();
+        objects.get("NetworkPolicy", "belay")["spec"]["ingress"].clone()
+    };
+    let webhook = json!({"ports": [{"port": "webhook", "protocol": "TCP"}]});
+    for nobody in ["[]", "null"] {
+        assert_eq!(rules(nobody), json!([webhook]), "an empty `from` would be everybody");
+    }
+    let metrics = json!({
+        "from": [{"podSelector": {}}],
+        "ports": [{"port": "metrics", "protocol": "TCP"}],
+    });
+    assert_eq!(rules("[{\"podSelector\":{}}]"), json!([webhook, metrics]));
 }

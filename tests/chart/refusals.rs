@@ -43,6 +43,49 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("selftest.namespace=\"belay\"", &["never asked about the namespace belay"]),
     ("labelledKinds=[\"services\"]", &["put configmaps into labelledKinds"]),
     ("webhook.deadlineSeconds=5", &["belay has to answer before the API server stops waiting"]),
+    ("rbac.watchAlso=[\"core/secrets\"]", &["rbac.watchAlso", "core/secrets", "write secrets"]),
+    ("rbac.watchAlso=[\"v1/secrets\"]", &["rbac.watchAlso", "v1/secrets", "write secrets"]),
+    ("rbac.watchAlso=[\"core/*\"]", &["rbac.watchAlso", "core/*", "name each of its kinds"]),
+    (
+        "labelledKinds=[\"configmaps\",\"services.core\"]",
+        &["labelledKinds", "services.core", "write services"],
+    ),
+    (
+        "crds.keep=false,uninstall.enabled=false",
+        &["crds.keep is false and uninstall.enabled is false", "while objects still have its hold"],
+    ),
+    ("fullnameOverride=\"123\"", &["fullnameOverride"]),
+    ("fullnameOverride=\"true\"", &["the installation would be called \"true\""]),
+    ("fullnameOverride=\"on\"", &["the installation would be called \"on\""]),
+    (
+        "podLabels={\"app.kubernetes.io/name\":\"x\"}",
+        &["podLabels: app.kubernetes.io/name is the chart's own"],
+    ),
+    (
+        "serviceMonitor={\"enabled\":true,\"labels\":{\"helm.sh/chart\":\"x\"}}",
+        &["serviceMonitor.labels: helm.sh/chart is the chart's own"],
+    ),
+    (
+        "prometheusRule={\"enabled\":true,\"labels\":{\"app.kubernetes.io/instance\":\"x\"}}",
+        &["prometheusRule.labels: app.kubernetes.io/instance is the chart's own"],
+    ),
+    (
+        "dashboard={\"enabled\":true,\"labels\":{\"app.kubernetes.io/version\":\"x\"}}",
+        &["dashboard.labels: app.kubernetes.io/version is the chart's own"],
+    ),
+    (
+        "topologySpreadConstraints=[{\"maxSkew\":1,\"labelSelector\":{}}]",
+        &["topologySpreadConstraints: labelSelector is the chart's own"],
+    ),
+    (
+        "topologySpreadConstraints=[{\"maxSkew\":1,\"matchLabelKeys\":[]}]",
+        &["topologySpreadConstraints: matchLabelKeys is the chart's own"],
+    ),
+    (
+        "extraEnv=[{\"name\":\"POD_NAME\",\"value\":\"x\"}]",
+        &["extraEnv: POD_NAME is the chart's own"],
+    ),
+    ("uninstall.timeoutSeconds=-1", &["uninstall/timeoutSeconds", "0"]),
     (
         "rbac.watchEverything=true,rbac.watchAlso=[\"secrets\"]",
         &["rbac.watchEverything is every kind"],
@@ -60,6 +103,13 @@ fn mistakes_are_refused_with_a_sentence() {
 }
 
 #[test]
+fn a_release_whose_name_is_no_name_of_a_service_is_refused_with_the_way_out() {
+    let said = Render::named("123").refusal();
+    assert!(said.contains("would be called \"123-belay\""), "{said}");
+    assert!(said.contains("fullnameOverride"), "{said}");
+}
+
+#[test]
 fn what_looks_like_a_mistake_and_is_none_is_rendered() {
     for value in [
         "policies.claimsInUse.enabled=null",
@@ -67,6 +117,8 @@ fn what_looks_like_a_mistake_and_is_none_is_rendered() {
         "podDisruptionBudget={\"enabled\":false,\"minAvailable\":2}",
         "replicas=1",
         "webhook.deadlineSeconds=4.5",
+        "crds.keep=false",
+        "uninstall.enabled=false",
         "global={\"anything\":1}",
         "rbac.watchAlso=[\"secrets\",\"example.com/widgets\",\"example.com/*\"]",
     ] {

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::helm::{chart, file, yaml};
+use crate::helm::{Render, chart, file, yaml};
 use crate::snapshots::{REWRITE, updating};
 
 /// A value that can be set.
@@ -117,4 +117,60 @@ fn compare(at: &str, root: &Value, schema: &Value, value: &Value) {
     for key in properties.keys().filter(|key| *key != "global") {
         assert!(told(key), "{at}.{key} stands in the schema and not in values.yaml");
     }
+}
+
+/// Values with a default that may be unset: nothing is lost with them.
+const DISPENSABLE: &[&str] = &[
+    "ephemeralNamespaces.label",
+    "ephemeralNamespaces.names",
+    "uninstall.timeoutSeconds",
+    "resources",
+    "topologySpreadConstraints",
+    "networkPolicy.metricsFrom",
+    "serviceMonitor.interval",
+    "prometheusRule.releasingObjects",
+    "dashboard.labels",
+];
+
+#[test]
+fn a_value_that_null_unsets_is_empty_or_refused_and_never_guessed() {
+    let all = |name: &str| {
+        let render = Render::default();
+        let switched = ["networkPolicy", "serviceMonitor", "prometheusRule", "dashboard"];
+        let render = switched.iter().fold(render, |r, what| r.set(&format!("{what}.enabled=true")));
+        if name.starts_with("certManager") {
+            render.set("certManager.enabled=true")
+        } else {
+            render
+        }
+    };
+    let mut names: Vec<(String, Option<Value>)> =
+        settings().iter().map(|setting| (setting.name(), Some(setting.default()))).collect();
+    for (key, value) in yaml("values.yaml").as_object().unwrap() {
+        if value.as_object().is_some_and(|map| !map.is_empty()) && !is_named(key, &names) {
+            names.push((key.clone(), None));
+        }
+    }
+    for (name, default) in names.iter().filter(|(name, _)| !name.starts_with("policies.")) {
+        let answer = all(name).set(&format!("{name}=null")).answer();
+        let is_empty = default.as_ref().is_some_and(|default| {
+            default == "" || *default == serde_json::json!([]) || *default == serde_json::json!({})
+        });
+        match answer {
+            Ok(text) => {
+                assert!(!text.contains("<nil>") && !text.contains("<no value>"), "{name}");
+                assert!(is_empty || DISPENSABLE.contains(&&**name), "{name}: null is taken");
+                assert!(!is_empty || text == all(name).text(), "{name}: null is not the default");
+            }
+            Err(said) => {
+                assert!(!is_empty && !DISPENSABLE.contains(&&**name), "{name}: {said}");
+                let key = name.rsplit('.').next().unwrap();
+                assert!(said.contains("missing propert") && said.contains(key), "{name}: {said}");
+            }
+        }
+    }
+}
+
+fn is_named(name: &str, names: &[(String, Option<Value>)]) -> bool {
+    names.iter().any(|(known, _)| known == name)
 }

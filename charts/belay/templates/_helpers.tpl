@@ -15,7 +15,7 @@ other name. 30 characters leave room for the longest end ("-storage-classes-in-u
 {{/* What tells this installation's Pods from others. It never changes, as selectors cannot. */}}
 {{- define "belay.selectorLabels" -}}
 app.kubernetes.io/name: belay
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{/* The labels of every object. */}}
@@ -44,7 +44,8 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- define "belay.image" -}}
 {{- $image := .Values.image }}
 {{- $tag := default .Chart.AppVersion $image.tag }}
-{{- printf "%s:%s%s" $image.repository $tag (ternary (printf "@%s" $image.digest) "" (ne $image.digest "")) }}
+{{- printf "%s:%s" $image.repository $tag }}
+{{- with $image.digest }}{{ printf "@%s" . }}{{ end }}
 {{- end }}
 
 {{/* The Secret that something else than belay fills with certificates; empty where belay makes its own. */}}
@@ -52,6 +53,6 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if .Values.certManager.enabled }}
 {{- printf "%s-tls" (include "belay.fullname" .) }}
 {{- else }}
-{{- .Values.existingSecret }}
+{{- default "" .Values.existingSecret }}
 {{- end }}
 {{- end }}

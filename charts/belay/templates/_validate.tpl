@@ -28,6 +28,56 @@ template is read.
 {{- if and .Values.selftest.enabled (not (has "configmaps" .Values.labelledKinds)) }}
 {{- fail "selftest.enabled looks whether a labelled ConfigMap is held: put configmaps into labelledKinds, or set selftest.enabled to false" }}
 {{- end }}
+{{- if and (not .Values.crds.keep) (not .Values.uninstall.enabled) }}
+{{- fail "crds.keep is false and uninstall.enabled is false: the policies would go while objects still have its hold; set uninstall.enabled to true, or keep the definitions and delete them by hand after `belay release --all`" }}
+{{- end }}
+{{- range $kind := .Values.rbac.watchAlso }}
+  {{- $parts := splitList "/" $kind }}
+  {{- if and (eq (len $parts) 2) (has (first $parts) (list "core" "v1")) }}
+    {{- if eq (last $parts) "*" }}
+      {{- fail (printf "rbac.watchAlso: %s: the core group has no name to be written: name each of its kinds that is meant, as secrets" $kind) }}
+    {{- end }}
+    {{- fail (printf "rbac.watchAlso: %s: kinds of the core group are written without a group: write %s" $kind (last $parts)) }}
+  {{- end }}
+{{- end }}
+{{- range $kind := .Values.labelledKinds }}
+  {{- $parts := splitn "." 2 $kind }}
+  {{- if has (default "" $parts._1) (list "core" "v1") }}
+    {{- fail (printf "labelledKinds: %s: kinds of the core group are written without a group: write %s" $kind $parts._0) }}
+  {{- end }}
+{{- end }}
+{{- /* Of what YAML takes for something else, and of what no Service may be called. */}}
+{{- $name := include "belay.fullname" . }}
+{{- if or (not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name)) (has $name (list "true" "false" "null" "yes" "no" "on" "off" "y" "n")) }}
+{{- fail (printf "the installation would be called %q: its name begins with a letter, as a Service's does, and is none that YAML reads as something else; set fullnameOverride" $name) }}
+{{- end }}
+{{- /* A key that is written twice is an error to one tool, and to another the last one wins. */}}
+{{- $labels := keys (include "belay.labels" . | fromYaml) | sortAlpha }}
+{{- $labels = append $labels "app.kubernetes.io/component" }}
+{{- range $value, $given := dict
+  "podLabels" .Values.podLabels
+  "serviceMonitor.labels" .Values.serviceMonitor.labels
+  "prometheusRule.labels" .Values.prometheusRule.labels
+  "dashboard.labels" .Values.dashboard.labels
+}}
+  {{- range $key, $_ := $given }}
+    {{- if has $key $labels }}
+      {{- fail (printf "%s: %s is the chart's own: take it out" $value $key) }}
+    {{- end }}
+  {{- end }}
+{{- end }}
+{{- range $constraint := .Values.topologySpreadConstraints }}
+  {{- range $key := list "labelSelector" "matchLabelKeys" }}
+    {{- if hasKey $constraint $key }}
+      {{- fail (printf "topologySpreadConstraints: %s is the chart's own: take it out" $key) }}
+    {{- end }}
+  {{- end }}
+{{- end }}
+{{- range .Values.extraEnv }}
+  {{- if eq (toString .name) "POD_NAME" }}
+    {{- fail "extraEnv: POD_NAME is the chart's own: take it out" }}
+  {{- end }}
+{{- end }}
 {{- if has .Release.Namespace (list "kube-system" "kube-node-lease") }}
 {{- fail (printf "belay in %s could not be told from what a cluster needs to repair itself; install it in a namespace of its own: --namespace belay --create-namespace" .Release.Namespace) }}
 {{- end }}

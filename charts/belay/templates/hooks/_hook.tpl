@@ -19,12 +19,12 @@ exists and is meant as well.
 {{- $namespace := .root.Release.Namespace }}
 {{- $labels := include "belay.labels" .root }}
 {{- $annotations := include "belay.hookAnnotations" (dict "on" .on "weight" -10) }}
-{{- $subject := printf "{kind: ServiceAccount, name: %s, namespace: %s}" .name $namespace }}
+{{- $subject := printf "{kind: ServiceAccount, name: %s, namespace: %q}" .name $namespace }}
 apiVersion: v1
 kind: ServiceAccount
 metadata:
   name: {{ .name }}
-  namespace: {{ $namespace }}
+  namespace: {{ $namespace | quote }}
   labels: {{- $labels | nindent 4 }}
   annotations: {{- $annotations | nindent 4 }}
 {{- if .root.Values.rbac.create }}
@@ -67,7 +67,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata:
   name: {{ .name }}
-  namespace: {{ $place }}
+  namespace: {{ $place | quote }}
   labels: {{- $labels | nindent 4 }}
   annotations: {{- $annotations | nindent 4 }}
 rules: {{- .rules | trim | nindent 2 }}
@@ -76,7 +76,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata:
   name: {{ .name }}
-  namespace: {{ $place }}
+  namespace: {{ $place | quote }}
   labels: {{- $labels | nindent 4 }}
   annotations: {{- $annotations | nindent 4 }}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: {{ .name }}}
@@ -107,12 +107,17 @@ apiVersion: batch/v1
 kind: Job
 metadata:
   name: {{ .name }}
-  namespace: {{ .root.Release.Namespace }}
+  namespace: {{ .root.Release.Namespace | quote }}
   labels: {{- include "belay.labels" .root | nindent 4 }}
   annotations: {{- include "belay.hookAnnotations" (dict "on" .on "weight" 0) | nindent 4 }}
 spec:
   # What it does can be done again: what is done already is found done.
   backoffLimit: 3
+  # 1 is its no, which another try would not change; what could not be asked or done is another number.
+  podFailurePolicy:
+    rules:
+      - action: FailJob
+        onExitCodes: {containerName: belay, operator: In, values: [1]}
   template:
     metadata:
       labels: {{- include "belay.labels" .root | nindent 8 }}

@@ -11,7 +11,7 @@ name: {{ .name }}
 admissionReviewVersions: [v1]
 clientConfig:
   service:
-    namespace: {{ .root.Release.Namespace }}
+    namespace: {{ .root.Release.Namespace | quote }}
     name: {{ $fullname }}
     port: 443
     path: {{ .path }}
@@ -28,7 +28,7 @@ namespaceSelector:
   matchExpressions:
     - key: kubernetes.io/metadata.name
       operator: NotIn
-      values: [kube-system, kube-node-lease, {{ .root.Release.Namespace }}]
+      values: [kube-system, kube-node-lease, {{ .root.Release.Namespace | quote }}]
 {{- if .labelled }}
 objectSelector:
   matchExpressions:
