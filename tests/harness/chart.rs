@@ -86,6 +86,11 @@ impl Chart {
         self.helm(&[&own, args].concat())
     }
 
+    /// `helm rollback` to a revision.
+    pub fn roll_back(&self, revision: &str) -> Result<Output> {
+        self.helm(&["rollback", RELEASE, revision, "--namespace", RELEASE, "--wait", TIMEOUT])
+    }
+
     /// Waits until so many replicas are ready, and no other one is left.
     pub fn wait_for(&self, replicas: usize) -> Result<Vec<Replica>> {
         eventually(&format!("{replicas} replicas"), Duration::from_secs(120), || {

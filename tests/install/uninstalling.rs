@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::harness::chart::RELEASE;
+use crate::harness::install::wait_until_asked;
 use crate::harness::{Chart, eventually};
 use crate::shop::{LIMIT, Shop, objects_with, policies_in_force};
 use crate::{plane, program};
@@ -68,4 +69,61 @@ fn s28_uninstall_that_is_told_to_abandon_lets_go_of_everything() {
     // Asked to, the definitions go as well.
     let crds = plane.kubectl(&["get", "crd", "-o", "name"]).unwrap().success().unwrap();
     assert!(!crds.contains("belay.dev"), "{crds}");
+}
+
+#[test]
+fn an_uninstall_whose_time_is_over_gives_the_lease_back_and_is_tried_again_and_an_install_follows()
+{
+    let plane = plane();
+    let values = ["--set=profile=strict", "--set=uninstall.timeoutSeconds=1"];
+    let chart = Chart::install(&plane, program(), &values).unwrap();
+    chart.wait_for(2).unwrap();
+    policies_in_force(&plane);
+    let shop = Shop::open(&plane);
+    shop.holds("secret/password", true);
+    shop.kubectl(&["delete", "secret", "password", "--wait=false"]);
+
+    // It says no once, and nobody has the Lease in its name.
+    let output = chart.uninstall(&[]).unwrap();
+    assert!(!output.ok(), "{}", output.stdout);
+    let own = |args: &[&str]| {
+        plane.kubectl(&[&["-n", RELEASE], args].concat()).unwrap().success().unwrap()
+    };
+    let pods = own(&["get", "pods", "-l", "job-name=belay-uninstall", "-o", "name"]);
+    assert_eq!(pods.lines().count(), 1, "{pods}");
+    let holder = own(&["get", "lease", RELEASE, "-o", "jsonpath={.spec.holderIdentity}"]);
+    assert!(!holder.starts_with("uninstall-"), "{holder}");
+    let said = std::fs::read_dir(plane.logs()).unwrap().flatten();
+    let said = said.filter(|file| file.file_name().to_string_lossy().contains("uninstall"));
+    let said: String = said.map(|file| std::fs::read_to_string(file.path()).unwrap()).collect();
+    assert!(said.contains("left are") && said.contains("password"), "{said}");
+    shop.holds("secret/password", true);
+
+    // It may be thought better of: helm upgrades no release that is being
+    // uninstalled, but rolls it back.
+    chart.roll_back("1").unwrap().success().unwrap();
+    wait_until_asked(&plane).unwrap();
+    let longer = ["--reset-then-reuse-values", "--set=uninstall.timeoutSeconds=0"];
+    chart.deploy("upgrade", &longer).unwrap().success().unwrap();
+    shop.holds("secret/password", true);
+
+    shop.kubectl(&["delete", "deployment", "web"]);
+    let output = chart.uninstall(&[]).unwrap();
+    assert!(output.ok(), "{}", output.stderr);
+    assert_eq!(objects_with(&plane, "belay.dev/hold"), Vec::<String>::new());
+
+    // What it has left of its kinds is of an older belay when the next one
+    // comes. Helm 3 leaves it alone; Helm 4 applies its own, if it is told to.
+    let columns = "/spec/versions/0/additionalPrinterColumns";
+    let older = format!("[{{\"op\":\"remove\",\"path\":\"{columns}\"}}]");
+    let kind = ["crd", "deletionpolicies.belay.dev"];
+    for way in ["--server-side=false", "--force-conflicts"] {
+        let patch = ["patch", kind[0], kind[1], "--type=json", "-p", &older];
+        plane.kubectl(&patch).unwrap().success().unwrap();
+        chart.deploy("install", &[way]).unwrap().success().unwrap();
+        let path = "jsonpath={.spec.versions[0].additionalPrinterColumns}";
+        assert_ne!(own(&["get", kind[0], kind[1], "-o", path]), "", "{way}");
+        let output = chart.uninstall(&[]).unwrap();
+        assert!(output.ok(), "{}", output.stderr);
+    }
 }
