@@ -118,6 +118,13 @@ fn s28_while_replicas_run_all_holds_go_and_none_comes_back() {
     assert_eq!(refused.code, 3, "{refused:?}");
     assert!(refused.stderr.contains("next: --installation=belay/belay"), "{refused:?}");
 
+    // Nor for one that has no configurations while another belay lives.
+    let elsewhere = ["release", "--all", "--installation=ops/guard"];
+    let refused = run(program(), stage.plane.kubeconfig(), &elsewhere, None).unwrap();
+    assert_eq!(refused.code, 3, "{refused:?}");
+    assert!(refused.stderr.contains("next: --installation=belay/belay"), "{refused:?}");
+    assert_eq!(stage.held().len(), 5);
+
     // What is in use keeps it waiting, and nothing else does.
     let mut uninstall = stage.begins("uninstall", &[]);
     let says = format!("Terminating and held: configmaps/used -n {}: it waits for Pod", stage.ns);
@@ -186,8 +193,9 @@ fn s28_with_belay_dead_it_is_the_same_and_what_is_abandoned_is_named() {
     // Who may not reads what it takes, and nothing was changed.
     let refused = run(program(), &bob, &ALL, None).unwrap();
     assert_eq!(refused.code, 3, "{refused:?}");
-    assert!(refused.stderr.contains("cannot take the Lease belay"), "{refused:?}");
-    assert!(refused.stderr.contains("the RBAC verbs get, create, update"), "{refused:?}");
+    let says = "cannot read the MutatingWebhookConfiguration belay";
+    assert!(refused.stderr.contains(says), "{refused:?}");
+    assert!(refused.stderr.contains("the RBAC verbs get and delete on mutating"), "{refused:?}");
     assert_eq!(stage.held().len(), objects + 1);
 
     // Killed in the middle, it goes on when it is begun again.

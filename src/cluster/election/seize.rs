@@ -14,9 +14,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, Preconditions};
 use tokio::time::{Instant, sleep};
 
+use super::Timing;
 use super::leases::{Leases, is_there, said};
 use super::record::{into_lease, of_lease};
-use super::{ASTRAY, Timing};
 use crate::cluster::api::Trouble;
 use crate::cluster::pace::within;
 use crate::lease::{Candidate, Spec, next, stepped_down};
@@ -85,7 +85,7 @@ pub async fn seize(
     let mut seat = Seat { leases, holder, clock, from: None, believed: Duration::ZERO };
     match seat.take().await {
         Ok(before) => {
-            seat.believed = believed(&before, clock.now());
+            seat.believed = believed(&before);
             seat.from = before.holder;
             Ok(Some(seat))
         }
@@ -97,14 +97,11 @@ pub async fn seize(
     }
 }
 
-/// How long the holder of a Lease that was just taken may believe to lead. One
-/// who said nothing for much longer than clocks differ is dead.
-fn believed(before: &Spec, now: Timestamp) -> Duration {
-    let Timing { duration, .. } = Timing::default();
-    match (&before.holder, before.renewed) {
-        (Some(_), Some(renewed)) if now.duration_since(renewed) <= ASTRAY => duration,
-        _ => Duration::ZERO,
-    }
+/// How long the holder of a Lease that was just taken may believe to lead. When
+/// it says it has renewed it says nothing: one whose clock is far behind renews
+/// happily, and looks as if it were dead.
+fn believed(before: &Spec) -> Duration {
+    before.holder.as_ref().map_or(Duration::ZERO, |_| Timing::default().duration)
 }
 
 impl Seat {
@@ -305,9 +302,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_dead_are_not_waited_for_and_what_is_missing_is_made() {
+    async fn whoever_led_is_waited_for_and_what_is_missing_is_made() {
+        // It is dead, or its clock is ten minutes behind.
         let (seat, _) = seized(Some(led_by("a", -600))).await;
-        assert_eq!(seat.unwrap().believed, Duration::ZERO);
+        assert_eq!(seat.unwrap().believed, Duration::from_secs(15));
         let (seat, stored) = seized(Some(Value::Null)).await;
         let seat = seat.unwrap();
         assert_eq!((seat.from, seat.believed), (None, Duration::ZERO));

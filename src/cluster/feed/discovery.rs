@@ -32,6 +32,11 @@ pub async fn discover(client: &kube::Client) -> Result<Discovery, Trouble> {
 }
 
 impl Discovery {
+    /// The groups of which nobody knows all kinds now.
+    pub fn stale(&self) -> &HashSet<String> {
+        &self.stale
+    }
+
     fn of(lists: impl IntoIterator<Item = APIGroupDiscoveryList>) -> Self {
         let mut discovery = Self::default();
         for group in lists.into_iter().flat_map(|list| list.items) {

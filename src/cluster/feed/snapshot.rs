@@ -49,6 +49,8 @@ pub struct Snapshot {
     pub context: Context,
     /// Reads live.
     pub reader: Reader,
+    /// The groups whose server does not answer: nobody knows all their kinds.
+    pub stale: HashSet<String>,
     said: Arc<Mutex<Said>>,
     unread: Mutex<Vec<Unread>>,
 }
@@ -79,8 +81,9 @@ impl Snapshot {
             signals: Arc::new(Signals::default()),
         };
         let reader = Reader::new(context.clone());
-        let snapshot = Self { context, reader, said: Arc::default(), unread: Mutex::default() };
-        let discovery = discover(&snapshot.context.client).await.map_err(|t| t.words())?;
+        let discovery = discover(&context.client).await.map_err(|t| t.words())?;
+        let (said, unread, stale) = (Arc::default(), Mutex::default(), discovery.stale().clone());
+        let snapshot = Self { context, reader, stale, said, unread };
         let definitions = snapshot.definitions().await;
         // Nothing that once was is remembered here, so no kind has vanished.
         discovery.learn(&mut snapshot.context.world.write(), &definitions, &HashSet::new());

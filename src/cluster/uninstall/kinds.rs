@@ -1,6 +1,6 @@
 //! Which kinds are looked at for holds.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use crate::cluster::context::Settings;
 use crate::cluster::feed::plan::{labelled, policies, targets};
@@ -44,15 +44,23 @@ pub fn to_look_at(world: &World, settings: &Settings, record: &BTreeSet<String>)
     looks
 }
 
-/// The kinds of the record that nobody serves now.
-pub fn unserved(world: &World, record: &BTreeSet<String>) -> Vec<String> {
+/// The kinds of the record that nobody serves now; and those of which nobody
+/// knows, because the server of their group does not answer.
+pub fn unserved(
+    world: &World,
+    stale: &HashSet<String>,
+    record: &BTreeSet<String>,
+) -> (Vec<String>, Vec<String>) {
     let kinds = &world.graph.kinds;
     let served: BTreeSet<String> = kinds
         .iter()
         .filter(|(kind, _)| world.served.contains_key(kind))
         .map(|(_, info)| info.full_name())
         .collect();
-    record.difference(&served).cloned().collect()
+    let missing = record.difference(&served).cloned();
+    let is_stale = |name: &String| name.split_once('.').is_some_and(|(_, of)| stale.contains(of));
+    let (unknown, gone) = missing.partition(is_stale);
+    (gone, unknown)
 }
 
 #[cfg(test)]
@@ -105,7 +113,12 @@ mod tests {
         // A hold is never put on a Pod, and may have been copied onto one.
         assert!(others.contains(&"pods".to_owned()), "{others:?}");
         assert!(!others.iter().any(|name| name.starts_with("events")), "{others:?}");
-        assert_eq!(unserved(&world, &record), ["widgets.example.com"]);
+        let widgets = || vec!["widgets.example.com".to_owned()];
+        let stale = HashSet::from(["other.example.com".to_owned()]);
+        assert_eq!(unserved(&world, &stale, &record), (widgets(), Vec::new()));
+        // Whose server is down may have objects, and holds on them.
+        let stale = HashSet::from(["example.com".to_owned()]);
+        assert_eq!(unserved(&world, &stale, &record), (Vec::new(), widgets()));
         // What cannot be listed has no objects to look at.
         let pods = world.graph.kinds.find("", "Pod").unwrap();
         world.served.insert(pods, Served { list: false, watch: false });

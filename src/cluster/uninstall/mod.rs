@@ -5,7 +5,8 @@
 //!  the Lease ─► both configurations ─► every hold ─► what belay keeps ─► the Lease
 //!  so that       so that nobody is     sweep: what        (own)
 //!  nobody puts   asked, and nothing    stays; waiting:
-//!  holds back    new gets a hold       what is Terminating
+//!  holds back    new gets a hold       what is Terminating,
+//!                                      or about to be
 //! ```
 //!
 //! Each step finds out by looking what is still to be done. So it can be run
@@ -13,6 +14,7 @@
 //! is not there is as good as deleted.
 
 mod kinds;
+mod leaving;
 mod news;
 mod own;
 mod plan;
@@ -26,14 +28,17 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::Api;
 use tokio::time::{Instant, sleep};
 
 pub use self::news::{Ended, Left, News, Tally, Why, by_kind};
+pub use self::own::account;
 
-use self::own::Remains;
+use self::kinds::Look;
+use self::own::{Configurations, Remains};
 use self::sweep::{Sweeper, Swept};
-use self::waiting::{Fate, Manner, attend, left};
+use self::waiting::{Manner, Upshot, attend, left};
 use super::api::Trouble;
 use super::context::Settings;
 use super::election::{Clock, Kept, Seat, seize};
@@ -54,6 +59,10 @@ const IDLE: usize = 3;
 /// How long to wait between two of those.
 const PAUSE: Duration = Duration::from_secs(3);
 
+/// Why the objects of a kind are unread of which nobody knows whether it is
+/// served.
+const DOWN: &str = "the server of its group does not answer";
+
 /// How it is done.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Manners {
@@ -67,11 +76,18 @@ pub struct Manners {
 
 /// Why nothing, or not all of it, was begun: words.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Stopped {
+pub enum NotBegun {
     /// What there is could not be read.
     Unread(String),
-    /// The configurations are those of a belay in this namespace.
-    Elsewhere(String),
+    /// This configuration, or these, could not be read.
+    Configurations(String, Trouble),
+    /// There are configurations of another belay, which may well live.
+    Elsewhere {
+        /// Where it is, if it can be told.
+        namespace: Option<String>,
+        /// What it is called.
+        name: String,
+    },
     /// The Lease could not be taken.
     Lease(Trouble),
     /// This configuration could not be deleted.
@@ -98,24 +114,22 @@ pub struct Uninstall<'a> {
 
 impl Uninstall<'_> {
     /// Does it all.
-    pub async fn run(&self) -> Result<Ended, Stopped> {
+    pub async fn run(&self) -> Result<Ended, NotBegun> {
         let snapshot = self.snapshot().await?;
-        if let Some(namespace) = own::of_another(&self.client, &self.settings).await {
-            return Err(Stopped::Elsewhere(namespace));
-        }
+        let configurations = Configurations::read(&self.client, &self.settings).await?;
         if self.manners.dry_run {
-            return self.release(&snapshot, None).await;
+            return self.release(&snapshot, &configurations, None).await;
         }
         let Settings { namespace, name, replica, .. } = &self.settings;
         let holder = format!("uninstall-{}", replica.rsplit('/').next().unwrap_or_default());
         let seat = seize(&self.client, (namespace, name), holder, self.clock).await;
-        let seat = seat.map_err(Stopped::Lease)?;
+        let seat = seat.map_err(NotBegun::Lease)?;
         match &seat {
             Some(seat) => (self.tell)(News::Seized(seat.from.clone())),
             None => (self.tell)(News::Absent(format!("Namespace {namespace}"))),
         }
         let done = tokio::select! {
-            done = self.release(&snapshot, seat.as_ref()) => done,
+            done = self.release(&snapshot, &configurations, seat.as_ref()) => done,
             never = self.keep(seat.as_ref()) => match never {},
         };
         let clean = matches!(&done, Ok(ended) if ended.is_clean());
@@ -145,19 +159,22 @@ impl Uninstall<'_> {
         .await
     }
 
-    async fn snapshot(&self) -> Result<Snapshot, Stopped> {
+    async fn snapshot(&self) -> Result<Snapshot, NotBegun> {
         let (client, settings) = (self.client.clone(), self.settings.clone());
-        Snapshot::rules(client, settings, self.identities.clone()).await.map_err(Stopped::Unread)
+        Snapshot::rules(client, settings, self.identities.clone()).await.map_err(NotBegun::Unread)
     }
 
     /// Deletes the configurations, and takes holds off until none is left, or
     /// what is left is not to be had.
-    async fn release(&self, first: &Snapshot, seat: Option<&Seat>) -> Result<Ended, Stopped> {
-        let record = self.record().await.map_err(Stopped::Record)?;
+    async fn release(
+        &self,
+        first: &Snapshot,
+        configurations: &Configurations,
+        seat: Option<&Seat>,
+    ) -> Result<Ended, NotBegun> {
+        let record = self.record().await.map_err(NotBegun::Record)?;
         if !self.manners.dry_run {
-            own::delete_configurations(&self.client, &self.settings.name, self.tell)
-                .await
-                .map_err(|(what, trouble)| Stopped::Configuration(what, trouble))?;
+            configurations.delete(&self.client, &self.settings.name, self.tell).await?;
             let believed = seat.map(|seat| seat.believed).unwrap_or_default();
             if !believed.is_zero() {
                 // By then, too, whatever was asked before is stored.
@@ -165,19 +182,27 @@ impl Uninstall<'_> {
                 sleep(believed).await;
             }
         }
-        let looks = {
+        let (looks, unknown) = {
             let world = first.context.world.read();
-            let unserved = kinds::unserved(&world, &record);
-            if !unserved.is_empty() {
-                (self.tell)(News::Unserved(unserved));
+            let (gone, unknown) = kinds::unserved(&world, &first.stale, &record);
+            if !gone.is_empty() {
+                (self.tell)(News::Unserved(gone));
             }
-            kinds::to_look_at(&world, &self.settings, &record)
+            (kinds::to_look_at(&world, &self.settings, &record), unknown)
         };
-        let mut sweeper = Sweeper::new(&self.client, self.manners.dry_run, self.tell);
+        self.sweeps(&looks, &unknown).await
+    }
+
+    /// Sweeps these kinds until no hold is met, or what is left is not to be
+    /// had. Of the `unknown` ones nobody knows whether they are served.
+    async fn sweeps(&self, looks: &[Look], unknown: &[String]) -> Result<Ended, NotBegun> {
+        let mut sweeper = Sweeper::new(&self.client, self.manners, self.tell);
         let (mut idle, mut skipped, mut told) = (0, Vec::new(), Vec::new());
-        let mut since = None;
+        let since = Instant::now();
+        let mut is_last = false;
         loop {
-            let mut swept = sweeper.sweep(&looks).await;
+            let mut swept = sweeper.sweep(looks).await;
+            swept.unread.extend(unknown.iter().map(|kind| (kind.clone(), DOWN.to_owned())));
             if swept.skipped != skipped && !swept.skipped.is_empty() {
                 skipped.clone_from(&swept.skipped);
                 (self.tell)(News::Skipped(skipped.clone()));
@@ -193,22 +218,24 @@ impl Uninstall<'_> {
             if !swept.waiting.is_empty() {
                 let before = sweeper.tally;
                 let waiting = std::mem::take(&mut swept.waiting);
-                let since = *since.get_or_insert_with(Instant::now);
                 waits = self.wait(waiting, &mut sweeper.tally, since).await?;
                 changed |= sweeper.tally != before;
             }
-            let all_gone = swept.met == 0;
-            let is_over = !waits.is_empty() && since.is_some_and(|since| self.is_over(since));
+            let (all_gone, seen) = (swept.met == 0, std::mem::take(&mut swept.seen));
+            let is_over = self.is_over(since);
             let ended = ended(sweeper.tally, swept, waits);
             // Only a sweep that meets no hold at all is the last one: whatever
             // was asked of belay while it lived may have been stored meanwhile.
-            if all_gone || self.manners.dry_run || is_over {
+            if all_gone || self.manners.dry_run {
                 return Ok(ended);
             }
             idle = if changed { 0 } else { idle + 1 };
-            if idle == IDLE {
-                return Ok(ended);
+            // Where nothing seems to be left when the time is up, one more sweep
+            // says whether that is so.
+            if idle == IDLE || is_over && (is_last || !ended.is_clean()) {
+                return Ok(doubted(ended, seen));
             }
+            is_last = is_over;
             if !changed {
                 sleep(PAUSE).await;
             }
@@ -227,7 +254,7 @@ impl Uninstall<'_> {
         mut waiting: BTreeSet<Target>,
         tally: &mut Tally,
         since: Instant,
-    ) -> Result<Vec<Left>, Stopped> {
+    ) -> Result<Vec<Left>, NotBegun> {
         let manner = match self.manners {
             Manners { dry_run: true, .. } => Manner::Look,
             Manners { abandon: true, .. } => Manner::Abandon,
@@ -238,23 +265,23 @@ impl Uninstall<'_> {
         loop {
             // What people approve, and which policies they take away, while it
             // waits, counts.
-            let fates = match self.snapshot().await {
+            let upshots = match self.snapshot().await {
                 Ok(snapshot) => attend(&snapshot, &waiting, manner).await,
-                Err(Stopped::Unread(why)) => unread(&waiting, &why),
-                Err(stopped) => return Err(stopped),
+                Err(NotBegun::Unread(why)) => unread(&waiting, &why),
+                Err(not_begun) => return Err(not_begun),
             };
-            for (target, fate) in &fates {
-                match fate {
-                    Fate::LetGo => tally.let_go += 1,
-                    Fate::Abandoned(why) => {
+            for (target, upshot) in &upshots {
+                match upshot {
+                    Upshot::LetGo => tally.let_go += 1,
+                    Upshot::Abandoned(why) => {
                         tally.abandoned += 1;
                         let left = Left { target: target.clone(), why: why.clone() };
                         (self.tell)(News::Abandoned(left));
                     }
-                    Fate::Free | Fate::Stays(_) => {}
+                    Upshot::Free | Upshot::Stays(_) => {}
                 }
             }
-            let stays = left(&fates);
+            let stays = left(&upshots);
             for left in &stays {
                 if told.get(&left.target) != Some(&left.why) {
                     told.insert(left.target.clone(), left.why.clone());
@@ -287,14 +314,20 @@ impl Uninstall<'_> {
     /// replicas run it stays and is theirs no more, or they would make all of
     /// it again; it goes with their Deployment, or the account that they run as.
     async fn clear(&self, seat: &Seat) {
-        let Settings { namespace, name, .. } = &self.settings;
-        let own = format!("system:serviceaccount:{namespace}:{name}");
+        let own = self.identities.own.as_deref().unwrap_or_default();
         let remains =
-            Remains { client: &self.client, settings: &self.settings, own: &own, tell: self.tell };
+            Remains { client: &self.client, settings: &self.settings, own, tell: self.tell };
         remains.delete().await;
-        let running = remains.delete_replicas(self.clock.now()).await;
-        let heir = if running.is_empty() { None } else { remains.heir().await };
-        let what = format!("Lease {name}");
+        let what = format!("Lease {}", self.settings.name);
+        let (running, heir) = match self.heir(&remains).await {
+            Ok(found) => found,
+            // Whoever runs would take a Lease that is not there, and make all of
+            // it again.
+            Err(trouble) => {
+                let why = format!("whether replicas run still is not known: {}", trouble.words());
+                return (self.tell)(News::Behind(what, why));
+            }
+        };
         let done = match &heir {
             Some(heir) => {
                 remains.bequeath(&running, heir).await;
@@ -308,6 +341,16 @@ impl Uninstall<'_> {
             (Ok(()), None) => News::Deleted(what),
         });
     }
+
+    /// The Leases of the replicas that run, by name, and what they go with.
+    async fn heir(
+        &self,
+        remains: &Remains<'_>,
+    ) -> Result<(Vec<String>, Option<OwnerReference>), Trouble> {
+        let running = remains.delete_replicas(self.clock.now()).await?;
+        let heir = if running.is_empty() { None } else { remains.heir().await? };
+        Ok((running, heir))
+    }
 }
 
 /// What of a sweep did not work, as it is told: a line for each kind.
@@ -319,9 +362,19 @@ fn troubles(swept: &Swept) -> Vec<News> {
 }
 
 /// What becomes of what waits while what there is cannot be read: nothing.
-fn unread(waiting: &BTreeSet<Target>, why: &str) -> Vec<(Target, Fate)> {
-    let stays = || Fate::Stays(Why::Unknown(why.to_owned()));
+fn unread(waiting: &BTreeSet<Target>, why: &str) -> Vec<(Target, Upshot)> {
+    let stays = || Upshot::Stays(Why::Unknown(why.to_owned()));
     waiting.iter().map(|target| (target.clone(), stays())).collect()
+}
+
+/// It has met holds until the end. Where none of them is known to be left, none
+/// is known to be off either.
+fn doubted(mut ended: Ended, seen: BTreeSet<Target>) -> Ended {
+    if ended.is_clean() {
+        let why = || Why::Unknown("it had its hold when it was looked at last".to_owned());
+        ended.left = seen.into_iter().map(|target| Left { target, why: why() }).collect();
+    }
+    ended
 }
 
 /// What a sweep, and the wait after it, have left.

@@ -74,6 +74,11 @@ pub enum Why {
     InUse(Vec<Cause>),
     /// It is Terminating, and it is not known whether something needs it.
     Unknown(String),
+    /// It is not Terminating, and its owner or Namespace is, or may be: it is
+    /// about to go, and without its hold it would, whoever uses it.
+    Going(String),
+    /// Nobody serves its kind now.
+    Unserved,
     /// Its Namespace was forced away: nothing in it can be written.
     Stranded,
     /// The API server does not take the patch, and says this.
@@ -85,7 +90,7 @@ pub enum Why {
 impl Why {
     /// Whether it may end by itself, so that it is worth waiting for.
     pub fn may_end(&self) -> bool {
-        matches!(self, Self::InUse(_) | Self::Unknown(_))
+        matches!(self, Self::InUse(_) | Self::Unknown(_) | Self::Going(_))
     }
 }
 

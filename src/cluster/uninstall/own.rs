@@ -10,13 +10,14 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, Preconditions};
-use kube::core::NamespaceResourceScope;
+use kube::core::{ClusterResourceScope, NamespaceResourceScope};
 use kube::{Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
+use super::NotBegun;
 use super::news::News;
 use crate::cluster::api::Trouble;
 use crate::cluster::certificates::{is_own, is_running, replica_label};
@@ -24,6 +25,7 @@ use crate::cluster::context::Settings;
 use crate::cluster::exemption;
 use crate::cluster::journal::replica::LABEL as JOURNAL;
 use crate::cluster::pace::within;
+use crate::cluster::registration::configurations::ENTRIES;
 use crate::policy::api::DeletionApproval;
 
 /// Deletes an object by its name. The result is whether it was there.
@@ -40,44 +42,146 @@ where
     }
 }
 
-/// The namespace of the belay that a configuration of this name asks, if that
-/// is another one: two installations of one name share their configurations.
-pub async fn of_another(client: &kube::Client, settings: &Settings) -> Option<String> {
-    let name = &settings.name;
-    let mutating: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
-    let validating: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
-    let (one, other) = tokio::join!(within(mutating.get(name)), within(validating.get(name)));
-    // What may not be read is found out when it is deleted.
-    let one = one.ok().and_then(|c| c.webhooks).into_iter().flatten().map(|w| w.client_config);
-    let other = other.ok().and_then(|c| c.webhooks).into_iter().flatten().map(|w| w.client_config);
-    one.chain(other)
-        .filter_map(|config| config.service)
-        .map(|service| service.namespace)
-        .find(|namespace| *namespace != settings.namespace)
+/// What an uninstall has to know of a webhook configuration.
+struct Asks {
+    name: String,
+    uid: Option<String>,
+    /// Its entries: their names, and the namespaces of the Services they ask.
+    entries: Vec<(String, Option<String>)>,
 }
 
-/// Deletes both configurations: first the one by which new objects get holds.
-pub async fn delete_configurations(
-    client: &kube::Client,
-    name: &str,
-    tell: &dyn Fn(News),
-) -> Result<(), (String, Trouble)> {
-    let mutating: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
-    let validating: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
-    let told = |what: String, there: bool| {
-        tell(if there { News::Deleted(what) } else { News::Absent(what) });
-    };
-    let what = format!("MutatingWebhookConfiguration {name}");
-    match delete(&mutating, name, None).await {
-        Ok(there) => told(what, there),
-        Err(trouble) => return Err((what, trouble)),
+impl From<MutatingWebhookConfiguration> for Asks {
+    fn from(config: MutatingWebhookConfiguration) -> Self {
+        let entries = config.webhooks.into_iter().flatten();
+        let entries = entries.map(|w| (w.name, w.client_config.service.map(|s| s.namespace)));
+        let ObjectMeta { name, uid, .. } = config.metadata;
+        Self { name: name.unwrap_or_default(), uid, entries: entries.collect() }
     }
-    let what = format!("ValidatingWebhookConfiguration {name}");
-    match delete(&validating, name, None).await {
-        Ok(there) => told(what, there),
-        Err(trouble) => return Err((what, trouble)),
+}
+
+impl From<ValidatingWebhookConfiguration> for Asks {
+    fn from(config: ValidatingWebhookConfiguration) -> Self {
+        let entries = config.webhooks.into_iter().flatten();
+        let entries = entries.map(|w| (w.name, w.client_config.service.map(|s| s.namespace)));
+        let ObjectMeta { name, uid, .. } = config.metadata;
+        Self { name: name.unwrap_or_default(), uid, entries: entries.collect() }
+    }
+}
+
+impl Asks {
+    /// Whether this is a belay's, whatever it is called.
+    fn is_belays(&self) -> bool {
+        self.entries.iter().any(|(name, _)| ENTRIES.iter().any(|entry| entry.name == *name))
+    }
+
+    /// Where that belay is, if it can be told.
+    fn namespace(&self) -> Option<String> {
+        self.entries.iter().find_map(|(_, namespace)| namespace.clone())
+    }
+}
+
+/// A configuration of this name, and all that may be listed.
+async fn asks<K>(client: &kube::Client, name: &str) -> Result<(Option<Asks>, Vec<Asks>), NotBegun>
+where
+    K: Resource<Scope = ClusterResourceScope, DynamicType = ()> + Into<Asks>,
+    K: Clone + DeserializeOwned + Debug,
+{
+    let api: Api<K> = Api::all(client.clone());
+    let unread = |what: String| move |trouble| NotBegun::Configurations(what, trouble);
+    let kind = K::kind(&());
+    let own = match within(api.get(name)).await {
+        Ok(own) => Some(own.into()),
+        Err(Trouble::NotFound) => None,
+        Err(trouble) => return Err(unread(format!("{kind} {name}"))(trouble)),
+    };
+    let all = match within(api.list(&ListParams::default())).await {
+        Ok(list) => list.items.into_iter().map(Into::into).collect(),
+        // Whoever may read this one alone was told which one it is.
+        Err(Trouble::Forbidden(_)) => Vec::new(),
+        Err(trouble) => return Err(unread(format!("{kind}s"))(trouble)),
+    };
+    Ok((own, all))
+}
+
+/// The uids of the configurations of the installation, as they were read; each
+/// is none if it was not there.
+#[derive(Debug, Default)]
+pub struct Configurations {
+    mutating: Option<String>,
+    validating: Option<String>,
+}
+
+impl Configurations {
+    /// Reads them. It is an error if they ask another belay of the same name,
+    /// or if those of another name do: that one lives, and would lose its holds.
+    pub async fn read(client: &kube::Client, settings: &Settings) -> Result<Self, NotBegun> {
+        let name = &settings.name;
+        let (mutating, validating) = tokio::join!(
+            asks::<MutatingWebhookConfiguration>(client, name),
+            asks::<ValidatingWebhookConfiguration>(client, name),
+        );
+        let ((mutating, all), (validating, more)) = (mutating?, validating?);
+        let own = mutating.iter().chain(&validating).flat_map(|asks| &asks.entries);
+        let mut namespaces = own.filter_map(|(_, namespace)| namespace.clone());
+        if let Some(other) = namespaces.find(|other| *other != settings.namespace) {
+            return Err(NotBegun::Elsewhere { namespace: Some(other), name: name.clone() });
+        }
+        let others = all.into_iter().chain(more);
+        let mut others = others.filter(|asks| asks.name != *name && asks.is_belays());
+        if let Some(other) = others.next() {
+            let namespace = other.namespace();
+            return Err(NotBegun::Elsewhere { namespace, name: other.name });
+        }
+        let uid = |asks: Asks| asks.uid.unwrap_or_default();
+        Ok(Self { mutating: mutating.map(uid), validating: validating.map(uid) })
+    }
+
+    /// Deletes both, and none that is there in their place now: first the one
+    /// by which new objects get holds.
+    pub async fn delete(
+        &self,
+        client: &kube::Client,
+        name: &str,
+        tell: &dyn Fn(News),
+    ) -> Result<(), NotBegun> {
+        let mutating: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+        let validating: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
+        delete_same(&mutating, name, self.mutating.clone(), tell).await?;
+        delete_same(&validating, name, self.validating.clone(), tell).await
+    }
+}
+
+/// Deletes a configuration that was there when it was read.
+async fn delete_same<K>(
+    api: &Api<K>,
+    name: &str,
+    uid: Option<String>,
+    tell: &dyn Fn(News),
+) -> Result<(), NotBegun>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+{
+    let what = format!("{} {name}", K::kind(&()));
+    let there = match uid {
+        Some(uid) => delete(api, name, Some(uid)).await,
+        None => Ok(false),
+    };
+    match there {
+        Ok(true) => tell(News::Deleted(what)),
+        Ok(false) => tell(News::Absent(what)),
+        Err(trouble) => return Err(NotBegun::Configuration(what, trouble)),
     }
     Ok(())
+}
+
+/// The name of the account that an installation runs as, as its Deployment
+/// says; where that cannot be read, the account is called like the installation.
+pub async fn account(client: &kube::Client, namespace: &str, name: &str) -> String {
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
+    let deployment = within(deployments.get(name)).await.ok();
+    let pod = deployment.and_then(|deployment| deployment.spec?.template.spec);
+    let said = pod.and_then(|pod| pod.service_account_name).filter(|said| !said.is_empty());
+    said.unwrap_or_else(|| name.to_owned())
 }
 
 /// What is left of an installation once its holds are off.
@@ -163,53 +267,56 @@ impl Remains<'_> {
     }
 
     /// Deletes the Leases of replicas that do not run any more, at this time.
-    /// The result is those of the others, by name.
-    pub async fn delete_replicas(&self, now: Timestamp) -> Vec<String> {
+    /// The result is those of the others, by name; an error: nobody knows.
+    pub async fn delete_replicas(&self, now: Timestamp) -> Result<Vec<String>, Trouble> {
         let leases: Api<Lease> = self.api();
         let labels = replica_label(&self.settings.name);
-        let list = match within(leases.list(&ListParams::default().labels(&labels))).await {
-            Ok(list) => list.items,
-            Err(trouble) => {
-                self.behind("the Leases of the replicas", &trouble);
-                return Vec::new();
-            }
-        };
+        let list = within(leases.list(&ListParams::default().labels(&labels))).await?;
         let mut running = Vec::new();
-        for lease in list {
+        for lease in list.items {
             if is_running(&lease, now) {
                 running.push(lease.name_any());
             } else {
                 self.away(&leases, "Lease", &lease.name_any(), lease.uid()).await;
             }
         }
-        running
+        Ok(running)
     }
 
     /// What replicas that run keep goes with this: their Deployment, or else
     /// the account that they run as, which whoever installed belay deletes.
-    pub async fn heir(&self) -> Option<OwnerReference> {
-        match self.owner::<Deployment>().await {
-            Some(owner) => Some(owner),
-            None => self.owner::<ServiceAccount>().await,
+    /// None: neither is there; an error: nobody knows.
+    pub async fn heir(&self) -> Result<Option<OwnerReference>, Trouble> {
+        let deployment = self.owner::<Deployment>(&self.settings.name).await;
+        if let Ok(Some(owner)) = deployment {
+            return Ok(Some(owner));
+        }
+        let account = self.own.rsplit(':').next().unwrap_or_default();
+        match self.owner::<ServiceAccount>(account).await {
+            Ok(None) => deployment,
+            account => account,
         }
     }
 
-    /// The object of this kind that is named like the installation, as an
-    /// owner; none: there is none, or it may not be read.
-    async fn owner<K>(&self) -> Option<OwnerReference>
+    /// The object of this kind and name, as an owner; none: there is none.
+    async fn owner<K>(&self, name: &str) -> Result<Option<OwnerReference>, Trouble>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
         K: Clone + DeserializeOwned + Debug,
     {
         let api: Api<K> = self.api();
-        let found = within(api.get_metadata(&self.settings.name)).await.ok()?;
-        Some(OwnerReference {
+        let found = match within(api.get_metadata(name)).await {
+            Ok(found) => found,
+            Err(Trouble::NotFound) => return Ok(None),
+            Err(trouble) => return Err(trouble),
+        };
+        Ok(Some(OwnerReference {
             api_version: K::api_version(&()).into_owned(),
             kind: K::kind(&()).into_owned(),
             name: found.name_any(),
-            uid: found.uid()?,
+            uid: found.uid().unwrap_or_default(),
             ..OwnerReference::default()
-        })
+        }))
     }
 
     /// Has the Leases of replicas that run go with that.

@@ -8,10 +8,11 @@ use crate::objects::HOLD;
 
 /// What is done about one object.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Plan {
+pub enum Step {
     /// It has no hold.
     Nothing,
-    /// Its hold goes, whoever needs it: it stays all the same.
+    /// Its hold goes, whoever needs it: it stays all the same, unless its owner
+    /// or its Namespace is on its way out.
     TakeOff(Patch),
     /// It is Terminating: without its hold it would go.
     Waits,
@@ -19,18 +20,18 @@ pub enum Plan {
 
 /// What is done about an object as it was read; with its namespace and name.
 /// None: this is no object.
-pub fn plan(object: &Value) -> Option<(Plan, String, String)> {
+pub fn plan(object: &Value) -> Option<(Step, String, String)> {
     let sight = Sight::of(object)?;
     let text = |field: &str| {
         let value = object.pointer(&format!("/metadata/{field}"));
         value.and_then(Value::as_str).unwrap_or_default().to_owned()
     };
     let plan = match (sight.hold, &sight.deleted) {
-        (None, _) => Plan::Nothing,
-        (Some(_), Some(_)) => Plan::Waits,
+        (None, _) => Step::Nothing,
+        (Some(_), Some(_)) => Step::Waits,
         // It tests the version, so what is patched is not Terminating either.
         (Some(index), None) => plan_patch(&hold::Plan::TakeOff(index), &sight.uid, &sight.version)
-            .map_or(Plan::Nothing, Plan::TakeOff),
+            .map_or(Step::Nothing, Step::TakeOff),
     };
     Some((plan, text("namespace"), text("name")))
 }
@@ -59,7 +60,7 @@ mod tests {
     #[test]
     fn only_our_finalizer_goes_and_only_from_what_stays() {
         let held = object(&["x/y", HOLD, "z/z"], false);
-        let Some((Plan::TakeOff(patch), namespace, name)) = plan(&held) else { panic!() };
+        let Some((Step::TakeOff(patch), namespace, name)) = plan(&held) else { panic!() };
         assert_eq!((namespace.as_str(), name.as_str()), ("n", "a"));
         let mut after = held.clone();
         json_patch::patch(&mut after, &patch).unwrap();
@@ -69,9 +70,9 @@ mod tests {
         other["metadata"]["resourceVersion"] = json!("8");
         assert!(json_patch::patch(&mut other, &patch).is_err());
 
-        assert_eq!(plan(&object(&["x/y"], false)).unwrap().0, Plan::Nothing);
-        assert_eq!(plan(&object(&["x/y"], true)).unwrap().0, Plan::Nothing);
-        assert_eq!(plan(&object(&[HOLD], true)).unwrap().0, Plan::Waits);
+        assert_eq!(plan(&object(&["x/y"], false)).unwrap().0, Step::Nothing);
+        assert_eq!(plan(&object(&["x/y"], true)).unwrap().0, Step::Nothing);
+        assert_eq!(plan(&object(&[HOLD], true)).unwrap().0, Step::Waits);
         assert_eq!(plan(&json!({"kind": "Status"})), None);
     }
 

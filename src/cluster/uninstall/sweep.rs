@@ -1,5 +1,5 @@
 //! Looks at every object there is, once, and takes the hold off what is not
-//! Terminating.
+//! Terminating, nor about to be because its owner or Namespace is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,9 +8,11 @@ use json_patch::Patch;
 use serde_json::Value;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep};
 
+use super::Manners;
 use super::kinds::Look;
-use super::news::{News, Tally, Why};
-use super::plan::{Plan, mentions_hold, plan};
+use super::leaving::Leaving;
+use super::news::{Left, News, Tally, Why};
+use super::plan::{Step, mentions_hold, plan};
 use crate::cluster::api::{self, ListQuery, Trouble};
 use crate::cluster::pace::{Backoff, within};
 use crate::cluster::release::Target as At;
@@ -36,9 +38,11 @@ const TRIES: usize = 5;
 pub struct Swept {
     /// How many holds it has met.
     pub met: usize,
+    /// On what.
+    pub seen: BTreeSet<Target>,
     /// How many it has taken off.
     pub released: usize,
-    /// What is Terminating under the hold.
+    /// What is Terminating under the hold, or about to be.
     pub waiting: BTreeSet<Target>,
     /// What has its hold still, though it is not Terminating.
     pub left: BTreeMap<Target, Why>,
@@ -52,7 +56,8 @@ pub struct Swept {
 pub struct Sweeper<'a> {
     client: &'a kube::Client,
     tell: &'a dyn Fn(News),
-    dry_run: bool,
+    manners: Manners,
+    leaving: Leaving<'a>,
     pace: Interval,
     told: Instant,
     /// What was done so far.
@@ -64,6 +69,8 @@ pub struct Sweeper<'a> {
 /// What became of one object.
 enum Became {
     Released,
+    /// The same, though it was on its way out because of this.
+    Abandoned(Why),
     /// It is gone, or its hold is.
     Free,
     Waits,
@@ -71,11 +78,12 @@ enum Became {
 }
 
 impl<'a> Sweeper<'a> {
-    pub fn new(client: &'a kube::Client, dry_run: bool, tell: &'a dyn Fn(News)) -> Self {
+    pub fn new(client: &'a kube::Client, manners: Manners, tell: &'a dyn Fn(News)) -> Self {
         let mut pace = interval(RATE);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (tally, swept) = (Tally::default(), Swept::default());
-        Self { client, tell, dry_run, pace, told: Instant::now(), tally, kinds_left: 0, swept }
+        let (leaving, told) = (Leaving::new(client), Instant::now());
+        Self { client, tell, manners, leaving, pace, told, tally, kinds_left: 0, swept }
     }
 
     /// Looks at all objects of these kinds.
@@ -144,16 +152,24 @@ impl<'a> Sweeper<'a> {
             name: name.clone(),
         };
         let became = match plan {
-            Plan::Nothing => return,
-            Plan::Waits => Became::Waits,
-            Plan::TakeOff(_) if self.dry_run => Became::Left(Why::Untouched),
-            Plan::TakeOff(patch) => {
+            Step::Nothing => return,
+            Step::Waits => Became::Waits,
+            Step::TakeOff(_) if self.manners.dry_run && self.goes(value).await => Became::Waits,
+            Step::TakeOff(_) if self.manners.dry_run => Became::Left(Why::Untouched),
+            Step::TakeOff(patch) => {
                 let at = At { info: info.clone(), namespace, name, detail: Detail::Metadata };
-                self.take_off(&at, patch).await
+                self.take_off(&at, patch, value).await
             }
         };
         self.swept.met += 1;
+        self.swept.seen.insert(target.clone());
         match became {
+            Became::Abandoned(why) => {
+                self.swept.released += 1;
+                self.tally.abandoned += 1;
+                self.swept.left.remove(&target);
+                (self.tell)(News::Abandoned(Left { target, why }));
+            }
             Became::Released => {
                 self.swept.released += 1;
                 self.tally.released += 1;
@@ -166,13 +182,24 @@ impl<'a> Sweeper<'a> {
         self.progress();
     }
 
+    /// Whether an object that is not Terminating is left until it is: who has
+    /// its owner or its Namespace taken away waits for those who use it.
+    async fn goes(&self, object: &Value) -> bool {
+        !self.manners.abandon && self.leaving.why(object).await.is_some()
+    }
+
     /// Takes the hold off one object that is not Terminating.
-    async fn take_off(&mut self, at: &At, mut patch: Patch) -> Became {
+    async fn take_off(&mut self, at: &At, mut patch: Patch, object: &Value) -> Became {
+        let going = self.leaving.why(object).await;
+        if going.is_some() && !self.manners.abandon {
+            return Became::Waits;
+        }
+        let off = || going.clone().map_or(Became::Released, Became::Abandoned);
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
         for _ in 0..TRIES {
             self.pace.tick().await;
             match at.patch(self.client, &patch).await.0 {
-                Answer::Done(_) => return Became::Released,
+                Answer::Done(_) => return off(),
                 Answer::Missing { namespace: true } => return Became::Left(Why::Stranded),
                 Answer::Missing { namespace: false } => return Became::Free,
                 Answer::Failed(why) => return Became::Left(Why::Refused(why.to_string())),
@@ -181,9 +208,10 @@ impl<'a> Sweeper<'a> {
             }
             match at.get(self.client).await {
                 (Answer::Done(_), Some(value)) => match plan(&value).map(|(plan, ..)| plan) {
-                    Some(Plan::TakeOff(again)) => patch = again,
-                    Some(Plan::Waits) => return Became::Waits,
-                    Some(Plan::Nothing) | None => return Became::Free,
+                    Some(Step::TakeOff(_)) if self.goes(&value).await => return Became::Waits,
+                    Some(Step::TakeOff(again)) => patch = again,
+                    Some(Step::Waits) => return Became::Waits,
+                    Some(Step::Nothing) | None => return Became::Free,
                 },
                 (Answer::Missing { .. }, _) => return Became::Free,
                 _ => {}
@@ -193,7 +221,7 @@ impl<'a> Sweeper<'a> {
         // What the API server has to say of it is worth one more request.
         let place = (at.namespace.as_str(), at.name.as_str());
         match within(api::patch(self.client, &at.info, place, &patch)).await {
-            Ok(()) => Became::Released,
+            Ok(()) => off(),
             Err(Trouble::NotFound) => Became::Free,
             Err(trouble) => Became::Left(Why::Refused(trouble.words())),
         }

@@ -1,5 +1,6 @@
 //! What is Terminating under the hold: it goes if nothing needs it, by the same
-//! pass as always. What is in use stays, unless it is abandoned.
+//! pass as always. What is in use stays, unless it is abandoned. What is about
+//! to be Terminating is waited for until it is, or is no more.
 
 use std::collections::BTreeSet;
 
@@ -7,6 +8,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream;
 use serde_json::Value;
 
+use super::leaving::Leaving;
 use super::news::{Left, Why};
 use crate::cluster::Snapshot;
 use crate::cluster::release::Target as At;
@@ -20,8 +22,8 @@ const AT_ONCE: usize = 16;
 
 /// What became of one of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fate {
-    /// It is gone, or its hold is: nothing to do with us.
+pub enum Upshot {
+    /// It is gone, or its hold is, or the next sweep may take that off.
     Free,
     /// Nothing needs it, and it goes.
     LetGo,
@@ -47,7 +49,7 @@ pub async fn attend(
     snapshot: &Snapshot,
     waiting: &BTreeSet<Target>,
     manner: Manner,
-) -> Vec<(Target, Fate)> {
+) -> Vec<(Target, Upshot)> {
     // Which policies mean an object its Namespace's labels say, too.
     let namespace = {
         let world = snapshot.context.world.read();
@@ -61,45 +63,58 @@ pub async fn attend(
         // Of one that cannot be read the count says that it is not known.
         stream::iter(looks).buffer_unordered(AT_ONCE).map(drop).collect::<()>().await;
     }
-    let fates = waiting.iter().map(|target| async move {
-        let fate = one(snapshot, target, manner).await;
-        (target.clone(), fate)
+    let leaving = &Leaving::new(&snapshot.context.client);
+    let upshots = waiting.iter().map(|target| async move {
+        let upshot = one(snapshot, leaving, target, manner).await;
+        (target.clone(), upshot)
     });
-    let mut fates: Vec<_> = stream::iter(fates).buffer_unordered(AT_ONCE).collect().await;
-    fates.sort_by(|(one, _), (other, _)| one.cmp(other));
-    fates
+    let mut upshots: Vec<_> = stream::iter(upshots).buffer_unordered(AT_ONCE).collect().await;
+    upshots.sort_by(|(one, _), (other, _)| one.cmp(other));
+    upshots
 }
 
-async fn one(snapshot: &Snapshot, target: &Target, manner: Manner) -> Fate {
+async fn one(
+    snapshot: &Snapshot,
+    leaving: &Leaving<'_>,
+    target: &Target,
+    manner: Manner,
+) -> Upshot {
     let context = &snapshot.context;
-    let Some((place, at)) = place(snapshot, target) else { return Fate::Free };
+    // Whether it has gone with its kind the next sweep finds out.
+    let Some((place, at)) = place(snapshot, target) else {
+        return Upshot::Stays(Why::Unserved);
+    };
     let (sight, object) = match at.get(&context.client).await {
         (Answer::Done(sight), Some(object)) => (sight, object),
-        (Answer::Missing { .. }, _) => return Fate::Free,
-        (Answer::Failed(why), _) => return Fate::Stays(Why::Unknown(why.to_string())),
-        _ => return Fate::Stays(Why::Unknown("the API server gave no clear answer".to_owned())),
+        (Answer::Missing { .. }, _) => return Upshot::Free,
+        (Answer::Failed(why), _) => return Upshot::Stays(Why::Unknown(why.to_string())),
+        _ => return Upshot::Stays(Why::Unknown("the API server gave no clear answer".to_owned())),
     };
-    if sight.hold.is_none() || sight.deleted.is_none() {
-        return Fate::Free;
+    match (sight.hold, &sight.deleted) {
+        (None, _) => return Upshot::Free,
+        (Some(_), Some(_)) => {}
+        // What is abandoned the next sweep takes off.
+        (Some(_), None) if manner == Manner::Abandon => return Upshot::Free,
+        (Some(_), None) => return leaving.why(&object).await.map_or(Upshot::Free, Upshot::Stays),
     }
     let kept = kept(snapshot, &place, &object).await;
     match (manner, kept) {
-        (Manner::Look, None) => Fate::LetGo,
-        (Manner::Look, Some(why)) => Fate::Stays(why),
-        (Manner::Release, Some(why)) => Fate::Stays(why),
+        (Manner::Look, None) => Upshot::LetGo,
+        (Manner::Look, Some(why)) => Upshot::Stays(why),
+        (Manner::Release, Some(why)) => Upshot::Stays(why),
         (Manner::Release, None) => release(snapshot, &place, sight).await,
         (Manner::Abandon, kept) => {
-            let fate = after(by_hand::take_off(context, &place, sight).await);
-            match (fate, kept) {
-                (Fate::LetGo, Some(why)) => Fate::Abandoned(why),
-                (fate, _) => fate,
+            let upshot = after(by_hand::take_off(context, &place, sight).await);
+            match (upshot, kept) {
+                (Upshot::LetGo, Some(why)) => Upshot::Abandoned(why),
+                (upshot, _) => upshot,
             }
         }
     }
 }
 
 /// Where a target stands in what a snapshot knows, and how it is read; none:
-/// its kind is not served any more, and it has gone with that.
+/// its kind is not served.
 fn place(snapshot: &Snapshot, target: &Target) -> Option<(Place, At)> {
     let world = snapshot.context.world.read();
     let kind = world.graph.kinds.find_resource(&target.group, &target.resource)?;
@@ -127,38 +142,38 @@ async fn kept(snapshot: &Snapshot, place: &Place, object: &Value) -> Option<Why>
 }
 
 /// Drives the release of what seems to be free.
-async fn release(snapshot: &Snapshot, place: &Place, sight: Sight) -> Fate {
+async fn release(snapshot: &Snapshot, place: &Place, sight: Sight) -> Upshot {
     let Snapshot { context, reader, .. } = snapshot;
     let enough = by_hand::enough(context, place);
     match by_hand::drive(context, reader, place, sight, enough).await {
-        Outcome::Ended(_) => Fate::LetGo,
-        Outcome::Waits(Some(Waiting::For(causes))) => Fate::Stays(Why::InUse(causes)),
-        Outcome::Waits(Some(Waiting::Stranded)) => Fate::Stays(Why::Stranded),
-        Outcome::Waits(Some(Waiting::Unknown(why))) => Fate::Stays(Why::Unknown(why.to_string())),
+        Outcome::Ended(_) => Upshot::LetGo,
+        Outcome::Waits(Some(Waiting::For(causes))) => Upshot::Stays(Why::InUse(causes)),
+        Outcome::Waits(Some(Waiting::Stranded)) => Upshot::Stays(Why::Stranded),
+        Outcome::Waits(Some(Waiting::Unknown(why))) => Upshot::Stays(Why::Unknown(why.to_string())),
         Outcome::Waits(None) => {
-            Fate::Stays(Why::Unknown("the API server did not answer in time".to_owned()))
+            Upshot::Stays(Why::Unknown("the API server did not answer in time".to_owned()))
         }
     }
 }
 
 /// What the answer to the last write means.
-fn after(answer: Answer) -> Fate {
-    let unknown = |why: &str| Fate::Stays(Why::Unknown(why.to_owned()));
+fn after(answer: Answer) -> Upshot {
+    let unknown = |why: &str| Upshot::Stays(Why::Unknown(why.to_owned()));
     match answer {
-        Answer::Done(_) => Fate::LetGo,
-        Answer::Missing { namespace: false } => Fate::Free,
-        Answer::Missing { namespace: true } => Fate::Stays(Why::Stranded),
+        Answer::Done(_) => Upshot::LetGo,
+        Answer::Missing { namespace: false } => Upshot::Free,
+        Answer::Missing { namespace: true } => Upshot::Stays(Why::Stranded),
         // The next look finds it as it is by then.
         Answer::Refused => unknown("somebody else has changed it meanwhile"),
         Answer::Lost => unknown("the API server gave no clear answer"),
-        Answer::Failed(why) => Fate::Stays(Why::Refused(why.to_string())),
+        Answer::Failed(why) => Upshot::Stays(Why::Refused(why.to_string())),
     }
 }
 
 /// What is left of them, as it is told.
-pub fn left(fates: &[(Target, Fate)]) -> Vec<Left> {
-    let stays = fates.iter().filter_map(|(target, fate)| match fate {
-        Fate::Stays(why) => Some(Left { target: target.clone(), why: why.clone() }),
+pub fn left(upshots: &[(Target, Upshot)]) -> Vec<Left> {
+    let stays = upshots.iter().filter_map(|(target, upshot)| match upshot {
+        Upshot::Stays(why) => Some(Left { target: target.clone(), why: why.clone() }),
         _ => None,
     });
     stays.collect()

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use crate::cluster::election::Clock;
 use crate::cluster::uninstall::{
-    Ended, Left, Manners, News, Stopped, Tally, Uninstall, Why, by_kind,
+    Ended, Left, Manners, News, NotBegun, Tally, Uninstall, Why, account, by_kind,
 };
 use crate::cluster::{Certificates, Settings, replica};
 use crate::command::serve::{LABELLED, parsed};
@@ -23,7 +23,8 @@ pub async fn release(place: PlaceArguments, manners: Manners) -> Result<ExitCode
     let (namespace, name) = place.installation()?;
     let caller = place.connect().await?;
     let me = known(&caller, caller.who_am_i().await)?;
-    let own = Some(format!("system:serviceaccount:{namespace}:{name}"));
+    let account = account(&caller.client, &namespace, &name).await;
+    let own = Some(format!("system:serviceaccount:{namespace}:{account}"));
     let settings = Settings {
         namespace,
         name,
@@ -41,7 +42,7 @@ pub async fn release(place: PlaceArguments, manners: Manners) -> Result<ExitCode
         manners,
         tell: &|news| tell(&news),
     };
-    let ended = uninstall.run().await.map_err(|stopped| unknown(why(&settings, &stopped)))?;
+    let ended = uninstall.run().await.map_err(|not_begun| unknown(why(&settings, &not_begun)))?;
     if manners.dry_run {
         print(&would(&ended))?;
         return Ok(ExitCode::SUCCESS);
@@ -54,28 +55,38 @@ pub async fn release(place: PlaceArguments, manners: Manners) -> Result<ExitCode
 }
 
 /// Why it was not begun, or broke off, and what next.
-fn why(Settings { namespace, name, .. }: &Settings, stopped: &Stopped) -> String {
-    match stopped {
-        Stopped::Unread(why) => {
+fn why(Settings { namespace, name, .. }: &Settings, not_begun: &NotBegun) -> String {
+    match not_begun {
+        NotBegun::Unread(why) => {
             format!("cannot ask which kinds there are: {why}; nothing was changed; next: try again")
         }
-        Stopped::Elsewhere(other) => format!(
-            "the webhook configurations {name} ask a belay in namespace {other}, not in namespace \
-             {namespace}; nothing was changed; next: --installation={other}/{name}"
+        NotBegun::Configurations(what, trouble) => format!(
+            "cannot read the {what}: {}; nothing was changed; next: it takes the RBAC verbs get and \
+             delete on mutatingwebhookconfigurations and validatingwebhookconfigurations of \
+             admissionregistration.k8s.io",
+            trouble.words()
         ),
-        Stopped::Lease(trouble) => format!(
+        NotBegun::Elsewhere { namespace: other, name: own } => {
+            let other = other.as_deref().unwrap_or("NAMESPACE");
+            format!(
+                "the webhook configurations {own} ask a belay that is not {namespace}/{name}, and \
+                 without its holds it protects nothing; nothing was changed; next: \
+                 --installation={other}/{own}"
+            )
+        }
+        NotBegun::Lease(trouble) => format!(
             "cannot take the Lease {name} in namespace {namespace}: {}; nothing was changed; next: \
              it takes the RBAC verbs get, create, update and delete on leases.coordination.k8s.io \
              there",
             trouble.words()
         ),
-        Stopped::Configuration(what, trouble) => format!(
+        NotBegun::Configuration(what, trouble) => format!(
             "cannot delete the {what}: {}; no hold was taken off; next: it takes the RBAC verb \
              delete on mutatingwebhookconfigurations and validatingwebhookconfigurations of \
              admissionregistration.k8s.io",
             trouble.words()
         ),
-        Stopped::Record(trouble) => format!(
+        NotBegun::Record(trouble) => format!(
             "cannot read which kinds belay has put holds on, in the ConfigMap {name}-held in \
              namespace {namespace}: {}; no hold was taken off; next: it takes the RBAC verb get on \
              configmaps there",
@@ -158,6 +169,10 @@ fn because(why: &Why) -> String {
             format!("it waits for {}", causes.join(", "))
         }
         Why::Unknown(why) => format!("it is not known whether something needs it: {}", as_me(why)),
+        Why::Going(why) => {
+            format!("it is not Terminating yet, and would go without its hold: {}", as_me(why))
+        }
+        Why::Unserved => "nobody serves its kind now".to_owned(),
         Why::Stranded => "its Namespace was forced away, and nothing in it can be written; next: \
                           make the Namespace again, and run this again"
             .to_owned(),
@@ -311,11 +326,14 @@ mod tests {
             certificates: Certificates::Files { authorities: None },
             backfill: 0,
         };
-        let said = why(&settings, &Stopped::Elsewhere("belay".to_owned()));
+        let said = why(
+            &settings,
+            &NotBegun::Elsewhere { namespace: Some("belay".to_owned()), name: "guard".to_owned() },
+        );
         assert!(said.ends_with("nothing was changed; next: --installation=belay/guard"), "{said}");
         let forbidden = crate::cluster::Trouble::Forbidden("cannot delete".to_owned());
-        let stopped = Stopped::Configuration("X guard".to_owned(), forbidden);
-        let said = unknown(why(&settings, &stopped)).to_string();
+        let not_begun = NotBegun::Configuration("X guard".to_owned(), forbidden);
+        let said = unknown(why(&settings, &not_begun)).to_string();
         assert!(
             said.starts_with("cannot delete the X guard: you may not (cannot delete)"),
             "{said}"

@@ -1,0 +1,172 @@
+//! What is on its way out and takes others along: an object whose owner or
+//! Namespace is Terminating goes soon, though it is not Terminating itself.
+//! Without its hold it would be lost, whoever uses it.
+
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::time::Duration;
+
+use http::Request;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIResourceList, OwnerReference};
+use parking_lot::Mutex;
+use serde::Deserialize as _;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::news::Why;
+use crate::cluster::api::{self, Trouble, escaped};
+use crate::cluster::pace::within;
+use crate::cluster::world::Detail;
+use crate::objects::{KindInfo, Kinds, split_api_version};
+
+/// For so long what was read is believed: many objects have the same owner.
+const FRESH: Duration = Duration::from_secs(2);
+
+/// An object as it was seen last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Stand {
+    /// It stays, as far as is known.
+    Stays,
+    /// It is on its way out.
+    Goes,
+    /// It is not there, or another one is in its place.
+    Absent,
+    /// This is why nobody knows.
+    Unknown(String),
+}
+
+/// What is remembered of an answer, and since when.
+type Answers<T> = Mutex<HashMap<String, (Instant, T)>>;
+
+/// Finds out whose owner or Namespace is on its way out, by live reads: no
+/// watch and no list knows every kind of owner.
+pub struct Leaving<'a> {
+    client: &'a kube::Client,
+    stands: Answers<Stand>,
+    /// The kinds of a version, by their kind; none: it is not served.
+    served: Answers<Result<Vec<KindInfo>, String>>,
+}
+
+fn fresh<T: Clone>(answers: &Answers<T>, key: &str) -> Option<T> {
+    let answers = answers.lock();
+    let (at, answer) = answers.get(key)?;
+    (at.elapsed() < FRESH).then(|| answer.clone())
+}
+
+fn remember<T: Clone>(answers: &Answers<T>, key: String, answer: &T) {
+    answers.lock().insert(key, (Instant::now(), answer.clone()));
+}
+
+impl<'a> Leaving<'a> {
+    pub fn new(client: &'a kube::Client) -> Self {
+        Self { client, stands: Mutex::default(), served: Mutex::default() }
+    }
+
+    /// Why this object, which is not Terminating, goes soon, or may; none: as
+    /// far as its owners and its Namespace say it stays. What cannot be found
+    /// out counts as going, and who is absent takes nobody along any more.
+    pub async fn why(&self, object: &Value) -> Option<Why> {
+        let metadata = object.get("metadata")?;
+        let namespace = metadata.get("namespace").and_then(Value::as_str).unwrap_or_default();
+        if !namespace.is_empty() {
+            let info = Kinds::custom("", "v1", "Namespace", "namespaces", false);
+            let stand = self.stand(&info, "", namespace, None).await;
+            if let Some(why) = why(format_args!("its Namespace {namespace}"), stand) {
+                return Some(why);
+            }
+        }
+        let owners = metadata.get("ownerReferences").filter(|owners| !owners.is_null())?;
+        let Ok(owners) = Vec::<OwnerReference>::deserialize(owners) else {
+            return Some(Why::Going("its owner references cannot be read".to_owned()));
+        };
+        for owner in owners {
+            let OwnerReference { api_version, kind, name, uid, .. } = owner;
+            let stand = match self.kind(&api_version, &kind).await {
+                Ok(Some(info)) if info.namespaced && namespace.is_empty() => Stand::Absent,
+                Ok(Some(info)) => {
+                    let place = if info.namespaced { namespace } else { "" };
+                    self.stand(&info, place, &name, Some(&uid)).await
+                }
+                Ok(None) => Stand::Absent,
+                Err(why) => Stand::Unknown(why),
+            };
+            if let Some(why) = why(format_args!("its owner {kind} {name}"), stand) {
+                return Some(why);
+            }
+        }
+        None
+    }
+
+    /// A kind; none: it is not served.
+    async fn kind(&self, api_version: &str, kind: &str) -> Result<Option<KindInfo>, String> {
+        let kinds = match fresh(&self.served, api_version) {
+            Some(kinds) => kinds,
+            None => {
+                let kinds = match self.kinds(api_version).await {
+                    Err(Trouble::NotFound) => Ok(Vec::new()),
+                    kinds => kinds.map_err(|trouble| trouble.words()),
+                };
+                remember(&self.served, api_version.to_owned(), &kinds);
+                kinds
+            }
+        };
+        Ok(kinds?.into_iter().find(|info| info.kind == kind))
+    }
+
+    async fn kinds(&self, api_version: &str) -> Result<Vec<KindInfo>, Trouble> {
+        let (group, version) = split_api_version(api_version);
+        // Anybody can write an owner reference: it may not become another path.
+        let path = match group {
+            "" => format!("/api/{}", escaped(version)),
+            _ => format!("/apis/{}/{}", escaped(group), escaped(version)),
+        };
+        let request = Request::get(path).body(Vec::new());
+        let request = request.map_err(|error| Trouble::Failed(error.to_string()))?;
+        let list = within(self.client.request::<APIResourceList>(request)).await?;
+        let whole = list.resources.into_iter().filter(|resource| !resource.name.contains('/'));
+        let infos = whole.map(|resource| {
+            let (kind, name) = (&resource.kind, &resource.name);
+            Kinds::custom(group, version, kind, name, resource.namespaced)
+        });
+        Ok(infos.collect())
+    }
+
+    /// How an object stands; with its uid, where another one may be in its
+    /// place.
+    async fn stand(&self, info: &KindInfo, ns: &str, name: &str, uid: Option<&str>) -> Stand {
+        let key = format!("{} {}", api::item(info, ns, name), uid.unwrap_or_default());
+        if let Some(stand) = fresh(&self.stands, &key) {
+            return stand;
+        }
+        let read = within(api::object(self.client, info, ns, name, Detail::Metadata)).await;
+        let stand = match read.map(|json| json.map(|json| serde_json::from_str::<Value>(&json))) {
+            Ok(None) => Stand::Absent,
+            Ok(Some(Ok(object))) => of(&object, uid),
+            Ok(Some(Err(_))) => Stand::Unknown("the answer is no object".to_owned()),
+            Err(trouble) => Stand::Unknown(trouble.words()),
+        };
+        remember(&self.stands, key, &stand);
+        stand
+    }
+}
+
+/// How an object stands that is there.
+fn of(object: &Value, uid: Option<&str>) -> Stand {
+    let text = |field: &str| object.pointer(&format!("/metadata/{field}")).and_then(Value::as_str);
+    match (text("uid"), uid) {
+        (None, _) => Stand::Unknown("the answer is no object".to_owned()),
+        (Some(there), Some(uid)) if there != uid => Stand::Absent,
+        _ if text("deletionTimestamp").is_some() => Stand::Goes,
+        _ => Stand::Stays,
+    }
+}
+
+fn why(what: impl Display, stand: Stand) -> Option<Why> {
+    match stand {
+        Stand::Goes => Some(Why::Going(format!("{what} is"))),
+        Stand::Unknown(why) => {
+            Some(Why::Going(format!("{what} may be, which cannot be read: {why}")))
+        }
+        Stand::Stays | Stand::Absent => None,
+    }
+}
