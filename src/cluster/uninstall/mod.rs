@@ -70,7 +70,7 @@ pub struct Manners {
     pub abandon: bool,
     /// Nothing is written.
     pub dry_run: bool,
-    /// How long to wait for what is in use; none: until it goes.
+    /// How long it may sweep and wait; none: until what is in use goes.
     pub limit: Option<Duration>,
 }
 

@@ -31,7 +31,8 @@ pub struct ReleaseArguments {
     place: PlaceArguments,
 
     /// How long to wait for the object to go, in seconds [default: 20]; with
-    /// --all: for what is in use [default: until it goes]
+    /// --all: for all of it to be off, once the webhook configurations are gone
+    /// [default: until what is in use goes]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     timeout: Option<u64>,
 
