@@ -1,13 +1,13 @@
 //! What the commands of people share: the object that is meant, as kubectl
 //! would take it, and who asks.
 
-use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
 use serde_json::Value;
 
 use super::CommandError;
+use super::access::AccessArguments;
 use super::serve::{LABELLED, parsed};
 use crate::cluster::election::leader;
 use crate::cluster::{
@@ -36,17 +36,8 @@ pub struct TargetArguments {
 /// Where to go, and as whom.
 #[derive(Debug, Args)]
 pub struct PlaceArguments {
-    /// The kubeconfig [default: what KUBECONFIG says]
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-
-    /// The context of the kubeconfig [default: the current one]
-    #[arg(long, value_name = "NAME")]
-    context: Option<String>,
-
-    /// A user to impersonate
-    #[arg(long = "as", value_name = "USER")]
-    impersonate: Option<String>,
+    #[command(flatten)]
+    access: AccessArguments,
 
     /// Where belay is installed: its namespace and its name. Which kinds
     /// --labelled-kinds names there and whom --control-plane does is not read:
@@ -72,11 +63,7 @@ impl PlaceArguments {
 
     /// Connects.
     pub async fn connect(self) -> Result<Caller, CommandError> {
-        let access = Access {
-            kubeconfig: self.kubeconfig,
-            context: self.context,
-            impersonate: self.impersonate,
-        };
+        let access = Access::from(self.access);
         Ok(Caller::connect(&access).await?)
     }
 }
@@ -210,20 +197,25 @@ pub fn as_me(text: &str) -> String {
     text.replace("belay's account may not", "you may not")
 }
 
+/// What the cluster side's code has to know of an installation to run for a
+/// person.
+pub fn settings((namespace, name): &(String, String), me: &Me) -> Settings {
+    Settings {
+        namespace: namespace.clone(),
+        name: name.clone(),
+        // It stands in tokens, which no two passes may share.
+        replica: format!("{}/{}", me.name, replica()),
+        labelled: parsed(LABELLED),
+        certificates: Certificates::Files { authorities: None },
+        // A person's command puts no holds on.
+        backfill: 0,
+    }
+}
+
 impl Session {
     /// What people have written, read with this person's rights.
     pub async fn rules(&self) -> Result<Snapshot, String> {
-        let (namespace, name) = &self.installation;
-        let settings = Settings {
-            namespace: namespace.clone(),
-            name: name.clone(),
-            // It stands in tokens, which no two passes may share.
-            replica: format!("{}/{}", self.me.name, replica()),
-            labelled: parsed(LABELLED),
-            certificates: Certificates::Files { authorities: None },
-            // A person's command puts no holds on.
-            backfill: 0,
-        };
+        let settings = settings(&self.installation, &self.me);
         let own = Some(self.own_account());
         let identities = Identities { own, ..Identities::default() };
         let snapshot = Snapshot::rules(self.caller.client.clone(), settings, identities).await?;

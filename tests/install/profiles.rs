@@ -2,7 +2,7 @@
 
 use crate::harness::{Chart, ControlPlane, Options};
 use crate::rights::forbidden;
-use crate::shop::{Shop, policies_in_force, stand_in};
+use crate::shop::{Shop, policies_in_force, stand_in, strict};
 use crate::{plane, program};
 
 #[test]
@@ -21,7 +21,7 @@ fn observe_refuses_nothing_but_what_is_labelled_and_says_what_it_would_have() {
     // What would have been refused stands in the log and the metrics.
     shop.kubectl(&["delete", "namespace", &shop.ns, "--dry-run=server"]);
     let replica = &chart.kubelet.replicas()[0];
-    let (_, metrics) = crate::harness::belay::http_get(replica.probes, "/metrics").unwrap();
+    let metrics = replica.metrics().unwrap();
     let audited = metrics
         .lines()
         .filter(|line| line.starts_with("belay_denials_total") && line.contains("action=\"Audit\""))
@@ -36,13 +36,8 @@ fn observe_refuses_nothing_but_what_is_labelled_and_says_what_it_would_have() {
 #[test]
 fn strict_holds_what_is_mounted_and_keeps_every_namespace_that_has_something_in_it() {
     let plane = plane();
-    let chart = Chart::install(&plane, program(), &["--set=profile=strict"]).unwrap();
-    chart.wait_for(2).unwrap();
-    policies_in_force(&plane);
-    // What comes now has its hold from the beginning; on what was there before
-    // it is effective after a while.
-    let shop = Shop::open(&plane);
-    for object in ["configmap/settings", "secret/password", "pvc/data-db-0"] {
+    let (_chart, shop) = strict(&plane, &[]);
+    for object in ["configmap/settings", "pvc/data-db-0"] {
         shop.holds(object, true);
     }
     shop.is_refused(&["delete", "pvc", "data-db-0"], "in use by StatefulSet");
@@ -64,11 +59,7 @@ fn strict_holds_what_is_mounted_and_keeps_every_namespace_that_has_something_in_
 #[test]
 fn back_from_strict_in_two_steps_no_hold_is_left_where_belay_may_not_write() {
     let plane = plane();
-    let chart = Chart::install(&plane, program(), &["--set=profile=strict"]).unwrap();
-    chart.wait_for(2).unwrap();
-    policies_in_force(&plane);
-    let shop = Shop::open(&plane);
-    shop.holds("secret/password", true);
+    let (chart, shop) = strict(&plane, &[]);
 
     let first = ["--set=profile=strict", "--set=policies.secretsInUse.action=Audit"];
     chart.deploy("upgrade", &first).unwrap().success().unwrap();

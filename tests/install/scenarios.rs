@@ -106,8 +106,7 @@ fn s42_a_configuration_that_is_deleted_stays_so_is_loud_and_comes_back_with_an_u
     let missing = || -> f64 {
         let mut most = 0.0_f64;
         for replica in chart.kubelet.replicas() {
-            let answer = crate::harness::belay::http_get(replica.probes, "/metrics");
-            let text = answer.map(|(_, text)| text).unwrap_or_default();
+            let text = replica.metrics().unwrap_or_default();
             let lines = text.lines().filter(|line| {
                 line.starts_with("belay_registration_missing{configuration=\"validating\"}")
             });

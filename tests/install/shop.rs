@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use crate::harness::{ControlPlane, eventually};
+use crate::harness::{Chart, ControlPlane, eventually};
+use crate::program;
 
 /// How long anything may take: a safety limit.
 pub const LIMIT: Duration = Duration::from_secs(90);
@@ -81,6 +82,19 @@ impl<'p> Shop<'p> {
         })
         .unwrap();
     }
+}
+
+/// belay with the profile `strict` and these values beside it, and then the
+/// shop: what comes after belay has its hold from the beginning, on what was
+/// there before it is effective after a while.
+pub fn strict<'p>(plane: &'p ControlPlane, values: &[&str]) -> (Chart, Shop<'p>) {
+    let values = [&["--set=profile=strict"], values].concat();
+    let chart = Chart::install(plane, program(), &values).unwrap();
+    chart.wait_for(2).unwrap();
+    policies_in_force(plane);
+    let shop = Shop::open(plane);
+    shop.holds("secret/password", true);
+    (chart, shop)
 }
 
 /// Every object in the cluster whose text has these words, of every kind that

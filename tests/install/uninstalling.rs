@@ -4,19 +4,22 @@ use std::time::Duration;
 
 use crate::harness::chart::RELEASE;
 use crate::harness::install::wait_until_asked;
-use crate::harness::{Chart, eventually};
-use crate::shop::{LIMIT, Shop, objects_with, policies_in_force};
-use crate::{plane, program};
+use crate::harness::{ControlPlane, eventually};
+use crate::plane;
+use crate::shop::{LIMIT, objects_with, strict};
+
+/// What the Jobs of uninstalls have logged so far.
+fn said_by_the_job(plane: &ControlPlane) -> String {
+    let logs = std::fs::read_dir(plane.logs()).unwrap().flatten();
+    logs.filter(|file| file.file_name().to_string_lossy().contains("uninstall"))
+        .map(|file| std::fs::read_to_string(file.path()).unwrap())
+        .collect()
+}
 
 #[test]
 fn s28_uninstall_waits_for_what_is_terminating_and_in_use_and_works_with_every_pod_dead() {
     let plane = plane();
-    let values = ["--set=profile=strict"];
-    let chart = Chart::install(&plane, program(), &values).unwrap();
-    chart.wait_for(2).unwrap();
-    policies_in_force(&plane);
-    let shop = Shop::open(&plane);
-    shop.holds("secret/password", true);
+    let (chart, shop) = strict(&plane, &[]);
     shop.kubectl(&["delete", "secret", "password", "--wait=false"]);
     assert_ne!(shop.field("secret/password", ".metadata.deletionTimestamp"), "");
 
@@ -35,9 +38,7 @@ fn s28_uninstall_waits_for_what_is_terminating_and_in_use_and_works_with_every_p
         assert_ne!(shop.field("secret/password", ".metadata.deletionTimestamp"), "");
         shop.holds("secret/password", true);
         // Who waits says for whom.
-        let said = std::fs::read_dir(plane.logs()).unwrap().flatten();
-        let said = said.filter(|file| file.file_name().to_string_lossy().contains("uninstall"));
-        let said: String = said.map(|file| std::fs::read_to_string(file.path()).unwrap()).collect();
+        let said = said_by_the_job(&plane);
         assert!(said.contains("password") && said.contains("Deployment"), "{said}");
 
         shop.kubectl(&["delete", "deployment", "web"]);
@@ -54,12 +55,7 @@ fn s28_uninstall_waits_for_what_is_terminating_and_in_use_and_works_with_every_p
 #[test]
 fn s28_uninstall_that_is_told_to_abandon_lets_go_of_everything() {
     let plane = plane();
-    let values = ["--set=profile=strict", "--set=uninstall.abandon=true", "--set=crds.keep=false"];
-    let chart = Chart::install(&plane, program(), &values).unwrap();
-    chart.wait_for(2).unwrap();
-    policies_in_force(&plane);
-    let shop = Shop::open(&plane);
-    shop.holds("secret/password", true);
+    let (chart, shop) = strict(&plane, &["--set=uninstall.abandon=true", "--set=crds.keep=false"]);
     shop.kubectl(&["delete", "secret", "password", "--wait=false"]);
     let output = chart.uninstall(&[]).unwrap();
     assert!(output.ok(), "{}", output.stderr);
@@ -75,12 +71,7 @@ fn s28_uninstall_that_is_told_to_abandon_lets_go_of_everything() {
 fn an_uninstall_whose_time_is_over_gives_the_lease_back_and_is_tried_again_and_an_install_follows()
 {
     let plane = plane();
-    let values = ["--set=profile=strict", "--set=uninstall.timeoutSeconds=1"];
-    let chart = Chart::install(&plane, program(), &values).unwrap();
-    chart.wait_for(2).unwrap();
-    policies_in_force(&plane);
-    let shop = Shop::open(&plane);
-    shop.holds("secret/password", true);
+    let (chart, shop) = strict(&plane, &["--set=uninstall.timeoutSeconds=1"]);
     shop.kubectl(&["delete", "secret", "password", "--wait=false"]);
 
     // It says no once, and nobody has the Lease in its name.
@@ -93,9 +84,7 @@ fn an_uninstall_whose_time_is_over_gives_the_lease_back_and_is_tried_again_and_a
     assert_eq!(pods.lines().count(), 1, "{pods}");
     let holder = own(&["get", "lease", RELEASE, "-o", "jsonpath={.spec.holderIdentity}"]);
     assert!(!holder.starts_with("uninstall-"), "{holder}");
-    let said = std::fs::read_dir(plane.logs()).unwrap().flatten();
-    let said = said.filter(|file| file.file_name().to_string_lossy().contains("uninstall"));
-    let said: String = said.map(|file| std::fs::read_to_string(file.path()).unwrap()).collect();
+    let said = said_by_the_job(&plane);
     assert!(said.contains("left are") && said.contains("password"), "{said}");
     shop.holds("secret/password", true);
 

@@ -17,7 +17,7 @@ fn registration(plane: &ControlPlane) -> String {
 fn repairs(chart: &Chart) -> f64 {
     let mut sum = 0.0;
     for replica in chart.kubelet.replicas() {
-        let (_, text) = crate::harness::belay::http_get(replica.probes, "/metrics").unwrap();
+        let text = replica.metrics().unwrap();
         let lines = text.lines().filter(|l| l.starts_with("belay_registration_repairs_total"));
         sum += lines.filter_map(|l| l.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>();
     }

@@ -2,13 +2,12 @@
 
 use std::process::ExitCode;
 
+use crate::cluster::Settings;
 use crate::cluster::election::Clock;
 use crate::cluster::uninstall::{
     Ended, Left, Manners, News, NotBegun, Tally, Uninstall, Why, account, by_kind,
 };
-use crate::cluster::{Certificates, Settings, replica};
-use crate::command::serve::{LABELLED, parsed};
-use crate::command::target::{PlaceArguments, as_me, known, unknown};
+use crate::command::target::{PlaceArguments, as_me, known, settings, unknown};
 use crate::command::why::words;
 use crate::command::{CommandError, print};
 use crate::decide::arguments;
@@ -20,20 +19,13 @@ const NAMED: usize = 20;
 
 pub async fn release(place: PlaceArguments, manners: Manners) -> Result<ExitCode, CommandError> {
     init_logs(LogFormat::Auto);
-    let (namespace, name) = place.installation()?;
+    let installation = place.installation()?;
     let caller = place.connect().await?;
     let me = known(&caller, caller.who_am_i().await)?;
-    let account = account(&caller.client, &namespace, &name).await;
+    let settings = settings(&installation, &me);
+    let Settings { namespace, name, .. } = &settings;
+    let account = account(&caller.client, namespace, name).await;
     let own = Some(format!("system:serviceaccount:{namespace}:{account}"));
-    let settings = Settings {
-        namespace,
-        name,
-        // It stands in tokens, which no two passes may share.
-        replica: format!("{}/{}", me.name, replica()),
-        labelled: parsed(LABELLED),
-        certificates: Certificates::Files { authorities: None },
-        backfill: 0,
-    };
     let uninstall = Uninstall {
         client: caller.client.clone(),
         settings: settings.clone(),
@@ -260,6 +252,7 @@ fn rest(Ended { tally, left, unread }: &Ended, me: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::Certificates;
     use crate::decide::{Cause, Target};
 
     fn left(name: &str, why: Why) -> Left {

@@ -24,6 +24,7 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 
 use self::pod::Local;
+use super::belay::http_get;
 use super::plane::Endpoint;
 use super::proxy::EgressProxy;
 use super::{ControlPlane, Result};
@@ -58,6 +59,13 @@ pub struct Replica {
     pub probes: SocketAddr,
     /// Whether its probe says that it is ready.
     pub ready: bool,
+}
+
+impl Replica {
+    /// What /metrics says.
+    pub fn metrics(&self) -> Result<String> {
+        Ok(http_get(self.probes, "/metrics")?.1)
+    }
 }
 
 /// What all looks share.
