@@ -2,7 +2,7 @@
 
 use super::item::Item;
 use super::{HoldChange, HoldPlace, Review, Situation, Verdict};
-use crate::objects::{HOLD, Kinds, Object};
+use crate::objects::{Kinds, Object, is_hold};
 use crate::policy::Applied;
 use crate::policy::api::Action;
 
@@ -62,7 +62,7 @@ pub(crate) fn is_harm(group: &str, resource: &str, object: &Object<'_>) -> bool 
     // Whoever lists finalizers in a manifest sends that list again, without
     // ours: a client-side apply of a custom resource strips it each time.
     let others = |object: &Object<'_>| {
-        object.metadata.finalizers.iter().flatten().any(|finalizer| finalizer != HOLD)
+        object.metadata.finalizers.iter().flatten().any(|finalizer| !is_hold(finalizer))
     };
     let lists = others(object) || applied(object).is_some_and(|applied| others(&applied));
     lists && !Kinds::is_built_in(group, resource)

@@ -2,14 +2,15 @@
 
 use super::{Named, Review, Situation, Target};
 use crate::graph::{Claim, Node};
-use crate::objects::{FOREGROUND, HOLD, HoldAge, KindId, ORPHAN, Object, Uid, split_api_version};
+use crate::objects::{
+    FOREGROUND, HoldAge, KindId, ORPHAN, Object, Uid, is_hold, split_api_version,
+};
 use crate::policy::{Facts, Identity};
 
 /// Finalizers whose controllers do nothing but wait. Under any other one a
 /// deletionTimestamp starts a clean-up, and what stands behind the object goes
 /// though the object stays.
 const HARMLESS: &[&str] = &[
-    HOLD,
     FOREGROUND,
     ORPHAN,
     "kubernetes.io/pvc-protection",
@@ -189,7 +190,7 @@ impl Item<'_> {
 
 /// Whether the controller of a finalizer does nothing but wait.
 pub(super) fn is_harmless(finalizer: &str) -> bool {
-    HARMLESS.contains(&finalizer)
+    is_hold(finalizer) || HARMLESS.contains(&finalizer)
 }
 
 /// An object of a graph, as people name it.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::Target;
-use crate::objects::{HOLD, Object, Text};
+use crate::objects::{Object, Text, is_hold};
 use crate::policy::Person;
 
 /// Which of the two admission phases asks.
@@ -173,7 +173,7 @@ fn without_hold(object: &Value) -> Value {
         }
         let finalizers = metadata.remove("finalizers");
         if let Some(Value::Array(mut finalizers)) = finalizers {
-            finalizers.retain(|finalizer| finalizer != HOLD);
+            finalizers.retain(|finalizer| !finalizer.as_str().is_some_and(is_hold));
             if !finalizers.is_empty() {
                 metadata.insert("finalizers".to_owned(), Value::Array(finalizers));
             }

@@ -9,7 +9,7 @@ use super::lets_go::lets_go;
 use super::owners::{Standing, standing};
 use super::{Cause, HoldChange, HoldPlace, LiveRead, Reason, Review, Situation, Verdict};
 use crate::graph::{Claim, Graph, Node, Propagation, User};
-use crate::objects::{FOREGROUND, HOLD, KindId, ORPHAN, Text};
+use crate::objects::{FOREGROUND, KindId, ORPHAN, Text, is_hold};
 use crate::policy::Applied;
 
 /// The validating phase: the object is final.
@@ -62,8 +62,8 @@ pub(super) fn put_back(situation: &Situation<'_>, review: &Review<'_>) -> Verdic
     // Somebody replaces the object and does not know of the hold: a PUT, an
     // apply from Git. That is no reason to refuse the rest. The hold goes back
     // to where it was, so that a repeated apply writes nothing.
-    let index = old.metadata.finalizers.iter().flatten().position(|f| f == HOLD);
-    let place = HoldPlace::in_list(new, index.unwrap_or(0));
+    let index = old.hold().map_or(0, |hold| hold.index);
+    let place = HoldPlace::in_list(new, index);
     let hold = Some(HoldChange { place, put_back: true });
     Verdict { hold, ..Verdict::allow(target.target()) }
 }
@@ -89,7 +89,7 @@ fn finalizers_go<'a>(
     let left = review.object.iter().flat_map(|o| o.metadata.finalizers.iter().flatten());
     let left: Vec<&str> = left.map(Text::as_str).collect();
     for finalizer in target.finalizers() {
-        if finalizer == HOLD || left.contains(&finalizer) {
+        if is_hold(finalizer) || left.contains(&finalizer) {
             continue;
         }
         for applied in applied {

@@ -11,7 +11,7 @@ use crate::decide::{
     Cause, Item, Live, LiveRead, LiveReads, Situation, approved, counting_users, named,
 };
 use crate::graph::{Node, NodeId, User};
-use crate::objects::{HOLD, Kinds};
+use crate::objects::{Kinds, is_hold};
 use crate::policy::api::{Action, OnDelete};
 use crate::policy::{Applied, Facts, InUse, Policy};
 
@@ -62,7 +62,7 @@ pub fn as_released(target: &Value) -> Value {
     let mut released = target.clone();
     let finalizers = released.pointer_mut("/metadata/finalizers").and_then(Value::as_array_mut);
     if let Some(finalizers) = finalizers {
-        finalizers.retain(|finalizer| finalizer != HOLD);
+        finalizers.retain(|finalizer| !finalizer.as_str().is_some_and(is_hold));
     }
     released
 }

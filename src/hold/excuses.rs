@@ -3,7 +3,7 @@
 
 use super::chain::{Above, Chain};
 use crate::graph::{Certainty, Fates, Node, NodeId, Outcome, Propagation, Request, fates};
-use crate::objects::HOLD;
+use crate::objects::is_hold;
 
 /// Why a user does not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -94,5 +94,5 @@ impl<'a> Held<'a> {
 /// Whether nothing but our hold keeps an object.
 pub(super) fn is_only_held(node: Node<'_>) -> bool {
     let mut finalizers = node.finalizers().iter().peekable();
-    node.is_terminating() && finalizers.peek().is_some() && finalizers.all(|f| f == HOLD)
+    node.is_terminating() && finalizers.peek().is_some() && finalizers.all(is_hold)
 }

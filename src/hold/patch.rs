@@ -7,10 +7,12 @@
 use std::sync::Arc;
 
 use json_patch::jsonptr::PointerBuf;
-use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, TestOperation};
+use json_patch::{
+    AddOperation, Patch, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation,
+};
 use serde_json::{Value, json};
 
-use crate::objects::HOLD;
+use crate::objects::StandingHold;
 
 /// The annotation that names the last pass that began.
 pub const TOKEN: &str = "belay.dev/release-token";
@@ -25,7 +27,7 @@ pub struct Sight {
     /// Since when it is Terminating, as the API server writes it.
     pub deleted: Option<Arc<str>>,
     /// Where the hold stands in the list of its finalizers.
-    pub hold: Option<usize>,
+    pub hold: Option<StandingHold>,
     /// The token that it carries.
     pub token: Option<Arc<str>>,
     /// Whether it has annotations at all, which a JSON patch has to know.
@@ -43,7 +45,9 @@ impl Sight {
             uid: text("uid")?,
             version: text("resourceVersion")?,
             deleted: text("deletionTimestamp"),
-            hold: finalizers.and_then(|list| list.iter().position(|f| f == HOLD)),
+            hold: finalizers.and_then(|list| {
+                StandingHold::among(list.iter().map(|f| f.as_str().unwrap_or_default()))
+            }),
             token: annotations.and_then(|map| map.get(TOKEN)?.as_str()).map(Arc::from),
             annotated: annotations.is_some(),
         })
@@ -83,7 +87,7 @@ pub struct Removal {
     pub(super) uid: Arc<str>,
     pub(super) deleted: Arc<str>,
     pub(super) token: Arc<str>,
-    pub(super) index: usize,
+    pub(super) hold: StandingHold,
 }
 
 impl Removal {
@@ -93,18 +97,18 @@ impl Removal {
             uid: sight.uid.clone(),
             deleted: sight.deleted.clone()?,
             token: sight.token.clone()?,
-            index: sight.hold?,
+            hold: sight.hold?,
         })
     }
 
     /// The patch.
     pub fn patch(&self) -> Patch {
-        let index = self.index.to_string();
+        let index = self.hold.index.to_string();
         Patch(vec![
             test(&["uid"], &self.uid),
             test(&["deletionTimestamp"], &self.deleted),
             test(&["annotations", TOKEN], &self.token),
-            test(&["finalizers", &index], HOLD),
+            test(&["finalizers", &index], self.hold.name),
             remove(&["finalizers", &index]),
             remove(&["annotations", TOKEN]),
         ])
@@ -121,6 +125,10 @@ pub(super) fn test(tokens: &[&str], value: &str) -> PatchOperation {
 
 pub(super) fn add(tokens: &[&str], value: Value) -> PatchOperation {
     PatchOperation::Add(AddOperation { path: path(tokens), value })
+}
+
+pub(super) fn replace(tokens: &[&str], value: Value) -> PatchOperation {
+    PatchOperation::Replace(ReplaceOperation { path: path(tokens), value })
 }
 
 pub(super) fn remove(tokens: &[&str]) -> PatchOperation {

@@ -8,9 +8,9 @@ mod tests;
 use json_patch::Patch;
 use serde_json::json;
 
-use super::patch::{add, remove, test};
+use super::patch::{add, remove, replace, test};
 use crate::decide::{HoldPlace, Situation, is_harm, is_harm_on_kind};
-use crate::objects::{HOLD, Object};
+use crate::objects::{HOLD, Object, StandingHold};
 use crate::policy::api::Action;
 use crate::policy::{Applied, Facts, Source};
 
@@ -22,8 +22,22 @@ pub enum Plan {
     /// The hold is missing: it was made before its policy, or came back
     /// without it (belay was down when somebody took the hold off).
     PutOn(HoldPlace),
-    /// Nothing wants the hold that stands here.
-    TakeOff(usize),
+    /// Nothing wants the hold that stands here, or it stands here twice.
+    TakeOff(StandingHold),
+    /// The hold that stands here has a former name.
+    Rename(StandingHold),
+}
+
+impl Plan {
+    /// What it does to an object, for the log; none where it does nothing.
+    pub fn word(&self) -> Option<&'static str> {
+        match self {
+            Self::Nothing => None,
+            Self::PutOn(_) => Some("put on"),
+            Self::TakeOff(_) => Some("taken off"),
+            Self::Rename(_) => Some("renamed"),
+        }
+    }
 }
 
 /// What is to be done about one object of a resource. `known` says whether the
@@ -42,12 +56,15 @@ pub fn plan(
     let metadata = &object.metadata;
     let facts = Facts::of_object(resource, (&metadata.namespace, &metadata.name), object);
     let wanted = wanted(situation, facts);
-    let hold = metadata.finalizers.iter().flatten().position(|finalizer| finalizer == HOLD);
-    match (hold, wanted) {
+    match (object.hold(), wanted) {
         (None, Wanted::Yes) if !is_harm(resource.0, resource.1, object) => {
             Plan::PutOn(HoldPlace::in_list(object, usize::MAX))
         }
-        (Some(index), Wanted::No) => Plan::TakeOff(index),
+        (Some(hold), Wanted::No) => Plan::TakeOff(hold),
+        (Some(hold), _) if hold.is_former() => {
+            let present = metadata.finalizers.iter().flatten().any(|f| f == HOLD);
+            if present { Plan::TakeOff(hold) } else { Plan::Rename(hold) }
+        }
         _ => Plan::Nothing,
     }
 }
@@ -100,10 +117,15 @@ pub fn plan_patch(plan: &Plan, uid: &str, version: &str) -> Option<Patch> {
         Plan::PutOn(HoldPlace::At { index, .. }) => {
             operations.push(add(&["finalizers", &index.to_string()], json!(HOLD)));
         }
-        Plan::TakeOff(index) => {
-            let index = index.to_string();
-            operations.push(test(&["finalizers", &index], HOLD));
+        Plan::TakeOff(hold) => {
+            let index = hold.index.to_string();
+            operations.push(test(&["finalizers", &index], hold.name));
             operations.push(remove(&["finalizers", &index]));
+        }
+        Plan::Rename(hold) => {
+            let index = hold.index.to_string();
+            operations.push(test(&["finalizers", &index], hold.name));
+            operations.push(replace(&["finalizers", &index], json!(HOLD)));
         }
     }
     Some(Patch(operations))

@@ -6,6 +6,7 @@
 //! graph of a million objects keeps them.
 
 mod builtin;
+mod hold;
 mod interner;
 mod kinds;
 mod object;
@@ -13,6 +14,9 @@ mod packed;
 mod text;
 mod uid;
 
+#[cfg(test)]
+pub use hold::{FORMER_OF_TESTS, know_the_former_hold_of_tests};
+pub use hold::{HOLD, StandingHold, former_hold, former_holds, is_hold, know_former_holds};
 pub use interner::Interner;
 pub use kinds::{DefaultPropagation, KindId, KindInfo, Kinds, full_name, split_api_version};
 pub(crate) use object::null_is_default;
@@ -20,9 +24,6 @@ pub use object::{HoldAge, Metadata, Object, OwnerReference};
 pub use packed::{PackedList, PackedMap};
 pub use text::Text;
 pub use uid::Uid;
-
-/// The finalizer by which belay holds an object: the *hold*.
-pub const HOLD: &str = "belay.dev/hold";
 
 /// The label that protects an object with no policy written.
 pub const PROTECT_LABEL: &str = "belay.dev/protect";

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
-use super::{HOLD, PROTECT_LABEL, Text};
+use super::{PROTECT_LABEL, StandingHold, Text, is_hold};
 
 /// What a verdict needs of an object, borrowed from its JSON. Every other
 /// field is skipped while parsing and never stored.
@@ -137,7 +137,12 @@ impl Object<'_> {
 
     /// Whether the object carries the hold.
     pub fn is_held(&self) -> bool {
-        self.metadata.finalizers.iter().flatten().any(|f| f == HOLD)
+        self.hold().is_some()
+    }
+
+    /// The hold, where it stands.
+    pub fn hold(&self) -> Option<StandingHold> {
+        StandingHold::among(self.metadata.finalizers.iter().flatten().map(Text::as_str))
     }
 
     /// Since when the object is held. A hold that a mutating webhook put on at
@@ -150,8 +155,9 @@ impl Object<'_> {
         }
         let named = |fields: &FieldSet<'_>| {
             let mut names = fields.metadata.finalizers.keys();
-            names
-                .any(|key| key.strip_prefix("v:\"").and_then(|k| k.strip_suffix('"')) == Some(HOLD))
+            names.any(|key| {
+                key.strip_prefix("v:\"").and_then(|k| k.strip_suffix('"')).is_some_and(is_hold)
+            })
         };
         let writers = self.metadata.managed_fields.iter();
         let times = writers.filter(|w| w.fields.as_ref().is_some_and(named)).map(|w| {

@@ -136,8 +136,7 @@ impl Metrics {
 
     /// A hold was put on late, or taken off because nothing wants it; or that
     /// did not succeed.
-    pub fn hold_changed(&self, put_on: bool, succeeded: bool) {
-        let change = if put_on { "put on" } else { "taken off" };
+    pub fn hold_changed(&self, change: &'static str, succeeded: bool) {
         let result = if succeeded { "ok" } else { "failed" };
         self.0.cluster.hold_changes.get_or_create(&HoldChange { change, result }).inc();
     }

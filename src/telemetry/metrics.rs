@@ -205,7 +205,7 @@ mod tests {
         metrics.registration_repaired("mutating");
         metrics.registration_missing("validating", true);
         metrics.read_live("ok", Duration::from_millis(3));
-        metrics.hold_changed(true, true);
+        metrics.hold_changed("put on", true);
         metrics.fed(&Fed {
             objects: 3,
             edges: 2,

@@ -26,7 +26,7 @@ fn scraped() -> String {
     metrics.bad_request(413);
     metrics.registration_repaired("mutating");
     metrics.registration_missing("mutating", false);
-    metrics.hold_changed(true, true);
+    metrics.hold_changed("put on", true);
     metrics.released("unused");
     metrics.read_live("ok", Duration::ZERO);
     metrics.fed(&Fed::default());

@@ -10,6 +10,7 @@ mod harness;
 
 mod certificates;
 mod profiles;
+mod renaming;
 mod rights;
 mod scenarios;
 mod shop;

@@ -15,7 +15,7 @@ type Right = (String, String, String);
 
 /// Everything that the API server has recorded of accounts in belay's
 /// namespace.
-fn events(plane: &ControlPlane) -> Vec<Value> {
+pub fn events(plane: &ControlPlane) -> Vec<Value> {
     let account = format!("system:serviceaccount:{RELEASE}:");
     let log = plane.audit_log().unwrap();
     let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());

@@ -173,7 +173,7 @@ impl Holds {
         let held = survey.held;
         let much = work.len();
         if much > 0 {
-            tracing::info!(objects = much, "holds to be put on or taken off");
+            tracing::info!(objects = much, "holds to be put on, taken off or renamed");
         }
         let mut pace = interval(RATE);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -386,14 +386,13 @@ impl Holds {
         if self.hand_over(kind, json) {
             return false;
         }
-        let Some((patch, put_on, namespace, name)) = self.plan(kind, info, json) else {
+        let Some((patch, change, namespace, name)) = self.plan(kind, info, json) else {
             return false;
         };
         let written =
             within(api::patch(&self.context.client, info, (&namespace, &name), &patch)).await;
         match &written {
             Ok(()) => {
-                let change = if put_on { "put on" } else { "taken off" };
                 tracing::info!(resource = info.full_name(), namespace, name, change, "hold");
             }
             // Somebody else has written, or it is gone: the watch tells.
@@ -406,7 +405,7 @@ impl Holds {
                     why,
                     "belay's account may not write holds here"
                 );
-                self.context.metrics.hold_changed(put_on, false);
+                self.context.metrics.hold_changed(change, false);
                 return false;
             }
             Err(trouble) => {
@@ -417,7 +416,7 @@ impl Holds {
                 );
             }
         }
-        self.context.metrics.hold_changed(put_on, written.is_ok());
+        self.context.metrics.hold_changed(change, written.is_ok());
         true
     }
 
@@ -427,7 +426,7 @@ impl Holds {
         kind: KindId,
         info: &KindInfo,
         json: &str,
-    ) -> Option<(json_patch::Patch, bool, String, String)> {
+    ) -> Option<(json_patch::Patch, &'static str, String, String)> {
         #[derive(serde::Deserialize)]
         struct Versioned {
             metadata: Version,
@@ -446,12 +445,13 @@ impl Holds {
         let resource = (info.group.as_str(), info.resource.as_str());
         let planned = plan(&situation, *known, resource, &object);
         let patch = plan_patch(&planned, &object.metadata.uid, &metadata.resource_version)?;
-        let put_on = matches!(planned, Plan::PutOn(_));
         let (namespace, name) = (&object.metadata.namespace, &object.metadata.name);
         let facts = Facts::of_object(resource, (namespace, name), &object);
-        if put_on && !self.backfill.allows(kind, &wanting(&situation.applied(facts))) {
+        if matches!(planned, Plan::PutOn(_))
+            && !self.backfill.allows(kind, &wanting(&situation.applied(facts)))
+        {
             return None;
         }
-        Some((patch, put_on, namespace.to_string(), name.to_string()))
+        Some((patch, planned.word()?, namespace.to_string(), name.to_string()))
     }
 }

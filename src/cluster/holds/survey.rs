@@ -7,7 +7,7 @@ use crate::cluster::world::World;
 use crate::decide::{Live, LiveReads, Situation};
 use crate::graph::NodeId;
 use crate::hold::{Wanted, wanted, wanting, wants};
-use crate::objects::{HoldAge, KindId, Uid};
+use crate::objects::{HOLD, HoldAge, KindId, Uid, is_hold};
 use crate::policy::{Facts, Source};
 
 /// So many objects are looked at before others get their turn: the world is
@@ -28,6 +28,8 @@ pub struct Work {
 pub struct Survey {
     /// Those that have the hold and nothing wants it there.
     pub surplus: Vec<Work>,
+    /// Those that have it under a former name.
+    pub former: Vec<Work>,
     /// Those that lack it, by their kind and by who wants it there.
     pub missing: BTreeMap<(KindId, Vec<Source>), Vec<Work>>,
     /// For each policy: of how many objects that are to have the hold how many
@@ -67,6 +69,9 @@ impl Survey {
                 }
                 continue;
             }
+            if node.finalizers().iter().any(|f| f != HOLD && is_hold(f)) {
+                self.former.push(work());
+            }
             let applied = situation.applied(facts);
             if !held && wanted == Wanted::Yes {
                 let place = (node.kind(), wanting(&applied));
@@ -86,6 +91,7 @@ impl Survey {
     /// on.
     pub fn work(&mut self, may: impl Fn(KindId, &[Source]) -> bool) -> Vec<Work> {
         let mut work = std::mem::take(&mut self.surplus);
+        work.append(&mut self.former);
         for ((kind, sources), missing) in std::mem::take(&mut self.missing) {
             if may(kind, &sources) {
                 work.extend(missing);

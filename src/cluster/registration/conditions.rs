@@ -10,6 +10,8 @@
 
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 
+use crate::objects::{HOLD, former_holds};
+
 /// A condition that has to hold before belay is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Condition {
@@ -42,11 +44,23 @@ const ANNOTATIONS_CHANGE: &str = "request.operation != 'UPDATE' || \
 (has(object.metadata) && has(oldObject.metadata) && \
 oldObject.metadata.?annotations.orValue({}) != object.metadata.?annotations.orValue({}))";
 
-const HOLD_GOES: &str = "request.operation != 'UPDATE' || \
+// A name more of the hold is a pass more through both lists.
+fn hold_goes(former: &[String]) -> String {
+    let in_list = |object: &str| {
+        let names = std::iter::once(HOLD).chain(former.iter().map(String::as_str));
+        let tests =
+            names.map(|name| format!("'{name}' in {object}.metadata.?finalizers.orValue([])"));
+        tests.collect::<Vec<_>>().join(" || ")
+    };
+    format!(
+        "request.operation != 'UPDATE' || \
 (has(object.metadata) && has(oldObject.metadata) && \
 !has(oldObject.metadata.deletionTimestamp) && \
-'belay.dev/hold' in oldObject.metadata.?finalizers.orValue([]) && \
-!('belay.dev/hold' in object.metadata.?finalizers.orValue([])))";
+({}) && !({}))",
+        in_list("oldObject"),
+        in_list("object"),
+    )
+}
 
 // A repeat can change how dependents go: only one that says Background, or
 // Foreground where that is under way, surely does not. A Namespace is always
@@ -69,7 +83,7 @@ impl Condition {
         let (name, expression) = match self {
             Self::Changes => ("changes", CHANGES.to_owned()),
             Self::AnnotationsChange => ("annotations-change", ANNOTATIONS_CHANGE.to_owned()),
-            Self::HoldGoes => ("hold-goes", HOLD_GOES.to_owned()),
+            Self::HoldGoes => ("hold-goes", hold_goes(former_holds())),
             Self::NoRepeat => ("no-repeat", NO_REPEAT.to_owned()),
             Self::SpecFinalizersChange => {
                 ("spec-finalizers-change", SPEC_FINALIZERS_CHANGE.to_owned())

@@ -4,7 +4,7 @@ use json_patch::Patch;
 use serde_json::Value;
 
 use crate::hold::{self, Sight, plan_patch};
-use crate::objects::HOLD;
+use crate::objects::{HOLD, former_holds};
 
 /// What is done about one object.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,7 +30,7 @@ pub fn plan(object: &Value) -> Option<(Step, String, String)> {
         (None, _) => Step::Nothing,
         (Some(_), Some(_)) => Step::Waits,
         // It tests the version, so what is patched is not Terminating either.
-        (Some(index), None) => plan_patch(&hold::Plan::TakeOff(index), &sight.uid, &sight.version)
+        (Some(hold), None) => plan_patch(&hold::Plan::TakeOff(hold), &sight.uid, &sight.version)
             .map_or(Step::Nothing, Step::TakeOff),
     };
     Some((plan, text("namespace"), text("name")))
@@ -39,7 +39,7 @@ pub fn plan(object: &Value) -> Option<(Step, String, String)> {
 /// Whether the JSON of an object can have the hold in it at all: most have not,
 /// and are not read any further.
 pub fn mentions_hold(json: &str) -> bool {
-    json.contains(HOLD)
+    json.contains(HOLD) || former_holds().iter().any(|name| json.contains(name))
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::command::why::{why_free, words};
 use crate::command::{CommandError, print};
 use crate::decide::{Cause, Item, approved, arguments, consent, quoted};
 use crate::hold::{Count, Sight, Waiting, keeping};
-use crate::objects::HOLD;
+use crate::objects::is_hold;
 use crate::policy::{Facts, Policy};
 
 /// How often it is looked whether belay's Lease has run out.
@@ -66,7 +66,7 @@ fn not_held(session: &Session) -> Option<String> {
              {typed}, or kubectl belay why {typed}"
         ));
     }
-    if session.finalizers().any(|finalizer| finalizer == HOLD) {
+    if session.finalizers().any(is_hold) {
         return None;
     }
     let others: Vec<&str> = session.finalizers().collect();
@@ -287,7 +287,7 @@ impl Work {
         let Some(object) = object else { return Ok(Some(format!("{what} is gone\n"))) };
         let left = object.pointer("/metadata/finalizers").and_then(Value::as_array);
         let left: Vec<&str> = left.into_iter().flatten().filter_map(Value::as_str).collect();
-        Ok((!left.contains(&HOLD)).then(|| match left.is_empty() {
+        Ok((!left.iter().any(|finalizer| is_hold(finalizer))).then(|| match left.is_empty() {
             true => format!("the hold of {what} is off, and it goes\n"),
             false => format!(
                 "the hold of {what} is off; it is still kept by {}: kubectl belay why {} says who \

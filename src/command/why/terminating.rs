@@ -11,7 +11,7 @@ use crate::cluster::release::by_hand;
 use crate::command::target::{Session, as_me};
 use crate::decide::arguments;
 use crate::hold::Count;
-use crate::objects::HOLD;
+use crate::objects::{HOLD, is_hold};
 
 /// A Terminating object.
 #[derive(Debug, Serialize)]
@@ -150,19 +150,19 @@ impl Terminating {
 
 impl Keeper {
     fn of(name: &str, object: &Value) -> Self {
-        let known = KNOWN.iter().find(|(known, _)| *known == name);
+        let known = known(name);
         let removed_by = match (known, writer(name, object)) {
-            (Some((_, who)), _) => (*who).to_owned(),
+            (Some(who), _) => who.to_owned(),
             (None, Some(writer)) => format!("whoever {writer} is: it put it there"),
             (None, None) => "its own controller, which belay does not know".to_owned(),
         };
-        Self { name: name.to_owned(), ours: name == HOLD, removed_by, by_hand: None }
+        Self { name: name.to_owned(), ours: is_hold(name), removed_by, by_hand: None }
     }
 
     /// The same, where it stands in the metadata of an object. What Kubernetes
     /// and belay take off themselves is nobody's to take off by hand.
     fn at(self, index: usize, arguments: &str) -> Self {
-        if KNOWN.iter().any(|(known, _)| *known == self.name) {
+        if known(&self.name).is_some() {
             return self;
         }
         let path = format!("/metadata/finalizers/{index}");
@@ -171,6 +171,13 @@ impl Keeper {
         let by_hand = Some(format!("kubectl patch {arguments} --type=json -p '{patch}'"));
         Self { by_hand, ..self }
     }
+}
+
+/// Who takes a finalizer off that is Kubernetes' own or belay's.
+fn known(name: &str) -> Option<&'static str> {
+    // Whatever name the hold has, belay takes it off.
+    let name = if is_hold(name) { HOLD } else { name };
+    KNOWN.iter().find(|(known, _)| *known == name).map(|(_, who)| *who)
 }
 
 /// The field manager that put a finalizer there.

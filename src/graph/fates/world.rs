@@ -7,7 +7,7 @@ use rustc_hash::FxBuildHasher;
 use super::references::Reference;
 use super::{Propagation, Request};
 use crate::graph::{Graph, Node, NodeId, Progress};
-use crate::objects::{DefaultPropagation, FOREGROUND, HOLD, KindId, ORPHAN};
+use crate::objects::{DefaultPropagation, FOREGROUND, KindId, ORPHAN, is_hold};
 
 type Map<V> = HashMap<NodeId, V, FxBuildHasher>;
 type Set = HashSet<NodeId, FxBuildHasher>;
@@ -366,7 +366,7 @@ impl<'g> World<'g> {
         self.graph.get(id).is_some_and(|node| {
             let mut finalizers = node.finalizers().iter();
             finalizers.any(|f| {
-                let own = container && f == CRD_CLEANUP || released && f == HOLD;
+                let own = container && f == CRD_CLEANUP || released && is_hold(f);
                 f != FOREGROUND && f != ORPHAN && !own
             })
         })

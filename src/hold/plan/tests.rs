@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::decide::Live;
 use crate::graph::Graph;
+use crate::objects::{FORMER_OF_TESTS, know_the_former_hold_of_tests};
 use crate::policy::{Pause, Policy, PolicySet};
 use crate::relations::Catalogue;
 
@@ -32,6 +33,10 @@ fn object(metadata: Value) -> Value {
     object
 }
 
+fn take_off(index: usize) -> Plan {
+    Plan::TakeOff(StandingHold { index, name: HOLD })
+}
+
 const SECRET: (&str, &str) = ("", "secrets");
 
 #[test]
@@ -41,11 +46,37 @@ fn a_hold_comes_where_one_is_missing_and_goes_where_none_is_wanted() {
     let not = policies(&[json!({"protect": {"whileUsed": {}}, "action": "Audit"})]);
     assert_eq!(planned(&wanted, true, SECRET, &bare), Plan::PutOn(HoldPlace::First));
     assert_eq!(planned(&wanted, true, SECRET, &held), Plan::Nothing);
-    assert_eq!(planned(&not, true, SECRET, &held), Plan::TakeOff(1));
+    assert_eq!(planned(&not, true, SECRET, &held), take_off(1));
     assert_eq!(planned(&not, true, SECRET, &bare), Plan::Nothing);
     // The kind of the policies has vanished: there seem to be none.
     assert_eq!(planned(&policies(&[]), false, SECRET, &held), Plan::Nothing);
-    assert_eq!(planned(&policies(&[]), true, SECRET, &held), Plan::TakeOff(1));
+    assert_eq!(planned(&policies(&[]), true, SECRET, &held), take_off(1));
+}
+
+#[test]
+fn a_former_name_becomes_the_present_one_in_one_write_where_it_stands() {
+    know_the_former_hold_of_tests();
+    let wanted = policies(&[json!({"protect": {"whileUsed": {}}})]);
+    let former = StandingHold { index: 1, name: FORMER_OF_TESTS };
+    let with = |finalizers: &[&str]| object(json!({ "finalizers": finalizers }));
+    let carried_out = |finalizers: &[&str]| {
+        let mut object = with(finalizers);
+        let plan = planned(&wanted, true, SECRET, &object);
+        json_patch::patch(&mut object, &plan_patch(&plan, "u", "1").unwrap()).unwrap();
+        assert_eq!(planned(&wanted, true, SECRET, &object), Plan::Nothing);
+        (plan, object["metadata"]["finalizers"].clone())
+    };
+    let renamed = (Plan::Rename(former), json!(["x/y", HOLD, "z/z"]));
+    assert_eq!(carried_out(&["x/y", FORMER_OF_TESTS, "z/z"]), renamed);
+    // Under the present one as well: the former one alone goes.
+    assert_eq!(carried_out(&[HOLD, FORMER_OF_TESTS]), (Plan::TakeOff(former), json!([HOLD])));
+    // Nothing wants it under any name.
+    let plan = planned(&policies(&[]), true, SECRET, &with(&["x/y", FORMER_OF_TESTS]));
+    assert_eq!(plan, Plan::TakeOff(former));
+    // No finalizer may come to what is Terminating.
+    let mut leaving = with(&[FORMER_OF_TESTS]);
+    leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T12:00:00Z");
+    assert_eq!(planned(&wanted, true, SECRET, &leaving), Plan::Nothing);
 }
 
 #[test]
@@ -77,7 +108,7 @@ fn no_hold_comes_where_it_is_harm() {
     let hook = json!({"annotations": {"helm.sh/hook": "pre-install"}});
     assert_eq!(at(SECRET, hook), Plan::Nothing);
     assert_eq!(at(("", "pods"), json!({})), Plan::Nothing);
-    assert_eq!(at(("", "pods"), json!({"finalizers": [HOLD]})), Plan::TakeOff(0));
+    assert_eq!(at(("", "pods"), json!({"finalizers": [HOLD]})), take_off(0));
     let custom = ("example.com", "things");
     assert_eq!(at(custom, json!({})), Plan::PutOn(HoldPlace::First));
     // Who put these on, the manifest or a controller, cannot be told.
@@ -89,7 +120,8 @@ fn no_hold_comes_where_it_is_harm() {
 fn a_patch_lands_on_what_was_looked_at_or_not_at_all() {
     for (plan, metadata) in [
         (Plan::PutOn(HoldPlace::First), json!({})),
-        (Plan::TakeOff(0), json!({"finalizers": [HOLD]})),
+        (Plan::Rename(StandingHold { index: 0, name: HOLD }), json!({"finalizers": [HOLD]})),
+        (take_off(0), json!({"finalizers": [HOLD]})),
     ] {
         let patch = plan_patch(&plan, "u", "1").unwrap();
         assert!(json_patch::patch(&mut object(metadata.clone()), &patch).is_ok());

@@ -30,13 +30,19 @@ stands in src/cluster/registration/conditions.rs.
 
 {{/* On UPDATE: the hold goes from an object that is not Terminating. */}}
 {{- define "belay.condition.hold-goes" -}}
+{{- $before := list }}
+{{- $after := list }}
+{{- range prepend (default list .Values.formerHolds) "belay.dev/hold" }}
+{{- $before = append $before (printf "'%s' in oldObject.metadata.?finalizers.orValue([])" .) }}
+{{- $after = append $after (printf "'%s' in object.metadata.?finalizers.orValue([])" .) }}
+{{- end }}
 - name: hold-goes
   expression: >-
     request.operation != 'UPDATE' ||
     (has(object.metadata) && has(oldObject.metadata) &&
     !has(oldObject.metadata.deletionTimestamp) &&
-    'belay.dev/hold' in oldObject.metadata.?finalizers.orValue([]) &&
-    !('belay.dev/hold' in object.metadata.?finalizers.orValue([])))
+    ({{ join " || " $before }}) &&
+    !({{ join " || " $after }}))
 {{- end }}
 
 {{/*

@@ -1,0 +1,134 @@
+//! The hold: the finalizer by which belay keeps an object, and the names that
+//! it had before.
+//!
+//! Its name is a constant of the program. What it was called before is one of
+//! the process: a version of belay may come after one that wrote another name,
+//! or in the place of a finalizer that somebody ran at home. An object that has
+//! a former name is held as well as any other, and the leader writes the
+//! present name in its place while that may be done (a finalizer cannot be
+//! added to what is Terminating).
+
+use std::sync::OnceLock;
+
+/// The finalizer by which belay holds an object: the *hold*.
+pub const HOLD: &str = "belay.dev/hold";
+
+static FORMER: OnceLock<Vec<String>> = OnceLock::new();
+
+/// Says once, before anything is read, what the hold was called before.
+pub fn know_former_holds(names: Vec<String>) {
+    // A second word would make two answers of one object.
+    let _ = FORMER.set(names);
+}
+
+/// The names that the hold had before.
+pub fn former_holds() -> &'static [String] {
+    FORMER.get().map_or(&[], Vec::as_slice)
+}
+
+/// Whether a finalizer is the hold, under any of its names.
+pub fn is_hold(finalizer: &str) -> bool {
+    hold_named(finalizer).is_some()
+}
+
+/// The hold's name that a finalizer is, if it is one.
+fn hold_named(finalizer: &str) -> Option<&'static str> {
+    if finalizer == HOLD {
+        return Some(HOLD);
+    }
+    former_holds().iter().map(String::as_str).find(|name| *name == finalizer)
+}
+
+/// The hold on one object: a patch that takes it off has to name both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct StandingHold {
+    /// Its place in the list of finalizers.
+    pub index: usize,
+    /// The name that it has there.
+    pub name: &'static str,
+}
+
+impl StandingHold {
+    /// Finds it among finalizers. A former name comes first where both stand:
+    /// it is the one to be got rid of.
+    pub fn among<'f>(finalizers: impl IntoIterator<Item = &'f str>) -> Option<Self> {
+        let named = finalizers.into_iter().enumerate();
+        let holds = named.filter_map(|(index, f)| Some(Self { index, name: hold_named(f)? }));
+        holds.min_by_key(|hold| hold.name == HOLD)
+    }
+
+    /// Whether it has a name that belay writes no more.
+    pub fn is_former(self) -> bool {
+        self.name != HOLD
+    }
+}
+
+/// A former name, as somebody types it.
+pub fn former_hold(text: &str) -> Result<String, String> {
+    let qualified = text.split_once('/').is_some_and(|(domain, name)| {
+        domain.contains('.') && !name.is_empty() && !name.contains('/')
+    });
+    let kubernetes = text.split('/').next().is_some_and(|domain| {
+        domain == "kubernetes.io"
+            || domain.ends_with(".kubernetes.io")
+            || domain.ends_with("k8s.io")
+    });
+    if !qualified || text.chars().any(|c| c.is_whitespace() || "'\"\\,".contains(c)) {
+        return Err("expected DOMAIN/NAME, such as example.com/hold".to_owned());
+    }
+    if kubernetes || text == HOLD {
+        return Err("it has to be a finalizer that belay alone may take off, and not the \
+                    present one"
+            .to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// The former name of tests: they share one process.
+#[cfg(test)]
+pub const FORMER_OF_TESTS: &str = "belay.dev/former-hold";
+
+/// Makes it known.
+#[cfg(test)]
+pub fn know_the_former_hold_of_tests() {
+    know_former_holds(vec![FORMER_OF_TESTS.to_owned()]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_found_under_each_of_its_names_and_the_former_one_first() {
+        know_the_former_hold_of_tests();
+        let found = |finalizers: &[&str]| {
+            StandingHold::among(finalizers.iter().copied()).map(|hold| (hold.index, hold.name))
+        };
+        assert_eq!(found(&["x/y"]), None);
+        assert_eq!(found(&["x/y", HOLD]), Some((1, HOLD)));
+        assert_eq!(found(&["x/y", FORMER_OF_TESTS]), Some((1, FORMER_OF_TESTS)));
+        assert_eq!(found(&[HOLD, FORMER_OF_TESTS]), Some((1, FORMER_OF_TESTS)));
+        assert!(!is_hold("belay.dev/former-hold-2"));
+    }
+
+    #[test]
+    fn a_former_name_is_one_that_nobody_else_answers_for() {
+        assert_eq!(former_hold("example.com/hold"), Ok("example.com/hold".to_owned()));
+        for wrong in [
+            "",
+            "hold",
+            "orphan",
+            "foregroundDeletion",
+            "example/hold",
+            "example.com/",
+            "a.b/c/d",
+            "a.b/c d",
+            "a.b/c'",
+            "kubernetes.io/pvc-protection",
+            "x.k8s.io/y",
+            HOLD,
+        ] {
+            assert!(former_hold(wrong).is_err(), "{wrong}");
+        }
+    }
+}
