@@ -3,6 +3,7 @@
 //! It runs on threads of its own. The threads that answer reviews read what it
 //! knows ([`world`]) and hand it what has to be read live.
 
+mod account;
 mod api;
 mod caller;
 pub mod certificates;
@@ -27,6 +28,7 @@ pub mod status;
 pub mod uninstall;
 mod world;
 
+pub use account::{account, user_of};
 pub use api::Trouble;
 pub use api::chain as said;
 pub use caller::{Access, Caller, Me};

@@ -11,8 +11,8 @@ use super::access::AccessArguments;
 use super::serve::{LABELLED, parsed};
 use crate::cluster::election::leader;
 use crate::cluster::{
-    Access, Caller, Certificates, Me, Place, Settings, Snapshot, Trouble, Unread, World, kind_of,
-    replica,
+    Access, Caller, Certificates, Me, Place, Settings, Snapshot, Trouble, Unread, World, account,
+    kind_of, replica, user_of,
 };
 use crate::decide::{self, Live, Situation};
 use crate::objects::{KindId, KindInfo, full_name};
@@ -92,6 +92,8 @@ pub struct Session {
     pub object: Value,
     /// The namespace and name of the installation.
     pub installation: (String, String),
+    /// The name of belay's own account there.
+    pub account: String,
     /// When the API server said what time it is.
     opened: Instant,
 }
@@ -102,7 +104,11 @@ impl TargetArguments {
         let (word, name) = words(&self.target)?;
         let installation = self.place.installation()?;
         let caller = self.place.connect().await?;
-        let (me, kind) = tokio::join!(caller.who_am_i(), kind_of(&caller.client, word));
+        let (me, kind, account) = tokio::join!(
+            caller.who_am_i(),
+            kind_of(&caller.client, word),
+            account(&caller.client, &installation.0, &installation.1),
+        );
         let opened = Instant::now();
         let me = known(&caller, me)?;
         let kind =
@@ -135,7 +141,7 @@ impl TargetArguments {
             let next = if info.namespaced { "; next: name its namespace with -n" } else { "" };
             unknown(format!("there is no {what}{place}{next}"))
         })?;
-        Ok(Session { caller, me, info, target, object, installation, opened })
+        Ok(Session { caller, me, info, target, object, installation, account, opened })
     }
 }
 
@@ -216,7 +222,7 @@ impl Session {
     /// What people have written, read with this person's rights.
     pub async fn rules(&self) -> Result<Snapshot, String> {
         let settings = settings(&self.installation, &self.me);
-        let own = Some(self.own_account());
+        let own = Some(self.own_user());
         let identities = Identities { own, ..Identities::default() };
         let snapshot = Snapshot::rules(self.caller.client.clone(), settings, identities).await?;
         // One's own Namespace can often be read where a list of all cannot.
@@ -241,10 +247,9 @@ impl Session {
         leader(&self.caller.client, (namespace, name), now).await
     }
 
-    /// The name of belay's own account.
-    pub fn own_account(&self) -> String {
-        let (namespace, name) = &self.installation;
-        format!("system:serviceaccount:{namespace}:{name}")
+    /// The name by which the API server knows belay.
+    pub fn own_user(&self) -> String {
+        user_of(&self.installation.0, &self.account)
     }
 
     /// Where the object stands in what a snapshot knows. Whoever asks may hold

@@ -13,13 +13,17 @@ use crate::{plane, program};
 /// A right: group, resource with its subresource, verb.
 type Right = (String, String, String);
 
-/// Everything that the API server has recorded of accounts in belay's
-/// namespace.
+/// Everything that the API server has recorded.
+pub fn audited(plane: &ControlPlane) -> Vec<Value> {
+    let log = plane.audit_log().unwrap();
+    log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+/// What it has recorded of accounts in belay's namespace.
 pub fn events(plane: &ControlPlane) -> Vec<Value> {
     let account = format!("system:serviceaccount:{RELEASE}:");
-    let log = plane.audit_log().unwrap();
-    let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    events.filter(|e| text(&e["user"]["username"]).starts_with(&account)).collect()
+    let ours = |event: &Value| text(&event["user"]["username"]).starts_with(&account);
+    audited(plane).into_iter().filter(ours).collect()
 }
 
 fn text(value: &Value) -> &str {

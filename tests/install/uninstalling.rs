@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use crate::harness::chart::RELEASE;
-use crate::harness::install::wait_until_asked;
+use crate::harness::install::{print, wait_until_asked};
 use crate::harness::{ControlPlane, eventually};
-use crate::plane;
 use crate::shop::{LIMIT, objects_with, strict};
+use crate::{plane, program};
 
 /// What the Jobs of uninstalls have logged so far.
 fn said_by_the_job(plane: &ControlPlane) -> String {
@@ -50,6 +50,23 @@ fn s28_uninstall_waits_for_what_is_terminating_and_in_use_and_works_with_every_p
     })
     .unwrap();
     assert_eq!(objects_with(&plane, "belay.dev/hold"), Vec::<String>::new());
+}
+
+#[test]
+fn a_dead_belay_lets_go_by_the_hand_of_the_account_that_the_chart_was_told_of() {
+    let plane = plane();
+    let (chart, shop) = strict(&plane, &["--set=serviceAccount.name=guards"]);
+    shop.kubectl(&["delete", "secret", "password", "--wait=false"]);
+    let scale = ["scale", "deployment", RELEASE, "-n", RELEASE, "--replicas=0"];
+    plane.kubectl(&scale).unwrap().success().unwrap();
+    chart.wait_for(0).unwrap();
+    shop.kubectl(&["delete", "deployment", "web"]);
+    let kubeconfig = format!("--kubeconfig={}", plane.kubeconfig().display());
+    let release = ["release", "secret/password", "-n", &shop.ns, &kubeconfig];
+    // Until its Lease has run out somebody may lead.
+    let said = eventually("the release", LIMIT, || print(program(), &release)).unwrap();
+    assert!(said.contains("system:serviceaccount:belay:guards"), "{said}");
+    plane.kubectl(&["get", "secret", "password", "-n", &shop.ns]).unwrap().failure().unwrap();
 }
 
 #[test]

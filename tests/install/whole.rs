@@ -1,8 +1,10 @@
 //! The life of an installation.
 
+use serde_json::Value;
+
 use crate::harness::chart::RELEASE;
 use crate::harness::{Chart, ControlPlane, Load, eventually};
-use crate::rights::forbidden;
+use crate::rights::{audited, forbidden};
 use crate::shop::{LIMIT, Shop, objects_with, policies_in_force};
 use crate::{plane, program};
 
@@ -22,6 +24,26 @@ fn repairs(chart: &Chart) -> f64 {
         sum += lines.filter_map(|l| l.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>();
     }
     sum
+}
+
+/// How long each webhook configuration stood as a replacement had left it: from
+/// the last PUT of the administrator to the patch of belay that came next.
+fn gaps(plane: &ControlPlane) -> Vec<jiff::SignedDuration> {
+    let events = audited(plane);
+    let time = |event: &Value| event["stageTimestamp"].as_str().unwrap().parse::<jiff::Timestamp>();
+    let gap = |resource: &str| {
+        let of = |event: &&Value, verb: &str| {
+            event["objectRef"]["resource"] == resource && event["verb"] == verb
+        };
+        let emptied = events.iter().rev().find(|event| of(event, "update"))?;
+        let emptied = time(emptied).unwrap();
+        let filled = events.iter().filter(|event| of(event, "patch")).map(|e| time(e).unwrap());
+        Some(filled.filter(|filled| *filled > emptied).min()?.duration_since(emptied))
+    };
+    ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"]
+        .into_iter()
+        .filter_map(gap)
+        .collect()
 }
 
 #[test]
@@ -107,6 +129,7 @@ fn s29_it_is_installed_upgraded_under_load_and_uninstalled_and_nothing_is_left_o
         })
         .unwrap();
         assert!(repairs(&chart) > counted);
+        println!("--force-replace: without rules for {:?}", gaps(&plane));
     } else {
         panic!("{}", said.stderr);
     }

@@ -313,6 +313,10 @@ fn an_installation_whose_namespace_is_deleted_leaves_no_webhook_behind() {
     let kinds = ["validatingwebhookconfiguration", "mutatingwebhookconfiguration"];
     assert!(kinds.iter().all(|kind| owned(kind)));
 
+    // Its kinds are not to be had as long as it lives.
+    let live = admin(plane.kubeconfig(), &["crds", "--delete"]).failure().unwrap();
+    assert!(live.contains("belay/belay is installed") && live.contains("nothing was deleted"));
+
     // Something keeps the Namespace for a while, and its Pods go meanwhile.
     let lasts = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: lasts, namespace: belay, \
          finalizers: [x.dev/y]}\n";

@@ -147,7 +147,7 @@ struct Feed {
     unknown: usize,
     /// What is written and cannot be read.
     lacking: Option<String>,
-    /// The Relations from or to a kind that nobody serves, and which.
+    /// The kinds that are named and nobody serves, each by who names it.
     absent: BTreeSet<(String, String)>,
 }
 
@@ -455,7 +455,7 @@ impl Feed {
         let before: HashSet<&str> = old.annotation_keys().collect();
         let reread = annotations.iter().any(|key| !before.contains(key.as_str()));
         graph.keep_annotations(annotations);
-        let absent = absent_kinds(&relations, &graph.kinds);
+        let absent = absent_kinds(&relations, &self.context.settings.labelled, &graph.kinds);
         self.unknown = set.unknown_kinds(&graph.kinds).len() + absent.len();
         let before = std::mem::replace(&mut world.catalogue, catalogue);
         world.policies = set;
@@ -468,11 +468,11 @@ impl Feed {
                 || (reread && policies.names(&info.group, &info.resource))
         };
         self.watches.outdate(is_stale);
-        for (relation, resource) in absent.difference(&self.absent) {
+        for (named_by, resource) in absent.difference(&self.absent) {
             tracing::warn!(
-                relation,
+                named_by,
                 resource,
-                "this Relation names a kind that is not installed; it counts once the kind is"
+                "a kind is named that is not installed; that counts once the kind is"
             );
         }
         self.absent = absent;
@@ -492,15 +492,24 @@ impl Feed {
     }
 }
 
-/// The kinds that Relations name and nobody serves, by the Relation.
-fn absent_kinds(relations: &[Custom], kinds: &Kinds) -> BTreeSet<(String, String)> {
-    let of = |custom: &Custom| {
-        let absent = custom.kinds().filter(|(g, r)| kinds.find_resource(g, r).is_none());
-        let name =
-            |(group, resource): (&str, &str)| (custom.name.clone(), full_name(group, resource));
-        absent.map(name).collect::<Vec<_>>()
-    };
-    relations.iter().flat_map(of).collect()
+/// The kinds that are named and nobody serves, each by who names it: a Relation
+/// of somebody, or the setting.
+fn absent_kinds(
+    relations: &[Custom],
+    labelled: &[(String, String)],
+    kinds: &Kinds,
+) -> BTreeSet<(String, String)> {
+    let by_relations = relations.iter().flat_map(|custom| {
+        let by = format!("Relation {}", custom.name);
+        custom.kinds().map(move |(group, resource)| (by.clone(), group, resource))
+    });
+    let by_setting = labelled.iter().map(|(group, resource)| {
+        ("--labelled-kinds".to_owned(), group.as_str(), resource.as_str())
+    });
+    let named = by_relations.chain(by_setting);
+    let absent =
+        named.filter(|(_, group, resource)| kinds.find_resource(group, resource).is_none());
+    absent.map(|(by, group, resource)| (by, full_name(group, resource))).collect()
 }
 
 /// The kind of belay's own that is not installed, or cannot be read.

@@ -33,7 +33,7 @@ use kube::api::Api;
 use tokio::time::{Instant, sleep};
 
 pub use self::news::{Ended, Left, News, Tally, Why, by_kind};
-pub use self::own::account;
+pub use self::own::installed;
 
 use self::kinds::Look;
 use self::own::{Configurations, Remains};

@@ -94,13 +94,34 @@ where
         Err(Trouble::NotFound) => None,
         Err(trouble) => return Err(unread(format!("{kind} {name}"))(trouble)),
     };
-    let all = match within(api.list(&ListParams::default())).await {
-        Ok(list) => list.items.into_iter().map(Into::into).collect(),
-        // Whoever may read this one alone was told which one it is.
-        Err(Trouble::Forbidden(_)) => Vec::new(),
-        Err(trouble) => return Err(unread(format!("{kind}s"))(trouble)),
-    };
+    let all = all(&api).await.map_err(unread(format!("{kind}s")))?;
     Ok((own, all))
+}
+
+/// All configurations of a kind; none for who may not list them: whoever may
+/// read one alone was told which one it is.
+async fn all<K>(api: &Api<K>) -> Result<Vec<Asks>, Trouble>
+where
+    K: Into<Asks> + Clone + DeserializeOwned + Debug,
+{
+    match within(api.list(&ListParams::default())).await {
+        Ok(list) => Ok(list.items.into_iter().map(Into::into).collect()),
+        Err(Trouble::Forbidden(_)) => Ok(Vec::new()),
+        Err(trouble) => Err(trouble),
+    }
+}
+
+/// A belay that the API server asks, as NAMESPACE/NAME; none for who may not
+/// list webhook configurations.
+pub async fn installed(client: &kube::Client) -> Result<Option<String>, Trouble> {
+    let mutating: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    let validating: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
+    let (mutating, validating) = tokio::join!(all(&mutating), all(&validating));
+    let mut found = mutating?.into_iter().chain(validating?).filter(Asks::is_belays);
+    Ok(found.next().map(|asks| match asks.namespace() {
+        Some(namespace) => format!("{namespace}/{}", asks.name),
+        None => asks.name,
+    }))
 }
 
 /// The uids of the configurations of the installation, as they were read; each
@@ -172,16 +193,6 @@ where
         Err(trouble) => return Err(NotBegun::Configuration(what, trouble)),
     }
     Ok(())
-}
-
-/// The name of the account that an installation runs as, as its Deployment
-/// says; where that cannot be read, the account is called like the installation.
-pub async fn account(client: &kube::Client, namespace: &str, name: &str) -> String {
-    let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
-    let deployment = within(deployments.get(name)).await.ok();
-    let pod = deployment.and_then(|deployment| deployment.spec?.template.spec);
-    let said = pod.and_then(|pod| pod.service_account_name).filter(|said| !said.is_empty());
-    said.unwrap_or_else(|| name.to_owned())
 }
 
 /// What is left of an installation once its holds are off.

@@ -11,6 +11,7 @@ use tower::service_fn;
 
 use super::kinds::Look;
 use super::*;
+use crate::cluster::account;
 use crate::objects::{HOLD, Kinds};
 
 const DRY: Manners = Manners { abandon: false, dry_run: true, limit: None };

@@ -17,6 +17,7 @@ use rustls::pki_types::pem::PemObject;
 use super::rbac::{Rights, parse_kind};
 use super::yaml;
 use crate::cluster::registration::configurations::{Address, Configurations, of_labels, skeleton};
+use crate::cluster::user_of;
 use crate::command::{CommandError, print};
 
 #[derive(Debug, Args)]
@@ -81,7 +82,7 @@ fn alone(address: &Address, ca_file: &Path) -> Result<Vec<String>, CommandError>
 /// meets a right of somebody unknown.
 fn for_replicas(address: &Address, rights: Rights) -> Result<Vec<String>, CommandError> {
     let Address::Service { namespace, name, .. } = address else { return Ok(Vec::new()) };
-    let account = format!("system:serviceaccount:{namespace}:{name}");
+    let account = user_of(namespace, name);
     let Configurations { validating, mutating } = skeleton(name, address, &account);
     let mut documents = rights.documents(namespace, name)?;
     documents.extend([yaml(&validating)?, yaml(&mutating)?]);

@@ -2,11 +2,11 @@
 
 use std::process::ExitCode;
 
-use crate::cluster::Settings;
 use crate::cluster::election::Clock;
 use crate::cluster::uninstall::{
-    Ended, Left, Manners, News, NotBegun, Tally, Uninstall, Why, account, by_kind,
+    Ended, Left, Manners, News, NotBegun, Tally, Uninstall, Why, by_kind,
 };
+use crate::cluster::{Settings, account, user_of};
 use crate::command::target::{PlaceArguments, as_me, known, settings, unknown};
 use crate::command::why::words;
 use crate::command::{CommandError, print};
@@ -25,7 +25,7 @@ pub async fn release(place: PlaceArguments, manners: Manners) -> Result<ExitCode
     let settings = settings(&installation, &me);
     let Settings { namespace, name, .. } = &settings;
     let account = account(&caller.client, namespace, name).await;
-    let own = Some(format!("system:serviceaccount:{namespace}:{account}"));
+    let own = Some(user_of(namespace, &account));
     let uninstall = Uninstall {
         client: caller.client.clone(),
         settings: settings.clone(),

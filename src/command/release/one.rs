@@ -200,7 +200,7 @@ impl Work {
     /// writes with their own rights, which is enough once the webhooks are gone.
     async fn hand(&self) -> (Context, Hand) {
         let Session { caller, info, target, .. } = &self.session;
-        let (context, account) = (&self.snapshot.context, self.session.own_account());
+        let (context, account) = (&self.snapshot.context, self.session.own_user());
         match caller.acting_as(&account, info, &target.namespace).await {
             Some(client) => (Context { client, ..context.clone() }, Hand::Belay(account)),
             None => (context.clone(), Hand::Own(self.takes())),
@@ -209,7 +209,7 @@ impl Work {
 
     /// Who gets past the webhooks of a dead belay.
     fn takes(&self) -> String {
-        let (namespace, name) = &self.session.installation;
+        let Session { installation: (namespace, _), account: name, .. } = &self.session;
         format!(
             "while its webhooks do not answer it takes somebody with the RBAC verb impersonate on \
              serviceaccounts {name} in namespace {namespace}, such as a cluster administrator, who \

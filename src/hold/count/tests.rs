@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::decide::Live;
 use crate::graph::Graph;
-use crate::objects::{Uid, split_api_version};
+use crate::objects::{HOLD, Uid, split_api_version};
 use crate::policy::{Approval, Approvals, Pause, Policy, PolicySet};
 use crate::relations::Catalogue;
 

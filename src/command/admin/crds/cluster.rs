@@ -1,6 +1,7 @@
 //! The definitions in a cluster: `--apply` and `--delete`.
 
 use crate::cluster::definitions::{Change, Failed, Gone, apply, delete, name, refusal, stored};
+use crate::cluster::uninstall::installed;
 use crate::cluster::{Access, Caller};
 use crate::command::target::as_me;
 use crate::command::{CommandError, print};
@@ -30,6 +31,19 @@ pub async fn bring_up_to_date(access: &Access) -> Result<(), CommandError> {
 /// Takes them out.
 pub async fn take_out(access: &Access) -> Result<(), CommandError> {
     let client = Caller::connect(access).await?.client;
+    // Without its kinds belay holds on to everything and knows no policy.
+    let belay = installed(&client).await.map_err(|trouble| {
+        CommandError::Remote(format!(
+            "cannot see whether belay is installed: {}; nothing was deleted; next: try again",
+            as_me(&trouble.words())
+        ))
+    })?;
+    if let Some(belay) = belay {
+        return Err(CommandError::Refused(format!(
+            "{belay} is installed and lives by these definitions; nothing was deleted; next: helm \
+             uninstall it, or belay release --all --installation={belay}, and then this again"
+        )));
+    }
     for definition in definitions() {
         let gone = delete(&client, &definition).await.map_err(told)?;
         print(&format!("customresourcedefinition {} {}\n", name(&definition), words(gone)))?;

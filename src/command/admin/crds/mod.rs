@@ -21,8 +21,8 @@ pub struct CrdsArguments {
     apply: bool,
 
     /// Delete the CustomResourceDefinitions from a cluster, with every
-    /// DeletionPolicy, Relation, DeletionApproval and Pause. Uninstall belay
-    /// first. It takes get and delete on customresourcedefinitions, and list on
+    /// DeletionPolicy, Relation, DeletionApproval and Pause. A belay that is
+    /// installed has to be uninstalled first. It takes get and delete on customresourcedefinitions, and list on
     /// every resource of belay.dev to count what goes
     #[arg(long)]
     delete: bool,
