@@ -11,6 +11,7 @@ use tower::service_fn;
 use super::*;
 use crate::cluster::context::{Registered, Settings};
 use crate::cluster::world::Served;
+use crate::objects::{FORMER_OF_TESTS, HOLD, know_the_former_hold_of_tests};
 use crate::policy::api::DeletionPolicySpec;
 use crate::policy::{Pause, Policy, PolicySet};
 use crate::relations::Catalogue;
@@ -144,6 +145,31 @@ async fn while_no_configuration_is_there_no_hold_is_put_on_and_no_kind_written_d
     stage.holds.round().await.unwrap();
     assert!(stage.was_asked(&format!("PATCH {}", path("a"))));
     assert!(stage.was_asked(&format!("POST {RECORD}")));
+}
+
+#[tokio::test]
+async fn what_is_held_under_a_former_name_is_renamed() {
+    know_the_former_hold_of_tests();
+    let mut stage = Stage::new();
+    stage.policies(1);
+    let secrets = stage.kind("secrets");
+    let mut object = held("a", false);
+    object["metadata"]["finalizers"] = json!([FORMER_OF_TESTS]);
+    let place = "/api/v1/namespaces/n/secrets/a";
+    stage.answer(&format!("GET {place}"), 200, object.clone());
+    {
+        let mut world = stage.world().write();
+        let World { graph, catalogue, .. } = &mut *world;
+        crate::cluster::world::take(graph, catalogue, secrets, &object.to_string(), None).unwrap();
+    }
+    stage.holds.round().await.unwrap();
+    let asked = stage.asked.lock().clone();
+    let patch = asked.iter().find(|(asked, _)| *asked == format!("PATCH {place}"));
+    let operations = patch.map(|(_, patch)| patch.as_array().unwrap().last().unwrap().clone());
+    let path = "/metadata/finalizers/0";
+    assert_eq!(operations, Some(json!({"op": "replace", "path": path, "value": HOLD})));
+    // It counts as held all the while.
+    assert!(stage.world().read().held.contains(&secrets));
 }
 
 #[tokio::test]
