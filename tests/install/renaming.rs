@@ -9,12 +9,14 @@ use crate::{plane, program};
 
 const FORMER: &str = "hold.example.com/kept";
 
-/// A ConfigMap with these finalizers.
+/// A ConfigMap with these finalizers, and no annotation that names them, too.
 fn settings(shop: &Shop<'_>, name: &str, finalizers: &[&str]) {
     let list = finalizers.join(", ");
-    shop.apply(&format!(
+    let manifest = format!(
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, finalizers: [{list}]}}\n"
-    ));
+    );
+    let create = ["create", "-n", &shop.ns, "-f", "-"];
+    shop.plane.apply_to(&create, &manifest).unwrap().success().unwrap();
 }
 
 fn finalizers(shop: &Shop<'_>, object: &str) -> String {

@@ -48,7 +48,7 @@ impl<'p> Shop<'p> {
         shop
     }
 
-    pub fn apply(&self, manifest: &str) {
+    fn apply(&self, manifest: &str) {
         let args = ["apply", "-n", &self.ns, "-f", "-"];
         self.plane.apply_to(&args, manifest).unwrap().success().unwrap();
     }

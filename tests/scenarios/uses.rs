@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::harness::eventually;
 use crate::people::Person;
+use crate::team::SOON;
 use crate::{policy, world};
 
 /// A Pod that kwok runs, with this in its spec.
@@ -17,6 +18,9 @@ fn pod(name: &str, spec: &str) -> String {
 /// Deletes an object in use, has the user deleted, and deletes it again.
 fn is_kept(jane: &Person<'_>, object: &str, users: &[(&str, &str)], policy: &str) {
     for (user, named) in users {
+        // Until belay has heard of the user the hold alone keeps the object.
+        let ask = || jane.delete(object, &["--dry-run=server"]).failure();
+        eventually("a refusal", SOON, ask).unwrap();
         let denied = jane.delete(object, &[]).failure().unwrap();
         assert!(denied.contains("Error from server (InUse): "), "{denied}");
         let sentence = format!("is in use by {named}");
