@@ -133,7 +133,7 @@ impl Rights {
             rule(&[GROUP], &["deletionapprovals"], &["create", "delete"]),
             rule(&["*"], &["*"], &["approve-deletion"]),
             // An Event lies beside what it is about.
-            rule(&["", "events.k8s.io"], &["events"], &["create", "patch"]),
+            rule(&[""], &["events"], &["create", "patch"]),
         ]);
         rules
     }
