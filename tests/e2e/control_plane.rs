@@ -65,7 +65,8 @@ fn rbac_is_on_and_users_are_real() {
 fn faults_can_be_made_and_mended() {
     let options = Options { service_account_credentials: false, ..Options::default() };
     let plane = ControlPlane::start_with(&options).unwrap();
-    let install = Install { replicas: 2, ..Install::default() };
+    // An API server that has just started knows nobody's rights.
+    let install = Install { replicas: 2, refused: true, ..Install::default() };
     let belay = install.on(&plane, program()).unwrap();
     plane
         .apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kept, labels: {belay.dev/protect: Always}}\n")

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use super::audit::Watcher;
 use super::belay::{Belay, http_get};
 use super::plane::free_ports;
 use super::process::Process;
 use super::wait::{eventually, while_running};
-use super::{ControlPlane, Link, Result, clock};
+use super::{ControlPlane, Link, Result, clock, roles};
 
 /// The namespace, and the name, of the installation.
 pub const NAME: &str = "belay";
@@ -20,8 +21,13 @@ pub const NAME: &str = "belay";
 pub struct Install {
     /// How many replicas; none: one.
     pub replicas: usize,
-    /// More arguments of `belay admin manifests`.
-    pub manifests: Vec<String>,
+    /// The values with which the chart makes its roles, as helm's `--set-json`
+    /// takes them; none: the roles are those of `belay admin manifests`.
+    pub roles: Option<Vec<String>>,
+    /// Whether belay is to be refused something: the test takes rights away, or
+    /// gives too few, or starts the API server again, which for a moment knows
+    /// nobody's. In any other test the first refusal ends the run.
+    pub refused: bool,
     /// More arguments of `belay serve`.
     pub serve: Vec<String>,
     /// Whether each replica has a way of its own to the API server, which a
@@ -40,13 +46,16 @@ pub struct Installed {
     pub kubeconfig: PathBuf,
     /// The ways of the replicas to the API server, where they have their own.
     pub links: Vec<Link>,
+    /// Who sees to it that belay is refused nothing.
+    pub watcher: Option<Watcher>,
 }
 
 impl Install {
-    /// So many replicas that may watch whatever policies name.
+    /// So many replicas with the chart's roles, for all that policies name here:
+    /// the chart's list of kinds, with Secrets and the kinds of the tests.
     pub fn of_everything(replicas: usize) -> Self {
-        let manifests = vec!["--watch-everything".to_owned()];
-        Self { replicas, manifests, ..Self::default() }
+        let roles = Some(vec![roles::also()]);
+        Self { replicas, roles, ..Self::default() }
     }
 
     /// Installs belay and waits until the API server asks it.
@@ -54,9 +63,16 @@ impl Install {
         plane.kubectl(&["create", "namespace", NAME])?.success()?;
         plane.apply(&print(program, &["admin", "crds"])?)?;
         let service = format!("--service={NAME}/{NAME}");
-        let mut arguments = vec!["admin", "manifests", &service];
-        arguments.extend(self.manifests.iter().map(String::as_str));
-        plane.apply(&print(program, &arguments)?)?;
+        let manifests = print(program, &["admin", "manifests", &service])?;
+        match &self.roles {
+            None => plane.apply(&manifests)?,
+            Some(values) => {
+                plane.apply(&roles::left_out(&manifests))?;
+                roles::of_chart(plane, values)?;
+            }
+        }
+        roles::wait_until_given(plane)?;
+        let watcher = if self.refused { None } else { Some(Watcher::start(plane)?) };
         let kubeconfig = plane.account(NAME, NAME)?;
 
         let (mut replicas, mut links) = (Vec::new(), Vec::new());
@@ -71,7 +87,7 @@ impl Install {
         }
         let addresses: Vec<SocketAddr> = replicas.iter().map(|belay| belay.listen).collect();
         plane.service(NAME, NAME, &addresses)?;
-        let mut installed = Installed { replicas, kubeconfig, links };
+        let mut installed = Installed { replicas, kubeconfig, links, watcher };
         for belay in &mut installed.replicas {
             belay.wait_until_ready()?;
         }

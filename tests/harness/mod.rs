@@ -13,6 +13,7 @@
 // Each program that includes the harness uses a part of it.
 #![allow(dead_code, unused_imports)]
 
+pub mod audit;
 pub mod belay;
 pub mod chart;
 pub mod clock;
@@ -25,6 +26,7 @@ pub mod pki;
 pub mod plane;
 pub mod process;
 pub mod proxy;
+pub mod roles;
 pub mod wait;
 
 pub use belay::Belay;

@@ -29,11 +29,20 @@ pub struct Options {
     /// Whether the audit log has what was asked and answered, and the watches
     /// of service accounts, so that it tells the whole story.
     pub audit_bodies: bool,
+    /// Whether the API server streams lists to those who watch. One of
+    /// Kubernetes 1.33, the oldest that belay is for, does not.
+    pub streams_lists: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { nodes: 0, service_account_credentials: true, controllers: true, audit_bodies: false }
+        Self {
+            nodes: 0,
+            service_account_credentials: true,
+            controllers: true,
+            audit_bodies: false,
+            streams_lists: true,
+        }
     }
 }
 
@@ -100,7 +109,10 @@ impl ControlPlane {
         let socket = folder.join("egress.sock");
         let proxy = EgressProxy::listen(&socket)?;
         let audit = if options.audit_bodies { AUDIT_BODIES } else { AUDIT };
-        let args = api_server_args(&folder, &pki, &etcd_url, api_port, &socket, audit)?;
+        let mut args = api_server_args(&folder, &pki, &etcd_url, api_port, &socket, audit)?;
+        if !options.streams_lists {
+            args.push("--feature-gates=WatchList=false".to_owned());
+        }
         let api_server =
             Process::start("kube-apiserver", &binaries.join("kube-apiserver"), &args, &logs)?;
 

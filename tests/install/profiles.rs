@@ -1,7 +1,7 @@
 //! What each profile does, seen from outside.
 
+use crate::harness::audit::forbidden;
 use crate::harness::{Chart, ControlPlane, Options};
-use crate::rights::forbidden;
 use crate::shop::{Shop, policies_in_force, stand_in, strict};
 use crate::{plane, program};
 

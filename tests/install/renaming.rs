@@ -1,9 +1,9 @@
 //! The hold under another name: as a version before wrote it, or a finalizer
 //! that somebody ran at home.
 
+use crate::harness::audit::events;
 use crate::harness::chart::RELEASE;
 use crate::harness::{Chart, eventually};
-use crate::rights::events;
 use crate::shop::{LIMIT, Shop, objects_with, policies_in_force};
 use crate::{plane, program};
 

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
+use crate::harness::audit::{audited, forbidden};
 use crate::harness::chart::RELEASE;
 use crate::harness::{Chart, ControlPlane, Load, eventually};
-use crate::rights::{audited, forbidden};
 use crate::shop::{LIMIT, Shop, objects_with, policies_in_force};
 use crate::{plane, program};
 

@@ -14,7 +14,8 @@ use crate::team::SOON;
 const EACH: usize = 12;
 
 fn installed(plane: &ControlPlane, ahead: Vec<u32>) -> Installed {
-    let install = Install { linked: true, ahead, ..Install::of_everything(2) };
+    // An API server that has just started knows nobody's rights.
+    let install = Install { linked: true, refused: true, ahead, ..Install::of_everything(2) };
     install.on(plane, program()).unwrap()
 }
 

@@ -373,7 +373,7 @@ fn all_at_once(team: &Team<'_>) -> Vec<Result<String, String>> {
 fn s43_a_claim_is_kept_for_the_pod_that_an_operator_will_make_again() {
     let team = Team::new(&world().plane, "s43");
     let ns = &team.ns;
-    let (group, plural) = (format!("{ns}.example.com"), "databases");
+    let (group, plural) = (team.group(), "databases");
     let schema = "{openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}";
     let crd = format!(
         "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {{name: \

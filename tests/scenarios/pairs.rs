@@ -73,7 +73,7 @@ struct Ring {
 impl Ring {
     fn of(team: &Team<'_>) -> Self {
         let ns = &team.ns;
-        let ring = Self { plural: "links".to_owned(), group: format!("{ns}.example.com") };
+        let ring = Self { plural: "links".to_owned(), group: team.group() };
         let Self { plural, group } = &ring;
         let schema =
             "{openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}";

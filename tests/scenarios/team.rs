@@ -67,6 +67,13 @@ impl<'p> Team<'p> {
         team
     }
 
+    /// An API group of the test's own, by the prefix of the namespace: belay's
+    /// rights name it beforehand.
+    pub fn group(&self) -> String {
+        let prefix = self.ns.rsplit_once('-').map_or(&*self.ns, |(prefix, _)| prefix);
+        format!("{prefix}.example.com")
+    }
+
     /// Gives rights to jane in the whole cluster, by rules in YAML.
     pub fn may(&self, rules: &str) {
         self.grant("more", None, rules, &[&format!("jane-{}", self.ns)]);

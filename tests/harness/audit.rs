@@ -1,0 +1,140 @@
+//! What the API server's audit log says of belay's account: the witness of
+//! what it did, and of what it was not let do.
+
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::install::NAME;
+use super::{ControlPlane, Result};
+
+/// The account that replicas run as.
+pub const ACCOUNT: &str = "system:serviceaccount:belay:belay";
+
+/// How often the log is looked at.
+const EVERY: Duration = Duration::from_millis(500);
+
+/// Everything that the API server has recorded.
+pub fn audited(plane: &ControlPlane) -> Vec<Value> {
+    let log = plane.audit_log().unwrap_or_default();
+    log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+/// Everything that the API server has recorded of accounts in belay's
+/// namespace.
+pub fn events(plane: &ControlPlane) -> Vec<Value> {
+    let accounts = format!("system:serviceaccount:{NAME}:");
+    let log = plane.audit_log().unwrap_or_default();
+    // Most lines are about others, and long.
+    let lines = log.lines().filter(|line| line.contains(&accounts));
+    let events = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    events.filter(|event| text(&event["user"]["username"]).starts_with(&accounts)).collect()
+}
+
+/// What they wanted to do and had no right to.
+pub fn forbidden(plane: &ControlPlane) -> Vec<String> {
+    events(plane).iter().filter(|event| lacks_a_right(event)).map(told).collect()
+}
+
+/// A value that is a string; anything else is none.
+pub fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// Whether a request was refused because a right is missing.
+fn lacks_a_right(event: &Value) -> bool {
+    if event["responseStatus"]["code"] != 403 {
+        return false;
+    }
+    if event["annotations"]["authorization.k8s.io/decision"] == "forbid" {
+        return true;
+    }
+    // It had the right, and admission said no. The self-test wants to hear just
+    // that of belay's own webhook, and a namespace that is going takes no Event
+    // any more. Of an answer that was to be metadata alone the log has no words.
+    // Whatever else is said may well be about a right: that an approval is
+    // belay's to give, or that an apply may make what is not there.
+    let said = text(&event["responseStatus"]["message"]);
+    let by_admission = said.contains("admission webhook") || said.contains("is being terminated");
+    !said.is_empty() && !by_admission
+}
+
+fn told(event: &Value) -> String {
+    let said = text(&event["responseStatus"]["message"]);
+    format!("{} {}: {said}", text(&event["verb"]), text(&event["requestURI"]))
+}
+
+/// Follows the audit log for as long as it lives, and ends the program with
+/// the first right that belay's account lacks.
+///
+/// It ends the program because nobody else is left to look: the control planes
+/// of the scenarios are statics that are never dropped, belay tries again and
+/// again what it may not do, and a test may well pass without it.
+pub struct Watcher {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watcher {
+    /// Begins with what is recorded from now on.
+    pub fn start(plane: &ControlPlane) -> Result<Self> {
+        let mut log = File::open(plane.logs().join("audit.log"))?;
+        log.seek(SeekFrom::End(0))?;
+        let over = Arc::new(AtomicBool::new(false));
+        let ends = over.clone();
+        let thread = std::thread::spawn(move || follow(log, &ends));
+        Ok(Self { over, thread: Some(thread) })
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        // It looks once more before it ends.
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}
+
+fn follow(mut log: File, over: &AtomicBool) {
+    let mut rest = Vec::new();
+    loop {
+        let is_last = over.load(Ordering::Relaxed);
+        if log.read_to_end(&mut rest).is_err() {
+            return;
+        }
+        // The last line may be half of one.
+        let whole = rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let lines: Vec<u8> = rest.drain(..whole).collect();
+        let lines = String::from_utf8_lossy(&lines);
+        for line in lines.lines().filter(|line| line.contains("\"code\":403")) {
+            let Ok(event) = serde_json::from_str::<Value>(line) else { continue };
+            if event["user"]["username"] == ACCOUNT && lacks_a_right(&event) {
+                end(&event);
+            }
+        }
+        if is_last {
+            return;
+        }
+        std::thread::sleep(EVERY);
+    }
+}
+
+/// Says so where no test captures it, and ends the program as a failed one.
+fn end(event: &Value) {
+    let mut stderr = std::io::stderr();
+    let _ = writeln!(
+        stderr,
+        "\nbelay's account lacks a right, so this run ends:\n  {}\nThe roles are the chart's, with \
+         the values of Install::of_everything: a kind that a test makes, or protects, has to be \
+         among them. A test that takes rights away says so: Install::refused.",
+        told(event)
+    );
+    std::process::exit(101);
+}

@@ -1,0 +1,76 @@
+//! The roles that the chart gives belay's account.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::audit::ACCOUNT;
+use super::install::NAME;
+use super::{ControlPlane, Result, eventually};
+
+/// The API groups of the kinds that tests make and policies are about.
+/// Whoever makes one of another group names it here, as a user of the chart
+/// does in `rbac.watchAlso`.
+const GROUPS: [&str; 8] = [
+    "s01.example.com",
+    "s23.example.com",
+    "s25-held.example.com",
+    "s25.example.com",
+    "s39.example.com",
+    "s43.example.com",
+    "s46.example.test",
+    "soak.dev",
+];
+
+/// The chart's value for what belay may read and hold beside the chart's list.
+pub fn also() -> String {
+    let groups = GROUPS.map(|group| format!("\"{group}/*\"")).join(",");
+    format!("rbac.watchAlso=[\"secrets\",{groups}]")
+}
+
+/// Manifests without their roles and bindings.
+pub fn left_out(manifests: &str) -> String {
+    const RIGHTS: [&str; 4] =
+        ["kind: ClusterRole", "kind: ClusterRoleBinding", "kind: Role", "kind: RoleBinding"];
+    let documents = manifests.split("---\n");
+    let kept = documents.filter(|document| !document.lines().any(|line| RIGHTS.contains(&line)));
+    kept.collect::<Vec<_>>().join("---\n")
+}
+
+/// Applies the roles and bindings of the chart, with these values.
+pub fn of_chart(plane: &ControlPlane, values: &[String]) -> Result<()> {
+    let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/belay").display().to_string();
+    let mut args = vec!["template", NAME, &chart, "--namespace", NAME];
+    for file in ["templates/rbac/own.yaml", "templates/rbac/reading.yaml"] {
+        args.extend(["--show-only", file]);
+    }
+    for value in values {
+        args.extend(["--set-json", value]);
+    }
+    plane.apply(&plane.helm(&args)?.success()?)?;
+    if plane.controller_manager.is_some() {
+        return Ok(());
+    }
+    // Nobody sums the parts of the aggregated ClusterRole up here; whoever is
+    // bound to the part has the same rights.
+    let part = format!("{NAME}-kinds");
+    let (role, account) =
+        (format!("--clusterrole={part}"), format!("--serviceaccount={NAME}:{NAME}"));
+    plane.kubectl(&["create", "clusterrolebinding", &part, &role, &account])?.success().map(drop)
+}
+
+/// Waits until the API server knows of the rights: the sum of the parts is made
+/// by a controller, and rights are learnt by a watch. One is asked of each role.
+pub fn wait_until_given(plane: &ControlPlane) -> Result<()> {
+    let account = format!("--as={ACCOUNT}");
+    for (verb, kind) in [
+        ("watch", "namespaces"),
+        ("watch", "deletionpolicies.belay.dev"),
+        ("update", "leases.coordination.k8s.io"),
+    ] {
+        eventually(&format!("belay's right to {verb} {kind}"), Duration::from_secs(60), || {
+            let ask = ["auth", "can-i", verb, kind, "-n", NAME, &account];
+            plane.kubectl(&ask)?.success().map(drop)
+        })?;
+    }
+    Ok(())
+}
