@@ -23,8 +23,10 @@ pub(super) fn create(situation: &Situation<'_>, review: &Review<'_>) -> Verdict 
 }
 
 /// Kinds on which a hold is harm, or no protection at all: a finalizer on a
-/// Namespace or a CRD saves only the shell, and the others are taken away and
-/// made again by machines all day.
+/// Namespace or a CRD saves only the shell. Roles and bindings belay could not
+/// let go of: whoever changes more of one than its finalizers has to have all
+/// the rights that it gives. The others are taken away and made again by
+/// machines all day.
 const NEVER_HELD: &[(&str, &str)] = &[
     ("", "namespaces"),
     ("", "pods"),
@@ -34,6 +36,10 @@ const NEVER_HELD: &[(&str, &str)] = &[
     ("apiextensions.k8s.io", "customresourcedefinitions"),
     ("coordination.k8s.io", "leases"),
     ("discovery.k8s.io", "endpointslices"),
+    ("rbac.authorization.k8s.io", "clusterrolebindings"),
+    ("rbac.authorization.k8s.io", "clusterroles"),
+    ("rbac.authorization.k8s.io", "rolebindings"),
+    ("rbac.authorization.k8s.io", "roles"),
 ];
 
 /// Annotations of objects that a tool runs and takes away by itself.
