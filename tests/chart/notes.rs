@@ -20,9 +20,12 @@ const EMERGENCY: &str =
 
 #[test]
 fn they_say_what_is_protected_now_and_the_line_for_an_emergency() {
-    for (profile, action, count) in
-        [("observe", "Audit", 7), ("guarded", "Deny", 7), ("strict", "Deny", 9)]
-    {
+    for (profile, action, count) in [
+        ("observe", "Audit", 7),
+        ("guarded", "Deny", 7),
+        ("strict", "Deny", 7),
+        ("strict", "Hold", 2),
+    ] {
         let values = format!("profile={profile:?},fullnameOverride=\"guard\"");
         let notes = Render::default().set(&values).notes();
         let told = POLICIES.iter().filter(|policy| {

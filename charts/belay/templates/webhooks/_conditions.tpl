@@ -35,7 +35,7 @@ stands in src/cluster/registration/conditions.rs.
 {{- range prepend (default list .Values.formerHolds) "belay.dev/hold" }}
 {{- $before = append $before (printf "'%s' in oldObject.metadata.?finalizers.orValue([])" .) }}
 {{- $after = append $after (printf "'%s' in object.metadata.?finalizers.orValue([])" .) }}
-{{- end }}
+{{- end -}}
 - name: hold-goes
   expression: >-
     request.operation != 'UPDATE' ||
