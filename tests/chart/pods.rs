@@ -235,3 +235,31 @@ fn metrics_are_open_to_those_that_are_named_and_to_nobody_else() {
     });
     assert_eq!(rules("[{\"podSelector\":{}}]"), json!([webhook, metrics]));
 }
+
+#[test]
+fn who_looks_at_holds_is_told_their_former_names() {
+    let objects = Render::default().set(r#"formerHolds=["a.dev/x","b.dev/y"]"#).objects();
+    for (kind, name) in [("Deployment", "belay"), ("Job", "belay-uninstall")] {
+        let pod = &objects.get(kind, name)["spec"]["template"]["spec"];
+        let arguments = strings(&pod["containers"][0]["args"]);
+        for former in ["--former-hold=a.dev/x", "--former-hold=b.dev/y"] {
+            assert!(arguments.contains(&former), "{kind} {name}: {arguments:?}");
+        }
+    }
+    // The API server asks when one of them goes, too.
+    let mutating = &objects.of("MutatingWebhookConfiguration")[0]["webhooks"];
+    let conditions = mutating.as_array().unwrap().iter().flat_map(|entry| {
+        let conditions = entry["matchConditions"].as_array().into_iter().flatten();
+        conditions.filter(|condition| condition["name"] == "hold-goes")
+    });
+    let conditions: Vec<&str> = conditions.filter_map(|c| c["expression"].as_str()).collect();
+    assert!(!conditions.is_empty());
+    for expression in conditions {
+        for name in ["belay.dev/hold", "a.dev/x", "b.dev/y"] {
+            for object in ["oldObject", "object"] {
+                let test = format!("'{name}' in {object}.metadata.?finalizers");
+                assert!(expression.contains(&test), "{expression}");
+            }
+        }
+    }
+}
