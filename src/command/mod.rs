@@ -5,6 +5,9 @@ mod admin;
 mod approve;
 mod files;
 mod release;
+// What the commands below share; the first of them takes this line away.
+#[allow(dead_code)]
+mod screen;
 mod serve;
 mod target;
 mod welcome;

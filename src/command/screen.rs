@@ -1,0 +1,370 @@
+//! What the commands of people look like: what the terminal can do, tables,
+//! long lists, the outputs for programs, and what is said meanwhile.
+
+use std::cell::Cell as Slot;
+use std::io::{IsTerminal as _, Write as _};
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use terminal_size::Width;
+use unicode_width::UnicodeWidthStr as _;
+
+use super::CommandError;
+use crate::cluster::Unread;
+
+/// The options that say how an answer is written.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct OutputArguments {
+    /// How the answer is written
+    #[arg(
+        short,
+        long,
+        value_name = "table|json|yaml",
+        default_value = "table",
+        ignore_case = true
+    )]
+    pub output: Format,
+
+    /// Leave nothing out of long lists
+    #[arg(long)]
+    pub all: bool,
+}
+
+/// How an answer is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people
+    Table,
+    /// One JSON document, versioned
+    Json,
+    /// The same as YAML
+    Yaml,
+}
+
+/// What colour would say. It is never the only sign of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Tone {
+    /// Nothing in particular.
+    #[default]
+    Plain,
+    /// A heading.
+    Strong,
+    /// What matters less.
+    Quiet,
+    /// As it should be.
+    Good,
+    /// To be looked at.
+    Doubtful,
+    /// Refused, broken or gone.
+    Bad,
+}
+
+impl Tone {
+    /// The parameters of the escape sequence.
+    fn code(self) -> &'static str {
+        match self {
+            Self::Plain => "",
+            Self::Strong => "1",
+            Self::Quiet => "2",
+            Self::Good => "32",
+            Self::Doubtful => "33",
+            Self::Bad => "31",
+        }
+    }
+}
+
+/// What can be shown where the output goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Screen {
+    /// How many columns there are; none: it is no terminal, and nothing is
+    /// wrapped, so that a line can be searched for.
+    pub width: Option<usize>,
+    colour: bool,
+}
+
+impl Screen {
+    /// Standard output, as it is.
+    pub fn stdout() -> Self {
+        let stdout = std::io::stdout();
+        let measured = terminal_size::terminal_size_of(&stdout);
+        let measured = measured.map(|(Width(columns), _)| usize::from(columns));
+        let environment = |name: &str| std::env::var(name).ok();
+        Self::of(stdout.is_terminal(), measured, environment)
+    }
+
+    /// What may be shown, by what is known.
+    fn of(
+        terminal: bool,
+        measured: Option<usize>,
+        environment: impl Fn(&str) -> Option<String>,
+    ) -> Self {
+        let said = environment("COLUMNS").and_then(|columns| columns.parse().ok());
+        let columns = said.or(measured).filter(|columns| *columns > 0).unwrap_or(80);
+        let silenced = environment("NO_COLOR").is_some_and(|said| !said.is_empty());
+        let dumb = environment("TERM").is_some_and(|term| term == "dumb");
+        Self { width: terminal.then_some(columns), colour: terminal && !silenced && !dumb }
+    }
+
+    /// A text in its colour, where there is any, without what a terminal would
+    /// obey: texts come out of a cluster, in which many people write.
+    pub fn paint(self, tone: Tone, text: &str) -> String {
+        let text = harmless(text);
+        match tone.code() {
+            "" => text,
+            _ if !self.colour || text.is_empty() => text,
+            code => format!("\x1b[{code}m{text}\x1b[0m"),
+        }
+    }
+
+    /// A text below a line of a table: on a terminal its lines are broken at
+    /// spaces, and all of them are indented.
+    pub fn paragraph(self, indent: usize, text: &str) -> String {
+        let margin = " ".repeat(indent);
+        let lines = wrapped(&harmless(text), self.width.map(|width| width.saturating_sub(indent)));
+        lines.iter().map(|line| format!("{margin}{line}\n")).collect()
+    }
+}
+
+/// A text without control characters, each of which becomes a space.
+pub fn harmless(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// Lines of at most so many columns, broken at spaces. A word that is longer
+/// stays whole, because half a name or half a command is of no use; and what
+/// would become a strip is not broken at all.
+fn wrapped(text: &str, width: Option<usize>) -> Vec<String> {
+    let Some(width) = width.filter(|width| *width >= 20) else { return vec![text.to_owned()] };
+    let mut lines = vec![String::new()];
+    for word in text.split(' ').filter(|word| !word.is_empty()) {
+        if let Some(line) = lines.last_mut() {
+            if line.is_empty() {
+                line.push_str(word);
+                continue;
+            }
+            if line.width() + 1 + word.width() <= width {
+                line.push(' ');
+                line.push_str(word);
+                continue;
+            }
+        }
+        lines.push(word.to_owned());
+    }
+    lines
+}
+
+/// One field of a table.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Field {
+    text: String,
+    tone: Tone,
+}
+
+impl Field {
+    /// A field that colour says more about.
+    pub fn toned(tone: Tone, text: impl Into<String>) -> Self {
+        Self { text: text.into(), tone }
+    }
+}
+
+impl From<String> for Field {
+    fn from(text: String) -> Self {
+        Self::toned(Tone::Plain, text)
+    }
+}
+
+impl From<&str> for Field {
+    fn from(text: &str) -> Self {
+        Self::toned(Tone::Plain, text)
+    }
+}
+
+/// Rows below a heading, aligned.
+#[derive(Debug)]
+pub struct Table {
+    /// The names of the columns, in capitals as kubectl has them.
+    heading: Vec<&'static str>,
+    /// Each with what stands below it.
+    rows: Vec<(Vec<Field>, String)>,
+}
+
+impl Table {
+    /// A table with these columns.
+    pub fn new(heading: &[&'static str]) -> Self {
+        Self { heading: heading.to_vec(), rows: Vec::new() }
+    }
+
+    /// One more row.
+    pub fn row(&mut self, fields: impl IntoIterator<Item = Field>) {
+        self.rows.push((fields.into_iter().collect(), String::new()));
+    }
+
+    /// Whole lines that stand below the last row, as
+    /// [`Screen::paragraph`] makes them.
+    pub fn below(&mut self, lines: &str) {
+        if let Some((_, below)) = self.rows.last_mut() {
+            below.push_str(lines);
+        }
+    }
+
+    /// The whole table. Its last column is wrapped below itself on a terminal.
+    pub fn text(&self, screen: Screen) -> String {
+        let heading: Vec<Field> =
+            self.heading.iter().map(|name| Field::toned(Tone::Quiet, *name)).collect();
+        let mut widths: Vec<usize> = Vec::new();
+        let all = std::iter::once(&heading).chain(self.rows.iter().map(|(fields, _)| fields));
+        for fields in all {
+            for (column, field) in fields.iter().enumerate() {
+                let wide = harmless(&field.text).width();
+                match widths.get_mut(column) {
+                    Some(width) => *width = wide.max(*width),
+                    None => widths.push(wide),
+                }
+            }
+        }
+        let mut text = line(&heading, &widths, screen);
+        for (fields, below) in &self.rows {
+            text.push_str(&line(fields, &widths, screen));
+            text.push_str(below);
+        }
+        text
+    }
+}
+
+/// Between two columns, as kubectl has it.
+const GAP: usize = 3;
+
+fn line(fields: &[Field], widths: &[usize], screen: Screen) -> String {
+    let Some((last, before)) = fields.split_last() else { return "\n".to_owned() };
+    let (mut text, mut at) = (String::new(), 0);
+    for (field, width) in before.iter().zip(widths) {
+        let pad = (width + GAP).saturating_sub(harmless(&field.text).width());
+        text.push_str(&screen.paint(field.tone, &field.text));
+        text.push_str(&" ".repeat(pad));
+        at += width + GAP;
+    }
+    let left = screen.width.map(|width| width.saturating_sub(at));
+    for (index, part) in wrapped(&harmless(&last.text), left).iter().enumerate() {
+        if index > 0 {
+            text.push_str(&" ".repeat(at));
+        }
+        text.push_str(&screen.paint(last.tone, part));
+        text.truncate(text.trim_end_matches(' ').len());
+        text.push('\n');
+    }
+    text
+}
+
+/// So much of a list as is shown, and what is said of the rest.
+pub fn cut<T>(list: &[T], limit: usize, all: bool) -> (&[T], Option<String>) {
+    match list.split_at_checked(limit) {
+        // To say that one is missing takes the line that it would take.
+        Some((shown, rest)) if !all && rest.len() > 1 => {
+            (shown, Some(format!("… and {} more; --all", rest.len())))
+        }
+        _ => (list, None),
+    }
+}
+
+/// What a program reads: versioned like an object of belay's API, though it is
+/// none that an API server would store.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Document<'a, T> {
+    api_version: &'static str,
+    kind: &'static str,
+    #[serde(flatten)]
+    content: &'a T,
+}
+
+/// The content of a document that is a list.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct List<T> {
+    /// What was found, all of it.
+    pub items: Vec<T>,
+    /// What could not be read, and might say more.
+    pub not_read: Vec<NotRead>,
+}
+
+/// A kind that could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NotRead {
+    /// Its plural, with its group.
+    pub resource: String,
+    /// Why not.
+    pub why: String,
+}
+
+impl From<Unread> for NotRead {
+    fn from(Unread { resource, why }: Unread) -> Self {
+        Self { resource, why: super::target::as_me(&why) }
+    }
+}
+
+/// An answer for a program; none: a person is to read it.
+pub fn document<T: Serialize>(
+    format: Format,
+    kind: &'static str,
+    content: &T,
+) -> Result<Option<String>, CommandError> {
+    let document = Document { api_version: "belay.dev/v1alpha1", kind, content };
+    let unwritten = |error: String| CommandError::Output(std::io::Error::other(error));
+    match format {
+        Format::Table => Ok(None),
+        Format::Json => serde_json::to_string_pretty(&document)
+            .map(|text| Some(text + "\n"))
+            .map_err(|error| unwritten(error.to_string())),
+        Format::Yaml => serde_saphyr::to_string(&document)
+            .map(|text| Some(text.trim_end().to_owned() + "\n"))
+            .map_err(|error| unwritten(error.to_string())),
+    }
+}
+
+/// One line on the terminal of standard error that says how far long work is,
+/// and is gone when it is over. In a pipe it says nothing.
+#[derive(Debug)]
+pub struct Progress {
+    shown: bool,
+    began: Instant,
+    last: Slot<Option<Instant>>,
+}
+
+/// Who waits for less than this is told nothing.
+const PATIENCE: Duration = Duration::from_millis(400);
+
+/// How often the line changes at the most.
+const RATE: Duration = Duration::from_millis(100);
+
+impl Progress {
+    /// The beginning of work.
+    pub fn begin() -> Self {
+        let dumb = std::env::var("TERM").is_ok_and(|term| term == "dumb");
+        let shown = std::io::stderr().is_terminal() && !dumb;
+        Self { shown, began: Instant::now(), last: Slot::new(None) }
+    }
+
+    /// Says how far it is, such as `reading 12 kinds … 34,000 objects`.
+    pub fn say(&self, text: impl FnOnce() -> String) {
+        let now = Instant::now();
+        let early = now.duration_since(self.began) < PATIENCE
+            || self.last.get().is_some_and(|last| now.duration_since(last) < RATE);
+        if self.shown && !early {
+            self.last.set(Some(now));
+            // A line that cannot be shown is not missed.
+            let _ = write!(std::io::stderr(), "\r\x1b[K{}", harmless(&text()));
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.last.get().is_some() {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

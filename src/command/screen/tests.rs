@@ -1,0 +1,132 @@
+use serde::Serialize;
+use serde_json::json;
+
+use super::*;
+
+fn screen(width: Option<usize>, colour: bool) -> Screen {
+    Screen { width, colour }
+}
+
+#[test]
+fn what_a_terminal_can_do_is_what_it_and_its_environment_say() {
+    let look = |terminal, measured, environment: &[(&str, &str)]| {
+        let find = |name: &str| {
+            let found = environment.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| (*value).to_owned())
+        };
+        let Screen { width, colour } = Screen::of(terminal, measured, find);
+        (width, colour)
+    };
+    assert_eq!(look(true, Some(120), &[]), (Some(120), true));
+    assert_eq!(look(true, Some(120), &[("COLUMNS", "60")]), (Some(60), true));
+    assert_eq!(look(true, None, &[("COLUMNS", "wide")]), (Some(80), true));
+    // Emacs' shell has no columns to tell of.
+    assert_eq!(look(true, Some(0), &[("TERM", "dumb")]), (Some(80), false));
+    assert_eq!(look(true, Some(120), &[("NO_COLOR", "1")]), (Some(120), false));
+    assert_eq!(look(true, Some(120), &[("NO_COLOR", "")]), (Some(120), true));
+    // In a pipe there is neither, whatever the terminal of the shell is like.
+    assert_eq!(look(false, Some(120), &[("COLUMNS", "60")]), (None, false));
+}
+
+#[test]
+fn columns_are_aligned_by_what_is_seen_of_them() {
+    let mut table = Table::new(&["KIND", "NAME", "WHY"]);
+    table.row(["pvc".into(), "data".into(), "in use".into()]);
+    table.below("    evidence\n");
+    table.row([Field::toned(Tone::Bad, "namespace"), "日本".into(), "".into()]);
+    let plain = "KIND        NAME   WHY\n\
+                 pvc         data   in use\n    evidence\n\
+                 namespace   日本\n";
+    assert_eq!(table.text(screen(None, false)), plain);
+    // Colour moves nothing, and takes nothing away.
+    let coloured = table.text(screen(None, true));
+    assert!(coloured.contains("\x1b[31mnamespace\x1b[0m   日本"), "{coloured}");
+    let mut bare = coloured;
+    for code in ["\x1b[31m", "\x1b[2m", "\x1b[0m"] {
+        bare = bare.replace(code, "");
+    }
+    assert_eq!(bare, plain);
+}
+
+#[test]
+fn the_last_column_is_wrapped_below_itself_on_a_terminal_alone() {
+    let mut table = Table::new(&["NAME", "WHY"]);
+    table.row(["data".into(), "the garbage collector waits for its dependents".into()]);
+    assert_eq!(
+        table.text(screen(Some(32), false)),
+        "NAME   WHY\ndata   the garbage collector\n       waits for its dependents\n"
+    );
+    // Where only a strip is left, lines are the terminal's to break.
+    assert_eq!(table.text(screen(Some(20), false)).lines().count(), 2);
+    assert_eq!(table.text(screen(None, false)).lines().count(), 2);
+    let paragraph = screen(Some(30), false).paragraph(4, "so long that it takes two lines");
+    assert_eq!(paragraph, "    so long that it takes two\n    lines\n");
+}
+
+#[test]
+fn nothing_that_somebody_has_written_moves_the_cursor() {
+    let name = "a\x1b[2Jb\r\nc";
+    assert_eq!(screen(None, true).paint(Tone::Bad, name), "\x1b[31ma [2Jb  c\x1b[0m");
+    let mut table = Table::new(&["NAME", "WHY"]);
+    table.row([name.into(), name.into()]);
+    table.below(&screen(None, false).paragraph(2, name));
+    assert_eq!(
+        table.text(screen(None, false)),
+        "NAME        WHY\na [2Jb  c   a [2Jb  c\n  a [2Jb  c\n"
+    );
+}
+
+#[test]
+fn a_long_list_is_cut_with_its_count_unless_all_is_asked_for() {
+    let list: Vec<usize> = (0..48).collect();
+    let (shown, rest) = cut(&list, 5, false);
+    assert_eq!((shown.len(), rest.as_deref()), (5, Some("… and 43 more; --all")));
+    assert_eq!(cut(&list, 5, true), (&list[..], None));
+    for whole in [47, 48, 49] {
+        assert_eq!(cut(&list, whole, false), (&list[..], None), "{whole}");
+    }
+}
+
+#[test]
+fn programs_get_a_versioned_document() {
+    #[derive(Serialize)]
+    struct Item {
+        name: &'static str,
+        says: &'static str,
+    }
+    let items = vec![Item { name: "yes", says: "a: b\nc" }, Item { name: "1", says: "# x" }];
+    let not_read = vec![NotRead { resource: "secrets".to_owned(), why: "forbidden".to_owned() }];
+    let list = List { items, not_read };
+    let expected = json!({
+        "apiVersion": "belay.dev/v1alpha1",
+        "kind": "ThingList",
+        "items": [{"name": "yes", "says": "a: b\nc"}, {"name": "1", "says": "# x"}],
+        "notRead": [{"resource": "secrets", "why": "forbidden"}],
+    });
+    let text = document(Format::Json, "ThingList", &list).unwrap().unwrap();
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), expected);
+    let text = document(Format::Yaml, "ThingList", &list).unwrap().unwrap();
+    assert!(text.starts_with("apiVersion: belay.dev/v1alpha1\nkind: ThingList\n"), "{text}");
+    assert_eq!(serde_saphyr::from_str::<serde_json::Value>(&text).unwrap(), expected, "{text}");
+    assert_eq!(document(Format::Table, "ThingList", &list).unwrap(), None);
+}
+
+#[test]
+fn progress_is_silent_where_nobody_looks_and_for_a_while() {
+    let said = std::cell::Cell::new(0);
+    let text = || {
+        said.set(said.get() + 1);
+        String::new()
+    };
+    let long_ago = Instant::now().checked_sub(PATIENCE).unwrap();
+    for (shown, began, expected) in
+        [(false, long_ago, 0), (true, Instant::now(), 0), (true, long_ago, 1)]
+    {
+        said.set(0);
+        let progress = Progress { shown, began, last: Slot::new(None) };
+        progress.say(text);
+        // So soon after the first it would only flicker.
+        progress.say(text);
+        assert_eq!(said.get(), expected);
+    }
+}
