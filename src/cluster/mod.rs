@@ -25,6 +25,7 @@ pub mod release;
 pub mod selftest;
 mod start;
 pub mod status;
+pub mod terminating;
 pub mod uninstall;
 mod world;
 

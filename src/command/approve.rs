@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, ObjectMeta, PostParams};
 
+use super::duration::{duration, told};
 use super::target::{
     Session, TargetArguments, as_me, right_to_approve, right_to_approve_content, situation, unknown,
 };
@@ -345,55 +346,9 @@ async fn given_up(session: &Session, snapshot: &Snapshot) -> Option<String> {
     said
 }
 
-/// A duration as people write it: `45s`, `30m`, `1h30m`.
-fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("\"{text}\" is no duration; expected something like 45s, 30m or 1h30m");
-    let (mut seconds, mut number) = (0_u64, String::new());
-    for c in text.chars() {
-        let unit = match c {
-            '0'..='9' => {
-                number.push(c);
-                continue;
-            }
-            'h' => 3600,
-            'm' => 60,
-            's' => 1,
-            _ => return Err(wrong()),
-        };
-        let value: u64 = number.parse().map_err(|_| wrong())?;
-        let value = value.checked_mul(unit).ok_or_else(wrong)?;
-        seconds = seconds.checked_add(value).ok_or_else(wrong)?;
-        number.clear();
-    }
-    if seconds == 0 || !number.is_empty() || seconds > 10 * 365 * 86_400 {
-        return Err(wrong());
-    }
-    Ok(Duration::from_secs(seconds))
-}
-
-/// The same, the other way round.
-fn told(duration: Duration) -> String {
-    let seconds = duration.as_secs();
-    let parts = [(seconds / 3600, "h"), (seconds % 3600 / 60, "m"), (seconds % 60, "s")];
-    let parts = parts.iter().filter(|(number, _)| *number > 0);
-    parts.map(|(number, unit)| format!("{number}{unit}")).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn durations_are_read_and_told_as_people_write_them() {
-        for (text, seconds) in [("45s", 45), ("30m", 1800), ("1h30m", 5400), ("24h", 86_400)] {
-            assert_eq!(duration(text), Ok(Duration::from_secs(seconds)));
-            assert_eq!(told(Duration::from_secs(seconds)), text);
-        }
-        for wrong in ["", "0s", "30", "m", "1d", "-5m", "1.5h", "99999999999999999999h", "9999999h"]
-        {
-            assert!(duration(wrong).is_err(), "{wrong}");
-        }
-    }
 
     #[test]
     fn the_name_of_an_approval_is_sound_whatever_the_object_is_called() {

@@ -3,13 +3,15 @@
 mod access;
 mod admin;
 mod approve;
+mod duration;
 mod files;
+mod finalizers;
 mod release;
-// What the commands below share; the first of them takes this line away.
-#[allow(dead_code)]
 mod screen;
 mod serve;
+mod stuck;
 mod target;
+mod visitor;
 mod welcome;
 mod why;
 
@@ -49,6 +51,8 @@ enum Command {
     Approve(approve::ApproveArguments),
     /// Say what stands against the end of an object, now and for you
     Why(why::WhyArguments),
+    /// Say what has been Terminating for too long, why, and what to do next
+    Stuck(stuck::StuckArguments),
     /// Have belay let go of a Terminating object, if nothing needs it; or of all,
     /// and take belay out of the cluster
     Release(release::ReleaseArguments),
@@ -129,6 +133,7 @@ pub fn main() -> ExitCode {
         Command::Serve(arguments) => serve::run(*arguments).map(|()| ExitCode::SUCCESS),
         Command::Approve(arguments) => approve::run(arguments),
         Command::Why(arguments) => why::run(arguments),
+        Command::Stuck(arguments) => stuck::run(arguments),
         Command::Release(arguments) => release::run(arguments),
         Command::Admin(command) => admin::run(command).map(|()| ExitCode::SUCCESS),
     };

@@ -84,6 +84,12 @@ pub struct Screen {
 }
 
 impl Screen {
+    /// What is no terminal.
+    #[cfg(test)]
+    pub const fn pipe() -> Self {
+        Self { width: None, colour: false }
+    }
+
     /// Standard output, as it is.
     pub fn stdout() -> Self {
         let stdout = std::io::stdout();

@@ -218,13 +218,24 @@ pub fn settings((namespace, name): &(String, String), me: &Me) -> Settings {
     }
 }
 
+/// What people have written, read with the rights of whoever asks. `own` is the
+/// name by which the API server knows belay.
+pub async fn rules(
+    caller: &Caller,
+    me: &Me,
+    installation: &(String, String),
+    own: String,
+) -> Result<Snapshot, String> {
+    let settings = settings(installation, me);
+    let identities = Identities { own: Some(own), ..Identities::default() };
+    Snapshot::rules(caller.client.clone(), settings, identities).await
+}
+
 impl Session {
     /// What people have written, read with this person's rights.
     pub async fn rules(&self) -> Result<Snapshot, String> {
-        let settings = settings(&self.installation, &self.me);
-        let own = Some(self.own_user());
-        let identities = Identities { own, ..Identities::default() };
-        let snapshot = Snapshot::rules(self.caller.client.clone(), settings, identities).await?;
+        let Self { caller, me, installation, .. } = self;
+        let snapshot = rules(caller, me, installation, self.own_user()).await?;
         // One's own Namespace can often be read where a list of all cannot.
         if !self.target.namespace.is_empty() {
             let kinds = &snapshot.context.world.read().graph.kinds.clone();

@@ -10,6 +10,7 @@ use clap::{Args, ValueEnum};
 
 use self::report::Report;
 pub use self::report::{why_free, words};
+pub use self::terminating::Waits;
 use super::target::{Session, TargetArguments, unknown, unprotected};
 use super::{CommandError, block_on, print};
 use crate::cluster::Snapshot;

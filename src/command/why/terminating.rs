@@ -7,11 +7,12 @@ use serde_json::Value;
 
 use super::report::{why_free, words};
 use crate::cluster::Snapshot;
-use crate::cluster::release::by_hand;
+use crate::cluster::release::by_hand::look;
+use crate::command::finalizers::{by_hand, known, writer};
 use crate::command::target::{Session, as_me};
 use crate::decide::arguments;
 use crate::hold::Count;
-use crate::objects::{HOLD, is_hold};
+use crate::objects::is_hold;
 
 /// A Terminating object.
 #[derive(Debug, Serialize)]
@@ -46,35 +47,14 @@ struct Keeper {
 }
 
 /// What a release waits for.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Waits {
+pub struct Waits {
     /// Whether nothing keeps it: belay lets go within moments.
-    free: bool,
+    pub free: bool,
     /// Who keeps it, or what is not known.
-    r#for: Vec<String>,
+    pub r#for: Vec<String>,
 }
-
-/// Who takes off the finalizers that are known.
-const KNOWN: &[(&str, &str)] = &[
-    (HOLD, "belay, when nothing needs the object any more"),
-    ("kubernetes", "the namespace controller, when nothing is left in it"),
-    ("foregroundDeletion", "the garbage collector, when the dependents that block are gone"),
-    ("orphan", "the garbage collector, when its dependents have no reference to it any more"),
-    ("kubernetes.io/pvc-protection", "the PVC protection controller, when no Pod uses it"),
-    ("kubernetes.io/pv-protection", "the PV protection controller, when no claim is bound to it"),
-    ("kubernetes.io/vac-protection", "the protection controller, when no volume uses it"),
-    ("batch.kubernetes.io/job-tracking", "the Job controller, when the Pod is counted"),
-    (
-        "service.kubernetes.io/load-balancer-cleanup",
-        "the service controller, when the load balancer is gone",
-    ),
-    ("customresourcecleanup.apiextensions.k8s.io", "the API server, when its objects are gone"),
-    (
-        "resource.kubernetes.io/delete-protection",
-        "the resource claim controller, when nothing uses it",
-    ),
-];
 
 impl Terminating {
     /// What is known of the object, if it is Terminating. It is found out by
@@ -95,7 +75,7 @@ impl Terminating {
         let hold = match place {
             Some(place) => {
                 let (context, reader) = (&snapshot.context, &snapshot.reader);
-                Some(Waits::of(by_hand::look(context, reader, &place, object).await))
+                Some(Waits::of(look(context, reader, &place, object).await))
             }
             None => None,
         };
@@ -165,30 +145,8 @@ impl Keeper {
         if known(&self.name).is_some() {
             return self;
         }
-        let path = format!("/metadata/finalizers/{index}");
-        let patch = serde_json::json!([{"op": "test", "path": path, "value": self.name},
-                                       {"op": "remove", "path": path}]);
-        let by_hand = Some(format!("kubectl patch {arguments} --type=json -p '{patch}'"));
-        Self { by_hand, ..self }
+        Self { by_hand: Some(by_hand(&self.name, index, arguments)), ..self }
     }
-}
-
-/// Who takes a finalizer off that is Kubernetes' own or belay's.
-fn known(name: &str) -> Option<&'static str> {
-    // Whatever name the hold has, belay takes it off.
-    let name = if is_hold(name) { HOLD } else { name };
-    KNOWN.iter().find(|(known, _)| *known == name).map(|(_, who)| *who)
-}
-
-/// The field manager that put a finalizer there.
-fn writer(finalizer: &str, object: &Value) -> Option<String> {
-    let managers = object.pointer("/metadata/managedFields")?.as_array()?;
-    let key = format!("v:\"{finalizer}\"");
-    let wrote = |entry: &&Value| {
-        let fields = entry.pointer("/fieldsV1/f:metadata/f:finalizers");
-        fields.is_some_and(|fields| fields.get(&key).is_some())
-    };
-    managers.iter().find(wrote)?.get("manager")?.as_str().map(str::to_owned)
 }
 
 /// What a Namespace says of what is left in it.
@@ -200,7 +158,7 @@ fn conditions(object: &Value) -> Vec<String> {
 }
 
 impl Waits {
-    fn of(count: Count) -> Self {
+    pub fn of(count: Count) -> Self {
         match count {
             Count::Free(free) => Self { free: true, r#for: vec![why_free(free).to_owned()] },
             Count::Kept(causes) => Self { free: false, r#for: causes.iter().map(words).collect() },
@@ -215,6 +173,7 @@ impl Waits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::objects::HOLD;
     use serde_json::json;
 
     #[test]

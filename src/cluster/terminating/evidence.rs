@@ -1,0 +1,409 @@
+//! What is looked at to say why an object stays: who serves what, who runs,
+//! and what was said lately.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use futures_util::StreamExt as _;
+use k8s_openapi::api::core::v1::Event;
+use kube::Api;
+use kube::api::ListParams;
+use serde_json::Value;
+
+use super::{AT_ONCE, BEGINNINGS, Found, PAGE, Survey};
+use crate::cluster::api::{self, ListQuery, Trouble};
+use crate::cluster::feed::Snapshot;
+use crate::cluster::world::Detail;
+use crate::objects::KindInfo;
+
+/// Of so many objects the Events are read: of a thousand that are stuck most
+/// are so for the reason of the first.
+const ASKED: usize = 60;
+
+/// What there is of evidence why objects do not go.
+#[derive(Debug, Clone, Default)]
+pub struct Evidence {
+    /// The API groups that are served.
+    pub groups: BTreeSet<String>,
+    /// Those whose server does not answer.
+    pub stale: BTreeSet<String>,
+    /// The APIServices that are not available.
+    pub broken: Vec<BrokenApi>,
+    /// What runs in the cluster; none: it could not be read.
+    pub workloads: Option<Vec<Workload>>,
+    /// The nodes, and whether each is ready; none: they could not be read.
+    pub nodes: Option<BTreeMap<String, bool>>,
+    /// Webhooks for writes that have to be asked and cannot be.
+    pub webhooks: Vec<DeadWebhook>,
+    /// Kinds that nobody converts.
+    pub conversions: Vec<DeadConversion>,
+    /// What Events say of objects, by uid, the newest first.
+    pub said: HashMap<String, Vec<Said>>,
+    /// The Pods that use a claim, by its namespace and name.
+    pub users: HashMap<(String, String), Vec<String>>,
+}
+
+/// An APIService that is not available.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BrokenApi {
+    /// Its name, such as `v1beta1.metrics.k8s.io`.
+    pub name: String,
+    /// Its group.
+    pub group: String,
+    /// What it says of itself.
+    pub why: String,
+}
+
+/// A Deployment, StatefulSet or DaemonSet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Workload {
+    /// Its kind, as kubectl takes it.
+    pub kind: &'static str,
+    /// Where it is.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The names of its images, without registry and version.
+    pub images: Vec<String>,
+    /// How many of its Pods are ready.
+    pub ready: i64,
+}
+
+/// A webhook that must be asked, and whose Service does not answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadWebhook {
+    /// The configuration, as kubectl takes it.
+    pub configuration: String,
+    /// The webhook's name.
+    pub name: String,
+    /// What is wrong with its Service.
+    pub why: String,
+    /// What it is asked about.
+    pub rules: Vec<Rule>,
+    /// Whether it is asked only where labels or conditions say so.
+    pub selects: bool,
+}
+
+/// What a webhook is asked about.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rule {
+    /// API groups, or `*`.
+    pub groups: Vec<String>,
+    /// Plurals, with subresources after a slash, or `*`.
+    pub resources: Vec<String>,
+    /// Operations, or `*`.
+    pub operations: Vec<String>,
+}
+
+/// A CustomResourceDefinition whose conversion webhook does not answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadConversion {
+    /// Its name: the plural with its group.
+    pub definition: String,
+    /// What is wrong with the Service.
+    pub why: String,
+}
+
+/// What an Event says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Said {
+    /// Who says it.
+    pub by: String,
+    /// The reason word.
+    pub reason: String,
+    /// In which words.
+    pub message: String,
+}
+
+/// Reads what bears on these objects.
+pub async fn evidence(snapshot: &Snapshot, found: &[&Found], survey: &Survey) -> Evidence {
+    let (groups, stale) = {
+        let world = snapshot.context.world.read();
+        let served = world.served.keys().map(|kind| world.graph.kinds.info(*kind).group.clone());
+        (served.collect(), snapshot.stale.iter().cloned().collect())
+    };
+    let mut evidence = Evidence { groups, stale, ..Evidence::default() };
+    if found.is_empty() {
+        return evidence;
+    }
+    let look = Look { snapshot };
+    let pods = found.iter().any(|found| is(found, "", "pods"));
+    let (broken, workloads, nodes, webhooks, conversions, said, users) = tokio::join!(
+        look.broken(),
+        look.workloads(),
+        async { if pods { look.nodes().await } else { None } },
+        look.webhooks(),
+        look.conversions(),
+        look.said(found, survey),
+        look.users(found),
+    );
+    (evidence.broken, evidence.workloads, evidence.nodes) = (broken, workloads, nodes);
+    (evidence.webhooks, evidence.conversions) = (webhooks, conversions);
+    (evidence.said, evidence.users) = (said, users);
+    evidence
+}
+
+fn is(found: &Found, group: &str, resource: &str) -> bool {
+    found.info.group == group && found.info.resource == resource
+}
+
+struct Look<'s> {
+    snapshot: &'s Snapshot,
+}
+
+impl Look<'_> {
+    fn info(&self, group: &str, resource: &str) -> Option<KindInfo> {
+        let kinds = &self.snapshot.context.world.read().graph.kinds;
+        let kind = kinds.find_resource(group, resource)?;
+        let info = kinds.info(kind);
+        (!info.versions.is_empty()).then(|| info.clone())
+    }
+
+    /// All objects of a kind; none: they could not be read.
+    async fn all(&self, group: &str, resource: &str, namespace: &str) -> Option<Vec<Value>> {
+        let info = self.info(group, resource)?;
+        self.labelled(&info, namespace, "").await
+    }
+
+    async fn labelled(&self, info: &KindInfo, namespace: &str, labels: &str) -> Option<Vec<Value>> {
+        let client = &self.snapshot.context.client;
+        'again: for _ in 0..BEGINNINGS {
+            let (mut all, mut next) = (Vec::new(), String::new());
+            loop {
+                let query = ListQuery { limit: PAGE, next: &next, labels };
+                let page = match api::page(client, info, namespace, Detail::Whole, query).await {
+                    Ok(page) => page,
+                    Err(Trouble::Expired) => continue 'again,
+                    Err(_) => return None,
+                };
+                all.extend(page.items.iter().filter_map(|o| serde_json::from_str(o.get()).ok()));
+                next = page.metadata.next;
+                if next.is_empty() {
+                    return Some(all);
+                }
+            }
+        }
+        None
+    }
+
+    async fn broken(&self) -> Vec<BrokenApi> {
+        let all = self.all("apiregistration.k8s.io", "apiservices", "").await;
+        all.unwrap_or_default().iter().filter_map(broken).collect()
+    }
+
+    async fn workloads(&self) -> Option<Vec<Workload>> {
+        let (deployments, sets, daemons) = tokio::join!(
+            self.all("apps", "deployments", ""),
+            self.all("apps", "statefulsets", ""),
+            self.all("apps", "daemonsets", ""),
+        );
+        // That nobody is there only a whole look proves.
+        let kinds = [("deploy", deployments?), ("sts", sets?), ("ds", daemons?)];
+        let of = |(kind, all): (&'static str, Vec<Value>)| {
+            all.into_iter().filter_map(move |object| workload(kind, &object))
+        };
+        Some(kinds.into_iter().flat_map(of).collect())
+    }
+
+    async fn nodes(&self) -> Option<BTreeMap<String, bool>> {
+        let all = self.all("", "nodes", "").await?;
+        let ready = |node: &Value| Some((name(node)?.to_owned(), is_true(node, "Ready")));
+        Some(all.iter().filter_map(ready).collect())
+    }
+
+    async fn webhooks(&self) -> Vec<DeadWebhook> {
+        const GROUP: &str = "admissionregistration.k8s.io";
+        let (validating, mutating) = tokio::join!(
+            self.all(GROUP, "validatingwebhookconfigurations", ""),
+            self.all(GROUP, "mutatingwebhookconfigurations", ""),
+        );
+        let kinds = [
+            ("validatingwebhookconfiguration", validating.unwrap_or_default()),
+            ("mutatingwebhookconfiguration", mutating.unwrap_or_default()),
+        ];
+        let mut dead = Vec::new();
+        for (kind, configurations) in kinds {
+            for configuration in configurations {
+                let hooks = configuration.get("webhooks").and_then(Value::as_array);
+                for hook in hooks.into_iter().flatten().filter(|h| h["failurePolicy"] != "Ignore") {
+                    if let Some(why) = self.silent(hook.pointer("/clientConfig/service")).await {
+                        dead.push(webhook(kind, &configuration, hook, why));
+                    }
+                }
+            }
+        }
+        dead
+    }
+
+    async fn conversions(&self) -> Vec<DeadConversion> {
+        let definitions = self.all("apiextensions.k8s.io", "customresourcedefinitions", "").await;
+        let mut dead = Vec::new();
+        for definition in definitions.unwrap_or_default() {
+            let conversion = definition.pointer("/spec/conversion/webhook/clientConfig/service");
+            if let (Some(why), Some(name)) = (self.silent(conversion).await, name(&definition)) {
+                dead.push(DeadConversion { definition: name.to_owned(), why });
+            }
+        }
+        dead
+    }
+
+    /// What is wrong with the Service of a webhook; none: nothing is known to
+    /// be.
+    async fn silent(&self, service: Option<&Value>) -> Option<String> {
+        let text = |field: &str| service?.get(field)?.as_str();
+        let (namespace, name) = (text("namespace")?, text("name")?);
+        let info = self.info("", "services")?;
+        let client = &self.snapshot.context.client;
+        let read = api::object(client, &info, namespace, name, Detail::Whole).await.ok()?;
+        let Some(json) = read else {
+            return Some(format!("there is no Service {namespace}/{name}"));
+        };
+        let service: Value = serde_json::from_str(&json).ok()?;
+        // Whom a Service without a selector leads to is written by hand.
+        service.pointer("/spec/selector").filter(|selector| selector.is_object())?;
+        let slices = self.info("discovery.k8s.io", "endpointslices")?;
+        let label = format!("kubernetes.io/service-name={name}");
+        let slices = self.labelled(&slices, namespace, &label).await?;
+        let endpoints = slices.iter().filter_map(|slice| slice.get("endpoints")?.as_array());
+        let ready = |endpoint: &Value| endpoint.pointer("/conditions/ready") != Some(&false.into());
+        let nobody = !slices.is_empty() && !endpoints.flatten().any(ready);
+        nobody.then(|| format!("no Pod behind the Service {namespace}/{name} is ready"))
+    }
+
+    /// What was said of the objects, and of what they wait for.
+    async fn said(&self, found: &[&Found], survey: &Survey) -> HashMap<String, Vec<Said>> {
+        let mut asked: Vec<(String, String)> = Vec::new();
+        for found in found.iter().take(ASKED) {
+            asked.push((found.namespace.clone(), found.uid.clone()));
+            let dependents = survey.dependents.get(&found.uid).into_iter().flatten();
+            asked.extend(dependents.take(3).map(|d| (d.namespace.clone(), d.uid.clone())));
+        }
+        let reads = asked.into_iter().map(|(namespace, uid)| async move {
+            let said = self.events(&namespace, &uid).await;
+            (uid, said)
+        });
+        let reads = futures_util::stream::iter(reads).buffer_unordered(AT_ONCE);
+        reads.filter(|(_, said)| std::future::ready(!said.is_empty())).collect().await
+    }
+
+    async fn events(&self, namespace: &str, uid: &str) -> Vec<Said> {
+        // Events of what has no namespace are in this one.
+        let namespace = if namespace.is_empty() { "default" } else { namespace };
+        let api: Api<Event> = Api::namespaced(self.snapshot.context.client.clone(), namespace);
+        let params = ListParams::default().fields(&format!("involvedObject.uid={uid}"));
+        let Ok(list) = api.list(&params).await else { return Vec::new() };
+        let mut events = list.items;
+        let time = |event: &Event| {
+            event.last_timestamp.as_ref().or(event.first_timestamp.as_ref()).map(|time| time.0)
+        };
+        events.sort_by_key(|event| std::cmp::Reverse(time(event)));
+        let said = events.into_iter().take(20).map(|event| {
+            let source = event.source.and_then(|source| source.component);
+            let reported = event.reporting_component.filter(|by| !by.is_empty());
+            Said {
+                by: reported.or(source).unwrap_or_default(),
+                reason: event.reason.unwrap_or_default(),
+                message: event.message.unwrap_or_default(),
+            }
+        });
+        said.collect()
+    }
+
+    async fn users(&self, found: &[&Found]) -> HashMap<(String, String), Vec<String>> {
+        let claims = found.iter().filter(|found| is(found, "", "persistentvolumeclaims"));
+        let namespaces: BTreeSet<&str> = claims.map(|found| found.namespace.as_str()).collect();
+        let mut users: HashMap<(String, String), Vec<String>> = HashMap::new();
+        for namespace in namespaces {
+            for pod in self.all("", "pods", namespace).await.unwrap_or_default() {
+                for claim in claims_of(&pod) {
+                    let place = (namespace.to_owned(), claim);
+                    users.entry(place).or_default().extend(name(&pod).map(str::to_owned));
+                }
+            }
+        }
+        users
+    }
+}
+
+fn name(object: &Value) -> Option<&str> {
+    object.pointer("/metadata/name")?.as_str()
+}
+
+/// The condition of this type.
+fn condition<'o>(object: &'o Value, kind: &str) -> Option<&'o Value> {
+    object.pointer("/status/conditions")?.as_array()?.iter().find(|c| c["type"] == kind)
+}
+
+fn is_true(object: &Value, kind: &str) -> bool {
+    condition(object, kind).is_some_and(|condition| condition["status"] == "True")
+}
+
+fn broken(service: &Value) -> Option<BrokenApi> {
+    let available = condition(service, "Available")?;
+    if available["status"] == "True" {
+        return None;
+    }
+    let text = |field: &str| available.get(field).and_then(Value::as_str).unwrap_or_default();
+    Some(BrokenApi {
+        name: name(service)?.to_owned(),
+        group: service.pointer("/spec/group")?.as_str()?.to_owned(),
+        why: format!("{}: {}", text("reason"), text("message")),
+    })
+}
+
+fn workload(kind: &'static str, object: &Value) -> Option<Workload> {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
+    let containers = object.pointer("/spec/template/spec/containers").and_then(Value::as_array);
+    let image = |container: &Value| {
+        let image = container.get("image")?.as_str()?;
+        let last = image.rsplit('/').next().unwrap_or_default();
+        last.split([':', '@']).next().map(str::to_owned)
+    };
+    let ready = ["/status/readyReplicas", "/status/numberReady"];
+    Some(Workload {
+        kind,
+        namespace: text("/metadata/namespace")?.to_owned(),
+        name: text("/metadata/name")?.to_owned(),
+        images: containers.into_iter().flatten().filter_map(image).collect(),
+        ready: ready.iter().find_map(|at| object.pointer(at)?.as_i64()).unwrap_or_default(),
+    })
+}
+
+fn webhook(kind: &str, configuration: &Value, hook: &Value, why: String) -> DeadWebhook {
+    let texts = |rule: &Value, field: &str| -> Vec<String> {
+        let list = rule.get(field).and_then(Value::as_array).into_iter().flatten();
+        list.filter_map(|text| text.as_str().map(str::to_owned)).collect()
+    };
+    let rules = hook.get("rules").and_then(Value::as_array).into_iter().flatten();
+    let rules = rules.map(|rule| Rule {
+        groups: texts(rule, "apiGroups"),
+        resources: texts(rule, "resources"),
+        operations: texts(rule, "operations"),
+    });
+    let empty = |field: &str| match hook.get(field) {
+        Some(Value::Object(fields)) => fields.is_empty(),
+        Some(Value::Array(items)) => items.is_empty(),
+        _ => true,
+    };
+    let conditions = ["namespaceSelector", "objectSelector", "matchConditions"];
+    DeadWebhook {
+        configuration: format!("{kind}/{}", name(configuration).unwrap_or_default()),
+        name: hook.get("name").and_then(Value::as_str).unwrap_or_default().to_owned(),
+        why,
+        rules: rules.collect(),
+        selects: !conditions.into_iter().all(empty),
+    }
+}
+
+/// The claims that a Pod uses, while it has not ended.
+fn claims_of(pod: &Value) -> Vec<String> {
+    let phase = pod.pointer("/status/phase").and_then(Value::as_str);
+    if matches!(phase, Some("Succeeded" | "Failed")) {
+        return Vec::new();
+    }
+    let volumes = pod.pointer("/spec/volumes").and_then(Value::as_array).into_iter().flatten();
+    let names = volumes.filter_map(|v| v.pointer("/persistentVolumeClaim/claimName")?.as_str());
+    names.map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,61 @@
+use serde_json::json;
+
+use super::*;
+
+#[test]
+fn an_api_that_is_not_available_says_why() {
+    let service = |status: &str| {
+        json!({"metadata": {"name": "v1.things.test"}, "spec": {"group": "things.test"},
+            "status": {"conditions": [{"type": "Available", "status": status,
+                "reason": "ServiceNotFound", "message": "service/gone is not present"}]}})
+    };
+    let expected = BrokenApi {
+        name: "v1.things.test".to_owned(),
+        group: "things.test".to_owned(),
+        why: "ServiceNotFound: service/gone is not present".to_owned(),
+    };
+    assert_eq!(broken(&service("False")), Some(expected));
+    assert_eq!(broken(&service("True")), None);
+    // One that was made a moment ago is not known to be broken.
+    assert_eq!(broken(&json!({"metadata": {"name": "x"}, "spec": {"group": "y"}})), None);
+}
+
+#[test]
+fn a_workload_is_known_by_its_name_and_its_images() {
+    let object = json!({"metadata": {"name": "web", "namespace": "shop"}, "status": {
+        "readyReplicas": 2}, "spec": {"template": {"spec": {"containers": [
+            {"image": "registry.test:5000/team/db-operator:v1.2"}, {"image": "side@sha256:ab"}]}}}});
+    let found = workload("deploy", &object).unwrap();
+    assert_eq!(found.images, ["db-operator", "side"]);
+    assert_eq!((found.namespace.as_str(), found.name.as_str(), found.ready), ("shop", "web", 2));
+    // Nobody ready is left out of a status.
+    let mut down = object;
+    down["status"] = json!({});
+    assert_eq!(workload("deploy", &down).unwrap().ready, 0);
+}
+
+#[test]
+fn a_webhook_is_read_with_what_it_is_asked_about() {
+    let configuration = json!({"metadata": {"name": "guard"}});
+    let mut hook = json!({"name": "guard.test", "namespaceSelector": {}, "objectSelector": {},
+        "rules": [{"apiGroups": ["apps"], "resources": ["*"], "operations": ["UPDATE"]}]});
+    let read = |hook: &Value| {
+        webhook("validatingwebhookconfiguration", &configuration, hook, "gone".to_owned())
+    };
+    let found = read(&hook);
+    assert_eq!(found.configuration, "validatingwebhookconfiguration/guard");
+    assert_eq!(found.rules[0].groups, ["apps"]);
+    assert_eq!(found.rules[0].operations, ["UPDATE"]);
+    assert!(!found.selects);
+    hook["objectSelector"] = json!({"matchLabels": {"a": "b"}});
+    assert!(read(&hook).selects);
+}
+
+#[test]
+fn a_pod_that_has_ended_uses_no_claim() {
+    let mut pod = json!({"status": {"phase": "Running"}, "spec": {"volumes": [
+        {"name": "a", "persistentVolumeClaim": {"claimName": "data"}}, {"name": "b"}]}});
+    assert_eq!(claims_of(&pod), ["data"]);
+    pod["status"]["phase"] = "Succeeded".into();
+    assert_eq!(claims_of(&pod), [""; 0]);
+}

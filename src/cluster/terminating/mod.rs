@@ -1,0 +1,290 @@
+//! Everything that is Terminating, and what there is of evidence why it stays:
+//! read once, with the rights of whoever asks. Nothing is written.
+
+mod evidence;
+
+use std::cell::Cell;
+use std::collections::HashMap;
+
+use futures_util::StreamExt as _;
+use jiff::Timestamp;
+use serde_json::Value;
+
+pub use self::evidence::{
+    BrokenApi, DeadConversion, DeadWebhook, Evidence, Rule, Said, Workload, evidence,
+};
+use super::api::{self, ListQuery, Trouble};
+use super::feed::{Snapshot, Unread};
+use super::world::Detail;
+use crate::objects::{KindInfo, Object, full_name};
+
+/// Objects on a page.
+const PAGE: usize = 500;
+
+/// So many kinds are read at once.
+const AT_ONCE: usize = 8;
+
+/// How often a list is begun whose pages the API server no longer has.
+const BEGINNINGS: usize = 3;
+
+/// An object that is Terminating.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// Its kind.
+    pub info: KindInfo,
+    /// Its namespace; empty for a cluster-scoped object.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// Since when it should be gone: of a Pod that is when its grace is over.
+    pub since: Timestamp,
+    /// It: at least its metadata.
+    pub object: Value,
+}
+
+/// An object that a foreground deletion of its owner waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dependent {
+    /// Its kind.
+    pub info: KindInfo,
+    /// Its namespace; empty for a cluster-scoped object.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// Whether it is Terminating itself.
+    pub terminating: bool,
+}
+
+/// What a look at all objects found.
+#[derive(Debug, Default)]
+pub struct Survey {
+    /// What is Terminating, the oldest first.
+    pub found: Vec<Found>,
+    /// What blocks the end of its owner, by the uid of that.
+    pub dependents: HashMap<String, Vec<Dependent>>,
+    /// The kinds of which not all could be read.
+    pub unread: Vec<Unread>,
+}
+
+/// How far a survey is: kinds of which all has been read, all kinds, objects.
+pub type Told<'t> = &'t dyn Fn(usize, usize, usize);
+
+/// Looks at every object of every kind, in one namespace or in all.
+pub async fn survey(snapshot: &Snapshot, namespace: &str, told: Told<'_>) -> Survey {
+    let kinds = kinds(snapshot, namespace);
+    let (done, objects) = (Cell::new(0_usize), Cell::new(0_usize));
+    let all = kinds.len();
+    let client = &snapshot.context.client;
+    let count = |more: usize| {
+        objects.set(objects.get() + more);
+        told(done.get(), all, objects.get());
+    };
+    let reads = kinds.into_iter().map(|info| {
+        let (count, done) = (&count, &done);
+        async move {
+            let read = kind(client, &info, namespace, count).await;
+            done.set(done.get() + 1);
+            count(0);
+            (info, read)
+        }
+    });
+    let mut reads = futures_util::stream::iter(reads).buffer_unordered(AT_ONCE);
+    let mut survey = Survey::default();
+    while let Some((info, read)) = reads.next().await {
+        match read {
+            Ok(part) => survey.add(part),
+            Err(trouble) => survey.unread.push(Unread {
+                resource: full_name(&info.group, &info.resource),
+                why: trouble.words(),
+            }),
+        }
+    }
+    for group in &snapshot.stale {
+        let why = "its server does not answer, so nobody knows its kinds".to_owned();
+        survey.unread.push(Unread { resource: format!("*.{group}"), why });
+    }
+    if !namespace.is_empty() {
+        survey.namespace(snapshot, namespace).await;
+    }
+    survey.unread.sort();
+    survey.unread.dedup();
+    survey.found.sort_by(|a, b| {
+        let place = |found: &Found| (found.since, found.namespace.clone(), found.name.clone());
+        place(a).cmp(&place(b))
+    });
+    // The same object may be served by several groups.
+    let mut seen = std::collections::HashSet::new();
+    survey.found.retain(|found| seen.insert(found.uid.clone()));
+    survey
+}
+
+/// The kinds to look at. Events are let go of by time alone, and there are more
+/// of them than of anything else.
+fn kinds(snapshot: &Snapshot, namespace: &str) -> Vec<KindInfo> {
+    let world = snapshot.context.world.read();
+    let listed = world.served.iter().filter(|(_, served)| served.list);
+    let infos = listed.map(|(kind, _)| world.graph.kinds.info(*kind));
+    let wanted = infos.filter(|info| {
+        info.resource != "events"
+            && !info.versions.is_empty()
+            && (info.namespaced || namespace.is_empty())
+    });
+    let mut kinds: Vec<KindInfo> = wanted.cloned().collect();
+    kinds.sort_by(|a, b| (&a.group, &a.resource).cmp(&(&b.group, &b.resource)));
+    kinds
+}
+
+/// What one kind adds.
+#[derive(Debug, Default)]
+struct Part {
+    found: Vec<Found>,
+    dependents: Vec<(String, Dependent)>,
+}
+
+impl Survey {
+    fn add(&mut self, part: Part) {
+        self.found.extend(part.found);
+        for (owner, dependent) in part.dependents {
+            self.dependents.entry(owner).or_default().push(dependent);
+        }
+    }
+
+    /// The Namespace itself, for whoever asks about what is in it.
+    async fn namespace(&mut self, snapshot: &Snapshot, name: &str) {
+        let info = {
+            let kinds = &snapshot.context.world.read().graph.kinds;
+            kinds.find("", "Namespace").map(|kind| kinds.info(kind).clone())
+        };
+        let Some(info) = info else { return };
+        match api::object(&snapshot.context.client, &info, "", name, Detail::Metadata).await {
+            Ok(Some(json)) => {
+                let mut part = Part::default();
+                if part.take(&info, &json).is_ok() {
+                    self.add(part);
+                }
+            }
+            Ok(None) => {}
+            Err(trouble) => self
+                .unread
+                .push(Unread { resource: format!("namespaces/{name}"), why: trouble.words() }),
+        }
+    }
+}
+
+impl Part {
+    /// Takes one object in, as the API server wrote it.
+    fn take(&mut self, info: &KindInfo, json: &str) -> Result<(), serde_json::Error> {
+        let object: Object<'_> = serde_json::from_str(json)?;
+        let metadata = &object.metadata;
+        let text = |text: &str| text.to_owned();
+        for reference in &metadata.owner_references {
+            if reference.block_owner_deletion == Some(true) {
+                let dependent = Dependent {
+                    info: info.clone(),
+                    namespace: text(&metadata.namespace),
+                    name: text(&metadata.name),
+                    uid: text(&metadata.uid),
+                    terminating: object.is_terminating(),
+                };
+                self.dependents.push((text(&reference.uid), dependent));
+            }
+        }
+        if let Some(deleted) = object.deleted() {
+            self.found.push(Found {
+                info: info.clone(),
+                namespace: text(&metadata.namespace),
+                name: text(&metadata.name),
+                uid: text(&metadata.uid),
+                since: Timestamp::from_second(deleted).unwrap_or(Timestamp::MIN),
+                object: serde_json::from_str(json)?,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// All objects of one kind. When the API server no longer has what the pages
+/// are of, it begins again.
+async fn kind(
+    client: &kube::Client,
+    info: &KindInfo,
+    namespace: &str,
+    count: &dyn Fn(usize),
+) -> Result<Part, Trouble> {
+    'again: for _ in 0..BEGINNINGS {
+        let (mut part, mut next) = (Part::default(), String::new());
+        loop {
+            let query = ListQuery { limit: PAGE, next: &next, labels: "" };
+            let page = match api::page(client, info, namespace, Detail::Metadata, query).await {
+                Ok(page) => page,
+                Err(Trouble::Expired) => continue 'again,
+                Err(trouble) => return Err(trouble),
+            };
+            count(page.items.len());
+            for object in &page.items {
+                let taken = part.take(info, object.get());
+                taken.map_err(|_| {
+                    Trouble::Failed("one of them is not what it should be".to_owned())
+                })?;
+            }
+            next = page.metadata.next;
+            if next.is_empty() {
+                return Ok(part);
+            }
+        }
+    }
+    Err(Trouble::Expired)
+}
+
+/// All of an object, in the place of its metadata: what it says of itself. What
+/// is gone or hidden stays as it was seen.
+pub async fn whole(snapshot: &Snapshot, found: &mut Found) {
+    let Found { info, namespace, name, uid, object, .. } = found;
+    let read = api::object(&snapshot.context.client, info, namespace, name, Detail::Whole).await;
+    let Ok(Some(json)) = read else { return };
+    let Ok(read) = serde_json::from_str::<Value>(&json) else { return };
+    if read.pointer("/metadata/uid").and_then(Value::as_str) == Some(uid) {
+        *object = read;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::Kinds;
+
+    #[test]
+    fn what_is_terminating_is_found_and_what_its_owner_waits_for() {
+        let info = Kinds::custom("", "v1", "ConfigMap", "configmaps", true);
+        let mut part = Part::default();
+        part.take(
+            &info,
+            r#"{"metadata": {"name": "a", "namespace": "shop", "uid": "u-a",
+                "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x.dev/y"]}}"#,
+        )
+        .unwrap();
+        let reference = |blocks: &str| {
+            format!(
+                r#"{{"metadata": {{"name": "b", "namespace": "shop", "uid": "u-b",
+                "ownerReferences": [{{"apiVersion": "v1", "kind": "ConfigMap", "name": "a",
+                "uid": "u-a"{blocks}}}]}}}}"#
+            )
+        };
+        part.take(&info, &reference(r#", "blockOwnerDeletion": true"#)).unwrap();
+        // The collector does not wait for these.
+        part.take(&info, &reference(r#", "blockOwnerDeletion": false"#)).unwrap();
+        part.take(&info, &reference("")).unwrap();
+        let mut survey = Survey::default();
+        survey.add(part);
+        let [found] = &survey.found[..] else { panic!("{survey:?}") };
+        assert_eq!((found.name.as_str(), found.uid.as_str()), ("a", "u-a"));
+        assert_eq!(found.since.to_string(), "2026-01-01T00:00:00Z");
+        assert_eq!(found.object["metadata"]["finalizers"][0], "x.dev/y");
+        let [dependent] = &survey.dependents["u-a"][..] else { panic!("{survey:?}") };
+        assert_eq!((dependent.name.as_str(), dependent.terminating), ("b", false));
+    }
+}

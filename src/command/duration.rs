@@ -1,0 +1,88 @@
+//! Durations as people write them, and as they are told.
+
+use std::time::Duration;
+
+/// A duration as people write it: `45s`, `30m`, `1h30m`.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("\"{text}\" is no duration; expected something like 45s, 30m or 1h30m");
+    let (mut seconds, mut number) = (0_u64, String::new());
+    for c in text.chars() {
+        let unit = match c {
+            '0'..='9' => {
+                number.push(c);
+                continue;
+            }
+            'h' => 3600,
+            'm' => 60,
+            's' => 1,
+            _ => return Err(wrong()),
+        };
+        let value: u64 = number.parse().map_err(|_| wrong())?;
+        let value = value.checked_mul(unit).ok_or_else(wrong)?;
+        seconds = seconds.checked_add(value).ok_or_else(wrong)?;
+        number.clear();
+    }
+    if seconds == 0 || !number.is_empty() || seconds > 10 * 365 * 86_400 {
+        return Err(wrong());
+    }
+    Ok(Duration::from_secs(seconds))
+}
+
+/// The same, the other way round.
+pub fn told(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let parts = [(seconds / 3600, "h"), (seconds % 3600 / 60, "m"), (seconds % 60, "s")];
+    let parts = parts.iter().filter(|(number, _)| *number > 0);
+    parts.map(|(number, unit)| format!("{number}{unit}")).collect()
+}
+
+/// How long something has lasted, as a column of a table has it: in one unit,
+/// or in two where the smaller one still matters.
+pub fn age(seconds: i64) -> String {
+    let pair = |large: i64, small: i64, names: (&str, &str)| match seconds % large / small {
+        0 => format!("{}{}", seconds / large, names.0),
+        rest => format!("{}{}{rest}{}", seconds / large, names.0, names.1),
+    };
+    match seconds {
+        ..60 => format!("{}s", seconds.max(0)),
+        60..600 => pair(60, 1, ("m", "s")),
+        600..3600 => format!("{}m", seconds / 60),
+        3600..36_000 => pair(3600, 60, ("h", "m")),
+        36_000..172_800 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_and_told_as_people_write_them() {
+        for (text, seconds) in [("45s", 45), ("30m", 1800), ("1h30m", 5400), ("24h", 86_400)] {
+            assert_eq!(duration(text), Ok(Duration::from_secs(seconds)));
+            assert_eq!(told(Duration::from_secs(seconds)), text);
+        }
+        for wrong in ["", "0s", "30", "m", "1d", "-5m", "1.5h", "99999999999999999999h", "9999999h"]
+        {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_age_is_as_long_as_it_has_to_be() {
+        for (seconds, says) in [
+            (-3, "0s"),
+            (59, "59s"),
+            (60, "1m"),
+            (125, "2m5s"),
+            (659, "10m"),
+            (3600, "1h"),
+            (9000, "2h30m"),
+            (90_000, "25h"),
+            (200_000, "2d"),
+        ] {
+            assert_eq!(age(seconds), says, "{seconds}");
+        }
+    }
+}

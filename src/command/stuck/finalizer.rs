@@ -1,0 +1,194 @@
+//! Finalizers of others: whether whoever takes one off is still there.
+
+use super::cause::{Cause, Finding};
+use crate::cluster::terminating::{Evidence, Found, Workload};
+use crate::command::finalizers::{by_hand, writer};
+use crate::decide::{Target, arguments};
+
+/// An object, as a person types it.
+pub fn target(found: &Found) -> Target {
+    Target {
+        group: found.info.group.clone(),
+        resource: found.info.resource.clone(),
+        namespace: found.namespace.clone(),
+        name: found.name.clone(),
+    }
+}
+
+/// Who writes manifests of people, and has nothing to do with what is in them;
+/// and names that say nothing.
+const TOOLS: &[&str] = &[
+    "kubectl",
+    "helm",
+    "argocd",
+    "kustomize-controller",
+    "helm-controller",
+    "terraform",
+    "pulumi",
+    "manager",
+    "operator",
+    "controller",
+    "before-first-apply",
+    "unknown",
+    "python",
+    "curl",
+    "node-fetch",
+    "go-http-client",
+    "openapi-generator",
+];
+
+/// What runs outside of what workloads show.
+const SYSTEM: &[&str] = &[
+    "kube-controller-manager",
+    "cloud-controller-manager",
+    "kube-apiserver",
+    "kube-scheduler",
+    "kubelet",
+    "k3s",
+    "k0s",
+];
+
+/// What is known of a finalizer that belongs to somebody else.
+pub fn foreign(finalizer: &str, index: usize, found: &Found, evidence: &Evidence) -> Finding {
+    let manager = writer(finalizer, &found.object);
+    let by = manager.as_deref().map_or_else(String::new, |who| format!(", put there by {who}"));
+    let owner = manager.as_deref().filter(|who| !is_tool(who));
+    let name = format!("the finalizer {finalizer}{by}");
+    let object = arguments(&target(found));
+    let off = by_hand(finalizer, index, &object);
+    let gone = format!("if its owner is gone for good, and its work is done: {off}");
+    let api = Api::of(finalizer, evidence);
+    let unread = || "what runs in the cluster could not be read".to_owned();
+    let manifest = || match &manager {
+        Some(tool) if is_tool(tool) => Some(format!("{tool} says nothing about who takes it off")),
+        None => Some("managedFields do not say who put it there".to_owned()),
+        _ => None,
+    };
+    if let Some(who) = owner.filter(|who| SYSTEM.contains(who)) {
+        let says = format!("{name}, has not been taken off");
+        let next = format!("see that {who} runs, and what it logs");
+        return Finding::new(Cause::Owner, says, next);
+    }
+    let Some(workloads) = &evidence.workloads else {
+        let says = format!("{name}: whether its owner runs is not known");
+        return Finding::new(Cause::Unknown, says, gone)
+            .shown([unread()].into_iter().chain(manifest()).chain(api.says()));
+    };
+    let mut running = owner.map_or_else(Vec::new, |who| matching(workloads, who));
+    if owner.is_none() {
+        running.extend(api.word().map_or_else(Vec::new, |word| mentioning(workloads, word)));
+    }
+    let told = running.iter().take(3).map(|one| {
+        format!("{}/{} -n {} has {} ready Pods", one.kind, one.name, one.namespace, one.ready)
+    });
+    let told: Vec<String> = manifest().into_iter().chain(told).collect();
+    match running.iter().max_by_key(|one| one.ready) {
+        Some(one) if one.ready > 0 => {
+            let says = format!("{name}, has not been taken off, though its owner seems to run");
+            let next = format!("kubectl logs {}/{} -n {}", one.kind, one.name, one.namespace);
+            Finding::new(Cause::Owner, says, next).shown(told)
+        }
+        Some(one) => {
+            let says = format!("{name}: its owner does not run");
+            let next = format!("kubectl describe {}/{} -n {}", one.kind, one.name, one.namespace);
+            Finding::new(Cause::OwnerDown, says, next).shown(told)
+        }
+        None => {
+            let none = match owner {
+                Some(who) => Some(format!(
+                    "no Deployment, StatefulSet or DaemonSet is called {who} or runs an image of \
+                     that name"
+                )),
+                None => api.word().map(|word| {
+                    format!("no Deployment, StatefulSet or DaemonSet has {word} in its name")
+                }),
+            };
+            // Without a name to look for, the kinds that it worked on decide.
+            let (cause, seems) = match owner.is_some() || api.is_gone() {
+                true => (Cause::OwnerGone, "its owner seems to be gone"),
+                false => (Cause::Unknown, "who takes it off is not known"),
+            };
+            Finding::new(cause, format!("{name}: {seems}"), gone)
+                .shown(told.into_iter().chain(none).chain(api.says()))
+        }
+    }
+}
+
+fn is_tool(manager: &str) -> bool {
+    let manager = manager.to_lowercase();
+    TOOLS.iter().any(|tool| {
+        manager.strip_prefix(tool).is_some_and(|rest| {
+            let ends = ["manager", "operator", "controller", "node-fetch"].contains(tool);
+            rest.is_empty() || (!ends && !rest.starts_with(|c: char| c.is_alphanumeric()))
+        })
+    })
+}
+
+/// The workloads that a field manager may be: by name or by image.
+fn matching<'w>(workloads: &'w [Workload], manager: &str) -> Vec<&'w Workload> {
+    let begins = |long: &str, short: &str| {
+        long.strip_prefix(short).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    };
+    let is_it = |one: &&Workload| {
+        begins(&one.name, manager)
+            || begins(manager, &one.name)
+            || one.name.strip_suffix(manager).is_some_and(|rest| rest.ends_with('-'))
+            || one.images.iter().any(|image| begins(image, manager))
+    };
+    workloads.iter().filter(is_it).collect()
+}
+
+/// The workloads that have a word in a name of theirs.
+fn mentioning<'w>(workloads: &'w [Workload], word: &str) -> Vec<&'w Workload> {
+    let has = |one: &&Workload| {
+        one.name.contains(word) || one.images.iter().any(|image| image.contains(word))
+    };
+    workloads.iter().filter(has).collect()
+}
+
+/// The API groups of a finalizer's domain.
+struct Api {
+    /// Such as `example.com`; none: the finalizer names no domain, or one of
+    /// Kubernetes' own.
+    base: Option<String>,
+    served: Vec<String>,
+    stale: bool,
+}
+
+impl Api {
+    fn of(finalizer: &str, evidence: &Evidence) -> Self {
+        let domain = finalizer.split('/').next().unwrap_or_default();
+        let base = base(domain).filter(|base| !["kubernetes.io", "k8s.io"].contains(base));
+        let related = |group: &&String| base.is_some() && self::base(group) == base;
+        Self {
+            base: base.map(str::to_owned),
+            served: evidence.groups.iter().filter(related).cloned().collect(),
+            stale: evidence.stale.iter().any(|group| related(&group)),
+        }
+    }
+
+    fn is_gone(&self) -> bool {
+        self.base.is_some() && self.served.is_empty() && !self.stale
+    }
+
+    /// What those who are of this domain are usually called by.
+    fn word(&self) -> Option<&str> {
+        self.base.as_deref()?.split('.').next()
+    }
+
+    fn says(&self) -> Option<String> {
+        let base = self.base.as_deref()?;
+        Some(match (&self.served[..], self.stale) {
+            ([], true) => format!("the API of {base} does not answer"),
+            ([], false) => format!("no API group of {base} is served: its kinds are gone"),
+            (served, _) => format!("still served: {}", served.join(", ")),
+        })
+    }
+}
+
+/// The last two labels of a domain.
+fn base(domain: &str) -> Option<&str> {
+    let mut dots = domain.rmatch_indices('.').map(|(at, _)| at);
+    dots.next()?;
+    Some(dots.next().map_or(domain, |at| &domain[at + 1..]))
+}

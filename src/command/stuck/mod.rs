@@ -1,0 +1,158 @@
+//! `belay stuck`: everything that has been Terminating for too long, and why.
+//! It changes nothing, and needs no belay in the cluster.
+
+mod cause;
+mod finalizer;
+mod namespace;
+mod report;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use futures_util::StreamExt as _;
+use jiff::{SignedDuration, Timestamp};
+
+use self::cause::{Hold, findings};
+use self::report::{Report, Stuck};
+use super::duration::{duration, told};
+use super::screen::{OutputArguments, Progress, Screen};
+use super::target::PlaceArguments;
+use super::visitor::{ScopeArguments, Visitor};
+use super::why::Waits;
+use super::{CommandError, block_on, print};
+use crate::cluster::release::by_hand::look;
+use crate::cluster::terminating::{Found, evidence, survey, whole};
+use crate::cluster::{Snapshot, Trouble};
+use crate::objects::is_hold;
+
+/// So many objects are read, and holds counted, at once.
+const AT_ONCE: usize = 8;
+
+/// Of so many holds it is counted for whom they are, unless all is asked for:
+/// each takes live reads.
+const COUNTED: usize = 30;
+
+#[derive(Debug, Args)]
+pub struct StuckArguments {
+    #[command(flatten)]
+    scope: ScopeArguments,
+
+    /// What has been Terminating for less is left out
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = duration)]
+    longer_than: Duration,
+
+    #[command(flatten)]
+    output: OutputArguments,
+
+    #[command(flatten)]
+    place: PlaceArguments,
+}
+
+pub fn run(arguments: StuckArguments) -> Result<ExitCode, CommandError> {
+    block_on(stuck(arguments))?
+}
+
+async fn stuck(arguments: StuckArguments) -> Result<ExitCode, CommandError> {
+    let StuckArguments { scope, longer_than, output, place } = arguments;
+    let visitor = Visitor::open(place).await?;
+    let namespace = scope.namespace(&visitor.caller);
+    let snapshot = visitor.rules().await?;
+    let progress = Progress::begin();
+    let survey = survey(&snapshot, &namespace, &|done, all, objects| {
+        progress.say(|| format!("reading kind {done} of {all} … {objects} objects"));
+    })
+    .await;
+    let now = visitor.now();
+    let longest = SignedDuration::try_from(longer_than).unwrap_or(SignedDuration::MAX);
+    let before = now.saturating_sub(longest).unwrap_or(Timestamp::MIN);
+    let late = survey.found.iter().filter(|found| found.since <= before).cloned();
+    let snapshot = &snapshot;
+    let read = late.map(|mut found| async move {
+        if says_more(&found) {
+            whole(snapshot, &mut found).await;
+        }
+        found
+    });
+    let late: Vec<Found> = futures_util::stream::iter(read).buffered(AT_ONCE).collect().await;
+    progress.say(|| format!("asking why {} objects do not go", late.len()));
+    let (evidence, holds) = tokio::join!(
+        async { evidence(snapshot, &late.iter().collect::<Vec<_>>(), &survey).await },
+        holds(&visitor, snapshot, &late, output.all),
+    );
+    let items = late.iter().map(|found| {
+        let hold = holds.get(&found.uid).cloned().unwrap_or_default();
+        Stuck::new(found, findings(found, &survey, &evidence, &hold), now)
+    });
+    let report = Report {
+        items: items.collect(),
+        not_read: survey.unread.into_iter().map(Into::into).collect(),
+        place: namespace,
+        longer_than: told(longer_than),
+    };
+    drop(progress);
+    print(&report.rendered(output, Screen::stdout())?)?;
+    Ok(report.exit_code())
+}
+
+/// Whether more than its metadata says why it stays.
+fn says_more(found: &Found) -> bool {
+    let kinds = [
+        "namespaces",
+        "pods",
+        "persistentvolumes",
+        "customresourcedefinitions.apiextensions.k8s.io",
+    ];
+    kinds.contains(&found.info.full_name().as_str()) || is_held(found)
+}
+
+fn is_held(found: &Found) -> bool {
+    cause::texts(found.object.pointer("/metadata/finalizers")).into_iter().any(is_hold)
+}
+
+/// For whom belay holds what it holds.
+async fn holds(
+    visitor: &Visitor,
+    snapshot: &Snapshot,
+    late: &[Found],
+    all: bool,
+) -> HashMap<String, Hold> {
+    let held: Vec<&Found> = late.iter().filter(|found| is_held(found)).collect();
+    if held.is_empty() {
+        return HashMap::new();
+    }
+    let missing = Trouble::NotFound.words();
+    let unread = snapshot.unread();
+    let installed = unread.is_empty() || !unread.iter().all(|unread| unread.why == missing);
+    // Whoever may not read the Lease is told nothing about it.
+    let unled = installed && matches!(visitor.leader().await, Ok(None));
+    // Without the policies nothing would seem to be protected.
+    let counts = installed && snapshot.context.world.read().loaded;
+    let most = if all { usize::MAX } else { COUNTED };
+    let holds = held.into_iter().enumerate().map(|(index, found)| async move {
+        let waits = match counts && index < most {
+            true => waits(snapshot, found).await,
+            false => None,
+        };
+        (found.uid.clone(), Hold { waits, installed, unled })
+    });
+    futures_util::stream::iter(holds).buffer_unordered(AT_ONCE).collect().await
+}
+
+async fn waits(snapshot: &Snapshot, found: &Found) -> Option<Waits> {
+    let (kind, near) = {
+        let kinds = &snapshot.context.world.read().graph.kinds;
+        (kinds.find_resource(&found.info.group, &found.info.resource)?, kinds.find("", "Namespace"))
+    };
+    if let Some(near) = near.filter(|_| !found.namespace.is_empty()) {
+        // If it cannot be read, the count says that its labels are not known.
+        let _ = snapshot.look_up(near, "", &found.namespace).await;
+    }
+    snapshot.put(kind, &found.object);
+    let place = (kind, found.namespace.clone(), found.name.clone());
+    let count = look(&snapshot.context, &snapshot.reader, &place, &found.object).await;
+    Some(Waits::of(count))
+}

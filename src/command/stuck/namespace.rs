@@ -1,0 +1,98 @@
+//! What a Namespace says of what keeps it.
+
+use serde_json::Value;
+
+use super::cause::{Cause, Finding, is_refusal};
+use crate::cluster::terminating::{Evidence, Found, Survey};
+use crate::decide::arguments;
+
+/// The message of a condition that is True.
+pub fn message(object: &Value, kind: &str) -> Option<String> {
+    let conditions = object.pointer("/status/conditions")?.as_array()?;
+    let found = conditions.iter().find(|c| c["type"] == kind && c["status"] == "True")?;
+    found.get("message")?.as_str().map(str::to_owned)
+}
+
+/// Why a Namespace stays.
+pub fn findings(found: &Found, survey: &Survey, evidence: &Evidence) -> Vec<Finding> {
+    let said = |kind: &str| message(&found.object, kind);
+    let mut findings = Vec::new();
+    let blind = said("NamespaceDeletionDiscoveryFailure")
+        .or_else(|| said("NamespaceDeletionGroupVersionParsingFailure"));
+    if let Some(message) = blind {
+        findings.push(blinded(message, evidence));
+    }
+    let failed = said("NamespaceDeletionContentFailure");
+    if let Some(message) = &failed {
+        findings.extend(failure(message, evidence));
+    }
+    let left = [said("NamespaceContentRemaining"), said("NamespaceFinalizersRemaining")];
+    let left: Vec<String> = left.into_iter().flatten().collect();
+    let inside = || survey.found.iter().filter(|other| other.namespace == found.name);
+    if !left.is_empty() || inside().next().is_some() {
+        let more = inside().count().saturating_sub(3);
+        let more = (more > 0).then(|| format!("and {more} more are Terminating"));
+        let inside = inside().take(3).map(|other| {
+            let other = arguments(&super::finalizer::target(other));
+            format!("{other} is Terminating itself")
+        });
+        let says = "the namespace controller waits for what is left in it";
+        let next = format!("kubectl belay stuck -n {}", found.name);
+        let failed = failed.filter(|_| findings.is_empty());
+        findings.push(
+            Finding::new(Cause::Content, says, next)
+                .shown(failed.into_iter().chain(left).chain(inside).chain(more)),
+        );
+    } else if let Some(message) = failed.filter(|_| findings.is_empty()) {
+        let says = "the namespace controller could not delete what is in it";
+        let next = format!("kubectl describe namespace {}", found.name);
+        findings.push(Finding::new(Cause::Content, says, next).shown([message]));
+    }
+    if findings.is_empty() {
+        let says = "the namespace controller has not said why";
+        let next = "see that kube-controller-manager runs, and what it logs";
+        findings.push(Finding::new(Cause::Unknown, says, next));
+    }
+    findings
+}
+
+/// Nobody knows which kinds there are.
+fn blinded(message: String, evidence: &Evidence) -> Finding {
+    let says = "the namespace controller cannot ask which kinds there are";
+    let broken = evidence.broken.iter();
+    let next = match broken.clone().next() {
+        Some(api) => format!(
+            "bring its server back; or, if it is gone for good: kubectl delete apiservice {}",
+            api.name
+        ),
+        None => "kubectl get apiservices".to_owned(),
+    };
+    let broken = broken.take(5).map(|api| format!("apiservice/{}: {}", api.name, api.why));
+    Finding::new(Cause::BrokenApi, says, next).shown([message].into_iter().chain(broken))
+}
+
+/// What is in it could not be listed or deleted, for a reason that has a name.
+fn failure(message: &str, evidence: &Evidence) -> Option<Finding> {
+    if message.contains("conversion webhook") {
+        let says = "the namespace controller cannot read what is in it: a conversion webhook does \
+                    not answer";
+        let dead = evidence.conversions.iter();
+        let next = match dead.clone().next() {
+            Some(dead) => format!(
+                "bring the webhook back; what it is: kubectl get crd {} -o \
+                 jsonpath={{.spec.conversion}}",
+                dead.definition
+            ),
+            None => "kubectl get crd".to_owned(),
+        };
+        let dead = dead.take(5).map(|dead| format!("crd/{}: {}", dead.definition, dead.why));
+        let shown = [message.to_owned()].into_iter().chain(dead);
+        return Some(Finding::new(Cause::ConversionWebhook, says, next).shown(shown));
+    }
+    is_refusal(message).then(|| {
+        let says = "the namespace controller is refused the deletion of what is in it";
+        let next = "ask whoever runs the webhook that refuses; what is there: kubectl get \
+                    validatingwebhookconfigurations,mutatingwebhookconfigurations";
+        Finding::new(Cause::Refused, says, next).shown([message.to_owned()])
+    })
+}

@@ -1,0 +1,144 @@
+//! What `belay stuck` says, as data and as a table.
+
+use std::process::ExitCode;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::cause::{Cause, Finding};
+use super::finalizer::target;
+use crate::cluster::terminating::Found;
+use crate::command::CommandError;
+use crate::command::duration::age;
+use crate::command::screen::{
+    Field, NotRead, OutputArguments, Screen, Table, Tone, cut, document, harmless,
+};
+use crate::decide::arguments;
+use crate::objects::full_name;
+
+/// So many objects are shown, unless all are asked for.
+const SHOWN: usize = 20;
+
+/// So many reasons of one object are.
+const REASONS: usize = 3;
+
+/// An object that does not go.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Stuck {
+    /// As a person types it.
+    object: String,
+    group: String,
+    resource: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    namespace: String,
+    name: String,
+    uid: String,
+    /// Since when it should be gone.
+    since: String,
+    /// Why it is not, the likeliest reason first.
+    causes: Vec<Finding>,
+    #[serde(skip)]
+    seconds: i64,
+}
+
+impl Stuck {
+    pub fn new(found: &Found, causes: Vec<Finding>, now: Timestamp) -> Self {
+        Self {
+            object: arguments(&target(found)),
+            group: found.info.group.clone(),
+            resource: found.info.resource.clone(),
+            namespace: found.namespace.clone(),
+            name: found.name.clone(),
+            uid: found.uid.clone(),
+            since: found.since.to_string(),
+            causes,
+            seconds: now.as_second().saturating_sub(found.since.as_second()),
+        }
+    }
+
+    fn row(&self, table: &mut Table, screen: Screen, all: bool) {
+        let resource = full_name(&self.group, &self.resource);
+        let cause = self.causes.first().map_or(Cause::Unknown, |finding| finding.cause);
+        let tone = match cause {
+            Cause::HeldByBelay | Cause::InUse | Cause::Owner => Tone::Plain,
+            Cause::Foreground | Cause::Content | Cause::Unknown => Tone::Doubtful,
+            _ => Tone::Bad,
+        };
+        table.row([
+            Field::from(format!("{resource}/{}", self.name)),
+            self.namespace.as_str().into(),
+            age(self.seconds).into(),
+            Field::toned(tone, cause.words()),
+        ]);
+        let (causes, more) = cut(&self.causes, REASONS, all);
+        for Finding { says, evidence, next, .. } in causes {
+            table.below(&screen.paragraph(2, says));
+            for evidence in evidence {
+                table.below(&screen.paragraph(4, evidence));
+            }
+            // Commands are to be copied: no line of them is broken.
+            table.below(&format!("  next: {}\n", harmless(next)));
+        }
+        if let Some(more) = more {
+            table.below(&screen.paragraph(2, &more));
+        }
+    }
+}
+
+/// Everything that is said.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    pub items: Vec<Stuck>,
+    /// What could not be read, and might be stuck as well.
+    pub not_read: Vec<NotRead>,
+    #[serde(skip)]
+    pub place: String,
+    #[serde(skip)]
+    pub longer_than: String,
+}
+
+impl Report {
+    pub fn rendered(
+        &self,
+        output: OutputArguments,
+        screen: Screen,
+    ) -> Result<String, CommandError> {
+        Ok(document(output.output, "StuckList", self)?
+            .unwrap_or_else(|| self.text(output.all, screen)))
+    }
+
+    fn text(&self, all: bool, screen: Screen) -> String {
+        let mut text = String::new();
+        if self.items.is_empty() {
+            let place = match self.place.as_str() {
+                "" => "in the cluster".to_owned(),
+                place => format!("in namespace {place}"),
+            };
+            let found = if self.not_read.is_empty() { "nothing" } else { "nothing that was read" };
+            let longer_than = &self.longer_than;
+            text = format!("{found} {place} has been Terminating for longer than {longer_than}\n");
+        } else {
+            let mut table = Table::new(&["OBJECT", "NAMESPACE", "FOR", "CAUSE"]);
+            let (shown, more) = cut(&self.items, SHOWN, all);
+            shown.iter().for_each(|stuck| stuck.row(&mut table, screen, all));
+            text.push_str(&table.text(screen));
+            text.extend(more.map(|more| more + "\n"));
+        }
+        for NotRead { resource, why } in &self.not_read {
+            let line = format!("not read: {resource}: {why}");
+            text.push_str(&screen.paragraph(0, &line));
+        }
+        text
+    }
+
+    /// 1 if something is stuck, 3 if that is not known, 0 if nothing is.
+    pub fn exit_code(&self) -> ExitCode {
+        ExitCode::from(match (self.items.is_empty(), self.not_read.is_empty()) {
+            (false, _) => 1,
+            (true, false) => 3,
+            (true, true) => 0,
+        })
+    }
+}

@@ -1,0 +1,456 @@
+use serde_json::{Value, json};
+
+use super::cause::{Cause, Finding, Hold, findings};
+use super::report::{Report, Stuck};
+use crate::cluster::Unread;
+use crate::cluster::terminating::{
+    BrokenApi, DeadConversion, DeadWebhook, Dependent, Evidence, Found, Rule, Said, Survey,
+    Workload,
+};
+use crate::command::screen::{Format, NotRead, OutputArguments, Screen};
+use crate::command::why::Waits;
+use crate::objects::{KindInfo, Kinds};
+
+fn info(group: &str, resource: &str, namespaced: bool) -> KindInfo {
+    Kinds::custom(group, "v1", "Any", resource, namespaced)
+}
+
+/// An object that should be gone since 100 seconds after 1970.
+fn found(info: KindInfo, object: Value) -> Found {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    Found {
+        namespace: text("/metadata/namespace").to_owned(),
+        name: text("/metadata/name").to_owned(),
+        uid: text("/metadata/uid").to_owned(),
+        since: jiff::Timestamp::from_second(100).unwrap(),
+        info,
+        object,
+    }
+}
+
+/// A ConfigMap with one finalizer, put there by this manager.
+fn settings(finalizer: &str, manager: &str) -> Found {
+    let object = json!({"metadata": {"name": "settings", "namespace": "shop", "uid": "u-1",
+        "finalizers": [finalizer], "managedFields": [{"manager": manager, "fieldsV1":
+            {"f:metadata": {"f:finalizers": {".": {}, format!("v:\"{finalizer}\""): {}}}}}]}});
+    found(info("", "configmaps", true), object)
+}
+
+fn workload(name: &str, image: &str, ready: i64) -> Workload {
+    Workload {
+        kind: "deploy",
+        namespace: "operators".to_owned(),
+        name: name.to_owned(),
+        images: vec![image.to_owned()],
+        ready,
+    }
+}
+
+fn evidence(workloads: &[Workload]) -> Evidence {
+    let groups = ["", "apps", "db.example.com"].map(str::to_owned);
+    Evidence { groups: groups.into(), workloads: Some(workloads.to_vec()), ..Evidence::default() }
+}
+
+fn of(found: &Found, evidence: &Evidence) -> Finding {
+    let mut all = findings(found, &Survey::default(), evidence, &Hold::default());
+    assert_eq!(all.len(), 1, "{all:?}");
+    all.remove(0)
+}
+
+fn words(finding: &Finding) -> String {
+    format!("{}; {}; {}", finding.says, finding.evidence.join("; "), finding.next)
+}
+
+#[test]
+fn an_owner_is_gone_when_nothing_of_its_name_runs() {
+    let stuck = settings("db.example.com/drop", "db-operator");
+    let gone = of(&stuck, &evidence(&[workload("web", "nginx", 1)]));
+    assert_eq!(gone.cause, Cause::OwnerGone);
+    assert_eq!(gone.finalizer.as_deref(), Some("db.example.com/drop"));
+    let says = words(&gone);
+    assert!(says.contains("put there by db-operator: its owner seems to be gone"), "{says}");
+    assert!(says.contains("is called db-operator or runs an image of that name"), "{says}");
+    assert!(says.contains("still served: db.example.com"), "{says}");
+    let command = "if its owner is gone for good, and its work is done: kubectl patch \
+                   configmaps/settings -n shop --type=json -p ";
+    assert!(gone.next.starts_with(command), "{says}");
+
+    // By its name, as a part of its name, or by its image.
+    for one in [
+        workload("db-operator", "x", 1),
+        workload("my-db-operator", "x", 1),
+        workload("db-operator-controller-manager", "x", 1),
+        workload("databases", "db-operator", 1),
+    ] {
+        let name = one.name.clone();
+        let there = of(&stuck, &evidence(&[one]));
+        assert_eq!(there.cause, Cause::Owner, "{name}");
+        assert_eq!(there.next, format!("kubectl logs deploy/{name} -n operators"));
+    }
+    let down = of(&stuck, &evidence(&[workload("db-operator", "x", 0)]));
+    assert_eq!(down.cause, Cause::OwnerDown);
+    assert_eq!(down.evidence, ["deploy/db-operator -n operators has 0 ready Pods"]);
+    // Who may not see what runs is told no tales.
+    let unread = Evidence { workloads: None, ..evidence(&[]) };
+    assert_eq!(of(&stuck, &unread).cause, Cause::Unknown);
+}
+
+#[test]
+fn where_a_persons_tool_put_it_there_the_kinds_of_its_domain_say_who_is_gone() {
+    let gone = of(&settings("gone.example.test/drop", "kubectl-create"), &evidence(&[]));
+    assert_eq!(gone.cause, Cause::OwnerGone);
+    let says = words(&gone);
+    assert!(says.contains("kubectl-create says nothing about who takes it off"), "{says}");
+    assert!(says.contains("no API group of example.test is served"), "{says}");
+    // Another group of the same domain is served.
+    let served = of(&settings("finalizers.example.com/drop", "kubectl-create"), &evidence(&[]));
+    assert_eq!(served.cause, Cause::Unknown, "{served:?}");
+    // Somebody whose name has the domain in it runs.
+    let runs = evidence(&[workload("example-agent", "x", 1)]);
+    assert_eq!(of(&settings("gone.example.test/drop", "kubectl"), &runs).cause, Cause::Owner);
+    // What does not answer is not gone.
+    let stale = Evidence { stale: ["x.example.test".to_owned()].into(), ..evidence(&[]) };
+    let stale = of(&settings("gone.example.test/drop", "kubectl"), &stale);
+    assert_eq!(stale.cause, Cause::Unknown);
+    assert!(words(&stale).contains("the API of example.test does not answer"), "{stale:?}");
+    // A word of no domain, and the domain of Kubernetes itself.
+    for name in ["legacy", "external.k8s.io/x"] {
+        assert_eq!(of(&settings(name, "manager"), &evidence(&[])).cause, Cause::Unknown, "{name}");
+    }
+    let system = of(&settings("x.dev/y", "kube-controller-manager"), &evidence(&[]));
+    assert_eq!(system.cause, Cause::Owner);
+}
+
+#[test]
+fn our_hold_says_for_whom() {
+    let stuck = settings("belay.dev/hold", "belay");
+    let of = |waits: Option<Waits>, installed, unled| {
+        let hold = Hold { waits, installed, unled };
+        let mut all = findings(&stuck, &Survey::default(), &Evidence::default(), &hold);
+        assert_eq!((all.len(), all[0].cause), (1, Cause::HeldByBelay));
+        words(&all.remove(0))
+    };
+    let waits = |free, says: &[&str]| {
+        Some(Waits { free, r#for: says.iter().map(|says| (*says).to_owned()).collect() })
+    };
+    let kept = of(waits(false, &["Deployment shop/web", "Pod shop/x"]), true, false);
+    assert_eq!(
+        kept,
+        "belay holds it for Deployment shop/web; and for Pod shop/x; kubectl belay why \
+         configmaps/settings -n shop"
+    );
+    let free = of(waits(true, &["nothing needs it"]), true, true);
+    assert!(free.starts_with("belay holds it, and may let go: nothing needs it; "), "{free}");
+    assert!(free.contains("nobody leads belay"), "{free}");
+    assert!(free.ends_with("kubectl belay release configmaps/settings -n shop"), "{free}");
+    let unknown = of(None, true, false);
+    assert!(unknown.contains("could not be found out"), "{unknown}");
+    let left = of(None, false, false);
+    assert!(left.contains("is not installed any more"), "{left}");
+    assert!(left.ends_with("belay release --all"), "{left}");
+}
+
+fn namespace(conditions: &[(&str, &str)]) -> Found {
+    let conditions: Vec<Value> = conditions
+        .iter()
+        .map(|(kind, says)| json!({"type": kind, "status": "True", "message": says}))
+        .chain([json!({"type": "NamespaceDeletionDiscoveryFailure", "status": "False",
+            "message": "All resources successfully discovered"})])
+        .collect();
+    let object = json!({"metadata": {"name": "shop", "uid": "u-ns"},
+        "spec": {"finalizers": ["kubernetes"]}, "status": {"conditions": conditions}});
+    found(info("", "namespaces", false), object)
+}
+
+const REMAINING: (&str, &str) =
+    ("NamespaceContentRemaining", "Some resources are remaining: configmaps. has 1 instances");
+
+#[test]
+fn a_namespace_waits_for_what_is_left_in_it() {
+    let survey = Survey { found: vec![settings("x.dev/y", "op")], ..Survey::default() };
+    let all = findings(&namespace(&[REMAINING]), &survey, &evidence(&[]), &Hold::default());
+    let [content] = &all[..] else { panic!("{all:?}") };
+    assert_eq!(content.cause, Cause::Content);
+    assert_eq!(
+        content.evidence,
+        [REMAINING.1, "configmaps/settings -n shop is Terminating itself"]
+    );
+    assert_eq!(content.next, "kubectl belay stuck -n shop");
+    // What is Terminating elsewhere is no content of it.
+    let mut other = settings("x.dev/y", "op");
+    other.namespace = "elsewhere".to_owned();
+    let survey = Survey { found: vec![other], ..Survey::default() };
+    let all = findings(&namespace(&[REMAINING]), &survey, &evidence(&[]), &Hold::default());
+    assert_eq!(all[0].evidence, [REMAINING.1]);
+    let silent = of(&namespace(&[]), &evidence(&[]));
+    assert_eq!(silent.cause, Cause::Unknown);
+}
+
+#[test]
+fn a_namespace_says_which_api_does_not_answer() {
+    let said = "Discovery failed for some groups, 1 failing: unable to retrieve the complete list \
+                of server APIs: things.test/v1: stale GroupVersion discovery";
+    let mut evidence = evidence(&[]);
+    evidence.broken.push(BrokenApi {
+        name: "v1.things.test".to_owned(),
+        group: "things.test".to_owned(),
+        why: "ServiceNotFound: service/gone in \"default\" is not present".to_owned(),
+    });
+    let stuck = namespace(&[("NamespaceDeletionDiscoveryFailure", said)]);
+    let broken = of(&stuck, &evidence);
+    assert_eq!(broken.cause, Cause::BrokenApi);
+    assert_eq!(broken.evidence[0], said);
+    assert!(broken.evidence[1].starts_with("apiservice/v1.things.test: ServiceNotFound"));
+    assert!(broken.next.ends_with("kubectl delete apiservice v1.things.test"), "{}", broken.next);
+}
+
+#[test]
+fn a_dead_conversion_webhook_is_told_of_its_namespace_and_of_its_kind() {
+    let said = "Failed to delete all resource types, 1 remaining: conversion webhook for \
+                things.test/v1, Kind=Thing failed: service \"nobody\" not found";
+    let mut evidence = evidence(&[]);
+    evidence.conversions.push(DeadConversion {
+        definition: "things.things.test".to_owned(),
+        why: "there is no Service default/nobody".to_owned(),
+    });
+    let dead = of(&namespace(&[("NamespaceDeletionContentFailure", said)]), &evidence);
+    assert_eq!(dead.cause, Cause::ConversionWebhook);
+    assert_eq!(dead.evidence, [said, "crd/things.things.test: there is no Service default/nobody"]);
+    assert!(dead.next.contains("kubectl get crd things.things.test"), "{}", dead.next);
+
+    let definition = json!({"metadata": {"name": "things.things.test", "uid": "u-crd",
+        "finalizers": ["customresourcecleanup.apiextensions.k8s.io"]},
+        "spec": {"group": "things.test", "names": {"plural": "things"}}});
+    let definitions = info("apiextensions.k8s.io", "customresourcedefinitions", false);
+    let definition = found(definitions, definition);
+    let all = findings(&definition, &Survey::default(), &evidence, &Hold::default());
+    assert_eq!(all[0].cause, Cause::ConversionWebhook, "{all:?}");
+    assert_eq!(all[1].cause, Cause::Content);
+
+    // A definition whose objects are stuck names them.
+    evidence.conversions.clear();
+    let thing = json!({"metadata": {"name": "one", "namespace": "shop", "uid": "u-t"}});
+    let thing = found(info("things.test", "things", true), thing);
+    let survey = Survey { found: vec![thing], ..Survey::default() };
+    let all = findings(&definition, &survey, &evidence, &Hold::default());
+    assert_eq!(all[0].evidence, ["things.things.test/one -n shop is Terminating itself"]);
+}
+
+fn dependent(name: &str, terminating: bool) -> Dependent {
+    Dependent {
+        info: info("", "pods", true),
+        namespace: "shop".to_owned(),
+        name: name.to_owned(),
+        uid: format!("u-{name}"),
+        terminating,
+    }
+}
+
+#[test]
+fn foreground_waits_for_children_and_says_who_refused_their_end() {
+    let stuck = settings("foregroundDeletion", "kube-apiserver");
+    let children = vec![dependent("web-0", true), dependent("web-1", false)];
+    let mut survey = Survey::default();
+    survey.dependents.insert("u-1".to_owned(), children);
+    let all = findings(&stuck, &survey, &evidence(&[]), &Hold::default());
+    let [waits] = &all[..] else { panic!("{all:?}") };
+    assert_eq!(waits.cause, Cause::Foreground);
+    assert!(waits.says.ends_with("waits for pods/web-0 and 1 more to be gone"), "{}", waits.says);
+    assert_eq!(
+        waits.evidence,
+        ["pods/web-0 is Terminating itself", "pods/web-1 has not been deleted"]
+    );
+    let mut evidence = evidence(&[]);
+    let said = |by: &str, message: &str| Said {
+        by: by.to_owned(),
+        reason: "InUse".to_owned(),
+        message: message.to_owned(),
+    };
+    evidence.said.insert("u-web-1".to_owned(), vec![said("belay", "it is in use")]);
+    evidence.said.insert("u-web-0".to_owned(), vec![said("kubelet", "Killing")]);
+    let all = findings(&stuck, &survey, &evidence, &Hold::default());
+    assert_eq!((all.len(), all[0].cause), (2, Cause::Refused), "{all:?}");
+    assert_eq!(all[0].says, "the deletion of pods/web-1 was refused");
+    assert_eq!(all[0].evidence, ["Event InUse by belay: it is in use"]);
+
+    // A kind that could not be read may have the child.
+    let survey = Survey {
+        unread: vec![Unread { resource: "secrets".to_owned(), why: "forbidden".to_owned() }],
+        ..Survey::default()
+    };
+    let blind = findings(&stuck, &survey, &Evidence::default(), &Hold::default());
+    assert!(blind[0].evidence[0].starts_with("secrets could not be read"), "{blind:?}");
+}
+
+#[test]
+fn a_refusal_is_told_before_what_it_leads_to() {
+    let stuck = settings("db.example.com/drop", "db-operator");
+    let mut evidence = evidence(&[workload("db-operator", "x", 1)]);
+    evidence.said.insert(
+        "u-1".to_owned(),
+        vec![
+            Said {
+                by: "db-operator".to_owned(),
+                reason: "Failed".to_owned(),
+                message: "admission webhook \"guard.test\" denied the request: no".to_owned(),
+            },
+            Said { by: "x".to_owned(), reason: "Synced".to_owned(), message: "fine".to_owned() },
+        ],
+    );
+    let all = findings(&stuck, &Survey::default(), &evidence, &Hold::default());
+    assert_eq!(all.iter().map(|f| f.cause).collect::<Vec<_>>(), [Cause::Refused, Cause::Owner]);
+    assert_eq!(all[0].evidence.len(), 1, "{all:?}");
+
+    evidence.said.clear();
+    let rule = |resource: &str, operation: &str| Rule {
+        groups: vec![String::new()],
+        resources: vec![resource.to_owned()],
+        operations: vec![operation.to_owned()],
+    };
+    for (rule, refuses) in [
+        (rule("configmaps", "UPDATE"), true),
+        (rule("*", "*"), true),
+        (rule("configmaps", "CREATE"), false),
+        (rule("configmaps/status", "UPDATE"), false),
+        (rule("secrets", "UPDATE"), false),
+    ] {
+        evidence.webhooks = vec![DeadWebhook {
+            configuration: "validatingwebhookconfiguration/guard".to_owned(),
+            name: "guard.test".to_owned(),
+            why: "there is no Service default/guard".to_owned(),
+            rules: vec![rule.clone()],
+            selects: false,
+        }];
+        let all = findings(&stuck, &Survey::default(), &evidence, &Hold::default());
+        assert_eq!(all[0].cause == Cause::Refused, refuses, "{rule:?}");
+        if refuses {
+            let next = "kubectl delete validatingwebhookconfiguration/guard";
+            assert!(all[0].next.ends_with(next), "{}", all[0].next);
+        }
+    }
+    let said = "Failed to delete all resource types, 1 remaining: admission webhook \"x\" denied \
+                the request: kept";
+    let ns = of(&namespace(&[("NamespaceDeletionContentFailure", said)]), &Evidence::default());
+    assert_eq!((ns.cause, &ns.evidence[0][..]), (Cause::Refused, said));
+}
+
+#[test]
+fn a_pod_waits_for_its_node() {
+    let pod = json!({"metadata": {"name": "web-0", "namespace": "shop", "uid": "u-p"},
+        "spec": {"nodeName": "n1"}});
+    let pod = found(info("", "pods", true), pod);
+    let with = |nodes: Option<&[(&str, bool)]>| Evidence {
+        nodes: nodes
+            .map(|nodes| nodes.iter().map(|(n, ready)| ((*n).to_owned(), *ready)).collect()),
+        ..Evidence::default()
+    };
+    let gone = of(&pod, &with(Some(&[("n2", true)])));
+    assert_eq!((gone.cause, &gone.says[..]), (Cause::NodeGone, "its node n1 exists no more"));
+    assert!(gone.next.ends_with("kubectl delete pods/web-0 -n shop --grace-period=0 --force"));
+    let down = of(&pod, &with(Some(&[("n1", false)])));
+    assert_eq!(down.cause, Cause::NodeGone);
+    let slow = of(&pod, &with(Some(&[("n1", true)])));
+    assert_eq!((slow.cause, slow.next.contains("--force")), (Cause::Owner, false));
+    assert_eq!(of(&pod, &with(None)).cause, Cause::Unknown);
+}
+
+#[test]
+fn a_volume_in_use_names_its_users() {
+    let claim = json!({"metadata": {"name": "data", "namespace": "shop", "uid": "u-c",
+        "finalizers": ["kubernetes.io/pvc-protection"]}});
+    let claim = found(info("", "persistentvolumeclaims", true), claim);
+    let mut evidence = Evidence::default();
+    assert_eq!(of(&claim, &evidence).cause, Cause::Owner);
+    let pods = ["web-0", "web-1"].map(str::to_owned).to_vec();
+    evidence.users.insert(("shop".to_owned(), "data".to_owned()), pods);
+    let used = of(&claim, &evidence);
+    assert_eq!((used.cause, &used.says[..]), (Cause::InUse, "Pod web-0 uses it, and 1 more"));
+    let volume = |phase: &str| {
+        let volume = json!({"metadata": {"name": "pv", "uid": "u-v",
+            "finalizers": ["kubernetes.io/pv-protection"]}, "status": {"phase": phase},
+            "spec": {"claimRef": {"namespace": "shop", "name": "data"}}});
+        found(info("", "persistentvolumes", false), volume)
+    };
+    let bound = of(&volume("Bound"), &evidence);
+    assert_eq!(
+        (bound.cause, &bound.says[..]),
+        (Cause::InUse, "the claim shop/data is bound to it")
+    );
+    assert_eq!(of(&volume("Released"), &evidence).cause, Cause::Owner);
+}
+
+#[test]
+fn what_nothing_keeps_is_said_to_be_so() {
+    let bare = json!({"metadata": {"name": "a", "namespace": "shop", "uid": "u"}});
+    let finding = of(&found(info("", "configmaps", true), bare), &Evidence::default());
+    assert_eq!((finding.cause, &finding.says[..]), (Cause::Unknown, "no finalizer keeps it"));
+}
+
+fn report(count: usize, not_read: &[&str]) -> Report {
+    let stuck = settings("db.example.com/drop", "db-operator");
+    let now = jiff::Timestamp::from_second(100 + 720).unwrap();
+    let item = || {
+        let causes = findings(&stuck, &Survey::default(), &evidence(&[]), &Hold::default());
+        Stuck::new(&stuck, causes, now)
+    };
+    let not_read = not_read
+        .iter()
+        .map(|name| NotRead { resource: (*name).to_owned(), why: "forbidden".to_owned() });
+    Report {
+        items: (0..count).map(|_| item()).collect(),
+        not_read: not_read.collect(),
+        place: "shop".to_owned(),
+        longer_than: "2m".to_owned(),
+    }
+}
+
+const PIPE: Screen = Screen::pipe();
+
+fn shown(report: &Report, output: Format, all: bool) -> String {
+    report.rendered(OutputArguments { output, all }, PIPE).unwrap()
+}
+
+#[test]
+fn the_table_has_the_cause_its_evidence_and_what_next() {
+    let text = shown(&report(1, &["secrets"]), Format::Table, false);
+    let expected = "\
+OBJECT                NAMESPACE   FOR   CAUSE
+configmaps/settings   shop        12m   a finalizer whose owner is gone
+  the finalizer db.example.com/drop, put there by db-operator: its owner seems to be gone
+    no Deployment, StatefulSet or DaemonSet is called db-operator or runs an image of that name
+    still served: db.example.com
+  next: if its owner is gone for good, and its work is done: kubectl patch configmaps/settings \
+-n shop --type=json -p '[{\"op\":\"test\",\"path\":\"/metadata/finalizers/0\",\"value\":\"db.example.com/drop\"},\
+{\"op\":\"remove\",\"path\":\"/metadata/finalizers/0\"}]'
+not read: secrets: forbidden
+";
+    assert_eq!(text, expected);
+    let many = shown(&report(25, &[]), Format::Table, false);
+    assert!(many.contains("… and 5 more; --all\n"), "{many}");
+    assert!(!shown(&report(25, &[]), Format::Table, true).contains("more; --all"));
+}
+
+#[test]
+fn nothing_stuck_is_only_said_where_everything_was_read() {
+    let code = |report: &Report| format!("{:?}", report.exit_code());
+    let is = |code: u8| format!("{:?}", std::process::ExitCode::from(code));
+    for (count, not_read, expected) in
+        [(0, &[][..], 0), (0, &["secrets"][..], 3), (1, &[], 1), (1, &["secrets"], 1)]
+    {
+        assert_eq!(code(&report(count, not_read)), is(expected), "{count} {not_read:?}");
+    }
+    assert_eq!(
+        shown(&report(0, &[]), Format::Table, false),
+        "nothing in namespace shop has been Terminating for longer than 2m\n"
+    );
+    let partly = shown(&report(0, &["secrets"]), Format::Table, false);
+    assert!(partly.starts_with("nothing that was read in namespace shop"), "{partly}");
+    let json: Value =
+        serde_json::from_str(&shown(&report(25, &["x"]), Format::Json, false)).unwrap();
+    assert_eq!((&json["kind"], json["items"].as_array().unwrap().len()), (&"StuckList".into(), 25));
+    let item = &json["items"][0];
+    assert_eq!(item["object"], "configmaps/settings -n shop");
+    assert_eq!(item["since"], "1970-01-01T00:01:40Z");
+    assert_eq!(item["causes"][0]["cause"], "OwnerGone");
+    assert_eq!(json["notRead"][0]["resource"], "x");
+}
