@@ -230,7 +230,8 @@ mod tests {
             assert!(may(&rights, "watch", group, resource), "{resource}");
             assert!(may(&rights, "patch", group, resource), "{resource}");
         }
-        for (group, resource) in [("", "pods"), ("", "namespaces"), ("", "nodes")] {
+        for (group, resource) in [("", "pods"), ("", "namespaces"), ("", "nodes"), (RBAC, "roles")]
+        {
             assert!(may(&rights, "watch", group, resource), "{resource}");
             assert!(!may(&rights, "patch", group, resource), "{resource}");
         }
