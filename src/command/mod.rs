@@ -2,13 +2,18 @@
 
 mod access;
 mod admin;
+mod approvals;
 mod approve;
+mod completion;
+mod denials;
 mod duration;
 mod files;
 mod finalizers;
+mod pause;
 mod release;
 mod screen;
 mod serve;
+mod status;
 mod stuck;
 mod target;
 mod visitor;
@@ -56,6 +61,16 @@ enum Command {
     /// Have belay let go of a Terminating object, if nothing needs it; or of all,
     /// and take belay out of the cluster
     Release(release::ReleaseArguments),
+    /// Say who approved what, until when; with --all what has expired, too
+    Approvals(approvals::ApprovalsArguments),
+    /// Say what was refused lately, or would have been
+    Denials(denials::DenialsArguments),
+    /// Say which policies there are, what they cover, and how belay itself is
+    Status(status::StatusArguments),
+    /// For a while refuse nothing in the whole cluster, and record it
+    Pause(pause::PauseArguments),
+    /// Print what completes commands in a shell
+    Completion(completion::CompletionArguments),
     /// Make certificates, print manifests
     #[command(subcommand)]
     Admin(admin::AdminCommand),
@@ -135,6 +150,11 @@ pub fn main() -> ExitCode {
         Command::Why(arguments) => why::run(arguments),
         Command::Stuck(arguments) => stuck::run(arguments),
         Command::Release(arguments) => release::run(arguments),
+        Command::Approvals(arguments) => approvals::run(arguments),
+        Command::Denials(arguments) => denials::run(arguments),
+        Command::Status(arguments) => status::run(arguments),
+        Command::Pause(arguments) => pause::run(arguments),
+        Command::Completion(arguments) => completion::run(&arguments),
         Command::Admin(command) => admin::run(command).map(|()| ExitCode::SUCCESS),
     };
     match result {
@@ -148,6 +168,13 @@ pub fn main() -> ExitCode {
             ExitCode::from(error.exit_code())
         }
     }
+}
+
+/// The program, as a value: what completes its commands and what describes them
+/// reads it there.
+fn program() -> clap::Command {
+    use clap::CommandFactory as _;
+    Arguments::command()
 }
 
 /// Runs what talks to a cluster, on this thread.
@@ -169,11 +196,10 @@ fn print(text: &str) -> Result<(), CommandError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory as _;
 
     #[test]
     fn the_arguments_are_consistent() {
-        Arguments::command().debug_assert();
+        program().debug_assert();
     }
 
     #[test]

@@ -1,0 +1,231 @@
+//! `belay approvals`: who approved what, until when.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::duration::age;
+use super::screen::{Field, List, OutputArguments, Screen, Table, Tone, cut, document};
+use super::target::PlaceArguments;
+use super::visitor::Visitor;
+use super::{CommandError, block_on, print};
+use crate::decide::{Target, arguments};
+use crate::policy::api::{DeletionApproval, Scope};
+
+/// So many are shown, unless all are asked for.
+const SHOWN: usize = 50;
+
+#[derive(Debug, Args)]
+pub struct ApprovalsArguments {
+    /// Of objects in this namespace alone
+    #[arg(short, long, value_name = "NAME")]
+    namespace: Option<String>,
+
+    #[command(flatten)]
+    output: OutputArguments,
+
+    #[command(flatten)]
+    place: PlaceArguments,
+}
+
+pub fn run(arguments: ApprovalsArguments) -> Result<ExitCode, CommandError> {
+    block_on(approvals(arguments))?
+}
+
+async fn approvals(arguments: ApprovalsArguments) -> Result<ExitCode, CommandError> {
+    let ApprovalsArguments { namespace, output, place } = arguments;
+    let visitor = Visitor::open(place).await?;
+    let all = visitor.all::<DeletionApproval>().await?;
+    let now = visitor.now();
+    let given = given(all, namespace.as_deref(), output.all, now);
+    print(&rendered(given, output, Screen::stdout(), now)?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One approval.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Given {
+    name: String,
+    /// The object, as a person types it.
+    object: String,
+    approver: String,
+    reason: String,
+    /// What it covers.
+    scope: Scope,
+    /// Since when.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    given: Option<String>,
+    until: String,
+    in_force: bool,
+    /// The policies that exempted somebody, of what belay itself recorded.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    exempts: Vec<String>,
+    #[serde(skip)]
+    expires: Timestamp,
+}
+
+impl Given {
+    fn new(approval: DeletionApproval, now: Timestamp) -> Self {
+        let DeletionApproval { metadata, spec } = approval;
+        let of = spec.target_ref;
+        let target = Target {
+            group: of.group,
+            resource: of.resource,
+            namespace: of.namespace,
+            name: of.name,
+        };
+        let expires = spec.expiration_time.0;
+        Self {
+            name: metadata.name.unwrap_or_default(),
+            object: arguments(&target),
+            approver: spec.approver,
+            reason: spec.reason,
+            scope: spec.scope,
+            given: metadata.creation_timestamp.map(|time| time.0.to_string()),
+            until: expires.to_string(),
+            in_force: now < expires,
+            exempts: spec.exempts,
+            expires,
+        }
+    }
+
+    /// Until when, in a word or two, and whether that is still to come.
+    fn state(&self, now: Timestamp) -> Field {
+        let left = self.expires.as_second().saturating_sub(now.as_second());
+        match self.in_force {
+            true => Field::toned(Tone::Good, format!("{} left", age(left))),
+            false => Field::toned(Tone::Quiet, format!("expired {} ago", age(-left))),
+        }
+    }
+}
+
+/// Those that are asked for, the one that ends last first.
+fn given(
+    all: Vec<DeletionApproval>,
+    namespace: Option<&str>,
+    expired: bool,
+    now: Timestamp,
+) -> Vec<Given> {
+    let near = |approval: &DeletionApproval| {
+        let target = &approval.spec.target_ref;
+        // A Namespace is looked for under its own name.
+        let itself = target.group.is_empty() && target.resource == "namespaces";
+        let place = if itself { &target.name } else { &target.namespace };
+        namespace.is_none_or(|namespace| namespace == place)
+    };
+    let all = all.into_iter().filter(near).map(|approval| Given::new(approval, now));
+    let mut given: Vec<Given> = all.filter(|given| expired || given.in_force).collect();
+    given.sort_by(|a, b| (b.expires, &a.name).cmp(&(a.expires, &b.name)));
+    given
+}
+
+fn rendered(
+    items: Vec<Given>,
+    output: OutputArguments,
+    screen: Screen,
+    now: Timestamp,
+) -> Result<String, CommandError> {
+    let list = List { items, not_read: Vec::new() };
+    if let Some(text) = document(output.output, "ApprovalList", &list)? {
+        return Ok(text);
+    }
+    if list.items.is_empty() {
+        let more =
+            if output.all { "there is none" } else { "none is in force; --all has expired ones" };
+        return Ok(format!("approvals: {more}\n"));
+    }
+    let mut table = Table::new(&["OBJECT", "APPROVED BY", "IN FORCE", "SCOPE", "REASON"]);
+    let (shown, more) = cut(&list.items, SHOWN, output.all);
+    for given in shown {
+        let reason = match given.exempts.is_empty() {
+            true => given.reason.clone(),
+            false => format!("{} (exempt by {})", given.reason, given.exempts.join(", ")),
+        };
+        let scope = match given.scope {
+            Scope::Object => "object",
+            Scope::Content => "content",
+        };
+        table.row([
+            given.object.as_str().into(),
+            given.approver.as_str().into(),
+            given.state(now),
+            scope.into(),
+            reason.into(),
+        ]);
+    }
+    let more = more.map_or(String::new(), |more| more + "\n");
+    Ok(table.text(screen) + &more)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::screen::Format;
+
+    fn approval(name: &str, namespace: &str, expires: i64) -> DeletionApproval {
+        let until = Timestamp::from_second(expires).unwrap().to_string();
+        serde_json::from_value(serde_json::json!({
+            "apiVersion": "belay.dev/v1alpha1", "kind": "DeletionApproval",
+            "metadata": {"name": name, "creationTimestamp": "1970-01-01T00:00:00Z"},
+            "spec": {"targetRef": {"resource": "configmaps", "namespace": namespace, "name": "a",
+                "uid": "u"}, "approver": "alice", "reason": "agreed\nwith bob",
+                "expirationTime": until, "scope": "Content"}
+        }))
+        .unwrap()
+    }
+
+    fn text(namespace: Option<&str>, all: bool, output: Format) -> String {
+        let now = Timestamp::from_second(1000).unwrap();
+        let approvals = vec![
+            approval("old", "shop", 400),
+            approval("soon", "shop", 1060),
+            approval("late", "other", 2800),
+        ];
+        let given = given(approvals, namespace, all, now);
+        rendered(given, OutputArguments { output, all }, Screen::pipe(), now).unwrap()
+    }
+
+    #[test]
+    fn what_has_expired_is_left_out_unless_all_is_asked_for() {
+        assert_eq!(
+            text(None, false, Format::Table),
+            "OBJECT                   APPROVED BY   IN FORCE   SCOPE     REASON\n\
+             configmaps/a -n other   alice         30m left   content   agreed with bob\n\
+             configmaps/a -n shop    alice         1m left    content   agreed with bob\n"
+                .replacen("OBJECT   ", "OBJECT  ", 1)
+        );
+        let all = text(Some("shop"), true, Format::Table);
+        assert!(all.contains("1m left") && all.contains("expired 10m ago"), "{all}");
+        assert!(!all.contains("-n other"), "{all}");
+        assert_eq!(
+            text(Some("nowhere"), false, Format::Table),
+            "approvals: none is in force; --all has expired ones\n"
+        );
+    }
+
+    #[test]
+    fn programs_read_when_each_ends() {
+        let json: serde_json::Value =
+            serde_json::from_str(&text(None, true, Format::Json)).unwrap();
+        assert_eq!(json["kind"], "ApprovalList");
+        let ends =
+            |n: usize| (json["items"][n]["name"].clone(), json["items"][n]["inForce"].clone());
+        assert_eq!(ends(0), ("late".into(), true.into()));
+        assert_eq!(ends(2), ("old".into(), false.into()));
+        assert_eq!(json["items"][1]["until"], "1970-01-01T00:17:40Z");
+        assert_eq!(json["items"][1]["scope"], "Content");
+    }
+
+    #[test]
+    fn the_approval_of_a_namespace_is_found_under_its_name() {
+        let mut ns = approval("ns", "", 2000);
+        (ns.spec.target_ref.resource, ns.spec.target_ref.name) =
+            ("namespaces".into(), "shop".into());
+        let now = Timestamp::from_second(1000).unwrap();
+        assert_eq!(given(vec![ns.clone()], Some("shop"), false, now).len(), 1);
+        assert_eq!(given(vec![ns], Some("other"), false, now).len(), 0);
+    }
+}

@@ -1,0 +1,129 @@
+//! `belay completion`: what a shell asks when somebody presses tab. The scripts
+//! ask the program itself, so they know what this version knows.
+
+mod candidates;
+
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+
+use self::candidates::candidates;
+use super::{CommandError, print};
+
+#[derive(Debug, Args)]
+pub struct CompletionArguments {
+    /// For which shell; kubectl: a script to be put in the PATH as
+    /// kubectl_complete-belay
+    #[arg(value_name = "bash|zsh|fish|kubectl")]
+    shell: Shell,
+
+    /// What has been typed so far
+    #[arg(last = true, hide = true)]
+    typed: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Shell {
+    /// To be sourced, in ~/.bashrc for example
+    Bash,
+    /// To be sourced, in ~/.zshrc for example
+    Zsh,
+    /// To be sourced, or put in ~/.config/fish/completions/belay.fish
+    Fish,
+    /// An executable for the PATH, for kubectl belay
+    Kubectl,
+    /// What the scripts ask
+    #[value(hide = true)]
+    Words,
+}
+
+pub fn run(arguments: &CompletionArguments) -> Result<ExitCode, CommandError> {
+    let CompletionArguments { shell, typed } = arguments;
+    let words;
+    print(match shell {
+        Shell::Bash => BASH,
+        Shell::Zsh => ZSH,
+        Shell::Fish => FISH,
+        Shell::Kubectl => KUBECTL,
+        Shell::Words => {
+            let found = candidates(super::program(), typed);
+            words = found.into_iter().map(|word| word + "\n").collect::<String>();
+            &words
+        }
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Names of files are offered where the program offers nothing.
+const BASH: &str = r#"# belay's completion for bash: source <(belay completion bash)
+_belay() {
+    local IFS=$'\n'
+    COMPREPLY=($(compgen -W "$(belay completion words -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)" \
+        -- "${COMP_WORDS[COMP_CWORD]}"))
+}
+complete -o default -F _belay belay
+"#;
+
+const ZSH: &str = r#"#compdef belay
+# belay's completion for zsh: source <(belay completion zsh)
+_belay() {
+    local -a found
+    found=(${(f)"$(belay completion words -- "${(@)words[2,CURRENT]}" 2>/dev/null)"})
+    if (( $#found )); then compadd -- $found; else _files; fi
+}
+(( $+functions[compdef] )) && compdef _belay belay
+"#;
+
+const FISH: &str = r#"# belay's completion for fish: belay completion fish | source
+function __belay_words
+    set -l typed (commandline -opc) (commandline -ct)
+    belay completion words -- $typed[2..] 2>/dev/null
+end
+complete -c belay -a '(__belay_words)'
+"#;
+
+/// kubectl calls it with what stands after `kubectl belay`. The last line says
+/// how to go on: 4 is "offer no files".
+const KUBECTL: &str = r#"#!/bin/sh
+# The completion of kubectl belay: an executable in the PATH, called
+# kubectl_complete-belay.
+kubectl-belay completion words -- "$@" 2>/dev/null
+echo :4
+"#;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_script_asks_the_program_with_what_was_typed() {
+        for (script, asks) in [
+            (BASH, r#"belay completion words -- "${COMP_WORDS[@]:1:COMP_CWORD}""#),
+            (ZSH, r#"belay completion words -- "${(@)words[2,CURRENT]}""#),
+            (FISH, "belay completion words -- $typed[2..]"),
+            (KUBECTL, r#"kubectl-belay completion words -- "$@""#),
+        ] {
+            assert!(script.contains(asks), "{script}");
+        }
+    }
+
+    /// Whether a shell understands its script; `None` where it is not there.
+    fn reads(shell: &str, script: &str) -> Option<bool> {
+        use std::io::Write as _;
+        use std::process::{Command, Stdio};
+        let child = Command::new(shell).args(["-n"]).stdin(Stdio::piped()).spawn();
+        let mut child = child.ok()?;
+        child.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+        Some(child.wait().unwrap().success())
+    }
+
+    #[test]
+    fn the_shells_that_are_here_understand_their_scripts() {
+        assert_eq!(reads("bash", BASH), Some(true));
+        assert_eq!(reads("sh", KUBECTL), Some(true));
+        assert_eq!(reads("bash", "if then"), Some(false));
+        for (shell, script) in [("zsh", ZSH), ("fish", FISH)] {
+            assert_ne!(reads(shell, script), Some(false), "{shell}");
+        }
+    }
+}

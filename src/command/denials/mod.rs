@@ -1,0 +1,283 @@
+//! `belay denials`: what was refused lately, or would have been, from the
+//! status of the policies and from Events.
+
+#[cfg(test)]
+mod tests;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Event;
+use kube::api::{Api, ListParams};
+use serde::Serialize;
+
+use super::duration::{age, duration};
+use super::screen::{
+    Field, NotRead, OutputArguments, Progress, Screen, Table, Tone, cut, document,
+};
+use super::target::PlaceArguments;
+use super::visitor::Visitor;
+use super::{CommandError, block_on, print};
+use crate::cluster::Trouble;
+use crate::policy::api::DeletionPolicy;
+
+/// So many are shown, unless all are asked for.
+const SHOWN: usize = 30;
+
+/// An Event and a status that speak of the same thing are this close.
+const SAME: i64 = 700;
+
+#[derive(Debug, Args)]
+pub struct DenialsArguments {
+    /// What went through, and would have been refused by action Deny
+    #[arg(long)]
+    would: bool,
+
+    /// How far back to look; a policy remembers the ten newest of a day
+    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = duration)]
+    since: Duration,
+
+    #[command(flatten)]
+    output: OutputArguments,
+
+    #[command(flatten)]
+    place: PlaceArguments,
+}
+
+pub fn run(arguments: DenialsArguments) -> Result<ExitCode, CommandError> {
+    block_on(denials(arguments))?
+}
+
+async fn denials(arguments: DenialsArguments) -> Result<ExitCode, CommandError> {
+    let DenialsArguments { would, since, output, place } = arguments;
+    let visitor = Visitor::open(place).await?;
+    let progress = Progress::begin();
+    progress.say(|| "reading policies and Events".to_owned());
+    let (policies, events) =
+        tokio::join!(visitor.all::<DeletionPolicy>(), events(&visitor.caller.client));
+    let (policies, now) = (policies?, visitor.now());
+    let (events, not_read) = match events {
+        Ok(events) => (events, Vec::new()),
+        Err(trouble) => {
+            let why = super::target::as_me(&trouble.words());
+            (Vec::new(), vec![NotRead { resource: "events".to_owned(), why }])
+        }
+    };
+    let since = SignedDuration::try_from(since).unwrap_or(SignedDuration::MAX);
+    let asked = Asked { would, since: now.saturating_sub(since).unwrap_or(Timestamp::MIN) };
+    let said =
+        Denials { items: items(&policies, &events, asked), policies: sums(&policies), not_read };
+    drop(progress);
+    print(&said.rendered(output, would, Screen::stdout(), now)?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The Events that belay has written.
+async fn events(client: &kube::Client) -> Result<Vec<Event>, Trouble> {
+    let api: Api<Event> = Api::all(client.clone());
+    let params = ListParams::default().fields("reportingComponent=belay");
+    Ok(api.list(&params).await?.items)
+}
+
+/// Which are asked for.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    would: bool,
+    since: Timestamp,
+}
+
+/// One thing that was refused, or would have been.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Denial {
+    /// When it was said last.
+    time: Timestamp,
+    /// The object, as `kind namespace/name`.
+    target: String,
+    /// Deny, Warn or Audit.
+    verdict: String,
+    /// Who asked; Events do not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user: Option<String>,
+    /// The policies that say so; Events name them in their words alone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    policies: Vec<String>,
+    message: String,
+    /// How often, as far as an Event counts it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    count: Option<i32>,
+}
+
+/// What one policy said in a day.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Sum {
+    name: String,
+    denied: i64,
+    would_deny: i64,
+    held: i64,
+}
+
+/// Everything that is said.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Denials {
+    items: Vec<Denial>,
+    /// The last 24 hours of each policy that said anything in them.
+    policies: Vec<Sum>,
+    not_read: Vec<NotRead>,
+}
+
+/// What is asked for, the newest first.
+fn items(policies: &[DeletionPolicy], events: &[Event], asked: Asked) -> Vec<Denial> {
+    let mut items: Vec<Denial> = Vec::new();
+    for policy in policies {
+        let name = policy.metadata.name.clone().unwrap_or_default();
+        for recent in policy.status.iter().flat_map(|status| &status.recent) {
+            let fits = match recent.verdict.as_str() {
+                "Deny" => !asked.would,
+                "Audit" | "Warn" => asked.would,
+                _ => false,
+            };
+            if !fits || recent.time.0 < asked.since {
+                continue;
+            }
+            // One request that several policies refuse is told once.
+            let same = items.iter_mut().find(|item| {
+                item.time == recent.time.0
+                    && item.target == recent.target
+                    && item.verdict == recent.verdict
+                    && item.user.as_ref() == Some(&recent.user)
+            });
+            match same {
+                Some(item) => item.policies.push(name.clone()),
+                None => items.push(Denial {
+                    time: recent.time.0,
+                    target: recent.target.clone(),
+                    verdict: recent.verdict.clone(),
+                    user: Some(recent.user.clone()),
+                    policies: vec![name.clone()],
+                    message: recent.message.clone(),
+                    count: None,
+                }),
+            }
+        }
+    }
+    // Events tell of what was refused, and of nothing that went through. They
+    // add what the label refused, and what a status has no room for.
+    let refused = events.iter().filter(|event| !asked.would && is_denial(event));
+    let told: Vec<Denial> = refused.filter_map(of_event).collect();
+    for denial in told.into_iter().filter(|denial| denial.time >= asked.since) {
+        let same = |item: &&mut Denial| {
+            let apart = item.time.as_second().abs_diff(denial.time.as_second());
+            place(&item.target) == place(&denial.target) && apart <= SAME.unsigned_abs()
+        };
+        match items.iter_mut().find(same) {
+            Some(item) => item.count = denial.count.max(item.count),
+            None => items.push(denial),
+        }
+    }
+    items.sort_by(|a, b| (b.time, &a.target).cmp(&(a.time, &b.target)));
+    items
+}
+
+/// Namespace and name: what a status and an Event say alike of an object.
+fn place(target: &str) -> &str {
+    target.rsplit_once(' ').map_or(target, |(_, place)| place)
+}
+
+fn is_denial(event: &Event) -> bool {
+    event.type_.as_deref() == Some("Warning")
+        && event.reporting_component.as_deref() == Some("belay")
+}
+
+fn of_event(event: &Event) -> Option<Denial> {
+    let involved = &event.involved_object;
+    let time = event.last_timestamp.as_ref().or(event.first_timestamp.as_ref())?.0;
+    let message = event.message.clone().unwrap_or_default();
+    let place = involved.namespace.as_deref().map_or(String::new(), |ns| format!("{ns}/"));
+    let name = involved.name.as_deref().unwrap_or_default();
+    // Where the words begin with the object, they have its plural, as the
+    // status does.
+    let plural =
+        message.split_once(' ').filter(|(_, rest)| rest.starts_with(&format!("\"{name}\"")));
+    let kind = involved.kind.as_deref().unwrap_or_default().to_lowercase();
+    let resource = plural.map_or(kind, |(plural, _)| plural.to_owned());
+    Some(Denial {
+        time,
+        target: format!("{resource} {place}{name}"),
+        verdict: "Deny".to_owned(),
+        user: None,
+        policies: Vec::new(),
+        message,
+        count: event.count,
+    })
+}
+
+fn sums(policies: &[DeletionPolicy]) -> Vec<Sum> {
+    let sums = policies.iter().filter_map(|policy| {
+        let day = policy.status.as_ref()?.last_24h;
+        let name = policy.metadata.name.clone()?;
+        let sum = Sum { name, denied: day.denied, would_deny: day.would_deny, held: day.held };
+        (sum.denied + sum.would_deny + sum.held > 0).then_some(sum)
+    });
+    sums.collect()
+}
+
+impl Denials {
+    fn rendered(
+        &self,
+        output: OutputArguments,
+        would: bool,
+        screen: Screen,
+        now: Timestamp,
+    ) -> Result<String, CommandError> {
+        if let Some(text) = document(output.output, "DenialList", self)? {
+            return Ok(text);
+        }
+        let mut text = String::new();
+        if self.items.is_empty() {
+            text.push_str(match would {
+                true => "nothing that went through would have been refused\n",
+                false => "nothing was refused\n",
+            });
+        } else {
+            let mut table = Table::new(&["AGO", "VERDICT", "OBJECT", "BY", "WHY"]);
+            let (shown, more) = cut(&self.items, SHOWN, output.all);
+            shown.iter().for_each(|item| table.row(item.row(now)));
+            text.push_str(&table.text(screen));
+            text.extend(more.map(|more| more + "\n"));
+        }
+        for Sum { name, denied, would_deny, held } in &self.policies {
+            let line = format!(
+                "policy {name} in the last 24 hours: {denied} refused, {would_deny} would have \
+                 been, {held} held"
+            );
+            text.push_str(&screen.paragraph(0, &line));
+        }
+        for NotRead { resource, why } in &self.not_read {
+            text.push_str(&screen.paragraph(0, &format!("not read: {resource}: {why}")));
+        }
+        Ok(text)
+    }
+}
+
+impl Denial {
+    fn row(&self, now: Timestamp) -> [Field; 5] {
+        let (tone, verdict) = match self.verdict.as_str() {
+            "Deny" => (Tone::Bad, "denied".to_owned()),
+            other => (Tone::Doubtful, other.to_lowercase()),
+        };
+        let times = self.count.filter(|count| *count > 1);
+        let times = times.map_or(String::new(), |count| format!(" ({count} times)"));
+        [
+            age(now.as_second().saturating_sub(self.time.as_second())).into(),
+            Field::toned(tone, verdict),
+            self.target.as_str().into(),
+            self.user.as_deref().unwrap_or("-").into(),
+            format!("{}{times}", self.message).into(),
+        ]
+    }
+}

@@ -1,0 +1,115 @@
+use serde_json::json;
+
+use super::*;
+use crate::command::screen::Format;
+
+fn at(second: i64) -> String {
+    Timestamp::from_second(second).unwrap().to_string()
+}
+
+fn policy(name: &str, recent: &[(i64, &str, &str)]) -> DeletionPolicy {
+    let recent: Vec<_> = recent
+        .iter()
+        .map(|(second, target, verdict)| {
+            json!({"time": at(*second), "target": target, "verdict": verdict, "user": "alice",
+                "message": format!("{target} is protected")})
+        })
+        .collect();
+    serde_json::from_value(json!({
+        "apiVersion": "belay.dev/v1alpha1", "kind": "DeletionPolicy", "metadata": {"name": name},
+        "spec": {"targets": [], "protect": {}},
+        "status": {"last24h": {"denied": 12, "wouldDeny": 3, "held": 0}, "recent": recent}
+    }))
+    .unwrap()
+}
+
+fn event(second: i64, name: &str, kind: &str, count: i32) -> Event {
+    serde_json::from_value(json!({
+        "metadata": {}, "type": kind, "reason": "Protected", "count": count,
+        "reportingComponent": "belay", "lastTimestamp": at(second),
+        "message": format!("configmaps \"{name}\" is protected"),
+        "involvedObject": {"kind": "ConfigMap", "namespace": "shop", "name": name}
+    }))
+    .unwrap()
+}
+
+fn asked(would: bool, since: i64) -> Asked {
+    Asked { would, since: Timestamp::from_second(since).unwrap() }
+}
+
+fn told(items: &[Denial]) -> Vec<(i64, &str, String)> {
+    items
+        .iter()
+        .map(|item| (item.time.as_second(), item.target.as_str(), item.policies.join("+")))
+        .collect()
+}
+
+#[test]
+fn what_several_policies_and_events_say_of_one_request_is_told_once() {
+    let policies = [
+        policy("one", &[(5000, "configmaps shop/a", "Deny"), (4000, "configmaps shop/b", "Audit")]),
+        policy("two", &[(5000, "configmaps shop/a", "Deny"), (100, "configmaps shop/c", "Deny")]),
+    ];
+    let events = [event(5300, "a", "Warning", 7), event(4500, "d", "Warning", 1)];
+    let items_ = items(&policies, &events, asked(false, 1000));
+    assert_eq!(
+        told(&items_),
+        [
+            (5000, "configmaps shop/a", "one+two".to_owned()),
+            (4500, "configmaps shop/d", String::new()),
+        ]
+    );
+    assert_eq!((items_[0].count, items_[1].user.as_deref()), (Some(7), None));
+    // An Event of much later is of another request.
+    let later = [event(9000, "a", "Warning", 1)];
+    assert_eq!(items(&policies, &later, asked(false, 1000)).len(), 2);
+    // What is held was not refused, and what others say is not ours.
+    let mut others = event(4500, "d", "Warning", 1);
+    others.reporting_component = Some("kubelet".to_owned());
+    let events = [event(4500, "d", "Normal", 1), others];
+    assert_eq!(items(&policies, &events, asked(false, 1000)).len(), 1);
+}
+
+#[test]
+fn what_would_have_been_refused_is_asked_for_by_itself() {
+    let recent = [
+        (5000, "x a", "Deny"),
+        (4000, "x b", "Audit"),
+        (3000, "x c", "Warn"),
+        (2000, "x d", "Hold"),
+    ];
+    let policies = [policy("one", &recent)];
+    let events = [event(4500, "e", "Warning", 1)];
+    let items = items(&policies, &events, asked(true, 0));
+    let targets: Vec<&str> = items.iter().map(|item| item.target.as_str()).collect();
+    assert_eq!(targets, ["x b", "x c"]);
+}
+
+#[test]
+fn the_table_has_the_sums_of_each_policy() {
+    let policies = [policy("kept", &[(5000, "configmaps shop/a", "Deny")])];
+    let said = Denials {
+        items: items(&policies, &[event(5001, "a", "Warning", 2)], asked(false, 0)),
+        policies: sums(&policies),
+        not_read: vec![NotRead { resource: "events".to_owned(), why: "forbidden".to_owned() }],
+    };
+    let now = Timestamp::from_second(5120).unwrap();
+    let output = OutputArguments { output: Format::Table, all: false };
+    assert_eq!(
+        said.rendered(output, false, Screen::pipe(), now).unwrap(),
+        "AGO   VERDICT   OBJECT              BY      WHY\n\
+         2m    denied    configmaps shop/a   alice   configmaps shop/a is protected (2 times)\n\
+         policy kept in the last 24 hours: 12 refused, 3 would have been, 0 held\n\
+         not read: events: forbidden\n"
+    );
+    let nothing = Denials { items: Vec::new(), policies: Vec::new(), not_read: Vec::new() };
+    let text = |would| nothing.rendered(output, would, Screen::pipe(), now).unwrap();
+    assert_eq!(text(false), "nothing was refused\n");
+    assert_eq!(text(true), "nothing that went through would have been refused\n");
+    let output = OutputArguments { output: Format::Json, all: false };
+    let json = said.rendered(output, false, Screen::pipe(), now).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["kind"], "DenialList");
+    assert_eq!(json["items"][0]["time"], "1970-01-01T01:23:20Z");
+    assert_eq!(json["policies"][0]["wouldDeny"], 3);
+}

@@ -1,0 +1,185 @@
+//! `belay pause`: for a while everything is recorded and nothing refused.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::{Api, DeleteParams, ObjectMeta, PostParams};
+
+use super::duration::{duration, told};
+use super::screen::harmless;
+use super::target::PlaceArguments;
+use super::visitor::Visitor;
+use super::{CommandError, block_on, print};
+use crate::policy::api::{Pause, PauseSpec};
+
+#[derive(Debug, Args)]
+pub struct PauseArguments {
+    /// For how long, such as 45s, 30m or 1h30m; a day at the most
+    #[arg(
+        long = "for",
+        value_name = "DURATION",
+        value_parser = duration,
+        required_unless_present = "end",
+        conflicts_with = "end"
+    )]
+    lasts: Option<Duration>,
+
+    /// Why: somebody will read it one day
+    #[arg(long, value_name = "TEXT", required_unless_present = "end", conflicts_with = "end")]
+    reason: Option<String>,
+
+    /// End every pause that is in force
+    #[arg(long)]
+    end: bool,
+
+    #[command(flatten)]
+    place: PlaceArguments,
+}
+
+pub fn run(arguments: PauseArguments) -> Result<ExitCode, CommandError> {
+    if arguments.reason.as_deref().is_some_and(|reason| reason.trim().is_empty()) {
+        return Err(CommandError::Usage(
+            "--reason is blank: say why, somebody will read it one day".to_owned(),
+        ));
+    }
+    block_on(pause(arguments))?
+}
+
+async fn pause(arguments: PauseArguments) -> Result<ExitCode, CommandError> {
+    let PauseArguments { lasts, reason, end: _, place } = arguments;
+    let visitor = Visitor::open(place).await?;
+    let api: Api<Pause> = Api::all(visitor.caller.client.clone());
+    let text = match lasts.zip(reason) {
+        Some((lasts, reason)) => {
+            let params = PostParams::default();
+            let made = api.create(&params, &made(&visitor, &reason, lasts)).await;
+            let made = made.map_err(|error| refused(&visitor, error))?;
+            begun(&made, lasts)
+        }
+        None => ended(&visitor, &api).await?,
+    };
+    print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is to be stored. Its end counts from the API server's clock.
+fn made(visitor: &Visitor, reason: &str, lasts: Duration) -> Pause {
+    let lasts = SignedDuration::try_from(lasts).unwrap_or(SignedDuration::MAX);
+    let until = visitor.me.now.saturating_add(lasts).unwrap_or(Timestamp::MAX);
+    let until = Timestamp::from_second(until.as_second()).unwrap_or(until);
+    let spec = PauseSpec {
+        by: visitor.me.name.clone(),
+        reason: reason.to_owned(),
+        expiration_time: Time(until),
+    };
+    let mut pause = Pause::new("", spec);
+    pause.metadata =
+        ObjectMeta { generate_name: Some("pause-".to_owned()), ..ObjectMeta::default() };
+    pause
+}
+
+/// Whoever switches a guard off reads that it is off, and how it comes back.
+fn begun(pause: &Pause, lasts: Duration) -> String {
+    let Pause { metadata, spec } = pause;
+    let name = metadata.name.as_deref().unwrap_or_default();
+    format!(
+        "PAUSED: until {} ({}) belay refuses nothing, in the whole cluster\n\
+         what it would have refused is recorded: kubectl belay denials --would\n\
+         what is held already stays held, and every policy says in its status that it is paused\n\
+         pause {name} by {}: {}\n\
+         end it early: kubectl belay pause --end\n",
+        spec.expiration_time.0,
+        told(lasts),
+        harmless(&spec.by),
+        harmless(&spec.reason)
+    )
+}
+
+async fn ended(visitor: &Visitor, api: &Api<Pause>) -> Result<String, CommandError> {
+    let all: Vec<Pause> = visitor.all().await?;
+    let running = in_force(&all, visitor.now());
+    let mut text = String::new();
+    for pause in &running {
+        let name = pause.metadata.name.as_deref().unwrap_or_default();
+        match api.delete(name, &DeleteParams::default()).await {
+            Ok(_) => {}
+            // Somebody else has ended it.
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => return Err(refused(visitor, error)),
+        }
+        text.push_str(&format!("ended: pause {name} by {}\n", harmless(&pause.spec.by)));
+    }
+    text.push_str(match running.is_empty() {
+        true => "belay is not paused\n",
+        false => "belay refuses again what its policies say\n",
+    });
+    Ok(text)
+}
+
+fn in_force(all: &[Pause], now: Timestamp) -> Vec<&Pause> {
+    all.iter().filter(|pause| now < pause.spec.expiration_time.0).collect()
+}
+
+/// What the API server says, with what next.
+fn refused(visitor: &Visitor, error: kube::Error) -> CommandError {
+    let said = match &error {
+        kube::Error::Api(status) if status.code == 403 => {
+            status.message.rsplit_once("denied request: ").map(|(_, said)| said.to_owned())
+        }
+        _ => None,
+    };
+    match said {
+        // These words are of the check that stands in the API server itself.
+        Some(said) if said.contains("the RBAC verb pause") => CommandError::Refused(format!(
+            "{said}; next: ask somebody who has it, or have an administrator bind it to {}",
+            visitor.me.name
+        )),
+        Some(said) => CommandError::Refused(said),
+        None => match &error {
+            kube::Error::Api(status) if status.code == 403 => {
+                CommandError::Refused(format!("you may not: {}", status.message))
+            }
+            _ => visitor.unread::<Pause>(error),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pause(name: &str, expires: i64) -> Pause {
+        let spec = PauseSpec {
+            by: "alice".to_owned(),
+            reason: "INC-1234\u{1b}[2J".to_owned(),
+            expiration_time: Time(Timestamp::from_second(expires).unwrap()),
+        };
+        Pause::new(name, spec)
+    }
+
+    #[test]
+    fn a_pause_says_loudly_what_it_does_and_how_it_ends() {
+        let text = begun(&pause("pause-x", 1_800_000_000), Duration::from_secs(1800));
+        let first = "PAUSED: until 2027-01-15T08:00:00Z (30m) belay refuses nothing, in the whole \
+                     cluster";
+        assert_eq!(text.lines().next(), Some(first));
+        assert!(text.contains("\npause pause-x by alice: INC-1234 [2J\n"), "{text}");
+        assert!(text.ends_with("kubectl belay pause --end\n"), "{text}");
+    }
+
+    #[test]
+    fn only_what_is_in_force_is_ended() {
+        let all = [pause("old", 100), pause("new", 200)];
+        let now = |second| Timestamp::from_second(second).unwrap();
+        let names = |second| {
+            let running = in_force(&all, now(second));
+            running.iter().map(|p| p.metadata.name.clone().unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(99), ["old", "new"]);
+        assert_eq!(names(100), ["new"]);
+        assert_eq!(names(200), [""; 0]);
+    }
+}

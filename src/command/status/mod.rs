@@ -1,0 +1,102 @@
+//! `belay status`: which policies there are, what they cover, and how belay
+//! itself is.
+
+mod report;
+
+use std::process::ExitCode;
+
+use clap::Args;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use kube::Api;
+
+use self::report::{Authority, Configuration, Leader, Paused, PolicyStatus, Report};
+use super::screen::{NotRead, OutputArguments, Screen};
+use super::target::{PlaceArguments, as_me};
+use super::visitor::Visitor;
+use super::{CommandError, block_on, print};
+use crate::certs;
+use crate::cluster::Trouble;
+use crate::policy::api::{DeletionPolicy, Pause};
+
+#[derive(Debug, Args)]
+pub struct StatusArguments {
+    #[command(flatten)]
+    output: OutputArguments,
+
+    #[command(flatten)]
+    place: PlaceArguments,
+}
+
+pub fn run(arguments: StatusArguments) -> Result<ExitCode, CommandError> {
+    block_on(status(arguments))?
+}
+
+async fn status(arguments: StatusArguments) -> Result<ExitCode, CommandError> {
+    let StatusArguments { output, place } = arguments;
+    let visitor = Visitor::open(place).await?;
+    let (policies, pauses, leader, (configurations, authorities)) = tokio::join!(
+        visitor.all::<DeletionPolicy>(),
+        visitor.all::<Pause>(),
+        visitor.leader(),
+        configurations(&visitor),
+    );
+    let now = visitor.now();
+    let mut not_read = Vec::new();
+    let leader = leader.map_err(|why| {
+        not_read
+            .push(NotRead { resource: "leases.coordination.k8s.io".to_owned(), why: as_me(&why) });
+    });
+    let pauses = pauses.unwrap_or_else(|error| {
+        not_read.push(NotRead { resource: "pauses.belay.dev".to_owned(), why: error.to_string() });
+        Vec::new()
+    });
+    let configurations = configurations.into_iter().filter_map(|read| match read {
+        Ok(configuration) => Some(configuration),
+        Err(unread) => {
+            not_read.push(unread);
+            None
+        }
+    });
+    let configurations = configurations.collect();
+    let report = Report {
+        policies: policies?.iter().map(PolicyStatus::new).collect(),
+        leader: leader.map_or(Leader::Unknown, Leader::of),
+        pauses: pauses.into_iter().filter_map(|pause| Paused::in_force(pause, now)).collect(),
+        configurations,
+        authorities: Authority::soonest(authorities, now),
+        not_read,
+    };
+    print(&report.rendered(output, Screen::stdout())?)?;
+    Ok(report.exit_code())
+}
+
+/// Whether the API server is told to ask belay, and by which authorities it
+/// knows belay: those expire like any certificate.
+async fn configurations(visitor: &Visitor) -> (Vec<Result<Configuration, NotRead>>, Vec<i64>) {
+    let client = &visitor.caller.client;
+    let (_, name) = &visitor.installation;
+    let validating: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
+    let mutating: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    let (validating, mutating) = tokio::join!(validating.get_opt(name), mutating.get_opt(name));
+    let mut authorities = Vec::new();
+    let hooks = validating.as_ref().ok().and_then(Option::as_ref);
+    let hooks = hooks.and_then(|found| found.webhooks.as_ref()).into_iter().flatten();
+    for bundle in hooks.filter_map(|hook| hook.client_config.ca_bundle.as_ref()) {
+        let read = certs::certificates(&bundle.0).unwrap_or_default();
+        authorities.extend(read.iter().filter_map(certs::expiry));
+    }
+    let told = |kind: &str, there: Result<bool, kube::Error>| match there {
+        Ok(there) => Ok(Configuration { name: format!("{kind}/{name}"), there }),
+        Err(error) => Err(NotRead {
+            resource: format!("{kind}s.admissionregistration.k8s.io"),
+            why: as_me(&Trouble::from(error).words()),
+        }),
+    };
+    let all = vec![
+        told("validatingwebhookconfiguration", validating.map(|found| found.is_some())),
+        told("mutatingwebhookconfiguration", mutating.map(|found| found.is_some())),
+    ];
+    (all, authorities)
+}

@@ -1,0 +1,411 @@
+//! What `belay status` says, as data and as a table.
+
+use std::process::ExitCode;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::command::CommandError;
+use crate::command::duration::age;
+use crate::command::screen::{Field, NotRead, OutputArguments, Screen, Table, Tone, cut, document};
+use crate::policy::api::{Action, DeletionPolicy, Pause, Protect};
+
+/// So many policies are shown, unless all are asked for.
+const SHOWN: usize = 60;
+
+/// An authority that ends within so many seconds is told of.
+const SOON: i64 = 7 * 86_400;
+
+/// One policy.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PolicyStatus {
+    name: String,
+    action: Action,
+    /// Against what it protects.
+    protects: Vec<&'static str>,
+    /// Whether the API server asks belay about it; none: nobody has said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ready: Option<bool>,
+    protected: i64,
+    held: i64,
+    denied_last_24h: i64,
+    would_deny_last_24h: i64,
+    /// Kinds that it names and nobody serves.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unknown_kinds: Vec<String>,
+    /// What belay says of it: what is not as it should be, and where it puts
+    /// no hold.
+    notes: Vec<String>,
+}
+
+impl PolicyStatus {
+    pub fn new(policy: &DeletionPolicy) -> Self {
+        let status = policy.status.clone().unwrap_or_default();
+        let stale = status.observed_generation != policy.metadata.generation;
+        let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
+        let notes = status.conditions.iter().filter(|condition| {
+            // What is in place has nothing to tell, but for the hold, which is
+            // not put everywhere.
+            condition.status != "True"
+                || condition.reason == "Paused"
+                || (condition.type_ == "Holding" && condition.message.contains("puts none on"))
+        });
+        let notes = notes.map(|c| format!("{}: {}: {}", c.type_, c.reason, c.message));
+        let stale = stale.then(|| "belay has not seen its newest version yet".to_owned());
+        let notes: Vec<String> = stale.into_iter().chain(notes).collect();
+        Self {
+            name: policy.metadata.name.clone().unwrap_or_default(),
+            action: policy.spec.action,
+            protects: modes(&policy.spec.protect),
+            ready: ready.map(|ready| ready.status == "True"),
+            protected: status.protected_objects,
+            held: status.held_objects,
+            denied_last_24h: status.last_24h.denied,
+            would_deny_last_24h: status.last_24h.would_deny,
+            unknown_kinds: status.unknown_kinds,
+            notes,
+        }
+    }
+}
+
+/// The modes that are switched on.
+fn modes(protect: &Protect) -> Vec<&'static str> {
+    let Protect {
+        always,
+        while_used,
+        while_not_empty,
+        while_exists,
+        from_orphaning,
+        from_stripping,
+    } = protect;
+    let all = [
+        (always.is_some(), "always"),
+        (while_used.is_some(), "whileUsed"),
+        (while_not_empty.is_some(), "whileNotEmpty"),
+        (while_exists.is_some(), "whileExists"),
+        (from_orphaning.is_some(), "fromOrphaning"),
+        (from_stripping.is_some(), "fromStripping"),
+    ];
+    all.into_iter().filter(|(on, _)| *on).map(|(_, name)| name).collect()
+}
+
+/// Who leads belay.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub enum Leader {
+    /// This replica.
+    Replica(String),
+    /// Nobody: belay is most likely down.
+    Nobody,
+    /// That could not be read.
+    Unknown,
+}
+
+impl Leader {
+    pub fn of(leader: Option<String>) -> Self {
+        leader.map_or(Self::Nobody, Self::Replica)
+    }
+}
+
+/// A pause that is in force.
+#[derive(Debug, Serialize)]
+pub struct Paused {
+    name: String,
+    by: String,
+    reason: String,
+    until: Timestamp,
+}
+
+impl Paused {
+    pub fn in_force(pause: Pause, now: Timestamp) -> Option<Self> {
+        let until = pause.spec.expiration_time.0;
+        (now < until).then(|| Self {
+            name: pause.metadata.name.unwrap_or_default(),
+            by: pause.spec.by,
+            reason: pause.spec.reason,
+            until,
+        })
+    }
+}
+
+/// A webhook configuration.
+#[derive(Debug, Serialize)]
+pub struct Configuration {
+    pub name: String,
+    pub there: bool,
+}
+
+/// The authority by which the API server knows belay, that ends first.
+#[derive(Debug, Serialize)]
+pub struct Authority {
+    until: Timestamp,
+    #[serde(skip)]
+    left: i64,
+}
+
+impl Authority {
+    pub fn soonest(ends: Vec<i64>, now: Timestamp) -> Option<Self> {
+        let until = Timestamp::from_second(ends.into_iter().min()?).ok()?;
+        Some(Self { until, left: until.as_second().saturating_sub(now.as_second()) })
+    }
+}
+
+/// Everything that is said.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    pub policies: Vec<PolicyStatus>,
+    pub leader: Leader,
+    pub pauses: Vec<Paused>,
+    pub configurations: Vec<Configuration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub authorities: Option<Authority>,
+    pub not_read: Vec<NotRead>,
+}
+
+impl Report {
+    pub fn rendered(
+        &self,
+        output: OutputArguments,
+        screen: Screen,
+    ) -> Result<String, CommandError> {
+        Ok(document(output.output, "Status", self)?
+            .unwrap_or_else(|| self.text(output.all, screen)))
+    }
+
+    fn text(&self, all: bool, screen: Screen) -> String {
+        let mut text = String::new();
+        for (tone, line) in self.lines() {
+            text.push_str(&screen.paint(tone, &line));
+            text.push('\n');
+        }
+        if self.policies.is_empty() {
+            text.push_str("no policy: nothing but what carries the label is protected\n");
+        } else {
+            let heading = ["POLICY", "ACTION", "READY", "PROTECTED", "HELD", "DENIED", "PROTECTS"];
+            let mut table = Table::new(&heading);
+            let (shown, more) = cut(&self.policies, SHOWN, all);
+            shown.iter().for_each(|policy| policy.row(&mut table, screen));
+            text.push_str(&table.text(screen));
+            text.extend(more.map(|more| more + "\n"));
+        }
+        for NotRead { resource, why } in &self.not_read {
+            text.push_str(&screen.paragraph(0, &format!("not read: {resource}: {why}")));
+        }
+        text
+    }
+
+    /// How belay itself is.
+    fn lines(&self) -> Vec<(Tone, String)> {
+        let mut lines = vec![match &self.leader {
+            Leader::Replica(name) => (Tone::Good, format!("leader: {name}")),
+            Leader::Nobody => {
+                (Tone::Bad, "leader: nobody; next: see that belay's Pods run".to_owned())
+            }
+            Leader::Unknown => (Tone::Doubtful, "leader: not known".to_owned()),
+        }];
+        for Configuration { name, there } in &self.configurations {
+            lines.push(match there {
+                true => (Tone::Plain, format!("asked: {name} is there")),
+                false => {
+                    (Tone::Bad, format!("asked: {name} is MISSING; next: install belay again"))
+                }
+            });
+        }
+        if let Some(Authority { until, left }) = &self.authorities {
+            let tone = if *left < SOON { Tone::Bad } else { Tone::Plain };
+            let left =
+                if *left < 0 { "EXPIRED".to_owned() } else { format!("{} left", age(*left)) };
+            lines.push((tone, format!("certificates: their authority ends {until} ({left})")));
+        }
+        for Paused { name, by, reason, until } in &self.pauses {
+            let says = format!(
+                "PAUSED: until {until} nothing is refused: {name} by {by}: {reason}; end it: \
+                 kubectl belay pause --end"
+            );
+            lines.push((Tone::Bad, says));
+        }
+        lines
+    }
+
+    /// 1 if something is not as it should be, 3 if that could not be read.
+    pub fn exit_code(&self) -> ExitCode {
+        let wrong = self.leader == Leader::Nobody
+            || self.configurations.iter().any(|configuration| !configuration.there)
+            || self.policies.iter().any(|policy| policy.ready != Some(true))
+            || self.authorities.as_ref().is_some_and(|authority| authority.left < SOON);
+        ExitCode::from(match (wrong, self.not_read.is_empty()) {
+            (true, _) => 1,
+            (false, false) => 3,
+            (false, true) => 0,
+        })
+    }
+}
+
+impl PolicyStatus {
+    fn row(&self, table: &mut Table, screen: Screen) {
+        let ready = match self.ready {
+            Some(true) => Field::toned(Tone::Good, "yes"),
+            Some(false) => Field::toned(Tone::Bad, "NO"),
+            None => Field::toned(Tone::Doubtful, "unknown"),
+        };
+        let denied = match self.would_deny_last_24h {
+            0 => self.denied_last_24h.to_string(),
+            would => format!("{} (+{would} would)", self.denied_last_24h),
+        };
+        table.row([
+            Field::toned(Tone::Strong, self.name.as_str()),
+            format!("{:?}", self.action).into(),
+            ready,
+            self.protected.to_string().into(),
+            self.held.to_string().into(),
+            denied.into(),
+            self.protects.join(", ").into(),
+        ]);
+        for note in &self.notes {
+            table.below(&screen.paragraph(2, note));
+        }
+        if !self.unknown_kinds.is_empty() {
+            let kinds = self.unknown_kinds.join(", ");
+            table.below(&screen.paragraph(2, &format!("nobody serves: {kinds}")));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::screen::Format;
+    use serde_json::{Value, json};
+
+    fn policy(conditions: &Value, observed: i64) -> PolicyStatus {
+        let policy: DeletionPolicy = serde_json::from_value(json!({
+            "apiVersion": "belay.dev/v1alpha1", "kind": "DeletionPolicy",
+            "metadata": {"name": "kept", "generation": 2},
+            "spec": {"targets": [], "protect": {"always": {}, "whileUsed": {}}, "action": "Warn"},
+            "status": {"observedGeneration": observed, "protectedObjects": 40, "heldObjects": 38,
+                "unknownKinds": ["gadgets.test"], "last24h": {"denied": 3, "wouldDeny": 2, "held": 0},
+                "conditions": conditions}
+        }))
+        .unwrap();
+        PolicyStatus::new(&policy)
+    }
+
+    fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Value {
+        json!({"type": kind, "status": status, "reason": reason, "message": message,
+            "lastTransitionTime": "2026-01-01T00:00:00Z"})
+    }
+
+    fn well() -> PolicyStatus {
+        policy(&json!([condition("Ready", "True", "Registered", "it is asked")]), 2)
+    }
+
+    fn report(policies: Vec<PolicyStatus>) -> Report {
+        let configuration = |name: &str| Configuration { name: name.to_owned(), there: true };
+        Report {
+            policies,
+            leader: Leader::of(Some("belay-0".to_owned())),
+            pauses: Vec::new(),
+            configurations: vec![configuration("validatingwebhookconfiguration/belay")],
+            authorities: None,
+            not_read: Vec::new(),
+        }
+    }
+
+    fn text(report: &Report) -> String {
+        let output = OutputArguments { output: Format::Table, all: false };
+        report.rendered(output, Screen::pipe()).unwrap()
+    }
+
+    fn code(report: &Report) -> u8 {
+        let is =
+            |code| format!("{:?}", ExitCode::from(code)) == format!("{:?}", report.exit_code());
+        [0, 1, 3].into_iter().find(|code| is(*code)).unwrap()
+    }
+
+    #[test]
+    fn policies_are_told_with_what_they_cover() {
+        let report = report(vec![well()]);
+        assert_eq!(
+            text(&report),
+            "leader: belay-0\n\
+             asked: validatingwebhookconfiguration/belay is there\n\
+             POLICY   ACTION   READY   PROTECTED   HELD   DENIED         PROTECTS\n\
+             kept     Warn     yes     40          38     3 (+2 would)   always, whileUsed\n  \
+             nobody serves: gadgets.test\n"
+        );
+        assert_eq!(code(&report), 0);
+    }
+
+    #[test]
+    fn a_policy_says_what_is_not_as_it_should_be_and_where_it_holds_nothing() {
+        let conditions = json!([
+            condition("Ready", "True", "Registered", "it is asked"),
+            condition("Watching", "False", "Forbidden", "secrets: you may not"),
+            condition("Holding", "True", "InPlace", "2 of 2 objects; hold Auto puts none on pods"),
+        ]);
+        let notes = policy(&conditions, 1).notes;
+        assert_eq!(
+            notes,
+            [
+                "belay has not seen its newest version yet",
+                "Watching: Forbidden: secrets: you may not",
+                "Holding: InPlace: 2 of 2 objects; hold Auto puts none on pods",
+            ]
+        );
+        assert_eq!(well().notes, [""; 0]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_loud_and_is_the_exit_code() {
+        let ready = |status: &str| policy(&json!([condition("Ready", status, "Invalid", "x")]), 2);
+        assert_eq!(code(&report(vec![ready("False")])), 1);
+        assert!(text(&report(vec![ready("False")])).contains("   NO      "));
+        assert_eq!(code(&report(vec![policy(&json!([]), 2)])), 1);
+        let mut unled = report(vec![well()]);
+        unled.leader = Leader::of(None);
+        assert!(text(&unled).starts_with("leader: nobody; next: "));
+        assert_eq!(code(&unled), 1);
+        let mut missing = report(vec![well()]);
+        missing.configurations[0].there = false;
+        assert!(text(&missing).contains("MISSING"));
+        assert_eq!(code(&missing), 1);
+        let mut blind = report(vec![well()]);
+        blind.leader = Leader::Unknown;
+        blind.not_read.push(NotRead { resource: "leases".to_owned(), why: "no".to_owned() });
+        assert_eq!(code(&blind), 3);
+        let now = Timestamp::from_second(1000).unwrap();
+        for (ends, says, expected) in [
+            (vec![900, 9_000_000], "EXPIRED", 1),
+            (vec![1000 + 86_400], "24h left", 1),
+            (vec![1000 + 86_400 * 30], "30d left", 0),
+        ] {
+            let mut report = report(vec![well()]);
+            report.authorities = Authority::soonest(ends, now);
+            assert!(text(&report).contains(says), "{}", text(&report));
+            assert_eq!(code(&report), expected, "{says}");
+        }
+    }
+
+    #[test]
+    fn a_pause_is_loud_while_it_is_in_force() {
+        let pause = |expires: i64| -> Option<Paused> {
+            let until = Timestamp::from_second(expires).unwrap().to_string();
+            let pause = serde_json::from_value(json!({"apiVersion": "belay.dev/v1alpha1",
+                "kind": "Pause", "metadata": {"name": "p"},
+                "spec": {"by": "alice", "reason": "INC-1", "expirationTime": until}}));
+            Paused::in_force(pause.unwrap(), Timestamp::from_second(1000).unwrap())
+        };
+        assert!(pause(1000).is_none());
+        let mut report = report(vec![well()]);
+        report.pauses.extend(pause(1060));
+        assert!(text(&report).contains("PAUSED: until 1970-01-01T00:17:40Z nothing is refused"));
+        let output = OutputArguments { output: Format::Json, all: false };
+        let json: Value =
+            serde_json::from_str(&report.rendered(output, Screen::pipe()).unwrap()).unwrap();
+        assert_eq!(json["kind"], "Status");
+        assert_eq!(json["leader"]["Replica"], "belay-0");
+        assert_eq!(json["policies"][0]["protects"][1], "whileUsed");
+        assert_eq!(json["pauses"][0]["by"], "alice");
+    }
+}
