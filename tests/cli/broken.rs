@@ -1,0 +1,138 @@
+//! `stuck` where something is broken, and no belay is installed.
+
+use std::sync::OnceLock;
+
+use crate::LIMIT;
+use crate::harness::{ControlPlane, Options, eventually};
+use crate::stuck::{causes, configmap, delete};
+
+/// A control plane in which the tests of this file break something each: what
+/// one breaks may be told by the others as well.
+fn plane() -> &'static ControlPlane {
+    static PLANE: OnceLock<Result<ControlPlane, String>> = OnceLock::new();
+    let start = || ControlPlane::start_with(&Options::default()).map_err(|e| e.to_string());
+    PLANE.get_or_init(start).as_ref().unwrap()
+}
+
+#[test]
+fn a_webhook_that_cannot_be_asked_lets_nobody_take_a_finalizer_off() {
+    let plane = plane();
+    let ns = plane.namespace("broken-hook").unwrap();
+    configmap(plane, &ns, "settings", "finalizers: [x.example.test/y]");
+    plane
+        .apply(&format!(
+            "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingWebhookConfiguration\n\
+             metadata: {{name: guard}}\nwebhooks:\n- name: guard.example.test\n  sideEffects: None\n  \
+             admissionReviewVersions: [v1]\n  clientConfig: {{service: {{namespace: default, name: \
+             guard}}}}\n  namespaceSelector: {{matchLabels: {{kubernetes.io/metadata.name: {ns}}}}}\n  \
+             rules: [{{apiGroups: [\"\"], apiVersions: [v1], operations: [UPDATE], resources: \
+             [configmaps]}}]\n"
+        ))
+        .unwrap();
+    delete(plane, &["configmap", "settings", "-n", &ns]);
+    let object = format!("configmaps/settings -n {ns}");
+    let all = causes(plane, &["-n", &ns], &object, "Refused");
+    let said = all[0].to_string();
+    assert!(said.contains("there is no Service default/guard"), "{said}");
+    assert!(said.contains("selectors and conditions match"), "{said}");
+    assert!(said.contains("kubectl delete validatingwebhookconfiguration/guard"), "{said}");
+}
+
+#[test]
+fn an_api_without_a_server_keeps_every_namespace() {
+    let plane = plane();
+    let ns = plane.namespace("broken-api").unwrap();
+    plane
+        .apply(
+            "apiVersion: apiregistration.k8s.io/v1\nkind: APIService\nmetadata: {name: \
+             v1.gone.example.test}\nspec: {group: gone.example.test, version: v1, \
+             groupPriorityMinimum: 100, versionPriority: 100, service: {namespace: default, name: \
+             nobody}, insecureSkipTLSVerify: true}\n",
+        )
+        .unwrap();
+    eventually("an API that is known to be broken", LIMIT, || {
+        let path = "jsonpath={.status.conditions[?(@.type==\"Available\")].status}";
+        let said = plane.kubectl(&["get", "apiservice", "v1.gone.example.test", "-o", path])?;
+        if said.stdout == "False" { Ok(()) } else { Err(said.stdout.into()) }
+    })
+    .unwrap();
+    delete(plane, &["namespace", &ns]);
+    let all = causes(plane, &["-A"], &format!("namespaces/{ns}"), "BrokenApi");
+    let said = all.iter().find(|one| one["cause"] == "BrokenApi").unwrap().to_string();
+    assert!(said.contains("apiservice/v1.gone.example.test: ServiceNotFound"), "{said}");
+    assert!(said.contains("kubectl delete apiservice v1.gone.example.test"), "{said}");
+}
+
+/// `stored`: the version that is written; with `dead`, versions are converted
+/// by a webhook that does not exist.
+fn definition(stored: &str, dead: bool) -> String {
+    let version = |name: &str| {
+        format!(
+            "  - name: {name}\n    served: true\n    storage: {}\n    schema: {{openAPIV3Schema: \
+             {{type: object, x-kubernetes-preserve-unknown-fields: true}}}}\n",
+            name == stored
+        )
+    };
+    let conversion = match dead {
+        true => {
+            "{strategy: Webhook, webhook: {conversionReviewVersions: [v1], clientConfig: {service: \
+             {namespace: default, name: nobody}}}}"
+        }
+        false => "{strategy: None}",
+    };
+    format!(
+        "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n\
+         metadata: {{name: things.old.example.test}}\nspec:\n  group: old.example.test\n  \
+         scope: Namespaced\n  names: {{plural: things, singular: thing, kind: Thing}}\n  \
+         conversion: {conversion}\n  versions:\n{}{}",
+        version("v1"),
+        version("v2")
+    )
+}
+
+#[test]
+fn a_kind_that_nobody_converts_keeps_its_namespace() {
+    let plane = plane();
+    let ns = plane.namespace("broken-kind").unwrap();
+    plane.apply(&definition("v1", false)).unwrap();
+    let thing = format!(
+        "apiVersion: old.example.test/v1\nkind: Thing\nmetadata: {{name: one, namespace: {ns}}}\n"
+    );
+    eventually("a thing", LIMIT, || plane.apply(&thing)).unwrap();
+    plane.apply(&definition("v2", true)).unwrap();
+    delete(plane, &["namespace", &ns]);
+    let all = causes(plane, &["-A"], &format!("namespaces/{ns}"), "ConversionWebhook");
+    let said = all.iter().find(|one| one["cause"] == "ConversionWebhook").unwrap().to_string();
+    assert!(
+        said.contains("crd/things.old.example.test: there is no Service default/nobody"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_pod_whose_node_is_gone_is_told_with_it() {
+    let plane = plane();
+    let ns = plane.namespace("broken-node").unwrap();
+    // The finalizer keeps it when the collector of Pods has been there.
+    let pod = format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: web, namespace: {ns}, finalizers: \
+         [x.example.test/y]}}\nspec: {{nodeName: ghost, containers: [{{name: a, image: none}}]}}\n"
+    );
+    eventually("the Pod", LIMIT, || plane.apply(&pod)).unwrap();
+    delete(plane, &["pod", "web", "-n", &ns, "--grace-period=1"]);
+    let all = causes(plane, &["-n", &ns], &format!("pods/web -n {ns}"), "NodeGone");
+    let said = all.iter().find(|one| one["cause"] == "NodeGone").unwrap().to_string();
+    assert!(said.contains("its node ghost exists no more"), "{said}");
+}
+
+#[test]
+fn a_hold_that_belay_left_behind_is_told_with_how_it_goes() {
+    let plane = plane();
+    let ns = plane.namespace("broken-hold").unwrap();
+    configmap(plane, &ns, "settings", "finalizers: [belay.dev/hold]");
+    delete(plane, &["configmap", "settings", "-n", &ns]);
+    let all = causes(plane, &["-n", &ns], &format!("configmaps/settings -n {ns}"), "HeldByBelay");
+    let held = all.iter().find(|one| one["cause"] == "HeldByBelay").unwrap();
+    assert!(held["says"].as_str().unwrap().ends_with("is not installed any more"), "{held}");
+    assert_eq!(held["next"], "belay release --all");
+}

@@ -1,0 +1,44 @@
+//! `belay denials`.
+
+use crate::harness::eventually;
+use crate::{LIMIT, belay, configmaps, json, kubectl, policy, world};
+
+#[test]
+fn what_was_refused_and_what_would_have_been_are_told_apart() {
+    let plane = &world().plane;
+    let [denied, warned] = ["denials", "denials"].map(|name| plane.namespace(name).unwrap());
+    policy(plane, &denied, &(configmaps(&denied) + "  protect: {always: {}}\n"));
+    policy(plane, &warned, &(configmaps(&warned) + "  protect: {always: {}}\n  action: Audit\n"));
+    for ns in [&denied, &warned] {
+        kubectl(plane, &["create", "configmap", "settings", "-n", ns]);
+    }
+    let refused = plane.kubectl(&["delete", "configmap", "settings", "-n", &denied]).unwrap();
+    assert!(refused.failure().unwrap().contains("is protected"));
+    kubectl(plane, &["delete", "configmap", "settings", "-n", &warned, "--wait=false"]);
+    let listed = |args: &[&str]| -> Vec<serde_json::Value> {
+        let said = json(&belay(plane, &[&["denials", "-o", "json"][..], args].concat()));
+        said["items"].as_array().cloned().unwrap()
+    };
+    let of = |items: &[serde_json::Value], ns: &str| {
+        let target = format!("configmaps {ns}/settings");
+        items.iter().filter(|item| item["target"] == target.as_str()).cloned().collect::<Vec<_>>()
+    };
+    // A leader writes it into the status within seconds.
+    eventually("the refusal, by whom and by which policy", LIMIT, || {
+        let found = of(&listed(&[]), &denied);
+        match &found[..] {
+            [one] if one["policies"][0] == denied.as_str() && one["user"].is_string() => Ok(()),
+            other => Err(format!("{other:?}").into()),
+        }
+    })
+    .unwrap();
+    eventually("what would have been refused", LIMIT, || {
+        let found = of(&listed(&["--would"]), &warned);
+        if found.len() == 1 { Ok(()) } else { Err(format!("{found:?}").into()) }
+    })
+    .unwrap();
+    assert_eq!(of(&listed(&["--would"]), &denied), [serde_json::Value::Null; 0]);
+    assert_eq!(of(&listed(&[]), &warned), [serde_json::Value::Null; 0]);
+    let table = belay(plane, &["denials"]).stdout;
+    assert!(table.contains(&format!("   denied    configmaps {denied}/settings")), "{table}");
+}

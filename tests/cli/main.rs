@@ -1,0 +1,95 @@
+//! The commands of people, against real control planes: one with belay in
+//! front of it, and one without, in which things are broken on purpose.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod approvals;
+mod broken;
+mod denials;
+mod pause;
+mod status;
+mod stuck;
+
+use std::path::Path;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use harness::kubectl::{Output, run};
+use harness::{ControlPlane, Install, Installed, Options, eventually};
+
+/// How long what is certain to happen may take on a machine that does much
+/// else.
+pub const LIMIT: Duration = Duration::from_secs(90);
+
+/// The program under test.
+pub fn program() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_belay"))
+}
+
+/// The control plane with belay installed in it.
+pub struct World {
+    /// The control plane.
+    pub plane: ControlPlane,
+    /// belay in front of it.
+    pub belay: Installed,
+}
+
+/// The one world of this program with belay in it, started by whichever test
+/// comes first. If it does not start, every test says why and none tries again.
+pub fn world() -> &'static World {
+    static WORLD: OnceLock<Result<World, String>> = OnceLock::new();
+    WORLD.get_or_init(|| start().map_err(|error| error.to_string())).as_ref().unwrap()
+}
+
+fn start() -> harness::Result<World> {
+    let plane = ControlPlane::start_with(&Options { nodes: 1, ..Options::default() })?;
+    let belay = Install::of_everything(1).on(&plane, program())?;
+    Ok(World { plane, belay })
+}
+
+/// `kubectl belay …` by an administrator of a control plane.
+pub fn belay(plane: &ControlPlane, args: &[&str]) -> Output {
+    belay_as(plane.kubeconfig(), args)
+}
+
+/// `kubectl belay …` by somebody.
+pub fn belay_as(kubeconfig: &Path, args: &[&str]) -> Output {
+    run(Path::new(env!("CARGO_BIN_EXE_kubectl-belay")), kubeconfig, args, None).unwrap()
+}
+
+/// kubectl, which has to succeed.
+pub fn kubectl(plane: &ControlPlane, args: &[&str]) -> String {
+    plane.kubectl(args).unwrap().success().unwrap()
+}
+
+/// Applies a policy and waits until the API server asks belay about it. `spec`
+/// is YAML, indented by two spaces.
+pub fn policy(plane: &ControlPlane, name: &str, spec: &str) {
+    let head = "apiVersion: belay.dev/v1alpha1\nkind: DeletionPolicy\n";
+    plane.apply(&format!("{head}metadata: {{name: {name}}}\nspec:\n{spec}")).unwrap();
+    eventually(&format!("policy {name} in force"), LIMIT, || {
+        let path = "jsonpath={.status.conditions[?(@.type==\"Ready\")].status} \
+                    {.status.conditions[?(@.type==\"Watching\")].status}";
+        match plane.kubectl(&["get", "deletionpolicy", name, "-o", path])?.success()?.as_str() {
+            "True True" => Ok(()),
+            other => Err(other.into()),
+        }
+    })
+    .unwrap();
+}
+
+/// The ConfigMaps of one namespace, as the target of a policy.
+pub fn configmaps(namespace: &str) -> String {
+    format!(
+        "  targets: [{{apiGroups: [\"\"], resources: [configmaps], namespaceSelector: \
+         {{matchLabels: {{kubernetes.io/metadata.name: {namespace}}}}}}}]\n"
+    )
+}
+
+/// A document that a command printed.
+pub fn json(output: &Output) -> serde_json::Value {
+    serde_json::from_str(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
+}

@@ -1,0 +1,71 @@
+//! `belay pause`, where only belay's kinds are and no belay: a pause in the
+//! common world would be one for all tests.
+
+use crate::harness::install::print;
+use crate::harness::{ControlPlane, Options, eventually};
+use crate::{LIMIT, belay, belay_as, json, kubectl, program};
+
+#[test]
+fn a_pause_takes_a_right_is_loud_and_ends() {
+    let plane = ControlPlane::start_with(&Options { controllers: false, ..Options::default() });
+    let plane = plane.unwrap();
+    let crds = print(program(), &["admin", "crds"]).unwrap();
+    plane.apply(&crds).unwrap();
+    let begin = ["pause", "--for=10m", "--reason=INC-1"];
+    // The API server serves new kinds, and checks what is new, after moments.
+    eventually("the kinds", LIMIT, || {
+        let nothing = belay(&plane, &["pause", "--end"]);
+        match (nothing.code, nothing.stdout.as_str()) {
+            (0, "belay is not paused\n") => Ok(()),
+            _ => Err(format!("{nothing:?}").into()),
+        }
+    })
+    .unwrap();
+
+    let eve = plane.user("eve", None).unwrap();
+    plane
+        .apply(
+            "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: eve}\n\
+             rules: [{apiGroups: [belay.dev], resources: [pauses], verbs: [create, list]}]\n---\n\
+             apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {name: \
+             eve}\nsubjects: [{kind: User, apiGroup: rbac.authorization.k8s.io, name: eve}]\n\
+             roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: eve}\n",
+        )
+        .unwrap();
+    eventually("the words of the check", LIMIT, || {
+        let refused = belay_as(&eve, &begin);
+        let says = "eve may not pause belay: it takes the RBAC verb pause on pauses.belay.dev; \
+                    next: ask somebody who has it";
+        match refused.code == 1 && refused.stderr.contains(says) {
+            true => Ok(()),
+            false => Err(format!("{refused:?}").into()),
+        }
+    })
+    .unwrap();
+
+    kubectl(&plane, &["delete", "pauses", "--all"]);
+    let begun = belay(&plane, &begin);
+    assert_eq!(begun.code, 0, "{begun:?}");
+    assert!(begun.stdout.starts_with("PAUSED: until "), "{begun:?}");
+    assert!(begun.stdout.contains(" (10m) belay refuses nothing"), "{begun:?}");
+    let stored = json(&plane.kubectl(&["get", "pauses", "-o", "json"]).unwrap());
+    let [pause] = &stored["items"].as_array().unwrap()[..] else { panic!("{stored}") };
+    assert_eq!(pause["spec"]["reason"], "INC-1");
+    let status = belay(&plane, &["status"]);
+    assert!(status.stdout.contains("PAUSED: until "), "{status:?}");
+    // Nobody leads here, and nothing is asked.
+    assert_eq!(status.code, 1, "{status:?}");
+
+    // A day is the most, and the API server says so.
+    let long = belay(&plane, &["pause", "--for=25h", "--reason=INC-1"]);
+    assert_eq!(long.code, 1, "{long:?}");
+    assert!(long.stderr.contains("at most 24 hours ahead"), "{long:?}");
+
+    let ended = belay(&plane, &["pause", "--end"]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let name = pause["metadata"]["name"].as_str().unwrap();
+    assert!(ended.stdout.starts_with(&format!("ended: pause {name} by ")), "{ended:?}");
+    assert!(ended.stdout.ends_with("belay refuses again what its policies say\n"), "{ended:?}");
+    let stored = json(&plane.kubectl(&["get", "pauses", "-o", "json"]).unwrap());
+    assert_eq!(stored["items"].as_array().map(Vec::len), Some(0), "{stored}");
+}

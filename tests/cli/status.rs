@@ -1,0 +1,28 @@
+//! `belay status`.
+
+use crate::harness::eventually;
+use crate::{LIMIT, belay, configmaps, kubectl, policy, world};
+
+#[test]
+fn the_status_has_the_policies_and_who_leads() {
+    let plane = &world().plane;
+    let ns = plane.namespace("status").unwrap();
+    policy(plane, &ns, &(configmaps(&ns) + "  protect: {whileUsed: {}}\n"));
+    kubectl(plane, &["create", "configmap", "settings", "-n", &ns]);
+    eventually("the count of what is protected", LIMIT, || {
+        let output = belay(plane, &["status", "-o", "json"]);
+        let said: serde_json::Value = serde_json::from_str(&output.stdout)?;
+        let policies = said["policies"].as_array().cloned().unwrap_or_default();
+        let policy = policies.iter().find(|policy| policy["name"] == ns.as_str());
+        let policy = policy.ok_or_else(|| said.to_string())?;
+        let led = said["leader"]["Replica"].is_string();
+        let there = said["configurations"][0]["there"] == true;
+        let counted = policy["protected"] == 1 && policy["ready"] == true;
+        if led && there && counted { Ok(()) } else { Err(said.to_string().into()) }
+    })
+    .unwrap();
+    let table = belay(plane, &["status"]).stdout;
+    assert!(table.starts_with("leader: "), "{table}");
+    let row = table.lines().find(|line| line.starts_with(&ns)).unwrap();
+    assert!(row.contains("   Deny     yes     1   ") && row.ends_with("whileUsed"), "{table}");
+}

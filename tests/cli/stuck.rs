@@ -1,0 +1,156 @@
+//! Really stuck objects, with nothing broken but what keeps them.
+
+use serde_json::Value;
+
+use crate::harness::{ControlPlane, eventually};
+use crate::{LIMIT, belay, belay_as, configmaps, json, kubectl, policy, world};
+
+/// What keeps an object, once it is said.
+pub fn causes(plane: &ControlPlane, scope: &[&str], object: &str, cause: &str) -> Vec<Value> {
+    let args = [&["stuck", "--longer-than=1s", "-o", "json"][..], scope].concat();
+    let mut found = Vec::new();
+    eventually(&format!("{object}: {cause}"), LIMIT, || {
+        let output = belay(plane, &args);
+        let said: Value =
+            serde_json::from_str(&output.stdout).map_err(|_| output.stderr.clone())?;
+        let items = said["items"].as_array().cloned().unwrap_or_default();
+        let item = items.iter().find(|item| item["object"] == object);
+        let all =
+            item.and_then(|item| item["causes"].as_array()).ok_or_else(|| said.to_string())?;
+        if output.code != 1 || !all.iter().any(|one| one["cause"] == cause) {
+            return Err(format!("exit {}: {all:?}", output.code).into());
+        }
+        found.clone_from(all);
+        Ok(())
+    })
+    .unwrap();
+    found
+}
+
+/// A ConfigMap with this in its metadata.
+pub fn configmap(plane: &ControlPlane, ns: &str, name: &str, metadata: &str) {
+    let object = format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, namespace: {ns}, {metadata}}}\n"
+    );
+    plane.apply(&object).unwrap();
+}
+
+/// Sends a DELETE and does not wait.
+pub fn delete(plane: &ControlPlane, args: &[&str]) {
+    kubectl(plane, &[&["delete", "--wait=false"][..], args].concat());
+}
+
+#[test]
+fn a_finalizer_whose_owner_is_gone_is_found_and_the_command_that_is_named_helps() {
+    let plane = &world().plane;
+    let ns = plane.namespace("stuck-owner").unwrap();
+    let object = format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: settings, namespace: {ns}, \
+         finalizers: [db.example.test/drop]}}\n"
+    );
+    let apply = ["apply", "--server-side", "--field-manager=db-operator", "-f", "-"];
+    plane.apply_to(&apply, &object).unwrap().success().unwrap();
+    delete(plane, &["configmap", "settings", "-n", &ns]);
+    let object = format!("configmaps/settings -n {ns}");
+    let all = causes(plane, &["-n", &ns], &object, "OwnerGone");
+    assert_eq!(all.len(), 1, "{all:?}");
+    let said = all[0].to_string();
+    assert!(said.contains("put there by db-operator: its owner seems to be gone"), "{said}");
+    assert!(said.contains("no API group of example.test is served"), "{said}");
+
+    // A person reads the same, and what is named to be typed helps.
+    let table = belay(plane, &["stuck", "-n", &ns, "--longer-than=1s"]);
+    assert_eq!(table.code, 1, "{table:?}");
+    let first = table.stdout.lines().nth(1).unwrap();
+    assert!(first.starts_with("configmaps/settings   "), "{table:?}");
+    assert!(first.ends_with("a finalizer whose owner is gone"), "{table:?}");
+    assert!(!table.stdout.contains('\x1b') && table.stderr.is_empty(), "{table:?}");
+    let next = all[0]["next"].as_str().unwrap();
+    let (_, command) = next.split_once("kubectl ").unwrap();
+    let (words, patch) = command.split_once(" -p '").unwrap();
+    let words: Vec<&str> = words.split(' ').chain(["-p", patch.trim_end_matches('\'')]).collect();
+    kubectl(plane, &words);
+    let gone = plane.kubectl(&["get", "configmap", "settings", "-n", &ns]).unwrap();
+    assert!(gone.failure().unwrap().contains("not found"));
+    let nothing = belay(plane, &["stuck", "-n", &ns, "--longer-than=1s"]);
+    assert_eq!((nothing.code, nothing.stderr.as_str()), (0, ""), "{nothing:?}");
+    assert!(nothing.stdout.starts_with("nothing in namespace "), "{nothing:?}");
+}
+
+#[test]
+fn what_is_not_late_is_not_stuck() {
+    let plane = &world().plane;
+    let ns = plane.namespace("stuck-late").unwrap();
+    configmap(plane, &ns, "settings", "finalizers: [x.example.test/y]");
+    delete(plane, &["configmap", "settings", "-n", &ns]);
+    let early = belay(plane, &["stuck", "-n", &ns]);
+    assert_eq!(early.code, 0, "{early:?}");
+    causes(plane, &["-n", &ns], &format!("configmaps/settings -n {ns}"), "OwnerGone");
+}
+
+#[test]
+fn what_belay_holds_is_told_with_for_whom() {
+    let plane = &world().plane;
+    let ns = plane.namespace("stuck-held").unwrap();
+    let spec = configmaps(&ns) + "  protect: {whileUsed: {onDelete: Hold}}\n";
+    policy(plane, &ns, &spec);
+    configmap(plane, &ns, "settings", "");
+    let pod = format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: web, namespace: {ns}}}\nspec:\n  \
+         containers: [{{name: a, image: none}}]\n  volumes: [{{name: v, configMap: {{name: \
+         settings}}}}]\n"
+    );
+    // The controller makes the account that a Pod needs.
+    eventually("the Pod", LIMIT, || plane.apply(&pod)).unwrap();
+    eventually("its hold", LIMIT, || {
+        let path = "jsonpath={.metadata.finalizers}";
+        let said = plane.kubectl(&["get", "configmap", "settings", "-n", &ns, "-o", path])?;
+        if said.stdout.contains("belay.dev/hold") { Ok(()) } else { Err(said.stdout.into()) }
+    })
+    .unwrap();
+    delete(plane, &["configmap", "settings", "-n", &ns]);
+    let object = format!("configmaps/settings -n {ns}");
+    let all = causes(plane, &["-n", &ns], &object, "HeldByBelay");
+    let says = all[0]["says"].as_str().unwrap();
+    assert!(says.starts_with("belay holds it for Pod ") && says.ends_with("/web"), "{says}");
+    assert_eq!(all[0]["next"], format!("kubectl belay why {object}"));
+    delete(plane, &["pod", "web", "-n", &ns, "--grace-period=0", "--force"]);
+}
+
+#[test]
+fn a_namespace_and_an_owner_wait_for_what_is_below_them() {
+    let plane = &world().plane;
+    let ns = plane.namespace("stuck-below").unwrap();
+    configmap(plane, &ns, "owner", "");
+    let uid = kubectl(plane, &["get", "cm", "owner", "-n", &ns, "-o", "jsonpath={.metadata.uid}"]);
+    let reference = format!(
+        "finalizers: [x.example.test/y], ownerReferences: [{{apiVersion: v1, kind: ConfigMap, \
+         name: owner, uid: {uid}, blockOwnerDeletion: true}}]"
+    );
+    configmap(plane, &ns, "child", &reference);
+    delete(plane, &["configmap", "owner", "-n", &ns, "--cascade=foreground"]);
+    let all = causes(plane, &["-n", &ns], &format!("configmaps/owner -n {ns}"), "Foreground");
+    let said = all[0].to_string();
+    assert!(said.contains("waits for configmaps/child to be gone"), "{said}");
+
+    delete(plane, &["namespace", &ns]);
+    let all = causes(plane, &["-A"], &format!("namespaces/{ns}"), "Content");
+    let said = all[0].to_string();
+    assert!(said.contains("x.example.test/y in 1 resource instances"), "{said}");
+    assert!(said.contains("is Terminating itself"), "{said}");
+    // Who asks about a namespace is told of itself as well.
+    causes(plane, &["-n", &ns], &format!("namespaces/{ns}"), "Content");
+}
+
+#[test]
+fn who_may_not_look_is_not_told_that_all_is_well() {
+    let plane = &world().plane;
+    let ns = plane.namespace("stuck-blind").unwrap();
+    let eve = plane.user(&format!("eve-{ns}"), None).unwrap();
+    let blind = belay_as(&eve, &["stuck", "-n", &ns]);
+    assert_eq!(blind.code, 3, "{blind:?}");
+    assert!(blind.stdout.starts_with("nothing that was read in namespace "), "{blind:?}");
+    assert!(blind.stdout.contains("\nnot read: configmaps: you may not ("), "{blind:?}");
+    let said = json(&belay_as(&eve, &["stuck", "-n", &ns, "-o", "json"]));
+    assert_eq!(said["items"].as_array().map(Vec::len), Some(0), "{said}");
+}
