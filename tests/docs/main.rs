@@ -9,4 +9,5 @@ mod examples;
 mod links;
 mod metrics;
 mod pages;
+mod reference;
 mod refusals;
