@@ -92,7 +92,9 @@ fn definition(stored: &str, dead: bool) -> String {
 
 #[test]
 fn a_kind_that_nobody_converts_keeps_its_namespace() {
-    let plane = plane();
+    // While such a kind is there the namespace controller takes minutes for any
+    // Namespace, so this one has a control plane of its own.
+    let plane = &ControlPlane::start().unwrap();
     let ns = plane.namespace("broken-kind").unwrap();
     plane.apply(&definition("v1", false)).unwrap();
     let thing = format!(

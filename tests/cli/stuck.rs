@@ -112,7 +112,10 @@ fn what_belay_holds_is_told_with_for_whom() {
     let object = format!("configmaps/settings -n {ns}");
     let all = causes(plane, &["-n", &ns], &object, "HeldByBelay");
     let says = all[0]["says"].as_str().unwrap();
-    assert!(says.starts_with("belay holds it for Pod ") && says.ends_with("/web"), "{says}");
+    assert!(
+        says.starts_with("belay holds it for Pod ") && says.contains("/web (spec.volumes[0]"),
+        "{says}"
+    );
     assert_eq!(all[0]["next"], format!("kubectl belay why {object}"));
     delete(plane, &["pod", "web", "-n", &ns, "--grace-period=0", "--force"]);
 }
@@ -134,10 +137,14 @@ fn a_namespace_and_an_owner_wait_for_what_is_below_them() {
     assert!(said.contains("waits for configmaps/child to be gone"), "{said}");
 
     delete(plane, &["namespace", &ns]);
-    let all = causes(plane, &["-A"], &format!("namespaces/{ns}"), "Content");
-    let said = all[0].to_string();
-    assert!(said.contains("x.example.test/y in 1 resource instances"), "{said}");
-    assert!(said.contains("is Terminating itself"), "{said}");
+    // What is in it is seen at once; its conditions follow.
+    eventually("what the namespace controller says", LIMIT, || {
+        let all = causes(plane, &["-A"], &format!("namespaces/{ns}"), "Content");
+        let said = all[0].to_string();
+        let parts = ["x.example.test/y in 1 resource instances", "is Terminating itself"];
+        if parts.iter().all(|part| said.contains(part)) { Ok(()) } else { Err(said.into()) }
+    })
+    .unwrap();
     // Who asks about a namespace is told of itself as well.
     causes(plane, &["-n", &ns], &format!("namespaces/{ns}"), "Content");
 }
