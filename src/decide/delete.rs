@@ -2,6 +2,10 @@
 //! answers are gathered and the strictest wins; at the end 1 takes off what is
 //! approved.
 
+use std::collections::HashSet;
+
+use rustc_hash::FxBuildHasher;
+
 use super::content::{Container, Kept, content, existing, protects_now, prove_content};
 use super::item::Item;
 use super::judgement::Judgement;
@@ -24,18 +28,44 @@ pub(super) fn delete(situation: &Situation<'_>, review: &Review<'_>) -> Verdict 
     let target = Item::of_review(situation, review, object);
     let propagation = effective(situation, review, &target);
     let mut judgement = Judgement::new(situation, review);
-    judge(&mut judgement, review, &target, propagation);
-    judgement.verdict(&target)
+    if goes_on(&mut judgement, review, &target, propagation) {
+        take(&mut judgement, &[(target, propagation)]);
+    }
+    judgement.verdict(&[target])
 }
 
-/// Questions 2 to 7. What people have approved (question 1) is taken off at
-/// the end, when it is known what they would have had to approve.
-fn judge<'a>(
+/// The verdict on the DELETEs of several objects as one: what they take
+/// together is judged together, so that none of them stands in another's way.
+/// The review says who asks, and how; the verdict names the first of them.
+pub fn decide_together<'a>(
+    situation: &Situation<'a>,
+    review: &'a Review<'a>,
+    nodes: &[Node<'a>],
+) -> Verdict {
+    let mut judgement = Judgement::new(situation, review);
+    let items: Vec<_> = nodes.iter().map(|node| Item::of_node(situation, *node)).collect();
+    let mut taken = Vec::new();
+    for target in &items {
+        let propagation = effective(situation, review, target);
+        if goes_on(&mut judgement, review, target, propagation) {
+            taken.push((*target, propagation));
+        }
+    }
+    if !taken.is_empty() {
+        take(&mut judgement, &taken);
+    }
+    judgement.verdict(&items)
+}
+
+/// Questions 2 and 3; says whether they leave the others to be asked. What
+/// people have approved (question 1) is taken off at the end, when it is known
+/// what they would have had to approve.
+fn goes_on<'a>(
     judgement: &mut Judgement<'a>,
     review: &Review<'_>,
     target: &Item<'a>,
     propagation: Propagation,
-) {
+) -> bool {
     let situation = judgement.situation;
     if target.is_terminating() {
         if target.facts.is_namespace() {
@@ -44,15 +74,11 @@ fn judge<'a>(
             if review.extra.old_spec_finalizers.is_empty() {
                 content_is_left(judgement, target);
             }
-            return;
+            return false;
         }
-        if propagation == Propagation::under_way(target.finalizers().into_iter()) {
-            return;
-        }
-    } else if is_cascade(&situation, target) && cascade(judgement, target) {
-        return;
+        return propagation != Propagation::under_way(target.finalizers().into_iter());
     }
-    take(judgement, target, propagation);
+    !(is_cascade(&situation, target) && cascade(judgement, target))
 }
 
 /// Question 3: the DELETE follows from another one. What the hold keeps may
@@ -83,32 +109,37 @@ fn cascade<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>) -> bool {
     waits
 }
 
-/// Questions 4 to 7, about everything that the deletion may take.
-pub(super) fn take<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>, propagation: Propagation) {
+/// Questions 4 to 7, about everything that the deletion of these may take.
+pub(super) fn take<'a>(judgement: &mut Judgement<'a>, members: &[(Item<'a>, Propagation)]) {
     let situation = judgement.situation;
     judgement.deletes();
-    let targets = targets(&situation, target, propagation);
+    let of = |(target, propagation): &(Item<'a>, _)| targets(&situation, target, *propagation);
+    let targets: Vec<_> = members.iter().flat_map(of).collect();
     let request = Request { limit: FOLLOWED, ..Request::of(&targets) };
     let fates = fates(situation.graph, &request);
-    let own = target.node.map(|node| node.id());
-    let applied = judgement.binding(target);
-    protected(judgement, &fates, target, &applied, true);
-    if !fates.is_whole() {
-        let limit = format!("it takes more than {FOLLOWED} objects along");
-        judgement.unknown(target, &limit, |_| true);
+    let nodes = members.iter().filter_map(|(target, _)| target.node);
+    let own: HashSet<NodeId, FxBuildHasher> = nodes.map(|node| node.id()).collect();
+    for (target, _) in members {
+        let applied = judgement.binding(target);
+        protected(judgement, &fates, target, &applied, true);
+        if !fates.is_whole() {
+            let limit = format!("it takes more than {FOLLOWED} objects along");
+            judgement.unknown(target, &limit, |_| true);
+        }
     }
-    let container = Container::of(target);
+    let contained = |(target, _): &'_ (Item<'a>, _)| Some((*target, Container::of(target)?));
+    let containers: Vec<_> = members.iter().filter_map(contained).collect();
     // What a CRD takes along goes straight from storage: nobody is asked again.
-    let live = matches!(container, Some(Container::Definition(..)));
-    for id in lost(&fates).filter(|id| Some(*id) != own) {
+    let live = containers.iter().any(|(_, c)| matches!(c, Container::Definition(..)));
+    for id in lost(&fates).filter(|id| !own.contains(id)) {
         let Some(node) = situation.graph.get(id) else { continue };
         let item = Item::of_node(&situation, node);
         let certain = fates.get(id).is_some_and(|fate| fate.certainty == Certainty::Certain);
-        judgement.goes_along(certain || container.is_some());
+        judgement.goes_along(certain || !containers.is_empty());
         let applied = judgement.binding(&item);
         protected(judgement, &fates, &item, &applied, live);
     }
-    if let Some(container) = container {
+    for (target, container) in &containers {
         judgement.goes_along(true);
         for item in container.items(situation).filter(|item| item.node.is_none()) {
             let applied = judgement.binding(&item);
@@ -116,8 +147,10 @@ pub(super) fn take<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>, propaga
         }
         content_is_known(judgement, target, |_| true);
     }
-    judgement.goes_along(propagation == Propagation::Orphan);
-    orphaned(judgement, &fates, target, propagation);
+    for (target, propagation) in members {
+        judgement.goes_along(*propagation == Propagation::Orphan);
+        orphaned(judgement, &fates, target, *propagation);
+    }
     judgement.goes_along(false);
 }
 

@@ -32,13 +32,13 @@ pub(super) fn evict(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
                 matches!(policy.source, Source::Policy(_)) && policy.names_kind("", "pods")
             });
         }
-        return Verdict { answer: Answer::TooManyRequests, ..judgement.verdict(&target) };
+        return Verdict { answer: Answer::TooManyRequests, ..judgement.verdict(&[target]) };
     };
     // One that is Terminating is on its way.
     if pod.is_terminating() {
         return Verdict::allow(review.target());
     }
     let target = Item::of_node(situation, pod);
-    take(&mut judgement, &target, Propagation::Background);
-    Verdict { answer: Answer::TooManyRequests, ..judgement.verdict(&target) }
+    take(&mut judgement, &[(target, Propagation::Background)]);
+    Verdict { answer: Answer::TooManyRequests, ..judgement.verdict(&[target]) }
 }

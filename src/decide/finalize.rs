@@ -18,5 +18,5 @@ pub(super) fn finalize(situation: &Situation<'_>, review: &Review<'_>) -> Verdic
     }
     // This subresource takes metadata.finalizers, too.
     changes(&mut judgement, review, &target);
-    judgement.verdict(&target)
+    judgement.verdict(&[target])
 }

@@ -10,7 +10,7 @@ use crate::policy::{Facts, Identity};
 /// Finalizers whose controllers do nothing but wait. Under any other one a
 /// deletionTimestamp starts a clean-up, and what stands behind the object goes
 /// though the object stays.
-const HARMLESS: &[&str] = &[
+pub(crate) const HARMLESS: &[&str] = &[
     FOREGROUND,
     ORPHAN,
     "kubernetes.io/pvc-protection",

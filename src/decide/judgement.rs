@@ -168,8 +168,8 @@ impl<'a> Judgement<'a> {
         self.findings.is_empty()
     }
 
-    /// The verdict.
-    pub(super) fn verdict(mut self, target: &Item<'a>) -> Verdict {
+    /// The verdict on these targets; it names the first of them.
+    pub(super) fn verdict(mut self, targets: &[Item<'a>]) -> Verdict {
         let mut passed = Passed::default();
         self.take_approved(&mut passed);
         let strictest = self.findings.iter().map(|finding| finding.outcome).max();
@@ -177,7 +177,7 @@ impl<'a> Judgement<'a> {
         passed.exempted = sources(self.exempted.iter().copied());
         let records = self.deletes && !self.exempted.is_empty();
         let exemption = (records && passes && !self.review.dry_run).then(|| Exemption {
-            uid: target.uid_text(),
+            uid: targets.first().map(Item::uid_text).unwrap_or_default(),
             user: self.review.user.name.to_string(),
             policies: passed.exempted.clone(),
             seconds: Terms::all(self.exempted.iter().map(|policy| &policy.approval))
@@ -185,8 +185,9 @@ impl<'a> Judgement<'a> {
         });
         self.confirm.sort_unstable();
         self.confirm.dedup();
-        let (blockers, more) = blockers(self.findings, target);
-        let verdict = Verdict::of(target.target(), blockers);
+        let (blockers, more) = blockers(self.findings, targets);
+        let target = targets.first().map(Item::target).unwrap_or_default();
+        let verdict = Verdict::of(target, blockers);
         Verdict { confirm: self.confirm, more, passed, exemption, ..verdict }
     }
 
@@ -228,10 +229,10 @@ impl<'a> Judgement<'a> {
 /// Findings that say the same of the same object are one blocker, which names
 /// all policies that say it. The strictest ones are kept, and of the others
 /// their number.
-fn blockers(mut findings: Vec<Finding<'_>>, target: &Item<'_>) -> (Vec<Blocker>, usize) {
-    let own = target.uid();
+fn blockers(mut findings: Vec<Finding<'_>>, targets: &[Item<'_>]) -> (Vec<Blocker>, usize) {
+    let own: HashSet<Uid, FxBuildHasher> = targets.iter().map(Item::uid).collect();
     findings.sort_by_key(|finding| {
-        (Reverse(finding.outcome), finding.item.uid() != own, finding.reason)
+        (Reverse(finding.outcome), !own.contains(&finding.item.uid()), finding.reason)
     });
     let mut blockers: Vec<Blocker> = Vec::new();
     let mut places: HashMap<(Decision, Reason, Uid), Vec<usize>, FxBuildHasher> =
@@ -263,7 +264,7 @@ fn blockers(mut findings: Vec<Finding<'_>>, target: &Item<'_>) -> (Vec<Blocker>,
             causes,
             more: others,
             people: policy.approval.required,
-            along: along && item.uid() != own,
+            along: along && !own.contains(&item.uid()),
         });
     }
     (blockers, more)

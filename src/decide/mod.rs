@@ -38,8 +38,9 @@ mod tests;
 // What the release and the plans share with verdicts.
 pub(crate) use approved::{Consent, approved, consent};
 pub(crate) use create::{is_harm, is_harm_on_kind};
-pub(crate) use item::{Item, named};
-pub(crate) use render::{arguments, cause, named_by, quoted, sentence};
+pub use delete::decide_together;
+pub(crate) use item::{HARMLESS, Item, named};
+pub(crate) use render::{arguments, cause, named_by, quoted, sentence, ways};
 pub use render::{audit_annotations, message, patch, warnings};
 pub use review::{DeleteOptions, Door, Extra, Operation, Resource, Review, User};
 pub use situation::{Live, LiveRead, LiveReads, Situation};

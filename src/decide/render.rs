@@ -41,7 +41,8 @@ fn refusal(verdict: &Verdict) -> String {
         let _ = write!(text, "There are {more} more reasons. ");
     }
     let ways = way_out(&verdict.target, first);
-    let ways = ways.into_iter().chain([approve(verdict, &told)]).collect::<Vec<_>>().join(", or ");
+    let approvals = approve(verdict, &told).join(" and ");
+    let ways = ways.into_iter().chain([approvals]).collect::<Vec<_>>().join(", or ");
     let why = arguments(&verdict.target);
     let _ = write!(text, "Way out: {ways}. Why: kubectl belay why {why}");
     text
@@ -50,7 +51,7 @@ fn refusal(verdict: &Verdict) -> String {
 /// The approvals that let the request pass: of the target, with its content
 /// where something that certainly goes along is protected, and of what it
 /// would not cover.
-fn approve(verdict: &Verdict, told: &[&Blocker]) -> String {
+fn approve(verdict: &Verdict, told: &[&Blocker]) -> Vec<String> {
     let of_target = |blocker: &&&Blocker| blocker.along || blocker.object == verdict.target;
     let people = |blockers: &[&&Blocker]| {
         let people = blockers.iter().map(|blocker| blocker.people).max().unwrap_or(1);
@@ -72,7 +73,20 @@ fn approve(verdict: &Verdict, told: &[&Blocker]) -> String {
     }
     let others = told.iter().filter(|blocker| !of_target(blocker));
     others.take(TOLD).for_each(|blocker| command(&blocker.object, false, &[blocker]));
-    commands.join(" and ")
+    commands
+}
+
+/// What helps against what stands against the request: what else than an
+/// approval, and the commands that approve.
+pub(crate) fn ways(verdict: &Verdict) -> (Option<String>, Vec<String>) {
+    let told: Vec<_> =
+        verdict.blockers.iter().filter(|blocker| blocker.outcome == verdict.decision).collect();
+    match told.first() {
+        Some(first) if !first.policies.is_empty() => {
+            (way_out(&verdict.target, first), approve(verdict, &told))
+        }
+        _ => (None, Vec::new()),
+    }
 }
 
 fn unreadable(target: &Target, blocker: &Blocker) -> String {

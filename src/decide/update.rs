@@ -22,7 +22,7 @@ pub(super) fn update(situation: &Situation<'_>, review: &Review<'_>) -> Verdict 
     }
     let mut judgement = Judgement::new(situation, review);
     changes(&mut judgement, review, &target);
-    judgement.verdict(&target)
+    judgement.verdict(&[target])
 }
 
 /// Everything that an UPDATE may change to get around a policy.
@@ -55,7 +55,7 @@ pub(super) fn put_back(situation: &Situation<'_>, review: &Review<'_>) -> Verdic
     }
     let mut judgement = Judgement::new(situation, review);
     hold_goes(&mut judgement, &target);
-    let verdict = judgement.verdict(&target);
+    let verdict = judgement.verdict(&[target]);
     if verdict.decision.passes() || !review.extra.rest_changes {
         return verdict;
     }
@@ -167,7 +167,7 @@ fn owners_change<'a>(
         // The graph may lag behind an owner that was made a moment ago.
         let unread = after.iter().filter_map(|claim| unread(&situation, claim));
         let unread: Vec<_> = unread.collect();
-        take(judgement, target, Propagation::Background);
+        take(judgement, &[(*target, Propagation::Background)]);
         if !judgement.is_empty() {
             judgement.confirm_all(unread);
         }

@@ -108,12 +108,16 @@ pub struct Request<'r> {
     pub limit: usize,
     /// Objects from which belay's own hold is taken off.
     pub released: &'r [NodeId],
+    /// Finalizers that their controllers take off by themselves before long.
+    /// Verdicts and releases name none: what waits for one of these still
+    /// waits. The preview says how it ends.
+    pub brief: &'r [&'r str],
 }
 
 impl<'r> Request<'r> {
     /// What a delete of these targets tries to take.
     pub fn of(targets: &'r [(NodeId, Propagation)]) -> Self {
-        Self { targets, cut: &|_| false, limit: usize::MAX, released: &[] }
+        Self { targets, cut: &|_| false, limit: usize::MAX, released: &[], brief: &[] }
     }
 }
 

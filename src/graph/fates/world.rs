@@ -367,7 +367,8 @@ impl<'g> World<'g> {
             let mut finalizers = node.finalizers().iter();
             finalizers.any(|f| {
                 let own = container && f == CRD_CLEANUP || released && is_hold(f);
-                f != FOREGROUND && f != ORPHAN && !own
+                let goes = own || self.request.brief.contains(&f);
+                f != FOREGROUND && f != ORPHAN && !goes
             })
         })
     }
