@@ -130,6 +130,34 @@ impl Caller {
         answer.status.is_some_and(|status| status.allowed).then_some(client)
     }
 
+    /// Whether this person may do something to an object, or to anything of a
+    /// kind (`*`: of any) in a namespace; `None` if nobody says.
+    pub async fn may(
+        &self,
+        verb: &str,
+        (group, resource): (&str, &str),
+        (namespace, name): (&str, &str),
+    ) -> Option<bool> {
+        let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        let review = SelfSubjectAccessReview {
+            spec: SelfSubjectAccessReviewSpec {
+                resource_attributes: Some(ResourceAttributes {
+                    group: Some(group.to_owned()),
+                    resource: Some(resource.to_owned()),
+                    namespace: given(namespace),
+                    name: given(name),
+                    verb: Some(verb.to_owned()),
+                    ..ResourceAttributes::default()
+                }),
+                ..SelfSubjectAccessReviewSpec::default()
+            },
+            ..SelfSubjectAccessReview::default()
+        };
+        let api: Api<SelfSubjectAccessReview> = Api::all(self.client.clone());
+        let answer = api.create(&PostParams::default(), &review).await.ok()?;
+        answer.status.map(|status| status.allowed)
+    }
+
     /// Reads a whole object; `None` if it is not there.
     pub async fn object(
         &self,

@@ -1,69 +1,42 @@
-//! Kinds by the words that people type: `pvc`, `deployment`, `widgets.example.com`.
+//! What discovery says of the words for kinds.
 
 use kube::core::discovery::v2::{APIGroupDiscoveryList, APIResourceDiscovery};
 
 use super::api::Trouble;
-use crate::objects::{KindInfo, Kinds};
+use crate::objects::{Called, KindInfo, Kinds, Names};
 
-/// The kind that a word means to kubectl: a plural, a singular or a short name,
-/// alone or with its group, or with its version and group. `None`: none that is
-/// served.
+/// The kind that a word means to kubectl; `None`: none that is served.
 pub async fn kind_of(client: &kube::Client, word: &str) -> Result<Option<KindInfo>, String> {
+    Ok(names(client).await?.find(word).cloned())
+}
+
+/// Every word for a kind that is served.
+pub async fn names(client: &kube::Client) -> Result<Names, String> {
     let words = |error: kube::Error| Trouble::from(error).words();
-    let core = client.list_core_api_versions_aggregated().await.map_err(words)?;
-    let groups = client.list_api_groups_aggregated().await.map_err(words)?;
-    Ok(find(&[core, groups], word))
+    let (core, groups) = tokio::join!(
+        client.list_core_api_versions_aggregated(),
+        client.list_api_groups_aggregated(),
+    );
+    Ok(of(&[core.map_err(words)?, groups.map_err(words)?]))
 }
 
-/// How well a word fits, the best first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Fit {
-    Plural,
-    Singular,
-    Short,
-}
-
-/// The lists are in the order in which the API server prefers groups, and of
-/// those that fit as well the first is meant, as kubectl has it.
-fn find(lists: &[APIGroupDiscoveryList], word: &str) -> Option<KindInfo> {
-    let word = word.to_lowercase();
-    let (word, place) = word.split_once('.').unwrap_or((&word, ""));
-    let mut best: Option<(Fit, KindInfo)> = None;
+/// The lists are in the order in which the API server prefers groups.
+fn of(lists: &[APIGroupDiscoveryList]) -> Names {
+    let mut called = Vec::new();
     for group in lists.iter().flat_map(|list| &list.items) {
         let name = group.metadata.as_ref().and_then(|m| m.name.as_deref()).unwrap_or_default();
         for version in &group.versions {
             let number = version.version.as_deref().unwrap_or_default();
-            let in_place = place.is_empty()
-                || place == name
-                || place.strip_prefix(number).is_some_and(|rest| {
-                    rest.strip_prefix('.').unwrap_or(rest) == name
-                        && (rest.is_empty() || rest.starts_with('.'))
-                });
-            if !in_place {
-                continue;
-            }
-            for resource in &version.resources {
-                let Some(fit) = fits(resource, word) else { continue };
-                if best.as_ref().is_some_and(|(other, _)| *other <= fit) {
-                    continue;
-                }
-                best = info(name, number, resource).map(|info| (fit, info)).or(best);
-            }
+            called.extend(version.resources.iter().filter_map(|resource| {
+                Some(Called {
+                    info: info(name, number, resource)?,
+                    singular: resource.singular_resource.clone().unwrap_or_default(),
+                    short: resource.short_names.clone(),
+                })
+            }));
         }
     }
-    best.map(|(_, info)| info)
-}
-
-fn fits(resource: &APIResourceDiscovery, word: &str) -> Option<Fit> {
-    let kind = resource.response_kind.as_ref().and_then(|kind| kind.kind.as_deref());
-    let kind = kind.unwrap_or_default().to_lowercase();
-    if resource.resource.as_deref() == Some(word) {
-        Some(Fit::Plural)
-    } else if resource.singular_resource.as_deref() == Some(word) || kind == word {
-        Some(Fit::Singular)
-    } else {
-        resource.short_names.iter().any(|short| short == word).then_some(Fit::Short)
-    }
+    Names::new(called)
 }
 
 fn info(group: &str, version: &str, resource: &APIResourceDiscovery) -> Option<KindInfo> {
@@ -102,9 +75,9 @@ mod tests {
 
     #[test]
     fn a_word_means_what_it_means_to_kubectl() {
-        let lists = lists();
+        let names = of(&lists());
         let found = |word: &str| {
-            find(&lists, word).map(|k| format!("{}.{}/{}", k.resource, k.group, k.versions[0]))
+            names.find(word).map(|k| format!("{}.{}/{}", k.resource, k.group, k.versions[0]))
         };
         for (word, meant) in [
             ("persistentvolumeclaims", "persistentvolumeclaims./v1"),

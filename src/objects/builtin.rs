@@ -69,3 +69,37 @@ pub const BUILT_IN: &[Row] = &[
     ("storage.k8s.io", "v1", "VolumeAttachment", "volumeattachments", false),
     ("storage.k8s.io", "v1", "VolumeAttributesClass", "volumeattributesclasses", false),
 ];
+
+/// The short names that Kubernetes gives its kinds: group, resource, names.
+#[rustfmt::skip]
+pub const SHORT: &[(&str, &str, &str)] = &[
+    ("", "configmaps", "cm"),
+    ("", "endpoints", "ep"),
+    ("", "events", "ev"),
+    ("", "limitranges", "limits"),
+    ("", "namespaces", "ns"),
+    ("", "nodes", "no"),
+    ("", "persistentvolumeclaims", "pvc"),
+    ("", "persistentvolumes", "pv"),
+    ("", "pods", "po"),
+    ("", "replicationcontrollers", "rc"),
+    ("", "resourcequotas", "quota"),
+    ("", "serviceaccounts", "sa"),
+    ("", "services", "svc"),
+    ("apiextensions.k8s.io", "customresourcedefinitions", "crd crds"),
+    ("apps", "daemonsets", "ds"),
+    ("apps", "deployments", "deploy"),
+    ("apps", "replicasets", "rs"),
+    ("apps", "statefulsets", "sts"),
+    ("autoscaling", "horizontalpodautoscalers", "hpa"),
+    ("batch", "cronjobs", "cj"),
+    ("certificates.k8s.io", "certificatesigningrequests", "csr"),
+    ("events.k8s.io", "events", "ev"),
+    ("networking.k8s.io", "ipaddresses", "ip"),
+    ("networking.k8s.io", "ingresses", "ing"),
+    ("networking.k8s.io", "networkpolicies", "netpol"),
+    ("policy", "poddisruptionbudgets", "pdb"),
+    ("scheduling.k8s.io", "priorityclasses", "pc"),
+    ("storage.k8s.io", "storageclasses", "sc"),
+    ("storage.k8s.io", "volumeattributesclasses", "vac"),
+];

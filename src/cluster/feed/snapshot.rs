@@ -3,6 +3,8 @@
 //! person and the replicas come to the same verdict where they may read the
 //! same.
 
+mod around;
+
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
@@ -36,6 +38,8 @@ use crate::policy::{Identities, PolicySet};
 use crate::relations::Catalogue;
 use crate::telemetry::{Metrics, Readiness};
 use crate::webhook::Decider as _;
+
+pub use self::around::{Around, Reach};
 
 /// Objects on a page.
 const PAGE: usize = 500;

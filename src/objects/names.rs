@@ -1,0 +1,220 @@
+//! Kinds by the words that people type: `pvc`, `deployment`,
+//! `widgets.example.com`.
+
+use super::builtin::{BUILT_IN, SHORT};
+use super::kinds::{KindInfo, Kinds, full_name};
+
+/// One version of a kind, and what people call it beside its kind and plural.
+#[derive(Debug, Clone)]
+pub struct Called {
+    /// The kind, with this version alone.
+    pub info: KindInfo,
+    /// The singular; it may be empty, and the kind in lower case is meant.
+    pub singular: String,
+    /// Short names.
+    pub short: Vec<String>,
+}
+
+/// Every word for a kind, in the order in which groups and versions are
+/// preferred: of words that fit as well the first is meant, as kubectl has it.
+#[derive(Debug, Clone, Default)]
+pub struct Names(Vec<Called>);
+
+/// How well a word fits, the best first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Fit {
+    Plural,
+    Singular,
+    Short,
+}
+
+/// So many names are told to whoever has mistyped one.
+const TOLD: usize = 3;
+
+impl Names {
+    /// These.
+    pub fn new(called: Vec<Called>) -> Self {
+        Self(called)
+    }
+
+    /// What is served without an API server: the kinds of this table, with the
+    /// short names that Kubernetes gives its own, and that these CRDs (by group
+    /// and plural) give theirs.
+    pub fn of_kinds(kinds: &Kinds, taught: &[(String, String, Vec<String>)]) -> Self {
+        // Kubernetes' own come first, and of those the core group.
+        let served = kinds.iter().filter(|(kind, _)| kinds.is_served(*kind));
+        let mut infos: Vec<&KindInfo> = served.map(|(_, info)| info).collect();
+        infos.sort_by_key(|info| {
+            let own = |row: &(&str, &str, &str, &str, bool)| {
+                (row.0, row.3) == (info.group.as_str(), info.resource.as_str())
+            };
+            BUILT_IN.iter().position(own).unwrap_or(usize::MAX)
+        });
+        let called = infos.into_iter().flat_map(|info| {
+            let own = SHORT.iter().filter(|(group, resource, _)| {
+                (*group, *resource) == (info.group.as_str(), info.resource.as_str())
+            });
+            let own = own.flat_map(|(.., short)| short.split(' ').map(str::to_owned));
+            let more = taught
+                .iter()
+                .filter(|(group, resource, _)| (group, resource) == (&info.group, &info.resource));
+            let short: Vec<String> =
+                own.chain(more.flat_map(|(.., short)| short.clone())).collect();
+            info.versions.iter().map(move |version| Called {
+                info: KindInfo { versions: vec![version.clone()], ..info.clone() },
+                singular: String::new(),
+                short: short.clone(),
+            })
+        });
+        Self(called.collect())
+    }
+
+    /// The kind that a word means to kubectl: a plural, a singular or a short
+    /// name, alone or with its group, or with its version and group. `None`:
+    /// none that is served.
+    pub fn find(&self, word: &str) -> Option<&KindInfo> {
+        let word = word.to_lowercase();
+        let (word, place) = word.split_once('.').unwrap_or((&word, ""));
+        let mut best: Option<(Fit, &KindInfo)> = None;
+        for called in self.0.iter().filter(|called| called.is_in(place)) {
+            let Some(fit) = called.fits(word) else { continue };
+            if best.is_none_or(|(other, _)| fit < other) {
+                best = Some((fit, &called.info));
+            }
+        }
+        best.map(|(_, info)| info)
+    }
+
+    /// A kind as an object says its own, by group and kind.
+    pub fn of_object(&self, group: &str, kind: &str) -> Option<&KindInfo> {
+        let named = |called: &&Called| called.info.group == group && called.info.kind == kind;
+        self.0.iter().find(named).map(|called| &called.info)
+    }
+
+    /// Names that somebody may have meant who typed this one, the nearest
+    /// first; few, and perhaps none.
+    pub fn nearest(&self, word: &str) -> Vec<String> {
+        let word = word.to_lowercase();
+        let word = word.split('.').next().unwrap_or_default();
+        let furthest = (word.chars().count() / 3).clamp(1, 3);
+        let mut near: Vec<(usize, String)> = Vec::new();
+        for called in &self.0 {
+            let info = &called.info;
+            let kind = info.kind.to_lowercase();
+            let short = called.short.iter().map(String::as_str);
+            let words = [info.resource.as_str(), &kind].into_iter().chain(short);
+            let distance = words.map(|other| distance(word, other)).min().unwrap_or(usize::MAX);
+            let begins = word.len() >= 3 && info.resource.starts_with(word);
+            let distance = if begins { distance.min(furthest) } else { distance };
+            let name = full_name(&info.group, &info.resource);
+            if distance <= furthest && !near.iter().any(|(_, other)| *other == name) {
+                near.push((distance, name));
+            }
+        }
+        near.sort();
+        near.into_iter().take(TOLD).map(|(_, name)| name).collect()
+    }
+}
+
+impl Called {
+    /// Whether this is in a group, or of a version and in a group; empty: in
+    /// any.
+    fn is_in(&self, place: &str) -> bool {
+        let group = self.info.group.as_str();
+        let number = self.info.versions.first().map_or("", String::as_str);
+        place.is_empty()
+            || place == group
+            || place.strip_prefix(number).is_some_and(|rest| {
+                rest.strip_prefix('.').unwrap_or(rest) == group
+                    && (rest.is_empty() || rest.starts_with('.'))
+            })
+    }
+
+    fn fits(&self, word: &str) -> Option<Fit> {
+        if self.info.resource == word {
+            Some(Fit::Plural)
+        } else if self.singular == word && !word.is_empty() || self.info.kind.to_lowercase() == word
+        {
+            Some(Fit::Singular)
+        } else {
+            self.short.iter().any(|short| short == word).then_some(Fit::Short)
+        }
+    }
+}
+
+/// How many letters have to be put in, left out, changed or swapped with their
+/// neighbour to make one word of the other.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut before: Vec<usize> = Vec::new();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.iter().enumerate() {
+        let mut next = vec![i + 1];
+        for (j, y) in b.iter().enumerate() {
+            let mut least = (row[j] + usize::from(x != y)).min(row[j + 1] + 1).min(next[j] + 1);
+            if i > 0 && j > 0 && *x == b[j - 1] && a[i - 1] == *y {
+                least = least.min(before[j - 1] + 1);
+            }
+            next.push(least);
+        }
+        before = std::mem::replace(&mut row, next);
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_means_without_an_api_server_what_it_means_with_one() {
+        let mut kinds = Kinds::default();
+        kinds.learn(Kinds::custom("example.com", "v1", "Widget", "widgets", true));
+        let taught = [("example.com".to_owned(), "widgets".to_owned(), vec!["wdg".to_owned()])];
+        let names = Names::of_kinds(&kinds, &taught);
+        let found = |word: &str| names.find(word).map(KindInfo::full_name).unwrap_or_default();
+        for (word, meant) in [
+            ("pvc", "persistentvolumeclaims"),
+            ("ns", "namespaces"),
+            ("deploy.apps", "deployments.apps"),
+            ("Deployment", "deployments.apps"),
+            ("statefulsets.v1.apps", "statefulsets.apps"),
+            ("hpa.v1.autoscaling", "horizontalpodautoscalers.autoscaling"),
+            // Two groups have it, and the core one is preferred.
+            ("events", "events"),
+            ("wdg", "widgets.example.com"),
+            ("widget.example.com", "widgets.example.com"),
+            ("pvcs", ""),
+            ("", ""),
+            ("deployments.example.com", ""),
+        ] {
+            assert_eq!(found(word), meant, "{word}");
+        }
+        let pod = names.of_object("", "Pod").map(KindInfo::full_name);
+        assert_eq!(pod.as_deref(), Some("pods"));
+    }
+
+    #[test]
+    fn whoever_mistypes_is_told_what_is_near() {
+        let names = Names::of_kinds(&Kinds::default(), &[]);
+        for (word, near) in [
+            ("deploymnet", &["deployments.apps"][..]),
+            ("pcv", &["persistentvolumeclaims", "persistentvolumes"]),
+            ("secert", &["secrets"]),
+            ("statefulset.batch", &["statefulsets.apps"]),
+            ("persist", &["persistentvolumeclaims", "persistentvolumes"]),
+            ("gizmo", &[]),
+        ] {
+            let found = names.nearest(word);
+            assert_eq!(found.iter().map(String::as_str).collect::<Vec<_>>(), near, "{word}");
+        }
+    }
+
+    #[test]
+    fn the_distance_counts_letters() {
+        for (a, b, far) in [("", "abc", 3), ("pvc", "pvc", 0), ("pcv", "pvc", 1), ("po", "pod", 1)]
+        {
+            assert_eq!((distance(a, b), distance(b, a)), (far, far), "{a} {b}");
+        }
+    }
+}
