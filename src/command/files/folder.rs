@@ -11,7 +11,7 @@ use super::FileError;
 use super::documents::File;
 
 /// The largest file that is read.
-const LARGEST: u64 = 64 << 20;
+pub(super) const LARGEST: u64 = 64 << 20;
 
 /// A file that has changed this lately may change again within the same tick
 /// of the clock that stamps it.

@@ -12,6 +12,7 @@
 
 mod documents;
 mod folder;
+mod given;
 mod kinds;
 mod objects;
 mod own;
@@ -28,6 +29,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use folder::Folders;
+pub use given::{Manifest, manifests, names, texts};
 pub use watch::{Signs, watch};
 pub use world::World;
 use yaml::Place;

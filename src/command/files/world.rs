@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use serde_json::Value;
+
 use super::documents::{Document, File, parse};
 use super::own::Own;
 use super::{FileError, kinds, objects};
 use crate::graph::Graph;
-use crate::objects::{Kinds, full_name};
+use crate::objects::{KindInfo, Kinds, full_name};
 use crate::policy::api::GROUP;
 use crate::policy::{Approvals, PolicySet};
 use crate::relations::Catalogue;
@@ -21,6 +23,9 @@ pub struct World {
     /// What is worth telling of the files.
     pub notes: Notes,
 }
+
+/// Somebody who looks at objects while they are taken in.
+pub type See<'s> = &'s mut dyn FnMut(&KindInfo, &Value);
 
 /// What is worth telling, and no error.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -43,14 +48,28 @@ impl World {
     /// Reads files. Where objects are among them, what is not there does not
     /// exist; where nobody gave any, nothing is known.
     pub fn read(files: Vec<File>, with_objects: bool) -> Result<Self, FileError> {
-        let mut documents = Vec::new();
-        for file in files {
-            documents.append(&mut parse(&file)?);
-        }
-        Self::build(documents, with_objects)
+        Self::read_seeing(&files, with_objects, &mut |_, _| {})
     }
 
-    fn build(documents: Vec<Document>, with_objects: bool) -> Result<Self, FileError> {
+    /// The same; `see` is shown every object that is taken in, with all that
+    /// the file says of it.
+    pub fn read_seeing(
+        files: &[File],
+        with_objects: bool,
+        see: See<'_>,
+    ) -> Result<Self, FileError> {
+        let mut documents = Vec::new();
+        for file in files {
+            documents.append(&mut parse(file)?);
+        }
+        Self::build(documents, with_objects, see)
+    }
+
+    fn build(
+        documents: Vec<Document>,
+        with_objects: bool,
+        see: See<'_>,
+    ) -> Result<Self, FileError> {
         let mut own = Own::default();
         for document in documents.iter().filter(|document| document.group == GROUP) {
             own.take(document)?;
@@ -75,7 +94,7 @@ impl World {
         let mut graph = Graph::new(kinds);
         let annotations: Vec<_> = policies.annotation_keys().map(str::to_owned).collect();
         graph.keep_annotations(annotations);
-        feed(&mut graph, &catalogue, documents)?;
+        feed(&mut graph, &catalogue, documents, see)?;
         let served: Vec<_> =
             graph.kinds.iter().map(|(id, _)| id).filter(|id| graph.kinds.is_served(*id)).collect();
         for kind in served {
@@ -97,6 +116,7 @@ fn feed(
     graph: &mut Graph,
     catalogue: &Catalogue,
     documents: Vec<Document>,
+    see: See<'_>,
 ) -> Result<(), FileError> {
     let mut last = HashMap::new();
     let mut keys = Vec::with_capacity(documents.len());
@@ -117,6 +137,7 @@ fn feed(
         }
         let origin = (document.file.clone(), document.node.place);
         let object = objects::complete(&graph.kinds, &key, document);
+        see(graph.kinds.info(key.0), &object);
         // The metadata has been read once already, with better words.
         catalogue.feed(graph, key.0, &object).map_err(|_| FileError {
             file: origin.0,

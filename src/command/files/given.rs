@@ -1,0 +1,94 @@
+//! Files that a person names once: read now, and not again.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use super::documents::{File, parse};
+use super::folder::LARGEST;
+use super::yaml::Node;
+use super::{FileError, Folders};
+use crate::objects::{Kinds, Names};
+
+/// What standard input is called in messages.
+const STDIN: &str = "standard input";
+
+/// An object as a manifest names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Manifest {
+    /// The API group.
+    pub group: String,
+    /// The kind, as it is written.
+    pub kind: String,
+    /// The namespace, if it says one.
+    pub namespace: Option<String>,
+    /// The name.
+    pub name: String,
+    /// Where it stands.
+    pub origin: String,
+}
+
+/// The texts of these files and folders; `-` is standard input.
+pub fn texts(paths: &[PathBuf]) -> Result<Vec<File>, FileError> {
+    let is_stdin = |path: &&PathBuf| path.as_path() == Path::new("-");
+    let others: Vec<PathBuf> = paths.iter().filter(|path| !is_stdin(path)).cloned().collect();
+    let mut files = Folders(others).look()?.read()?;
+    if paths.iter().any(|path| is_stdin(&path)) {
+        files.push(stdin()?);
+    }
+    Ok(files)
+}
+
+fn stdin() -> Result<File, FileError> {
+    let mut bytes = Vec::new();
+    let read = std::io::stdin().lock().take(LARGEST + 1).read_to_end(&mut bytes);
+    read.map_err(|error| FileError::whole(STDIN, format!("it cannot be read ({error})")))?;
+    if bytes.len() as u64 > LARGEST {
+        return Err(FileError::whole(STDIN, "it is larger than 64 MiB; split it"));
+    }
+    let text = String::from_utf8(bytes).map_err(|_| FileError::whole(STDIN, "it is not UTF-8"))?;
+    Ok(File { name: STDIN.into(), text })
+}
+
+/// The objects that these files name, each once, in their order.
+pub fn manifests(files: &[File]) -> Result<Vec<Manifest>, FileError> {
+    let mut found: Vec<Manifest> = Vec::new();
+    for file in files {
+        for document in parse(file)? {
+            let namespace = document.node.at(&["metadata", "namespace"]).and_then(Node::text);
+            let manifest = Manifest {
+                group: document.group.clone(),
+                kind: document.kind.clone(),
+                namespace: namespace.filter(|place| !place.is_empty()).map(str::to_owned),
+                name: document.name()?.to_owned(),
+                origin: document.origin(),
+            };
+            let same = |other: &Manifest| {
+                (&other.group, &other.kind, &other.namespace, &other.name)
+                    == (&manifest.group, &manifest.kind, &manifest.namespace, &manifest.name)
+            };
+            if !found.iter().any(same) {
+                found.push(manifest);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The words for the kinds that these files know: those of Kubernetes, and
+/// what their CRDs teach.
+pub fn names(kinds: &Kinds, files: &[File]) -> Result<Names, FileError> {
+    let mut taught = Vec::new();
+    for file in files {
+        for document in parse(file)?.iter().filter(|document| document.is_definition()) {
+            let text = |keys: &[&str]| {
+                document.node.at(keys).and_then(Node::text).unwrap_or_default().to_owned()
+            };
+            let short =
+                document.node.at(&["spec", "names", "shortNames"]).map_or(&[][..], Node::items);
+            let short: Vec<String> =
+                short.iter().filter_map(Node::text).map(str::to_owned).collect();
+            taught.push((text(&["spec", "group"]), text(&["spec", "names", "plural"]), short));
+        }
+    }
+    Ok(Names::of_kinds(kinds, &taught))
+}
