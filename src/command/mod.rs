@@ -9,6 +9,7 @@ mod denials;
 mod duration;
 mod files;
 mod finalizers;
+mod look;
 mod pause;
 mod release;
 mod screen;
@@ -58,6 +59,10 @@ enum Command {
     Why(why::WhyArguments),
     /// Say what has been Terminating for too long, why, and what to do next
     Stuck(stuck::StuckArguments),
+    /// Say what goes, what breaks and what is lost for good if something is deleted
+    Impact(Box<look::ImpactArguments>),
+    /// Say who needs an object, or what it needs; exit code 1 if somebody does
+    UsedBy(look::UsedByArguments),
     /// Have belay let go of a Terminating object, if nothing needs it; or of all,
     /// and take belay out of the cluster
     Release(release::ReleaseArguments),
@@ -149,6 +154,8 @@ pub fn main() -> ExitCode {
         Command::Approve(arguments) => approve::run(arguments),
         Command::Why(arguments) => why::run(arguments),
         Command::Stuck(arguments) => stuck::run(arguments),
+        Command::Impact(arguments) => look::impact(*arguments),
+        Command::UsedBy(arguments) => look::used_by(arguments),
         Command::Release(arguments) => release::run(arguments),
         Command::Approvals(arguments) => approvals::run(arguments),
         Command::Denials(arguments) => denials::run(arguments),

@@ -61,6 +61,11 @@ impl PlaceArguments {
         })
     }
 
+    /// Whether anything is said of a cluster.
+    pub fn is_given(&self) -> bool {
+        self.access.is_given()
+    }
+
     /// Connects.
     pub async fn connect(self) -> Result<Caller, CommandError> {
         let access = Access::from(self.access);
@@ -316,7 +321,7 @@ pub fn right_to_approve_content(target: &decide::Target) -> String {
 
 /// The namespace in which somebody has to have the right; none: in the whole
 /// cluster.
-fn asked_in(target: &decide::Target) -> Option<&str> {
+pub fn asked_in(target: &decide::Target) -> Option<&str> {
     let decide::Target { resource, group, namespace, name } = target;
     match (resource.as_str(), group.as_str(), namespace.as_str()) {
         // Whoever may delete a Namespace is asked inside of it.

@@ -1,5 +1,6 @@
 //! The commands of people, against real control planes: one with belay in
-//! front of it, and one without, in which things are broken on purpose.
+//! front of it, and one without, in which things are broken on purpose; and with
+//! no cluster at all.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -9,6 +10,7 @@ mod harness;
 mod approvals;
 mod broken;
 mod denials;
+mod offline;
 mod pause;
 mod status;
 mod stuck;

@@ -1,0 +1,397 @@
+//! What `impact` says, as data.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use super::outcome::{Broken, Outcomes};
+use crate::command::look::say::{self, Object};
+use crate::command::look::scene::Scene;
+use crate::command::look::stock::{Key, SNAPSHOTS, bytes, shown};
+use crate::command::look::verdict::{Ruling, Word};
+use crate::command::screen::NotRead;
+use crate::decide::{Decision, named_by, sentence, ways};
+use crate::graph::{Certainty, NodeId, Outcome, Propagation};
+use crate::objects::KindInfo;
+
+/// Everything that is said.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Impact {
+    /// What is deleted.
+    pub targets: Vec<Object>,
+    /// What the DELETE says of dependents.
+    pub cascade: &'static str,
+    /// Whether it passes.
+    pub verdict: Told,
+    /// How much of what happens.
+    pub summary: Summary,
+    /// What is behind objects and goes for good.
+    pub destroyed: Vec<Destroyed>,
+    /// Everything that something happens to.
+    pub objects: Vec<Affected>,
+    /// What could not be read: with any, the counts are lower bounds.
+    pub not_read: Vec<NotRead>,
+    /// Named by a manifest, and not there.
+    pub missing: Vec<String>,
+}
+
+/// The verdict.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Told {
+    /// The word.
+    pub decision: Word,
+    /// Why not.
+    pub blockers: Vec<Why>,
+    /// How many more reasons there are.
+    pub more: usize,
+    /// What else than an approval helps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub way_out: Option<String>,
+    /// The commands that approve it.
+    pub approve: Vec<String>,
+    /// Whether the one who asks may; not there if nobody says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub you_may: Option<bool>,
+}
+
+/// One reason.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Why {
+    /// What comes of it.
+    pub outcome: &'static str,
+    /// The fixed word.
+    pub reason: &'static str,
+    /// The reason in words.
+    pub says: String,
+    /// Whose rule it is.
+    pub by: String,
+}
+
+/// How much of what happens, by kind.
+#[derive(Debug, Default, Serialize)]
+pub struct Summary {
+    /// What goes.
+    pub deleted: Count,
+    /// What stays without an owner.
+    pub orphaned: Count,
+    /// What is Terminating and stays for now.
+    pub held: Count,
+    /// Who is left without what it needs, by the owners at the top.
+    pub broken: Count,
+}
+
+/// A number of objects.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Count {
+    /// All of them.
+    pub total: usize,
+    /// Those of which it is not certain.
+    pub maybe: usize,
+    /// By kind.
+    pub by_kind: BTreeMap<String, usize>,
+}
+
+impl Count {
+    fn add(&mut self, kind: String, certain: bool) {
+        self.total += 1;
+        self.maybe += usize::from(!certain);
+        *self.by_kind.entry(kind).or_default() += 1;
+    }
+}
+
+/// Something that goes for good.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Destroyed {
+    /// `Volume` or `Address`.
+    pub what: &'static str,
+    /// The volume, or the address.
+    pub name: String,
+    /// By the end of what.
+    pub by: Object,
+    /// The size of a volume.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub size: String,
+    /// The newest snapshot of a volume.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
+    #[serde(skip)]
+    pub id: Option<NodeId>,
+}
+
+/// One object that something happens to.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Affected {
+    /// Which.
+    #[serde(flatten)]
+    pub object: Object,
+    /// `Deleted`, `Held`, `Orphaned` or `Broken`.
+    pub outcome: &'static str,
+    /// Whether that is certain, however things are timed.
+    pub certain: bool,
+    /// By which edge it is reached; a target by none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub via: Option<Via>,
+    /// What there is to add.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub note: String,
+    #[serde(skip)]
+    pub id: Option<NodeId>,
+    /// The node below which it stands in the tree.
+    #[serde(skip)]
+    pub above: Option<NodeId>,
+}
+
+/// An edge.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Via {
+    /// `owner`, `content` or `use`.
+    pub edge: &'static str,
+    /// To what.
+    pub of: Object,
+    /// Where in the manifest.
+    pub field_path: String,
+}
+
+impl Impact {
+    /// Of everything that is known.
+    pub fn new(scene: &Scene, ruling: &Ruling, cascade: Propagation) -> Self {
+        let graph = &scene.graph;
+        let outcomes = Outcomes::of(scene, cascade);
+        let broken = outcomes.broken();
+        let mut summary = Summary::default();
+        let destroyed = destroyed(scene, &outcomes);
+        let mut objects = Vec::new();
+        for (id, fate) in outcomes.all() {
+            let Some(node) = graph.get(id) else { continue };
+            let certain = fate.certainty == Certainty::Certain;
+            let (count, outcome) = match fate.outcome {
+                Outcome::Deleted => (&mut summary.deleted, "Deleted"),
+                Outcome::Held => (&mut summary.held, "Held"),
+                Outcome::Orphaned => (&mut summary.orphaned, "Orphaned"),
+            };
+            count.add(say::kind(node), certain);
+            let note = match fate.outcome {
+                Outcome::Held => outcomes.why_held(id),
+                Outcome::Orphaned => "it loses its owner, and stays".to_owned(),
+                Outcome::Deleted => {
+                    let behind = destroyed.iter().filter(|d| d.id == Some(id));
+                    behind.map(Destroyed::said).collect::<Vec<_>>().join("; ")
+                }
+            };
+            let above = above(scene, &outcomes, id);
+            let via = above.map(|(above, edge)| Via {
+                edge,
+                of: Object::at(graph, above),
+                field_path: match edge {
+                    "owner" => "metadata.ownerReferences".to_owned(),
+                    _ => "metadata.namespace".to_owned(),
+                },
+            });
+            let (object, above) = (Object::at(graph, id), above.map(|(above, _)| above));
+            objects.push(Affected { object, outcome, certain, via, note, id: Some(id), above });
+        }
+        let mut counted = BTreeSet::new();
+        for Broken { root, user, path, of, certain, more } in broken {
+            let Some(node) = graph.get(root) else { continue };
+            if counted.insert(root) {
+                summary.broken.add(say::kind(node), certain);
+            }
+            let through = (user != root).then(|| Object::at(graph, user));
+            let place = node.namespace();
+            let through = through.map(|object| format!("{}, ", object.label(place)));
+            let others = if more > 0 { format!(" and {more} more") } else { String::new() };
+            objects.push(Affected {
+                object: Object::at(graph, root),
+                outcome: "Broken",
+                certain,
+                via: Some(Via { edge: "use", of: Object::at(graph, of), field_path: path.clone() }),
+                note: format!("{}{path}{others}", through.unwrap_or_default()),
+                id: None,
+                above: Some(of),
+            });
+        }
+        let mut not_read = scene.rules_not_read.clone();
+        not_read.extend(scene.not_read.iter().cloned());
+        if !outcomes.is_whole() {
+            let why = "there is too much of it to be followed to its end".to_owned();
+            not_read.push(NotRead { resource: "everything".to_owned(), why });
+        }
+        Self {
+            targets: scene.targets.iter().map(|id| Object::at(graph, *id)).collect(),
+            cascade: word(cascade),
+            verdict: Told::new(ruling),
+            summary,
+            destroyed,
+            objects,
+            not_read,
+            missing: scene.missing.clone(),
+        }
+    }
+
+    /// The namespace that need not be said of each object.
+    pub fn home(&self) -> &str {
+        let place = |object: &'_ Object| match (object.group.as_str(), object.kind.as_str()) {
+            ("", "Namespace") => 0,
+            _ => 1,
+        };
+        let Some(first) = self.targets.first() else { return "" };
+        if place(first) == 0 { &first.name } else { &first.namespace }
+    }
+
+    /// The sizes of the volumes that are destroyed, added up.
+    pub fn size(&self) -> String {
+        let sizes: Option<Vec<f64>> = self
+            .destroyed
+            .iter()
+            .filter(|destroyed| destroyed.what == "Volume")
+            .map(|destroyed| bytes(&destroyed.size))
+            .collect();
+        sizes.map_or_else(String::new, |sizes| shown(sizes.iter().sum()))
+    }
+}
+
+/// The word of kubectl's `--cascade`.
+fn word(cascade: Propagation) -> &'static str {
+    match cascade {
+        Propagation::Background => "background",
+        Propagation::Foreground => "foreground",
+        Propagation::Orphan => "orphan",
+    }
+}
+
+impl Told {
+    fn new(ruling: &Ruling) -> Self {
+        let (way_out, approve) = match (&ruling.verdict, ruling.word) {
+            (Some(verdict), Word::Denied) => ways(verdict),
+            _ => (None, Vec::new()),
+        };
+        let blockers = ruling.verdict.iter().flat_map(|verdict| {
+            verdict.blockers.iter().map(|blocker| Why {
+                outcome: blocker.outcome.as_str(),
+                reason: blocker.reason.as_str(),
+                says: crate::command::target::as_me(&sentence(&verdict.target, blocker)),
+                by: named_by(blocker),
+            })
+        });
+        Self {
+            decision: ruling.word,
+            blockers: blockers.collect(),
+            more: ruling.verdict.as_ref().map_or(0, |verdict| verdict.more),
+            way_out,
+            approve,
+            you_may: None,
+        }
+    }
+
+    /// Those that decide it.
+    pub fn deciding(&self) -> impl Iterator<Item = &Why> {
+        let strictest = self.blockers.first().map(|why| why.outcome);
+        let records = strictest == Some(Decision::Audit.as_str());
+        self.blockers.iter().filter(move |why| Some(why.outcome) == strictest && !records)
+    }
+}
+
+impl Destroyed {
+    /// As it stands beside the object that takes it along.
+    fn said(&self) -> String {
+        let Self { what, name, size, snapshot, .. } = self;
+        if *what == "Address" {
+            return format!("address {name} given back");
+        }
+        let size = if size.is_empty() { String::new() } else { format!(" {size}") };
+        let snapshot = snapshot.as_deref().unwrap_or("none");
+        format!("volume {name}{size} destroyed; newest snapshot: {snapshot}")
+    }
+}
+
+/// Below which object another one stands: an owner that goes before it, or
+/// what contains it; a target below none.
+fn above(scene: &Scene, outcomes: &Outcomes<'_>, id: NodeId) -> Option<(NodeId, &'static str)> {
+    let graph = &scene.graph;
+    let node = graph.get(id)?;
+    let owners = node.owners().iter().filter_map(|owner| graph.owner(node, owner));
+    let goes = |other: NodeId| other != id && outcomes.get(other).is_some();
+    let owner = owners.map(|owner| owner.id()).find(|owner| goes(*owner));
+    // What is orphaned stands below the owner that it loses.
+    if let Some(owner) = owner {
+        return Some((owner, "owner"));
+    }
+    if scene.targets.contains(&id) {
+        return None;
+    }
+    if let Some(place) = node.namespace_node().filter(|place| goes(*place)) {
+        return Some((place, "content"));
+    }
+    let KindInfo { group, resource, .. } = node.info();
+    let definitions = graph.kinds.find("apiextensions.k8s.io", "CustomResourceDefinition")?;
+    let definition = graph.object(definitions, "", &format!("{resource}.{group}"))?;
+    goes(definition.id()).then_some((definition.id(), "content"))
+}
+
+/// The newest snapshot of a claim, and whether it goes along.
+fn snapshot(scene: &Scene, outcomes: &Outcomes<'_>, claim: &Key) -> Option<String> {
+    let Scene { graph, stock, .. } = scene;
+    let taken = stock.snapshot(claim)?;
+    let kind = graph.kinds.find_resource(SNAPSHOTS, "volumesnapshots");
+    let node = kind.and_then(|kind| graph.object(kind, &claim.0, &taken.name));
+    let goes = node.is_some_and(|node| outcomes.get(node.id()).is_some());
+    let along = if goes { ", deleted as well" } else { "" };
+    Some(format!("{} of {}{along}", taken.name, taken.time))
+}
+
+/// What goes for good.
+fn destroyed(scene: &Scene, outcomes: &Outcomes<'_>) -> Vec<Destroyed> {
+    let Scene { graph, stock, .. } = scene;
+    let mut destroyed = Vec::new();
+    for (id, fate) in outcomes.all() {
+        let Some(node) = graph.get(id).filter(|_| fate.outcome == Outcome::Deleted) else {
+            continue;
+        };
+        let key: Key = (node.namespace().to_owned(), node.name().to_owned());
+        let info = node.info();
+        let volume = match (info.group.as_str(), info.resource.as_str()) {
+            ("", "persistentvolumeclaims") => stock.volume_of(&key),
+            // Of a volume that no claim has; the others go with their claims.
+            ("", "persistentvolumes") => stock
+                .volumes
+                .get_key_value(node.name())
+                .filter(|(_, volume)| volume.claim.is_none())
+                .map(|(name, volume)| (name.as_str(), volume)),
+            ("", "services") => {
+                for address in stock.addresses.get(&key).into_iter().flatten() {
+                    destroyed.push(Destroyed {
+                        what: "Address",
+                        name: address.clone(),
+                        by: Object::at(graph, id),
+                        size: String::new(),
+                        snapshot: None,
+                        id: Some(id),
+                    });
+                }
+                None
+            }
+            _ => None,
+        };
+        if let Some((name, volume)) = volume.filter(|(_, volume)| volume.is_deleted) {
+            destroyed.push(Destroyed {
+                what: "Volume",
+                name: name.to_owned(),
+                by: Object::at(graph, id),
+                size: volume.size.clone(),
+                snapshot: snapshot(scene, outcomes, &key),
+                id: Some(id),
+            });
+        }
+    }
+    destroyed.sort_by(|a, b| {
+        (b.what, &a.by.namespace, &a.by.name).cmp(&(a.what, &b.by.namespace, &b.by.name))
+    });
+    destroyed
+}

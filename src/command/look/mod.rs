@@ -1,0 +1,24 @@
+//! What people see before they delete: `kubectl belay impact`, what goes with
+//! something, and `kubectl belay used-by`, who needs it.
+//!
+//! ```text
+//!  command line ─► targets ─┐            ┌─► verdict (decide)  ─┐
+//!  cluster ─► Snapshot ─────┼─► Scene ───┼─► outcome (fates)   ─┼─► report ─► text, JSON, YAML
+//!  files ─► files::World ───┘            └─► stock             ─┘
+//! ```
+//!
+//! There is no second answer to what a deletion does: the fates are those of
+//! the graph, and the verdict is that of admission.
+
+mod impact;
+mod say;
+mod scene;
+mod selector;
+mod stock;
+mod targets;
+mod tree;
+mod used_by;
+mod verdict;
+
+pub use impact::{ImpactArguments, run as impact};
+pub use used_by::{UsedByArguments, run as used_by};

@@ -1,0 +1,216 @@
+//! Everything that an answer is computed from, read from a cluster or from
+//! files.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+
+use super::stock::{BODIES, Stock};
+use super::targets::{Asked, Sought, WhereArguments, namespaces};
+use crate::cluster::{Caller, Me, Reach, Snapshot, Trouble, World, account, names, user_of};
+use crate::command::CommandError;
+use crate::command::files::{self, texts};
+use crate::command::screen::{NotRead, Progress};
+use crate::command::target::{self, as_me, known, unknown};
+use crate::graph::{Graph, NodeId};
+use crate::objects::{KindId, KindInfo};
+use crate::policy::{Identities, PolicySet};
+
+/// Everything that is known.
+pub struct Scene {
+    /// The objects.
+    pub graph: Graph,
+    /// What people have written.
+    pub policies: PolicySet,
+    /// Whether that is known.
+    pub rules: Rules,
+    /// What of it could not be read.
+    pub rules_not_read: Vec<NotRead>,
+    /// What stands behind the objects.
+    pub stock: Stock,
+    /// The objects that are meant.
+    pub targets: Vec<NodeId>,
+    /// Those that are not there, as they are typed.
+    pub missing: Vec<String>,
+    /// What of the objects could not be read.
+    pub not_read: Vec<NotRead>,
+    /// Who asks; none: nobody in particular, of files.
+    pub person: Option<(Caller, Me)>,
+    /// Kinds of which everything in a namespace was read.
+    pub in_namespace: HashSet<(KindId, String)>,
+}
+
+/// What is known of the rules.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rules {
+    /// They are known.
+    Known,
+    /// There are none: belay is not installed, or the files have no policy.
+    None,
+    /// They cannot be read.
+    Unknown,
+}
+
+/// Reads it. `mentions`: whether who merely mentions something is to be found
+/// in other namespaces, too.
+pub async fn read(
+    asked: &Asked,
+    place: WhereArguments,
+    mentions: bool,
+) -> Result<Scene, CommandError> {
+    let scene = match place.from.is_empty() {
+        true => of_cluster(asked, place, mentions).await,
+        false if place.place.is_given() => Err(CommandError::Usage(
+            "--from asks no cluster; leave out --kubeconfig, --context and --as, or --from".into(),
+        )),
+        false => of_files(asked, &place.from, place.namespace.as_deref()),
+    }?;
+    if scene.targets.is_empty() {
+        let none = match scene.missing.as_slice() {
+            [] => "nothing is selected".to_owned(),
+            missing => format!("there is no {}", missing.join(", ")),
+        };
+        return Err(unknown(format!(
+            "{none}; next: see whether the namespace is the right one (-n)"
+        )));
+    }
+    Ok(scene)
+}
+
+fn of_files(
+    asked: &Asked,
+    from: &[PathBuf],
+    namespace: Option<&str>,
+) -> Result<Scene, CommandError> {
+    let files = texts(from)?;
+    let mut stock = Stock::default();
+    let world =
+        files::World::read_seeing(&files, true, &mut |info, object| stock.see(info, object))?;
+    let names = files::names(&world.graph.kinds, &files)?;
+    let nobody = "neither Kubernetes nor the files have a kind";
+    let sought = asked.sought(&names, namespace.unwrap_or("default"), nobody)?;
+    let (targets, missing) = asked.find(&world.graph, &sought);
+    let files::World { graph, policies, notes } = world;
+    let rules = if notes.policies == 0 { Rules::None } else { Rules::Known };
+    sound(&sought, &missing)?;
+    Ok(Scene {
+        graph,
+        policies,
+        rules,
+        rules_not_read: Vec::new(),
+        stock,
+        targets,
+        missing,
+        not_read: Vec::new(),
+        person: None,
+        in_namespace: HashSet::new(),
+    })
+}
+
+async fn of_cluster(
+    asked: &Asked,
+    place: WhereArguments,
+    mentions: bool,
+) -> Result<Scene, CommandError> {
+    let WhereArguments { namespace, place, .. } = place;
+    let installation = place.installation()?;
+    let caller = place.connect().await?;
+    let (me, names, account) = tokio::join!(
+        caller.who_am_i(),
+        names(&caller.client),
+        account(&caller.client, &installation.0, &installation.1),
+    );
+    let me = known(&caller, me)?;
+    let names = names.map_err(|why| unknown(format!("cannot ask which kinds there are: {why}")))?;
+    let own = namespace.unwrap_or_else(|| caller.namespace.clone());
+    let sought = asked.sought(&names, &own, "the API server serves no kind")?;
+    let belay = user_of(&installation.0, &account);
+    let snapshot = target::rules(&caller, &me, &installation, belay).await.map_err(unknown)?;
+    let (rules, rules_not_read) = rules(&snapshot);
+    let progress = Progress::begin();
+    let reach = Reach { namespaces: namespaces(&sought), mentions };
+    let around = snapshot.around(&reach, BODIES, |kinds, objects| {
+        progress.say(|| format!("reading {kinds} kinds … {objects} objects"));
+    });
+    let around = around.await;
+    drop(progress);
+    // What may not be listed can often be read by its name.
+    let places = reach.namespaces.iter().flatten();
+    let places = places.map(|name| ("", "namespaces", "", name.as_str()));
+    let named = sought.iter().filter_map(|one| {
+        let KindInfo { group, resource, .. } = &one.info;
+        Some((group.as_str(), resource.as_str(), one.namespace.as_deref()?, one.name.as_deref()?))
+    });
+    for (group, resource, namespace, name) in places.chain(named) {
+        look_up(&snapshot, (group, resource), namespace, name).await;
+    }
+    let world = std::mem::take(&mut *snapshot.context.world.write());
+    let World { graph, policies, .. } = world;
+    let mut stock = Stock::default();
+    for (kind, body) in &around.bodies {
+        // The graph has taken it in, so it is JSON.
+        if let Ok(object) = serde_json::from_str(body.get()) {
+            stock.see(graph.kinds.info(*kind), &object);
+        }
+    }
+    let unread = around.unread.into_iter();
+    let unread = unread.map(|(resource, why)| NotRead { resource, why: as_me(&why) });
+    let mut not_read: Vec<NotRead> = unread.collect();
+    for group in &snapshot.stale {
+        let why = "its server does not answer".to_owned();
+        not_read.push(NotRead { resource: format!("every kind of {group}"), why });
+    }
+    let (targets, missing) = asked.find(&graph, &sought);
+    sound(&sought, &missing)?;
+    Ok(Scene {
+        graph,
+        policies,
+        rules,
+        rules_not_read,
+        stock,
+        targets,
+        missing,
+        not_read,
+        person: Some((caller, me)),
+        in_namespace: around.in_namespace,
+    })
+}
+
+/// Reads an object by its name, unless it is known. What cannot be read is not
+/// there for anybody who asks for it.
+async fn look_up(snapshot: &Snapshot, kind: (&str, &str), namespace: &str, name: &str) {
+    let kind = {
+        let world = snapshot.context.world.read();
+        let kind = world.graph.kinds.find_resource(kind.0, kind.1);
+        kind.filter(|kind| world.graph.object(*kind, namespace, name).is_none())
+    };
+    if let Some(kind) = kind {
+        let _ = snapshot.look_up(kind, namespace, name).await;
+    }
+}
+
+/// Whether belay's kinds are there, and what of them could not be read.
+fn rules(snapshot: &Snapshot) -> (Rules, Vec<NotRead>) {
+    let unread = snapshot.unread();
+    let nobody_serves = Trouble::NotFound.words();
+    if snapshot.context.world.read().loaded {
+        return (Rules::Known, unread.into_iter().map(NotRead::from).collect());
+    }
+    if !unread.is_empty() && unread.iter().all(|unread| unread.why == nobody_serves) {
+        return (Rules::None, Vec::new());
+    }
+    (Rules::Unknown, unread.into_iter().map(NotRead::from).collect())
+}
+
+/// That an object is missing which a person has named ends it; one of a
+/// manifest was perhaps never applied.
+fn sound(sought: &[Sought], missing: &[String]) -> Result<(), CommandError> {
+    let named = sought.iter().filter(|one| !one.may_be_missing()).map(Sought::typed);
+    let named: Vec<String> = named.filter(|typed| missing.contains(typed)).collect();
+    if named.is_empty() {
+        return Ok(());
+    }
+    Err(unknown(format!(
+        "there is no {}; next: see whether the name and the namespace (-n) are right",
+        named.join(", ")
+    )))
+}

@@ -1,0 +1,339 @@
+//! Which objects are meant, in kubectl's spellings.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::selector;
+use crate::command::CommandError;
+use crate::command::files::{Manifest, manifests, texts};
+use crate::command::target::{PlaceArguments, unknown};
+use crate::graph::{Graph, NodeId, Requirement};
+use crate::objects::{KindInfo, Names};
+
+/// Where objects are looked for.
+#[derive(Debug, Args)]
+pub struct WhereArguments {
+    /// Their namespace [default: that of the context; with --from default]
+    #[arg(short, long, value_name = "NAME")]
+    pub namespace: Option<String>,
+
+    /// No cluster, but what files say: a folder, manifests, what kubectl get -o
+    /// yaml has printed, or - for standard input
+    #[arg(long, value_name = "DIR|FILE|-")]
+    pub from: Vec<PathBuf>,
+
+    #[command(flatten)]
+    pub place: PlaceArguments,
+}
+
+/// A set of objects.
+#[derive(Debug, Args)]
+pub struct SetArguments {
+    /// The objects, as TYPE/NAME …, TYPE NAME …, or TYPE with -l; TYPE is a
+    /// plural, a singular or a short name, with its group where that is needed
+    #[arg(value_name = "TARGET")]
+    targets: Vec<String>,
+
+    /// Manifests that name the objects: files, folders, or - for standard input
+    #[arg(short, long, value_name = "FILE|DIR|-")]
+    filename: Vec<PathBuf>,
+
+    /// Those with these labels
+    #[arg(short = 'l', long, value_name = "SELECTOR")]
+    selector: Option<String>,
+
+    /// Those in all namespaces
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
+
+    #[command(flatten)]
+    pub place: WhereArguments,
+}
+
+/// What a person has asked for, as far as it can be read without a look at the
+/// kinds that there are.
+#[derive(Debug, Default)]
+pub struct Asked {
+    wanted: Vec<Wanted>,
+    manifests: Vec<Manifest>,
+    selector: Vec<Requirement>,
+    everywhere: bool,
+}
+
+/// One word for a kind, with a name or without.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Wanted {
+    kind: String,
+    name: Option<String>,
+}
+
+/// Objects of one kind.
+#[derive(Debug, Clone)]
+pub struct Sought {
+    /// The kind.
+    pub info: KindInfo,
+    /// Their namespace, if it is one; empty for what has none.
+    pub namespace: Option<String>,
+    /// Its name, if it is one.
+    pub name: Option<String>,
+    /// Whether a manifest names it: what a manifest names need not be there.
+    listed: bool,
+}
+
+impl SetArguments {
+    /// Reads the words, and the manifests.
+    pub fn asked(&self) -> Result<Asked, CommandError> {
+        let usage = |text: String| CommandError::Usage(text);
+        let stdin =
+            |paths: &[PathBuf]| paths.iter().filter(|p| p.as_path() == Path::new("-")).count();
+        if stdin(&self.filename) + stdin(&self.place.from) > 1 {
+            return Err(usage("standard input can be read once; name a file for the other".into()));
+        }
+        let selector = self.selector.as_deref().map(selector::parse).transpose().map_err(usage)?;
+        let selected = selector.is_some();
+        if !self.filename.is_empty() && (selected || !self.targets.is_empty()) {
+            let text = "-f names the objects; leave out TARGET and -l";
+            return Err(usage(text.to_owned()));
+        }
+        if self.filename.is_empty() && self.targets.is_empty() {
+            let text = "no object is named; expected TYPE/NAME, such as pvc/data, or TYPE with -l, or \
+                        manifests with -f";
+            return Err(usage(text.to_owned()));
+        }
+        let wanted = words(&self.targets, selected).map_err(usage)?;
+        if self.all_namespaces && wanted.iter().any(|wanted| wanted.name.is_some()) {
+            let text = "an object has one namespace; name it with -n, or leave out its name, or -A";
+            return Err(usage(text.to_owned()));
+        }
+        Ok(Asked {
+            wanted,
+            manifests: manifests(&texts(&self.filename)?)?,
+            selector: selector.unwrap_or_default(),
+            everywhere: self.all_namespaces,
+        })
+    }
+}
+
+/// The words of the command line.
+fn words(targets: &[String], selected: bool) -> Result<Vec<Wanted>, String> {
+    let no_object = |word: &str| {
+        format!("\"{word}\" names no object; expected TYPE/NAME or TYPE NAME, such as pvc/data")
+    };
+    let one = |kind: &str, name: &str| Wanted { kind: kind.into(), name: Some(name.into()) };
+    if targets.iter().any(|word| word.contains('/')) {
+        if selected {
+            return Err("-l selects by labels; leave out the names, or -l".to_owned());
+        }
+        let pair = |word: &String| match word.split_once('/') {
+            Some((kind, name)) if !kind.is_empty() && !name.is_empty() && !name.contains('/') => {
+                Ok(one(kind, name))
+            }
+            _ => Err(no_object(word)),
+        };
+        return targets.iter().map(pair).collect();
+    }
+    let Some((kinds, names)) = targets.split_first() else { return Ok(Vec::new()) };
+    let kinds: Vec<&str> = kinds.split(',').collect();
+    if kinds.iter().any(|kind| kind.is_empty()) || names.iter().any(String::is_empty) {
+        return Err(no_object(&targets.join(" ")));
+    }
+    match (names.is_empty(), selected) {
+        (true, true) => {
+            Ok(kinds.into_iter().map(|kind| Wanted { kind: kind.into(), name: None }).collect())
+        }
+        (true, false) => Err(format!(
+            "\"{}\" is a kind, and no object of it is named; name one, or select some with -l",
+            targets.join(" ")
+        )),
+        (false, true) => Err("-l selects by labels; leave out the names, or -l".to_owned()),
+        (false, false) => {
+            let of = |kind: &str| names.iter().map(|name| one(kind, name)).collect::<Vec<_>>();
+            Ok(kinds.into_iter().flat_map(of).collect())
+        }
+    }
+}
+
+impl Asked {
+    /// One object, as `used-by` has it.
+    pub fn one(target: &[String]) -> Result<Self, CommandError> {
+        let wanted = words(target, false).map_err(CommandError::Usage)?;
+        match wanted.len() {
+            1 => Ok(Self { wanted, ..Self::default() }),
+            _ => Err(CommandError::Usage(format!(
+                "\"{}\" is no single object; expected TYPE/NAME or TYPE NAME, such as pvc/data",
+                target.join(" ")
+            ))),
+        }
+    }
+
+    /// The kinds of what is asked for. `own`: the namespace that is meant where
+    /// none is said; `nobody`: words before the name of a kind that nobody
+    /// serves.
+    pub fn sought(
+        &self,
+        names: &Names,
+        own: &str,
+        nobody: &str,
+    ) -> Result<Vec<Sought>, CommandError> {
+        let mut sought = Vec::new();
+        for Wanted { kind, name } in &self.wanted {
+            let info = names.find(kind).ok_or_else(|| unserved(names, kind, nobody))?;
+            let namespace = match (info.namespaced, self.everywhere) {
+                (true, true) => None,
+                (true, false) => Some(own.to_owned()),
+                (false, _) => Some(String::new()),
+            };
+            let (info, name) = (info.clone(), name.clone());
+            sought.push(Sought { info, namespace, name, listed: false });
+        }
+        for manifest in &self.manifests {
+            let Manifest { group, kind, namespace, name, origin } = manifest;
+            let info = names.of_object(group, kind).ok_or_else(|| {
+                let CommandError::Remote(text) = unserved(names, kind, nobody) else {
+                    return unknown(format!("{origin}: {nobody} \"{kind}\""));
+                };
+                unknown(format!("{origin}: {text}"))
+            })?;
+            let namespace = match info.namespaced {
+                true => namespace.clone().unwrap_or_else(|| own.to_owned()),
+                false => String::new(),
+            };
+            sought.push(Sought {
+                info: info.clone(),
+                namespace: Some(namespace),
+                name: Some(name.clone()),
+                listed: true,
+            });
+        }
+        Ok(sought)
+    }
+
+    /// The objects, and those that are not there, as they are typed.
+    pub fn find(&self, graph: &Graph, sought: &[Sought]) -> (Vec<NodeId>, Vec<String>) {
+        let (mut found, mut missing) = (Vec::new(), Vec::new());
+        for one in sought {
+            let nodes = one.nodes(graph, &self.selector);
+            if nodes.is_empty() && one.name.is_some() {
+                missing.push(one.typed());
+            }
+            found.extend(nodes);
+        }
+        let mut seen = BTreeSet::new();
+        found.retain(|id| seen.insert(*id));
+        (found, missing)
+    }
+}
+
+impl Sought {
+    fn nodes(&self, graph: &Graph, selector: &[Requirement]) -> Vec<NodeId> {
+        let KindInfo { group, resource, .. } = &self.info;
+        let Some(kind) = graph.kinds.find_resource(group, resource) else { return Vec::new() };
+        if let (Some(namespace), Some(name)) = (&self.namespace, &self.name) {
+            return graph.object(kind, namespace, name).map(|node| node.id()).into_iter().collect();
+        }
+        let meant = |id: &NodeId| {
+            graph.get(*id).is_some_and(|node| {
+                let place = self.namespace.as_ref().is_none_or(|place| node.namespace() == place);
+                let name = self.name.as_ref().is_none_or(|name| node.name() == name);
+                place && name && selector.iter().all(|r| r.holds(|key| node.labels().get(key)))
+            })
+        };
+        let mut nodes: Vec<NodeId> = graph.of_kind(kind).filter(meant).collect();
+        nodes.sort_unstable();
+        nodes
+    }
+
+    /// As a person types it.
+    pub fn typed(&self) -> String {
+        let place = match self.namespace.as_deref() {
+            None => " -A".to_owned(),
+            Some("") => String::new(),
+            Some(namespace) => format!(" -n {namespace}"),
+        };
+        let name = self.name.as_ref().map_or(String::new(), |name| format!("/{name}"));
+        format!("{}{name}{place}", self.info.full_name())
+    }
+
+    /// Whether it is no failure that it is not there.
+    pub fn may_be_missing(&self) -> bool {
+        self.listed
+    }
+}
+
+/// The namespaces in which all of it happens; none: it may happen anywhere.
+pub fn namespaces(sought: &[Sought]) -> Option<BTreeSet<String>> {
+    let place = |one: &Sought| {
+        let is_namespace = one.info.group.is_empty() && one.info.resource == "namespaces";
+        match (is_namespace, one.info.namespaced) {
+            (true, _) => one.name.clone(),
+            (false, true) => one.namespace.clone(),
+            (false, false) => None,
+        }
+    };
+    sought.iter().map(place).collect()
+}
+
+/// Nobody serves a kind: the next names are told.
+fn unserved(names: &Names, kind: &str, nobody: &str) -> CommandError {
+    let near = names.nearest(kind);
+    let next = match near.as_slice() {
+        [] => "kubectl api-resources lists the kinds".to_owned(),
+        near => format!("nearest: {}", near.join(", ")),
+    };
+    unknown(format!("{nobody} \"{kind}\"; {next}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::Kinds;
+
+    fn read(line: &str, selected: bool) -> Result<String, String> {
+        let owned: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        let wanted = words(&owned, selected)?;
+        let shown = wanted.iter().map(|Wanted { kind, name }| match name {
+            Some(name) => format!("{kind}/{name}"),
+            None => kind.clone(),
+        });
+        Ok(shown.collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn objects_are_named_as_kubectl_names_them() {
+        for (line, meant) in [
+            ("pvc/data", "pvc/data"),
+            ("pvc data", "pvc/data"),
+            ("pvc a b", "pvc/a pvc/b"),
+            ("pvc,svc a", "pvc/a svc/a"),
+            ("deploy.apps/web ns/shop", "deploy.apps/web ns/shop"),
+        ] {
+            assert_eq!(read(line, false).as_deref(), Ok(meant), "{line}");
+        }
+        assert_eq!(read("pods,svc", true).as_deref(), Ok("pods svc"));
+        for wrong in ["pvc/", "/data", "pvc/a/b", "pvc/a b", "pvc, a"] {
+            let said = read(wrong, false).unwrap_err();
+            assert!(said.contains("names no object; expected"), "{wrong}: {said}");
+        }
+        assert!(read("pvc", false).unwrap_err().contains("no object of it is named"));
+        assert!(read("pvc data", true).unwrap_err().contains("leave out the names"));
+        assert!(read("pvc/data", true).unwrap_err().contains("leave out the names"));
+    }
+
+    #[test]
+    fn what_happens_in_a_namespace_is_looked_for_there() {
+        let names = Names::of_kinds(&Kinds::default(), &[]);
+        let places = |line: &str| {
+            let owned: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+            let wanted = words(&owned, false).unwrap();
+            let asked = Asked { wanted, ..Asked::default() };
+            let sought = asked.sought(&names, "shop", "no kind").unwrap();
+            namespaces(&sought).map(|places| places.into_iter().collect::<Vec<_>>().join(" "))
+        };
+        assert_eq!(places("pvc/data").as_deref(), Some("shop"));
+        assert_eq!(places("pvc/data ns/team").as_deref(), Some("shop team"));
+        // Whatever owns things outside of namespaces may own them anywhere.
+        assert_eq!(places("pvc/data pv/x"), None);
+    }
+}

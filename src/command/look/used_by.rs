@@ -1,0 +1,295 @@
+//! `belay used-by`: who needs an object, or what it needs.
+
+use std::collections::{BTreeMap, HashSet};
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::say::Object;
+use super::scene::{self, Scene};
+use super::targets::{Asked, WhereArguments};
+use super::tree::{Branch, draw};
+use crate::command::screen::{NotRead, OutputArguments, Screen, Tone, document};
+use crate::command::{CommandError, block_on, print};
+use crate::graph::{Excuse, Graph, NodeId, Progress, Strength};
+
+#[derive(Debug, Args)]
+#[command(after_help = "--all also tells of those that merely mention it, make it, have ended or \
+                        can do without.\n\nExit code: 0 nobody needs it, 1 somebody does, 2 the command is wrong, 3 \
+                        nobody can tell with what could be read. With --reverse it is 0.")]
+pub struct UsedByArguments {
+    /// The object, as TYPE/NAME or TYPE NAME; TYPE is a plural, a singular or a
+    /// short name, with its group where that is needed
+    #[arg(value_name = "TYPE/NAME", num_args = 1..=2, required = true)]
+    target: Vec<String>,
+
+    #[command(flatten)]
+    place: WhereArguments,
+
+    /// The other way round: what the object needs
+    #[arg(long)]
+    reverse: bool,
+
+    /// How far to go: 2 says who needs those that need it, too
+    #[arg(long, value_name = "NUMBER", default_value = "1",
+        value_parser = clap::value_parser!(u8).range(1..=16))]
+    depth: u8,
+
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+/// Everything that is said.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct UsedBy {
+    target: Object,
+    /// Whether it is told what the object uses.
+    reverse: bool,
+    uses: Vec<Use>,
+    /// How many weaker ones are left out.
+    weaker: usize,
+    not_read: Vec<NotRead>,
+}
+
+/// One use.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Use {
+    /// Who uses, or what is used.
+    #[serde(flatten)]
+    object: Object,
+    /// The owner at the top of who uses.
+    root: Object,
+    /// What the edge means, with what excuses it.
+    means: &'static str,
+    /// Where in the manifest of who uses.
+    field_path: String,
+    /// How far away it is.
+    depth: u8,
+    /// Whether what is used is there.
+    present: bool,
+    #[serde(skip)]
+    id: NodeId,
+    #[serde(skip)]
+    at: NodeId,
+}
+
+/// Looks and prints.
+pub fn run(arguments: UsedByArguments) -> Result<ExitCode, CommandError> {
+    block_on(used_by(arguments))?
+}
+
+async fn used_by(arguments: UsedByArguments) -> Result<ExitCode, CommandError> {
+    let UsedByArguments { target, place, reverse, depth, output } = arguments;
+    let asked = Asked::one(&target)?;
+    let scene = scene::read(&asked, place, output.all).await?;
+    let mut walk =
+        Walk { scene: &scene, reverse, all: output.all, most: depth, ..Walk::of(&scene) };
+    let Some(target) = scene.targets.first().copied() else {
+        return Ok(ExitCode::from(3));
+    };
+    let mut root = walk.root(target);
+    let needed = walk.uses.iter().any(|one| one.means == "needs" && one.depth == 1);
+    let unknown = !scene.not_read.is_empty();
+    let said = UsedBy {
+        target: Object::at(&scene.graph, target),
+        reverse,
+        uses: walk.uses,
+        weaker: walk.weaker,
+        not_read: scene.not_read.clone(),
+    };
+    print(&match document(output.output, "UsedBy", &said)? {
+        Some(document) => document,
+        None => said.text(&mut root, Screen::stdout(), output.all),
+    })?;
+    Ok(ExitCode::from(match (reverse, needed, unknown) {
+        (true, ..) | (false, false, false) => 0,
+        (false, true, _) => 1,
+        (false, false, true) => 3,
+    }))
+}
+
+/// A walk along the edges, away from the target.
+struct Walk<'s> {
+    scene: &'s Scene,
+    reverse: bool,
+    all: bool,
+    most: u8,
+    seen: HashSet<NodeId>,
+    uses: Vec<Use>,
+    weaker: usize,
+}
+
+impl<'s> Walk<'s> {
+    fn of(scene: &'s Scene) -> Self {
+        Self {
+            scene,
+            reverse: false,
+            all: false,
+            most: 1,
+            seen: HashSet::new(),
+            uses: Vec::new(),
+            weaker: 0,
+        }
+    }
+
+    /// The target, and everything below it.
+    fn root(&mut self, target: NodeId) -> Branch {
+        self.seen.insert(target);
+        let below = self.below(&[target], 1);
+        let label = Object::at(&self.scene.graph, target).label("");
+        Branch { label, below, ..Branch::default() }
+    }
+
+    /// What uses these, or is used by them, by the owners at the top.
+    fn below(&mut self, of: &[NodeId], depth: u8) -> Vec<Branch> {
+        let graph = &self.scene.graph;
+        let mut roots: BTreeMap<(String, String, NodeId), Vec<Use>> = BTreeMap::new();
+        for id in of {
+            let found = match self.reverse {
+                true => used(graph, *id, depth),
+                false => users(graph, *id, depth),
+            };
+            for one in found {
+                if one.means != "needs" && !self.all {
+                    self.weaker += 1;
+                    continue;
+                }
+                let key = (one.root.kind.clone(), one.root.name.clone(), one.at);
+                roots.entry(key).or_default().push(one);
+            }
+        }
+        let mut branches = Vec::new();
+        for ((.., root), uses) in roots {
+            self.uses.extend(uses.iter().cloned());
+            let mut next: Vec<NodeId> = uses.iter().map(|one| one.id).chain([root]).collect();
+            next.retain(|id| self.seen.insert(*id));
+            let below = match depth < self.most && !next.is_empty() {
+                true => self.below(&next, depth + 1),
+                false => Vec::new(),
+            };
+            branches.push(branch(&uses, below, Object::at(graph, self.home()).namespace.as_str()));
+        }
+        branches
+    }
+
+    fn home(&self) -> NodeId {
+        // There is a target, or nothing is walked.
+        self.scene.targets[0]
+    }
+}
+
+/// One line for all uses of one owner at the top.
+fn branch(uses: &[Use], below: Vec<Branch>, home: &str) -> Branch {
+    let mut uses: Vec<&Use> = uses.iter().collect();
+    uses.sort_by_key(|one| (one.means != "needs", one.object != one.root, one.object.name.clone()));
+    let Some(first) = uses.first() else { return Branch::default() };
+    let through = match first.object == first.root {
+        true => String::new(),
+        false => format!("{}, ", first.object.label(&first.root.namespace)),
+    };
+    let more = match uses.len() - 1 {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let absent = if first.present { "" } else { "   not there" };
+    Branch {
+        label: first.root.label(home),
+        sign: first.means.to_owned(),
+        tone: if first.means == "needs" { Tone::Strong } else { Tone::Quiet },
+        note: format!("{through}{}{more}{absent}", first.field_path),
+        rank: u8::from(first.means != "needs"),
+        below,
+    }
+}
+
+/// Who uses an object.
+fn users(graph: &Graph, of: NodeId, depth: u8) -> Vec<Use> {
+    let users = graph.users(of).filter(|user| user.node.id() != of);
+    let mut found: Vec<Use> = users
+        .map(|user| {
+            let finished = user.node.progress() == Progress::Finished;
+            let root = user.node.root_owner().id();
+            Use {
+                object: Object::at(graph, user.node.id()),
+                root: Object::at(graph, root),
+                means: means(user.strength(), user.excuse(), finished),
+                field_path: user.path().to_owned(),
+                depth,
+                present: true,
+                id: user.node.id(),
+                at: root,
+            }
+        })
+        .collect();
+    found.sort_by_key(|one| (one.id, one.field_path.clone()));
+    found
+}
+
+/// What an object uses.
+fn used(graph: &Graph, by: NodeId, depth: u8) -> Vec<Use> {
+    let Some(node) = graph.get(by) else { return Vec::new() };
+    let finished = node.progress() == Progress::Finished;
+    let one = |id: NodeId, means: &'static str, path: &str| Use {
+        object: Object::at(graph, id),
+        root: Object::at(graph, id),
+        means,
+        field_path: path.to_owned(),
+        depth,
+        present: graph.get(id).is_some(),
+        id,
+        at: id,
+    };
+    let named = node.uses().iter();
+    let mut found: Vec<Use> = named
+        .map(|edge| one(edge.to, means(edge.strength, edge.excuse, finished), &edge.path))
+        .collect();
+    for edge in node.open() {
+        let matching = graph.of_kind(edge.kind).filter_map(|id| graph.get(id)).filter(|other| {
+            let place = edge.namespace.is_empty() || other.namespace() == edge.namespace;
+            place && edge.selector.matches(other.name(), |key| other.labels().get(key))
+        });
+        let means = means(edge.strength, Excuse::None, finished);
+        let mut matching: Vec<NodeId> = matching.map(|other| other.id()).collect();
+        matching.sort_unstable();
+        found.extend(matching.into_iter().map(|id| one(id, means, &edge.path)));
+    }
+    found
+}
+
+/// What an edge means, in a word.
+fn means(strength: Strength, excuse: Excuse, finished: bool) -> &'static str {
+    match (strength, excuse, finished) {
+        (Strength::Mentions, ..) => "mentions",
+        (Strength::Produces, ..) => "makes",
+        (Strength::Needs, _, true) => "has ended",
+        (Strength::Needs, Excuse::Optional, _) => "optional",
+        (Strength::Needs, Excuse::ScaledDown, _) => "scaled down",
+        (Strength::Needs, Excuse::None, false) => "needs",
+    }
+}
+
+impl UsedBy {
+    fn text(&self, root: &mut Branch, screen: Screen, all: bool) -> String {
+        root.sort();
+        let direct = root.below.len();
+        root.sign = match (self.reverse, direct) {
+            (false, 0) => "nobody needs it".to_owned(),
+            (true, 0) => "it needs nothing".to_owned(),
+            (false, many) => format!("used by {many}"),
+            (true, many) => format!("uses {many}"),
+        };
+        let mut text = draw(std::slice::from_ref(root), screen, all);
+        if self.weaker > 0 {
+            let more = format!("{} weaker ones (mentions, optional, ended)", self.weaker);
+            text.push_str(&format!("{}   --all\n", screen.paint(Tone::Quiet, &more)));
+        }
+        for NotRead { resource, why } in &self.not_read {
+            let said = format!("not read    {resource} ({why}): there may be more");
+            text.push_str(&screen.paragraph(0, &said));
+        }
+        text
+    }
+}

@@ -1,0 +1,162 @@
+//! The verdict on the whole set, by the code that decides admission.
+
+use serde::Serialize;
+
+use super::scene::{Rules, Scene};
+use crate::decide::{
+    Decision, DeleteOptions, Door, Extra, Live, LiveRead, LiveReads, Operation, Reason, Resource,
+    Review, Situation, User, Verdict, decide_together,
+};
+use crate::graph::{Node, Propagation};
+
+/// How often a verdict may ask for more before it is final.
+const ROUNDS: usize = 6;
+
+/// What is said of the deletion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Word {
+    /// It passes.
+    Allowed,
+    /// It passes, and is recorded.
+    Audited,
+    /// It passes with a warning.
+    Warned,
+    /// It passes, and something stays Terminating until nothing needs it.
+    Held,
+    /// It is refused.
+    Denied,
+    /// Nobody can tell with what could be read.
+    Unknown,
+    /// There are no policies, so nothing refuses it.
+    NoPolicies,
+}
+
+impl Word {
+    /// As people read it.
+    pub fn shown(self) -> &'static str {
+        match self {
+            Self::Allowed => "ALLOWED",
+            Self::Audited => "ALLOWED, recorded",
+            Self::Warned => "ALLOWED, with a warning",
+            Self::Held => "ALLOWED, and held",
+            Self::Denied => "DENIED",
+            Self::Unknown => "UNKNOWN",
+            Self::NoPolicies => "ALLOWED",
+        }
+    }
+
+    /// The exit code.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Denied => 1,
+            Self::Unknown => 3,
+            _ => 0,
+        }
+    }
+}
+
+/// The verdict, and the word for it.
+pub struct Ruling {
+    /// The word.
+    pub word: Word,
+    /// The verdict; none where nobody decides.
+    pub verdict: Option<Verdict>,
+}
+
+/// What is said of deleting all targets, in this way.
+pub fn ruling(scene: &Scene, cascade: Option<Propagation>) -> Ruling {
+    match (&scene.rules, &scene.person) {
+        (Rules::Unknown, _) => return Ruling { word: Word::Unknown, verdict: None },
+        (Rules::None, Some(_)) => return Ruling { word: Word::NoPolicies, verdict: None },
+        _ => {}
+    }
+    let verdict = verdict(scene, cascade);
+    let word = match verdict.decision {
+        // The label protects with no policy written; nothing else does.
+        Decision::Allow if scene.rules == Rules::None => Word::NoPolicies,
+        Decision::Allow => Word::Allowed,
+        Decision::Audit => Word::Audited,
+        Decision::Warn => Word::Warned,
+        Decision::Hold => Word::Held,
+        Decision::Deny => {
+            let mut denying = verdict.blockers.iter().filter(|b| b.outcome == Decision::Deny);
+            match denying.all(|blocker| blocker.reason == Reason::Unknown) && verdict.more == 0 {
+                true => Word::Unknown,
+                false => Word::Denied,
+            }
+        }
+    };
+    Ruling { word, verdict: Some(verdict) }
+}
+
+fn verdict(scene: &Scene, cascade: Option<Propagation>) -> Verdict {
+    let graph = &scene.graph;
+    let nodes: Vec<Node<'_>> = scene.targets.iter().filter_map(|id| graph.get(*id)).collect();
+    let (name, groups) = match &scene.person {
+        Some((_, me)) => (me.name.as_str(), me.groups.as_slice()),
+        None => ("", &[][..]),
+    };
+    let policy = cascade.map(|cascade| match cascade {
+        Propagation::Background => "Background".into(),
+        Propagation::Foreground => "Foreground".into(),
+        Propagation::Orphan => "Orphan".into(),
+    });
+    let review = Review {
+        uid: "".into(),
+        door: Door::Validate,
+        operation: Operation::Delete,
+        resource: Resource::default(),
+        name: "".into(),
+        namespace: "".into(),
+        user: User {
+            name: name.into(),
+            groups: groups.iter().map(|group| group.as_str().into()).collect(),
+        },
+        dry_run: true,
+        options: DeleteOptions { propagation_policy: policy, orphan_dependents: None },
+        object: None,
+        old_object: None,
+        // Of a Namespace that is Terminating: it still has the one that every
+        // Namespace has.
+        extra: Extra { old_spec_finalizers: vec!["kubernetes".to_owned()], ..Extra::default() },
+        labelled: false,
+    };
+    let now = match &scene.person {
+        Some((_, me)) => me.now.as_second(),
+        None => jiff::Timestamp::now().as_second(),
+    };
+    let mut reads = LiveReads::default();
+    for _ in 0..ROUNDS {
+        let live = if scene.person.is_some() { Live::Read(&reads) } else { Live::Graph };
+        let situation = Situation { graph, policies: &scene.policies, live, now };
+        let verdict = decide_together(&situation, &review, &nodes);
+        if verdict.confirm.is_empty() {
+            return verdict;
+        }
+        for read in verdict.confirm {
+            let answer = answer(scene, &read);
+            reads.done.insert(read, answer);
+        }
+    }
+    // What is asked for again and again cannot be told.
+    let situation = Situation { graph, policies: &scene.policies, live: Live::Graph, now };
+    decide_together(&situation, &review, &nodes)
+}
+
+/// What a live read would say: everything was read a moment ago, so that it is
+/// known already.
+fn answer(scene: &Scene, read: &LiveRead) -> Result<(), String> {
+    let graph = &scene.graph;
+    match read {
+        // The graph has it, or has not.
+        LiveRead::Object { .. } => Err("it was read along with all others".to_owned()),
+        LiveRead::List { group, resource, namespace, .. } => {
+            let Some(kind) = graph.kinds.find_resource(group, resource) else { return Ok(()) };
+            let here = || scene.in_namespace.contains(&(kind, namespace.clone()));
+            match graph.is_complete(kind) || here() {
+                true => Ok(()),
+                false => Err(graph.why_incomplete(kind).to_owned()),
+            }
+        }
+    }
+}

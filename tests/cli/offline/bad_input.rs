@@ -1,0 +1,49 @@
+//! What is typed wrongly is answered with one sentence and the next step.
+
+use super::{belay, fed};
+
+/// Line, code, and what the sentence says.
+const WRONG: &[(&str, i32, &str)] = &[
+    ("impact --from .", 2, "no object is named; expected TYPE/NAME"),
+    ("impact pvc --from .", 2, "\"pvc\" is a kind, and no object of it is named"),
+    ("impact pvc/ --from .", 2, "\"pvc/\" names no object"),
+    ("impact pvc/a -l app=x --from .", 2, "leave out the names, or -l"),
+    ("impact pvc/a -f x.yaml --from .", 2, "-f names the objects; leave out TARGET and -l"),
+    ("impact pvc/a -A --from .", 2, "an object has one namespace"),
+    ("impact pods -l a=b=c --from .", 2, "\"a=b=c\" is no label selector; expected"),
+    ("impact -f - --from -", 2, "standard input can be read once"),
+    ("impact pcv/a --from .", 3, "have a kind \"pcv\"; nearest: persistentvolumeclaims"),
+    ("impact gizmo/a --from .", 3, "have a kind \"gizmo\"; kubectl api-resources lists the kinds"),
+    ("impact pvc/a -n shop --from .", 3, "there is no persistentvolumeclaims/a -n shop; next: "),
+    ("impact pods -l app=none --from .", 3, "nothing is selected; next: "),
+    ("impact ns/shop --from nowhere", 2, "nowhere: this cannot be read"),
+    ("impact ns/shop --from . --context x", 2, "--from asks no cluster"),
+    ("impact ns/shop --kubeconfig nowhere", 3, "cannot find a cluster: "),
+    ("used-by secret a b --from .", 2, ""),
+    ("used-by pvc,svc a --from .", 2, "is no single object"),
+    ("used-by secret/none --from .", 3, "there is no secrets/none -n default"),
+    ("used-by secret/a --depth 0 --from .", 2, ""),
+];
+
+#[test]
+fn one_sentence_says_what_is_wrong_and_what_next() {
+    for (line, code, says) in WRONG {
+        let said = belay(line);
+        assert_eq!(said.code, *code, "{line}: {said:?}");
+        assert!(said.stderr.contains(says), "{line}: {said:?}");
+        assert_eq!(said.stdout, "", "{line}: {said:?}");
+        if !says.is_empty() {
+            assert_eq!(said.stderr.lines().count(), 1, "{line}: {said:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_manifest_is_told_with_its_place() {
+    let said = fed("impact -f - --from .", "kind: [\n");
+    assert_eq!(said.code, 2, "{said:?}");
+    assert!(said.stderr.contains("standard input:"), "{said:?}");
+    let said = fed("impact -f - --from .", "apiVersion: v1\nkind: Gizmo\nmetadata: {name: a}\n");
+    assert_eq!(said.code, 3, "{said:?}");
+    assert!(said.stderr.contains("standard input:1:1: "), "{said:?}");
+}

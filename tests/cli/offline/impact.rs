@@ -1,0 +1,75 @@
+//! `kubectl belay impact`, on a folder.
+
+use super::{belay, fed, says};
+
+#[test]
+fn a_namespace_with_data_in_it() {
+    says("namespace.txt", 1, "impact ns/shop --from .");
+    says("namespace-all.txt", 1, "impact ns/shop --from . --all");
+}
+
+#[test]
+fn without_policies_nothing_refuses_it_and_it_is_told_all_the_same() {
+    says("no-policies.txt", 0, "impact ns/shop --from shop.yaml");
+}
+
+#[test]
+fn a_claim_waits_for_the_pod_that_has_it_mounted() {
+    says("claim.txt", 1, "impact pvc data-postgres-0 -n shop --from .");
+}
+
+/// Each of them would be refused alone: together they are one deletion.
+#[test]
+fn members_of_a_set_do_not_block_each_other() {
+    let alone = belay("impact secret/db-creds -n shop --from .");
+    assert_eq!(alone.code, 1, "{alone:?}");
+    says("set.txt", 0, "impact secret/db-creds sts/postgres deploy.apps/web -n shop --from .");
+    // With one user left out it is refused again.
+    let most = belay("impact secret/db-creds sts/postgres -n shop --from .");
+    assert_eq!(most.code, 1, "{most:?}");
+    assert!(most.stdout.contains("BROKEN"), "{most:?}");
+}
+
+#[test]
+fn a_manifest_names_a_set_and_so_do_labels() {
+    let manifest = "apiVersion: v1\nkind: Secret\nmetadata: {name: db-creds}\n---\n\
+        apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: postgres}\n---\n\
+        apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: shop}\n---\n\
+        apiVersion: v1\nkind: ConfigMap\nmetadata: {name: never-applied}\n";
+    let said = fed("impact -f - -n shop --from .", manifest);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.stdout.starts_with("DELETE 3 objects ("), "{said:?}");
+    assert!(said.stdout.contains("not there   configmaps/never-applied -n shop"), "{said:?}");
+    let said = belay("impact pods -l app=postgres -n shop --from .");
+    assert!(said.stdout.starts_with("DELETE 2 objects (pod/postgres-0 -n shop, pod/postgres-1"));
+    let everywhere = belay("impact pods -l app!=nothing -A --from .");
+    assert!(everywhere.stdout.starts_with("DELETE 3 objects ("), "{everywhere:?}");
+}
+
+#[test]
+fn the_cascade_is_that_of_kubectl() {
+    says("orphan.txt", 0, "impact deploy/web -n shop --from . --cascade orphan");
+    let background = belay("impact deploy/web -n shop --from .");
+    assert!(background.stdout.contains("deleted       3"), "{background:?}");
+}
+
+#[test]
+fn programs_get_the_same_versioned() {
+    let json = belay("impact ns/shop --from . -o json");
+    assert_eq!(json.code, 1);
+    let said: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(
+        (&said["apiVersion"], &said["kind"]),
+        (&"belay.dev/v1alpha1".into(), &"Impact".into())
+    );
+    assert_eq!(said["verdict"]["decision"], "Denied");
+    assert_eq!(said["summary"]["broken"]["total"], 1);
+    let broken = said["objects"].as_array().unwrap().iter().find(|o| o["outcome"] == "Broken");
+    let broken = broken.unwrap();
+    assert_eq!((&broken["name"], &broken["via"]["of"]["name"]), (&"prices".into(), &"web".into()));
+    assert_eq!(broken["via"]["fieldPath"], "webhooks[0].clientConfig.service.name");
+    // Nothing of a Secret's data leaves.
+    assert!(!json.stdout.contains("aHVudGVyMg"), "{json:?}");
+    let yaml = belay("impact ns/shop --from . -o yaml");
+    assert!(yaml.stdout.starts_with("apiVersion: belay.dev/v1alpha1\nkind: Impact\n"), "{yaml:?}");
+}

@@ -1,0 +1,67 @@
+//! What people type, and what they read: the program itself, with no cluster.
+//!
+//! Outputs are compared with files that somebody has looked at;
+//! `BELAY_UPDATE_SNAPSHOTS=1 cargo test --test cli` writes them anew.
+
+mod bad_input;
+mod impact;
+mod used_by;
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// What came of a command.
+#[derive(Debug)]
+pub struct Said {
+    /// Its exit code.
+    pub code: i32,
+    /// What it printed.
+    pub stdout: String,
+    /// What it complained of.
+    pub stderr: String,
+}
+
+/// Where the files of these tests are.
+pub fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/offline").join(name)
+}
+
+/// `kubectl belay …`, in the folder of the files, with nothing of this
+/// machine's.
+pub fn belay(line: &str) -> Said {
+    fed(line, "")
+}
+
+/// The same, with this on standard input.
+pub fn fed(line: &str, input: &str) -> Said {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_kubectl-belay"))
+        .args(line.split_whitespace())
+        .current_dir(folder("world"))
+        .env_clear()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A program that does not read it ends first, and that is no failure.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    let output = child.wait_with_output().unwrap();
+    Said {
+        code: output.status.code().unwrap(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// The command says what the file of this name says, and ends with this code.
+pub fn says(name: &str, code: i32, line: &str) {
+    let said = belay(line);
+    assert_eq!((said.code, said.stderr.as_str()), (code, ""), "{line}: {said:?}");
+    let path = folder("snapshots").join(name);
+    if std::env::var_os("BELAY_UPDATE_SNAPSHOTS").is_some_and(|value| value == "1") {
+        std::fs::write(&path, &said.stdout).unwrap();
+    }
+    let looked_at = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(said.stdout, looked_at, "{line}: if that is meant, rewrite {name}");
+}
