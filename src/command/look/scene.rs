@@ -13,7 +13,7 @@ use crate::command::screen::{NotRead, Progress};
 use crate::command::target::{self, as_me, known, unknown};
 use crate::graph::{Graph, NodeId};
 use crate::objects::{KindId, KindInfo};
-use crate::policy::{Identities, PolicySet};
+use crate::policy::PolicySet;
 
 /// Everything that is known.
 pub struct Scene {
