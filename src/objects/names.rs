@@ -199,7 +199,15 @@ mod tests {
         let names = Names::of_kinds(&Kinds::default(), &[]);
         for (word, near) in [
             ("deploymnet", &["deployments.apps"][..]),
-            ("pcv", &["persistentvolumeclaims", "persistentvolumes"]),
+            // A letter from "pvc", from "pv" and from "pc".
+            (
+                "pcv",
+                &[
+                    "persistentvolumeclaims",
+                    "persistentvolumes",
+                    "priorityclasses.scheduling.k8s.io",
+                ],
+            ),
             ("secert", &["secrets"]),
             ("statefulset.batch", &["statefulsets.apps"]),
             ("persist", &["persistentvolumeclaims", "persistentvolumes"]),
