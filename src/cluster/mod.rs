@@ -20,6 +20,7 @@ pub mod journal;
 mod live;
 mod names;
 mod pace;
+mod paused;
 pub mod registration;
 pub mod release;
 pub mod selftest;

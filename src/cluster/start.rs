@@ -16,7 +16,8 @@ use super::journal::Journal;
 use super::live::Reader;
 use super::world::SharedWorld;
 use super::{
-    certificates, election, expired, feed, holds, journal, pace, registration, release, status,
+    certificates, election, expired, feed, holds, journal, pace, paused, registration, release,
+    status,
 };
 use crate::certs::Serving;
 use crate::policy::Identities;
@@ -157,6 +158,8 @@ impl Cluster {
         parts.start("release", release, handle);
         let expired = until_the_end(&context, expired::run(context.clone()));
         parts.start("expired", expired, handle);
+        let paused = until_the_end(&context, paused::run(context.clone()));
+        parts.start("paused", paused, handle);
         parts.start("holds", until_the_end(&context, holds::run(context.clone())), handle);
         let (dies, died) = watch::channel(None);
         let parts = handle.spawn(parts.supervise(context.signals.clone(), whole, dies));

@@ -357,8 +357,7 @@ fn prepare(row: &Row) -> Prepared {
         }
     }));
     if row.paused {
-        policies.pauses =
-            vec![Pause { name: "p".to_owned(), by: "alice".to_owned(), expires: NOW + 60 }];
+        policies.pauses = vec![Pause { expires: NOW + 60, ..Pause::default() }];
     }
     let mut graph = Graph::new(kinds());
     graph.keep_annotations(policies.annotation_keys().map(str::to_owned));

@@ -14,10 +14,12 @@ use crate::objects::Uid;
 const SKEW_SECONDS: i64 = 300;
 
 /// A pause: everything is Audit until it expires.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pause {
     /// Its name.
     pub name: String,
+    /// Its own uid, by which Events about it are found.
+    pub uid: String,
     /// Who pauses.
     pub by: String,
     /// Until when, in seconds since 1970.
@@ -29,6 +31,7 @@ impl Pause {
     pub fn compile(pause: &super::api::Pause) -> Self {
         Self {
             name: pause.metadata.name.clone().unwrap_or_default(),
+            uid: pause.metadata.uid.clone().unwrap_or_default(),
             by: pause.spec.by.clone(),
             expires: pause.spec.expiration_time.0.as_second(),
         }

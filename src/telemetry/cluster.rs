@@ -56,6 +56,7 @@ pub struct ClusterMetrics {
     backfills_stopped: Gauge,
     hold_changes: Family<HoldChange, Counter>,
     releases: Family<Released, Counter>,
+    paused: Gauge,
     releasing: Gauge,
     stuck: Gauge,
     objects: Gauge,
@@ -80,6 +81,7 @@ impl ClusterMetrics {
             backfills_stopped: new(registry, "backfills_stopped", "Policies, each kind of theirs by itself, of whose objects more lack the hold than may get it late, so that none does"),
             hold_changes: new(registry, "hold_changes", "Holds put on late or taken off because nothing wants them"),
             releases: new(registry, "releases", "Holds that were let go of, by what made the object free"),
+            paused: new(registry, "paused", "Whether a Pause is in force (1), so that nothing is refused in the whole cluster, or not (0)"),
             releasing: new(registry, "releasing", "Objects that are Terminating under the hold"),
             stuck: new(registry, "stuck_objects", "Objects of those of which nobody can say whether they are free, because something cannot be read or written"),
             objects: new(registry, "graph_objects", "Objects in the graph"),
@@ -132,6 +134,11 @@ impl Metrics {
     /// hold.
     pub fn backfills_stopped(&self, count: usize) {
         self.0.cluster.backfills_stopped.set(number(count));
+    }
+
+    /// Whether a Pause is in force.
+    pub fn paused(&self, paused: bool) {
+        self.0.cluster.paused.set(paused.into());
     }
 
     /// A hold was put on late, or taken off because nothing wants it; or that

@@ -1,9 +1,9 @@
-//! `belay pause`, where only belay's kinds are and no belay: a pause in the
-//! common world would be one for all tests.
+//! `belay pause`, on control planes of its own: a pause in the common world
+//! would be one for all tests.
 
 use crate::harness::install::print;
-use crate::harness::{ControlPlane, Options, eventually};
-use crate::{LIMIT, belay, belay_as, json, kubectl, program};
+use crate::harness::{ControlPlane, Install, Options, Result, eventually};
+use crate::{LIMIT, belay, belay_as, configmaps, json, kubectl, policy, program};
 
 #[test]
 fn a_pause_takes_a_right_is_loud_and_ends() {
@@ -74,4 +74,54 @@ fn a_pause_takes_a_right_is_loud_and_ends() {
     assert!(ended.stdout.ends_with("belay refuses again what its policies say\n"), "{ended:?}");
     let stored = json(&plane.kubectl(&["get", "pauses", "-o", "json"]).unwrap());
     assert_eq!(stored["items"].as_array().map(Vec::len), Some(0), "{stored}");
+}
+
+#[test]
+fn a_pause_lets_everything_pass_says_so_everywhere_and_ends() {
+    let plane = ControlPlane::start_with(&Options { nodes: 1, ..Options::default() }).unwrap();
+    let installed = Install::of_everything(2).on(&plane, program()).unwrap();
+    let ns = plane.namespace("paused").unwrap();
+    policy(&plane, &ns, &(configmaps(&ns) + "  protect: {always: {}}\n"));
+    kubectl(&plane, &["create", "configmap", "settings", "-n", &ns]);
+    let refused = || -> Result<bool> {
+        let delete = ["delete", "configmap", "settings", "-n", &ns, "--dry-run=server"];
+        Ok(!plane.kubectl(&delete)?.ok())
+    };
+    let becomes = |what: &str, is: bool, now: &dyn Fn() -> Result<bool>| {
+        let seen = || if now()? == is { Ok(()) } else { Err("not yet".into()) };
+        eventually(what, LIMIT, seen).unwrap();
+    };
+    becomes("a refusal", true, &refused);
+
+    let begun = belay(&plane, &["pause", "--for=10m", "--reason=INC-1"]);
+    assert_eq!(begun.code, 0, "{begun:?}");
+    becomes("a pause", false, &refused);
+    // Both replicas say so.
+    becomes("the metric", true, &|| Ok(installed.metric("belay_paused ") == 2.0));
+    let told = |reason: &str| -> Result<bool> {
+        let events = ["get", "events", "-n", "default", "-o", "json", "--field-selector"];
+        let chosen = format!("involvedObject.kind=Pause,reason={reason}");
+        let said = json(&plane.kubectl(&[&events[..], &[&chosen]].concat())?);
+        Ok(said["items"].as_array().is_some_and(|items| items.len() == 1))
+    };
+    becomes("the Event", true, &|| told("Paused"));
+    let name = begun.stdout.lines().find_map(|line| line.strip_prefix("pause ")).unwrap();
+    let name = name.split(' ').next().unwrap();
+    let described = kubectl(&plane, &["describe", "pause", name]);
+    assert!(described.contains("nothing is refused in the whole cluster"), "{described}");
+    let status = belay(&plane, &["status"]);
+    assert!(status.stdout.contains("PAUSED: until "), "{status:?}");
+    // It is no denial itself.
+    let denials = belay(&plane, &["denials"]).stdout;
+    assert!(!denials.contains("has paused belay"), "{denials}");
+    let condition = "jsonpath={.status.conditions[?(@.type==\"Ready\")].reason}";
+    becomes("the condition", true, &|| {
+        let get = ["get", "deletionpolicy", &ns, "-o", condition];
+        Ok(plane.kubectl(&get)?.stdout == "Paused")
+    });
+
+    assert_eq!(belay(&plane, &["pause", "--end"]).code, 0);
+    becomes("the end of the pause", true, &refused);
+    becomes("the metric", true, &|| Ok(installed.metric("belay_paused ") == 0.0));
+    becomes("the Event", true, &|| told("PauseEnded"));
 }

@@ -238,8 +238,8 @@ async fn a_policy_that_goes_before_its_kind_could_be_written_down_is_not_forgott
 async fn kinds_are_written_down_while_belay_is_paused() {
     let mut stage = Stage::new();
     stage.policies(1);
-    stage.world().write().policies.pauses =
-        vec![Pause { name: "x".into(), by: "u".into(), expires: i64::MAX }];
+    let pause = Pause { expires: i64::MAX, ..Pause::default() };
+    stage.world().write().policies.pauses = vec![pause];
     stage.holds.round().await.unwrap();
     assert_eq!(stage.written(), json!({"configmaps": "labelled", "secrets": ""}));
     assert!(!stage.was_asked("GET /api/v1/configmaps"), "nothing else is done");

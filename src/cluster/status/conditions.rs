@@ -55,7 +55,7 @@ pub(super) fn ready(
         let message = "the rules of the webhook configurations do not have this policy yet";
         return finding("False", "NotRegistered", message.to_owned());
     }
-    if let Some(Pause { name, by, expires }) = pause {
+    if let Some(Pause { name, by, expires, .. }) = pause {
         let until = jiff::Timestamp::from_second(*expires).unwrap_or_default();
         let message = format!("pause {name} by {by}: until {until} every policy only records");
         return finding("True", "Paused", message);
@@ -249,7 +249,12 @@ mod tests {
         assert!(missing.message.starts_with("ValidatingWebhookConfiguration/belay does not exist"));
         let holds = ready(&good, &registered(None, &["MutatingWebhookConfiguration/belay"]), None);
         assert!(holds.message.contains("so nothing new gets a hold"), "{}", holds.message);
-        let pause = Pause { name: "p".into(), by: "carol".into(), expires: 1_800_000_000 };
+        let pause = Pause {
+            name: "p".into(),
+            by: "carol".into(),
+            expires: 1_800_000_000,
+            ..Pause::default()
+        };
         let paused = ready(&good, &registered(Some(9), &[]), Some(&pause));
         assert_eq!((paused.status, paused.reason), ("True", "Paused"));
         let said = "pause p by carol: until 2027-01-15T08:00:00Z every policy only records";

@@ -155,7 +155,7 @@ fn tell(before: Option<&World>, world: &World, signs: &Signs) {
         tracing::warn!("there is no policy in the files: only the label belay.dev/protect counts");
     }
     for pause in &world.policies.pauses {
-        let PausedBy { name, by, expires } = pause;
+        let PausedBy { name, by, expires, .. } = pause;
         let until = jiff::Timestamp::from_second(*expires)
             .map_or_else(|_| String::new(), |t| t.to_string());
         tracing::warn!(pause = name, by, until, "belay is paused: nothing is refused until then");
