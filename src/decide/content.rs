@@ -241,12 +241,12 @@ fn counts<'a>(
     if situation.is_furniture(item.facts) || not_empty.ignore.iter().any(ignored) {
         return None;
     }
-    if not_empty.any {
-        // Its owner makes it again, wherever that is.
-        let owned = !not_empty.owned && has_owner(situation, item);
-        return (!owned).then_some(Counts::Anything);
+    // What has an owner is made again by it, wherever that is.
+    if not_empty.any && (not_empty.owned || !has_owner(situation, item)) {
+        return Some(Counts::Anything);
     }
-    // The owner of a claim makes another one, and not the data.
+    // The owner of a claim makes another one, and not the data. So whoever
+    // counts anything counts this as well.
     let namespace = matches!(container, Container::Namespace(_));
     if namespace && is_bound_claim(&situation.graph.kinds, item) {
         return Some(Counts::Bound);
