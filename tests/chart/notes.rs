@@ -42,6 +42,10 @@ fn they_say_what_is_protected_now_and_the_line_for_an_emergency() {
         assert_eq!(told, profile == "guarded", "{notes}");
         assert_eq!(notes.contains("--set profile=guarded"), profile == "observe", "{notes}");
     }
+    // Without that policy strict lists no more than the others.
+    let values = "profile=\"strict\",policies.namespacesWithContent={\"enabled\":false}";
+    let notes = Render::default().set(values).notes();
+    assert!(notes.contains("its delete is refused as Unknown"), "{notes}");
 }
 
 #[test]
@@ -54,9 +58,11 @@ fn they_say_what_values_make_different() {
     assert!(notes.contains("helm test belay -n belay"), "{notes}");
     assert!(!notes.contains("release --all"), "the hook does it: {notes}");
 
-    let without = "uninstall.enabled=false,selftest.enabled=false,rbac.create=false";
+    let without = "uninstall.enabled=false,selftest.enabled=false,rbac.create=false,\
+                   formerHolds=[\"example.com/hold\"]";
     let notes = Render::default().set(without).notes();
-    assert!(notes.contains("kubectl belay release --all --installation=belay/belay"), "{notes}");
+    let line = "release --all --installation=belay/belay --former-hold=example.com/hold";
+    assert!(notes.contains(line), "{notes}");
     assert!(notes.contains("gives system:serviceaccount:belay:belay its rights"), "{notes}");
     assert!(!notes.contains("helm test"), "{notes}");
 }

@@ -54,6 +54,36 @@ const REFUSED: &[(&str, &[&str])] = &[
         "crds.keep=false,uninstall.enabled=false",
         &["crds.keep is false and uninstall.enabled is false", "while objects still have its hold"],
     ),
+    (
+        "uninstall={\"enabled\":false,\"abandon\":true}",
+        &["nothing of belay runs at an uninstall, so nothing is abandoned"],
+    ),
+    ("formerHolds=[\"belay.dev/hold\"]", &["formerHolds: belay.dev/hold", "not the present one"]),
+    (
+        "formerHolds=[\"kubernetes.io/pvc-protection\"]",
+        &["formerHolds", "a finalizer that belay alone may take off"],
+    ),
+    (
+        "labelledKinds=[\"configmaps\",\"deployments\"]",
+        &["labelledKinds: deployments", "write deployments.apps"],
+    ),
+    (
+        "policies.claimsInUse={\"exclude\":[{\"apiGroups\":[\"\"],\"resources\":[\"secrets\"],\
+         \"objectselector\":{}}]}",
+        &["policies/claimsInUse/exclude/0", "objectselector"],
+    ),
+    (
+        "policies.claimsInUse={\"exclude\":[{\"apiGroups\":[\"\"],\"resources\":[]}]}",
+        &["policies/claimsInUse/exclude/0/resources"],
+    ),
+    (
+        "policies.claimsInUse={\"exemptSubjects\":[{\"kind\":\"user\",\"name\":\"eve\"}]}",
+        &["policies/claimsInUse/exemptSubjects/0/kind", "User"],
+    ),
+    (
+        "policies.claimsInUse={\"actionOverrides\":[{\"namespaceSelector\":{},\"action\":\"Hold\"}]}",
+        &["policies/claimsInUse/actionOverrides/0/action", "Audit"],
+    ),
     ("fullnameOverride=\"123\"", &["fullnameOverride"]),
     ("fullnameOverride=\"true\"", &["the installation would be called \"true\""]),
     ("fullnameOverride=\"on\"", &["the installation would be called \"on\""]),
@@ -85,6 +115,9 @@ const REFUSED: &[(&str, &[&str])] = &[
         "extraEnv=[{\"name\":\"POD_NAME\",\"value\":\"x\"}]",
         &["extraEnv: POD_NAME is the chart's own"],
     ),
+    ("extraArgs=[\"--name=other\"]", &["extraArgs: --name is the chart's own"]),
+    ("extraArgs=[\"--listen=0.0.0.0:9443\"]", &["extraArgs: --listen is the chart's own"]),
+    ("extraArgs=[\"--drain\",\"9\"]", &["extraArgs: --drain is the chart's own"]),
     ("uninstall.timeoutSeconds=-1", &["uninstall/timeoutSeconds", "0"]),
     (
         "rbac.watchEverything=true,rbac.watchAlso=[\"secrets\"]",

@@ -118,6 +118,39 @@ fn every_command_that_is_told_exists() {
     assert!(wrong.is_empty(), "belay does not know these commands:\n{}", wrong.join("\n"));
 }
 
+/// A command in the middle of another one's line: two lines that somebody has
+/// wrapped as if they were prose.
+fn run_together(line: &str) -> bool {
+    let words: Vec<&str> = line.split_whitespace().take_while(|word| *word != "#").collect();
+    let begins = |word: &str| ["kubectl", "helm"].contains(&word);
+    let goes_on = |before: &str| {
+        ["|", "||", "&&", "exec", "sudo", "$", "do", "-"].contains(&before)
+            || before.ends_with([';', '(', '='])
+    };
+    words.windows(2).any(|pair| begins(pair[1]) && !goes_on(pair[0]))
+}
+
+#[test]
+fn no_two_commands_stand_in_one_line() {
+    for wrong in ["kubectl get x helm history belay", "--all kubectl -n belay get events"] {
+        assert!(run_together(wrong), "{wrong}");
+    }
+    for right in ["helm get manifest x | kubectl apply -f -", "export A=$(kubectl get x)"] {
+        assert!(!run_together(right), "{right}");
+    }
+    for page in pages() {
+        for block in page.blocks() {
+            // What programs have printed speaks of commands in sentences.
+            if ["text", "yaml", "json"].contains(&block.language.as_str()) {
+                continue;
+            }
+            for line in &block.lines {
+                assert!(!run_together(line), "{}: {line}", page.path.display());
+            }
+        }
+    }
+}
+
 #[test]
 fn what_does_not_exist_is_found_out() {
     let mut program = Program::default();

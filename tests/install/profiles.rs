@@ -71,7 +71,9 @@ fn back_from_strict_in_two_steps_no_hold_is_left_where_belay_may_not_write() {
     ];
     plane.kubectl(&none).unwrap().success().unwrap();
     shop.holds("secret/password", false);
-    chart.deploy("upgrade", &["--set=profile=guarded"]).unwrap().success().unwrap();
+    // As the guide has it.
+    let second = ["--reuse-values", "--set=policies.secretsInUse=null", "--set=profile=guarded"];
+    chart.deploy("upgrade", &second).unwrap().success().unwrap();
     policies_in_force(&plane);
     shop.holds("configmap/settings", false);
     shop.holds("pvc/data-db-0", true);

@@ -40,8 +40,24 @@ template is read.
     {{- fail (printf "rbac.watchAlso: %s: kinds of the core group are written without a group: write %s" $kind (last $parts)) }}
   {{- end }}
 {{- end }}
+{{- if and (not .Values.uninstall.enabled) .Values.uninstall.abandon }}
+{{- fail "uninstall.abandon is true and uninstall.enabled is false: nothing of belay runs at an uninstall, so nothing is abandoned; take one of them out" }}
+{{- end }}
+{{- range $hold := .Values.formerHolds }}
+  {{- if or (eq $hold "belay.dev/hold") (regexMatch "(^|\\.)kubernetes\\.io/|k8s\\.io/" $hold) }}
+    {{- fail (printf "formerHolds: %s: it has to be a finalizer that belay alone may take off, and not the present one" $hold) }}
+  {{- end }}
+{{- end }}
+{{- $known := (.Files.Get "files/kinds.yaml" | fromYaml).read }}
 {{- range $kind := .Values.labelledKinds }}
   {{- $parts := splitn "." 2 $kind }}
+  {{- if and (not $parts._1) (not (has $kind (get $known ""))) }}
+    {{- range $group, $resources := $known }}
+      {{- if has $kind $resources }}
+        {{- fail (printf "labelledKinds: %s: that kind is not of the core group: write %s.%s" $kind $kind $group) }}
+      {{- end }}
+    {{- end }}
+  {{- end }}
   {{- if has (default "" $parts._1) (list "core" "v1") }}
     {{- fail (printf "labelledKinds: %s: kinds of the core group are written without a group: write %s" $kind $parts._0) }}
   {{- end }}
@@ -71,6 +87,13 @@ template is read.
     {{- if hasKey $constraint $key }}
       {{- fail (printf "topologySpreadConstraints: %s is the chart's own: take it out" $key) }}
     {{- end }}
+  {{- end }}
+{{- end }}
+{{- $own := list "--name" "--namespace" "--certificates" "--cert-dir" "--certificate-days" "--labelled-kinds" "--former-hold" "--backfill-max-objects" "--deadline" "--drain" "--log-format" "--listen" "--probes" }}
+{{- range .Values.extraArgs }}
+  {{- $option := regexFind "^--[a-z-]+" . }}
+  {{- if has $option $own }}
+    {{- fail (printf "extraArgs: %s is the chart's own: take it out" $option) }}
   {{- end }}
 {{- end }}
 {{- range .Values.extraEnv }}

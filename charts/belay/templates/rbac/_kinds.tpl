@@ -66,3 +66,12 @@ relations know (files/kinds.yaml, without Secrets), the kinds of the relation fa
 {{- $policy := include "belay.policy" (dict "root" . "key" "secretsInUse") | fromYaml }}
 {{- if or $policy.enabled (has "secrets" .Values.rbac.watchAlso) (has "secrets" .Values.labelledKinds) }}true{{ end }}
 {{- end }}
+
+{{/*
+Whether belay may list every kind: a value says so, or Namespaces are only deleted when nothing at all is in them, which
+is known when every kind has been listed.
+*/}}
+{{- define "belay.listsEverything" -}}
+{{- $namespaces := include "belay.policy" (dict "root" . "key" "namespacesWithContent") | fromYaml }}
+{{- if or .Values.rbac.watchEverything (and $namespaces.enabled (eq .Values.profile "strict")) }}true{{ end }}
+{{- end }}
