@@ -3,13 +3,24 @@
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::Api;
 
+use super::api::Trouble;
 use super::pace::within;
 
 /// The name of the account that an installation runs as, as its Deployment
-/// says; where that cannot be read, the account is called like the installation.
+/// says; where there is none that may be read, the account is called like the
+/// installation.
 pub async fn account(client: &kube::Client, namespace: &str, name: &str) -> String {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
-    let deployment = within(deployments.get(name)).await.ok();
+    // One lost answer is no answer: a wrong name would take belay for somebody
+    // else.
+    let mut deployment = within(deployments.get(name)).await;
+    for _ in 0..2 {
+        if !matches!(deployment, Err(Trouble::Failed(_))) {
+            break;
+        }
+        deployment = within(deployments.get(name)).await;
+    }
+    let deployment = deployment.ok();
     let pod = deployment.and_then(|deployment| deployment.spec?.template.spec);
     let said = pod.and_then(|pod| pod.service_account_name).filter(|said| !said.is_empty());
     said.unwrap_or_else(|| name.to_owned())

@@ -106,8 +106,10 @@ fn follow(mut log: File, over: &AtomicBool) {
     let mut rest = Vec::new();
     loop {
         let is_last = over.load(Ordering::Relaxed);
-        if log.read_to_end(&mut rest).is_err() {
-            return;
+        if let Err(error) = log.read_to_end(&mut rest) {
+            // Nobody would look any more, and everything would seem well.
+            eprintln!("the audit log cannot be read: {error}");
+            std::process::exit(1);
         }
         // The last line may be half of one.
         let whole = rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);

@@ -83,6 +83,8 @@ pub enum Why {
     Stranded,
     /// The API server does not take the patch, and says this.
     Refused(String),
+    /// The time was up before its turn came.
+    Late,
     /// It is not Terminating, and nobody was to take it off: a dry run.
     Untouched,
 }

@@ -111,13 +111,16 @@ where
     }
 }
 
-/// A belay that the API server asks, as NAMESPACE/NAME; none for who may not
-/// list webhook configurations.
+/// A belay that the API server asks, as NAMESPACE/NAME.
 pub async fn installed(client: &kube::Client) -> Result<Option<String>, Trouble> {
     let mutating: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
-    let (mutating, validating) = tokio::join!(all(&mutating), all(&validating));
-    let mut found = mutating?.into_iter().chain(validating?).filter(Asks::is_belays);
+    let params = ListParams::default();
+    let (mutating, validating) =
+        tokio::join!(within(mutating.list(&params)), within(validating.list(&params)));
+    let mutating = mutating?.items.into_iter().map(Asks::from);
+    let validating = validating?.items.into_iter().map(Asks::from);
+    let mut found = mutating.chain(validating).filter(Asks::is_belays);
     Ok(found.next().map(|asks| match asks.namespace() {
         Some(namespace) => format!("{namespace}/{}", asks.name),
         None => asks.name,

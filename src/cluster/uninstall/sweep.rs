@@ -60,6 +60,7 @@ pub struct Sweeper<'a> {
     leaving: Leaving<'a>,
     pace: Interval,
     told: Instant,
+    began: Instant,
     /// What was done so far.
     pub tally: Tally,
     kinds_left: usize,
@@ -82,8 +83,15 @@ impl<'a> Sweeper<'a> {
         let mut pace = interval(RATE);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (tally, swept) = (Tally::default(), Swept::default());
-        let (leaving, told) = (Leaving::new(client), Instant::now());
-        Self { client, tell, manners, leaving, pace, told, tally, kinds_left: 0, swept }
+        let (leaving, now) = (Leaving::new(client), Instant::now());
+        let (told, began) = (now, now);
+        Self { client, tell, manners, leaving, pace, told, began, tally, kinds_left: 0, swept }
+    }
+
+    /// Whether the time is up: what has its hold still is counted, and keeps
+    /// it, so that this ends before whoever waits for it gives up.
+    fn is_late(&self) -> bool {
+        self.manners.limit.is_some_and(|limit| self.began.elapsed() > limit)
     }
 
     /// Looks at all objects of these kinds.
@@ -156,6 +164,7 @@ impl<'a> Sweeper<'a> {
             Step::Waits => Became::Waits,
             Step::TakeOff(_) if self.manners.dry_run && self.goes(value).await => Became::Waits,
             Step::TakeOff(_) if self.manners.dry_run => Became::Left(Why::Untouched),
+            Step::TakeOff(_) if self.is_late() => Became::Left(Why::Late),
             Step::TakeOff(patch) => {
                 let at = At { info: info.clone(), namespace, name, detail: Detail::Metadata };
                 self.take_off(&at, patch, value).await

@@ -414,6 +414,24 @@ async fn the_time_ends_it_though_somebody_puts_every_hold_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_time_ends_a_sweep_of_very_much() {
+    let names: Vec<String> = (0..100).map(|number| format!("m{number}")).collect();
+    let maps = names.iter().map(|name| map(name, &[HOLD], false)).collect();
+    let (client, store) = server(Store { maps, ..Store::default() });
+    let tell = |_| {};
+    let manners = Manners { limit: Some(Duration::from_secs(1)), ..Manners::default() };
+    let began = Instant::now();
+    let ended = uninstall(&client, manners, &tell).sweeps(&looks(), &[]).await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    assert_eq!(ended.tally.released + held(&store).len(), 100);
+    assert!(ended.tally.released > 10 && ended.left.len() == held(&store).len(), "{ended:?}");
+    assert!(ended.left.iter().all(|left| left.why == Why::Late), "{ended:?}");
+    // Whoever comes again goes on.
+    let ended = uninstall(&client, Manners::default(), &tell).sweeps(&looks(), &[]).await.unwrap();
+    assert!(ended.is_clean() && held(&store).is_empty(), "{ended:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_nobody_can_ask_about_is_unread() {
     let (client, _) = server(Store::default());
     let tell = |_| {};

@@ -34,10 +34,21 @@ pub async fn release(place: PlaceArguments, manners: Manners) -> Result<ExitCode
         manners,
         tell: &|news| tell(&news),
     };
-    let ended = uninstall.run().await.map_err(|not_begun| unknown(why(&settings, &not_begun)))?;
+    let ended = uninstall.run().await.map_err(|not_begun| {
+        let why = why(&settings, &not_begun);
+        match not_begun {
+            // To try again changes nothing of that, so the Job of the chart does
+            // not.
+            NotBegun::Elsewhere { .. } => CommandError::Refused(as_me(&why)),
+            _ => unknown(why),
+        }
+    })?;
     if manners.dry_run {
         print(&would(&ended))?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(match ended.unread.is_empty() {
+            true => ExitCode::SUCCESS,
+            false => ExitCode::from(3),
+        });
     }
     if ended.is_clean() {
         print(&format!("{}; nothing of belay's is left on any object\n", done(&ended.tally)))?;
@@ -169,6 +180,11 @@ fn because(why: &Why) -> String {
                           make the Namespace again, and run this again"
             .to_owned(),
         Why::Refused(why) => as_me(why),
+        Why::Late => {
+            "the time was up before its turn came; next: the same again, it goes on where \
+                      this ended"
+                .to_owned()
+        }
         Why::Untouched => "it is not Terminating".to_owned(),
     }
 }

@@ -34,7 +34,9 @@ pub async fn take_out(access: &Access) -> Result<(), CommandError> {
     // Without its kinds belay holds on to everything and knows no policy.
     let belay = installed(&client).await.map_err(|trouble| {
         CommandError::Remote(format!(
-            "cannot see whether belay is installed: {}; nothing was deleted; next: try again",
+            "cannot see whether belay is installed: {}; nothing was deleted; next: it takes the RBAC \
+             verb list on mutatingwebhookconfigurations and validatingwebhookconfigurations of \
+             admissionregistration.k8s.io",
             as_me(&trouble.words())
         ))
     })?;
