@@ -7,8 +7,10 @@ use clap::{Args, ValueEnum};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, ObjectMeta, PostParams};
+use serde::Serialize;
 
 use super::duration::{duration, told};
+use super::screen::{Format, document};
 use super::target::{
     Session, TargetArguments, as_me, right_to_approve, right_to_approve_content, situation, unknown,
 };
@@ -41,6 +43,35 @@ pub struct ApproveArguments {
     /// policies allow less]
     #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
     lasts: Option<Duration>,
+
+    /// How the answer is written
+    #[arg(
+        short,
+        long,
+        value_name = "table|json|yaml",
+        default_value = "table",
+        ignore_case = true
+    )]
+    output: Format,
+}
+
+/// What was approved, and what is still missing.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Approved {
+    /// The name of the approval.
+    name: String,
+    /// The object, as a person types it.
+    object: String,
+    approver: String,
+    reason: String,
+    /// What it covers.
+    scope: Scope,
+    until: String,
+    /// Whether it counts for the policies that refuse.
+    counts: bool,
+    /// The same in sentences, with what comes next.
+    says: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -61,7 +92,7 @@ pub fn run(arguments: ApproveArguments) -> Result<ExitCode, CommandError> {
 }
 
 async fn approve(arguments: ApproveArguments) -> Result<ExitCode, CommandError> {
-    let ApproveArguments { target, reason, scope, lasts } = arguments;
+    let ApproveArguments { target, reason, scope, lasts, output } = arguments;
     let session = target.open().await?;
     let content = scope == ScopeArgument::Content;
     // Nobody is locked out because policies cannot be read: the API server
@@ -84,13 +115,13 @@ async fn approve(arguments: ApproveArguments) -> Result<ExitCode, CommandError> 
 
     let name = created.metadata.name.clone().unwrap_or_default();
     let until = created.spec.expiration_time.0;
-    let mut text = format!(
+    let mut first = format!(
         "approved: {} may be deleted until {until} ({})",
         arguments_of(&session),
         told(lasts)
     );
     if let Some(policy) = shortest.filter(|_| lasts < asked) {
-        text.push_str(&format!(
+        first.push_str(&format!(
             "; {} is more than {} allows for one approval",
             told(asked),
             policy.source
@@ -100,45 +131,59 @@ async fn approve(arguments: ApproveArguments) -> Result<ExitCode, CommandError> 
         true => "it, what lives in it and what certainly goes with it",
         false => "this object alone",
     };
-    text.push_str(&format!(
-        "\napproval {name} by {}, for {what}; made again under its name it is another object\n",
+    let second = format!(
+        "approval {name} by {}, for {what}; made again under its name it is another object",
         session.me.name
-    ));
+    );
+    let mut says = vec![first, second];
     if let Some(why) = unread {
-        text.push_str(&format!(
-            "the policies cannot be read, so it is not known whether they ask for more: {}\n",
+        says.push(format!(
+            "the policies cannot be read, so it is not known whether they ask for more: {}",
             as_me(&why)
         ));
     }
-    let mut counts = true;
+    let (mut counts, reason) = (true, created.spec.reason.clone());
     if let Some(snapshot) = &snapshot {
         snapshot.approve(created);
         let along = if content { None } else { along(&session, snapshot).await };
         match outcome(&session, snapshot, &policies) {
             None if along.is_some() => {}
-            None => text.push_str("no policy protects it now: it needs no approval\n"),
+            None => says.push("no policy protects it now: it needs no approval".to_owned()),
             Some(Consent { terms, people }) => {
                 counts = people.contains(&session.me.name);
                 let right = right(&session, content);
-                text.push_str(&missing(&session, &policies, terms.required, &people, &right));
+                says.push(missing(&session, &policies, terms.required, &people, &right));
             }
         }
-        if let Some(says) = along {
-            text.push_str(&format!(
-                "it cannot be deleted by this: {says}; next: kubectl belay approve {} --reason \
-                 \"…\" --scope content\n",
+        if let Some(refusal) = along {
+            says.push(format!(
+                "it cannot be deleted by this: {refusal}; next: kubectl belay approve {} --reason \
+                 \"…\" --scope content",
                 arguments_of(&session)
             ));
         }
         if let Some(why) = given_up(&session, snapshot).await {
-            text.push_str(&format!(
+            says.push(format!(
                 "{why}, and the garbage collector was refused and tries again ever later; now \
-                 delete it: kubectl delete {}\n",
+                 delete it: kubectl delete {}",
                 arguments_of(&session)
             ));
         }
     }
-    print(&text)?;
+    let approved = Approved {
+        name,
+        object: arguments_of(&session),
+        approver: session.me.name.clone(),
+        reason,
+        scope: if content { Scope::Content } else { Scope::Object },
+        until: until.to_string(),
+        counts,
+        says,
+    };
+    print(&match document(output, "Approved", &approved)? {
+        Some(document) => document,
+        None => approved.says.join("\n") + "\n",
+    })?;
     Ok(if counts { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
@@ -211,13 +256,13 @@ fn missing(
         let names: Vec<String> = policies.iter().map(|policy| policy.source.to_string()).collect();
         return format!(
             "it does not count: {} is a service account, and approval.serviceAccounts of {} does \
-             not list it; a person approves, with {right}\n",
+             not list it; a person approves, with {right}",
             session.me.name,
             names.join(", ")
         );
     }
     match required.saturating_sub(people.len()) {
-        0 => format!("enough people have approved ({} of {required})\n", people.len()),
+        0 => format!("enough people have approved ({} of {required})", people.len()),
         left => {
             let more = if left == 1 {
                 "1 more person has".to_owned()
@@ -225,7 +270,7 @@ fn missing(
                 format!("{left} more people have")
             };
             format!(
-                "{more} to approve: {by} asks for {required}, and so far it is {}; it takes {right}\n",
+                "{more} to approve: {by} asks for {required}, and so far it is {}; it takes {right}",
                 people.join(", ")
             )
         }

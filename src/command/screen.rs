@@ -35,6 +35,7 @@ pub struct OutputArguments {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// For people
+    #[value(alias = "text")]
     Table,
     /// One JSON document, versioned
     Json,
@@ -127,8 +128,17 @@ impl Screen {
     /// spaces, and all of them are indented.
     pub fn paragraph(self, indent: usize, text: &str) -> String {
         let margin = " ".repeat(indent);
-        let lines = wrapped(&harmless(text), self.width.map(|width| width.saturating_sub(indent)));
-        lines.iter().map(|line| format!("{margin}{line}\n")).collect()
+        self.lines(indent, text).iter().map(|line| format!("{margin}{line}\n")).collect()
+    }
+
+    /// The same behind a heading that is as wide as the margin.
+    pub fn behind(self, heading: &str, indent: usize, text: &str) -> String {
+        format!("{heading}{}", self.paragraph(indent, text).get(indent..).unwrap_or_default())
+    }
+
+    /// The lines of a text behind so many columns.
+    pub fn lines(self, indent: usize, text: &str) -> Vec<String> {
+        wrapped(&harmless(text), self.width.map(|width| width.saturating_sub(indent)))
     }
 }
 

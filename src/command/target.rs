@@ -256,11 +256,15 @@ impl Session {
         Ok(snapshot)
     }
 
-    /// Who leads belay now, by the API server's clock.
+    /// The time, by the API server's clock.
+    pub fn now(&self) -> jiff::Timestamp {
+        self.me.now.saturating_add(self.opened.elapsed()).unwrap_or(self.me.now)
+    }
+
+    /// Who leads belay now.
     pub async fn leader(&self) -> Result<Option<String>, String> {
         let (namespace, name) = &self.installation;
-        let now = self.me.now.saturating_add(self.opened.elapsed()).unwrap_or(self.me.now);
-        leader(&self.caller.client, (namespace, name), now).await
+        leader(&self.caller.client, (namespace, name), self.now()).await
     }
 
     /// The name by which the API server knows belay.

@@ -10,10 +10,14 @@ mod harness;
 mod approvals;
 mod broken;
 mod denials;
+mod look;
 mod offline;
 mod pause;
 mod status;
 mod stuck;
+mod terminal;
+mod tour;
+mod why;
 
 use std::path::Path;
 use std::sync::OnceLock;

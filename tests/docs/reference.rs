@@ -16,7 +16,7 @@ What the commands of people share:
 
 - They go where kubectl would go: the kubeconfig of `KUBECONFIG`, or `--kubeconfig`, `--context`, `--as`.
 - `-o json` and `-o yaml` print one document with `apiVersion: belay.dev/v1alpha1` and a `kind`; nothing is left out of
-  it. Fields may be added to a version, none changes its meaning. (`why` has `-o text` and `-o json` of its own.)
+  it. Fields may be added to a version, none changes its meaning.
 - Tables are for people: on a terminal the last column is wrapped, colour is never the only sign (and none with
   `NO_COLOR` or `TERM=dumb`), long lists are cut with their count. In a pipe nothing is wrapped.
 - What could not be read is said. A missing right never makes an answer look complete.

@@ -174,8 +174,8 @@ fn hour(time: Timestamp) -> i64 {
     time.as_second().div_euclid(3600)
 }
 
-/// `configmaps shop/settings`.
-fn shown(target: &Target) -> String {
+/// `configmaps shop/settings`, as the status of a policy names an object.
+pub fn shown(target: &Target) -> String {
     let Target { resource, group, namespace, name } = target;
     let slash = if namespace.is_empty() { "" } else { "/" };
     format!("{} {namespace}{slash}{name}", full_name(group, resource))

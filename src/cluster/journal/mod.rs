@@ -23,7 +23,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 
-pub use book::Book;
+pub use book::{Book, shown};
 pub use entry::Entry;
 pub(super) use entry::to_the_second;
 

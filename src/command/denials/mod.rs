@@ -21,10 +21,15 @@ use super::target::PlaceArguments;
 use super::visitor::Visitor;
 use super::{CommandError, block_on, print};
 use crate::cluster::Trouble;
+use crate::cluster::journal::shown;
+use crate::decide::Target;
 use crate::policy::api::DeletionPolicy;
 
 /// So many are shown, unless all are asked for.
 const SHOWN: usize = 30;
+
+/// How far back a policy remembers.
+const DAY: SignedDuration = SignedDuration::from_hours(24);
 
 /// An Event and a status that speak of the same thing are this close.
 const SAME: i64 = 700;
@@ -56,7 +61,7 @@ async fn denials(arguments: DenialsArguments) -> Result<ExitCode, CommandError> 
     let progress = Progress::begin();
     progress.say(|| "reading policies and Events".to_owned());
     let (policies, events) =
-        tokio::join!(visitor.all::<DeletionPolicy>(), events(&visitor.caller.client));
+        tokio::join!(visitor.all::<DeletionPolicy>(), events(&visitor.caller.client, ""));
     let (policies, now) = (policies?, visitor.now());
     let (events, not_read) = match events {
         Ok(events) => (events, Vec::new()),
@@ -74,11 +79,32 @@ async fn denials(arguments: DenialsArguments) -> Result<ExitCode, CommandError> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// The Events that belay has written.
-async fn events(client: &kube::Client) -> Result<Vec<Event>, Trouble> {
+/// The Events that belay has written; `about`: those of one object alone, as a
+/// field selector says it.
+async fn events(client: &kube::Client, about: &str) -> Result<Vec<Event>, Trouble> {
     let api: Api<Event> = Api::all(client.clone());
-    let params = ListParams::default().fields("reportingComponent=belay");
+    let params = ListParams::default().fields(&format!("reportingComponent=belay{about}"));
     Ok(api.list(&params).await?.items)
+}
+
+/// What was refused of one object in the last day, the newest first. Of what
+/// may not be read nothing is told: it is beside the point of who asks.
+pub async fn lately(
+    client: &kube::Client,
+    target: &Target,
+    uid: &str,
+    now: Timestamp,
+) -> Vec<Denial> {
+    let api: Api<DeletionPolicy> = Api::all(client.clone());
+    let (params, about) = (ListParams::default(), format!(",involvedObject.uid={uid}"));
+    let (policies, events) = tokio::join!(api.list(&params), events(client, &about));
+    let mut policies = policies.map_or_else(|_| Vec::new(), |list| list.items);
+    let target = shown(target);
+    for status in policies.iter_mut().filter_map(|policy| policy.status.as_mut()) {
+        status.recent.retain(|recent| recent.target == target);
+    }
+    let since = now.saturating_sub(DAY).unwrap_or(Timestamp::MIN);
+    items(&policies, &events.unwrap_or_default(), Asked { would: false, since })
 }
 
 /// Which are asked for.
@@ -91,7 +117,7 @@ struct Asked {
 /// One thing that was refused, or would have been.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Denial {
+pub struct Denial {
     /// When it was said last.
     time: Timestamp,
     /// The object, as `kind namespace/name`.
@@ -265,6 +291,13 @@ impl Denials {
 }
 
 impl Denial {
+    /// In one line, below the object that it is about.
+    pub fn said(&self, now: Timestamp) -> String {
+        let ago = age(now.as_second().saturating_sub(self.time.as_second()));
+        let by = self.user.as_ref().map_or_else(String::new, |user| format!(", {user}"));
+        format!("{ago} ago{by}: {}", self.message)
+    }
+
     fn row(&self, now: Timestamp) -> [Field; 5] {
         let (tone, verdict) = match self.verdict.as_str() {
             "Deny" => (Tone::Bad, "denied".to_owned()),

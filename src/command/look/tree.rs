@@ -130,9 +130,10 @@ fn drawn(line: &Line<'_>, labels: usize, signs: usize, screen: Screen) -> String
     let at = wide + pad + signs + 2;
     let note = harmless(&branch.note);
     if screen.width.is_some_and(|width| at + note.width() > width) {
-        // A field path that is cut is of no use.
-        let note = screen.paint(Tone::Quiet, &note);
-        return format!("{text}\n{}  {note}\n", screen.paint(Tone::Quiet, below));
+        let guide = screen.paint(Tone::Quiet, below);
+        let lines = screen.lines(below.width() + 2, &note).into_iter();
+        let lines = lines.map(|line| format!("\n{guide}  {}", screen.paint(Tone::Quiet, &line)));
+        return format!("{text}{}\n", lines.collect::<String>());
     }
     text.push_str(&" ".repeat(signs - branch.sign.width().min(signs) + 2));
     text.push_str(&note);
@@ -147,17 +148,12 @@ mod tests {
         Branch { label: label.into(), sign: "deleted".into(), rank: 9, below, ..Branch::default() }
     }
 
-    fn plain() -> Screen {
-        // Tests write into no terminal.
-        Screen::stdout()
-    }
-
     #[test]
     fn what_matters_comes_first_with_all_that_leads_to_it() {
         let bad = Branch { rank: 0, note: "spec.x".into(), ..branch("z", vec![]) };
         let mut root = branch("root", vec![branch("a", vec![]), branch("b", vec![bad])]);
         root.sort();
-        let drawn = draw(&[root], plain(), false);
+        let drawn = draw(&[root], Screen::pipe(), false);
         let expected =
             "root     deleted\n├─ b     deleted\n│  └─ z  deleted  spec.x\n└─ a     deleted\n";
         assert_eq!(drawn, expected);
@@ -167,7 +163,7 @@ mod tests {
     fn a_long_list_is_cut_and_nothing_of_its_count_is_lost() {
         let many = |count: usize| (0..count).map(|n| branch(&format!("c{n:02}"), vec![])).collect();
         let lines = |count: usize, all: bool| {
-            let drawn = draw(&[branch("root", many(count))], plain(), all);
+            let drawn = draw(&[branch("root", many(count))], Screen::pipe(), all);
             (drawn.lines().count(), drawn.lines().last().unwrap().to_owned())
         };
         assert_eq!(lines(9, false).0, 10, "one more line says what the count would");

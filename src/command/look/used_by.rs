@@ -283,7 +283,8 @@ impl UsedBy {
         };
         let mut text = draw(std::slice::from_ref(root), screen, all);
         if self.weaker > 0 {
-            let more = format!("{} weaker ones (mentions, optional, ended)", self.weaker);
+            let ones = if self.weaker == 1 { "one" } else { "ones" };
+            let more = format!("{} weaker {ones} (mentions, optional, ended)", self.weaker);
             text.push_str(&format!("{}   --all\n", screen.paint(Tone::Quiet, &more)));
         }
         for NotRead { resource, why } in &self.not_read {

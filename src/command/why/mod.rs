@@ -1,16 +1,18 @@
 //! `belay why`: what stands against the end of an object, now and for me.
 
+mod manager;
 mod report;
 mod terminating;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use self::report::Report;
 pub use self::report::{why_free, words};
 pub use self::terminating::Waits;
+use super::screen::{OutputArguments, document};
 use super::target::{Session, TargetArguments, unknown, unprotected};
 use super::{CommandError, block_on, print};
 use crate::cluster::Snapshot;
@@ -25,17 +27,8 @@ pub struct WhyArguments {
     #[command(flatten)]
     target: TargetArguments,
 
-    /// How the answer is written
-    #[arg(short, long, value_name = "text|json", default_value = "text")]
-    output: Output,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// Sentences
-    Text,
-    /// One JSON object
-    Json,
+    #[command(flatten)]
+    output: OutputArguments,
 }
 
 pub fn run(arguments: WhyArguments) -> Result<ExitCode, CommandError> {
@@ -52,9 +45,9 @@ async fn why(arguments: WhyArguments) -> Result<ExitCode, CommandError> {
     snapshot.objects(session.near()).await;
     let verdict = verdict(&session, &snapshot).await?;
     let report = Report::new(&session, &snapshot, &verdict).await;
-    print(&match output {
-        Output::Text => report.text(),
-        Output::Json => report.json()?,
+    print(&match document(output.output, "Why", &report)? {
+        Some(document) => document,
+        None => report.text(output.all),
     })?;
     Ok(if report.deletable { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }

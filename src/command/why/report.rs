@@ -2,11 +2,14 @@
 
 use std::fmt::Write as _;
 
+use jiff::Timestamp;
 use serde::Serialize;
 
+use super::manager::{last_writer, managers};
 use super::terminating::Terminating;
 use crate::cluster::{Snapshot, World};
-use crate::command::CommandError;
+use crate::command::denials::{Denial, lately};
+use crate::command::screen::{cut, harmless};
 use crate::command::target::{
     Session, as_me, right_to_approve, right_to_approve_content, situation,
 };
@@ -43,13 +46,25 @@ pub struct Report {
     policies: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     terminating: Option<Terminating>,
+    /// What owns it, made it, or keeps it as it is written somewhere.
+    managed_by: Vec<String>,
+    /// Who wrote it last, and when.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    written_by: Option<String>,
+    /// What of it was refused in the last day.
+    refused: Vec<Denial>,
     /// What could not be read, and might say more.
     unread: Vec<Missing>,
     /// Whether nobody leads belay: then it is most likely down.
     unled: bool,
     #[serde(skip)]
     named: String,
+    #[serde(skip)]
+    now: Timestamp,
 }
+
+/// So many refusals are told.
+const REFUSALS: usize = 3;
 
 #[derive(Debug, Serialize)]
 struct Missing {
@@ -115,6 +130,8 @@ impl Report {
         };
         // Whoever may not read the Lease is told nothing about it.
         let unled = matches!(session.leader().await, Ok(None));
+        let now = session.now();
+        let refused = lately(&session.caller.client, &session.target, session.uid(), now).await;
         let world = snapshot.context.world.read();
         let unread = snapshot.unread().into_iter();
         Self {
@@ -128,21 +145,20 @@ impl Report {
             exempted: verdict.passed.exempted.iter().map(ToString::to_string).collect(),
             policies: protecting(session, &world),
             terminating,
+            managed_by: managers(&session.object),
+            written_by: last_writer(&session.object),
+            refused,
             unread: unread
                 .map(|unread| Missing { resource: unread.resource, why: as_me(&unread.why) })
                 .collect(),
             unled,
             named: quoted(&session.target),
+            now,
         }
     }
 
-    pub fn json(&self) -> Result<String, CommandError> {
-        let text = serde_json::to_string_pretty(self)
-            .map_err(|error| CommandError::Output(std::io::Error::other(error)))?;
-        Ok(text + "\n")
-    }
-
-    pub fn text(&self) -> String {
+    /// In sentences; `all`: with nothing left out.
+    pub fn text(&self, all: bool) -> String {
         let Self { named, subject: user, .. } = self;
         // Writing into a String cannot fail.
         let mut text = String::new();
@@ -172,6 +188,18 @@ impl Report {
         } else {
             let _ = writeln!(text, "protected by: {}", self.policies.join("; "));
         }
+        let managed = match (self.managed_by.as_slice(), &self.written_by) {
+            ([], Some(last)) => format!("nobody who says so; last written by {last}"),
+            (all, _) => all.join("; "),
+        };
+        if !managed.is_empty() {
+            let _ = writeln!(text, "managed by: {}", harmless(&managed));
+        }
+        let (shown, more) = cut(&self.refused, REFUSALS, all);
+        for denial in shown {
+            let _ = writeln!(text, "refused {}", harmless(&denial.said(self.now)));
+        }
+        text.extend(more.map(|more| format!("refused before that: {more}\n")));
         for Missing { resource, why } in &self.unread {
             let _ = writeln!(text, "not read: {resource}: {why}");
         }
@@ -317,16 +345,23 @@ mod tests {
             policies: Vec::new(),
             terminating: None,
             unread: Vec::new(),
+            managed_by: vec!["Helm release web\u{1b}[2J".to_owned()],
+            written_by: None,
+            refused: Vec::new(),
             unled: true,
             named: "configmaps \"settings\"".to_owned(),
+            now: Timestamp::UNIX_EPOCH,
         };
-        let said: serde_json::Value = serde_json::from_str(&report.json().unwrap()).unwrap();
+        let said = serde_json::to_value(&report).unwrap();
         assert_eq!((&said["subject"], said.get("user")), (&"alice".into(), None));
         assert_eq!(
-            report.text().lines().next(),
+            report.text(false).lines().next(),
             Some("configmaps \"settings\" can be deleted now by alice")
         );
         // It is the verdict of a belay that lives.
-        assert!(report.text().contains("nobody leads belay: "), "{}", report.text());
+        let text = report.text(false);
+        assert!(text.contains("nobody leads belay: "), "{text}");
+        // What people have written into an object is nothing that a terminal obeys.
+        assert!(text.contains("\nmanaged by: Helm release web [2J\n"), "{text}");
     }
 }

@@ -12,6 +12,9 @@ use crate::policy::api::GROUP;
 /// So many kinds are counted by name.
 const KINDS: usize = 5;
 
+/// The columns of a name and a count, before the kinds.
+const HEADING: usize = 20;
+
 /// So many reasons are told.
 const TOLD: usize = 3;
 
@@ -32,7 +35,8 @@ pub fn text(impact: &Impact, screen: Screen, all: bool) -> String {
     let mut line = |name: &str, tone: Tone, count: usize, said: &str| {
         if count > 0 {
             let name = screen.paint(tone, &format!("{name:<9}"));
-            text.push_str(format!("  {name} {count:>5}   {said}").trim_end());
+            let heading = format!("  {name} {count:>5}   ");
+            text.push_str(screen.behind(&heading, HEADING, said).trim_end());
             text.push('\n');
         }
     };
@@ -207,10 +211,8 @@ fn branch(
 fn tail(impact: &Impact, screen: Screen) -> String {
     let mut text = String::new();
     let mut line = |name: &str, said: &str| {
-        // The margin is that of the names, so that texts stand below each other.
-        let said = screen.paragraph(12, said);
-        let said = said.get(12..).unwrap_or_default();
-        text.push_str(&format!("{}{said}", screen.paint(Tone::Strong, &format!("{name:<12}"))));
+        let name = screen.paint(Tone::Strong, &format!("{name:<12}"));
+        text.push_str(&screen.behind(&name, 12, said));
     };
     let deciding: Vec<&Why> = impact.verdict.deciding().collect();
     let (shown, _) = cut(&deciding, TOLD, false);

@@ -1,0 +1,144 @@
+//! What manages an object: what owns it, what made it, and so what would make
+//! it again or take it away by itself.
+
+use serde_json::Value;
+
+/// How one tool marks what it manages.
+struct Sign {
+    /// Where in the metadata: `labels` or `annotations`.
+    place: &'static str,
+    /// The mark, whose value is a name.
+    key: &'static str,
+    /// The mark beside it that has the namespace, if there is one.
+    namespace: &'static str,
+    /// What is called by that name.
+    what: &'static str,
+}
+
+#[rustfmt::skip]
+const SIGNS: &[Sign] = &[
+    Sign { place: "annotations", key: "meta.helm.sh/release-name", namespace: "meta.helm.sh/release-namespace", what: "Helm release" },
+    Sign { place: "labels", key: "helm.toolkit.fluxcd.io/name", namespace: "helm.toolkit.fluxcd.io/namespace", what: "Flux HelmRelease" },
+    Sign { place: "labels", key: "kustomize.toolkit.fluxcd.io/name", namespace: "kustomize.toolkit.fluxcd.io/namespace", what: "Flux Kustomization" },
+    Sign { place: "annotations", key: "argocd.argoproj.io/tracking-id", namespace: "", what: "Argo CD application" },
+    Sign { place: "labels", key: "argocd.argoproj.io/instance", namespace: "", what: "Argo CD application" },
+    Sign { place: "labels", key: "olm.owner", namespace: "olm.owner.namespace", what: "OLM operator" },
+];
+
+/// The label by which tools of any kind say their name.
+const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+
+/// Everything that has left a mark on an object, in words.
+pub fn managers(object: &Value) -> Vec<String> {
+    let metadata = &object["metadata"];
+    let text = |place: &str, key: &str| metadata[place][key].as_str().unwrap_or_default();
+    let mut all: Vec<String> = owners(metadata).collect();
+    let by = text("labels", MANAGED_BY);
+    let mut is_told = by.is_empty();
+    for Sign { place, key, namespace, what } in SIGNS {
+        // A tracking id has the application before the object.
+        let name = text(place, key).split(':').next().unwrap_or_default();
+        if name.is_empty() {
+            continue;
+        }
+        let said = match text(place, namespace) {
+            "" => format!("{what} {name}"),
+            namespace => format!("{what} {name} -n {namespace}"),
+        };
+        is_told |= plain(what).starts_with(&plain(by));
+        if !all.contains(&said) {
+            all.push(said);
+        }
+    }
+    if !is_told {
+        all.push(format!("{by} (label {MANAGED_BY})"));
+    }
+    all
+}
+
+/// The name of a tool, however it is spelt: `Argo CD`, `argocd`, `argo-cd`.
+fn plain(name: &str) -> String {
+    name.chars().filter(|c| c.is_alphanumeric()).collect::<String>().to_lowercase()
+}
+
+fn owners(metadata: &Value) -> impl Iterator<Item = String> {
+    let owners = metadata["ownerReferences"].as_array().into_iter().flatten();
+    owners.map(|owner| {
+        let text = |field: &str| owner[field].as_str().unwrap_or_default().to_owned();
+        let part = if owner["controller"] == true { "its controller" } else { "its owner" };
+        format!("{} {} ({part})", text("kind"), text("name"))
+    })
+}
+
+/// Who wrote last what is not its status, and when: where nobody has left a
+/// mark, better than nothing.
+pub fn last_writer(object: &Value) -> Option<String> {
+    let entries = object["metadata"]["managedFields"].as_array()?;
+    let own = entries.iter().filter(|entry| entry["subresource"].as_str().is_none());
+    let last = own.max_by_key(|entry| entry["time"].as_str().unwrap_or_default())?;
+    let (manager, time) = (last["manager"].as_str()?, last["time"].as_str().unwrap_or_default());
+    Some(format!("{manager}, {time}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn who_manages_an_object_is_read_from_the_marks_of_tools() {
+        let of = |metadata: Value| managers(&json!({"metadata": metadata}));
+        assert_eq!(of(json!({})), [""; 0]);
+        assert_eq!(
+            of(json!({
+                "labels": {"app.kubernetes.io/managed-by": "Helm"},
+                "annotations": {"meta.helm.sh/release-name": "web",
+                    "meta.helm.sh/release-namespace": "shop"}
+            })),
+            ["Helm release web -n shop"]
+        );
+        assert_eq!(
+            of(json!({
+                "labels": {"argocd.argoproj.io/instance": "shop",
+                    "app.kubernetes.io/managed-by": "tofu"},
+                "annotations": {"argocd.argoproj.io/tracking-id": "shop:apps/Deployment:web/web"}
+            })),
+            ["Argo CD application shop", "tofu (label app.kubernetes.io/managed-by)"]
+        );
+        // A tool is told from an object that is called like it.
+        assert_eq!(
+            of(json!({"labels": {"app.kubernetes.io/managed-by": "web"},
+                "ownerReferences": [{"kind": "ReplicaSet", "name": "web-1"}]})),
+            ["ReplicaSet web-1 (its owner)", "web (label app.kubernetes.io/managed-by)"]
+        );
+        assert_eq!(
+            of(json!({
+                "labels": {"kustomize.toolkit.fluxcd.io/name": "apps",
+                    "kustomize.toolkit.fluxcd.io/namespace": "flux-system"},
+                "ownerReferences": [{"kind": "ReplicaSet", "name": "web-1", "controller": true},
+                    {"kind": "Shop", "name": "web"}]
+            })),
+            [
+                "ReplicaSet web-1 (its controller)",
+                "Shop web (its owner)",
+                "Flux Kustomization apps -n flux-system"
+            ]
+        );
+    }
+
+    #[test]
+    fn who_wrote_last_is_not_who_wrote_the_status() {
+        let entry = |manager: &str, time: &str| json!({"manager": manager, "time": time});
+        let mut status = entry("kubelet", "2026-01-03T00:00:00Z");
+        status["subresource"] = "status".into();
+        let fields = json!([
+            entry("kubectl-create", "2026-01-01T00:00:00Z"),
+            entry("kubectl-edit", "2026-01-02T00:00:00Z"),
+            status
+        ]);
+        let object = json!({"metadata": {"managedFields": fields}});
+        let last = last_writer(&object);
+        assert_eq!(last.as_deref(), Some("kubectl-edit, 2026-01-02T00:00:00Z"));
+        assert_eq!(managers(&object), [""; 0]);
+    }
+}

@@ -1,0 +1,99 @@
+//! `belay impact` and `belay used-by` in a cluster in which belay is installed.
+
+use crate::harness::{ControlPlane, eventually};
+use crate::{LIMIT, belay, belay_as, configmaps, json, kubectl, policy, world};
+
+/// A Deployment that mounts a ConfigMap, as far as its Pod.
+fn mounted(plane: &ControlPlane, ns: &str) {
+    kubectl(plane, &["create", "configmap", "settings", "-n", ns]);
+    let template = "{metadata: {labels: {app: web}}, spec: {containers: [{name: a, image: none, \
+                    envFrom: [{configMapRef: {name: settings}}]}]}}";
+    plane
+        .apply(&format!(
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web, namespace: {ns}}}\nspec: \
+             {{replicas: 1, selector: {{matchLabels: {{app: web}}}}, template: {template}}}\n"
+        ))
+        .unwrap();
+    eventually("its Pod", LIMIT, || {
+        let pods = plane.kubectl(&["get", "pods", "-n", ns, "-o", "name"])?.success()?;
+        if pods.is_empty() { Err("none".into()) } else { Ok(()) }
+    })
+    .unwrap();
+}
+
+#[test]
+fn impact_says_before_what_the_refusal_says_after() {
+    let plane = &world().plane;
+    let ns = plane.namespace("look").unwrap();
+    // Without the hold: what is held stays, and breaks nobody.
+    policy(plane, &ns, &(configmaps(&ns) + "  protect: {whileUsed: {}}\n  hold: Never\n"));
+    mounted(plane, &ns);
+    let said = eventually("what belay knows", LIMIT, || {
+        let delete = ["delete", "configmap", "settings", "-n", &ns, "--dry-run=server"];
+        let refused = plane.kubectl(&delete)?.failure()?;
+        // Once the Pod is known as well, nothing changes any more.
+        if refused.contains("(Pod web-") { Ok(refused) } else { Err(refused.into()) }
+    })
+    .unwrap();
+    let impact = belay(plane, &["impact", "cm/settings", "-n", &ns, "-o", "json"]);
+    assert_eq!((impact.code, impact.stderr.as_str()), (1, ""), "{impact:?}");
+    let told = json(&impact);
+    assert_eq!(told["kind"], "Impact");
+    assert_eq!(told["verdict"]["decision"], "Denied", "{told}");
+    assert_eq!(told["verdict"]["youMay"], true, "{told}");
+    let blocker = &told["verdict"]["blockers"][0];
+    assert_eq!(blocker["reason"], "InUse");
+    assert!(said.contains(blocker["says"].as_str().unwrap()), "{said}\n{told}");
+    let approve = told["verdict"]["approve"][0].as_str().unwrap();
+    assert!(said.contains(approve), "{said}\n{told}");
+
+    let text = belay(plane, &["impact", "cm/settings", "-n", &ns]).stdout;
+    assert!(text.starts_with(&format!("DELETE configmap/settings -n {ns}   DENIED")), "{text}");
+    assert!(text.contains("deployment/web") && text.contains("BROKEN"), "{text}");
+    assert!(text.contains("you may: yes"), "{text}");
+
+    let users = belay(plane, &["used-by", "cm/settings", "-n", &ns]);
+    assert_eq!(users.code, 1, "{users:?}");
+    let path = "spec.template.spec.containers[0].envFrom[0].configMapRef.name";
+    assert!(users.stdout.contains("deployment/web") && users.stdout.contains(path), "{users:?}");
+
+    // The workload and what it uses are one deletion; users go first.
+    let both = belay(plane, &["impact", "cm/settings", "deploy/web", "-n", &ns]);
+    assert_eq!(both.code, 0, "{both:?}");
+    let foreground =
+        belay(plane, &["impact", "deploy/web", "-n", &ns, "--cascade=foreground", "-o", "json"]);
+    let told = json(&foreground);
+    assert_eq!((foreground.code, &told["cascade"]), (0, &"foreground".into()), "{told}");
+    let by_kind = &told["summary"]["deleted"]["byKind"];
+    assert_eq!((&by_kind["Deployment"], &by_kind["ReplicaSet"]), (&1.into(), &1.into()), "{told}");
+}
+
+#[test]
+fn what_may_not_be_read_is_told_and_nothing_is_certain() {
+    let plane = &world().plane;
+    let ns = plane.namespace("look-little").unwrap();
+    kubectl(plane, &["create", "configmap", "settings", "-n", &ns]);
+    let eve = plane.user("look-eve", None).unwrap();
+    let role = ["create", "role", "little", "--verb=get,list", "--resource=configmaps", "-n", &ns];
+    kubectl(plane, &role);
+    let bind = ["create", "rolebinding", "little", "--role=little", "--user=look-eve", "-n", &ns];
+    kubectl(plane, &bind);
+    let target = ["impact", "cm/settings", "-n", &ns];
+    let little = eventually("the role", LIMIT, || {
+        let said = belay_as(&eve, &target);
+        if said.stdout.is_empty() { Err(said.stderr.into()) } else { Ok(said) }
+    })
+    .unwrap();
+    assert_eq!(little.code, 3, "{little:?}");
+    assert!(little.stdout.contains("UNKNOWN"), "{little:?}");
+    for unread in ["deployments.apps", "deletionpolicies.belay.dev"] {
+        let line = little.stdout.lines().find(|line| line.contains(unread));
+        let line = line.unwrap_or_else(|| panic!("{unread}: {little:?}"));
+        assert!(line.starts_with("not read") || line.starts_with("    "), "{line}");
+    }
+    assert!(little.stdout.contains("the counts are lower bounds"), "{little:?}");
+
+    // An administrator who asks as somebody gets that somebody's answer.
+    let as_eve = belay(plane, &[&target[..], &["--as", "look-eve"]].concat());
+    assert_eq!((as_eve.code, as_eve.stdout), (3, little.stdout));
+}

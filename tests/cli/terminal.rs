@@ -1,0 +1,137 @@
+//! What people see on a terminal, and what they do not see in a pipe: on a
+//! pseudo-terminal, as a shell would start the program.
+
+use std::fs::{File, OpenOptions};
+use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+use unicode_width::UnicodeWidthStr as _;
+
+use crate::offline::folder;
+use crate::{belay_as, kubectl, world};
+
+/// A terminal of so many columns.
+struct Terminal {
+    columns: u16,
+    environment: Vec<(&'static str, String)>,
+}
+
+impl Terminal {
+    fn of(columns: u16) -> Self {
+        Self { columns, environment: vec![("TERM", "xterm".to_owned())] }
+    }
+
+    fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.environment.push((name, value.into()));
+        self
+    }
+
+    /// Everything that the program writes to the terminal, and how it ends.
+    fn shows(&self, line: &str) -> (String, i32) {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let path = ptsname(&master, Vec::new()).unwrap();
+        let path = Path::new(std::ffi::OsStr::from_bytes(path.as_bytes()));
+        let mut options = OpenOptions::new();
+        let flags = rustix::fs::OFlags::NOCTTY.bits().try_into().unwrap();
+        let slave = options.read(true).write(true).custom_flags(flags).open(path).unwrap();
+        let size = Winsize { ws_row: 24, ws_col: self.columns, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&slave, size).unwrap();
+        let end = || Stdio::from(slave.try_clone().unwrap());
+        let mut child = Command::new(env!("CARGO_BIN_EXE_kubectl-belay"))
+            .args(line.split_whitespace())
+            .current_dir(folder("world"))
+            .env_clear()
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .stdin(end())
+            .stdout(end())
+            .stderr(end())
+            .spawn()
+            .unwrap();
+        drop(slave);
+        let (mut shown, mut piece, mut master) = (Vec::new(), [0; 4096], File::from(master));
+        // With its last writer the terminal ends, and that is an error here.
+        while let Ok(count @ 1..) = master.read(&mut piece) {
+            shown.extend_from_slice(&piece[..count]);
+        }
+        let code = child.wait().unwrap().code().unwrap();
+        (String::from_utf8(shown).unwrap().replace("\r\n", "\n"), code)
+    }
+}
+
+/// A text without the sequences that set colours.
+fn plain(text: &str) -> String {
+    let mut plain = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("\x1b[") {
+        plain.push_str(before);
+        let (parameters, after) = after.split_once('m').unwrap();
+        assert!(parameters.chars().all(|c| c.is_ascii_digit() || c == ';'), "{text:?}");
+        rest = after;
+    }
+    plain + rest
+}
+
+const IMPACT: &str = "impact ns/shop --from .";
+
+#[test]
+fn colour_is_for_terminals_and_only_says_again_what_words_say() {
+    let (coloured, code) = Terminal::of(200).shows(IMPACT);
+    assert_eq!(code, 1);
+    assert!(coloured.contains("\x1b[31mDENIED\x1b[0m"), "{coloured}");
+    for (name, value) in [("NO_COLOR", "1"), ("TERM", "dumb")] {
+        let (silent, code) = Terminal::of(200).with(name, value).shows(IMPACT);
+        assert_eq!((silent.as_str(), code), (plain(&coloured).as_str(), 1), "{name}={value}");
+    }
+    // An empty NO_COLOR is none, as its convention has it.
+    assert_eq!(Terminal::of(200).with("NO_COLOR", "").shows(IMPACT).0, coloured);
+}
+
+#[test]
+fn lines_keep_to_the_width_of_the_terminal() {
+    for columns in [60, 100, 160] {
+        let shown = plain(&Terminal::of(columns).shows(IMPACT).0);
+        let wide = usize::from(columns);
+        for line in shown.lines().filter(|line| line.width() > wide) {
+            // Half a name is of no use, so one word may be longer than its line.
+            let last = line.trim_end().rsplit(' ').next().unwrap();
+            assert!(line.width() - last.width() < wide, "{columns}: {line:?} in\n{shown}");
+        }
+        let more = plain(&Terminal::of(columns + 40).shows(IMPACT).0);
+        assert!(more.lines().count() <= shown.lines().count(), "{columns}:\n{shown}\n{more}");
+    }
+    // Whoever says how wide it is, is believed.
+    let narrow = Terminal::of(200).with("COLUMNS", "60").shows(IMPACT).0;
+    assert_eq!(narrow, Terminal::of(60).shows(IMPACT).0);
+}
+
+#[test]
+fn long_work_says_how_far_it_is_on_a_terminal_and_nothing_in_a_pipe() {
+    let plane = &world().plane;
+    let ns = plane.namespace("far").unwrap();
+    kubectl(plane, &["create", "configmap", "settings", "-n", &ns]);
+    let (link, kubeconfig) = plane.link(plane.kubeconfig(), "far").unwrap();
+    link.slow(Duration::from_millis(150));
+    let line = format!("impact ns/{ns}");
+    let terminal = Terminal::of(100).with("KUBECONFIG", kubeconfig.display().to_string());
+    let (shown, _) = terminal.shows(&line);
+    let parts: Vec<&str> = shown.split("\r\x1b[K").collect();
+    let [_, told @ .., answer] = &parts[..] else { panic!("{shown:?}") };
+    assert!(!told.is_empty(), "{shown:?}");
+    for said in told {
+        assert!(said.starts_with("reading ") && said.ends_with(" objects"), "{said:?}");
+    }
+    // The line is gone before the answer comes.
+    assert!(plain(answer).starts_with(&format!("DELETE namespace/{ns} ")), "{shown:?}");
+
+    let piped = belay_as(&kubeconfig, &["impact", &format!("ns/{ns}")]);
+    assert_eq!(piped.stderr, "", "{piped:?}");
+    assert!(!piped.stdout.contains('\x1b') && !piped.stdout.contains('\r'), "{piped:?}");
+}

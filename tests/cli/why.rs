@@ -1,0 +1,57 @@
+//! `belay why` and `belay approve`, as programs read them, and what `why` knows
+//! beside the verdict.
+
+use crate::harness::eventually;
+use crate::{LIMIT, belay, configmaps, json, kubectl, policy, world};
+
+#[test]
+fn why_knows_what_manages_an_object_and_what_was_refused_lately() {
+    let plane = &world().plane;
+    let ns = plane.namespace("why").unwrap();
+    policy(plane, &ns, &(configmaps(&ns) + "  protect: {always: {}}\n"));
+    plane
+        .apply(&format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: settings\n  namespace: {ns}\n  \
+             annotations: {{meta.helm.sh/release-name: web, meta.helm.sh/release-namespace: {ns}}}\n"
+        ))
+        .unwrap();
+    let refused = plane.kubectl(&["delete", "configmap", "settings", "-n", &ns]).unwrap();
+    assert!(refused.failure().unwrap().contains("is protected"));
+    // A leader writes it into the status within seconds.
+    eventually("the refusal", LIMIT, || {
+        let said = json(&belay(plane, &["why", "cm/settings", "-n", &ns, "-o", "json"]));
+        let by = &said["refused"][0]["policies"][0];
+        if *by == ns.as_str() { Ok(()) } else { Err(said.to_string().into()) }
+    })
+    .unwrap();
+    let text = belay(plane, &["why", "cm/settings", "-n", &ns]);
+    assert_eq!(text.code, 1, "{text:?}");
+    let text = text.stdout;
+    assert!(text.contains(&format!("\nmanaged by: Helm release web -n {ns}\n")), "{text}");
+    let line = text.lines().find(|line| line.starts_with("refused ")).unwrap();
+    assert!(line.contains(" ago, ") && line.contains("\"settings\" is protected"), "{text}");
+
+    // Another object of the same policy was never refused.
+    kubectl(plane, &["create", "configmap", "other", "-n", &ns]);
+    let yaml = belay(plane, &["why", "cm/other", "-n", &ns, "-o", "yaml"]).stdout;
+    assert!(yaml.starts_with("apiVersion: belay.dev/v1alpha1\nkind: Why\n"), "{yaml}");
+    assert!(yaml.contains("\nrefused: []\n"), "{yaml}");
+}
+
+#[test]
+fn programs_read_what_was_approved() {
+    let plane = &world().plane;
+    let ns = plane.namespace("approved").unwrap();
+    policy(plane, &ns, &(configmaps(&ns) + "  protect: {always: {}}\n  approval: {required: 2}\n"));
+    kubectl(plane, &["create", "configmap", "settings", "-n", &ns]);
+    let approve = ["approve", "cm/settings", "-n", &ns, "--reason=agreed", "--for=10m"];
+    let said = json(&belay(plane, &[&approve[..], &["-o", "json"]].concat()));
+    assert_eq!((&said["kind"], &said["reason"]), (&"Approved".into(), &"agreed".into()));
+    assert_eq!((&said["scope"], &said["counts"]), (&"Object".into(), &true.into()));
+    let says = said["says"].as_array().unwrap();
+    assert!(says.iter().any(|line| line.as_str().unwrap().starts_with("1 more person has")));
+    assert!(says.iter().all(|line| !line.as_str().unwrap().contains('\n')), "{said}");
+    let name = said["name"].as_str().unwrap();
+    let reason = ["get", "deletionapproval", name, "-o", "jsonpath={.spec.reason}"];
+    assert_eq!(kubectl(plane, &reason), "agreed");
+}
