@@ -6,6 +6,7 @@
 //! cargo run --release --example numbers -- added
 //! cargo run --release --example numbers -- release [OBJECTS]
 //! cargo run --release --example numbers -- namespace [OBJECTS]
+//! cargo run --release --example numbers -- look [OBJECTS]
 //! ```
 //!
 //! Called in any other way it is belay itself, so that what is measured was
@@ -17,6 +18,7 @@ mod harness;
 mod added;
 mod crowd;
 mod lag;
+mod look;
 mod namespace;
 mod policies;
 mod release;
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         (Some("added"), None) => measured(added::run),
         (Some("release"), objects) => measured_with(objects, 200, release::run),
         (Some("namespace"), objects) => measured_with(objects, 10_000, namespace::run),
+        (Some("look"), objects) => measured_with(objects, 10_000, look::run),
         _ => return belay::command::main(),
     };
     harness::plane::remove_own_folders();

@@ -16,6 +16,7 @@ mod journal;
 mod leader;
 mod live;
 mod policies;
+mod preview;
 mod registration;
 
 use std::path::Path;
