@@ -86,7 +86,6 @@ pub struct Screen {
 
 impl Screen {
     /// What is no terminal.
-    #[cfg(test)]
     pub const fn pipe() -> Self {
         Self { width: None, colour: false }
     }

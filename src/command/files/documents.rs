@@ -9,7 +9,9 @@ use crate::objects::split_api_version;
 
 /// A file's name, for people, and its text.
 pub struct File {
+    /// Its name.
     pub name: Arc<str>,
+    /// Its text.
     pub text: String,
 }
 

@@ -76,7 +76,10 @@ pub fn manifests(files: &[File]) -> Result<Vec<Manifest>, FileError> {
 
 /// The words for the kinds that these files know: those of Kubernetes, and
 /// what their CRDs teach.
-pub fn names(kinds: &Kinds, files: &[File]) -> Result<Names, FileError> {
+pub fn names<'f>(
+    kinds: &Kinds,
+    files: impl IntoIterator<Item = &'f File>,
+) -> Result<Names, FileError> {
     let mut taught = Vec::new();
     for file in files {
         for document in parse(file)?.iter().filter(|document| document.is_definition()) {

@@ -28,6 +28,7 @@ mod tests;
 use std::fmt;
 use std::sync::Arc;
 
+pub use documents::File;
 pub use folder::Folders;
 pub use given::{Manifest, manifests, names, texts};
 pub use watch::{Signs, watch};

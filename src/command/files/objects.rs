@@ -11,8 +11,9 @@ use crate::objects::{KindId, Kinds, Object};
 /// Kind, namespace and name: what tells objects apart.
 pub type Key = (KindId, String, String);
 
-/// Who a document is, once its metadata has been found sound.
-pub fn key(kinds: &Kinds, kind: KindId, document: &Document) -> Result<Key, FileError> {
+/// Who a document is, once its metadata has been found sound. `home` is the
+/// namespace of what says none.
+pub fn key(kinds: &Kinds, kind: KindId, document: &Document, home: &str) -> Result<Key, FileError> {
     let name = document.name()?.to_owned();
     let slim: Result<Object<'_>, _> = read(&document.node, "", Manner::Slim);
     slim.map_err(|error| {
@@ -21,8 +22,7 @@ pub fn key(kinds: &Kinds, kind: KindId, document: &Document) -> Result<Key, File
     let namespace = document.node.at(&["metadata", "namespace"]).and_then(Node::text);
     let namespace = match kinds.info(kind).namespaced {
         false => "",
-        // As kubectl would, in a context that names no other.
-        true => namespace.filter(|namespace| !namespace.is_empty()).unwrap_or("default"),
+        true => namespace.filter(|namespace| !namespace.is_empty()).unwrap_or(home),
     };
     Ok((kind, namespace.to_owned(), name))
 }
@@ -102,7 +102,7 @@ mod tests {
         let documents = parse(&File { name: "f".into(), text: text.to_owned() }).unwrap();
         let document = documents.into_iter().next().unwrap();
         let kinds = Kinds::default();
-        let key = key(&kinds, kinds.find("", "Node").unwrap(), &document).unwrap();
+        let key = key(&kinds, kinds.find("", "Node").unwrap(), &document, "x").unwrap();
         assert_eq!(key.1, "");
         let metadata = complete(&kinds, &key, document)["metadata"].take();
         assert_eq!(metadata, serde_json::json!({"name": "a", "uid": "u"}));

@@ -9,12 +9,23 @@ use super::FileError;
 use super::documents::Document;
 use super::reader::{Manner, read};
 use super::yaml::{Content, shown};
+use crate::objects::{KindInfo, Kinds};
 use crate::policy::api::{
-    self, Check, DeletionApproval, DeletionApprovalSpec, DeletionPolicySpec, PauseSpec,
-    RelationSpec,
+    self, Check, DeletionApproval, DeletionApprovalSpec, DeletionPolicy, DeletionPolicySpec,
+    PauseSpec, Relation, RelationSpec,
 };
 use crate::policy::{Approval, Pause, Policy, compile_relation};
 use crate::relations::Custom;
+
+/// The kinds of the group, as its CRDs say them.
+pub fn kinds() -> [KindInfo; 4] {
+    [of::<DeletionPolicy>(), of::<Relation>(), of::<DeletionApproval>(), of::<api::Pause>()]
+}
+
+fn of<K: kube::Resource<DynamicType = ()>>() -> KindInfo {
+    let (group, version) = (K::group(&()), K::version(&()));
+    Kinds::custom(&group, &version, &K::kind(&()), &K::plural(&()), false)
+}
 
 /// The only version there is.
 const VERSION: &str = "v1alpha1";

@@ -1,11 +1,12 @@
 //! Documents, made into what verdicts are computed from.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use serde_json::Value;
 
 use super::documents::{Document, File, parse};
-use super::own::Own;
+use super::own::{self, Own};
+use super::yaml::Node;
 use super::{FileError, kinds, objects};
 use crate::graph::Graph;
 use crate::objects::{KindInfo, Kinds, full_name};
@@ -58,16 +59,29 @@ impl World {
         with_objects: bool,
         see: See<'_>,
     ) -> Result<Self, FileError> {
-        let mut documents = Vec::new();
-        for file in files {
-            documents.append(&mut parse(file)?);
+        let reading = Reading { with_objects, ..Reading::default() };
+        Self::build(documents(files)?, &reading, see)
+    }
+
+    /// Reads layers of files, the uppermost last: what several layers have is
+    /// as the uppermost of them says. `home` is the namespace of what says none.
+    pub fn read_layers(layers: &[&[File]], home: &str, see: See<'_>) -> Result<Self, FileError> {
+        let mut above: HashSet<Identity> = HashSet::new();
+        let mut read = Vec::new();
+        for layer in layers.iter().rev() {
+            let mut documents = documents(layer)?;
+            documents.retain(|document| !above.contains(&identity(document, home)));
+            above.extend(documents.iter().map(|document| identity(document, home)));
+            read.push(documents);
         }
-        Self::build(documents, with_objects, see)
+        let documents = read.into_iter().rev().flatten().collect();
+        // Whoever compares states of manifests has policies among them.
+        Self::build(documents, &Reading { home, with_own: true, ..Reading::default() }, see)
     }
 
     fn build(
         documents: Vec<Document>,
-        with_objects: bool,
+        reading: &Reading<'_>,
         see: See<'_>,
     ) -> Result<Self, FileError> {
         let mut own = Own::default();
@@ -75,6 +89,9 @@ impl World {
             own.take(document)?;
         }
         let mut kinds = Kinds::default();
+        for kind in own::kinds().into_iter().filter(|_| reading.with_own) {
+            kinds.learn(kind);
+        }
         let guessed = kinds::learn(&mut kinds, &documents)?;
         let catalogue = Catalogue::new(&kinds, &own.relations)
             .map_err(|error| FileError::whole("the built-in relations", error.to_string()))?;
@@ -94,11 +111,11 @@ impl World {
         let mut graph = Graph::new(kinds);
         let annotations: Vec<_> = policies.annotation_keys().map(str::to_owned).collect();
         graph.keep_annotations(annotations);
-        feed(&mut graph, &catalogue, documents, see)?;
+        feed(&mut graph, &catalogue, documents, reading.home, see)?;
         let served: Vec<_> =
             graph.kinds.iter().map(|(id, _)| id).filter(|id| graph.kinds.is_served(*id)).collect();
         for kind in served {
-            if with_objects {
+            if reading.with_objects {
                 graph.set_complete(kind, true);
             } else {
                 graph.set_incomplete(kind, "belay was given no --objects");
@@ -110,12 +127,53 @@ impl World {
     }
 }
 
+/// How documents are taken in.
+struct Reading<'r> {
+    /// Whether objects are among them: what is not there does not exist then.
+    with_objects: bool,
+    /// The namespace of what says none.
+    home: &'r str,
+    /// Whether the kinds of belay's own are objects with no CRD for them, too.
+    with_own: bool,
+}
+
+impl Default for Reading<'_> {
+    /// As kubectl would, in a context that names no namespace.
+    fn default() -> Self {
+        Self { with_objects: true, home: "default", with_own: false }
+    }
+}
+
+/// All documents of some files.
+fn documents(files: &[File]) -> Result<Vec<Document>, FileError> {
+    let mut documents = Vec::new();
+    for file in files {
+        documents.append(&mut parse(file)?);
+    }
+    Ok(documents)
+}
+
+/// Group, kind, namespace and name.
+type Identity = (String, String, String, String);
+
+/// Who a document is, as far as it can be said before its kind is known.
+fn identity(document: &Document, home: &str) -> Identity {
+    let text = |keys: &[&str]| document.node.at(keys).and_then(Node::text).unwrap_or_default();
+    let place = match text(&["metadata", "namespace"]) {
+        "" => home,
+        place => place,
+    };
+    let name = text(&["metadata", "name"]);
+    (document.group.clone(), document.kind.clone(), place.to_owned(), name.to_owned())
+}
+
 /// Feeds all objects, and the Namespaces that they live in. Of two documents
 /// for one object the later one wins.
 fn feed(
     graph: &mut Graph,
     catalogue: &Catalogue,
     documents: Vec<Document>,
+    home: &str,
     see: See<'_>,
 ) -> Result<(), FileError> {
     let mut last = HashMap::new();
@@ -123,7 +181,7 @@ fn feed(
     for (index, document) in documents.iter().enumerate() {
         // Kinds of belay's own are objects, too, where their CRD is there.
         let kind = graph.kinds.find(&document.group, &document.kind);
-        let key = kind.map(|kind| objects::key(&graph.kinds, kind, document)).transpose()?;
+        let key = kind.map(|kind| objects::key(&graph.kinds, kind, document, home)).transpose()?;
         if let Some(key) = &key {
             last.insert(key.clone(), index);
         }

@@ -2,14 +2,15 @@
 //! something, and `kubectl belay used-by`, who needs it.
 //!
 //! ```text
-//!  command line ─► targets ─┐            ┌─► verdict (decide)  ─┐
-//!  cluster ─► Snapshot ─────┼─► Scene ───┼─► outcome (fates)   ─┼─► report ─► text, JSON, YAML
+//!  command line ─► targets ─┐            ┌─► verdict (decide)  ─┐              text, Markdown,
+//!  cluster ─► Snapshot ─────┼─► Scene ───┼─► outcome (fates)   ─┼─► report ─► JSON, YAML
 //!  files ─► files::World ───┘            └─► stock             ─┘
 //! ```
 //!
 //! There is no second answer to what a deletion does: the fates are those of
 //! the graph, and the verdict is that of admission.
 
+mod change;
 mod impact;
 mod say;
 mod scene;

@@ -4,6 +4,9 @@
 use std::collections::HashSet;
 use std::path::PathBuf;
 
+use serde_json::Value;
+
+use super::change::Change;
 use super::stock::{BODIES, Stock};
 use super::targets::{Asked, Sought, WhereArguments, namespaces};
 use crate::cluster::{Caller, Me, Reach, Snapshot, Trouble, World, account, names, user_of};
@@ -31,12 +34,33 @@ pub struct Scene {
     pub targets: Vec<NodeId>,
     /// Those that are not there, as they are typed.
     pub missing: Vec<String>,
+    /// Those that a manifest names and that could not be looked for.
+    pub unseen: Vec<String>,
     /// What of the objects could not be read.
     pub not_read: Vec<NotRead>,
     /// Who asks; none: nobody in particular, of files.
     pub person: Option<(Caller, Me)>,
     /// Kinds of which everything in a namespace was read.
     pub in_namespace: HashSet<(KindId, String)>,
+}
+
+impl Scene {
+    /// Where nothing is asked about.
+    pub fn empty() -> Self {
+        Self {
+            graph: Graph::default(),
+            policies: PolicySet::default(),
+            rules: Rules::Known,
+            rules_not_read: Vec::new(),
+            stock: Stock::default(),
+            targets: Vec::new(),
+            missing: Vec::new(),
+            unseen: Vec::new(),
+            not_read: Vec::new(),
+            person: None,
+            in_namespace: HashSet::new(),
+        }
+    }
 }
 
 /// What is known of the rules.
@@ -64,10 +88,12 @@ pub async fn read(
         )),
         false => of_files(asked, &place.from, place.namespace.as_deref()),
     }?;
-    if scene.targets.is_empty() {
-        let none = match scene.missing.as_slice() {
-            [] => "nothing is selected".to_owned(),
-            missing => format!("there is no {}", missing.join(", ")),
+    // That nothing is there of what a change takes out is an answer.
+    if scene.targets.is_empty() && asked.change().is_none() {
+        let none = match (scene.missing.as_slice(), scene.unseen.as_slice()) {
+            ([], []) => "nothing is selected".to_owned(),
+            ([], unseen) => format!("cannot read {}", unseen.join(", ")),
+            (missing, _) => format!("there is no {}", missing.join(", ")),
         };
         return Err(unknown(format!(
             "{none}; next: see whether the namespace is the right one (-n)"
@@ -83,11 +109,25 @@ fn of_files(
 ) -> Result<Scene, CommandError> {
     let files = texts(from)?;
     let mut stock = Stock::default();
-    let world =
-        files::World::read_seeing(&files, true, &mut |info, object| stock.see(info, object))?;
-    let names = files::names(&world.graph.kinds, &files)?;
+    let own = namespace.unwrap_or("default");
+    let see = &mut |info: &KindInfo, object: &Value| stock.see(info, object);
+    let (world, names) = match asked.change() {
+        // What is taken out is there, and what stays is as it will be; what
+        // was seen of a cluster is truer than both.
+        Some(Change { old, new, .. }) => {
+            let world = files::World::read_layers(&[old, new, &files], own, see)?;
+            let all = old.iter().chain(new).chain(&files);
+            let names = files::names(&world.graph.kinds, all)?;
+            (world, names)
+        }
+        None => {
+            let world = files::World::read_seeing(&files, true, see)?;
+            let names = files::names(&world.graph.kinds, &files)?;
+            (world, names)
+        }
+    };
     let nobody = "neither Kubernetes nor the files have a kind";
-    let sought = asked.sought(&names, namespace.unwrap_or("default"), nobody)?;
+    let sought = asked.sought(&names, own, nobody)?;
     let (targets, missing) = asked.find(&world.graph, &sought);
     let files::World { graph, policies, notes } = world;
     let rules = if notes.policies == 0 { Rules::None } else { Rules::Known };
@@ -100,6 +140,7 @@ fn of_files(
         stock,
         targets,
         missing,
+        unseen: Vec::new(),
         not_read: Vec::new(),
         person: None,
         in_namespace: HashSet::new(),
@@ -134,14 +175,17 @@ async fn of_cluster(
     let around = around.await;
     drop(progress);
     // What may not be listed can often be read by its name.
-    let places = reach.namespaces.iter().flatten();
-    let places = places.map(|name| ("", "namespaces", "", name.as_str()));
-    let named = sought.iter().filter_map(|one| {
+    for name in reach.namespaces.iter().flatten() {
+        // If not, the verdict says that its labels are not known.
+        let _ = look_up(&snapshot, ("", "namespaces"), "", name).await;
+    }
+    let mut unseen = Vec::new();
+    for one in &sought {
         let KindInfo { group, resource, .. } = &one.info;
-        Some((group.as_str(), resource.as_str(), one.namespace.as_deref()?, one.name.as_deref()?))
-    });
-    for (group, resource, namespace, name) in places.chain(named) {
-        look_up(&snapshot, (group, resource), namespace, name).await;
+        let (Some(namespace), Some(name)) = (&one.namespace, &one.name) else { continue };
+        if let Err(why) = look_up(&snapshot, (group, resource), namespace, name).await {
+            unseen.push((one.typed(), why));
+        }
     }
     let world = std::mem::take(&mut *snapshot.context.world.write());
     let World { graph, policies, .. } = world;
@@ -159,8 +203,20 @@ async fn of_cluster(
         let why = "its server does not answer".to_owned();
         not_read.push(NotRead { resource: format!("every kind of {group}"), why });
     }
-    let (targets, missing) = asked.find(&graph, &sought);
+    let (targets, mut missing) = asked.find(&graph, &sought);
     sound(&sought, &missing)?;
+    for (group, typed) in asked.change().into_iter().flat_map(|all| all.unserved(&names, &own)) {
+        match snapshot.stale.contains(&group) {
+            true => unseen.push((typed, "its server does not answer".to_owned())),
+            false => missing.push(typed),
+        }
+    }
+    // What could not be looked for may be there.
+    missing.retain(|typed| unseen.iter().all(|(other, _)| other != typed));
+    not_read.extend(unseen.iter().map(|(typed, why)| {
+        let why = as_me(why);
+        NotRead { resource: typed.clone(), why }
+    }));
     Ok(Scene {
         graph,
         policies,
@@ -169,22 +225,29 @@ async fn of_cluster(
         stock,
         targets,
         missing,
+        unseen: unseen.into_iter().map(|(typed, _)| typed).collect(),
         not_read,
         person: Some((caller, me)),
         in_namespace: around.in_namespace,
     })
 }
 
-/// Reads an object by its name, unless it is known. What cannot be read is not
-/// there for anybody who asks for it.
-async fn look_up(snapshot: &Snapshot, kind: (&str, &str), namespace: &str, name: &str) {
+/// Reads an object by its name, unless it is known; an error says why that
+/// failed.
+async fn look_up(
+    snapshot: &Snapshot,
+    kind: (&str, &str),
+    namespace: &str,
+    name: &str,
+) -> Result<(), String> {
     let kind = {
         let world = snapshot.context.world.read();
         let kind = world.graph.kinds.find_resource(kind.0, kind.1);
         kind.filter(|kind| world.graph.object(*kind, namespace, name).is_none())
     };
-    if let Some(kind) = kind {
-        let _ = snapshot.look_up(kind, namespace, name).await;
+    match kind {
+        Some(kind) => snapshot.look_up(kind, namespace, name).await.map(drop),
+        None => Ok(()),
     }
 }
 

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{ArgAction, Args};
 
+use super::change::Change;
 use super::selector;
 use crate::command::CommandError;
 use crate::command::files::{Manifest, manifests, texts};
@@ -40,6 +41,11 @@ pub struct SetArguments {
     #[arg(short, long, value_name = "FILE|DIR|-")]
     filename: Vec<PathBuf>,
 
+    /// What a change of manifests would prune: what OLD has and NEW has not, each
+    /// a file or a folder. With --from they fill in what is not there
+    #[arg(long, num_args = 2, action = ArgAction::Set, value_names = ["OLD", "NEW"])]
+    removed: Vec<PathBuf>,
+
     /// Those with these labels
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Option<String>,
@@ -54,10 +60,11 @@ pub struct SetArguments {
 
 /// What a person has asked for, as far as it can be read without a look at the
 /// kinds that there are.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Asked {
     wanted: Vec<Wanted>,
     manifests: Vec<Manifest>,
+    change: Option<Change>,
     selector: Vec<Requirement>,
     everywhere: bool,
 }
@@ -88,18 +95,27 @@ impl SetArguments {
         let usage = |text: String| CommandError::Usage(text);
         let stdin =
             |paths: &[PathBuf]| paths.iter().filter(|p| p.as_path() == Path::new("-")).count();
-        if stdin(&self.filename) + stdin(&self.place.from) > 1 {
+        let read = [&self.filename, &self.place.from, &self.removed];
+        if read.iter().map(|paths| stdin(paths)).sum::<usize>() > 1 {
             return Err(usage("standard input can be read once; name a file for the other".into()));
         }
         let selector = self.selector.as_deref().map(selector::parse).transpose().map_err(usage)?;
         let selected = selector.is_some();
-        if !self.filename.is_empty() && (selected || !self.targets.is_empty()) {
+        let named = selected || !self.targets.is_empty();
+        if let [old, new] = self.removed.as_slice() {
+            if named || !self.filename.is_empty() || self.all_namespaces {
+                let text = "--removed names the objects; leave out TARGET, -f, -l and -A";
+                return Err(usage(text.to_owned()));
+            }
+            return Ok(Asked { change: Some(Change::read(old, new)?), ..Asked::default() });
+        }
+        if !self.filename.is_empty() && named {
             let text = "-f names the objects; leave out TARGET and -l";
             return Err(usage(text.to_owned()));
         }
         if self.filename.is_empty() && self.targets.is_empty() {
             let text = "no object is named; expected TYPE/NAME, such as pvc/data, or TYPE with -l, or \
-                        manifests with -f";
+                        manifests with -f, or two states of them with --removed";
             return Err(usage(text.to_owned()));
         }
         let wanted = words(&self.targets, selected).map_err(usage)?;
@@ -110,6 +126,7 @@ impl SetArguments {
         Ok(Asked {
             wanted,
             manifests: manifests(&texts(&self.filename)?)?,
+            change: None,
             selector: selector.unwrap_or_default(),
             everywhere: self.all_namespaces,
         })
@@ -168,6 +185,11 @@ impl Asked {
         }
     }
 
+    /// The change of manifests that is asked about, if one is.
+    pub fn change(&self) -> Option<&Change> {
+        self.change.as_ref()
+    }
+
     /// The kinds of what is asked for. `own`: the namespace that is meant where
     /// none is said; `nobody`: words before the name of a kind that nobody
     /// serves.
@@ -188,14 +210,23 @@ impl Asked {
             let (info, name) = (info.clone(), name.clone());
             sought.push(Sought { info, namespace, name, listed: false });
         }
-        for manifest in &self.manifests {
+        let listed = match &self.change {
+            Some(change) => change.removed(names, own),
+            None => self.manifests.iter().collect(),
+        };
+        for manifest in listed {
             let Manifest { group, kind, namespace, name, origin } = manifest;
-            let info = names.of_object(group, kind).ok_or_else(|| {
-                let CommandError::Remote(text) = unserved(names, kind, nobody) else {
-                    return unknown(format!("{origin}: {nobody} \"{kind}\""));
-                };
-                unknown(format!("{origin}: {text}"))
-            })?;
+            let info = match names.of_object(group, kind) {
+                Some(info) => info,
+                // Of a kind that nobody serves there is nothing to prune.
+                None if self.change.is_some() => continue,
+                None => {
+                    let CommandError::Remote(text) = unserved(names, kind, nobody) else {
+                        return Err(unknown(format!("{origin}: {nobody} \"{kind}\"")));
+                    };
+                    return Err(unknown(format!("{origin}: {text}")));
+                }
+            };
             let namespace = match info.namespaced {
                 true => namespace.clone().unwrap_or_else(|| own.to_owned()),
                 false => String::new(),

@@ -66,12 +66,20 @@ pub struct Ruling {
 /// What is said of deleting all targets, in this way.
 pub fn ruling(scene: &Scene, cascade: Option<Propagation>) -> Ruling {
     match (&scene.rules, &scene.person) {
+        _ if scene.targets.is_empty() && scene.unseen.is_empty() => {
+            return Ruling { word: Word::Allowed, verdict: None };
+        }
         (Rules::Unknown, _) => return Ruling { word: Word::Unknown, verdict: None },
         (Rules::None, Some(_)) => return Ruling { word: Word::NoPolicies, verdict: None },
         _ => {}
     }
+    if scene.targets.is_empty() {
+        return Ruling { word: Word::Unknown, verdict: None };
+    }
     let verdict = verdict(scene, cascade);
     let word = match verdict.decision {
+        // Those that could not be looked for may be refused.
+        decision if decision != Decision::Deny && !scene.unseen.is_empty() => Word::Unknown,
         // The label protects with no policy written; nothing else does.
         Decision::Allow if scene.rules == Rules::None => Word::NoPolicies,
         Decision::Allow => Word::Allowed,

@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod impact;
+mod removed;
 mod used_by;
 
 use std::io::Write as _;

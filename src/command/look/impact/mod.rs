@@ -1,18 +1,21 @@
 //! `belay impact`: what happens if something is deleted.
 
+mod markdown;
 mod outcome;
 mod report;
 mod text;
+mod told;
 
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 
 use self::report::Impact;
+use super::change::Change;
 use super::scene::{self, Scene};
 use super::targets::SetArguments;
 use super::verdict::{Ruling, Word, ruling};
-use crate::command::screen::{OutputArguments, Screen, document};
+use crate::command::screen::{Format, Screen, document};
 use crate::command::target::asked_in;
 use crate::command::{CommandError, block_on, print};
 use crate::graph::Propagation;
@@ -30,8 +33,32 @@ pub struct ImpactArguments {
     #[arg(long, value_name = "background|foreground|orphan", default_value = "background")]
     cascade: Cascade,
 
-    #[command(flatten)]
-    output: OutputArguments,
+    /// How the answer is written; markdown is for a comment on a pull request
+    #[arg(
+        short,
+        long,
+        value_name = "table|json|yaml|markdown",
+        default_value = "table",
+        ignore_case = true
+    )]
+    output: Form,
+
+    /// Leave nothing out of long lists
+    #[arg(long)]
+    all: bool,
+}
+
+/// How the answer is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Form {
+    /// For people
+    Table,
+    /// One JSON document, versioned
+    Json,
+    /// The same as YAML
+    Yaml,
+    /// For people who read it on a pull request
+    Markdown,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -60,16 +87,25 @@ pub fn run(arguments: ImpactArguments) -> Result<ExitCode, CommandError> {
 }
 
 async fn impact(arguments: ImpactArguments) -> Result<ExitCode, CommandError> {
-    let ImpactArguments { set, cascade, output } = arguments;
+    let ImpactArguments { set, cascade, output, all } = arguments;
     let asked = set.asked()?;
-    let scene = scene::read(&asked, set.place, false).await?;
+    let nothing = asked.change().and_then(Change::nothing);
+    let scene = match nothing {
+        Some(_) => Scene::empty(),
+        None => scene::read(&asked, set.place, false).await?,
+    };
     let ruling = ruling(&scene, Some(cascade.into()));
     let mut impact = Impact::new(&scene, &ruling, cascade.into());
+    impact.says = nothing.or(impact.says);
     impact.verdict.you_may = may_approve(&scene, &ruling).await;
-    print(&match document(output.output, "Impact", &impact)? {
-        Some(document) => document,
-        None => text::text(&impact, Screen::stdout(), output.all),
-    })?;
+    let of = |format| document(format, "Impact", &impact);
+    let written = match output {
+        Form::Table => None,
+        Form::Json => of(Format::Json)?,
+        Form::Yaml => of(Format::Yaml)?,
+        Form::Markdown => Some(markdown::markdown(&impact, all)),
+    };
+    print(&written.unwrap_or_else(|| text::text(&impact, Screen::stdout(), all)))?;
     Ok(ExitCode::from(ruling.word.code()))
 }
 

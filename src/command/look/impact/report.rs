@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::outcome::{Broken, Outcomes};
+use super::told::Told;
 use crate::command::look::say::{self, Object};
 use crate::command::look::scene::Scene;
 use crate::command::look::stock::{Key, SNAPSHOTS, bytes, shown};
-use crate::command::look::verdict::{Ruling, Word};
+use crate::command::look::verdict::Ruling;
 use crate::command::screen::NotRead;
-use crate::decide::{Decision, named_by, sentence, ways};
 use crate::graph::{Certainty, NodeId, Outcome, Propagation};
 use crate::objects::KindInfo;
 
@@ -18,6 +18,9 @@ use crate::objects::KindInfo;
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Impact {
+    /// What is said where nothing is deleted, and in place of all the rest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub says: Option<String>,
     /// What is deleted.
     pub targets: Vec<Object>,
     /// What the DELETE says of dependents.
@@ -34,40 +37,9 @@ pub struct Impact {
     pub not_read: Vec<NotRead>,
     /// Named by a manifest, and not there.
     pub missing: Vec<String>,
-}
-
-/// The verdict.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Told {
-    /// The word.
-    pub decision: Word,
-    /// Why not.
-    pub blockers: Vec<Why>,
-    /// How many more reasons there are.
-    pub more: usize,
-    /// What else than an approval helps.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub way_out: Option<String>,
-    /// The commands that approve it.
-    pub approve: Vec<String>,
-    /// Whether the one who asks may; not there if nobody says.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub you_may: Option<bool>,
-}
-
-/// One reason.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Why {
-    /// What comes of it.
-    pub outcome: &'static str,
-    /// The fixed word.
-    pub reason: &'static str,
-    /// The reason in words.
-    pub says: String,
-    /// Whose rule it is.
-    pub by: String,
+    /// Whether a manifest names objects that could not be looked for.
+    #[serde(skip)]
+    pub unseen: bool,
 }
 
 /// How much of what happens, by kind.
@@ -223,26 +195,34 @@ impl Impact {
             let why = "there is too much of it to be followed to its end".to_owned();
             not_read.push(NotRead { resource: "everything".to_owned(), why });
         }
+        let targets: Vec<Object> = scene.targets.iter().map(|id| Object::at(graph, *id)).collect();
+        let says = match (scene.missing.is_empty(), scene.unseen.is_empty()) {
+            (true, true) => "nothing is removed",
+            (false, true) => "nothing of what is removed is there",
+            _ => "nothing of what is removed was found, and not all of it could be looked for",
+        };
         Self {
-            targets: scene.targets.iter().map(|id| Object::at(graph, *id)).collect(),
+            says: scene.targets.is_empty().then(|| says.to_owned()),
             cascade: word(cascade),
-            verdict: Told::new(ruling),
+            verdict: Told::new(ruling, &targets),
+            targets,
             summary,
             destroyed,
             objects,
             not_read,
             missing: scene.missing.clone(),
+            unseen: !scene.unseen.is_empty(),
         }
     }
 
-    /// The namespace that need not be said of each object.
+    /// The namespace that need not be said of each object: the first that a
+    /// target is, or is in.
     pub fn home(&self) -> &str {
-        let place = |object: &'_ Object| match (object.group.as_str(), object.kind.as_str()) {
-            ("", "Namespace") => 0,
-            _ => 1,
-        };
-        let Some(first) = self.targets.first() else { return "" };
-        if place(first) == 0 { &first.name } else { &first.namespace }
+        let mut places = self.targets.iter().map(|object| {
+            let is_namespace = object.group.is_empty() && object.kind == "Namespace";
+            if is_namespace { object.name.as_str() } else { object.namespace.as_str() }
+        });
+        places.find(|place| !place.is_empty()).unwrap_or_default()
     }
 
     /// The sizes of the volumes that are destroyed, added up.
@@ -263,38 +243,6 @@ fn word(cascade: Propagation) -> &'static str {
         Propagation::Background => "background",
         Propagation::Foreground => "foreground",
         Propagation::Orphan => "orphan",
-    }
-}
-
-impl Told {
-    fn new(ruling: &Ruling) -> Self {
-        let (way_out, approve) = match (&ruling.verdict, ruling.word) {
-            (Some(verdict), Word::Denied) => ways(verdict),
-            _ => (None, Vec::new()),
-        };
-        let blockers = ruling.verdict.iter().flat_map(|verdict| {
-            verdict.blockers.iter().map(|blocker| Why {
-                outcome: blocker.outcome.as_str(),
-                reason: blocker.reason.as_str(),
-                says: crate::command::target::as_me(&sentence(&verdict.target, blocker)),
-                by: named_by(blocker),
-            })
-        });
-        Self {
-            decision: ruling.word,
-            blockers: blockers.collect(),
-            more: ruling.verdict.as_ref().map_or(0, |verdict| verdict.more),
-            way_out,
-            approve,
-            you_may: None,
-        }
-    }
-
-    /// Those that decide it.
-    pub fn deciding(&self) -> impl Iterator<Item = &Why> {
-        let strictest = self.blockers.first().map(|why| why.outcome);
-        let records = strictest == Some(Decision::Audit.as_str());
-        self.blockers.iter().filter(move |why| Some(why.outcome) == strictest && !records)
     }
 }
 

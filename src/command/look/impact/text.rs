@@ -2,10 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::report::{Affected, Count, Impact, Why};
+use super::report::{Affected, Count, Impact, Summary};
+use super::told::Why;
 use crate::command::look::tree::{Branch, draw};
 use crate::command::look::verdict::Word;
-use crate::command::screen::{Screen, Tone, cut};
+use crate::command::screen::{NotRead, Screen, Tone, cut};
 use crate::graph::NodeId;
 use crate::policy::api::GROUP;
 
@@ -17,6 +18,9 @@ const HEADING: usize = 20;
 
 /// So many reasons are told.
 const TOLD: usize = 3;
+
+/// So many objects are told that are not there.
+const MISSING: usize = 8;
 
 /// So many roots are drawn.
 const ROOTS: usize = 12;
@@ -30,59 +34,80 @@ const FIRST: &[&str] = &["Namespace", "StatefulSet", "Deployment", "DaemonSet", 
 
 /// Everything, in lines.
 pub fn text(impact: &Impact, screen: Screen, all: bool) -> String {
-    let mut text = head(impact, screen);
-    let summary = &impact.summary;
-    let mut line = |name: &str, tone: Tone, count: usize, said: &str| {
-        if count > 0 {
-            let name = screen.paint(tone, &format!("{name:<9}"));
-            let heading = format!("  {name} {count:>5}   ");
-            text.push_str(screen.behind(&heading, HEADING, said).trim_end());
-            text.push('\n');
-        }
+    let mut text = match &impact.says {
+        Some(says) => screen.paragraph(0, says),
+        None => head(impact, screen),
     };
-    line("deleted", Tone::Plain, summary.deleted.total, &kinds(&summary.deleted, all));
-    line("orphaned", Tone::Doubtful, summary.orphaned.total, &kinds(&summary.orphaned, all));
-    line("held", Tone::Doubtful, summary.held.total, &kinds(&summary.held, all));
-    line("broken", Tone::Bad, summary.broken.total, &kinds(&summary.broken, all));
+    for Line { name, tone, count, said } in summary(impact, all) {
+        let name = screen.paint(tone, &format!("{name:<9}"));
+        let heading = format!("  {name} {count:>5}   ");
+        text.push_str(screen.behind(&heading, HEADING, &said).trim_end());
+        text.push('\n');
+    }
+    text.push_str(&tree(impact, screen, all));
+    text.push_str(&tail(impact, screen, all));
+    text
+}
+
+/// One line of what happens, with its count.
+pub(super) struct Line {
+    /// What happens.
+    pub(super) name: &'static str,
+    /// How bad that is.
+    pub(super) tone: Tone,
+    /// To how much.
+    pub(super) count: usize,
+    /// To what.
+    pub(super) said: String,
+}
+
+/// How much of what happens; nothing of what does not.
+pub(super) fn summary(impact: &Impact, all: bool) -> Vec<Line> {
+    let Summary { deleted, orphaned, held, broken } = &impact.summary;
+    let line = |name, tone, count, said| Line { name, tone, count, said };
+    let counted = |name, tone, count: &Count| line(name, tone, count.total, kinds(count, all));
     let volumes = impact.destroyed.iter().filter(|d| d.what == "Volume").count();
     let size = match impact.size() {
         size if size.is_empty() || volumes == 0 => String::new(),
         size => format!(", {size}"),
     };
-    let said = format!("{}{size} (reclaimPolicy Delete)", plural(volumes, "volume"));
-    line("destroyed", Tone::Bad, volumes, &said);
+    let lost = format!("{}{size} (reclaimPolicy Delete)", plural(volumes, "volume"));
     let addresses: Vec<&str> = impact
         .destroyed
         .iter()
         .filter(|destroyed| destroyed.what == "Address")
         .map(|destroyed| destroyed.name.as_str())
         .collect();
-    let said = format!(
+    let given = format!(
         "{} ({})",
         if addresses.len() == 1 { "address" } else { "addresses" },
         addresses.join(", ")
     );
-    line("released", Tone::Bad, addresses.len(), &said);
+    let lines = [
+        counted("deleted", Tone::Plain, deleted),
+        counted("orphaned", Tone::Doubtful, orphaned),
+        counted("held", Tone::Doubtful, held),
+        counted("broken", Tone::Bad, broken),
+        line("destroyed", Tone::Bad, volumes, lost),
+        line("released", Tone::Bad, addresses.len(), given),
+    ];
+    lines.into_iter().filter(|line| line.count > 0).collect()
+}
+
+/// Everything that something happens to, as it is drawn.
+pub(super) fn tree(impact: &Impact, screen: Screen, all: bool) -> String {
     let roots = roots(impact);
     let (shown, more) = cut(&roots, ROOTS, all);
-    text.push_str(&draw(shown, screen, all));
+    let mut text = draw(shown, screen, all);
     if let Some(more) = more {
         text.push_str(&format!("{}\n", screen.paint(Tone::Quiet, &more)));
     }
-    text.push_str(&tail(impact, screen));
     text
 }
 
 /// `DELETE namespace/shop   DENIED   policy x`.
 fn head(impact: &Impact, screen: Screen) -> String {
-    let what = match impact.targets.as_slice() {
-        [one] => one.label(""),
-        many => {
-            let names: Vec<String> = many.iter().take(3).map(|one| one.label("")).collect();
-            let more = if many.len() > 3 { ", …" } else { "" };
-            format!("{} objects ({}{more})", many.len(), names.join(", "))
-        }
-    };
+    let what = what(impact);
     let tone = match impact.verdict.decision {
         Word::Allowed | Word::NoPolicies => Tone::Good,
         Word::Denied => Tone::Bad,
@@ -95,18 +120,38 @@ fn head(impact: &Impact, screen: Screen) -> String {
         }
     }
     let by = match (impact.verdict.decision, by.is_empty()) {
+        (Word::Unknown, true) if impact.unseen => {
+            "   some of it could not be looked for".to_owned()
+        }
         (Word::NoPolicies, _) => "   no policies".to_owned(),
         (Word::Unknown, true) => "   the policies cannot be read".to_owned(),
         (_, true) => String::new(),
         (_, false) => format!("   {}", by.join("; ")),
     };
-    let cascade = match impact.cascade {
-        "background" => String::new(),
-        other => format!(" --cascade={other}"),
-    };
+    let cascade = cascade(impact);
     let word = screen.paint(tone, impact.verdict.decision.shown());
     let head = screen.paint(Tone::Strong, &format!("DELETE {what}{cascade}"));
     format!("{head}   {word}{by}\n")
+}
+
+/// What is deleted, in a few words.
+pub(super) fn what(impact: &Impact) -> String {
+    match impact.targets.as_slice() {
+        [one] => one.label(""),
+        many => {
+            let names: Vec<String> = many.iter().take(3).map(|one| one.label("")).collect();
+            let more = if many.len() > 3 { ", …" } else { "" };
+            format!("{} objects ({}{more})", many.len(), names.join(", "))
+        }
+    }
+}
+
+/// The option of kubectl that the DELETE would have.
+pub(super) fn cascade(impact: &Impact) -> String {
+    match impact.cascade {
+        "background" => String::new(),
+        other => format!(" --cascade={other}"),
+    }
 }
 
 /// `StatefulSet 1 · Pod 9 · other 31`, and how much of it is not certain.
@@ -208,7 +253,7 @@ fn branch(
 }
 
 /// What stands against it, what was not read, and the way out.
-fn tail(impact: &Impact, screen: Screen) -> String {
+fn tail(impact: &Impact, screen: Screen, all: bool) -> String {
     let mut text = String::new();
     let mut line = |name: &str, said: &str| {
         let name = screen.paint(Tone::Strong, &format!("{name:<12}"));
@@ -216,39 +261,63 @@ fn tail(impact: &Impact, screen: Screen) -> String {
     };
     let deciding: Vec<&Why> = impact.verdict.deciding().collect();
     let (shown, _) = cut(&deciding, TOLD, false);
-    let name = match impact.verdict.decision {
-        Word::Denied => "blocked by",
-        Word::Held => "waits for",
-        Word::Unknown => "not known",
-        _ => "noted",
-    };
+    let name = reasons(impact.verdict.decision);
     for why in shown {
-        line(name, &format!("{}; {} ({})", why.says, why.by, why.reason));
+        line(name, &reason(why));
     }
     let more = deciding.len() - shown.len() + impact.verdict.more;
     if more > 0 {
         line("", &format!("and {more} more reasons"));
     }
-    for missing in &impact.missing {
+    let (missing, more) = cut(&impact.missing, MISSING, all);
+    for missing in missing {
         line("not there", missing);
     }
+    if let Some(more) = more {
+        line("", &more);
+    }
     for not_read in &impact.not_read {
-        // What people have written counts nothing.
-        let own = not_read.resource.ends_with(GROUP);
-        let bounds = if own { "" } else { ": the counts are lower bounds" };
-        line("not read", &format!("{} ({}){bounds}", not_read.resource, not_read.why));
+        line("not read", &unread(not_read));
     }
     if let Some(way_out) = &impact.verdict.way_out {
         line("way out", way_out);
     }
     for (at, approve) in impact.verdict.approve.iter().enumerate() {
-        let may = match impact.verdict.you_may {
-            Some(true) if at == 0 => "   you may: yes",
-            Some(false) if at == 0 => "   you may: no",
-            _ => "",
-        };
+        let may = if at == 0 { you_may(impact) } else { "" };
         let name = if at == 0 && impact.verdict.way_out.is_none() { "way out" } else { "or" };
         line(name, &format!("{approve}{may}"));
     }
     text
+}
+
+/// What the reasons are called that decide it.
+pub(super) fn reasons(decision: Word) -> &'static str {
+    match decision {
+        Word::Denied => "blocked by",
+        Word::Held => "waits for",
+        Word::Unknown => "not known",
+        _ => "noted",
+    }
+}
+
+/// One reason, in a sentence.
+pub(super) fn reason(why: &Why) -> String {
+    format!("{}; {} ({})", why.says, why.by, why.reason)
+}
+
+/// What was not read, and what follows from that.
+pub(super) fn unread(not_read: &NotRead) -> String {
+    let NotRead { resource, why } = not_read;
+    // What people have written counts nothing.
+    let bounds = if resource.ends_with(GROUP) { "" } else { ": the counts are lower bounds" };
+    format!("{resource} ({why}){bounds}")
+}
+
+/// Whether the one who asks may approve it, where that is known.
+pub(super) fn you_may(impact: &Impact) -> &'static str {
+    match impact.verdict.you_may {
+        Some(true) => "   you may: yes",
+        Some(false) => "   you may: no",
+        None => "",
+    }
 }
