@@ -10,9 +10,11 @@ use kube::api::{Api, ListParams};
 use serde::de::DeserializeOwned;
 
 use super::CommandError;
-use super::target::{PlaceArguments, known, rules, unknown};
+use super::target::{PlaceArguments, known, rules, settings, unknown};
 use crate::cluster::election::leader;
 use crate::cluster::{Caller, Me, Snapshot, Trouble, account, user_of};
+use crate::policy::{Identities, Policy};
+use crate::relations::Custom;
 
 /// Which namespaces are meant.
 #[derive(Debug, Clone, Default, Args)]
@@ -71,6 +73,19 @@ impl Visitor {
         rules(&self.caller, &self.me, &self.installation, self.own.clone())
             .await
             .map_err(|why| unknown(format!("cannot ask which kinds there are: {why}")))
+    }
+
+    /// The same as if these were what people have written.
+    pub async fn planned(
+        &self,
+        policies: Vec<Policy>,
+        relations: &[Custom],
+    ) -> Result<Snapshot, CommandError> {
+        let settings = settings(&self.installation, &self.me);
+        let identities = Identities { own: Some(self.own.clone()), ..Identities::default() };
+        let client = self.caller.client.clone();
+        let snapshot = Snapshot::planned(client, settings, identities, policies, relations).await;
+        snapshot.map_err(|why| unknown(format!("cannot ask which kinds there are: {why}")))
     }
 
     /// All objects of a kind of belay's own.

@@ -52,18 +52,35 @@ pub(crate) fn is_harm_on_kind(group: &str, resource: &str) -> bool {
     NEVER_HELD.contains(&(group, resource)) || group == "argoproj.io"
 }
 
+/// Why a hold on an object would be harm, or no protection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Harm {
+    /// It is so on every object of the kind.
+    Kind,
+    /// A tool runs it and takes it away by itself.
+    Hook,
+    /// It is the record of a Helm release, which Helm takes away.
+    Record,
+    /// Its manifest lists finalizers.
+    Listed,
+}
+
 /// Whether a hold on this object would be harm, or no protection.
 pub(crate) fn is_harm(group: &str, resource: &str, object: &Object<'_>) -> bool {
+    harm(group, resource, object).is_some()
+}
+
+/// Why a hold on this object would be harm, or no protection, if it is.
+pub(crate) fn harm(group: &str, resource: &str, object: &Object<'_>) -> Option<Harm> {
     let metadata = &object.metadata;
     if is_harm_on_kind(group, resource) {
-        return true;
+        return Some(Harm::Kind);
     }
     if HOOKS.iter().any(|hook| metadata.annotations.contains_key(*hook)) {
-        return true;
+        return Some(Harm::Hook);
     }
-    // The record of a Helm release, which Helm takes away.
     if (group, resource) == ("", "secrets") && metadata.name.starts_with("sh.helm.release.v1.") {
-        return true;
+        return Some(Harm::Record);
     }
     // Whoever lists finalizers in a manifest sends that list again, without
     // ours: a client-side apply of a custom resource strips it each time.
@@ -71,7 +88,7 @@ pub(crate) fn is_harm(group: &str, resource: &str, object: &Object<'_>) -> bool 
         object.metadata.finalizers.iter().flatten().any(|finalizer| !is_hold(finalizer))
     };
     let lists = others(object) || applied(object).is_some_and(|applied| others(&applied));
-    lists && !Kinds::is_built_in(group, resource)
+    (lists && !Kinds::is_built_in(group, resource)).then_some(Harm::Listed)
 }
 
 /// The manifest that a client applied.

@@ -37,7 +37,7 @@ mod tests;
 
 // What the release and the plans share with verdicts.
 pub(crate) use approved::{Consent, approved, consent};
-pub(crate) use create::{is_harm, is_harm_on_kind};
+pub(crate) use create::{Harm, harm, is_harm, is_harm_on_kind};
 pub use delete::decide_together;
 pub(crate) use item::{HARMLESS, Item, named};
 pub(crate) use render::{arguments, cause, named_by, quoted, sentence, ways};

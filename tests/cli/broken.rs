@@ -8,7 +8,7 @@ use crate::stuck::{causes, configmap, delete};
 
 /// A control plane in which the tests of this file break something each: what
 /// one breaks may be told by the others as well.
-fn plane() -> &'static ControlPlane {
+pub fn plane() -> &'static ControlPlane {
     static PLANE: OnceLock<Result<ControlPlane, String>> = OnceLock::new();
     let start = || ControlPlane::start_with(&Options::default()).map_err(|e| e.to_string());
     PLANE.get_or_init(start).as_ref().unwrap()

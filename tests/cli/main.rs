@@ -13,6 +13,7 @@ mod denials;
 mod look;
 mod offline;
 mod pause;
+mod plan;
 mod removed;
 mod status;
 mod stuck;

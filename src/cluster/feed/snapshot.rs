@@ -34,8 +34,8 @@ use crate::decide::{Review, Verdict};
 use crate::graph::{Listing, NodeId};
 use crate::objects::{KindId, KindInfo, Kinds};
 use crate::policy::api::{DeletionApproval, DeletionPolicy, GROUP, Pause, Relation};
-use crate::policy::{Identities, PolicySet};
-use crate::relations::Catalogue;
+use crate::policy::{Identities, Policy, PolicySet};
+use crate::relations::{Catalogue, Custom};
 use crate::telemetry::{Metrics, Readiness};
 use crate::webhook::Decider as _;
 
@@ -76,6 +76,36 @@ impl Snapshot {
         settings: Settings,
         identities: Identities,
     ) -> Result<Self, String> {
+        let snapshot = Self::kinds(client, settings).await?;
+        tokio::join!(
+            snapshot
+                .own::<DeletionPolicy>("DeletionPolicy", "deletionpolicies", |s| &mut s.policies),
+            snapshot.own::<Relation>("Relation", "relations", |s| &mut s.relations),
+            snapshot.own::<DeletionApproval>("DeletionApproval", "deletionapprovals", |s| {
+                &mut s.approvals
+            }),
+            snapshot.own::<Pause>("Pause", "pauses", |s| &mut s.pauses),
+        );
+        snapshot.put_in_force(identities)?;
+        Ok(snapshot)
+    }
+
+    /// As if these were all that people have written; what they have is not
+    /// read, and nothing of belay need be there.
+    pub async fn planned(
+        client: kube::Client,
+        settings: Settings,
+        identities: Identities,
+        policies: Vec<Policy>,
+        relations: &[Custom],
+    ) -> Result<Self, String> {
+        let snapshot = Self::kinds(client, settings).await?;
+        snapshot.compile(policies, relations, identities)?;
+        Ok(snapshot)
+    }
+
+    /// Which kinds there are, and nothing else.
+    async fn kinds(client: kube::Client, settings: Settings) -> Result<Self, String> {
         let context = Context {
             client,
             world: SharedWorld::default(),
@@ -91,16 +121,6 @@ impl Snapshot {
         let definitions = snapshot.definitions().await;
         // Nothing that once was is remembered here, so no kind has vanished.
         discovery.learn(&mut snapshot.context.world.write(), &definitions, &HashSet::new());
-        tokio::join!(
-            snapshot
-                .own::<DeletionPolicy>("DeletionPolicy", "deletionpolicies", |s| &mut s.policies),
-            snapshot.own::<Relation>("Relation", "relations", |s| &mut s.relations),
-            snapshot.own::<DeletionApproval>("DeletionApproval", "deletionapprovals", |s| {
-                &mut s.approvals
-            }),
-            snapshot.own::<Pause>("Pause", "pauses", |s| &mut s.pauses),
-        );
-        snapshot.put_in_force(identities)?;
         Ok(snapshot)
     }
 
@@ -213,21 +233,39 @@ impl Snapshot {
         }
         let relations: Vec<_> = force.relations.into_values().collect();
         let policies: Vec<_> = force.policies.into_values().collect();
+        self.compile(policies, &relations, identities)?;
         let mut world = self.context.world.write();
-        let catalogue = Catalogue::new(&world.graph.kinds, &relations)
+        world.policies.approvals = force::approvals(&said);
+        world.policies.pauses = force::pauses(&said);
+        world.loaded = said.policies.synced && said.relations.synced;
+        world.known = world.loaded && lacks.is_none();
+        Ok(())
+    }
+
+    fn compile(
+        &self,
+        policies: Vec<Policy>,
+        relations: &[Custom],
+        identities: Identities,
+    ) -> Result<(), String> {
+        let mut world = self.context.world.write();
+        let catalogue = Catalogue::new(&world.graph.kinds, relations)
             .map_err(|error| format!("the relations cannot be compiled: {error}"))?;
         let mut set = PolicySet::new(policies, &catalogue);
         set.identities = identities;
         set.left_out = left_out(Some(&self.context.settings.namespace));
-        set.approvals = force::approvals(&said);
-        set.pauses = force::pauses(&said);
         let annotations: Vec<String> = set.annotation_keys().map(str::to_owned).collect();
         world.graph.keep_annotations(annotations);
         world.catalogue = Arc::new(catalogue);
         world.policies = set;
-        world.loaded = said.policies.synced && said.relations.synced;
-        world.known = world.loaded && lacks.is_none();
         Ok(())
+    }
+
+    /// All objects of a kind, with their metadata alone.
+    pub async fn listed(&self, kind: KindId) -> Result<Vec<Box<RawValue>>, String> {
+        let info = self.context.world.read().graph.kinds.info(kind).clone();
+        let objects = self.pages(&info, Detail::Metadata, "", "").await;
+        objects.map_err(|trouble| trouble.words())
     }
 
     /// The objects of one kind, into the graph.

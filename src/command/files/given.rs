@@ -1,13 +1,18 @@
 //! Files that a person names once: read now, and not again.
 
+use std::collections::HashSet;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use super::documents::{File, parse};
 use super::folder::LARGEST;
+use super::own::Own;
 use super::yaml::Node;
 use super::{FileError, Folders};
 use crate::objects::{Kinds, Names};
+use crate::policy::Policy;
+use crate::policy::api::{DeletionPolicySpec, GROUP};
+use crate::relations::Custom;
 
 /// What standard input is called in messages.
 const STDIN: &str = "standard input";
@@ -52,6 +57,7 @@ fn stdin() -> Result<File, FileError> {
 /// The objects that these files name, each once, in their order.
 pub fn manifests(files: &[File]) -> Result<Vec<Manifest>, FileError> {
     let mut found: Vec<Manifest> = Vec::new();
+    let mut seen = HashSet::new();
     for file in files {
         for document in parse(file)? {
             let namespace = document.node.at(&["metadata", "namespace"]).and_then(Node::text);
@@ -62,16 +68,35 @@ pub fn manifests(files: &[File]) -> Result<Vec<Manifest>, FileError> {
                 name: document.name()?.to_owned(),
                 origin: document.origin(),
             };
-            let same = |other: &Manifest| {
-                (&other.group, &other.kind, &other.namespace, &other.name)
-                    == (&manifest.group, &manifest.kind, &manifest.namespace, &manifest.name)
-            };
-            if !found.iter().any(same) {
+            let Manifest { group, kind, namespace, name, .. } = &manifest;
+            if seen.insert((group.clone(), kind.clone(), namespace.clone(), name.clone())) {
                 found.push(manifest);
             }
         }
     }
     Ok(found)
+}
+
+/// What people have written, before it is known which kinds there are.
+pub struct Rules {
+    /// The policies, by name, as they are written.
+    pub specs: Vec<(String, DeletionPolicySpec)>,
+    /// The same, compiled.
+    pub policies: Vec<Policy>,
+    /// The relations.
+    pub relations: Vec<Custom>,
+}
+
+/// The policies and relations of these files.
+pub fn rules(files: &[File]) -> Result<Rules, FileError> {
+    let mut own = Own::default();
+    for file in files {
+        for document in parse(file)?.iter().filter(|document| document.group == GROUP) {
+            own.take(document)?;
+        }
+    }
+    let Own { specs, policies, relations, .. } = own;
+    Ok(Rules { specs, policies, relations })
 }
 
 /// The words for the kinds that these files know: those of Kubernetes, and

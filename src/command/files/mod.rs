@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 pub use documents::File;
 pub use folder::Folders;
-pub use given::{Manifest, manifests, names, texts};
+pub use given::{Manifest, Rules, manifests, names, rules, texts};
 pub use watch::{Signs, watch};
 pub use world::World;
 use yaml::Place;

@@ -34,6 +34,8 @@ const VERSION: &str = "v1alpha1";
 #[derive(Default)]
 pub struct Own {
     pub policies: Vec<Policy>,
+    /// What the policies were compiled from, by name.
+    pub specs: Vec<(String, DeletionPolicySpec)>,
     pub approvals: Vec<Approval>,
     pub pauses: Vec<Pause>,
     pub relations: Vec<Custom>,
@@ -55,11 +57,13 @@ impl Own {
         let kind = document.kind.as_str();
         match kind {
             "DeletionPolicy" => {
-                let (name, _) = self.head(document)?;
+                let (name, metadata) = self.head(document)?;
                 // Compiling holds it against its rules.
                 let spec: DeletionPolicySpec = typed(document)?;
                 let policy = Policy::compile(&name, &spec).map_err(|p| problem(document, &p))?;
-                self.policies.push(policy);
+                let annotations = metadata.annotations.unwrap_or_default();
+                self.policies.push(policy.with_annotations(&annotations));
+                self.specs.push((name, spec));
             }
             "Relation" => {
                 let (name, _) = self.head(document)?;

@@ -79,6 +79,15 @@ impl World {
         Self::build(documents, &Reading { home, with_own: true, ..Reading::default() }, see)
     }
 
+    /// The policies and relations of some files, and the objects of others.
+    pub fn read_plan(rules: &[File], objects: &[File], see: See<'_>) -> Result<Self, FileError> {
+        let (mut read, mut own) = (documents(objects)?, documents(rules)?);
+        read.retain(|document| document.group != GROUP);
+        own.retain(|document| document.group == GROUP);
+        read.append(&mut own);
+        Self::build(read, &Reading::default(), see)
+    }
+
     fn build(
         documents: Vec<Document>,
         reading: &Reading<'_>,

@@ -19,6 +19,9 @@ enum Source {
     Files,
 }
 
+/// So many objects of one kind may get a hold late for one policy.
+pub const BACKFILL: usize = 5000;
+
 /// The kinds of which labelled objects are watched by default.
 pub const LABELLED: [&str; 9] = [
     "configmaps",
@@ -72,7 +75,7 @@ pub struct ClusterArguments {
     /// would be more, none gets one until somebody says so: the annotation
     /// belay.dev/backfill-max-objects of the policy says another number for it.
     /// 0: any number
-    #[arg(long, value_name = "N", default_value = "5000", help_heading = "In a cluster")]
+    #[arg(long, value_name = "N", default_value_t = BACKFILL, help_heading = "In a cluster")]
     backfill_max_objects: usize,
 
     /// Who takes off the finalizers of Kubernetes' own: names of users, or

@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::Args;
 
 use self::cluster::ClusterArguments;
-pub use self::cluster::{LABELLED, parsed};
+pub use self::cluster::{BACKFILL, LABELLED, parsed};
 use self::standalone::{StandaloneArguments, make_certificates_once};
 use super::welcome::welcome;
 use super::{CommandError, print};

@@ -1,6 +1,7 @@
 //! `belay status`: which policies there are, what they cover, and how belay
-//! itself is.
+//! itself is; or, with `--plan`, what policies in files would do.
 
+mod plan;
 mod report;
 
 use std::process::ExitCode;
@@ -21,7 +22,14 @@ use crate::cluster::Trouble;
 use crate::policy::api::{DeletionPolicy, Pause};
 
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Exit code: 0 all is well, 1 something is not as it should be, 2 the command is \
+                        wrong, 3 nobody can tell with what could be read"
+)]
 pub struct StatusArguments {
+    #[command(flatten)]
+    plan: plan::PlanArguments,
+
     #[command(flatten)]
     output: OutputArguments,
 
@@ -34,7 +42,10 @@ pub fn run(arguments: StatusArguments) -> Result<ExitCode, CommandError> {
 }
 
 async fn status(arguments: StatusArguments) -> Result<ExitCode, CommandError> {
-    let StatusArguments { output, place } = arguments;
+    let StatusArguments { plan, output, place } = arguments;
+    if plan.plan {
+        return plan::run(plan, place, output).await;
+    }
     let visitor = Visitor::open(place).await?;
     let (policies, pauses, leader, (configurations, authorities)) = tokio::join!(
         visitor.all::<DeletionPolicy>(),

@@ -11,7 +11,7 @@ use crate::command::screen::{Field, NotRead, OutputArguments, Screen, Table, Ton
 use crate::policy::api::{Action, DeletionPolicy, Pause, Protect};
 
 /// So many policies are shown, unless all are asked for.
-const SHOWN: usize = 60;
+pub(super) const SHOWN: usize = 60;
 
 /// An authority that ends within so many seconds is told of.
 const SOON: i64 = 7 * 86_400;
@@ -70,7 +70,7 @@ impl PolicyStatus {
 }
 
 /// The modes that are switched on.
-fn modes(protect: &Protect) -> Vec<&'static str> {
+pub(super) fn modes(protect: &Protect) -> Vec<&'static str> {
     let Protect {
         always,
         while_used,

@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod impact;
+mod plan;
 mod removed;
 mod used_by;
 

@@ -1,0 +1,163 @@
+//! `belay status --plan`: what policies in files would do, where nothing of
+//! belay need be installed.
+//!
+//! ```text
+//!  -f policies ─► rules ─┬► cluster: Snapshot, a list of each kind ─┐
+//!                        └► --from: files::World ───────────────────┴► Tally ─► report
+//! ```
+
+mod report;
+mod tally;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+
+use self::report::Report;
+use self::tally::Tally;
+use crate::cluster::World;
+use crate::cluster::feed::plan::{policies, targets};
+use crate::cluster::registration::configurations::left_out;
+use crate::command::files::{self, texts};
+use crate::command::screen::{NotRead, OutputArguments, Progress, Screen};
+use crate::command::target::{PlaceArguments, as_me};
+use crate::command::visitor::Visitor;
+use crate::command::{CommandError, print};
+use crate::decide::{Live, Situation};
+use crate::graph::Graph;
+use crate::objects::{KindId, KindInfo, Object};
+use crate::policy::PolicySet;
+
+#[derive(Debug, Args)]
+pub struct PlanArguments {
+    /// Say what policies in files would do: belay need not be installed, nor its
+    /// kinds
+    #[arg(long, requires = "filename")]
+    pub plan: bool,
+
+    /// The policies and relations of --plan: files, folders, or - for standard
+    /// input
+    #[arg(short, long, value_name = "FILE|DIR|-", requires = "plan")]
+    filename: Vec<PathBuf>,
+
+    /// With --plan, no cluster but the objects of files: a folder, manifests, what
+    /// kubectl get -o yaml has printed, or - for standard input
+    #[arg(long, value_name = "DIR|FILE|-", requires = "plan")]
+    from: Vec<PathBuf>,
+}
+
+/// Reads both, counts, and prints it.
+pub async fn run(
+    arguments: PlanArguments,
+    place: PlaceArguments,
+    output: OutputArguments,
+) -> Result<ExitCode, CommandError> {
+    let PlanArguments { filename, from, .. } = arguments;
+    let usage = |text: &str| Err(CommandError::Usage(text.to_owned()));
+    let read = filename.iter().chain(&from).filter(|path| path.as_path() == Path::new("-"));
+    if read.count() > 1 {
+        return usage("standard input can be read once; name a file for the other");
+    }
+    let files = texts(&filename)?;
+    let rules = files::rules(&files)?;
+    if rules.specs.is_empty() {
+        return usage("-f names no DeletionPolicy; name the files or folders that have one");
+    }
+    let report = match from.is_empty() {
+        true => of_cluster(rules, place).await?,
+        false if place.is_given() => {
+            return usage(
+                "--from asks no cluster; leave out --kubeconfig, --context and --as, or --from",
+            );
+        }
+        false => of_files(rules, &files, &from, &place.installation()?.0)?,
+    };
+    print(&report.rendered(output, Screen::stdout())?)?;
+    Ok(report.exit_code())
+}
+
+/// The time of a plan: a pause lets go of nothing, and approvals are no part of
+/// it.
+const WHENEVER: i64 = 0;
+
+fn situation<'w>(graph: &'w Graph, policies: &'w PolicySet) -> Situation<'w> {
+    Situation { graph, policies, live: Live::Graph, now: WHENEVER }
+}
+
+async fn of_cluster(rules: files::Rules, place: PlaceArguments) -> Result<Report, CommandError> {
+    let files::Rules { specs, policies: written, relations } = rules;
+    let visitor = Visitor::open(place).await?;
+    let snapshot = visitor.planned(written, &relations).await?;
+    let (places, named): (Option<KindId>, BTreeSet<KindId>) = {
+        let world = snapshot.context.world.read();
+        let named = policies(&world).flat_map(|policy| targets(&world, policy)).collect();
+        (world.graph.kinds.find("", "Namespace"), named)
+    };
+    let mut not_read = BTreeMap::new();
+    // Their labels say which policies mean an object. Who uses what does not
+    // matter here, and is not read.
+    if let Some(kind) = places {
+        match snapshot.listed(kind).await {
+            Ok(objects) => {
+                for object in
+                    objects.iter().filter_map(|json| serde_json::from_str(json.get()).ok())
+                {
+                    snapshot.put(kind, &object);
+                }
+            }
+            Err(why) => drop(not_read.insert("namespaces".to_owned(), why)),
+        }
+    }
+    let mut tally = Tally::default();
+    let progress = Progress::begin();
+    for kind in named {
+        let listed = snapshot.listed(kind).await;
+        let world = snapshot.context.world.read();
+        let World { graph, policies, .. } = &*world;
+        let (situation, info) = (situation(graph, policies), graph.kinds.info(kind));
+        progress.say(|| format!("counting {} …", info.full_name()));
+        match listed {
+            Ok(objects) => objects
+                .iter()
+                .filter_map(|json| serde_json::from_str(json.get()).ok())
+                .for_each(|object| tally.look(&situation, info, &object)),
+            Err(why) => drop(not_read.insert(info.full_name(), why)),
+        }
+    }
+    drop(progress);
+    for group in &snapshot.stale {
+        not_read.insert(format!("every kind of {group}"), "its server does not answer".to_owned());
+    }
+    let not_read = not_read.into_iter();
+    let not_read = not_read.map(|(resource, why)| NotRead { resource, why: as_me(&why) });
+    let world = snapshot.context.world.read();
+    Ok(Report::new(&specs, &world.policies, &world.graph.kinds, &tally, not_read.collect()))
+}
+
+fn of_files(
+    rules: files::Rules,
+    policies: &[files::File],
+    from: &[PathBuf],
+    namespace: &str,
+) -> Result<Report, CommandError> {
+    let mut seen: Vec<(KindInfo, Value)> = Vec::new();
+    let see = &mut |info: &KindInfo, object: &Value| {
+        seen.push((info.clone(), json!({"metadata": object.get("metadata")})));
+    };
+    let mut world = files::World::read_plan(policies, &texts(from)?, see)?;
+    // No policy speaks of what the API server would ask nothing about.
+    world.policies.left_out = left_out(Some(namespace));
+    let files::World { graph, policies, .. } = world;
+    let mut tally = Tally::default();
+    for (info, object) in &seen {
+        // It was read with better words when it was taken in.
+        if let Ok(object) = Object::deserialize(object) {
+            tally.look(&situation(&graph, &policies), info, &object);
+        }
+    }
+    Ok(Report::new(&rules.specs, &policies, &graph.kinds, &tally, Vec::new()))
+}

@@ -1,0 +1,216 @@
+//! What `belay status --plan` says, as data and as a table.
+
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use super::tally::{Counted, OfKind, Tally};
+use crate::command::CommandError;
+use crate::command::screen::{Field, NotRead, OutputArguments, Screen, Table, Tone, cut, document};
+use crate::command::serve::BACKFILL;
+use crate::command::status::report::{SHOWN, modes};
+use crate::objects::Kinds;
+use crate::policy::api::{Action, DeletionPolicySpec};
+use crate::policy::{PolicySet, Source};
+
+/// So many kinds are told of one policy, unless all are asked for.
+const KINDS: usize = 8;
+
+/// Everything that is said.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    policies: Vec<PolicyPlan>,
+    not_read: Vec<NotRead>,
+}
+
+/// What one policy would do.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PolicyPlan {
+    name: String,
+    action: Action,
+    /// Against what it protects.
+    protects: Vec<&'static str>,
+    protected: usize,
+    held: usize,
+    /// What it protects, by kind.
+    kinds: Vec<Kind>,
+    /// What of it would have no hold, and why.
+    not_held: Vec<NotHeld>,
+    /// Kinds that it names and nobody serves.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unknown_kinds: Vec<String>,
+    /// What would not be as it should be.
+    notes: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Kind {
+    resource: String,
+    #[serde(flatten)]
+    counts: OfKind,
+}
+
+#[derive(Debug, Serialize)]
+struct NotHeld {
+    resource: String,
+    why: &'static str,
+    objects: usize,
+}
+
+impl Report {
+    /// Of what was counted.
+    pub fn new(
+        specs: &[(String, DeletionPolicySpec)],
+        policies: &PolicySet,
+        kinds: &Kinds,
+        tally: &Tally,
+        not_read: Vec<NotRead>,
+    ) -> Self {
+        let unknown = policies.unknown_kinds(kinds);
+        let mut plans: Vec<PolicyPlan> = specs
+            .iter()
+            .map(|(name, spec)| {
+                let is = |source: &Source| matches!(source, Source::Policy(other) if other == name);
+                let mine = unknown.iter().filter(|(source, _)| is(source));
+                let unknown_kinds = mine.map(|(_, kind)| kind.clone()).collect();
+                let limit = policies.iter().find(|policy| is(&policy.source));
+                let limit = limit.and_then(|policy| policy.backfill).unwrap_or(BACKFILL);
+                PolicyPlan::new(name, spec, tally.of(name), unknown_kinds, limit)
+            })
+            .collect();
+        plans.sort_by(|a, b| a.name.cmp(&b.name));
+        Self { policies: plans, not_read }
+    }
+
+    pub fn rendered(
+        &self,
+        output: OutputArguments,
+        screen: Screen,
+    ) -> Result<String, CommandError> {
+        Ok(document(output.output, "StatusPlan", self)?
+            .unwrap_or_else(|| self.text(output.all, screen)))
+    }
+
+    fn text(&self, all: bool, screen: Screen) -> String {
+        let mut table = Table::new(&["POLICY", "ACTION", "PROTECTED", "HELD", "PROTECTS"]);
+        let (shown, more) = cut(&self.policies, SHOWN, all);
+        shown.iter().for_each(|policy| policy.row(&mut table, screen, all));
+        let mut text = table.text(screen);
+        text.extend(more.map(|more| more + "\n"));
+        for NotRead { resource, why } in &self.not_read {
+            let says = format!("not read: {resource}: {why}: the counts are lower bounds");
+            text.push_str(&screen.paragraph(0, &says));
+        }
+        text
+    }
+
+    /// 1 if something would not be as it should be, 3 if something could not be
+    /// read.
+    pub fn exit_code(&self) -> ExitCode {
+        ExitCode::from(self.code())
+    }
+
+    fn code(&self) -> u8 {
+        let wrong =
+            |policy: &PolicyPlan| !policy.unknown_kinds.is_empty() || !policy.notes.is_empty();
+        match (self.policies.iter().any(wrong), self.not_read.is_empty()) {
+            (true, _) => 1,
+            (false, false) => 3,
+            (false, true) => 0,
+        }
+    }
+}
+
+impl PolicyPlan {
+    fn new(
+        name: &str,
+        spec: &DeletionPolicySpec,
+        counted: Counted,
+        unknown_kinds: Vec<String>,
+        limit: usize,
+    ) -> Self {
+        let Counted { kinds, not_held } = counted;
+        let late = kinds.iter().filter(|(_, kind)| limit > 0 && kind.late > limit);
+        let notes = late.map(|(resource, OfKind { late, .. })| {
+            format!(
+                "{late} {resource} would get the hold late, more than the {limit} that may: none \
+                 of them would; next: narrow the policy, or set its annotation \
+                 belay.dev/backfill-max-objects={late}"
+            )
+        });
+        Self {
+            name: name.to_owned(),
+            action: spec.action,
+            protects: modes(&spec.protect),
+            protected: kinds.values().map(|kind| kind.protected).sum(),
+            held: kinds.values().map(|kind| kind.held).sum(),
+            notes: notes.collect(),
+            kinds: kinds.into_iter().map(|(resource, counts)| Kind { resource, counts }).collect(),
+            not_held: not_held
+                .into_iter()
+                .map(|((resource, why), objects)| NotHeld { resource, why, objects })
+                .collect(),
+            unknown_kinds,
+        }
+    }
+
+    fn row(&self, table: &mut Table, screen: Screen, all: bool) {
+        table.row([
+            Field::toned(Tone::Strong, self.name.as_str()),
+            format!("{:?}", self.action).into(),
+            self.protected.to_string().into(),
+            self.held.to_string().into(),
+            self.protects.join(", ").into(),
+        ]);
+        let mut below = |text: String| table.below(&screen.paragraph(2, &text));
+        // The row has said it of one kind already.
+        if self.kinds.len() > 1 {
+            let (shown, more) = cut(&self.kinds, KINDS, all);
+            let told =
+                shown.iter().map(|kind| format!("{} {}", kind.counts.protected, kind.resource));
+            let told: Vec<String> = told.chain(more).collect();
+            below(format!("protected: {}", told.join(", ")));
+        }
+        let (shown, more) = cut(&self.not_held, KINDS, all);
+        for NotHeld { resource, why, objects } in shown {
+            below(format!("not held: {objects} {resource}: {why}"));
+        }
+        more.into_iter().for_each(&mut below);
+        self.notes.iter().cloned().for_each(&mut below);
+        if !self.unknown_kinds.is_empty() {
+            below(format!("nobody serves: {}", self.unknown_kinds.join(", ")));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(late: usize, limit: usize, unknown: &[&str]) -> PolicyPlan {
+        let spec = DeletionPolicySpec::default();
+        let of_kind = OfKind { protected: late, held: late, late };
+        let kinds = [("configmaps".to_owned(), of_kind)].into();
+        let counted = Counted { kinds, ..Counted::default() };
+        let unknown = unknown.iter().map(|kind| (*kind).to_owned()).collect();
+        PolicyPlan::new("p", &spec, counted, unknown, limit)
+    }
+
+    fn code(policy: PolicyPlan, not_read: usize) -> u8 {
+        let unread = || NotRead { resource: "secrets".into(), why: "no".into() };
+        let not_read = std::iter::repeat_with(unread).take(not_read).collect();
+        Report { policies: vec![policy], not_read }.code()
+    }
+
+    #[test]
+    fn the_code_says_whether_it_could_be_put_in_place_as_it_is() {
+        assert_eq!(code(plan(5, 5, &[]), 0), 0);
+        assert_eq!(code(plan(6, 5, &[]), 0), 1);
+        assert_eq!(code(plan(6, 0, &[]), 0), 0, "0 is any number");
+        assert_eq!(code(plan(1, 5, &["gadgets.test"]), 0), 1);
+        assert_eq!(code(plan(1, 5, &[]), 1), 3);
+        assert_eq!(code(plan(1, 5, &["gadgets.test"]), 1), 1);
+    }
+}

@@ -1,0 +1,212 @@
+//! How much of what there is each policy would protect and hold, by the code
+//! that puts holds on.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde::Serialize;
+
+use crate::decide::{Harm, Situation, harm};
+use crate::hold::{Plan, Wanted, plan, wanted, wants};
+use crate::objects::{KindInfo, Object};
+use crate::policy::api::{Action, HoldMode};
+use crate::policy::{Applied, Facts, Source};
+
+/// The counts of each policy, by its name.
+#[derive(Debug, Default)]
+pub struct Tally(HashMap<String, Counted>);
+
+/// The counts of one policy.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// By kind.
+    pub kinds: BTreeMap<String, OfKind>,
+    /// So many objects would have no hold, by kind and why.
+    pub not_held: BTreeMap<(String, &'static str), usize>,
+}
+
+/// The counts of one policy and one kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct OfKind {
+    /// So many objects it would protect.
+    pub protected: usize,
+    /// So many of them would have the hold.
+    pub held: usize,
+    /// So many of these would get it because of this policy, and late.
+    #[serde(skip)]
+    pub late: usize,
+}
+
+impl Tally {
+    /// What was counted of a policy.
+    pub fn of(&self, policy: &str) -> Counted {
+        self.0.get(policy).cloned().unwrap_or_default()
+    }
+
+    /// Looks at one object.
+    pub fn look(&mut self, situation: &Situation<'_>, info: &KindInfo, object: &Object<'_>) {
+        let resource = (info.group.as_str(), info.resource.as_str());
+        let metadata = &object.metadata;
+        let facts = Facts::of_object(resource, (&metadata.namespace, &metadata.name), object);
+        let applied = situation.written(facts);
+        if applied.is_empty() {
+            return;
+        }
+        let planned = plan(situation, true, resource, object);
+        let held = match planned {
+            Plan::PutOn(_) | Plan::Rename(_) => true,
+            // One of two names of it may be taken off.
+            Plan::TakeOff(_) => wanted(situation, facts) != Wanted::No,
+            Plan::Nothing => object.is_held(),
+        };
+        for applied in &applied {
+            let Source::Policy(name) = &applied.policy.source else { continue };
+            let counted = self.0.entry(name.clone()).or_default();
+            let kind = counted.kinds.entry(info.full_name()).or_default();
+            kind.protected += 1;
+            kind.held += usize::from(held);
+            let late = matches!(planned, Plan::PutOn(_)) && applied.certain && wants(applied);
+            kind.late += usize::from(late);
+            if !held {
+                let why = why_not(applied, resource, object);
+                *counted.not_held.entry((info.full_name(), why)).or_default() += 1;
+            }
+        }
+    }
+}
+
+/// Why an object that a policy protects would have no hold.
+fn why_not(
+    applied: &Applied<'_>,
+    (group, resource): (&str, &str),
+    object: &Object<'_>,
+) -> &'static str {
+    if applied.policy.hold == HoldMode::Never {
+        return "the policy says hold: Never";
+    }
+    if !applied.policy.holds() {
+        return "the policy has neither always nor whileUsed, and nothing else holds";
+    }
+    match applied.action {
+        Action::Audit => return "the policy only records",
+        Action::Warn => return "the policy only warns",
+        Action::Deny => {}
+    }
+    if !applied.certain {
+        return "the labels of its Namespace are not known";
+    }
+    match harm(group, resource, object) {
+        Some(Harm::Kind) => "a hold on this kind is harm, or no protection",
+        Some(Harm::Hook) => "it is a hook, which a tool takes away by itself",
+        Some(Harm::Record) => "it is the record of a Helm release, which Helm takes away",
+        Some(Harm::Listed) => "its manifest lists finalizers, and would take the hold off again",
+        None if object.is_terminating() => "it is Terminating, and nothing can be put on it",
+        None => "no hold would be put on it",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::decide::Live;
+    use crate::graph::Graph;
+    use crate::policy::api::DeletionPolicySpec;
+    use crate::policy::{Policy, PolicySet};
+    use crate::relations::Catalogue;
+
+    /// What a policy would do with one object: how many it protects, how many it
+    /// holds, and why not.
+    fn told(spec: serde_json::Value, kind: (&str, &str), metadata: &str) -> (usize, usize, String) {
+        let spec: DeletionPolicySpec = serde_json::from_value(spec).unwrap();
+        let policy = Policy::compile("p", &spec).unwrap();
+        let policies = PolicySet::new(vec![policy], &Catalogue::default());
+        let graph = Graph::default();
+        let situation = Situation { graph: &graph, policies: &policies, live: Live::Graph, now: 0 };
+        let json = format!("{{\"metadata\": {{\"name\": \"a\", \"uid\": \"u\", {metadata}}}}}");
+        let object: Object<'_> = serde_json::from_str(&json).unwrap();
+        let info = graph.kinds.info(graph.kinds.find(kind.0, kind.1).unwrap());
+        let mut tally = Tally::default();
+        tally.look(&situation, info, &object);
+        let counted = tally.of("p");
+        let of_kind = counted.kinds.values().next().copied().unwrap_or_default();
+        let why = counted.not_held.keys().next().map(|(_, why)| *why).unwrap_or_default();
+        // Whoever would get it is told apart from whoever has it.
+        assert!(of_kind.late <= of_kind.held);
+        (of_kind.protected, of_kind.held, why.to_owned())
+    }
+
+    #[test]
+    fn what_is_not_held_is_told_with_the_reason_that_a_person_can_act_on() {
+        let all = json!([{"apiGroups": ["*"], "resources": ["*"]}]);
+        let used = json!({"targets": all, "protect": {"whileUsed": {}}});
+        let with = |field: &str, value: &str| {
+            let mut spec = used.clone();
+            spec[field] = value.into();
+            spec
+        };
+        let secret = ("", "Secret");
+        let shop = r#""namespace": "shop""#;
+        let place = json!([{"apiGroups": [""], "resources": ["secrets"],
+            "namespaceSelector": {"matchLabels": {"tier": "prod"}}}]);
+        for (spec, kind, metadata, held, why) in [
+            (used.clone(), secret, shop.to_owned(), 1, ""),
+            (with("action", "Warn"), secret, shop.to_owned(), 0, "only warns"),
+            (with("action", "Audit"), secret, shop.to_owned(), 0, "only records"),
+            (with("hold", "Never"), secret, shop.to_owned(), 0, "hold: Never"),
+            (
+                json!({"targets": all, "protect": {"fromOrphaning": {}}}),
+                secret,
+                shop.to_owned(),
+                0,
+                "neither always nor whileUsed",
+            ),
+            (used.clone(), ("", "Pod"), shop.to_owned(), 0, "a hold on this kind is harm"),
+            (
+                used.clone(),
+                secret,
+                format!(r#"{shop}, "annotations": {{"helm.sh/hook": "pre-install"}}"#),
+                0,
+                "it is a hook",
+            ),
+            (
+                used.clone(),
+                secret,
+                format!(r#"{shop}, "deletionTimestamp": "2026-01-01T00:00:00Z""#),
+                0,
+                "it is Terminating",
+            ),
+            (
+                used.clone(),
+                secret,
+                format!(
+                    r#"{shop}, "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["belay.dev/hold"]"#
+                ),
+                1,
+                "",
+            ),
+            // It has the hold, and nothing wants it any more.
+            (
+                with("action", "Warn"),
+                secret,
+                format!(r#"{shop}, "finalizers": ["belay.dev/hold"]"#),
+                0,
+                "only warns",
+            ),
+            (
+                json!({"targets": place, "protect": {"whileUsed": {}}}),
+                secret,
+                shop.to_owned(),
+                0,
+                "the labels of its Namespace are not known",
+            ),
+        ] {
+            let (protected, is_held, said) = told(spec, kind, &metadata);
+            assert_eq!((protected, is_held), (1, held), "{metadata}: {said}");
+            assert!(said.contains(why) && said.is_empty() == why.is_empty(), "{metadata}: {said}");
+        }
+        let other = json!({"targets": [{"apiGroups": [""], "resources": ["configmaps"]}],
+            "protect": {"always": {}}});
+        assert_eq!(told(other, secret, shop).0, 0);
+    }
+}

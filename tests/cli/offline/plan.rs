@@ -1,0 +1,23 @@
+//! `kubectl belay status --plan`, on a folder.
+
+use super::{belay, says};
+
+#[test]
+fn what_would_be_protected_and_held_and_what_not_and_why() {
+    says("plan.txt", 1, "status --plan -f ../plan/policies.yaml --from .");
+}
+
+#[test]
+fn what_is_installed_there_is_no_part_of_the_plan() {
+    // The folder has policies of its own, one of them by the same name.
+    let json = belay("status --plan -f ../plan --from . -o json");
+    let said: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    let names: Vec<&str> =
+        said["policies"].as_array().unwrap().iter().filter_map(|p| p["name"].as_str()).collect();
+    assert_eq!(names, ["data", "passwords", "workloads"], "{said}");
+    let passwords = &said["policies"][1];
+    assert_eq!((&passwords["action"], &passwords["held"]), (&"Warn".into(), &0.into()), "{said}");
+    let same = belay("status --plan -f policies.yaml --from . -o yaml");
+    assert_eq!(same.code, 0, "{same:?}");
+    assert!(same.stdout.starts_with("apiVersion: belay.dev/v1alpha1\nkind: StatusPlan\n"));
+}

@@ -1,0 +1,77 @@
+//! `belay status --plan`, with belay in the cluster and without.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::broken::plane as without_belay;
+use crate::harness::{ControlPlane, eventually};
+use crate::{LIMIT, belay, configmaps, json, kubectl, policy, world};
+
+/// Two ConfigMaps, one of them a hook of Helm, and in a file a policy for them
+/// with more of its spec behind it.
+fn prepared(plane: &ControlPlane, ns: &str, more: &str) -> (tempfile::TempDir, String) {
+    plane
+        .apply(&format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: settings, namespace: {ns}}}\n---\n\
+             apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: hook, namespace: {ns}, annotations: \
+             {{helm.sh/hook: pre-install}}}}\n"
+        ))
+        .unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("policy.yaml");
+    let head = "apiVersion: belay.dev/v1alpha1\nkind: DeletionPolicy\n";
+    fs::write(&path, format!("{head}metadata: {{name: {ns}}}\nspec:\n{more}")).unwrap();
+    (folder, path.display().to_string())
+}
+
+#[test]
+fn a_plan_needs_nothing_of_belay_in_the_cluster() {
+    let plane = without_belay();
+    let ns = plane.namespace("plan").unwrap();
+    let other = "}}}, {apiGroups: [plan.test], resources: [gadgets]}]\n";
+    let targets = configmaps(&ns).replace("}}}]\n", other);
+    let (_folder, file) = prepared(plane, &ns, &(targets + "  protect: {whileUsed: {}}\n"));
+    let said = belay(plane, &["status", "--plan", "-f", &file, "-o", "json"]);
+    assert_eq!(said.code, 1, "{said:?}");
+    let said = json(&said);
+    assert_eq!(said["kind"], "StatusPlan", "{said}");
+    let policy = &said["policies"][0];
+    assert_eq!((&policy["protected"], &policy["held"]), (&json!(2), &json!(1)), "{said}");
+    assert_eq!(policy["unknownKinds"], json!(["gadgets.plan.test"]), "{said}");
+    let why = "it is a hook, which a tool takes away by itself";
+    let not_held = json!([{"resource": "configmaps", "why": why, "objects": 1}]);
+    assert_eq!(policy["notHeld"], not_held, "{said}");
+    let table = belay(plane, &["status", "--plan", "-f", &file]).stdout;
+    let lines: Vec<&str> = table.lines().collect();
+    assert!(lines[0].starts_with("POLICY") && lines[0].contains("HELD"), "{table}");
+    assert!(lines[1].starts_with(&ns) && lines[1].contains("   2           1      "), "{table}");
+    assert_eq!(lines[2], format!("  not held: 1 configmaps: {why}"), "{table}");
+    assert_eq!(lines[3], "  nobody serves: gadgets.plan.test", "{table}");
+}
+
+#[test]
+fn what_a_plan_says_is_what_comes_of_it() {
+    let plane = &world().plane;
+    let ns = plane.namespace("plan-kept").unwrap();
+    let spec = configmaps(&ns) + "  protect: {whileUsed: {}}\n";
+    let (_folder, file) = prepared(plane, &ns, &spec);
+    let said = belay(plane, &["status", "--plan", "-f", &file, "-o", "json"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let plan = json(&said)["policies"][0].clone();
+    assert_eq!((&plan["protected"], &plan["held"]), (&json!(2), &json!(1)), "{plan}");
+    let unheld = kubectl(plane, &["get", "cm", "settings", "-n", &ns, "-o", "yaml"]);
+    assert!(!unheld.contains("belay.dev/hold"), "a plan changes nothing: {unheld}");
+
+    policy(plane, &ns, &spec);
+    eventually("what was planned", LIMIT, || {
+        let output = belay(plane, &["status", "-o", "json"]);
+        let said: Value = serde_json::from_str(&output.stdout)?;
+        let policies = said["policies"].as_array().cloned().unwrap_or_default();
+        let policy = policies.iter().find(|policy| policy["name"] == ns.as_str());
+        let policy = policy.ok_or_else(|| said.to_string())?;
+        let same = |field: &str| policy[field] == plan[field];
+        if same("protected") && same("held") { Ok(()) } else { Err(policy.to_string().into()) }
+    })
+    .unwrap();
+}
