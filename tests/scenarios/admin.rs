@@ -351,9 +351,17 @@ fn an_installation_whose_namespace_is_deleted_leaves_no_webhook_behind() {
 
     // What is left are its kinds, and who asks for it takes them out, too.
     let rights = "[{apiGroups: [apiextensions.k8s.io], resources: [customresourcedefinitions], \
-         verbs: [get, delete]}, {apiGroups: [belay.dev], resources: ['*'], verbs: [list]}]";
+         verbs: [get, delete]}, {apiGroups: [belay.dev], resources: ['*'], verbs: [list]}";
     kubectl(&plane, &["create", "namespace", "belay"]);
-    let remover = account(&plane, "remover", None, rights);
+    // Whoever may not see whether a belay lives takes nothing out below it.
+    let blind = account(&plane, "blind", None, &format!("{rights}]"));
+    let refused = admin(&blind, &["crds", "--delete"]).failure().unwrap();
+    assert!(refused.contains("nothing was deleted; next: it takes the RBAC verb list"), "{refused}");
+    let rights = format!(
+        "{rights}, {{apiGroups: [admissionregistration.k8s.io], resources: \
+         [mutatingwebhookconfigurations, validatingwebhookconfigurations], verbs: [list]}}]"
+    );
+    let remover = account(&plane, "remover", None, &rights);
     let gone = admin(&remover, &["crds", "--delete"]).success().unwrap();
     let gone: Vec<&str> = gone.lines().collect();
     let first = "customresourcedefinition deletionpolicies.belay.dev deleted, and 1 object with it";

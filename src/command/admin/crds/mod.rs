@@ -22,8 +22,9 @@ pub struct CrdsArguments {
 
     /// Delete the CustomResourceDefinitions from a cluster, with every
     /// DeletionPolicy, Relation, DeletionApproval and Pause. A belay that is
-    /// installed has to be uninstalled first. It takes get and delete on customresourcedefinitions, and list on
-    /// every resource of belay.dev to count what goes
+    /// installed has to be uninstalled first. It takes get and delete on
+    /// customresourcedefinitions, list on both kinds of webhook configurations,
+    /// and list on every resource of belay.dev to count what goes
     #[arg(long)]
     delete: bool,
 
