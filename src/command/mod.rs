@@ -128,6 +128,7 @@ impl CommandError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::Refused(_) => 1,
+            Self::Files(error) if error.is_unread() => 3,
             Self::Usage(_)
             | Self::Content { .. }
             | Self::Files(_)

@@ -2,12 +2,14 @@
 
 use std::fmt;
 
+use serde::Deserialize;
+
 use super::LiveRead;
 use crate::objects::Object;
 use crate::policy::Source;
 
 /// What belay says to a request, from the mildest to the strictest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 pub enum Decision {
     /// The request passes.
     Allow,
@@ -42,7 +44,7 @@ impl Decision {
 
 /// The fixed word that goes into `status.reason` of a refusal. Of several
 /// blockers that are as strict, the one that stands first here is told first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 pub enum Reason {
     /// The object itself is protected, whoever uses it.
     Protected,

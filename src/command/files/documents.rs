@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use super::FileError;
-use super::yaml::{self, Content, Entry, Node, Place};
+use super::reader::ReadError;
+use super::yaml::{self, Content, Entry, Node, Place, shown};
 use crate::objects::split_api_version;
 
 /// A file's name, for people, and its text.
@@ -27,12 +28,29 @@ pub struct Document {
 impl Document {
     /// What is wrong at a place.
     pub fn error(&self, place: Place, message: impl Into<String>) -> FileError {
-        FileError { file: self.file.clone(), place: Some(place), message: message.into() }
+        FileError::at(&self.file, place, message)
     }
 
     /// What is wrong with a field, at its place or near where it should be.
     pub fn field_error(&self, field: &str, message: &str) -> FileError {
         self.error(self.node.place_of(field), format!("{field}: {message}"))
+    }
+
+    /// What does not fit the type that it is read as.
+    pub fn misfit(&self, error: &ReadError) -> FileError {
+        self.error(error.place.unwrap_or(self.node.place), error.to_string())
+    }
+
+    /// That it has no field beside these.
+    pub fn has_only(&self, fields: &[&str]) -> Result<(), FileError> {
+        let Content::Map(entries) = &self.node.content else { return Ok(()) };
+        match entries.iter().find(|entry| !fields.contains(&entry.key.as_str())) {
+            None => Ok(()),
+            Some(entry) => {
+                let (key, only) = (shown(&entry.key), fields.join(", "));
+                Err(self.error(entry.place, format!("there is no field {key}, only {only}")))
+            }
+        }
     }
 
     /// `metadata.name`. Only an API server makes one of `generateName`.
@@ -60,11 +78,8 @@ impl Document {
 
 /// Reads all objects of a file.
 pub fn parse(file: &File) -> Result<Vec<Document>, FileError> {
-    let nodes = yaml::parse(&file.text).map_err(|misread| FileError {
-        file: file.name.clone(),
-        place: Some(misread.place),
-        message: misread.message,
-    })?;
+    let nodes = yaml::parse(&file.text)
+        .map_err(|misread| FileError::at(&file.name, misread.place, misread.message))?;
     let mut documents = Vec::new();
     for node in nodes {
         // Nothing between two separators, or comments alone.
@@ -72,6 +87,13 @@ pub fn parse(file: &File) -> Result<Vec<Document>, FileError> {
             flatten(&file.name, node, None, &mut documents)?;
         }
     }
+    Ok(documents)
+}
+
+/// Reads the objects of a node that stands somewhere in this file.
+pub fn inline(file: &Arc<str>, node: Node) -> Result<Vec<Document>, FileError> {
+    let mut documents = Vec::new();
+    flatten(file, node, None, &mut documents)?;
     Ok(documents)
 }
 
@@ -84,11 +106,7 @@ fn flatten(
     documents: &mut Vec<Document>,
 ) -> Result<(), FileError> {
     let place = node.place;
-    let error = |message: &str| FileError {
-        file: file.clone(),
-        place: Some(place),
-        message: message.into(),
-    };
+    let error = |message: &str| FileError::at(file, place, message);
     if !matches!(node.content, Content::Map(_)) {
         return Err(error(
             "this is no object of Kubernetes: expected a map with apiVersion and kind",
@@ -108,9 +126,8 @@ fn flatten(
         && let Some(items) = node.get("items").filter(|items| kind == "List" || items.is_list())
     {
         if !items.is_list() {
-            let place = Some(items.place);
-            let message = "items is no list; a List has its objects in one".into();
-            return Err(FileError { file: file.clone(), place, message });
+            let message = "items is no list; a List has its objects in one";
+            return Err(FileError::at(file, items.place, message));
         }
         let of_kind = (!item_kind.is_empty()).then_some((api_version.as_str(), item_kind));
         if let Content::Map(entries) = node.content {

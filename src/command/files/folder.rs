@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -144,7 +144,10 @@ fn whole(path: &Path, message: &str) -> FileError {
 }
 
 fn unreadable(path: &Path, error: &std::io::Error) -> FileError {
-    whole(path, &format!("this cannot be read ({error}); check the path and its permissions"))
+    let message = format!("this cannot be read ({error}); check the path and its permissions");
+    // What is not there is a slip of whoever named it.
+    let slip = matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
+    FileError { unread: !slip, ..whole(path, &message) }
 }
 
 #[cfg(test)]

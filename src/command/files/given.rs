@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use super::documents::{File, parse};
+use super::documents::{Document, File, parse};
 use super::folder::LARGEST;
 use super::own::Own;
 use super::yaml::Node;
@@ -46,7 +46,10 @@ pub fn texts(paths: &[PathBuf]) -> Result<Vec<File>, FileError> {
 fn stdin() -> Result<File, FileError> {
     let mut bytes = Vec::new();
     let read = std::io::stdin().lock().take(LARGEST + 1).read_to_end(&mut bytes);
-    read.map_err(|error| FileError::whole(STDIN, format!("it cannot be read ({error})")))?;
+    read.map_err(|error| {
+        let message = format!("it cannot be read ({error})");
+        FileError { unread: true, ..FileError::whole(STDIN, message) }
+    })?;
     if bytes.len() as u64 > LARGEST {
         return Err(FileError::whole(STDIN, "it is larger than 64 MiB; split it"));
     }
@@ -107,16 +110,22 @@ pub fn names<'f>(
 ) -> Result<Names, FileError> {
     let mut taught = Vec::new();
     for file in files {
-        for document in parse(file)?.iter().filter(|document| document.is_definition()) {
-            let text = |keys: &[&str]| {
-                document.node.at(keys).and_then(Node::text).unwrap_or_default().to_owned()
-            };
-            let short =
-                document.node.at(&["spec", "names", "shortNames"]).map_or(&[][..], Node::items);
-            let short: Vec<String> =
-                short.iter().filter_map(Node::text).map(str::to_owned).collect();
-            taught.push((text(&["spec", "group"]), text(&["spec", "names", "plural"]), short));
-        }
+        taught.extend(short_names(&parse(file)?));
     }
     Ok(Names::of_kinds(kinds, &taught))
+}
+
+/// The short names that the CRDs among these documents teach, by group and
+/// plural.
+pub fn short_names(documents: &[Document]) -> Vec<(String, String, Vec<String>)> {
+    let definitions = documents.iter().filter(|document| document.is_definition());
+    let taught = definitions.map(|document| {
+        let text = |keys: &[&str]| {
+            document.node.at(keys).and_then(Node::text).unwrap_or_default().to_owned()
+        };
+        let short = document.node.at(&["spec", "names", "shortNames"]).map_or(&[][..], Node::items);
+        let short = short.iter().filter_map(Node::text).map(str::to_owned).collect();
+        (text(&["spec", "group"]), text(&["spec", "names", "plural"]), short)
+    });
+    taught.collect()
 }

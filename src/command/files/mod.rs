@@ -28,12 +28,13 @@ mod tests;
 use std::fmt;
 use std::sync::Arc;
 
-pub use documents::File;
+pub use documents::{Document, File, inline, parse};
 pub use folder::Folders;
-pub use given::{Manifest, Rules, manifests, names, rules, texts};
+pub use given::{Manifest, Rules, manifests, names, rules, short_names, texts};
+pub use reader::{Manner, read};
 pub use watch::{Signs, watch};
 pub use world::World;
-use yaml::Place;
+pub use yaml::{Content, Node, Place};
 
 /// What is wrong with a file, and where.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -41,12 +42,31 @@ pub struct FileError {
     file: Arc<str>,
     place: Option<Place>,
     message: String,
+    /// Whether the system did not hand it over: then nobody knows what it says.
+    unread: bool,
 }
 
 impl FileError {
     /// About a whole file or folder.
     fn whole(file: &str, message: impl Into<String>) -> Self {
-        Self { file: file.into(), place: None, message: message.into() }
+        Self { file: file.into(), place: None, message: message.into(), unread: false }
+    }
+
+    /// About a place in a file.
+    fn at(file: &Arc<str>, place: Place, message: impl Into<String>) -> Self {
+        Self { file: file.clone(), place: Some(place), message: message.into(), unread: false }
+    }
+
+    /// The same, told at the place where another file names this one.
+    pub fn named_at(&self, document: &Document, place: Place) -> Self {
+        let unread = self.unread;
+        Self { unread, ..Self::at(&document.file, place, self.to_string()) }
+    }
+
+    /// Whether what it says could not be determined: it is there, and the
+    /// system did not hand it over.
+    pub fn is_unread(&self) -> bool {
+        self.unread
     }
 }
 

@@ -8,7 +8,6 @@ use serde::Deserialize;
 use super::FileError;
 use super::documents::Document;
 use super::reader::{Manner, read};
-use super::yaml::{Content, shown};
 use crate::objects::{KindInfo, Kinds};
 use crate::policy::api::{
     self, Check, DeletionApproval, DeletionApprovalSpec, DeletionPolicy, DeletionPolicySpec,
@@ -106,13 +105,7 @@ impl Own {
     /// Name and metadata, and that it has no field beside those there are.
     fn head(&mut self, document: &Document) -> Result<(String, ObjectMeta), FileError> {
         let top = ["apiVersion", "kind", "metadata", "spec", "status"];
-        if let Content::Map(entries) = &document.node.content
-            && let Some(entry) = entries.iter().find(|e| !top.contains(&e.key.as_str()))
-        {
-            let message =
-                format!("there is no field {}, only {}", shown(&entry.key), top.join(", "));
-            return Err(document.error(entry.place, message));
-        }
+        document.has_only(&top)?;
         let name = document.name()?.to_owned();
         let key = (document.kind.clone(), name.clone());
         if let Some(first) = self.seen.insert(key, document.origin()) {
@@ -124,7 +117,7 @@ impl Own {
         }
         let metadata =
             document.node.get("metadata").map(|node| read(node, "metadata", Manner::Fields));
-        let metadata = metadata.transpose().map_err(|error| unread(document, &error))?;
+        let metadata = metadata.transpose().map_err(|error| document.misfit(&error))?;
         Ok((name, metadata.unwrap_or_default()))
     }
 }
@@ -135,7 +128,7 @@ fn typed<'d, T: Deserialize<'d>>(document: &'d Document) -> Result<T, FileError>
     let node = document.node.get("spec").ok_or_else(|| {
         document.error(document.node.place, format!("this {} has no spec", document.kind))
     })?;
-    read(node, "spec", Manner::Values).map_err(|error| unread(document, &error))
+    read(node, "spec", Manner::Values).map_err(|error| document.misfit(&error))
 }
 
 /// The spec, held against its type and its rules.
@@ -145,10 +138,6 @@ fn spec<'d, T: Deserialize<'d> + Check>(document: &'d Document) -> Result<T, Fil
         problems if problems.is_empty() => Ok(spec),
         problems => Err(problem(document, &problems)),
     }
-}
-
-fn unread(document: &Document, error: &super::reader::ReadError) -> FileError {
-    document.error(error.place.unwrap_or(document.node.place), error.to_string())
 }
 
 /// The first of the problems: the others are there once it is gone.

@@ -8,6 +8,7 @@ use super::documents::{Document, File, parse};
 use super::own::{self, Own};
 use super::yaml::Node;
 use super::{FileError, kinds, objects};
+use crate::decide::{Live, Review, Situation, Verdict, decide};
 use crate::graph::Graph;
 use crate::objects::{KindInfo, Kinds, full_name};
 use crate::policy::api::GROUP;
@@ -59,8 +60,7 @@ impl World {
         with_objects: bool,
         see: See<'_>,
     ) -> Result<Self, FileError> {
-        let reading = Reading { with_objects, ..Reading::default() };
-        Self::build(documents(files)?, &reading, see)
+        Self::of(documents(files)?, with_objects, see)
     }
 
     /// Reads layers of files, the uppermost last: what several layers have is
@@ -86,6 +86,15 @@ impl World {
         own.retain(|document| document.group == GROUP);
         read.append(&mut own);
         Self::build(read, &Reading::default(), see)
+    }
+
+    /// The world of these documents.
+    pub fn of(
+        documents: Vec<Document>,
+        with_objects: bool,
+        see: See<'_>,
+    ) -> Result<Self, FileError> {
+        Self::build(documents, &Reading { with_objects, ..Reading::default() }, see)
     }
 
     fn build(
@@ -133,6 +142,12 @@ impl World {
         let unknown = policies.unknown_kinds(&graph.kinds);
         notes.unknown.extend(unknown.into_iter().map(|(by, kind)| format!("{by}: {kind}")));
         Ok(Self { graph, policies, notes })
+    }
+
+    /// The verdict on a review at this time, in seconds since 1970.
+    pub fn decide(&self, review: &Review<'_>, now: i64) -> Verdict {
+        let Self { graph, policies, .. } = self;
+        decide(&Situation { graph, policies, live: Live::Graph, now }, review)
     }
 }
 
@@ -206,18 +221,19 @@ fn feed(
         let object = objects::complete(&graph.kinds, &key, document);
         see(graph.kinds.info(key.0), &object);
         // The metadata has been read once already, with better words.
-        catalogue.feed(graph, key.0, &object).map_err(|_| FileError {
-            file: origin.0,
-            place: Some(origin.1),
-            message: "the metadata of this object cannot be read; compare it with a dump".into(),
+        catalogue.feed(graph, key.0, &object).map_err(|_| {
+            let message = "the metadata of this object cannot be read; compare it with a dump";
+            FileError::at(&origin.0, origin.1, message)
         })?;
         places.insert(key.1);
     }
     let Some(namespaces) = graph.kinds.find("", "Namespace") else { return Ok(()) };
     for place in places.iter().filter(|place| !place.is_empty()) {
         if !last.contains_key(&(namespaces, String::new(), place.clone())) {
+            let object = objects::namespace(place);
+            see(graph.kinds.info(namespaces), &object);
             catalogue
-                .feed(graph, namespaces, &objects::namespace(place))
+                .feed(graph, namespaces, &object)
                 .map_err(|error| FileError::whole("a made-up Namespace", error.to_string()))?;
         }
     }

@@ -12,7 +12,7 @@ use super::seconds;
 use crate::certs::{Made, make_pair};
 use crate::command::CommandError;
 use crate::command::files::{self, Folders, Signs, World};
-use crate::decide::{Live, Review, Situation, Verdict, decide};
+use crate::decide::{Review, Verdict};
 use crate::telemetry::{Metrics, Readiness};
 
 /// How long a certificate lives that the standalone server makes for itself.
@@ -52,11 +52,8 @@ impl StandaloneArguments {
 /// A verdict from what the files say; with no files, from the label alone.
 fn decider(world: Arc<ArcSwap<World>>) -> impl Fn(&Review<'_>) -> Verdict {
     move |review| {
-        let world = world.load();
-        let World { graph, policies, .. } = &**world;
         let now = jiff::Timestamp::now().as_second();
-        let situation = Situation { graph, policies, live: Live::Graph, now };
-        decide(&situation, review)
+        world.load().decide(review, now)
     }
 }
 
