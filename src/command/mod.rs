@@ -17,6 +17,7 @@ mod serve;
 mod status;
 mod stuck;
 mod target;
+mod trial;
 mod visitor;
 mod welcome;
 mod why;
@@ -63,6 +64,9 @@ enum Command {
     Impact(Box<look::ImpactArguments>),
     /// Say who needs an object, or what it needs; exit code 1 if somebody does
     UsedBy(look::UsedByArguments),
+    /// Try policies on files: cases that say what is asked and what is expected;
+    /// exit code 1 if one fails
+    Test(trial::TestArguments),
     /// Have belay let go of a Terminating object, if nothing needs it; or of all,
     /// and take belay out of the cluster
     Release(release::ReleaseArguments),
@@ -157,6 +161,7 @@ pub fn main() -> ExitCode {
         Command::Stuck(arguments) => stuck::run(arguments),
         Command::Impact(arguments) => look::impact(*arguments),
         Command::UsedBy(arguments) => look::used_by(arguments),
+        Command::Test(arguments) => trial::run(&arguments),
         Command::Release(arguments) => release::run(arguments),
         Command::Approvals(arguments) => approvals::run(arguments),
         Command::Denials(arguments) => denials::run(arguments),

@@ -1,0 +1,139 @@
+//! What is expected of a request, held against what came of it.
+
+use serde::{Deserialize, Serialize};
+
+use super::outcome::{Outcome, name};
+use super::written::Verb;
+use crate::decide::{Decision, Reason};
+
+/// What is expected. What is not said is not looked at.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Expect {
+    verdict: Option<Decision>,
+    /// The fixed word of a refusal.
+    reason: Option<Reason>,
+    /// One of the policies that decide.
+    policy: Option<String>,
+    /// What the message has in it.
+    message: Option<String>,
+    /// What is named as standing against the request; others may be, too.
+    blockers: Option<Vec<String>>,
+    /// Whether the object has the hold afterwards.
+    held: Option<bool>,
+    /// The approvals by which it passes, all of them.
+    approved: Option<Vec<String>>,
+    /// The policies that exempt the one who asks, all of them.
+    exempted: Option<Vec<String>>,
+}
+
+/// One thing that is not as expected.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Wrong {
+    /// The field of what was expected.
+    pub what: &'static str,
+    /// What was.
+    pub expected: String,
+    /// What came.
+    pub found: String,
+}
+
+impl Expect {
+    /// That it says something, and something that such a question can answer.
+    pub fn check(&self, verb: Verb) -> Result<(), String> {
+        let Self { verdict, reason, policy, message, blockers, held, approved, exempted } = self;
+        let said = [
+            verdict.is_some(),
+            reason.is_some(),
+            policy.is_some(),
+            message.is_some(),
+            blockers.is_some(),
+            held.is_some(),
+            approved.is_some(),
+            exempted.is_some(),
+        ];
+        if !said.contains(&true) {
+            let text =
+                "the case expects nothing, and would pass whatever came; say at least the verdict";
+            return Err(text.to_owned());
+        }
+        // Every text has the empty one in it, and nobody is in every list.
+        let empty = |text: &String| text.trim().is_empty();
+        if message.as_ref().is_some_and(empty) {
+            return Err("message is empty, and would be found in any; take it out".to_owned());
+        }
+        if blockers.as_ref().is_some_and(|list| list.is_empty() || list.iter().any(empty)) {
+            return Err("blockers names nobody, and would always be met; take it out".to_owned());
+        }
+        let stores = matches!(verb, Verb::Create | Verb::Update | Verb::Review);
+        if held.is_some() && !stores {
+            return Err(format!(
+                "held is about what create and update store, not about {}",
+                verb.as_str()
+            ));
+        }
+        Ok(())
+    }
+
+    /// Everything that is not as expected.
+    pub fn compare(&self, outcome: &Outcome) -> Vec<Wrong> {
+        let Self { verdict, reason, policy, message, blockers, held, approved, exempted } = self;
+        let found = &outcome.verdict;
+        let mut wrong = Vec::new();
+        let mut differ = |what: &'static str, expected: String, found: String, same: bool| {
+            if !same {
+                wrong.push(Wrong { what, expected, found });
+            }
+        };
+        if let Some(verdict) = verdict {
+            let (expected, found) = (verdict.as_str(), found.decision.as_str());
+            differ("verdict", expected.into(), found.into(), expected == found);
+        }
+        if let Some(reason) = reason {
+            let (expected, found) = (reason.as_str(), outcome.reason().unwrap_or("none"));
+            differ("reason", expected.into(), found.into(), expected == found);
+        }
+        if let Some(policy) = policy {
+            let found = outcome.policies();
+            differ("policy", policy.clone(), shown(&found), found.contains(policy));
+        }
+        if let Some(message) = message {
+            let found = outcome.message();
+            let same = found.contains(message.as_str());
+            let found = if found.is_empty() { "nothing".to_owned() } else { found };
+            differ("message", message.clone(), found, same);
+        }
+        if let Some(blockers) = blockers {
+            let found = outcome.blockers();
+            let all = blockers.iter().all(|blocker| found.contains(blocker));
+            differ("blockers", shown(blockers), shown(&found), all);
+        }
+        if let Some(held) = held {
+            let word = |held: bool| if held { "held" } else { "not held" };
+            let found = outcome.held;
+            let shown = found.map_or("nothing stored", word);
+            differ("held", word(*held).into(), shown.into(), found == Some(*held));
+        }
+        if let Some(approved) = approved {
+            let found = sorted(&found.passed.approvals);
+            let approved = sorted(approved);
+            differ("approved", shown(&approved), shown(&found), approved == found);
+        }
+        if let Some(exempted) = exempted {
+            let found: Vec<String> = found.passed.exempted.iter().map(name).collect();
+            let (exempted, found) = (sorted(exempted), sorted(&found));
+            differ("exempted", shown(&exempted), shown(&found), exempted == found);
+        }
+        wrong
+    }
+}
+
+fn sorted(list: &[String]) -> Vec<String> {
+    let mut list = list.to_vec();
+    list.sort();
+    list
+}
+
+fn shown(list: &[String]) -> String {
+    if list.is_empty() { "none".to_owned() } else { list.join(", ") }
+}

@@ -1,0 +1,145 @@
+//! What came of tests, as data, and as people read it.
+
+use serde::Serialize;
+
+use super::expect::Wrong;
+use super::outcome::Outcome;
+use super::written::Case;
+use crate::command::screen::{Field, Screen, Table, Tone};
+
+/// What came of everything.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// How many cases came out as expected.
+    pub passed: usize,
+    /// How many did not.
+    pub failed: usize,
+    /// The tests, in the order of their files.
+    pub tests: Vec<Tested>,
+}
+
+/// What came of one test.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Tested {
+    /// Its name.
+    pub name: String,
+    /// Its file.
+    pub file: String,
+    /// Its cases, in their order.
+    pub cases: Vec<Tried>,
+}
+
+/// What came of one case.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Tried {
+    /// Its name.
+    pub name: String,
+    /// Where it begins.
+    pub line: usize,
+    /// Whether it came out as expected.
+    pub passed: bool,
+    /// Allow, Audit, Warn, Hold or Deny.
+    pub verdict: &'static str,
+    /// The fixed word, where something stands against the request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<&'static str>,
+    /// The policies that decided.
+    pub policies: Vec<String>,
+    /// Everything that was said; empty: nothing.
+    pub message: String,
+    /// What is not as expected.
+    pub wrong: Vec<Wrong>,
+}
+
+impl Tried {
+    /// What came of a case that stands in this line.
+    pub fn new(case: &Case, line: usize, outcome: &Outcome) -> Self {
+        let wrong = case.expect.compare(outcome);
+        Self {
+            name: case.name.clone(),
+            line,
+            passed: wrong.is_empty(),
+            verdict: outcome.verdict.decision.as_str(),
+            reason: outcome.reason(),
+            policies: outcome.policies(),
+            message: outcome.message(),
+            wrong,
+        }
+    }
+
+    /// The verdict with its word: `Deny InUse`.
+    fn said(&self) -> String {
+        let reason = self.reason.map_or(String::new(), |reason| format!(" {reason}"));
+        format!("{}{reason}", self.verdict)
+    }
+
+    /// Why it failed, a line each: what differs, and then everything that was
+    /// said, unless that is among it.
+    pub fn why(&self) -> Vec<String> {
+        let differs = |wrong: &Wrong| {
+            let Wrong { what, expected, found } = wrong;
+            format!("{what}: expected {expected}; found {found}")
+        };
+        let mut lines: Vec<String> = self.wrong.iter().map(differs).collect();
+        if !self.wrong.iter().any(|wrong| wrong.what == "message") {
+            lines.push(match self.message.as_str() {
+                "" => "belay says nothing".to_owned(),
+                message => format!("belay says: {message}"),
+            });
+        }
+        lines
+    }
+}
+
+impl Report {
+    /// The sum of these.
+    pub fn new(tests: Vec<Tested>) -> Self {
+        let cases = || tests.iter().flat_map(|test| &test.cases);
+        let passed = cases().filter(|case| case.passed).count();
+        Self { passed, failed: cases().count() - passed, tests }
+    }
+
+    /// For a person: a line a case, the reasons below those that failed, and
+    /// the sum.
+    pub fn text(&self, screen: Screen) -> String {
+        let mut table = Table::new(&["RESULT", "TEST", "VERDICT", "CASE"]);
+        for Tested { name, file, cases } in &self.tests {
+            for case in cases {
+                let (tone, word) = match case.passed {
+                    true => (Tone::Good, "pass"),
+                    false => (Tone::Bad, "FAIL"),
+                };
+                table.row([
+                    Field::toned(tone, word),
+                    name.as_str().into(),
+                    case.said().into(),
+                    case.name.as_str().into(),
+                ]);
+                if !case.passed {
+                    let lines = case.why().into_iter().chain([format!("{file}:{}", case.line)]);
+                    table.below(&lines.map(|line| screen.paragraph(4, &line)).collect::<String>());
+                }
+            }
+        }
+        let tone = if self.failed == 0 { Tone::Good } else { Tone::Bad };
+        table.text(screen) + &screen.paint(tone, &self.sum()) + "\n"
+    }
+
+    fn sum(&self) -> String {
+        let count = |number: usize, one: &str| match number {
+            1 => format!("1 {one}"),
+            _ => format!("{number} {one}s"),
+        };
+        let (tests, cases) = (self.tests.len(), self.passed + self.failed);
+        format!(
+            "{}, {}: {} passed, {} failed",
+            count(tests, "test"),
+            count(cases, "case"),
+            self.passed,
+            self.failed
+        )
+    }
+}

@@ -1,0 +1,132 @@
+//! What a test has set up: its policies and objects, as a world, and the whole
+//! objects beside it, because requests carry them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::written::{KIND, Test};
+use crate::command::files::{
+    Content, Document, File, FileError, World, inline, parse, short_names, texts,
+};
+use crate::objects::{KindInfo, Names};
+use crate::policy::api::GROUP;
+
+/// Group, plural, namespace and name.
+type Key = (String, String, String, String);
+
+/// A test, ready to be asked.
+pub struct Stage {
+    /// What decides.
+    pub world: World,
+    /// The words for kinds.
+    names: Names,
+    /// The objects, with all that the files say of them.
+    bodies: BTreeMap<Key, Value>,
+}
+
+impl Stage {
+    /// Reads what a test names, and takes in these policies beside it.
+    pub fn set(test: &Test, policies: &[File]) -> Result<Self, FileError> {
+        let mut documents = Vec::new();
+        for file in policies {
+            documents.append(&mut parse(file)?);
+        }
+        for field in ["policies", "objects"] {
+            for (field, node) in test.sources(field)? {
+                match &node.content {
+                    Content::Text(path) => {
+                        for file in named(&test.document, &field, path)? {
+                            documents.append(&mut parse(&file)?);
+                        }
+                    }
+                    Content::Map(_) => {
+                        documents.append(&mut inline(&test.document.file, node.clone())?);
+                    }
+                    _ => {
+                        let message = "expected a path, or an object";
+                        return Err(test.document.field_error(&field, message));
+                    }
+                }
+            }
+        }
+        // A folder of objects may have tests in it.
+        documents
+            .retain(|document| (document.group.as_str(), document.kind.as_str()) != (GROUP, KIND));
+        let taught = short_names(&documents);
+        let mut bodies = BTreeMap::new();
+        let world = World::of(documents, true, &mut |info, object| {
+            let text = |pointer: &str| {
+                object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
+            };
+            let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
+            let key = (info.group.clone(), info.resource.clone(), namespace, name);
+            bodies.insert(key, object.clone());
+        })?;
+        let names = Names::of_kinds(&world.graph.kinds, &taught);
+        Ok(Self { world, names, bodies })
+    }
+
+    /// An object that a case names, with its kind.
+    pub fn object(&self, target: &str, place: Option<&str>) -> Result<(&KindInfo, &Value), String> {
+        let pair = target
+            .split_once('/')
+            .filter(|(kind, name)| !kind.is_empty() && !name.is_empty() && !name.contains('/'));
+        let Some((word, name)) = pair else {
+            return Err(format!(
+                "\"{target}\" names no object; expected TYPE/NAME, such as pvc/data"
+            ));
+        };
+        let info = self.names.find(word).ok_or_else(|| {
+            let next = match self.names.nearest(word).as_slice() {
+                [] => "put its CustomResourceDefinition among the objects".to_owned(),
+                near => format!("nearest: {}", near.join(", ")),
+            };
+            format!("neither Kubernetes nor the files have a kind \"{word}\"; {next}")
+        })?;
+        let namespace = if info.namespaced { place.unwrap_or("default") } else { "" };
+        let key = |namespace: &str| {
+            (info.group.clone(), info.resource.clone(), namespace.to_owned(), name.to_owned())
+        };
+        self.bodies.get(&key(namespace)).map(|body| (info, body)).ok_or_else(|| {
+            let same = |key: &&Key| {
+                (&key.0, &key.1, key.3.as_str()) == (&info.group, &info.resource, name)
+            };
+            let place = match namespace {
+                "" => String::new(),
+                namespace => format!(" -n {namespace}"),
+            };
+            let next = match self.bodies.keys().find(same) {
+                Some((.., elsewhere, _)) => {
+                    format!("there is one in {elsewhere}: say so with namespace")
+                }
+                None => "put it there, or name one that is".to_owned(),
+            };
+            format!("there is no {}/{name}{place} among the objects; {next}", info.full_name())
+        })
+    }
+
+    /// The kind of an object that is new.
+    pub fn kind_of(&self, group: &str, kind: &str) -> Result<&KindInfo, String> {
+        self.names.of_object(group, kind).ok_or_else(|| {
+            format!(
+                "neither Kubernetes nor the files have a kind \"{kind}\" of this group; put its \
+                 CustomResourceDefinition among the objects"
+            )
+        })
+    }
+}
+
+/// The files that a test names at this field, by a path from where it stands.
+pub fn named(test: &Document, field: &str, path: &str) -> Result<Vec<File>, FileError> {
+    let place = test.node.place_of(field);
+    let folder = Path::new(&*test.file).parent().unwrap_or(Path::new(""));
+    let path: PathBuf = folder.join(path).components().collect();
+    let files = texts(&[path]).map_err(|error| error.named_at(test, place))?;
+    if files.is_empty() {
+        let message = "there is no file of YAML or JSON in this folder";
+        return Err(test.field_error(field, message));
+    }
+    Ok(files)
+}

@@ -1,0 +1,389 @@
+use super::*;
+
+const HEAD: &str = "apiVersion: belay.dev/v1alpha1\nkind: PolicyTest\nmetadata: {name: t}\n";
+
+/// A claim that a Pod has mounted, with an approval for another one; a
+/// ConfigMap under an effective hold that the Pod mounts, too; a Namespace.
+const WORLD: &str = r#"
+now: 2026-01-01T12:00:00Z
+policies:
+- apiVersion: belay.dev/v1alpha1
+  kind: DeletionPolicy
+  metadata: {name: claims}
+  spec:
+    targets: [{apiGroups: [""], resources: [persistentvolumeclaims]}]
+    exemptSubjects: [{kind: User, name: root}]
+    protect: {whileUsed: {}, fromStripping: {}}
+- apiVersion: belay.dev/v1alpha1
+  kind: DeletionPolicy
+  metadata: {name: config}
+  spec:
+    targets: [{apiGroups: [""], resources: [configmaps]}]
+    protect: {whileUsed: {onDelete: Hold}}
+- apiVersion: belay.dev/v1alpha1
+  kind: DeletionPolicy
+  metadata: {name: watched}
+  spec:
+    targets: [{apiGroups: [""], resources: [secrets]}]
+    protect: {always: {}}
+    action: Audit
+- apiVersion: belay.dev/v1alpha1
+  kind: DeletionPolicy
+  metadata: {name: content}
+  spec:
+    targets: [{apiGroups: [""], resources: [namespaces]}]
+    protect: {whileNotEmpty: {counting: Any}}
+- apiVersion: belay.dev/v1alpha1
+  kind: DeletionPolicy
+  metadata: {name: pods}
+  spec:
+    targets: [{apiGroups: [""], resources: [pods]}]
+    protect: {always: {}}
+    action: Warn
+- apiVersion: belay.dev/v1alpha1
+  kind: DeletionApproval
+  metadata: {name: bobs, creationTimestamp: "2026-01-01T11:50:00Z"}
+  spec:
+    targetRef: {resource: persistentvolumeclaims, namespace: db, name: old, uid: 11111111-1111-4111-8111-111111111111}
+    approver: bob
+    reason: it goes
+    expirationTime: 2026-01-01T12:20:00Z
+objects:
+- {apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data, namespace: db, finalizers: [kubernetes.io/pvc-protection, belay.dev/hold]}}
+- {apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: old, namespace: db, uid: 11111111-1111-4111-8111-111111111111}}
+- {apiVersion: v1, kind: ConfigMap, metadata: {name: conf, namespace: db, finalizers: [belay.dev/hold]}}
+- {apiVersion: v1, kind: Secret, metadata: {name: key, namespace: db}}
+- apiVersion: v1
+  kind: Pod
+  metadata: {name: web, namespace: db}
+  spec:
+    volumes:
+    - {name: a, persistentVolumeClaim: {claimName: data}}
+    - {name: b, persistentVolumeClaim: {claimName: old}}
+    - {name: c, configMap: {name: conf}}
+"#;
+
+fn file(text: &str) -> File {
+    File { name: "t.yaml".into(), text: text.to_owned() }
+}
+
+fn report(cases: &str) -> Report {
+    tried(&[file(&format!("{HEAD}{WORLD}cases:\n{cases}"))], &[]).unwrap()
+}
+
+/// The one case that is asked so and expected so, and what of it is wrong.
+fn wrong(ask: &str, expect: &str) -> String {
+    let report = report(&format!("- {{name: a, ask: {{{ask}}}, expect: {{{expect}}}}}\n"));
+    let [case] = &report.tests[0].cases[..] else { panic!("{report:?}") };
+    assert_eq!(case.passed, case.wrong.is_empty(), "{case:?}");
+    let told = case.wrong.iter().map(|w| format!("{}: {} | {}", w.what, w.expected, w.found));
+    told.collect::<Vec<_>>().join("\n")
+}
+
+/// A question, what comes of it, and for each field what it would be wrong to
+/// expect.
+const CASES: &[(&str, &str, &[(&str, &str)])] = &[
+    (
+        "delete: pvc/data, namespace: db",
+        "verdict: Deny, reason: InUse, policy: claims, message: 'in use by Pod db/web', \
+         blockers: [Pod db/web], approved: [], exempted: []",
+        &[
+            ("verdict: Allow", "verdict: Allow | Deny"),
+            ("reason: Protected", "reason: Protected | InUse"),
+            ("policy: config", "policy: config | claims"),
+            ("blockers: [Pod db/web, Pod db/x]", "blockers: Pod db/web, Pod db/x | Pod db/web"),
+            ("approved: [bobs]", "approved: bobs | none"),
+            ("exempted: [claims]", "exempted: claims | none"),
+        ],
+    ),
+    (
+        "delete: pvc/old, namespace: db",
+        "verdict: Allow, approved: [bobs]",
+        &[("approved: []", "approved: none | bobs"), ("reason: InUse", "reason: InUse | none")],
+    ),
+    (
+        "delete: pvc/data, namespace: db, by: root",
+        "verdict: Allow, exempted: [claims], policy: claims",
+        &[("exempted: []", "exempted: none | claims")],
+    ),
+    (
+        "delete: cm/conf, namespace: db",
+        "verdict: Hold, reason: InUse, message: stays Terminating until Pod db/web no longer",
+        &[("verdict: Deny", "verdict: Deny | Hold")],
+    ),
+    (
+        "delete: secret/key, namespace: db, dryRun: true",
+        "verdict: Audit, reason: Protected, message: 'secrets \"key\" is protected'",
+        &[("verdict: Allow", "verdict: Allow | Audit")],
+    ),
+    // Nobody describes it, and things live in it.
+    (
+        "delete: ns/db",
+        "verdict: Deny, reason: NotEmpty, policy: content",
+        &[("policy: claims", "policy: claims | content")],
+    ),
+    (
+        "finalize: ns/db",
+        "verdict: Deny, reason: NotEmpty",
+        &[("verdict: Allow", "verdict: Allow | Deny")],
+    ),
+    (
+        "evict: pod/web, namespace: db",
+        "verdict: Warn, reason: Protected",
+        &[("verdict: Deny", "verdict: Deny | Warn")],
+    ),
+    (
+        "update: pvc/data, namespace: db, strip: [kubernetes.io/pvc-protection]",
+        "verdict: Deny, reason: FinalizerGuarded, blockers: [kubernetes.io/pvc-protection], \
+         held: true",
+        &[("held: false", "held: not held | held")],
+    ),
+    (
+        "update: pvc/data, namespace: db, strip: [kubernetes.io/pvc-protection], by: \
+         'system:serviceaccount:kube-system:pvc-protection-controller'",
+        "verdict: Allow, held: true",
+        &[("reason: FinalizerGuarded", "reason: FinalizerGuarded | none")],
+    ),
+    // The hold alone goes; the hold goes with something else, and is put back.
+    (
+        "update: cm/conf, namespace: db, strip: [belay.dev/hold]",
+        "verdict: Deny, reason: FinalizerGuarded, held: true",
+        &[("verdict: Allow", "verdict: Allow | Deny")],
+    ),
+    (
+        "update: cm/conf, namespace: db, strip: [belay.dev/hold], patch: {data: {a: b}}",
+        "verdict: Allow, held: true, message: was put back",
+        &[("held: false", "held: not held | held")],
+    ),
+    (
+        "create: {apiVersion: v1, kind: ConfigMap, metadata: {generateName: c-}}, namespace: db",
+        "verdict: Allow, held: true",
+        &[("held: false", "held: not held | held"), ("message: x", "message: x | nothing")],
+    ),
+    (
+        "create: {apiVersion: v1, kind: Secret, metadata: {name: s, namespace: db}}",
+        "held: false",
+        &[("held: true", "held: held | not held")],
+    ),
+];
+
+#[test]
+fn what_is_expected_and_comes_passes_and_what_does_not_come_fails() {
+    for (ask, right, wrongs) in CASES {
+        assert_eq!(wrong(ask, right), "", "{ask}: {right}");
+        for (expect, told) in *wrongs {
+            assert_eq!(wrong(ask, expect), *told, "{ask}: {expect}");
+        }
+    }
+}
+
+/// What a delete does with dependents changes what is asked.
+#[test]
+fn the_options_of_a_request_reach_the_decision() {
+    let owner = "{apiVersion: v1, kind: ConfigMap, metadata: {name: owner, uid: u-1}}";
+    let claim = "{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data, \
+                 ownerReferences: [{apiVersion: v1, kind: ConfigMap, name: owner, uid: u-1}]}}";
+    let policy = "{apiVersion: belay.dev/v1alpha1, kind: DeletionPolicy, metadata: {name: p}, \
+                  spec: {subjects: [{kind: Group, name: interns}], targets: [{apiGroups: [''], \
+                  resources: [persistentvolumeclaims]}], protect: {fromOrphaning: {}}}}";
+    for (more, verdict) in [
+        ("groups: [interns]", "Allow"),
+        ("groups: [interns], propagationPolicy: Orphan", "Deny"),
+        ("propagationPolicy: Orphan", "Allow"),
+        ("by: intern, propagationPolicy: Orphan", "Allow"),
+    ] {
+        let case = format!(
+            "{{name: a, ask: {{delete: cm/owner, {more}}}, expect: {{verdict: {verdict}}}}}"
+        );
+        let text =
+            format!("{HEAD}policies: [{policy}]\nobjects: [{owner}, {claim}]\ncases: [{case}]\n");
+        let report = tried(&[file(&text)], &[]).unwrap();
+        assert_eq!(report.failed, 0, "{more}: {report:?}");
+    }
+}
+
+/// What is wrong with a file, and what is said of it.
+const REFUSED: &[(&str, &str)] = &[
+    ("apiVersion: belay.dev/v1\nkind: PolicyTest\n", "t.yaml:1:13: apiVersion: of a PolicyTest"),
+    ("apiVersion: v1\nkind: PolicyTest\n", "t.yaml:1:13: apiVersion: a PolicyTest is of"),
+    ("apiVersion: belay.dev/v1alpha1\nkind: PolicyTets\n", "t.yaml:2:7: kind: in files the group"),
+    ("a: [", "t.yaml:1:4: brackets and braces"),
+    ("HEAD", "t.yaml:1:1: this PolicyTest has no field cases"),
+    ("HEADcase: []", "t.yaml:4:1: there is no field case, only apiVersion, kind"),
+    ("HEADcases: []", "t.yaml:4:8: cases: there is none"),
+    ("HEADcases:\n", "cases: expected a list, found nothing"),
+    (
+        "HEADobjects:\ncases: [{name: a, ask: {delete: cm/a}, expect: {verdict: Deny}}]",
+        "t.yaml:4:8: objects: expected a list of paths and objects",
+    ),
+    (
+        "HEADobjects: [nowhere]\ncases: [{name: a, ask: {delete: cm/a}, expect: {verdict: Deny}}]",
+        "t.yaml:4:11: nowhere: this cannot be read",
+    ),
+    ("HEADnow: yesterday\ncases: []", "t.yaml:4:6: now: this has another form"),
+    (
+        "apiVersion: belay.dev/v1alpha1\nkind: PolicyTest\nmetadata: {name: t, labels: {}}\ncases: []",
+        "there is no field labels, only name",
+    ),
+    ("CASEname: '', ask: {delete: cm/a}, expect: {verdict: Deny}", "cases[0].name: it is empty"),
+    ("CASEname: a, ask: {delete: cm/a}", "cases[0]: the field expect is missing"),
+    ("CASEname: a, ask: {delete: cm/a}, expect: {}", "cases[0].expect: the case expects nothing"),
+    (
+        "CASEname: a, ask: {delete: cm/a}, expect: {verdct: Deny}",
+        "cases[0].expect: there is no field verdct",
+    ),
+    (
+        "CASEname: a, ask: {delete: cm/a}, expect: {verdict: deny}",
+        "cases[0].expect.verdict: expected one of Allow, Audit, Warn, Hold, Deny",
+    ),
+    (
+        "CASEname: a, ask: {delete: cm/a}, expect: {verdict: }",
+        "cases[0].expect.verdict: it has no value",
+    ),
+    (
+        "CASEname: a, ask: {delete: cm/a}, expect: {message: ''}",
+        "cases[0].expect: message is empty",
+    ),
+    (
+        "CASEname: a, ask: {delete: cm/a}, expect: {blockers: []}",
+        "cases[0].expect: blockers names nobody",
+    ),
+    (
+        "CASEname: a, ask: {delete: cm/a}, expect: {held: true}",
+        "cases[0].expect: held is about what create",
+    ),
+    (
+        "CASEname: a, ask: {}, expect: {verdict: Deny}",
+        "cases[0].ask: expected one of delete, update",
+    ),
+    (
+        "CASEname: a, ask: {delete: cm/a, evict: po/a}, expect: {verdict: Deny}",
+        "found delete and evict",
+    ),
+    (
+        "CASEname: a, ask: {delete: cm/a, patch: {}}, expect: {verdict: Deny}",
+        "cases[0].ask: patch goes with update, finalize, not with delete",
+    ),
+    ("CASEname: a, ask: {review: {}, by: alice}, expect: {verdict: Deny}", "by goes with delete"),
+    (
+        "CASEname: a, ask: {delete: cm/none}, expect: {verdict: Deny}",
+        "t.yaml:4:33: cases[0].ask.delete: there is no configmaps/none -n default among the objects; put it there",
+    ),
+    (
+        "CASEname: a, ask: {delete: cm/far}, expect: {verdict: Deny}",
+        "there is one in away: say so with namespace",
+    ),
+    (
+        "CASEname: a, ask: {delete: cmm/a}, expect: {verdict: Deny}",
+        "have a kind \"cmm\"; nearest: ",
+    ),
+    (
+        "CASEname: a, ask: {delete: gizmo/a}, expect: {verdict: Deny}",
+        "put its CustomResourceDefinition among",
+    ),
+    ("CASEname: a, ask: {delete: cm}, expect: {verdict: Deny}", "\"cm\" names no object"),
+    ("CASEname: a, ask: {evict: cm/a}, expect: {verdict: Deny}", "only Pods are evicted"),
+    (
+        "CASEname: a, ask: {finalize: cm/a}, expect: {verdict: Deny}",
+        "only Namespaces are finalized",
+    ),
+    ("CASEname: a, ask: {update: cm/a}, expect: {verdict: Deny}", "say what changes"),
+    (
+        "CASEname: a, ask: {update: cm/a, patch: {}}, expect: {verdict: Deny}",
+        "nothing changes by this",
+    ),
+    (
+        "CASEname: a, ask: {update: cm/a, strip: [x/y]}, expect: {verdict: Deny}",
+        "has no finalizer \"x/y\"",
+    ),
+    (
+        "CASEname: a, ask: {create: 7}, expect: {verdict: Deny}",
+        "expected an object, or the path of its file",
+    ),
+    (
+        "CASEname: a, ask: {create: {kind: ConfigMap}}, expect: {held: true}",
+        "needs apiVersion and kind",
+    ),
+    (
+        "CASEname: a, ask: {create: {apiVersion: x/v1, kind: A, metadata: {name: a}}}, expect: {held: true}",
+        "have a kind \"A\" of this group",
+    ),
+    (
+        "CASEname: a, ask: {create: {apiVersion: v1, kind: ConfigMap}}, expect: {held: true}",
+        "needs metadata.name",
+    ),
+    (
+        "CASEname: a, ask: {create: {apiVersion: v1, kind: ConfigMap, metadata: {name: a, labels: 7}}}, expect: {held: true}",
+        "cases[0].ask: this object cannot be read",
+    ),
+    (
+        "CASEname: a, ask: {review: {kind: AdmissionReview}}, expect: {verdict: Deny}",
+        "the body has apiVersion",
+    ),
+];
+
+#[test]
+fn what_cannot_be_meant_is_refused_where_it_stands() {
+    let objects = "objects: [{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: \
+                   default}}, {apiVersion: v1, kind: ConfigMap, metadata: {name: far, namespace: \
+                   away}}]\n";
+    let mut wrong = Vec::new();
+    for (text, says) in REFUSED {
+        let text = match (text.strip_prefix("HEAD"), text.strip_prefix("CASE")) {
+            (Some(rest), _) => format!("{HEAD}{rest}"),
+            (_, Some(case)) => format!("{HEAD}cases: [{{{case}}}]\n{objects}"),
+            _ => (*text).to_owned(),
+        };
+        let said = tried(&[file(&text)], &[]).map(|_| ()).unwrap_err().to_string();
+        if !said.contains(says) || !said.starts_with("t.yaml:") || said.contains('\n') {
+            wrong.push(format!("{text}\nexpected {says}\nfound {said}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+#[test]
+fn cases_of_one_name_are_told_apart() {
+    let case = "{name: a, ask: {delete: cm/a}, expect: {verdict: Deny}}";
+    let text = format!("{HEAD}cases:\n- {case}\n- {case}\n");
+    let said = tried(&[file(&text)], &[]).map(|_| ()).unwrap_err().to_string();
+    assert!(said.starts_with("t.yaml:6:10: cases[1].name: a case of this name stands"), "{said}");
+}
+
+#[test]
+fn what_is_not_a_test_is_left_alone() {
+    let beside = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
+    let report = tried(&[file(beside)], &[]).unwrap();
+    assert!(report.tests.is_empty());
+}
+
+/// Names and messages that would break a document, in every place of it.
+#[test]
+fn junit_is_xml_whatever_is_written_in_a_test() {
+    let report = report(
+        "- {name: \"<a> & \\\"b\\\" \\u0007\", ask: {delete: pvc/data, namespace: db}, expect: \
+         {verdict: Allow, message: \"]]> & '<x>'\"}}\n\
+         - {name: fine, ask: {delete: pvc/old, namespace: db}, expect: {verdict: Allow}}\n",
+    );
+    let text = junit::document(&report);
+    assert!(text.contains("<testsuites name=\"belay\" tests=\"2\" failures=\"1\" errors=\"0\">"));
+    assert!(text.contains("name=\"&lt;a&gt; &amp; &quot;b&quot; \u{fffd}\""), "{text}");
+    assert!(
+        text.contains("<failure type=\"verdict\" message=\"verdict: expected Allow; found Deny\">")
+    );
+    assert!(text.contains("message: expected ]]&gt; &amp; &apos;&lt;x&gt;&apos;; found persist"));
+    // What is open is closed, in order, and between there are no loose marks.
+    let mut open: Vec<&str> = Vec::new();
+    for part in text.split('<').skip(2) {
+        let (tag, rest) = part.split_once('>').unwrap_or_else(|| panic!("{part}"));
+        assert!(!rest.contains('>'), "{part}");
+        assert_eq!(tag.matches('"').count() % 2, 0, "{tag}");
+        let name = tag.split(' ').next().unwrap_or_default();
+        match (name.strip_prefix('/'), tag.ends_with('/')) {
+            (Some(name), _) => assert_eq!(open.pop(), Some(name), "{text}"),
+            (None, false) => open.push(name),
+            (None, true) => {}
+        }
+    }
+    assert_eq!(open, [""; 0], "{text}");
+}

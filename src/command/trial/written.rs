@@ -1,0 +1,285 @@
+//! What a file says of its tests, held against what there is to say.
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::expect::Expect;
+use crate::command::files::{Content, Document, File, FileError, Manner, Node, parse, read};
+use crate::policy::api::GROUP;
+
+/// The kind of a test. It is a form of files: no API server serves it.
+pub const KIND: &str = "PolicyTest";
+
+/// The only version there is.
+const VERSION: &str = "v1alpha1";
+
+/// What else of the group belay.dev may stand beside tests.
+const BESIDE: &[&str] = &["DeletionPolicy", "Relation", "DeletionApproval", "Pause"];
+
+/// The fields of a test.
+const FIELDS: &[&str] = &["apiVersion", "kind", "metadata", "policies", "objects", "now", "cases"];
+
+/// One test.
+pub struct Test {
+    /// Its name.
+    pub name: String,
+    /// The time at which everything is asked, in seconds since 1970; none: now.
+    pub now: Option<i64>,
+    /// What is asked and expected; at least one.
+    pub cases: Vec<Case>,
+    /// As it is written.
+    pub document: Document,
+}
+
+/// A case, where it stands in the list.
+#[derive(Debug)]
+pub struct Case {
+    /// From 0.
+    pub index: usize,
+    /// What it is called; no other case of the test is.
+    pub name: String,
+    /// What is asked.
+    pub ask: Ask,
+    /// What kind of question that is.
+    pub verb: Verb,
+    /// What is expected; something is.
+    pub expect: Expect,
+}
+
+#[derive(Debug, Deserialize)]
+struct Metadata {
+    name: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Raw {
+    name: String,
+    ask: Ask,
+    expect: Expect,
+}
+
+/// What is asked, in the words of the file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Ask {
+    /// The object that is deleted, as TYPE/NAME.
+    pub delete: Option<String>,
+    /// The one that is changed.
+    pub update: Option<String>,
+    /// The Namespace that is finalized.
+    pub finalize: Option<String>,
+    /// The Pod that is evicted.
+    pub evict: Option<String>,
+    /// What is new: the object, or the path of its file.
+    pub create: Option<Value>,
+    /// A whole AdmissionReview, or the path of its file.
+    pub review: Option<Value>,
+    /// The namespace of the object.
+    pub namespace: Option<String>,
+    /// The subresource by which it is changed.
+    pub subresource: Option<String>,
+    /// A merge patch of what changes.
+    pub patch: Option<Value>,
+    /// The finalizers that are taken off.
+    pub strip: Option<Vec<String>>,
+    /// What a delete does with dependents.
+    pub propagation_policy: Option<PropagationPolicy>,
+    /// Who asks.
+    pub by: Option<String>,
+    /// The groups of whoever asks, beside those that everybody is in.
+    pub groups: Option<Vec<String>>,
+    /// Whether nothing will be stored.
+    pub dry_run: Option<bool>,
+}
+
+/// What a DELETE does with dependents, in the words of its options.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub enum PropagationPolicy {
+    /// They go once it is gone.
+    Background,
+    /// It waits for them.
+    Foreground,
+    /// They stay.
+    Orphan,
+}
+
+/// The kinds of questions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    /// An object is to go.
+    Delete,
+    /// It changes.
+    Update,
+    /// What keeps a Namespace in storage goes.
+    Finalize,
+    /// A Pod is to go, as a drain asks for it.
+    Evict,
+    /// An object is new.
+    Create,
+    /// Whatever the review says.
+    Review,
+}
+
+impl Verb {
+    /// The field that asks it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Delete => "delete",
+            Self::Update => "update",
+            Self::Finalize => "finalize",
+            Self::Evict => "evict",
+            Self::Create => "create",
+            Self::Review => "review",
+        }
+    }
+}
+
+impl Ask {
+    /// What kind of question it is, and that nothing is said that does not
+    /// belong to it.
+    fn verb(&self) -> Result<Verb, String> {
+        let asked = [
+            (Verb::Delete, self.delete.is_some()),
+            (Verb::Update, self.update.is_some()),
+            (Verb::Finalize, self.finalize.is_some()),
+            (Verb::Evict, self.evict.is_some()),
+            (Verb::Create, self.create.is_some()),
+            (Verb::Review, self.review.is_some()),
+        ];
+        let asked: Vec<Verb> =
+            asked.into_iter().filter(|(_, given)| *given).map(|(verb, _)| verb).collect();
+        let [verb] = asked[..] else {
+            let found = match &asked[..] {
+                [] => "none of them".to_owned(),
+                more => more.iter().map(|verb| verb.as_str()).collect::<Vec<_>>().join(" and "),
+            };
+            return Err(format!(
+                "expected one of delete, update, finalize, evict, create and review, found {found}"
+            ));
+        };
+        for (field, given, verbs) in self.qualifiers() {
+            if given && !verbs.contains(&verb) {
+                let verbs: Vec<&str> = verbs.iter().map(|verb| verb.as_str()).collect();
+                return Err(format!(
+                    "{field} goes with {}, not with {}",
+                    verbs.join(", "),
+                    verb.as_str()
+                ));
+            }
+        }
+        Ok(verb)
+    }
+
+    /// Everything else that may be said, whether it is, and of which questions.
+    fn qualifiers(&self) -> [(&'static str, bool, &'static [Verb]); 8] {
+        use Verb::{Create, Delete, Evict, Finalize, Update};
+        let of_people = &[Delete, Update, Finalize, Evict, Create];
+        [
+            ("namespace", self.namespace.is_some(), &[Delete, Update, Evict, Create]),
+            ("subresource", self.subresource.is_some(), &[Update]),
+            ("patch", self.patch.is_some(), &[Update, Finalize]),
+            ("strip", self.strip.is_some(), &[Update]),
+            ("propagationPolicy", self.propagation_policy.is_some(), &[Delete]),
+            ("by", self.by.is_some(), of_people),
+            ("groups", self.groups.is_some(), of_people),
+            ("dryRun", self.dry_run.is_some(), of_people),
+        ]
+    }
+}
+
+/// The tests of a file. What else of Kubernetes stands in it is left alone; a
+/// kind of belay's that does not exist is a test that would never be run.
+pub fn tests(file: &File) -> Result<Vec<Test>, FileError> {
+    let mut tests = Vec::new();
+    for document in parse(file)? {
+        match (document.group.as_str(), document.kind.as_str()) {
+            (GROUP, KIND) => tests.push(Test::read(document)?),
+            (_, KIND) => {
+                let message = "a PolicyTest is of belay.dev/v1alpha1";
+                return Err(document.field_error("apiVersion", message));
+            }
+            (GROUP, kind) if !BESIDE.contains(&kind) => {
+                let message = format!(
+                    "in files the group belay.dev has the kinds PolicyTest, {}",
+                    BESIDE.join(", ")
+                );
+                return Err(document.field_error("kind", &message));
+            }
+            _ => {}
+        }
+    }
+    Ok(tests)
+}
+
+impl Test {
+    fn read(document: Document) -> Result<Self, FileError> {
+        if document.version != VERSION {
+            let message = "of a PolicyTest there is only the version v1alpha1";
+            return Err(document.field_error("apiVersion", message));
+        }
+        document.has_only(FIELDS)?;
+        document.name()?;
+        let node = |field: &str| {
+            document.node.get(field).ok_or_else(|| {
+                let message = format!("this {KIND} has no field {field}");
+                document.error(document.node.place, message)
+            })
+        };
+        let misfit = |error| document.misfit(&error);
+        let Metadata { name } =
+            read(node("metadata")?, "metadata", Manner::Values).map_err(misfit)?;
+        let now: Option<Timestamp> = match document.node.get("now") {
+            None => None,
+            Some(now) => read(now, "now", Manner::Values).map_err(misfit)?,
+        };
+        let written: Vec<Raw> = read(node("cases")?, "cases", Manner::Values).map_err(misfit)?;
+        if written.is_empty() {
+            return Err(document.field_error("cases", "there is none; write down at least one"));
+        }
+        let mut cases: Vec<Case> = Vec::new();
+        for (index, Raw { name, ask, expect }) in written.into_iter().enumerate() {
+            let wrong = |field: &str, message: &str| {
+                document.field_error(&format!("cases[{index}].{field}"), message)
+            };
+            if name.trim().is_empty() {
+                return Err(wrong("name", "it is empty; say what the case is about"));
+            }
+            if cases.iter().any(|case| case.name == name) {
+                return Err(wrong(
+                    "name",
+                    "a case of this name stands above; rename one of the two",
+                ));
+            }
+            let verb = ask.verb().map_err(|message| wrong("ask", &message))?;
+            expect.check(verb).map_err(|message| wrong("expect", &message))?;
+            cases.push(Case { index, name, ask, verb, expect });
+        }
+        Ok(Self { name, now: now.map(Timestamp::as_second), cases, document })
+    }
+
+    /// The file.
+    pub fn file(&self) -> &str {
+        &self.document.file
+    }
+
+    /// What is wrong with a field of a case.
+    pub fn wrong(&self, case: &Case, field: &str, message: &str) -> FileError {
+        self.document.field_error(&format!("cases[{}].{field}", case.index), message)
+    }
+
+    /// The line in which a case begins.
+    pub fn line(&self, case: &Case) -> usize {
+        self.document.node.place_of(&format!("cases[{}]", case.index)).line
+    }
+
+    /// The entries of a list of paths and objects, each with its field.
+    pub fn sources(&self, field: &str) -> Result<Vec<(String, &Node)>, FileError> {
+        let Some(node) = self.document.node.get(field) else { return Ok(Vec::new()) };
+        let Content::List(items) = &node.content else {
+            let message = "expected a list of paths and objects";
+            return Err(self.document.field_error(field, message));
+        };
+        Ok(items.iter().enumerate().map(|(i, item)| (format!("{field}[{i}]"), item)).collect())
+    }
+}
