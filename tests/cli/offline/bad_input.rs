@@ -45,6 +45,11 @@ const WRONG: &[(&str, i32, &str)] = &[
     ("used-by pvc,svc a --from .", 2, "is no single object"),
     ("used-by secret/none --from .", 3, "there is no secrets/none -n default"),
     ("used-by secret/a --depth 0 --from .", 2, ""),
+    ("test", 2, ""),
+    ("test .", 2, "there is no PolicyTest in .; next: see whether it is the right folder"),
+    ("test - --policies -", 2, "standard input can be read once"),
+    ("test ../trials -o xml", 2, ""),
+    ("test ../trials --policies ../../offline/snapshots", 2, "name the policies to be tested"),
 ];
 
 #[test]

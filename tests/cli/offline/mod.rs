@@ -7,6 +7,7 @@ mod bad_input;
 mod impact;
 mod plan;
 mod removed;
+mod trials;
 mod used_by;
 
 use std::io::Write as _;
