@@ -18,4 +18,5 @@ mod program;
 mod refusals;
 mod rights;
 mod snapshots;
+mod trials;
 mod values;

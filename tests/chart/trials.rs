@@ -1,0 +1,81 @@
+//! What each profile does, tried with the program's own tests of policies
+//! (`belay test`) on what helm renders.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::helm::Render;
+
+const PROFILES: [&str; 3] = ["observe", "guarded", "strict"];
+
+/// What comes of the tests of one profile, tried on what another renders.
+fn tried(tests: &str, rendered: &str) -> (Option<i32>, Value) {
+    let folder = tempfile::tempdir().unwrap();
+    let policies = folder.path().join("rendered.yaml");
+    let text = Render::default().set(&format!("profile={rendered:?}")).text();
+    std::fs::write(&policies, text).unwrap();
+    let top = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let output = Command::new(env!("CARGO_BIN_EXE_belay"))
+        .arg("test")
+        .arg(top.join(format!("tests/chart/profiles/{tests}.yaml")))
+        .arg("--policies")
+        .arg(&policies)
+        .arg("--output=json")
+        .output()
+        .unwrap();
+    let report = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{tests} on {rendered}: {error}: {output:?}"));
+    (output.status.code(), report)
+}
+
+fn cases(report: &Value) -> Vec<&Value> {
+    let tests = report["tests"].as_array().unwrap().iter();
+    tests.flat_map(|test| test["cases"].as_array().unwrap()).collect()
+}
+
+#[test]
+fn each_profile_does_what_its_tests_expect() {
+    for profile in PROFILES {
+        let (code, report) = tried(profile, profile);
+        let failed: Vec<_> =
+            cases(&report).into_iter().filter(|case| case["passed"] == false).collect();
+        assert_eq!((code, &report["failed"]), (Some(0), &Value::from(0)), "{profile}: {failed:#?}");
+    }
+}
+
+/// A policy that decides nothing in these tests might as well do nothing.
+#[test]
+fn each_policy_of_a_profile_decides_a_case() {
+    for profile in PROFILES {
+        let (_, report) = tried(profile, profile);
+        let decided = cases(&report).into_iter().flat_map(|case| {
+            case["policies"].as_array().unwrap().iter().map(|name| name.as_str().unwrap())
+        });
+        let decided: BTreeSet<&str> = decided.collect();
+        let objects = Render::default().set(&format!("profile={profile:?}")).objects();
+        let policies = objects.of("DeletionPolicy");
+        assert!(policies.len() > 5, "{profile}");
+        for policy in policies {
+            let name = policy["metadata"]["name"].as_str().unwrap();
+            assert!(decided.contains(name), "{profile}: {name} decides nothing: {decided:?}");
+        }
+    }
+}
+
+/// The tests can fail: what they expect of one profile no other does.
+#[test]
+fn no_profile_passes_for_another() {
+    for (tests, rendered) in [
+        ("guarded", "observe"),
+        ("strict", "guarded"),
+        ("guarded", "strict"),
+        ("observe", "strict"),
+    ] {
+        let (code, report) = tried(tests, rendered);
+        assert_eq!(code, Some(1), "{tests} on {rendered}: {report:#}");
+        assert_ne!(report["failed"], 0, "{tests} on {rendered}");
+    }
+}
