@@ -1,6 +1,8 @@
 //! What a page tells people to apply is what belay takes: every object of its
 //! own kinds in a block of YAML is of the schema, and breaks none of its rules.
 
+use std::process::Command;
+
 use belay::policy::api::{Check, DeletionApproval, DeletionPolicy, Pause, Relation};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -45,8 +47,20 @@ fn told(spec: &impl Check) -> Vec<String> {
     problems.map(|problem| format!("{}: {}", problem.field, problem.message)).collect()
 }
 
+/// A test of policies is tried: what a page says of it comes out.
+fn tried(test: &Value) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("test.json");
+    std::fs::write(&path, test.to_string()).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_belay")).arg("test").arg(&path).output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8(said).unwrap();
+    if output.status.success() { Vec::new() } else { vec![said] }
+}
+
 fn check(object: &Value) -> Vec<String> {
     match object["kind"].as_str() {
+        Some("PolicyTest") => tried(object),
         Some("DeletionPolicy") => wrong::<DeletionPolicy>(object, |policy| told(&policy.spec)),
         Some("Relation") => wrong::<Relation>(object, |relation| told(&relation.spec)),
         Some("DeletionApproval") => wrong::<DeletionApproval>(object, |one| told(&one.spec)),
@@ -87,6 +101,13 @@ fn what_is_not_taken_is_found_out() {
         (policy("{always: {}, allways: {}}"), "allways"),
         (policy("{whileUsed: {onDelete: Keep}}"), "Keep"),
         (policy("{}"), "no mode"),
+        (
+            "apiVersion: belay.dev/v1alpha1\nkind: PolicyTest\nmetadata: {name: t}\nobjects: \
+             [{apiVersion: v1, kind: Secret, metadata: {name: a}}]\ncases: [{name: c, ask: {delete: \
+             secret/a}, expect: {verdict: Deny}}]"
+                .to_owned(),
+            "expected Deny; found Allow",
+        ),
     ] {
         let object: Value = serde_saphyr::from_str(&text).unwrap();
         let wrong = check(&object).join("; ");
