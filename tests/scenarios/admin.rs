@@ -356,7 +356,10 @@ fn an_installation_whose_namespace_is_deleted_leaves_no_webhook_behind() {
     // Whoever may not see whether a belay lives takes nothing out below it.
     let blind = account(&plane, "blind", None, &format!("{rights}]"));
     let refused = admin(&blind, &["crds", "--delete"]).failure().unwrap();
-    assert!(refused.contains("nothing was deleted; next: it takes the RBAC verb list"), "{refused}");
+    assert!(
+        refused.contains("nothing was deleted; next: it takes the RBAC verb list"),
+        "{refused}"
+    );
     let rights = format!(
         "{rights}, {{apiGroups: [admissionregistration.k8s.io], resources: \
          [mutatingwebhookconfigurations, validatingwebhookconfigurations], verbs: [list]}}]"
