@@ -9,7 +9,7 @@
 mod report;
 mod tally;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -135,7 +135,8 @@ async fn of_cluster(rules: files::Rules, place: PlaceArguments) -> Result<Report
     let not_read = not_read.into_iter();
     let not_read = not_read.map(|(resource, why)| NotRead { resource, why: as_me(&why) });
     let world = snapshot.context.world.read();
-    Ok(Report::new(&specs, &world.policies, &world.graph.kinds, &tally, not_read.collect()))
+    let known = (&world.policies, &world.graph.kinds);
+    Ok(Report::new(&specs, known, &tally, &snapshot.stale, not_read.collect()))
 }
 
 fn of_files(
@@ -159,5 +160,6 @@ fn of_files(
             tally.look(&situation(&graph, &policies), info, &object);
         }
     }
-    Ok(Report::new(&rules.specs, &policies, &graph.kinds, &tally, Vec::new()))
+    let stale = HashSet::new();
+    Ok(Report::new(&rules.specs, (&policies, &graph.kinds), &tally, &stale, Vec::new()))
 }

@@ -1,5 +1,6 @@
 //! What `belay status --plan` says, as data and as a table.
 
+use std::collections::HashSet;
 use std::process::ExitCode;
 
 use serde::Serialize;
@@ -60,15 +61,19 @@ struct NotHeld {
 }
 
 impl Report {
-    /// Of what was counted.
+    /// Of what was counted. `stale`: the groups of which nobody knows all kinds.
     pub fn new(
         specs: &[(String, DeletionPolicySpec)],
-        policies: &PolicySet,
-        kinds: &Kinds,
+        (policies, kinds): (&PolicySet, &Kinds),
         tally: &Tally,
+        stale: &HashSet<String>,
         not_read: Vec<NotRead>,
     ) -> Self {
-        let unknown = policies.unknown_kinds(kinds);
+        let unknown = policies.unknown_kinds(kinds).into_iter().filter(|(_, kind)| {
+            // `gizmos.example.com`: the group is what stands behind the plural.
+            kind.split_once('.').is_none_or(|(_, group)| !stale.contains(group))
+        });
+        let unknown: Vec<(&Source, String)> = unknown.collect();
         let mut plans: Vec<PolicyPlan> = specs
             .iter()
             .map(|(name, spec)| {
@@ -188,6 +193,8 @@ impl PolicyPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::Policy;
+    use crate::relations::Catalogue;
 
     fn plan(late: usize, limit: usize, unknown: &[&str]) -> PolicyPlan {
         let spec = DeletionPolicySpec::default();
@@ -212,5 +219,26 @@ mod tests {
         assert_eq!(code(plan(1, 5, &["gadgets.test"]), 0), 1);
         assert_eq!(code(plan(1, 5, &[]), 1), 3);
         assert_eq!(code(plan(1, 5, &["gadgets.test"]), 1), 1);
+    }
+
+    #[test]
+    fn a_kind_whose_server_does_not_answer_is_not_taken_for_one_that_nobody_serves() {
+        let spec: DeletionPolicySpec = serde_json::from_value(serde_json::json!({
+            "targets": [{"apiGroups": ["gone.test"], "resources": ["gizmos"]}],
+            "protect": {"always": {}},
+        }))
+        .unwrap();
+        let policies = vec![Policy::compile("p", &spec).unwrap()];
+        let policies = PolicySet::new(policies, &Catalogue::default());
+        let specs = [("p".to_owned(), spec)];
+        let unknown = |stale: &[&str]| {
+            let stale = stale.iter().map(|group| (*group).to_owned()).collect();
+            let known = (&policies, &Kinds::default());
+            Report::new(&specs, known, &Tally::default(), &stale, Vec::new()).policies[0]
+                .unknown_kinds
+                .clone()
+        };
+        assert_eq!(unknown(&["other.test"]), ["gizmos.gone.test"]);
+        assert!(unknown(&["gone.test"]).is_empty());
     }
 }
