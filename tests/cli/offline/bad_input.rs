@@ -49,7 +49,7 @@ const WRONG: &[(&str, i32, &str)] = &[
     ("test .", 2, "there is no PolicyTest in .; next: see whether it is the right folder"),
     ("test - --policies -", 2, "standard input can be read once"),
     ("test ../trials -o xml", 2, ""),
-    ("test ../trials --policies ../../offline/snapshots", 2, "name the policies to be tested"),
+    ("test ../trials --policies ../snapshots", 2, "name the policies to be tested"),
 ];
 
 #[test]

@@ -26,7 +26,7 @@ fn the_tests_that_are_shipped_pass() {
 fn whoever_reads_of_a_failure_reads_what_was_expected_and_everything_that_was_said() {
     says("tests-failing.txt", 1, "test ../trials/failing.yaml");
     says("tests-failing.junit.xml", 1, "test ../trials/failing.yaml -o junit");
-    says("tests-failing.yaml", 1, "test ../trials/failing.yaml -o yaml");
+    says("tests-failing-yaml.txt", 1, "test ../trials/failing.yaml -o yaml");
 }
 
 #[test]
