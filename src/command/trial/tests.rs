@@ -80,9 +80,12 @@ fn wrong(ask: &str, expect: &str) -> String {
     told.collect::<Vec<_>>().join("\n")
 }
 
+/// What is written, what comes of it, and what else is said of it, in pairs.
+type Written = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
+
 /// A question, what comes of it, and for each field what it would be wrong to
 /// expect.
-const CASES: &[(&str, &str, &[(&str, &str)])] = &[
+const CASES: &[Written] = &[
     (
         "delete: pvc/data, namespace: db",
         "verdict: Deny, reason: InUse, policy: claims, message: 'in use by Pod db/web', \
