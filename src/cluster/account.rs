@@ -13,14 +13,13 @@ pub async fn account(client: &kube::Client, namespace: &str, name: &str) -> Stri
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
     // One lost answer is no answer: a wrong name would take belay for somebody
     // else.
-    let mut deployment = within(deployments.get(name)).await;
-    for _ in 0..2 {
-        if !matches!(deployment, Err(Trouble::Failed(_))) {
-            break;
+    let mut lost = 0;
+    let deployment = loop {
+        match within(deployments.get(name)).await {
+            Err(Trouble::Failed(_)) if lost < 2 => lost += 1,
+            read => break read.ok(),
         }
-        deployment = within(deployments.get(name)).await;
-    }
-    let deployment = deployment.ok();
+    };
     let pod = deployment.and_then(|deployment| deployment.spec?.template.spec);
     let said = pod.and_then(|pod| pod.service_account_name).filter(|said| !said.is_empty());
     said.unwrap_or_else(|| name.to_owned())

@@ -73,18 +73,14 @@ fn news<'p>(told: Option<&'p Pause>, running: Option<&'p Pause>) -> Option<(&'p 
 
 fn log(running: Option<&Pause>) {
     match running {
-        Some(Pause { name, by, expires, .. }) => tracing::warn!(
-            pause = name,
-            by,
-            until = until(*expires),
+        Some(pause) => tracing::warn!(
+            pause = pause.name,
+            by = pause.by,
+            until = pause.until(),
             "PAUSED: nothing is refused in the whole cluster, and every policy only records"
         ),
         None => tracing::warn!("no pause is in force any more: policies refuse again"),
     }
-}
-
-fn until(expires: i64) -> String {
-    Timestamp::from_second(expires).map_or_else(|_| expires.to_string(), |end| end.to_string())
 }
 
 /// What `kubectl get events` and `kubectl describe pause` show.
@@ -98,7 +94,7 @@ fn event(context: &Context, pause: &Pause, begins: bool, now: Timestamp) -> Even
             format!(
                 "{by} has paused belay: until {} nothing is refused in the whole cluster, and \
                  every policy only records; end it early: kubectl belay pause --end",
-                until(*expires)
+                pause.until()
             ),
         ),
         false => (

@@ -61,9 +61,15 @@ impl PlaceArguments {
         })
     }
 
-    /// Whether anything is said of a cluster.
-    pub fn is_given(&self) -> bool {
-        self.access.is_given()
+    /// That nothing is said of a cluster, where --from names files instead.
+    pub fn asks_no_cluster(&self) -> Result<(), CommandError> {
+        match self.access.is_given() {
+            false => Ok(()),
+            true => Err(CommandError::Usage(
+                "--from asks no cluster; leave out --kubeconfig, --context and --as, or --from"
+                    .to_owned(),
+            )),
+        }
     }
 
     /// Connects.

@@ -36,6 +36,12 @@ impl Pause {
             expires: pause.spec.expiration_time.0.as_second(),
         }
     }
+
+    /// When it ends, as people read it.
+    pub fn until(&self) -> String {
+        let end = jiff::Timestamp::from_second(self.expires);
+        end.map_or_else(|_| self.expires.to_string(), |end| end.to_string())
+    }
 }
 
 /// One person's yes.

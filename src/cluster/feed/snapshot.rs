@@ -261,6 +261,11 @@ impl Snapshot {
         Ok(())
     }
 
+    /// The policies that were read, with what stands in their status.
+    pub fn written(&self) -> Vec<DeletionPolicy> {
+        self.said.lock().policies.all.values().flatten().cloned().collect()
+    }
+
     /// All objects of a kind, with their metadata alone.
     pub async fn listed(&self, kind: KindId) -> Result<Vec<Box<RawValue>>, String> {
         let info = self.context.world.read().graph.kinds.info(kind).clone();

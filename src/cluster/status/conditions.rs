@@ -55,8 +55,8 @@ pub(super) fn ready(
         let message = "the rules of the webhook configurations do not have this policy yet";
         return finding("False", "NotRegistered", message.to_owned());
     }
-    if let Some(Pause { name, by, expires, .. }) = pause {
-        let until = jiff::Timestamp::from_second(*expires).unwrap_or_default();
+    if let Some(pause @ Pause { name, by, .. }) = pause {
+        let until = pause.until();
         let message = format!("pause {name} by {by}: until {until} every policy only records");
         return finding("True", "Paused", message);
     }

@@ -198,7 +198,7 @@ impl Uninstall<'_> {
     async fn sweeps(&self, looks: &[Look], unknown: &[String]) -> Result<Ended, NotBegun> {
         let mut sweeper = Sweeper::new(&self.client, self.manners, self.tell);
         let (mut idle, mut skipped, mut told) = (0, Vec::new(), Vec::new());
-        let since = Instant::now();
+        let since = sweeper.began;
         let mut is_last = false;
         loop {
             let mut swept = sweeper.sweep(looks).await;

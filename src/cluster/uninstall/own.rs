@@ -104,23 +104,27 @@ async fn all<K>(api: &Api<K>) -> Result<Vec<Asks>, Trouble>
 where
     K: Into<Asks> + Clone + DeserializeOwned + Debug,
 {
-    match within(api.list(&ListParams::default())).await {
-        Ok(list) => Ok(list.items.into_iter().map(Into::into).collect()),
+    match listed(api).await {
         Err(Trouble::Forbidden(_)) => Ok(Vec::new()),
-        Err(trouble) => Err(trouble),
+        other => other,
     }
+}
+
+/// All configurations of a kind.
+async fn listed<K>(api: &Api<K>) -> Result<Vec<Asks>, Trouble>
+where
+    K: Into<Asks> + Clone + DeserializeOwned + Debug,
+{
+    let list = within(api.list(&ListParams::default())).await?;
+    Ok(list.items.into_iter().map(Into::into).collect())
 }
 
 /// A belay that the API server asks, as NAMESPACE/NAME.
 pub async fn installed(client: &kube::Client) -> Result<Option<String>, Trouble> {
     let mutating: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
-    let params = ListParams::default();
-    let (mutating, validating) =
-        tokio::join!(within(mutating.list(&params)), within(validating.list(&params)));
-    let mutating = mutating?.items.into_iter().map(Asks::from);
-    let validating = validating?.items.into_iter().map(Asks::from);
-    let mut found = mutating.chain(validating).filter(Asks::is_belays);
+    let (mutating, validating) = tokio::join!(listed(&mutating), listed(&validating));
+    let mut found = mutating?.into_iter().chain(validating?).filter(Asks::is_belays);
     Ok(found.next().map(|asks| match asks.namespace() {
         Some(namespace) => format!("{namespace}/{}", asks.name),
         None => asks.name,

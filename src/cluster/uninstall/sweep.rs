@@ -60,7 +60,8 @@ pub struct Sweeper<'a> {
     leaving: Leaving<'a>,
     pace: Interval,
     told: Instant,
-    began: Instant,
+    /// Since when.
+    pub began: Instant,
     /// What was done so far.
     pub tally: Tally,
     kinds_left: usize,

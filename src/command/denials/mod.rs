@@ -87,18 +87,17 @@ async fn events(client: &kube::Client, about: &str) -> Result<Vec<Event>, Troubl
     Ok(api.list(&params).await?.items)
 }
 
-/// What was refused of one object in the last day, the newest first. Of what
-/// may not be read nothing is told: it is beside the point of who asks.
+/// What was refused of one object in the last day, the newest first: what these
+/// policies remember, and Events. Where those may not be read nothing is told of
+/// them: it is beside the point of who asks.
 pub async fn lately(
     client: &kube::Client,
+    mut policies: Vec<DeletionPolicy>,
     target: &Target,
     uid: &str,
     now: Timestamp,
 ) -> Vec<Denial> {
-    let api: Api<DeletionPolicy> = Api::all(client.clone());
-    let (params, about) = (ListParams::default(), format!(",involvedObject.uid={uid}"));
-    let (policies, events) = tokio::join!(api.list(&params), events(client, &about));
-    let mut policies = policies.map_or_else(|_| Vec::new(), |list| list.items);
+    let events = events(client, &format!(",involvedObject.uid={uid}")).await;
     let target = shown(target);
     for status in policies.iter_mut().filter_map(|policy| policy.status.as_mut()) {
         status.recent.retain(|recent| recent.target == target);

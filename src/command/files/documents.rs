@@ -90,6 +90,15 @@ pub fn parse(file: &File) -> Result<Vec<Document>, FileError> {
     Ok(documents)
 }
 
+/// Reads all objects of some files.
+pub fn parse_all(files: &[File]) -> Result<Vec<Document>, FileError> {
+    let mut documents = Vec::new();
+    for file in files {
+        documents.append(&mut parse(file)?);
+    }
+    Ok(documents)
+}
+
 /// Reads the objects of a node that stands somewhere in this file.
 pub fn inline(file: &Arc<str>, node: Node) -> Result<Vec<Document>, FileError> {
     let mut documents = Vec::new();

@@ -9,6 +9,7 @@ use super::folder::LARGEST;
 use super::own::Own;
 use super::yaml::Node;
 use super::{FileError, Folders};
+use crate::command::CommandError;
 use crate::objects::{Kinds, Names};
 use crate::policy::Policy;
 use crate::policy::api::{DeletionPolicySpec, GROUP};
@@ -55,6 +56,17 @@ fn stdin() -> Result<File, FileError> {
     }
     let text = String::from_utf8(bytes).map_err(|_| FileError::whole(STDIN, "it is not UTF-8"))?;
     Ok(File { name: STDIN.into(), text })
+}
+
+/// That standard input is at most one of these: it can be read once.
+pub fn stdin_once<'p>(paths: impl IntoIterator<Item = &'p PathBuf>) -> Result<(), CommandError> {
+    let stdin = paths.into_iter().filter(|path| path.as_path() == Path::new("-"));
+    match stdin.count() {
+        0 | 1 => Ok(()),
+        _ => Err(CommandError::Usage(
+            "standard input can be read once; name a file for the other".to_owned(),
+        )),
+    }
 }
 
 /// The objects that these files name, each once, in their order.

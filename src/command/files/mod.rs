@@ -28,9 +28,9 @@ mod tests;
 use std::fmt;
 use std::sync::Arc;
 
-pub use documents::{Document, File, inline, parse};
+pub use documents::{Document, File, inline, parse, parse_all};
 pub use folder::Folders;
-pub use given::{Manifest, Rules, manifests, names, rules, short_names, texts};
+pub use given::{Manifest, Rules, manifests, names, rules, short_names, stdin_once, texts};
 pub use reader::{Manner, read};
 pub use watch::{Signs, watch};
 pub use world::World;

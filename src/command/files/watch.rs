@@ -155,10 +155,13 @@ fn tell(before: Option<&World>, world: &World, signs: &Signs) {
         tracing::warn!("there is no policy in the files: only the label belay.dev/protect counts");
     }
     for pause in &world.policies.pauses {
-        let PausedBy { name, by, expires, .. } = pause;
-        let until = jiff::Timestamp::from_second(*expires)
-            .map_or_else(|_| String::new(), |t| t.to_string());
-        tracing::warn!(pause = name, by, until, "belay is paused: nothing is refused until then");
+        let PausedBy { name, by, .. } = pause;
+        tracing::warn!(
+            pause = name,
+            by,
+            until = pause.until(),
+            "belay is paused: nothing is refused until then"
+        );
     }
     if !notes.guessed.is_empty() {
         let kinds = notes.guessed.join(", ");

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use serde_json::Value;
 
-use super::documents::{Document, File, parse};
+use super::documents::{Document, File, parse_all};
 use super::own::{self, Own};
 use super::yaml::Node;
 use super::{FileError, kinds, objects};
@@ -60,7 +60,7 @@ impl World {
         with_objects: bool,
         see: See<'_>,
     ) -> Result<Self, FileError> {
-        Self::of(documents(files)?, with_objects, see)
+        Self::of(parse_all(files)?, with_objects, see)
     }
 
     /// Reads layers of files, the uppermost last: what several layers have is
@@ -69,7 +69,7 @@ impl World {
         let mut above: HashSet<Identity> = HashSet::new();
         let mut read = Vec::new();
         for layer in layers.iter().rev() {
-            let mut documents = documents(layer)?;
+            let mut documents = parse_all(layer)?;
             documents.retain(|document| !above.contains(&identity(document, home)));
             above.extend(documents.iter().map(|document| identity(document, home)));
             read.push(documents);
@@ -81,7 +81,7 @@ impl World {
 
     /// The policies and relations of some files, and the objects of others.
     pub fn read_plan(rules: &[File], objects: &[File], see: See<'_>) -> Result<Self, FileError> {
-        let (mut read, mut own) = (documents(objects)?, documents(rules)?);
+        let (mut read, mut own) = (parse_all(objects)?, parse_all(rules)?);
         read.retain(|document| document.group != GROUP);
         own.retain(|document| document.group == GROUP);
         read.append(&mut own);
@@ -166,15 +166,6 @@ impl Default for Reading<'_> {
     fn default() -> Self {
         Self { with_objects: true, home: "default", with_own: false }
     }
-}
-
-/// All documents of some files.
-fn documents(files: &[File]) -> Result<Vec<Document>, FileError> {
-    let mut documents = Vec::new();
-    for file in files {
-        documents.append(&mut parse(file)?);
-    }
-    Ok(documents)
 }
 
 /// Group, kind, namespace and name.

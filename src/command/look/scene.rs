@@ -83,10 +83,10 @@ pub async fn read(
 ) -> Result<Scene, CommandError> {
     let scene = match place.from.is_empty() {
         true => of_cluster(asked, place, mentions).await,
-        false if place.place.is_given() => Err(CommandError::Usage(
-            "--from asks no cluster; leave out --kubeconfig, --context and --as, or --from".into(),
-        )),
-        false => of_files(asked, &place.from, place.namespace.as_deref()),
+        false => {
+            place.place.asks_no_cluster()?;
+            of_files(asked, &place.from, place.namespace.as_deref())
+        }
     }?;
     // That nothing is there of what a change takes out is an answer.
     if scene.targets.is_empty() && asked.change().is_none() {

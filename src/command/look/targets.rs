@@ -1,14 +1,14 @@
 //! Which objects are meant, in kubectl's spellings.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 
 use super::change::Change;
 use super::selector;
 use crate::command::CommandError;
-use crate::command::files::{Manifest, manifests, texts};
+use crate::command::files::{Manifest, manifests, stdin_once, texts};
 use crate::command::target::{PlaceArguments, unknown};
 use crate::graph::{Graph, NodeId, Requirement};
 use crate::objects::{KindInfo, Names};
@@ -93,12 +93,7 @@ impl SetArguments {
     /// Reads the words, and the manifests.
     pub fn asked(&self) -> Result<Asked, CommandError> {
         let usage = |text: String| CommandError::Usage(text);
-        let stdin =
-            |paths: &[PathBuf]| paths.iter().filter(|p| p.as_path() == Path::new("-")).count();
-        let read = [&self.filename, &self.place.from, &self.removed];
-        if read.iter().map(|paths| stdin(paths)).sum::<usize>() > 1 {
-            return Err(usage("standard input can be read once; name a file for the other".into()));
-        }
+        stdin_once(self.filename.iter().chain(&self.place.from).chain(&self.removed))?;
         let selector = self.selector.as_deref().map(selector::parse).transpose().map_err(usage)?;
         let selected = selector.is_some();
         let named = selected || !self.targets.is_empty();

@@ -23,7 +23,7 @@ mod written;
 #[cfg(test)]
 mod tests;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
@@ -31,7 +31,7 @@ use clap::{Args, ValueEnum};
 use self::report::{Report, Tested};
 use self::stage::Stage;
 use self::written::Test;
-use super::files::{File, FileError, texts};
+use super::files::{File, FileError, stdin_once, texts};
 use super::screen::{Format, Screen, document};
 use super::{CommandError, print};
 
@@ -78,11 +78,7 @@ enum Output {
 /// Tries everything and prints what came of it.
 pub fn run(arguments: &TestArguments) -> Result<ExitCode, CommandError> {
     let TestArguments { tests, policies, output } = arguments;
-    let stdin = tests.iter().chain(policies).filter(|path| path.as_path() == Path::new("-"));
-    if stdin.count() > 1 {
-        let text = "standard input can be read once; name a file for the other";
-        return Err(CommandError::Usage(text.to_owned()));
-    }
+    stdin_once(tests.iter().chain(policies))?;
     let report = tried(&texts(tests)?, &given(policies)?)?;
     if report.tests.is_empty() {
         return Err(CommandError::Usage(format!(

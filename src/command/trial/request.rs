@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::stage::{Stage, named};
 use super::written::{Ask, Case, Test, Verb};
-use crate::command::files::{FileError, parse};
+use crate::command::files::{FileError, parse_all};
 use crate::objects::{KindInfo, split_api_version};
 
 /// Who asks where a case does not say it: nobody of whom a policy would speak.
@@ -63,10 +63,8 @@ fn whole(test: &Test, case: &Case, written: &Value) -> Result<Value, FileError> 
         Value::Object(_) => return Ok(written.clone()),
         _ => return Err(wrong("expected an object, or the path of its file")),
     };
-    let mut documents = Vec::new();
-    for file in named(&test.document, &format!("cases[{}].{}", case.index, field(case)), path)? {
-        documents.append(&mut parse(&file)?);
-    }
+    let at = format!("cases[{}].{}", case.index, field(case));
+    let mut documents = parse_all(&named(&test.document, &at, path)?)?;
     match (documents.pop(), documents.is_empty()) {
         (Some(one), true) => Ok(Value::from(one.node.content)),
         _ => Err(wrong("expected a file with one object in it")),

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::written::{KIND, Test};
 use crate::command::files::{
-    Content, Document, File, FileError, World, inline, parse, short_names, texts,
+    Content, Document, File, FileError, World, inline, parse_all, short_names, texts,
 };
 use crate::objects::{KindInfo, Names};
 use crate::policy::api::GROUP;
@@ -29,17 +29,13 @@ pub struct Stage {
 impl Stage {
     /// Reads what a test names, and takes in these policies beside it.
     pub fn set(test: &Test, policies: &[File]) -> Result<Self, FileError> {
-        let mut documents = Vec::new();
-        for file in policies {
-            documents.append(&mut parse(file)?);
-        }
+        let mut documents = parse_all(policies)?;
         for field in ["policies", "objects"] {
             for (field, node) in test.sources(field)? {
                 match &node.content {
                     Content::Text(path) => {
-                        for file in named(&test.document, &field, path)? {
-                            documents.append(&mut parse(&file)?);
-                        }
+                        let files = named(&test.document, &field, path)?;
+                        documents.append(&mut parse_all(&files)?);
                     }
                     Content::Map(_) => {
                         documents.append(&mut inline(&test.document.file, node.clone())?);

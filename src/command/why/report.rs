@@ -131,7 +131,8 @@ impl Report {
         // Whoever may not read the Lease is told nothing about it.
         let unled = matches!(session.leader().await, Ok(None));
         let now = session.now();
-        let refused = lately(&session.caller.client, &session.target, session.uid(), now).await;
+        let (client, written) = (&session.caller.client, snapshot.written());
+        let refused = lately(client, written, &session.target, session.uid(), now).await;
         let world = snapshot.context.world.read();
         let unread = snapshot.unread().into_iter();
         Self {

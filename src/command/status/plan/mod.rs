@@ -10,7 +10,7 @@ mod report;
 mod tally;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -22,7 +22,7 @@ use self::tally::Tally;
 use crate::cluster::World;
 use crate::cluster::feed::plan::{policies, targets};
 use crate::cluster::registration::configurations::left_out;
-use crate::command::files::{self, texts};
+use crate::command::files::{self, stdin_once, texts};
 use crate::command::screen::{NotRead, OutputArguments, Progress, Screen};
 use crate::command::target::{PlaceArguments, as_me};
 use crate::command::visitor::Visitor;
@@ -57,24 +57,19 @@ pub async fn run(
     output: OutputArguments,
 ) -> Result<ExitCode, CommandError> {
     let PlanArguments { filename, from, .. } = arguments;
-    let usage = |text: &str| Err(CommandError::Usage(text.to_owned()));
-    let read = filename.iter().chain(&from).filter(|path| path.as_path() == Path::new("-"));
-    if read.count() > 1 {
-        return usage("standard input can be read once; name a file for the other");
-    }
+    stdin_once(filename.iter().chain(&from))?;
     let files = texts(&filename)?;
     let rules = files::rules(&files)?;
     if rules.specs.is_empty() {
-        return usage("-f names no DeletionPolicy; name the files or folders that have one");
+        let text = "-f names no DeletionPolicy; name the files or folders that have one";
+        return Err(CommandError::Usage(text.to_owned()));
     }
     let report = match from.is_empty() {
         true => of_cluster(rules, place).await?,
-        false if place.is_given() => {
-            return usage(
-                "--from asks no cluster; leave out --kubeconfig, --context and --as, or --from",
-            );
+        false => {
+            place.asks_no_cluster()?;
+            of_files(rules, &files, &from, &place.installation()?.0)?
         }
-        false => of_files(rules, &files, &from, &place.installation()?.0)?,
     };
     print(&report.rendered(output, Screen::stdout())?)?;
     Ok(report.exit_code())
