@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use crate::LIMIT;
+use crate::{LIMIT, kubectl};
 use crate::harness::{ControlPlane, Options, eventually};
 use crate::stuck::{causes, configmap, delete};
 
@@ -63,9 +63,9 @@ fn an_api_without_a_server_keeps_every_namespace() {
     assert!(said.contains("kubectl delete apiservice v1.gone.example.test"), "{said}");
 }
 
-/// `stored`: the version that is written; with `dead`, versions are converted
-/// by a webhook that does not exist.
-fn definition(stored: &str, dead: bool) -> String {
+/// Things of a group. `stored`: the version that is written; with `dead`,
+/// versions are converted by a webhook that does not exist.
+fn definition(group: &str, stored: &str, dead: bool) -> String {
     let version = |name: &str| {
         format!(
             "  - name: {name}\n    served: true\n    storage: {}\n    schema: {{openAPIV3Schema: \
@@ -82,7 +82,7 @@ fn definition(stored: &str, dead: bool) -> String {
     };
     format!(
         "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n\
-         metadata: {{name: things.old.example.test}}\nspec:\n  group: old.example.test\n  \
+         metadata: {{name: things.{group}}}\nspec:\n  group: {group}\n  \
          scope: Namespaced\n  names: {{plural: things, singular: thing, kind: Thing}}\n  \
          conversion: {conversion}\n  versions:\n{}{}",
         version("v1"),
@@ -96,12 +96,12 @@ fn a_kind_that_nobody_converts_keeps_its_namespace() {
     // Namespace, so this one has a control plane of its own.
     let plane = &ControlPlane::start().unwrap();
     let ns = plane.namespace("broken-kind").unwrap();
-    plane.apply(&definition("v1", false)).unwrap();
+    plane.apply(&definition("old.example.test", "v1", false)).unwrap();
     let thing = format!(
         "apiVersion: old.example.test/v1\nkind: Thing\nmetadata: {{name: one, namespace: {ns}}}\n"
     );
     eventually("a thing", LIMIT, || plane.apply(&thing)).unwrap();
-    plane.apply(&definition("v2", true)).unwrap();
+    plane.apply(&definition("old.example.test", "v2", true)).unwrap();
     delete(plane, &["namespace", &ns]);
     let all = causes(plane, &["-A"], &format!("namespaces/{ns}"), "ConversionWebhook");
     let said = all.iter().find(|one| one["cause"] == "ConversionWebhook").unwrap().to_string();
@@ -109,6 +109,82 @@ fn a_kind_that_nobody_converts_keeps_its_namespace() {
         said.contains("crd/things.old.example.test: there is no Service default/nobody"),
         "{said}"
     );
+}
+
+#[test]
+fn a_definition_waits_for_the_objects_of_its_kind() {
+    let plane = plane();
+    let ns = plane.namespace("broken-definition").unwrap();
+    plane.apply(&definition("kept.example.test", "v1", false)).unwrap();
+    let thing = format!(
+        "apiVersion: kept.example.test/v1\nkind: Thing\nmetadata: {{name: one, namespace: {ns}, \
+         finalizers: [x.example.test/y]}}\n"
+    );
+    eventually("a thing", LIMIT, || plane.apply(&thing)).unwrap();
+    delete(plane, &["crd", "things.kept.example.test"]);
+    let name = "customresourcedefinitions.apiextensions.k8s.io/things.kept.example.test";
+    // The object is deleted a moment after its kind is.
+    eventually("its object", LIMIT, || {
+        let all = causes(plane, &["-A"], name, "Content");
+        let said = all.iter().find(|one| one["cause"] == "Content").unwrap().to_string();
+        let thing = format!("things.kept.example.test/one -n {ns} is Terminating itself");
+        let parts = ["waits for its objects, of which 1 do not go", thing.as_str()];
+        if parts.iter().all(|part| said.contains(part)) { Ok(()) } else { Err(said.into()) }
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_namespace_is_told_with_who_refuses_the_end_of_what_is_in_it() {
+    let plane = plane();
+    let ns = plane.namespace("broken-policy").unwrap();
+    configmap(plane, &ns, "settings", "");
+    plane
+        .apply(&format!(
+            "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicy\n\
+             metadata: {{name: keep}}\nspec:\n  failurePolicy: Fail\n  validations: [{{expression: \
+             'false', message: kept}}]\n  matchConstraints: {{namespaceSelector: {{matchLabels: \
+             {{kubernetes.io/metadata.name: {ns}}}}}, resourceRules: [{{apiGroups: [\"\"], \
+             apiVersions: [v1], operations: [DELETE], resources: [configmaps]}}]}}\n---\n\
+             apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\n\
+             metadata: {{name: keep}}\nspec: {{policyName: keep, validationActions: [Deny]}}\n"
+        ))
+        .unwrap();
+    eventually("the policy in force", LIMIT, || {
+        let try_it = ["delete", "configmap", "settings", "-n", &ns, "--dry-run=server"];
+        plane.kubectl(&try_it)?.failure().map(drop)
+    })
+    .unwrap();
+    delete(plane, &["namespace", &ns]);
+    let all = causes(plane, &["-A"], &format!("namespaces/{ns}"), "Refused");
+    let refused = all.iter().find(|one| one["cause"] == "Refused").unwrap();
+    assert!(refused.to_string().contains("ValidatingAdmissionPolicy 'keep'"), "{refused}");
+    assert!(refused["next"].as_str().unwrap().contains("validatingadmissionpolicies"), "{refused}");
+}
+
+#[test]
+fn a_pod_whose_node_is_silent_is_told_with_it() {
+    let plane = plane();
+    let ns = plane.namespace("broken-silent").unwrap();
+    let node = format!("silent-{ns}");
+    plane.apply(&format!("apiVersion: v1\nkind: Node\nmetadata: {{name: {node}}}\n")).unwrap();
+    let pod = format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: web, namespace: {ns}}}\nspec: {{nodeName: \
+         {node}, containers: [{{name: a, image: none}}]}}\n"
+    );
+    eventually("the Pod", LIMIT, || plane.apply(&pod)).unwrap();
+    let object = format!("pods/web -n {ns}");
+    let told = |cause: &str, what: &str| {
+        let all = causes(plane, &["-n", &ns], &object, cause);
+        assert!(all.iter().any(|one| one.to_string().contains(what)), "{all:?}");
+    };
+    delete(plane, &["pod", "web", "-n", &ns, "--grace-period=30"]);
+    told("NodeGone", &format!("its node {node} is not ready"));
+    // A kubelet that is there has work left.
+    let ready = "{\"status\": {\"conditions\": [{\"type\": \"Ready\", \"status\": \"True\", \
+                 \"reason\": \"KubeletReady\", \"message\": \"ready\"}]}}";
+    kubectl(plane, &["patch", "node", &node, "--subresource=status", "--type=merge", "-p", ready]);
+    told("Owner", &format!("the kubelet of node {node} has not ended it yet"));
 }
 
 #[test]

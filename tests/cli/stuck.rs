@@ -150,6 +150,88 @@ fn a_namespace_and_an_owner_wait_for_what_is_below_them() {
 }
 
 #[test]
+fn whether_the_owner_of_a_finalizer_runs_is_told() {
+    let plane = &world().plane;
+    let ns = plane.namespace("stuck-operator").unwrap();
+    plane
+        .apply(&format!(
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: queue-operator, namespace: \
+             {ns}}}\nspec:\n  selector: {{matchLabels: {{app: queue}}}}\n  template: {{metadata: \
+             {{labels: {{app: queue}}}}, spec: {{containers: [{{name: a, image: none}}]}}}}\n"
+        ))
+        .unwrap();
+    let object = format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: settings, namespace: {ns}, \
+         finalizers: [queue.example.test/drain]}}\n"
+    );
+    let apply = ["apply", "--server-side", "--field-manager=queue-operator", "-f", "-"];
+    plane.apply_to(&apply, &object).unwrap().success().unwrap();
+    delete(plane, &["configmap", "settings", "-n", &ns]);
+    let object = format!("configmaps/settings -n {ns}");
+    let told = |cause: &str| {
+        let all = causes(plane, &["-n", &ns], &object, cause);
+        assert_eq!(all.len(), 1, "{all:?}");
+        let text = |field: &str| all[0][field].as_str().unwrap().to_owned();
+        (text("says"), text("next"))
+    };
+    // Once its Pod is ready.
+    let (says, next) = told("Owner");
+    assert!(says.ends_with("has not been taken off, though its owner seems to run"), "{says}");
+    assert_eq!(next, format!("kubectl logs deploy/queue-operator -n {ns}"));
+
+    kubectl(plane, &["scale", "deploy/queue-operator", "-n", &ns, "--replicas=0"]);
+    let (says, next) = told("OwnerDown");
+    assert!(says.ends_with("put there by queue-operator: its owner does not run"), "{says}");
+    assert_eq!(next, format!("kubectl describe deploy/queue-operator -n {ns}"));
+
+    delete(plane, &["deploy/queue-operator", "-n", &ns]);
+    let (says, _) = told("OwnerGone");
+    assert!(says.ends_with("put there by queue-operator: its owner seems to be gone"), "{says}");
+}
+
+#[test]
+fn a_claim_and_its_volume_wait_for_who_uses_them() {
+    let plane = &world().plane;
+    let ns = plane.namespace("stuck-claim").unwrap();
+    let volume = format!("{ns}-data");
+    plane
+        .apply(&format!(
+            "apiVersion: v1\nkind: PersistentVolume\nmetadata: {{name: {volume}}}\nspec: \
+             {{capacity: {{storage: 1Gi}}, accessModes: [ReadWriteOnce], storageClassName: '', \
+             hostPath: {{path: /none}}}}\n---\n\
+             apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: data, namespace: \
+             {ns}}}\nspec: {{accessModes: [ReadWriteOnce], storageClassName: '', volumeName: \
+             {volume}, resources: {{requests: {{storage: 1Gi}}}}}}\n"
+        ))
+        .unwrap();
+    let pod = format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: web, namespace: {ns}}}\nspec:\n  \
+         containers: [{{name: a, image: none}}]\n  volumes: [{{name: v, persistentVolumeClaim: \
+         {{claimName: data}}}}]\n"
+    );
+    eventually("the Pod", LIMIT, || plane.apply(&pod)).unwrap();
+    let running = ["wait", "pod/web", "-n", &ns, "--for=jsonpath={.status.phase}=Running"];
+    kubectl(plane, &[&running[..], &["--timeout=90s"]].concat());
+    delete(plane, &["pvc", "data", "-n", &ns]);
+    delete(plane, &["pv", &volume]);
+
+    let object = format!("persistentvolumeclaims/data -n {ns}");
+    let claim = &causes(plane, &["-n", &ns], &object, "InUse")[0];
+    assert_eq!(claim["says"], "Pod web uses it", "{claim}");
+    assert_eq!(claim["next"], format!("kubectl describe pods/web -n {ns}"));
+    let volume = &causes(plane, &["-A"], &format!("persistentvolumes/{volume}"), "InUse")[0];
+    assert_eq!(volume["says"], format!("the claim {ns}/data is bound to it"), "{volume}");
+
+    // Once nobody uses them they go, and nothing is said any more.
+    delete(plane, &["pod", "web", "-n", &ns, "--grace-period=0", "--force"]);
+    eventually("nothing that is stuck", LIMIT, || {
+        let said = belay(plane, &["stuck", "-n", &ns, "--longer-than=0s"]);
+        if said.code == 0 { Ok(()) } else { Err(said.stdout.into()) }
+    })
+    .unwrap();
+}
+
+#[test]
 fn who_may_not_look_is_not_told_that_all_is_well() {
     let plane = &world().plane;
     let ns = plane.namespace("stuck-blind").unwrap();

@@ -76,12 +76,16 @@ impl Document {
     }
 }
 
+/// Reads all documents of a file, whatever they are.
+pub fn nodes(file: &File) -> Result<Vec<Node>, FileError> {
+    yaml::parse(&file.text)
+        .map_err(|misread| FileError::at(&file.name, misread.place, misread.message))
+}
+
 /// Reads all objects of a file.
 pub fn parse(file: &File) -> Result<Vec<Document>, FileError> {
-    let nodes = yaml::parse(&file.text)
-        .map_err(|misread| FileError::at(&file.name, misread.place, misread.message))?;
     let mut documents = Vec::new();
-    for node in nodes {
+    for node in nodes(file)? {
         // Nothing between two separators, or comments alone.
         if !matches!(node.content, Content::Null) {
             flatten(&file.name, node, None, &mut documents)?;

@@ -4,7 +4,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::finalizer::{foreign, target};
-use crate::cluster::terminating::{DeadWebhook, Dependent, Evidence, Found, Rule, Said, Survey};
+use crate::cluster::terminating::{
+    DeadConversion, DeadWebhook, Dependent, Evidence, Found, Rule, Said, Survey,
+};
 use crate::command::finalizers::known;
 use crate::command::why::Waits;
 use crate::decide::arguments;
@@ -14,7 +16,8 @@ use crate::objects::{FOREGROUND, full_name, is_hold};
 /// first: it is the likeliest to be what the others wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Cause {
-    /// An admission webhook refuses what would let it go.
+    /// An admission webhook, or an admission policy, refuses what would let it
+    /// go.
     Refused,
     /// An aggregated API does not answer.
     BrokenApi,
@@ -44,7 +47,7 @@ impl Cause {
     /// In the words of a table.
     pub fn words(self) -> &'static str {
         match self {
-            Self::Refused => "an admission webhook refuses",
+            Self::Refused => "refused at admission",
             Self::BrokenApi => "an API does not answer",
             Self::ConversionWebhook => "a conversion webhook does not answer",
             Self::OwnerGone => "a finalizer whose owner is gone",
@@ -156,9 +159,14 @@ pub fn texts(list: Option<&Value>) -> Vec<&str> {
 
 /// Whether somebody was refused.
 pub fn is_refusal(message: &str) -> bool {
-    ["denied the request", "failed calling webhook", "failed to call webhook"]
-        .iter()
-        .any(|sign| message.contains(sign))
+    let signs = ["denied the request", "failed calling webhook", "failed to call webhook"];
+    signs.iter().any(|sign| message.contains(sign)) || is_refusal_by_policy(message)
+}
+
+/// Whether a ValidatingAdmissionPolicy refused: its words differ from those of a
+/// webhook by an article.
+pub fn is_refusal_by_policy(message: &str) -> bool {
+    message.contains("denied request: ")
 }
 
 /// Who is refused what would let the object go.
@@ -310,11 +318,16 @@ fn content_of_kind(found: &Found, survey: &Survey) -> Finding {
 fn conversion(definition: &str, evidence: &Evidence) -> Option<Finding> {
     let dead = evidence.conversions.iter().find(|dead| dead.definition == definition)?;
     let says = format!("nobody can read {definition}: the conversion webhook does not answer");
-    let next = format!(
-        "bring the webhook back; what it is: kubectl get crd {definition} -o \
-         jsonpath={{.spec.conversion}}"
-    );
-    Some(Finding::new(Cause::ConversionWebhook, says, next).shown([dead.why.clone()]))
+    let finding = Finding::new(Cause::ConversionWebhook, says, way_out(dead));
+    Some(finding.shown([dead.why.clone()]))
+}
+
+/// What helps when nobody converts a kind.
+pub fn way_out(dead: &DeadConversion) -> String {
+    format!(
+        "bring the webhook back; what it is: kubectl get crd {} -o jsonpath={{.spec.conversion}}",
+        dead.definition
+    )
 }
 
 fn claimed(found: &Found, evidence: &Evidence) -> Finding {

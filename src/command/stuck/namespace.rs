@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::cause::{Cause, Finding, is_refusal};
+use super::cause::{Cause, Finding, is_refusal, is_refusal_by_policy, way_out};
 use crate::cluster::terminating::{Evidence, Found, Survey};
 use crate::decide::arguments;
 
@@ -48,6 +48,12 @@ pub fn findings(found: &Found, survey: &Survey, evidence: &Evidence) -> Vec<Find
         let next = format!("kubectl describe namespace {}", found.name);
         findings.push(Finding::new(Cause::Content, says, next).shown([message]));
     }
+    // It reads every kind before it says anything, and tries long.
+    if found.object.pointer("/status/conditions").is_none() && !evidence.conversions.is_empty() {
+        let says = "the namespace controller has said nothing so far: it reads every kind first, \
+                    and a conversion webhook does not answer";
+        findings.push(unconverted(says, None, evidence));
+    }
     if findings.is_empty() {
         let says = "the namespace controller has not said why";
         let next = "see that kube-controller-manager runs, and what it logs";
@@ -76,23 +82,29 @@ fn failure(message: &str, evidence: &Evidence) -> Option<Finding> {
     if message.contains("conversion webhook") {
         let says = "the namespace controller cannot read what is in it: a conversion webhook does \
                     not answer";
-        let dead = evidence.conversions.iter();
-        let next = match dead.clone().next() {
-            Some(dead) => format!(
-                "bring the webhook back; what it is: kubectl get crd {} -o \
-                 jsonpath={{.spec.conversion}}",
-                dead.definition
-            ),
-            None => "kubectl get crd".to_owned(),
-        };
-        let dead = dead.take(5).map(|dead| format!("crd/{}: {}", dead.definition, dead.why));
-        let shown = [message.to_owned()].into_iter().chain(dead);
-        return Some(Finding::new(Cause::ConversionWebhook, says, next).shown(shown));
+        return Some(unconverted(says, Some(message), evidence));
     }
     is_refusal(message).then(|| {
         let says = "the namespace controller is refused the deletion of what is in it";
-        let next = "ask whoever runs the webhook that refuses; what is there: kubectl get \
-                    validatingwebhookconfigurations,mutatingwebhookconfigurations";
+        let next = match is_refusal_by_policy(message) {
+            true => {
+                "ask whoever wrote the policy that refuses; what is there: kubectl get \
+                 validatingadmissionpolicies,validatingadmissionpolicybindings"
+            }
+            false => {
+                "ask whoever runs the webhook that refuses; what is there: kubectl get \
+                 validatingwebhookconfigurations,mutatingwebhookconfigurations"
+            }
+        };
         Finding::new(Cause::Refused, says, next).shown([message.to_owned()])
     })
+}
+
+/// A kind that nobody can read.
+fn unconverted(says: &str, message: Option<&str>, evidence: &Evidence) -> Finding {
+    let dead = evidence.conversions.iter();
+    let next = dead.clone().next().map_or_else(|| "kubectl get crd".to_owned(), way_out);
+    let dead = dead.take(5).map(|dead| format!("crd/{}: {}", dead.definition, dead.why));
+    let shown = message.map(str::to_owned).into_iter().chain(dead);
+    Finding::new(Cause::ConversionWebhook, says, next).shown(shown)
 }

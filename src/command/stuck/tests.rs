@@ -218,6 +218,15 @@ fn a_dead_conversion_webhook_is_told_of_its_namespace_and_of_its_kind() {
     assert_eq!(dead.evidence, [said, "crd/things.things.test: there is no Service default/nobody"]);
     assert!(dead.next.contains("kubectl get crd things.things.test"), "{}", dead.next);
 
+    // Before the namespace controller has said anything, too.
+    let mut silent = namespace(&[]);
+    silent.object["status"] = json!({"phase": "Terminating"});
+    let silent = of(&silent, &evidence);
+    assert_eq!((silent.cause, &silent.next), (Cause::ConversionWebhook, &dead.next));
+    assert_eq!(silent.evidence, dead.evidence[1..]);
+    // What it says later is about something else.
+    assert_eq!(of(&namespace(&[]), &evidence).cause, Cause::Unknown);
+
     let definition = json!({"metadata": {"name": "things.things.test", "uid": "u-crd",
         "finalizers": ["customresourcecleanup.apiextensions.k8s.io"]},
         "spec": {"group": "things.test", "names": {"plural": "things"}}});
@@ -332,6 +341,13 @@ fn a_refusal_is_told_before_what_it_leads_to() {
                 the request: kept";
     let ns = of(&namespace(&[("NamespaceDeletionContentFailure", said)]), &Evidence::default());
     assert_eq!((ns.cause, &ns.evidence[0][..]), (Cause::Refused, said));
+    assert!(ns.next.contains("validatingwebhookconfigurations"), "{}", ns.next);
+    // A policy that the API server itself decides by.
+    let said = "Failed to delete all resource types, 1 remaining: configmaps \"a\" is forbidden: \
+                ValidatingAdmissionPolicy 'keep' with binding 'keep' denied request: kept";
+    let ns = of(&namespace(&[("NamespaceDeletionContentFailure", said)]), &Evidence::default());
+    assert_eq!((ns.cause, &ns.evidence[0][..]), (Cause::Refused, said));
+    assert!(ns.next.contains("validatingadmissionpolicies"), "{}", ns.next);
 }
 
 #[test]

@@ -207,6 +207,8 @@ fn the_options_of_a_request_reach_the_decision() {
 
 /// What is wrong with a file, and what is said of it.
 const REFUSED: &[(&str, &str)] = &[
+    ("cases: []", "t.yaml:1:1: this object has no apiVersion"),
+    ("kind: PolicyTest", "t.yaml:1:1: this object has no apiVersion"),
     ("apiVersion: belay.dev/v1\nkind: PolicyTest\n", "t.yaml:1:13: apiVersion: of a PolicyTest"),
     ("apiVersion: v1\nkind: PolicyTest\n", "t.yaml:1:13: apiVersion: a PolicyTest is of"),
     ("apiVersion: belay.dev/v1alpha1\nkind: PolicyTets\n", "t.yaml:2:7: kind: in files the group"),
@@ -355,9 +357,11 @@ fn cases_of_one_name_are_told_apart() {
 
 #[test]
 fn what_is_not_a_test_is_left_alone() {
-    let beside = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
-    let report = tried(&[file(beside)], &[]).unwrap();
-    assert!(report.tests.is_empty());
+    let object = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
+    for beside in [object, "", "# nothing\n---\n", "replicas: 2\n", "- a\n- b\n", "text"] {
+        let report = tried(&[file(beside)], &[]).unwrap();
+        assert!(report.tests.is_empty(), "{beside}");
+    }
 }
 
 /// Names and messages that would break a document, in every place of it.

@@ -5,7 +5,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::expect::Expect;
-use crate::command::files::{Content, Document, File, FileError, Manner, Node, parse, read};
+use crate::command::files::{
+    Content, Document, File, FileError, Manner, Node, inline, nodes, read,
+};
 use crate::policy::api::GROUP;
 
 /// The kind of a test. It is a form of files: no API server serves it.
@@ -188,11 +190,18 @@ impl Ask {
     }
 }
 
-/// The tests of a file. What else of Kubernetes stands in it is left alone; a
-/// kind of belay's that does not exist is a test that would never be run.
+/// The tests of a file. What else stands in it is left alone, such as objects
+/// or the values of a chart; what has cases, or is of a kind of belay's that
+/// does not exist, is a test that would never be run.
 pub fn tests(file: &File) -> Result<Vec<Test>, FileError> {
+    let is_meant =
+        |node: &Node| ["apiVersion", "kind", "cases"].iter().any(|f| node.get(f).is_some());
+    let mut documents = Vec::new();
+    for node in nodes(file)?.into_iter().filter(is_meant) {
+        documents.append(&mut inline(&file.name, node)?);
+    }
     let mut tests = Vec::new();
-    for document in parse(file)? {
+    for document in documents {
         match (document.group.as_str(), document.kind.as_str()) {
             (GROUP, KIND) => tests.push(Test::read(document)?),
             (_, KIND) => {
