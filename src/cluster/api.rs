@@ -202,6 +202,41 @@ pub async fn page(
     Page::read(&client.request_text(request).await?)
 }
 
+/// Objects on a page of those who read a list to its end.
+const PAGE: usize = 500;
+
+/// How often a list is begun whose pages the API server no longer has.
+const BEGINNINGS: usize = 3;
+
+/// Reads all pages of a list, and takes what is on them into a whole. When the
+/// API server no longer has what the pages are of, a new whole is begun.
+pub async fn pages<T: Default>(
+    client: &kube::Client,
+    info: &KindInfo,
+    namespace: &str,
+    detail: Detail,
+    labels: &str,
+    take: impl Fn(&mut T, Vec<Box<RawValue>>) -> Result<(), Trouble>,
+) -> Result<T, Trouble> {
+    'again: for _ in 0..BEGINNINGS {
+        let (mut whole, mut next) = (T::default(), String::new());
+        loop {
+            let query = ListQuery { limit: PAGE, next: &next, labels };
+            let page = match page(client, info, namespace, detail, query).await {
+                Ok(page) => page,
+                Err(Trouble::Expired) => continue 'again,
+                Err(trouble) => return Err(trouble),
+            };
+            take(&mut whole, page.items)?;
+            next = page.metadata.next;
+            if next.is_empty() {
+                return Ok(whole);
+            }
+        }
+    }
+    Err(Trouble::Expired)
+}
+
 /// Reads one object's JSON; `None` if it is not there.
 pub async fn object(
     client: &kube::Client,

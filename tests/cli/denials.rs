@@ -39,6 +39,10 @@ fn what_was_refused_and_what_would_have_been_are_told_apart() {
     .unwrap();
     assert_eq!(of(&listed(&["--would"]), &denied), [serde_json::Value::Null; 0]);
     assert_eq!(of(&listed(&[]), &warned), [serde_json::Value::Null; 0]);
-    let table = belay(plane, &["denials"]).stdout;
+    let of_other = belay(plane, &["denials", "-n", &warned]);
+    assert_eq!((of_other.code, of_other.stdout.contains(&denied)), (0, false), "{of_other:?}");
+    let all = belay(plane, &["denials"]);
+    assert_eq!(all.code, 1, "{all:?}");
+    let table = all.stdout;
     assert!(table.contains(&format!("   denied    configmaps {denied}/settings")), "{table}");
 }

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::broken::dead_webhook;
 use crate::harness::{ControlPlane, eventually};
 use crate::{LIMIT, belay, belay_as, configmaps, json, kubectl, policy, world};
 
@@ -225,10 +226,26 @@ fn a_claim_and_its_volume_wait_for_who_uses_them() {
     // Once nobody uses them they go, and nothing is said any more.
     delete(plane, &["pod", "web", "-n", &ns, "--grace-period=0", "--force"]);
     eventually("nothing that is stuck", LIMIT, || {
-        let said = belay(plane, &["stuck", "-n", &ns, "--longer-than=0s"]);
-        if said.code == 0 { Ok(()) } else { Err(said.stdout.into()) }
+        let said = belay(plane, &["stuck", "-n", &ns, "--longer-than=1s"]);
+        if said.code == 0 { Ok(()) } else { Err(format!("{said:?}").into()) }
     })
     .unwrap();
+}
+
+#[test]
+fn a_webhook_that_cannot_be_asked_lets_no_namespace_go() {
+    let plane = &world().plane;
+    let ns = plane.namespace("stuck-end").unwrap();
+    plane.apply(&dead_webhook("last", &ns, "namespaces/finalize")).unwrap();
+    delete(plane, &["namespace", &ns]);
+    let all = causes(plane, &["-A"], &format!("namespaces/{ns}"), "Refused");
+    let refused = all.iter().find(|one| one["cause"] == "Refused").unwrap();
+    let next = refused["next"].as_str().unwrap();
+    assert!(next.ends_with("kubectl delete validatingwebhookconfiguration/last"), "{refused}");
+    // What is told to be done helps.
+    delete(plane, &["validatingwebhookconfiguration/last"]);
+    let wait = ["wait", "namespace", &ns, "--for=delete", "--timeout=90s"];
+    kubectl(plane, &wait);
 }
 
 #[test]

@@ -23,7 +23,7 @@ use super::objects::{learn_owners, resource};
 use super::own::{Kept, Own, Said};
 use super::plan::{Want, plan};
 use super::watching::Sink as _;
-use crate::cluster::api::{self, ListQuery, Trouble};
+use crate::cluster::api::{self, Trouble};
 use crate::cluster::context::{Context, Settings, Signals};
 use crate::cluster::decider::ClusterDecider;
 use crate::cluster::journal::Journal;
@@ -40,12 +40,6 @@ use crate::telemetry::{Metrics, Readiness};
 use crate::webhook::Decider as _;
 
 pub use self::around::{Around, Reach};
-
-/// Objects on a page.
-const PAGE: usize = 500;
-
-/// How often a list is begun whose pages the API server no longer has.
-const BEGINNINGS: usize = 3;
 
 /// The world, read once.
 pub struct Snapshot {
@@ -318,8 +312,7 @@ impl Snapshot {
         }
     }
 
-    /// All pages of a list. When the API server no longer has what the pages
-    /// are of, it begins again.
+    /// All objects of a list.
     async fn pages(
         &self,
         info: &KindInfo,
@@ -327,24 +320,11 @@ impl Snapshot {
         namespace: &str,
         labels: &str,
     ) -> Result<Vec<Box<RawValue>>, Trouble> {
-        let client = &self.context.client;
-        'again: for _ in 0..BEGINNINGS {
-            let (mut objects, mut next) = (Vec::new(), String::new());
-            loop {
-                let query = ListQuery { limit: PAGE, next: &next, labels };
-                let page = match api::page(client, info, namespace, detail, query).await {
-                    Ok(page) => page,
-                    Err(Trouble::Expired) => continue 'again,
-                    Err(trouble) => return Err(trouble),
-                };
-                objects.extend(page.items);
-                next = page.metadata.next;
-                if next.is_empty() {
-                    return Ok(objects);
-                }
-            }
-        }
-        Err(Trouble::Expired)
+        let take = |all: &mut Vec<_>, page| {
+            all.extend::<Vec<_>>(page);
+            Ok(())
+        };
+        api::pages(&self.context.client, info, namespace, detail, labels, take).await
     }
 
     fn note(&self, resource: String, why: String) {

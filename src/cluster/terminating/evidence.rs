@@ -7,17 +7,16 @@ use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Event;
 use kube::Api;
 use kube::api::ListParams;
+use parking_lot::Mutex;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
-use super::{AT_ONCE, BEGINNINGS, Found, PAGE, Survey};
-use crate::cluster::api::{self, ListQuery, Trouble};
-use crate::cluster::feed::Snapshot;
+use super::webhooks::{DeadWebhook, Places};
+use super::{AT_ONCE, Found, Survey};
+use crate::cluster::api;
+use crate::cluster::feed::{Snapshot, Unread};
 use crate::cluster::world::Detail;
 use crate::objects::KindInfo;
-
-/// Of so many objects the Events are read: of a thousand that are stuck most
-/// are so for the reason of the first.
-const ASKED: usize = 60;
 
 /// What there is of evidence why objects do not go.
 #[derive(Debug, Clone, Default)]
@@ -34,12 +33,16 @@ pub struct Evidence {
     pub nodes: Option<BTreeMap<String, bool>>,
     /// Webhooks for writes that have to be asked and cannot be.
     pub webhooks: Vec<DeadWebhook>,
+    /// The Namespaces' labels, where a webhook goes by them.
+    pub places: Places,
     /// Kinds that nobody converts.
     pub conversions: Vec<DeadConversion>,
     /// What Events say of objects, by uid, the newest first.
     pub said: HashMap<String, Vec<Said>>,
     /// The Pods that use a claim, by its namespace and name.
     pub users: HashMap<(String, String), Vec<String>>,
+    /// What could not be read, and might have said more.
+    pub unread: Vec<Unread>,
 }
 
 /// An APIService that is not available.
@@ -68,32 +71,6 @@ pub struct Workload {
     pub ready: i64,
 }
 
-/// A webhook that must be asked, and whose Service does not answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeadWebhook {
-    /// The configuration, as kubectl takes it.
-    pub configuration: String,
-    /// The webhook's name.
-    pub name: String,
-    /// What is wrong with its Service.
-    pub why: String,
-    /// What it is asked about.
-    pub rules: Vec<Rule>,
-    /// Whether it is asked only where labels or conditions say so.
-    pub selects: bool,
-}
-
-/// What a webhook is asked about.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Rule {
-    /// API groups, or `*`.
-    pub groups: Vec<String>,
-    /// Plurals, with subresources after a slash, or `*`.
-    pub resources: Vec<String>,
-    /// Operations, or `*`.
-    pub operations: Vec<String>,
-}
-
 /// A CustomResourceDefinition whose conversion webhook does not answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadConversion {
@@ -114,8 +91,14 @@ pub struct Said {
     pub message: String,
 }
 
-/// Reads what bears on these objects.
-pub async fn evidence(snapshot: &Snapshot, found: &[&Found], survey: &Survey) -> Evidence {
+/// Reads what bears on these objects. Of the first `asked` of them the Events
+/// are read, which takes a request each.
+pub async fn evidence(
+    snapshot: &Snapshot,
+    found: &[&Found],
+    survey: &Survey,
+    asked: usize,
+) -> Evidence {
     let (groups, stale) = {
         let world = snapshot.context.world.read();
         let served = world.served.keys().map(|kind| world.graph.kinds.info(*kind).group.clone());
@@ -125,20 +108,23 @@ pub async fn evidence(snapshot: &Snapshot, found: &[&Found], survey: &Survey) ->
     if found.is_empty() {
         return evidence;
     }
-    let look = Look { snapshot };
+    let look = Look { snapshot, unread: Mutex::default() };
     let pods = found.iter().any(|found| is(found, "", "pods"));
-    let (broken, workloads, nodes, webhooks, conversions, said, users) = tokio::join!(
+    let (broken, workloads, nodes, (webhooks, places), conversions, said, users) = tokio::join!(
         look.broken(),
         look.workloads(),
         async { if pods { look.nodes().await } else { None } },
         look.webhooks(),
         look.conversions(),
-        look.said(found, survey),
+        look.said(found.get(..asked).unwrap_or(found), survey),
         look.users(found),
     );
     (evidence.broken, evidence.workloads, evidence.nodes) = (broken, workloads, nodes);
-    (evidence.webhooks, evidence.conversions) = (webhooks, conversions);
-    (evidence.said, evidence.users) = (said, users);
+    (evidence.webhooks, evidence.places) = (webhooks, places);
+    (evidence.conversions, evidence.said, evidence.users) = (conversions, said, users);
+    evidence.unread = look.unread.into_inner();
+    evidence.unread.sort();
+    evidence.unread.dedup();
     evidence
 }
 
@@ -146,8 +132,12 @@ fn is(found: &Found, group: &str, resource: &str) -> bool {
     found.info.group == group && found.info.resource == resource
 }
 
+/// A Service, by its namespace and name.
+type Service = (String, String);
+
 struct Look<'s> {
     snapshot: &'s Snapshot,
+    unread: Mutex<Vec<Unread>>,
 }
 
 impl Look<'_> {
@@ -158,7 +148,7 @@ impl Look<'_> {
         (!info.versions.is_empty()).then(|| info.clone())
     }
 
-    /// All objects of a kind; none: they could not be read.
+    /// All objects of a kind; none: they could not be read, which is noted.
     async fn all(&self, group: &str, resource: &str, namespace: &str) -> Option<Vec<Value>> {
         let info = self.info(group, resource)?;
         self.labelled(&info, namespace, "").await
@@ -166,23 +156,18 @@ impl Look<'_> {
 
     async fn labelled(&self, info: &KindInfo, namespace: &str, labels: &str) -> Option<Vec<Value>> {
         let client = &self.snapshot.context.client;
-        'again: for _ in 0..BEGINNINGS {
-            let (mut all, mut next) = (Vec::new(), String::new());
-            loop {
-                let query = ListQuery { limit: PAGE, next: &next, labels };
-                let page = match api::page(client, info, namespace, Detail::Whole, query).await {
-                    Ok(page) => page,
-                    Err(Trouble::Expired) => continue 'again,
-                    Err(_) => return None,
-                };
-                all.extend(page.items.iter().filter_map(|o| serde_json::from_str(o.get()).ok()));
-                next = page.metadata.next;
-                if next.is_empty() {
-                    return Some(all);
-                }
+        let take = |all: &mut Vec<Value>, page: Vec<Box<RawValue>>| {
+            all.extend(page.iter().filter_map(|object| serde_json::from_str(object.get()).ok()));
+            Ok(())
+        };
+        match api::pages(client, info, namespace, Detail::Whole, labels, take).await {
+            Ok(all) => Some(all),
+            Err(trouble) => {
+                let unread = Unread { resource: info.full_name(), why: trouble.words() };
+                self.unread.lock().push(unread);
+                None
             }
         }
-        None
     }
 
     async fn broken(&self) -> Vec<BrokenApi> {
@@ -210,7 +195,9 @@ impl Look<'_> {
         Some(all.iter().filter_map(ready).collect())
     }
 
-    async fn webhooks(&self) -> Vec<DeadWebhook> {
+    /// The webhooks that cannot be asked, and the labels of Namespaces if one
+    /// of them goes by those.
+    async fn webhooks(&self) -> (Vec<DeadWebhook>, Places) {
         const GROUP: &str = "admissionregistration.k8s.io";
         let (validating, mutating) = tokio::join!(
             self.all(GROUP, "validatingwebhookconfigurations", ""),
@@ -220,37 +207,62 @@ impl Look<'_> {
             ("validatingwebhookconfiguration", validating.unwrap_or_default()),
             ("mutatingwebhookconfiguration", mutating.unwrap_or_default()),
         ];
-        let mut dead = Vec::new();
-        for (kind, configurations) in kinds {
-            for configuration in configurations {
-                let hooks = configuration.get("webhooks").and_then(Value::as_array);
-                for hook in hooks.into_iter().flatten().filter(|h| h["failurePolicy"] != "Ignore") {
-                    if let Some(why) = self.silent(hook.pointer("/clientConfig/service")).await {
-                        dead.push(webhook(kind, &configuration, hook, why));
-                    }
-                }
-            }
-        }
-        dead
+        let configurations =
+            kinds.iter().flat_map(|(kind, all)| all.iter().map(move |c| (*kind, c)));
+        let hooks = configurations.flat_map(|(kind, configuration)| {
+            let hooks = configuration.get("webhooks").and_then(Value::as_array);
+            let hooks = hooks.into_iter().flatten().filter(|h| h["failurePolicy"] != "Ignore");
+            hooks.map(move |hook| (kind, configuration, hook))
+        });
+        let hooks: Vec<_> = hooks
+            .filter_map(|hook| Some((service(hook.2.pointer("/clientConfig/service"))?, hook)))
+            .collect();
+        let silent = self.silent(hooks.iter().map(|(service, _)| service)).await;
+        let dead = hooks.into_iter().filter_map(|(service, (kind, configuration, hook))| {
+            let why = silent.get(&service)?.clone();
+            Some(DeadWebhook::read(kind, configuration, hook, why))
+        });
+        let dead: Vec<DeadWebhook> = dead.collect();
+        let places = match dead.iter().all(|webhook| webhook.namespaces.is_empty()) {
+            true => Vec::new(),
+            false => self.all("", "namespaces", "").await.unwrap_or_default(),
+        };
+        let labels = |place: &Value| {
+            let labels = place.pointer("/metadata/labels").cloned().unwrap_or_default();
+            Some((name(place)?.to_owned(), labels))
+        };
+        (dead, places.iter().filter_map(labels).collect())
     }
 
     async fn conversions(&self) -> Vec<DeadConversion> {
         let definitions = self.all("apiextensions.k8s.io", "customresourcedefinitions", "").await;
-        let mut dead = Vec::new();
-        for definition in definitions.unwrap_or_default() {
-            let conversion = definition.pointer("/spec/conversion/webhook/clientConfig/service");
-            if let (Some(why), Some(name)) = (self.silent(conversion).await, name(&definition)) {
-                dead.push(DeadConversion { definition: name.to_owned(), why });
-            }
-        }
-        dead
+        let definitions = definitions.unwrap_or_default();
+        let converted = definitions.iter().filter_map(|definition| {
+            let at = "/spec/conversion/webhook/clientConfig/service";
+            Some((service(definition.pointer(at))?, name(definition)?))
+        });
+        let converted: Vec<(Service, &str)> = converted.collect();
+        let silent = self.silent(converted.iter().map(|(service, _)| service)).await;
+        let dead = converted.into_iter().filter_map(|(service, name)| {
+            let why = silent.get(&service)?.clone();
+            Some(DeadConversion { definition: name.to_owned(), why })
+        });
+        dead.collect()
     }
 
-    /// What is wrong with the Service of a webhook; none: nothing is known to
-    /// be.
-    async fn silent(&self, service: Option<&Value>) -> Option<String> {
-        let text = |field: &str| service?.get(field)?.as_str();
-        let (namespace, name) = (text("namespace")?, text("name")?);
+    /// Those of the Services that are known not to answer, each with why.
+    async fn silent(&self, services: impl Iterator<Item = &Service>) -> HashMap<Service, String> {
+        let services: BTreeSet<Service> = services.cloned().collect();
+        let asked = services.into_iter().map(|service| async move {
+            let why = self.why_silent(&service).await?;
+            Some((service, why))
+        });
+        let asked = futures_util::stream::iter(asked).buffer_unordered(AT_ONCE);
+        asked.filter_map(std::future::ready).collect().await
+    }
+
+    /// What is wrong with a Service; none: nothing is known to be.
+    async fn why_silent(&self, (namespace, name): &Service) -> Option<String> {
         let info = self.info("", "services")?;
         let client = &self.snapshot.context.client;
         let read = api::object(client, &info, namespace, name, Detail::Whole).await.ok()?;
@@ -272,7 +284,7 @@ impl Look<'_> {
     /// What was said of the objects, and of what they wait for.
     async fn said(&self, found: &[&Found], survey: &Survey) -> HashMap<String, Vec<Said>> {
         let mut asked: Vec<(String, String)> = Vec::new();
-        for found in found.iter().take(ASKED) {
+        for found in found {
             asked.push((found.namespace.clone(), found.uid.clone()));
             let dependents = survey.dependents.get(&found.uid).into_iter().flatten();
             asked.extend(dependents.take(3).map(|d| (d.namespace.clone(), d.uid.clone())));
@@ -324,6 +336,11 @@ impl Look<'_> {
     }
 }
 
+fn service(service: Option<&Value>) -> Option<Service> {
+    let text = |field: &str| Some(service?.get(field)?.as_str()?.to_owned());
+    Some((text("namespace")?, text("name")?))
+}
+
 fn name(object: &Value) -> Option<&str> {
     object.pointer("/metadata/name")?.as_str()
 }
@@ -366,32 +383,6 @@ fn workload(kind: &'static str, object: &Value) -> Option<Workload> {
         images: containers.into_iter().flatten().filter_map(image).collect(),
         ready: ready.iter().find_map(|at| object.pointer(at)?.as_i64()).unwrap_or_default(),
     })
-}
-
-fn webhook(kind: &str, configuration: &Value, hook: &Value, why: String) -> DeadWebhook {
-    let texts = |rule: &Value, field: &str| -> Vec<String> {
-        let list = rule.get(field).and_then(Value::as_array).into_iter().flatten();
-        list.filter_map(|text| text.as_str().map(str::to_owned)).collect()
-    };
-    let rules = hook.get("rules").and_then(Value::as_array).into_iter().flatten();
-    let rules = rules.map(|rule| Rule {
-        groups: texts(rule, "apiGroups"),
-        resources: texts(rule, "resources"),
-        operations: texts(rule, "operations"),
-    });
-    let empty = |field: &str| match hook.get(field) {
-        Some(Value::Object(fields)) => fields.is_empty(),
-        Some(Value::Array(items)) => items.is_empty(),
-        _ => true,
-    };
-    let conditions = ["namespaceSelector", "objectSelector", "matchConditions"];
-    DeadWebhook {
-        configuration: format!("{kind}/{}", name(configuration).unwrap_or_default()),
-        name: hook.get("name").and_then(Value::as_str).unwrap_or_default().to_owned(),
-        why,
-        rules: rules.collect(),
-        selects: !conditions.into_iter().all(empty),
-    }
 }
 
 /// The claims that a Pod uses, while it has not ended.

@@ -2,6 +2,7 @@
 //! read once, with the rights of whoever asks. Nothing is written.
 
 mod evidence;
+mod webhooks;
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -9,23 +10,17 @@ use std::collections::HashMap;
 use futures_util::StreamExt as _;
 use jiff::Timestamp;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
-pub use self::evidence::{
-    BrokenApi, DeadConversion, DeadWebhook, Evidence, Rule, Said, Workload, evidence,
-};
-use super::api::{self, ListQuery, Trouble};
+pub use self::evidence::{BrokenApi, DeadConversion, Evidence, Said, Workload, evidence};
+pub use self::webhooks::{DeadWebhook, Rule};
+use super::api::{self, Trouble};
 use super::feed::{Snapshot, Unread};
 use super::world::Detail;
 use crate::objects::{KindInfo, Object, full_name};
 
-/// Objects on a page.
-const PAGE: usize = 500;
-
 /// So many kinds are read at once.
 const AT_ONCE: usize = 8;
-
-/// How often a list is begun whose pages the API server no longer has.
-const BEGINNINGS: usize = 3;
 
 /// An object that is Terminating.
 #[derive(Debug, Clone)]
@@ -42,6 +37,8 @@ pub struct Found {
     pub since: Timestamp,
     /// It: at least its metadata.
     pub object: Value,
+    /// Why it is no more than that, though more was asked for.
+    pub unread: Option<String>,
 }
 
 /// An object that a foreground deletion of its owner waits for.
@@ -201,54 +198,39 @@ impl Part {
                 uid: text(&metadata.uid),
                 since: Timestamp::from_second(deleted).unwrap_or(Timestamp::MIN),
                 object: serde_json::from_str(json)?,
+                unread: None,
             });
         }
         Ok(())
     }
 }
 
-/// All objects of one kind. When the API server no longer has what the pages
-/// are of, it begins again.
+/// All objects of one kind.
 async fn kind(
     client: &kube::Client,
     info: &KindInfo,
     namespace: &str,
     count: &dyn Fn(usize),
 ) -> Result<Part, Trouble> {
-    'again: for _ in 0..BEGINNINGS {
-        let (mut part, mut next) = (Part::default(), String::new());
-        loop {
-            let query = ListQuery { limit: PAGE, next: &next, labels: "" };
-            let page = match api::page(client, info, namespace, Detail::Metadata, query).await {
-                Ok(page) => page,
-                Err(Trouble::Expired) => continue 'again,
-                Err(trouble) => return Err(trouble),
-            };
-            count(page.items.len());
-            for object in &page.items {
-                let taken = part.take(info, object.get());
-                taken.map_err(|_| {
-                    Trouble::Failed("one of them is not what it should be".to_owned())
-                })?;
-            }
-            next = page.metadata.next;
-            if next.is_empty() {
-                return Ok(part);
-            }
-        }
-    }
-    Err(Trouble::Expired)
+    let take = |part: &mut Part, objects: Vec<Box<RawValue>>| {
+        count(objects.len());
+        let odd = |_| Trouble::Failed("one of them is not what it should be".to_owned());
+        objects.iter().try_for_each(|object| part.take(info, object.get()).map_err(odd))
+    };
+    api::pages(client, info, namespace, Detail::Metadata, "", take).await
 }
 
 /// All of an object, in the place of its metadata: what it says of itself. What
-/// is gone or hidden stays as it was seen.
+/// is gone or hidden stays as it was seen; of what is hidden it is said.
 pub async fn whole(snapshot: &Snapshot, found: &mut Found) {
-    let Found { info, namespace, name, uid, object, .. } = found;
+    let Found { info, namespace, name, uid, .. } = &*found;
     let read = api::object(&snapshot.context.client, info, namespace, name, Detail::Whole).await;
-    let Ok(Some(json)) = read else { return };
-    let Ok(read) = serde_json::from_str::<Value>(&json) else { return };
-    if read.pointer("/metadata/uid").and_then(Value::as_str) == Some(uid) {
-        *object = read;
+    match read.map(|json| json.and_then(|json| serde_json::from_str::<Value>(&json).ok())) {
+        Ok(Some(read)) if read.pointer("/metadata/uid").and_then(Value::as_str) == Some(uid) => {
+            found.object = read;
+        }
+        Ok(_) => {}
+        Err(trouble) => found.unread = Some(trouble.words()),
     }
 }
 

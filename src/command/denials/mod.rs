@@ -35,7 +35,15 @@ const DAY: SignedDuration = SignedDuration::from_hours(24);
 const SAME: i64 = 700;
 
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Exit code: 0 nothing was, 1 something was, 2 the command is wrong, 3 nobody can \
+                  tell with what could be read"
+)]
 pub struct DenialsArguments {
+    /// Of objects in this namespace alone
+    #[arg(short, long, value_name = "NAME")]
+    namespace: Option<String>,
+
     /// What went through, and would have been refused by action Deny
     #[arg(long)]
     would: bool,
@@ -56,12 +64,12 @@ pub fn run(arguments: DenialsArguments) -> Result<ExitCode, CommandError> {
 }
 
 async fn denials(arguments: DenialsArguments) -> Result<ExitCode, CommandError> {
-    let DenialsArguments { would, since, output, place } = arguments;
+    let DenialsArguments { namespace, would, since, output, place } = arguments;
     let visitor = Visitor::open(place).await?;
     let progress = Progress::begin();
     progress.say(|| "reading policies and Events".to_owned());
     let (policies, events) =
-        tokio::join!(visitor.all::<DeletionPolicy>(), events(&visitor.caller.client, ""));
+        tokio::join!(visitor.all::<DeletionPolicy>(), all_events(&visitor.caller.client));
     let (policies, now) = (policies?, visitor.now());
     let (events, not_read) = match events {
         Ok(events) => (events, Vec::new()),
@@ -72,18 +80,29 @@ async fn denials(arguments: DenialsArguments) -> Result<ExitCode, CommandError> 
     };
     let since = SignedDuration::try_from(since).unwrap_or(SignedDuration::MAX);
     let asked = Asked { would, since: now.saturating_sub(since).unwrap_or(Timestamp::MIN) };
-    let said =
-        Denials { items: items(&policies, &events, asked), policies: sums(&policies), not_read };
+    let mut items = items(&policies, &events, asked);
+    if let Some(namespace) = &namespace {
+        items.retain(|item| item.is_in(namespace));
+    }
+    let said = Denials { items, policies: sums(&policies), not_read };
     drop(progress);
     print(&said.rendered(output, would, Screen::stdout(), now)?)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(said.exit_code(would))
 }
 
-/// The Events that belay has written; `about`: those of one object alone, as a
-/// field selector says it.
-async fn events(client: &kube::Client, about: &str) -> Result<Vec<Event>, Trouble> {
+/// The Events that belay has written.
+const OURS: &str = "reportingComponent=belay";
+
+async fn all_events(client: &kube::Client) -> Result<Vec<Event>, Trouble> {
     let api: Api<Event> = Api::all(client.clone());
-    let params = ListParams::default().fields(&format!("reportingComponent=belay{about}"));
+    Ok(api.list(&ListParams::default().fields(OURS)).await?.items)
+}
+
+/// Those of one object, which are in its namespace.
+async fn events(client: &kube::Client, target: &Target, uid: &str) -> Result<Vec<Event>, Trouble> {
+    let namespace = if target.namespace.is_empty() { "default" } else { &target.namespace };
+    let api: Api<Event> = Api::namespaced(client.clone(), namespace);
+    let params = ListParams::default().fields(&format!("{OURS},involvedObject.uid={uid}"));
     Ok(api.list(&params).await?.items)
 }
 
@@ -97,7 +116,7 @@ pub async fn lately(
     uid: &str,
     now: Timestamp,
 ) -> Vec<Denial> {
-    let events = events(client, &format!(",involvedObject.uid={uid}")).await;
+    let events = events(client, target, uid).await;
     let target = shown(target);
     for status in policies.iter_mut().filter_map(|policy| policy.status.as_mut()) {
         status.recent.retain(|recent| recent.target == target);
@@ -197,7 +216,7 @@ fn items(policies: &[DeletionPolicy], events: &[Event], asked: Asked) -> Vec<Den
     for denial in told.into_iter().filter(|denial| denial.time >= asked.since) {
         let same = |item: &&mut Denial| {
             let apart = item.time.as_second().abs_diff(denial.time.as_second());
-            place(&item.target) == place(&denial.target) && apart <= SAME.unsigned_abs()
+            is_same(&item.target, &denial.target) && apart <= SAME.unsigned_abs()
         };
         match items.iter_mut().find(same) {
             Some(item) => item.count = denial.count.max(item.count),
@@ -208,9 +227,19 @@ fn items(policies: &[DeletionPolicy], events: &[Event], asked: Asked) -> Vec<Den
     items
 }
 
-/// Namespace and name: what a status and an Event say alike of an object.
-fn place(target: &str) -> &str {
-    target.rsplit_once(' ').map_or(target, |(_, place)| place)
+/// What a target is, without its group, and where.
+fn parts(target: &str) -> (&str, &str) {
+    let (resource, place) = target.rsplit_once(' ').unwrap_or(("", target));
+    (resource.split('.').next().unwrap_or_default(), place)
+}
+
+/// Whether a status and an Event speak of one object. Where the words of an
+/// Event do not have the plural, it has the kind, which is how most plurals
+/// begin.
+fn is_same(status: &str, event: &str) -> bool {
+    let ((plural, place), (kind, other)) = (parts(status), parts(event));
+    let stem = kind.strip_suffix('y').unwrap_or(kind);
+    place == other && plural.starts_with(stem)
 }
 
 fn is_denial(event: &Event) -> bool {
@@ -252,6 +281,20 @@ fn sums(policies: &[DeletionPolicy]) -> Vec<Sum> {
 }
 
 impl Denials {
+    /// Whether all was read. Events tell of nothing that went through.
+    fn is_certain(&self, would: bool) -> bool {
+        would || self.not_read.is_empty()
+    }
+
+    /// 1 if something was refused, 3 if that is not known, 0 if nothing was.
+    fn exit_code(&self, would: bool) -> ExitCode {
+        ExitCode::from(match (self.items.is_empty(), self.is_certain(would)) {
+            (false, _) => 1,
+            (true, false) => 3,
+            (true, true) => 0,
+        })
+    }
+
     fn rendered(
         &self,
         output: OutputArguments,
@@ -264,9 +307,10 @@ impl Denials {
         }
         let mut text = String::new();
         if self.items.is_empty() {
-            text.push_str(match would {
-                true => "nothing that went through would have been refused\n",
-                false => "nothing was refused\n",
+            text.push_str(match (would, self.is_certain(would)) {
+                (true, _) => "nothing that went through would have been refused\n",
+                (false, true) => "nothing was refused\n",
+                (false, false) => "nothing that was read was refused\n",
             });
         } else {
             let mut table = Table::new(&["AGO", "VERDICT", "OBJECT", "BY", "WHY"]);
@@ -290,6 +334,15 @@ impl Denials {
 }
 
 impl Denial {
+    /// Whether it is about a Namespace or something in it.
+    fn is_in(&self, namespace: &str) -> bool {
+        let (resource, place) = parts(&self.target);
+        match place.split_once('/') {
+            Some((of, _)) => of == namespace,
+            None => resource == "namespaces" && place == namespace,
+        }
+    }
+
     /// In one line, below the object that it is about.
     pub fn said(&self, now: Timestamp) -> String {
         let ago = age(now.as_second().saturating_sub(self.time.as_second()));

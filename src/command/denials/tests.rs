@@ -63,6 +63,14 @@ fn what_several_policies_and_events_say_of_one_request_is_told_once() {
     // An Event of much later is of another request.
     let later = [event(9000, "a", "Warning", 1)];
     assert_eq!(items(&policies, &later, asked(false, 1000)).len(), 2);
+    // Nor is one of another object that has the same name.
+    let mut secret = event(5100, "a", "Warning", 1);
+    secret.message = Some("secrets \"a\" is in use".to_owned());
+    assert_eq!(items(&policies, &[secret], asked(false, 1000)).len(), 2);
+    // Where the words have no plural the kind says which it is.
+    let mut other = event(5100, "a", "Warning", 3);
+    other.message = Some("it would lose its owner".to_owned());
+    assert_eq!(items(&policies, &[other], asked(false, 1000))[0].count, Some(3));
     // What is held was not refused, and what others say is not ours.
     let mut others = event(4500, "d", "Warning", 1);
     others.reporting_component = Some("kubelet".to_owned());
@@ -102,7 +110,16 @@ fn the_table_has_the_sums_of_each_policy() {
          policy kept in the last 24 hours: 12 refused, 3 would have been, 0 held\n\
          not read: events: forbidden\n"
     );
+    let code = |said: &Denials, would| format!("{:?}", said.exit_code(would));
+    let is = |code: u8| format!("{:?}", ExitCode::from(code));
+    assert_eq!(code(&said, false), is(1));
+    let blind = Denials { items: Vec::new(), ..said };
+    assert_eq!((code(&blind, false), code(&blind, true)), (is(3), is(0)));
+    let text = blind.rendered(output, false, Screen::pipe(), now).unwrap();
+    assert!(text.starts_with("nothing that was read was refused\n"), "{text}");
+    let said = Denials { items: items(&policies, &[], asked(false, 0)), ..blind };
     let nothing = Denials { items: Vec::new(), policies: Vec::new(), not_read: Vec::new() };
+    assert_eq!(code(&nothing, false), is(0));
     let text = |would| nothing.rendered(output, would, Screen::pipe(), now).unwrap();
     assert_eq!(text(false), "nothing was refused\n");
     assert_eq!(text(true), "nothing that went through would have been refused\n");
@@ -112,4 +129,17 @@ fn the_table_has_the_sums_of_each_policy() {
     assert_eq!(json["kind"], "DenialList");
     assert_eq!(json["items"][0]["time"], "1970-01-01T01:23:20Z");
     assert_eq!(json["policies"][0]["wouldDeny"], 3);
+}
+
+#[test]
+fn a_namespace_is_what_is_in_it_and_itself() {
+    let targets = [
+        (5000, "configmaps shop/a", "Deny"),
+        (4000, "namespaces shop", "Deny"),
+        (3000, "configmaps shopping/a", "Deny"),
+        (2000, "persistentvolumes shop", "Deny"),
+    ];
+    let items = items(&[policy("one", &targets)], &[], asked(false, 0));
+    let inside: Vec<bool> = items.iter().map(|item| item.is_in("shop")).collect();
+    assert_eq!(inside, [true, true, false, false]);
 }

@@ -28,7 +28,7 @@ mod tests;
 use std::fmt;
 use std::sync::Arc;
 
-pub use documents::{Document, File, inline, nodes, parse, parse_all};
+pub use documents::{Document, File, inline, nodes, parse_all};
 pub use folder::Folders;
 pub use given::{Manifest, Rules, manifests, names, rules, short_names, stdin_once, texts};
 pub use reader::{Manner, read};

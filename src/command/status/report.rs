@@ -92,6 +92,7 @@ pub(super) fn modes(protect: &Protect) -> Vec<&'static str> {
 
 /// Who leads belay.
 #[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", content = "name")]
 pub enum Leader {
     /// This replica.
     Replica(String),
@@ -231,6 +232,7 @@ impl Report {
     /// 1 if something is not as it should be, 3 if that could not be read.
     pub fn exit_code(&self) -> ExitCode {
         let wrong = self.leader == Leader::Nobody
+            || !self.pauses.is_empty()
             || self.configurations.iter().any(|configuration| !configuration.there)
             || self.policies.iter().any(|policy| policy.ready != Some(true))
             || self.authorities.as_ref().is_some_and(|authority| authority.left < SOON);
@@ -404,8 +406,9 @@ mod tests {
         let json: Value =
             serde_json::from_str(&report.rendered(output, Screen::pipe()).unwrap()).unwrap();
         assert_eq!(json["kind"], "Status");
-        assert_eq!(json["leader"]["Replica"], "belay-0");
+        assert_eq!(json["leader"], json!({"state": "Replica", "name": "belay-0"}));
         assert_eq!(json["policies"][0]["protects"][1], "whileUsed");
         assert_eq!(json["pauses"][0]["by"], "alice");
+        assert_eq!(code(&report), 1);
     }
 }

@@ -1,111 +1,37 @@
 //! Why an object that is Terminating stays: what was read in, words out.
 
-use serde::Serialize;
 use serde_json::Value;
 
 use super::finalizer::{foreign, target};
-use crate::cluster::terminating::{
-    DeadConversion, DeadWebhook, Dependent, Evidence, Found, Rule, Said, Survey,
-};
+use super::finding::{Cause, Finding};
+use crate::cluster::terminating::{DeadConversion, Dependent, Evidence, Found, Said, Survey};
 use crate::command::finalizers::known;
+use crate::command::target::as_me;
 use crate::command::why::Waits;
 use crate::decide::arguments;
 use crate::objects::{FOREGROUND, full_name, is_hold};
 
-/// The kinds of causes. Of several the one that stands first here is told
-/// first: it is the likeliest to be what the others wait for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub enum Cause {
-    /// An admission webhook, or an admission policy, refuses what would let it
-    /// go.
-    Refused,
-    /// An aggregated API does not answer.
-    BrokenApi,
-    /// The conversion webhook of a kind does not answer.
-    ConversionWebhook,
-    /// Whoever takes a finalizer off exists no more.
-    OwnerGone,
-    /// Whoever takes a finalizer off does not run.
-    OwnerDown,
-    /// Its node is gone, or not ready.
-    NodeGone,
-    /// belay holds it for somebody.
-    HeldByBelay,
-    /// A foreground deletion waits for dependents.
-    Foreground,
-    /// Something is left in it.
-    Content,
-    /// Somebody still uses it.
-    InUse,
-    /// Whoever is to let it go is there, and has not.
-    Owner,
-    /// Nothing that was read says why.
-    Unknown,
-}
-
-impl Cause {
-    /// In the words of a table.
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::Refused => "refused at admission",
-            Self::BrokenApi => "an API does not answer",
-            Self::ConversionWebhook => "a conversion webhook does not answer",
-            Self::OwnerGone => "a finalizer whose owner is gone",
-            Self::OwnerDown => "a finalizer whose owner does not run",
-            Self::NodeGone => "its node is gone",
-            Self::HeldByBelay => "held by belay",
-            Self::Foreground => "waits for its dependents",
-            Self::Content => "something is left in it",
-            Self::InUse => "still in use",
-            Self::Owner => "a finalizer that was not taken off yet",
-            Self::Unknown => "not known",
-        }
-    }
-}
-
-/// One reason why an object stays.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Finding {
-    /// Of which kind.
-    pub cause: Cause,
-    /// The finalizer that it is about.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub finalizer: Option<String>,
-    /// In a sentence.
-    pub says: String,
-    /// What shows it.
-    pub evidence: Vec<String>,
-    /// What to do next.
-    pub next: String,
-}
-
-impl Finding {
-    /// A finding without evidence so far.
-    pub fn new(cause: Cause, says: impl Into<String>, next: impl Into<String>) -> Self {
-        Self { cause, finalizer: None, says: says.into(), evidence: Vec::new(), next: next.into() }
-    }
-
-    /// What shows it.
-    pub fn shown(mut self, evidence: impl IntoIterator<Item = String>) -> Self {
-        self.evidence.extend(evidence);
-        self
-    }
-
-    fn of(self, finalizer: &str) -> Self {
-        Self { finalizer: Some(finalizer.to_owned()), ..self }
-    }
-}
-
 /// What is known of our hold.
 #[derive(Debug, Clone, Default)]
 pub struct Hold {
-    /// What it waits for; none: that could not be counted.
-    pub waits: Option<Waits>,
+    /// What it waits for.
+    pub waits: Known,
     /// Whether belay's kinds are served.
     pub installed: bool,
     /// Whether nobody leads belay.
     pub unled: bool,
+}
+
+/// What a hold waits for, as far as anybody counted.
+#[derive(Debug, Clone, Default)]
+pub enum Known {
+    /// This.
+    Counted(Waits),
+    /// There are many, and of this one it was not asked.
+    NotAsked,
+    /// It could not be counted.
+    #[default]
+    Unknown,
 }
 
 /// Every reason why an object stays, the likeliest first.
@@ -135,12 +61,25 @@ pub fn findings(found: &Found, survey: &Survey, evidence: &Evidence, hold: &Hold
     if is(found, ("", "pods")) {
         findings.extend(pod(found, evidence, finalizers.is_empty()));
     }
+    findings.extend(hidden(found));
     if findings.is_empty() {
         let next = format!("kubectl get {} -o yaml", arguments(&target(found)));
         findings.push(Finding::new(Cause::Unknown, "no finalizer keeps it", next));
     }
     findings.sort_by_key(|finding| finding.cause);
     findings
+}
+
+/// That more may keep it than is told: of some kinds more than their metadata
+/// says why they stay.
+fn hidden(found: &Found) -> Option<Finding> {
+    let why = found.unread.as_ref()?;
+    let says = "only its metadata could be read, which does not say what else keeps it";
+    let next = format!(
+        "ask for the right: kubectl auth can-i get {}",
+        full_name(&found.info.group, &found.info.resource)
+    );
+    Some(Finding::new(Cause::Unknown, says, next).shown([as_me(why)]))
 }
 
 /// The finalizer that the API server takes off a definition.
@@ -201,8 +140,7 @@ fn refusals(
             findings.push(Finding::new(Cause::Refused, says, next).shown(said));
         }
     }
-    let asked = |webhook: &&DeadWebhook| webhook.rules.iter().any(|rule| rule.updates(found));
-    for webhook in evidence.webhooks.iter().filter(asked).filter(|_| !finalizers.is_empty()) {
+    for webhook in evidence.webhooks.iter().filter(|dead| dead.keeps(found, &evidence.places)) {
         let says = format!(
             "nobody can take a finalizer off: the API server has to ask the webhook {}, which \
              cannot answer",
@@ -212,9 +150,9 @@ fn refusals(
             "bring it back; or, if it is gone for good: kubectl delete {}",
             webhook.configuration
         );
-        let selects = "it is asked where its selectors and conditions match";
-        let selects = webhook.selects.then(|| selects.to_owned());
-        let shown = [webhook.why.clone()].into_iter().chain(selects);
+        let conditions = "it is asked where its matchConditions are met";
+        let conditions = webhook.conditions.then(|| conditions.to_owned());
+        let shown = [webhook.why.clone()].into_iter().chain(conditions);
         findings.push(Finding::new(Cause::Refused, says, next).shown(shown));
     }
     findings
@@ -222,18 +160,6 @@ fn refusals(
 
 fn told(said: &Said) -> String {
     format!("Event {} by {}: {}", said.reason, said.by, said.message)
-}
-
-impl Rule {
-    /// Whether it speaks of writes to this object.
-    fn updates(&self, found: &Found) -> bool {
-        let has = |list: &[String], names: &[&str]| {
-            list.iter().any(|entry| names.contains(&entry.as_str()))
-        };
-        has(&self.groups, &["*", &found.info.group])
-            && has(&self.resources, &["*", "*/*", &found.info.resource])
-            && has(&self.operations, &["*", "UPDATE"])
-    }
 }
 
 fn held(found: &Found, hold: &Hold) -> Finding {
@@ -248,19 +174,19 @@ fn held(found: &Found, hold: &Hold) -> Finding {
     }
     let release = format!("kubectl belay release {object}");
     let unled = hold.unled.then(|| "nobody leads belay: see that its Pods run".to_owned());
+    let why = format!("kubectl belay why {object}");
     let finding = match &hold.waits {
-        None => finding(
-            "belay holds it; for whom could not be found out".to_owned(),
-            format!("kubectl belay why {object}"),
-        ),
-        Some(Waits { free: true, r#for }) => {
+        Known::NotAsked => finding("belay holds it; --all counts for whom".to_owned(), why),
+        Known::Unknown => {
+            finding("belay holds it; for whom could not be found out".to_owned(), why)
+        }
+        Known::Counted(Waits { free: true, r#for }) => {
             finding(format!("belay holds it, and may let go: {}", r#for.join(", ")), release)
         }
-        Some(Waits { r#for, .. }) => finding(
-            format!("belay holds it for {}", r#for.first().map_or("", String::as_str)),
-            format!("kubectl belay why {object}"),
-        )
-        .shown(r#for.iter().skip(1).take(4).map(|also| format!("and for {also}"))),
+        Known::Counted(Waits { r#for, .. }) => {
+            finding(format!("belay holds it for {}", r#for.first().map_or("", String::as_str)), why)
+                .shown(r#for.iter().skip(1).take(4).map(|also| format!("and for {also}")))
+        }
     };
     finding.shown(unled)
 }

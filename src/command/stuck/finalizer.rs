@@ -1,6 +1,6 @@
 //! Finalizers of others: whether whoever takes one off is still there.
 
-use super::cause::{Cause, Finding};
+use super::finding::{Cause, Finding};
 use crate::cluster::terminating::{Evidence, Found, Workload};
 use crate::command::finalizers::{by_hand, writer};
 use crate::decide::{Target, arguments};

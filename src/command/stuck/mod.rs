@@ -3,6 +3,7 @@
 
 mod cause;
 mod finalizer;
+mod finding;
 mod namespace;
 mod report;
 #[cfg(test)]
@@ -16,7 +17,7 @@ use clap::Args;
 use futures_util::StreamExt as _;
 use jiff::{SignedDuration, Timestamp};
 
-use self::cause::{Hold, findings};
+use self::cause::{Hold, Known, findings};
 use self::report::{Report, Stuck};
 use super::duration::{duration, told};
 use super::screen::{OutputArguments, Progress, Screen};
@@ -35,6 +36,10 @@ const AT_ONCE: usize = 8;
 /// Of so many holds it is counted for whom they are, unless all is asked for:
 /// each takes live reads.
 const COUNTED: usize = 30;
+
+/// Of so many objects the Events are read, unless all is asked for: of a
+/// thousand that are stuck most are so for the reason of the first.
+const ASKED: usize = 60;
 
 #[derive(Debug, Args)]
 pub struct StuckArguments {
@@ -79,9 +84,11 @@ async fn stuck(arguments: StuckArguments) -> Result<ExitCode, CommandError> {
     });
     let late: Vec<Found> = futures_util::stream::iter(read).buffered(AT_ONCE).collect().await;
     progress.say(|| format!("asking why {} objects do not go", late.len()));
+    let most = |few: usize| if output.all { usize::MAX } else { few };
+    let found: Vec<&Found> = late.iter().collect();
     let (evidence, holds) = tokio::join!(
-        async { evidence(snapshot, &late.iter().collect::<Vec<_>>(), &survey).await },
-        holds(&visitor, snapshot, &late, output.all),
+        evidence(snapshot, &found, &survey, most(ASKED)),
+        holds(&visitor, snapshot, &late, most(COUNTED)),
     );
     let items = late.iter().map(|found| {
         let hold = holds.get(&found.uid).cloned().unwrap_or_default();
@@ -89,7 +96,8 @@ async fn stuck(arguments: StuckArguments) -> Result<ExitCode, CommandError> {
     });
     let report = Report {
         items: items.collect(),
-        not_read: survey.unread.into_iter().map(Into::into).collect(),
+        not_read: survey.unread.iter().cloned().map(Into::into).collect(),
+        evidence_not_read: evidence.unread.iter().cloned().map(Into::into).collect(),
         place: namespace,
         longer_than: told(longer_than),
     };
@@ -118,7 +126,7 @@ async fn holds(
     visitor: &Visitor,
     snapshot: &Snapshot,
     late: &[Found],
-    all: bool,
+    most: usize,
 ) -> HashMap<String, Hold> {
     let held: Vec<&Found> = late.iter().filter(|found| is_held(found)).collect();
     if held.is_empty() {
@@ -131,11 +139,11 @@ async fn holds(
     let unled = installed && matches!(visitor.leader().await, Ok(None));
     // Without the policies nothing would seem to be protected.
     let counts = installed && snapshot.context.world.read().loaded;
-    let most = if all { usize::MAX } else { COUNTED };
     let holds = held.into_iter().enumerate().map(|(index, found)| async move {
-        let waits = match counts && index < most {
-            true => waits(snapshot, found).await,
-            false => None,
+        let waits = match (counts, index < most) {
+            (true, true) => waits(snapshot, found).await.map_or(Known::Unknown, Known::Counted),
+            (true, false) => Known::NotAsked,
+            (false, _) => Known::Unknown,
         };
         (found.uid.clone(), Hold { waits, installed, unled })
     });

@@ -2,7 +2,9 @@
 
 use serde_json::Value;
 
-use super::cause::{Cause, Finding, is_refusal, is_refusal_by_policy, way_out};
+use super::cause::{is_refusal, is_refusal_by_policy, texts, way_out};
+use super::finalizer::target;
+use super::finding::{Cause, Finding};
 use crate::cluster::terminating::{Evidence, Found, Survey};
 use crate::decide::arguments;
 
@@ -32,12 +34,13 @@ pub fn findings(found: &Found, survey: &Survey, evidence: &Evidence) -> Vec<Find
     if !left.is_empty() || inside().next().is_some() {
         let more = inside().count().saturating_sub(3);
         let more = (more > 0).then(|| format!("and {more} more are Terminating"));
-        let inside = inside().take(3).map(|other| {
-            let other = arguments(&super::finalizer::target(other));
-            format!("{other} is Terminating itself")
-        });
+        let inside: Vec<String> = inside().take(3).map(|other| arguments(&target(other))).collect();
         let says = "the namespace controller waits for what is left in it";
-        let next = format!("kubectl belay stuck -n {}", found.name);
+        let next = match inside.first() {
+            Some(first) => format!("kubectl belay why {first}"),
+            None => format!("kubectl belay stuck -n {}", found.name),
+        };
+        let inside = inside.iter().map(|other| format!("{other} is Terminating itself"));
         let failed = failed.filter(|_| findings.is_empty());
         findings.push(
             Finding::new(Cause::Content, says, next)
@@ -47,6 +50,11 @@ pub fn findings(found: &Found, survey: &Survey, evidence: &Evidence) -> Vec<Find
         let says = "the namespace controller could not delete what is in it";
         let next = format!("kubectl describe namespace {}", found.name);
         findings.push(Finding::new(Cause::Content, says, next).shown([message]));
+    }
+    findings.extend(foreign(found));
+    // What could not be read may say it all.
+    if found.unread.is_some() {
+        return findings;
     }
     // It reads every kind before it says anything, and tries long.
     if found.object.pointer("/status/conditions").is_none() && !evidence.conversions.is_empty() {
@@ -60,6 +68,19 @@ pub fn findings(found: &Found, survey: &Survey, evidence: &Evidence) -> Vec<Find
         findings.push(Finding::new(Cause::Unknown, says, next));
     }
     findings
+}
+
+/// Finalizers of the content that are not the namespace controller's.
+fn foreign(found: &Found) -> Option<Finding> {
+    let names = texts(found.object.pointer("/spec/finalizers"));
+    let names: Vec<&str> = names.into_iter().filter(|name| *name != "kubernetes").collect();
+    let says = format!("spec.finalizers has {}, of which belay knows nothing", names.join(", "));
+    let next = format!(
+        "see that whoever put it there runs; what is set: kubectl get namespace {} -o \
+         jsonpath={{.spec.finalizers}}",
+        found.name
+    );
+    (!names.is_empty()).then(|| Finding::new(Cause::Owner, says, next))
 }
 
 /// Nobody knows which kinds there are.

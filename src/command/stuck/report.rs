@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::cause::{Cause, Finding};
 use super::finalizer::target;
+use super::finding::{Cause, Finding};
 use crate::cluster::terminating::Found;
 use crate::command::CommandError;
 use crate::command::duration::age;
@@ -93,6 +93,9 @@ pub struct Report {
     pub items: Vec<Stuck>,
     /// What could not be read, and might be stuck as well.
     pub not_read: Vec<NotRead>,
+    /// What could not be read, and might say more of why they are.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub evidence_not_read: Vec<NotRead>,
     #[serde(skip)]
     pub place: String,
     #[serde(skip)]
@@ -128,6 +131,15 @@ impl Report {
         }
         for NotRead { resource, why } in &self.not_read {
             let line = format!("not read: {resource}: {why}");
+            text.push_str(&screen.paragraph(0, &line));
+        }
+        // Whoever may read one namespace meets many of these, and each says the
+        // same.
+        let told = |unread: &&NotRead| !self.not_read.iter().any(|n| n.resource == unread.resource);
+        let more = self.evidence_not_read.iter().filter(told).map(|unread| &*unread.resource);
+        let more: Vec<&str> = more.collect();
+        if !more.is_empty() {
+            let line = format!("could not be read, and might say more: {}", more.join(", "));
             text.push_str(&screen.paragraph(0, &line));
         }
         text

@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
-use super::cause::{Cause, Finding, Hold, findings};
+use super::cause::{Hold, Known, findings};
+use super::finding::{Cause, Finding};
 use super::report::{Report, Stuck};
 use crate::cluster::Unread;
 use crate::cluster::terminating::{
@@ -25,6 +26,7 @@ fn found(info: KindInfo, object: Value) -> Found {
         since: jiff::Timestamp::from_second(100).unwrap(),
         info,
         object,
+        unread: None,
     }
 }
 
@@ -124,14 +126,14 @@ fn where_a_persons_tool_put_it_there_the_kinds_of_its_domain_say_who_is_gone() {
 #[test]
 fn our_hold_says_for_whom() {
     let stuck = settings("belay.dev/hold", "belay");
-    let of = |waits: Option<Waits>, installed, unled| {
+    let of = |waits: Known, installed, unled| {
         let hold = Hold { waits, installed, unled };
         let mut all = findings(&stuck, &Survey::default(), &Evidence::default(), &hold);
         assert_eq!((all.len(), all[0].cause), (1, Cause::HeldByBelay));
         words(&all.remove(0))
     };
     let waits = |free, says: &[&str]| {
-        Some(Waits { free, r#for: says.iter().map(|says| (*says).to_owned()).collect() })
+        Known::Counted(Waits { free, r#for: says.iter().map(|says| (*says).to_owned()).collect() })
     };
     let kept = of(waits(false, &["Deployment shop/web", "Pod shop/x"]), true, false);
     assert_eq!(
@@ -143,9 +145,11 @@ fn our_hold_says_for_whom() {
     assert!(free.starts_with("belay holds it, and may let go: nothing needs it; "), "{free}");
     assert!(free.contains("nobody leads belay"), "{free}");
     assert!(free.ends_with("kubectl belay release configmaps/settings -n shop"), "{free}");
-    let unknown = of(None, true, false);
+    let unknown = of(Known::Unknown, true, false);
     assert!(unknown.contains("could not be found out"), "{unknown}");
-    let left = of(None, false, false);
+    let many = of(Known::NotAsked, true, false);
+    assert!(many.starts_with("belay holds it; --all counts for whom; "), "{many}");
+    let left = of(Known::Unknown, false, false);
     assert!(left.contains("is not installed any more"), "{left}");
     assert!(left.ends_with("belay release --all"), "{left}");
 }
@@ -175,15 +179,29 @@ fn a_namespace_waits_for_what_is_left_in_it() {
         content.evidence,
         [REMAINING.1, "configmaps/settings -n shop is Terminating itself"]
     );
-    assert_eq!(content.next, "kubectl belay stuck -n shop");
+    assert_eq!(content.next, "kubectl belay why configmaps/settings -n shop");
     // What is Terminating elsewhere is no content of it.
     let mut other = settings("x.dev/y", "op");
     other.namespace = "elsewhere".to_owned();
     let survey = Survey { found: vec![other], ..Survey::default() };
     let all = findings(&namespace(&[REMAINING]), &survey, &evidence(&[]), &Hold::default());
     assert_eq!(all[0].evidence, [REMAINING.1]);
+    assert_eq!(all[0].next, "kubectl belay stuck -n shop");
     let silent = of(&namespace(&[]), &evidence(&[]));
     assert_eq!(silent.cause, Cause::Unknown);
+    // What nobody may read is not said to be silent.
+    let mut hidden = namespace(&[]);
+    hidden.object = json!({"metadata": {"name": "shop", "uid": "u-ns"}});
+    hidden.unread = Some("belay's account may not (forbidden)".to_owned());
+    let hidden = of(&hidden, &evidence(&[]));
+    assert!(hidden.says.starts_with("only its metadata could be read"), "{hidden:?}");
+    assert_eq!(hidden.evidence, ["you may not (forbidden)"]);
+    // Somebody else's finalizer on the content.
+    let mut foreign = namespace(&[]);
+    foreign.object["spec"]["finalizers"] = json!(["x.dev/y"]);
+    let foreign = of(&foreign, &evidence(&[]));
+    assert_eq!(foreign.cause, Cause::Owner);
+    assert!(foreign.says.contains("spec.finalizers has x.dev/y"), "{foreign:?}");
 }
 
 #[test]
@@ -311,28 +329,26 @@ fn a_refusal_is_told_before_what_it_leads_to() {
     assert_eq!(all[0].evidence.len(), 1, "{all:?}");
 
     evidence.said.clear();
-    let rule = |resource: &str, operation: &str| Rule {
+    let rule = |operation: &str| Rule {
         groups: vec![String::new()],
-        resources: vec![resource.to_owned()],
+        resources: vec!["configmaps/*".to_owned()],
         operations: vec![operation.to_owned()],
     };
-    for (rule, refuses) in [
-        (rule("configmaps", "UPDATE"), true),
-        (rule("*", "*"), true),
-        (rule("configmaps", "CREATE"), false),
-        (rule("configmaps/status", "UPDATE"), false),
-        (rule("secrets", "UPDATE"), false),
-    ] {
+    for (operation, refuses) in [("UPDATE", true), ("CREATE", false)] {
         evidence.webhooks = vec![DeadWebhook {
             configuration: "validatingwebhookconfiguration/guard".to_owned(),
             name: "guard.test".to_owned(),
-            why: "there is no Service default/guard".to_owned(),
-            rules: vec![rule.clone()],
-            selects: false,
+            why: "there is no Service a/b".to_owned(),
+            rules: vec![rule(operation)],
+            conditions: true,
+            ..DeadWebhook::default()
         }];
         let all = findings(&stuck, &Survey::default(), &evidence, &Hold::default());
-        assert_eq!(all[0].cause == Cause::Refused, refuses, "{rule:?}");
+        assert_eq!(all[0].cause == Cause::Refused, refuses, "{operation}");
         if refuses {
+            let shown =
+                ["there is no Service a/b", "it is asked where its matchConditions are met"];
+            assert_eq!(all[0].evidence, shown);
             let next = "kubectl delete validatingwebhookconfiguration/guard";
             assert!(all[0].next.ends_with(next), "{}", all[0].next);
         }
@@ -415,6 +431,7 @@ fn report(count: usize, not_read: &[&str]) -> Report {
     Report {
         items: (0..count).map(|_| item()).collect(),
         not_read: not_read.collect(),
+        evidence_not_read: Vec::new(),
         place: "shop".to_owned(),
         longer_than: "2m".to_owned(),
     }
@@ -441,6 +458,14 @@ configmaps/settings   shop        12m   a finalizer whose owner is gone
 not read: secrets: forbidden
 ";
     assert_eq!(text, expected);
+    let mut blind = report(0, &["secrets"]);
+    let unread = |resource: &str| NotRead { resource: resource.to_owned(), why: String::new() };
+    blind.evidence_not_read = vec![unread("nodes"), unread("secrets"), unread("services")];
+    let blind = shown(&blind, Format::Table, false);
+    assert!(
+        blind.ends_with("\ncould not be read, and might say more: nodes, services\n"),
+        "{blind}"
+    );
     let many = shown(&report(25, &[]), Format::Table, false);
     assert!(many.contains("… and 5 more; --all\n"), "{many}");
     assert!(!shown(&report(25, &[]), Format::Table, true).contains("more; --all"));

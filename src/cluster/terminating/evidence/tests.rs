@@ -35,23 +35,6 @@ fn a_workload_is_known_by_its_name_and_its_images() {
 }
 
 #[test]
-fn a_webhook_is_read_with_what_it_is_asked_about() {
-    let configuration = json!({"metadata": {"name": "guard"}});
-    let mut hook = json!({"name": "guard.test", "namespaceSelector": {}, "objectSelector": {},
-        "rules": [{"apiGroups": ["apps"], "resources": ["*"], "operations": ["UPDATE"]}]});
-    let read = |hook: &Value| {
-        webhook("validatingwebhookconfiguration", &configuration, hook, "gone".to_owned())
-    };
-    let found = read(&hook);
-    assert_eq!(found.configuration, "validatingwebhookconfiguration/guard");
-    assert_eq!(found.rules[0].groups, ["apps"]);
-    assert_eq!(found.rules[0].operations, ["UPDATE"]);
-    assert!(!found.selects);
-    hook["objectSelector"] = json!({"matchLabels": {"a": "b"}});
-    assert!(read(&hook).selects);
-}
-
-#[test]
 fn a_pod_that_has_ended_uses_no_claim() {
     let mut pod = json!({"status": {"phase": "Running"}, "spec": {"volumes": [
         {"name": "a", "persistentVolumeClaim": {"claimName": "data"}}, {"name": "b"}]}});

@@ -1,0 +1,239 @@
+//! Webhooks that the API server has to ask before an object may change, and
+//! that cannot be asked: whom they keep, by their rules and selectors.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use super::Found;
+use crate::policy::Labels;
+use crate::policy::api::LabelSelector;
+
+/// The labels of Namespaces, by their names.
+pub type Places = HashMap<String, Value>;
+
+/// A webhook that must be asked, and whose Service does not answer.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct DeadWebhook {
+    /// The configuration, as kubectl takes it.
+    pub configuration: String,
+    /// The webhook's name.
+    pub name: String,
+    /// What is wrong with its Service.
+    pub why: String,
+    /// What it is asked about.
+    pub rules: Vec<Rule>,
+    /// In which Namespaces.
+    pub namespaces: Labels,
+    /// Of which objects.
+    pub objects: Labels,
+    /// Whether it is asked only where conditions say so, which nobody can
+    /// answer but the API server.
+    pub conditions: bool,
+}
+
+/// What a webhook is asked about.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rule {
+    /// API groups, or `*`.
+    pub groups: Vec<String>,
+    /// Plurals, with subresources after a slash; either may be `*`.
+    pub resources: Vec<String>,
+    /// Operations, or `*`.
+    pub operations: Vec<String>,
+}
+
+impl DeadWebhook {
+    /// From an entry of a configuration.
+    pub(super) fn read(kind: &str, configuration: &Value, hook: &Value, why: String) -> Self {
+        let texts = |rule: &Value, field: &str| -> Vec<String> {
+            let list = rule.get(field).and_then(Value::as_array).into_iter().flatten();
+            list.filter_map(|text| text.as_str().map(str::to_owned)).collect()
+        };
+        let rules = hook.get("rules").and_then(Value::as_array).into_iter().flatten();
+        let rules = rules.map(|rule| Rule {
+            groups: texts(rule, "apiGroups"),
+            resources: texts(rule, "resources"),
+            operations: texts(rule, "operations"),
+        });
+        // A selector that cannot be read may match: then too much is told.
+        let selector = |field: &str| {
+            let selector = hook.get(field).cloned().unwrap_or_default();
+            Labels::compile(serde_json::from_value::<LabelSelector>(selector).ok().as_ref())
+        };
+        let text = |object: &Value, pointer: &str| {
+            object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
+        let conditions = hook.get("matchConditions").and_then(Value::as_array);
+        Self {
+            configuration: format!("{kind}/{}", text(configuration, "/metadata/name")),
+            name: text(hook, "/name"),
+            why,
+            rules: rules.collect(),
+            namespaces: selector("namespaceSelector"),
+            objects: selector("objectSelector"),
+            conditions: conditions.is_some_and(|conditions| !conditions.is_empty()),
+        }
+    }
+
+    /// Whether it is asked when a finalizer of this object is taken off. A
+    /// Namespace whose labels are not known may be one of its own.
+    pub fn keeps(&self, found: &Found, places: &Places) -> bool {
+        let own = found.object.pointer("/metadata/labels");
+        let place = match (found.namespace.as_str(), is_namespace(found)) {
+            ("", true) => Some(own),
+            ("", false) => None,
+            (name, _) => places.get(name).map(Some),
+        };
+        writes(found).any(|subresource| {
+            let (group, resource) = (&found.info.group, &found.info.resource);
+            self.rules.iter().any(|rule| rule.updates(group, resource, subresource))
+        }) && self.objects.matches(|key| own?.get(key)?.as_str())
+            && place.is_none_or(|labels| self.namespaces.matches(|key| labels?.get(key)?.as_str()))
+    }
+}
+
+impl Rule {
+    /// Whether it speaks of updates of a resource, or of its subresource, as the
+    /// API server reads it: `pods/*` has the Pods themselves, `*` has no
+    /// subresource.
+    fn updates(&self, group: &str, resource: &str, subresource: &str) -> bool {
+        let has = |list: &[String], name: &str| list.iter().any(|one| one == "*" || one == name);
+        let covers = |entry: &String| {
+            let (of, sub) = entry.split_once('/').unwrap_or((entry, ""));
+            (of == "*" || of == resource) && (sub == "*" || sub == subresource)
+        };
+        has(&self.groups, group)
+            && has(&self.operations, "UPDATE")
+            && self.resources.iter().any(covers)
+    }
+}
+
+fn is_namespace(found: &Found) -> bool {
+    found.info.group.is_empty() && found.info.resource == "namespaces"
+}
+
+/// Where the finalizers of an object are taken off: in itself, and those that
+/// stand in the spec of a Namespace in a subresource.
+fn writes(found: &Found) -> impl Iterator<Item = &'static str> {
+    let has = |pointer: &str| {
+        let list = found.object.pointer(pointer).and_then(Value::as_array);
+        list.is_some_and(|list| !list.is_empty())
+    };
+    let content = is_namespace(found) && has("/spec/finalizers");
+    let itself = has("/metadata/finalizers").then_some("");
+    itself.into_iter().chain(content.then_some("finalize"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::objects::Kinds;
+
+    fn found(resource: &str, object: Value) -> Found {
+        let text = |pointer: &str| {
+            object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
+        Found {
+            namespace: text("/metadata/namespace"),
+            name: text("/metadata/name"),
+            uid: String::new(),
+            since: jiff::Timestamp::MIN,
+            info: Kinds::custom("", "v1", "Any", resource, true),
+            object,
+            unread: None,
+        }
+    }
+
+    fn settings() -> Found {
+        found(
+            "configmaps",
+            json!({"metadata": {"namespace": "shop", "finalizers": ["x.dev/y"],
+                "labels": {"app": "web"}}}),
+        )
+    }
+
+    fn hook(fields: Value) -> DeadWebhook {
+        let mut hook = json!({"name": "guard.test", "namespaceSelector": {}, "objectSelector": {},
+            "rules": [{"apiGroups": [""], "resources": ["*"], "operations": ["UPDATE"]}]});
+        for (name, value) in fields.as_object().into_iter().flatten() {
+            hook[name] = value.clone();
+        }
+        let configuration = json!({"metadata": {"name": "guard"}});
+        DeadWebhook::read("validatingwebhookconfiguration", &configuration, &hook, "gone".into())
+    }
+
+    #[test]
+    fn a_webhook_is_read_with_what_it_is_asked_about() {
+        let found = hook(json!({}));
+        assert_eq!(found.configuration, "validatingwebhookconfiguration/guard");
+        assert_eq!((&found.name[..], &found.why[..]), ("guard.test", "gone"));
+        assert_eq!(found.rules[0].operations, ["UPDATE"]);
+        assert!(!found.conditions);
+        let conditions = json!({"matchConditions": [{"name": "a", "expression": "true"}]});
+        assert!(hook(conditions).conditions);
+    }
+
+    #[test]
+    fn rules_are_read_as_the_api_server_reads_them() {
+        let rule = |resource: &str, operation: &str| {
+            let rule =
+                json!([{"apiGroups": [""], "resources": [resource], "operations": [operation]}]);
+            hook(json!({"rules": rule}))
+        };
+        let places = Places::new();
+        for (hook, keeps) in [
+            (rule("configmaps", "UPDATE"), true),
+            (rule("configmaps/*", "UPDATE"), true),
+            (rule("*", "*"), true),
+            (rule("*/*", "*"), true),
+            (rule("configmaps", "CREATE"), false),
+            (rule("configmaps/status", "UPDATE"), false),
+            (rule("secrets", "UPDATE"), false),
+            (rule("secrets/*", "UPDATE"), false),
+        ] {
+            assert_eq!(hook.keeps(&settings(), &places), keeps, "{hook:?}");
+        }
+        // Without a finalizer nothing has to be written.
+        let free = found("configmaps", json!({"metadata": {"namespace": "shop"}}));
+        assert!(!rule("*", "*").keeps(&free, &places));
+        // The namespace controller writes a subresource.
+        let object = json!({"metadata": {"name": "shop"}, "spec": {"finalizers": ["kubernetes"]}});
+        let namespace = found("namespaces", object);
+        for (resource, keeps) in
+            [("namespaces/finalize", true), ("namespaces/*", true), ("namespaces", false)]
+        {
+            let hook = rule(resource, "UPDATE");
+            assert_eq!(hook.keeps(&namespace, &places), keeps, "{resource}");
+        }
+    }
+
+    #[test]
+    fn selectors_say_whom_a_webhook_does_not_keep() {
+        let places = |labels: Value| Places::from([("shop".to_owned(), labels)]);
+        let selects =
+            |field: &str, label: &str| hook(json!({field: {"matchLabels": {label: "web"}}}));
+        let of_objects = |label: &str| selects("objectSelector", label);
+        assert!(of_objects("app").keeps(&settings(), &Places::new()));
+        assert!(!of_objects("team").keeps(&settings(), &Places::new()));
+        let of_namespaces = selects("namespaceSelector", "team");
+        assert!(of_namespaces.keeps(&settings(), &places(json!({"team": "web"}))));
+        assert!(!of_namespaces.keeps(&settings(), &places(json!({"team": "db"}))));
+        // Whose labels nobody read may be meant; what has no Namespace is.
+        assert!(of_namespaces.keeps(&settings(), &Places::new()));
+        let volume = found("persistentvolumes", json!({"metadata": {"finalizers": ["x.dev/y"]}}));
+        assert!(of_namespaces.keeps(&volume, &Places::new()));
+        // A Namespace is selected by its own labels.
+        let object = |team: &str| {
+            found(
+                "namespaces",
+                json!({"metadata": {"name": "shop", "finalizers": ["x.dev/y"],
+                "labels": {"team": team}}}),
+            )
+        };
+        assert!(of_namespaces.keeps(&object("web"), &Places::new()));
+        assert!(!of_namespaces.keeps(&object("db"), &Places::new()));
+    }
+}

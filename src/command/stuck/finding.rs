@@ -1,0 +1,89 @@
+//! A reason why an object stays, as it is told.
+
+use serde::Serialize;
+
+/// The kinds of causes. Of several the one that stands first here is told
+/// first: it is the likeliest to be what the others wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum Cause {
+    /// An admission webhook, or an admission policy, refuses what would let it
+    /// go.
+    Refused,
+    /// An aggregated API does not answer.
+    BrokenApi,
+    /// The conversion webhook of a kind does not answer.
+    ConversionWebhook,
+    /// Whoever takes a finalizer off exists no more.
+    OwnerGone,
+    /// Whoever takes a finalizer off does not run.
+    OwnerDown,
+    /// Its node is gone, or not ready.
+    NodeGone,
+    /// belay holds it for somebody.
+    HeldByBelay,
+    /// A foreground deletion waits for dependents.
+    Foreground,
+    /// Something is left in it.
+    Content,
+    /// Somebody still uses it.
+    InUse,
+    /// Whoever is to let it go is there, and has not.
+    Owner,
+    /// Nothing that was read says why.
+    Unknown,
+}
+
+impl Cause {
+    /// In the words of a table.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Refused => "refused at admission",
+            Self::BrokenApi => "an API does not answer",
+            Self::ConversionWebhook => "a conversion webhook does not answer",
+            Self::OwnerGone => "a finalizer whose owner is gone",
+            Self::OwnerDown => "a finalizer whose owner does not run",
+            Self::NodeGone => "its node is gone",
+            Self::HeldByBelay => "held by belay",
+            Self::Foreground => "waits for its dependents",
+            Self::Content => "something is left in it",
+            Self::InUse => "still in use",
+            Self::Owner => "a finalizer that was not taken off yet",
+            Self::Unknown => "not known",
+        }
+    }
+}
+
+/// One reason why an object stays.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Finding {
+    /// Of which kind.
+    pub cause: Cause,
+    /// The finalizer that it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finalizer: Option<String>,
+    /// In a sentence.
+    pub says: String,
+    /// What shows it.
+    pub evidence: Vec<String>,
+    /// What to do next.
+    pub next: String,
+}
+
+impl Finding {
+    /// A finding without evidence so far.
+    pub fn new(cause: Cause, says: impl Into<String>, next: impl Into<String>) -> Self {
+        Self { cause, finalizer: None, says: says.into(), evidence: Vec::new(), next: next.into() }
+    }
+
+    /// What shows it.
+    pub fn shown(mut self, evidence: impl IntoIterator<Item = String>) -> Self {
+        self.evidence.extend(evidence);
+        self
+    }
+
+    /// The same, about a finalizer.
+    pub fn of(self, finalizer: &str) -> Self {
+        Self { finalizer: Some(finalizer.to_owned()), ..self }
+    }
+}
