@@ -92,7 +92,7 @@ pub async fn read(
     if scene.targets.is_empty() && asked.change().is_none() {
         let none = match (scene.missing.as_slice(), scene.unseen.as_slice()) {
             ([], []) => "nothing is selected".to_owned(),
-            ([], unseen) => format!("cannot read {}", unseen.join(", ")),
+            ([], _) => format!("cannot read {}", unread(&scene)),
             (missing, _) => format!("there is no {}", missing.join(", ")),
         };
         return Err(unknown(format!(
@@ -204,7 +204,6 @@ async fn of_cluster(
         not_read.push(NotRead { resource: format!("every kind of {group}"), why });
     }
     let (targets, mut missing) = asked.find(&graph, &sought);
-    sound(&sought, &missing)?;
     for (group, typed) in asked.change().into_iter().flat_map(|all| all.unserved(&names, &own)) {
         match snapshot.stale.contains(&group) {
             true => unseen.push((typed, "its server does not answer".to_owned())),
@@ -213,6 +212,7 @@ async fn of_cluster(
     }
     // What could not be looked for may be there.
     missing.retain(|typed| unseen.iter().all(|(other, _)| other != typed));
+    sound(&sought, &missing)?;
     not_read.extend(unseen.iter().map(|(typed, why)| {
         let why = as_me(why);
         NotRead { resource: typed.clone(), why }
@@ -230,6 +230,13 @@ async fn of_cluster(
         person: Some((caller, me)),
         in_namespace: around.in_namespace,
     })
+}
+
+/// What could not be looked for, and why.
+fn unread(scene: &Scene) -> String {
+    let unseen = scene.not_read.iter().filter(|one| scene.unseen.contains(&one.resource));
+    let said = unseen.map(|NotRead { resource, why }| format!("{resource} ({why})"));
+    said.collect::<Vec<_>>().join(", ")
 }
 
 /// Reads an object by its name, unless it is known; an error says why that

@@ -67,6 +67,8 @@ pub struct Asked {
     change: Option<Change>,
     selector: Vec<Requirement>,
     everywhere: bool,
+    /// Whether what is not there counts, too, where objects name it.
+    absent: bool,
 }
 
 /// One word for a kind, with a name or without.
@@ -124,6 +126,7 @@ impl SetArguments {
             change: None,
             selector: selector.unwrap_or_default(),
             everywhere: self.all_namespaces,
+            absent: false,
         })
     }
 }
@@ -168,11 +171,13 @@ fn words(targets: &[String], selected: bool) -> Result<Vec<Wanted>, String> {
 }
 
 impl Asked {
-    /// One object, as `used-by` has it.
-    pub fn one(target: &[String]) -> Result<Self, CommandError> {
+    /// One object, as `used-by` has it. `absent`: whether it is found, too, where
+    /// it is not there and objects name it all the same. A dump of Pods says who
+    /// needs a Secret, and does not have it.
+    pub fn one(target: &[String], absent: bool) -> Result<Self, CommandError> {
         let wanted = words(target, false).map_err(CommandError::Usage)?;
         match wanted.len() {
-            1 => Ok(Self { wanted, ..Self::default() }),
+            1 => Ok(Self { wanted, absent, ..Self::default() }),
             _ => Err(CommandError::Usage(format!(
                 "\"{}\" is no single object; expected TYPE/NAME or TYPE NAME, such as pvc/data",
                 target.join(" ")
@@ -240,7 +245,10 @@ impl Asked {
     pub fn find(&self, graph: &Graph, sought: &[Sought]) -> (Vec<NodeId>, Vec<String>) {
         let (mut found, mut missing) = (Vec::new(), Vec::new());
         for one in sought {
-            let nodes = one.nodes(graph, &self.selector);
+            let mut nodes = one.nodes(graph, &self.selector);
+            if nodes.is_empty() && self.absent {
+                nodes.extend(one.named(graph));
+            }
             if nodes.is_empty() && one.name.is_some() {
                 missing.push(one.typed());
             }
@@ -269,6 +277,14 @@ impl Sought {
         let mut nodes: Vec<NodeId> = graph.of_kind(kind).filter(meant).collect();
         nodes.sort_unstable();
         nodes
+    }
+
+    /// Its place in the graph where it is not there, and somebody names it.
+    fn named(&self, graph: &Graph) -> Option<NodeId> {
+        let KindInfo { group, resource, .. } = &self.info;
+        let kind = graph.kinds.find_resource(group, resource)?;
+        let id = graph.find(kind, self.namespace.as_deref()?, self.name.as_deref()?)?;
+        graph.users(id).next().map(|_| id)
     }
 
     /// As a person types it.

@@ -45,6 +45,9 @@ pub struct UsedByArguments {
 #[serde(rename_all = "camelCase")]
 struct UsedBy {
     target: Object,
+    /// Whether it is there; not said where it could not be looked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    present: Option<bool>,
     /// Whether it is told what the object uses.
     reverse: bool,
     uses: Vec<Use>,
@@ -83,7 +86,8 @@ pub fn run(arguments: UsedByArguments) -> Result<ExitCode, CommandError> {
 
 async fn used_by(arguments: UsedByArguments) -> Result<ExitCode, CommandError> {
     let UsedByArguments { target, place, reverse, depth, output } = arguments;
-    let asked = Asked::one(&target)?;
+    // What is not there needs nothing, and others may need it.
+    let asked = Asked::one(&target, !reverse)?;
     let scene = scene::read(&asked, place, output.all).await?;
     let mut walk =
         Walk { scene: &scene, reverse, all: output.all, most: depth, ..Walk::of(&scene) };
@@ -95,6 +99,7 @@ async fn used_by(arguments: UsedByArguments) -> Result<ExitCode, CommandError> {
     let unknown = !scene.not_read.is_empty();
     let said = UsedBy {
         target: Object::at(&scene.graph, target),
+        present: scene.unseen.is_empty().then(|| scene.graph.get(target).is_some()),
         reverse,
         uses: walk.uses,
         weaker: walk.weaker,
@@ -281,6 +286,9 @@ impl UsedBy {
             (false, many) => format!("used by {many}"),
             (true, many) => format!("uses {many}"),
         };
+        if self.present == Some(false) {
+            root.note = "not there".to_owned();
+        }
         let mut text = draw(std::slice::from_ref(root), screen, all);
         if self.weaker > 0 {
             let ones = if self.weaker == 1 { "one" } else { "ones" };
