@@ -10,7 +10,7 @@ use super::own::Own;
 use super::yaml::Node;
 use super::{FileError, Folders};
 use crate::command::CommandError;
-use crate::objects::{Kinds, Names};
+use crate::objects::{Kinds, Names, full_name};
 use crate::policy::Policy;
 use crate::policy::api::{DeletionPolicySpec, GROUP};
 use crate::relations::Custom;
@@ -31,6 +31,15 @@ pub struct Manifest {
     pub name: String,
     /// Where it stands.
     pub origin: String,
+}
+
+impl Manifest {
+    /// As a person would type it, though nobody serves its kind.
+    pub fn typed(&self) -> String {
+        let Self { group, kind, namespace, name, .. } = self;
+        let place = namespace.as_ref().map_or(String::new(), |place| format!(" -n {place}"));
+        format!("{}/{name}{place}", full_name(group, &kind.to_lowercase()))
+    }
 }
 
 /// The texts of these files and folders; `-` is standard input.

@@ -201,7 +201,7 @@ impl Asked {
     ) -> Result<Vec<Sought>, CommandError> {
         let mut sought = Vec::new();
         for Wanted { kind, name } in &self.wanted {
-            let info = names.find(kind).ok_or_else(|| unserved(names, kind, nobody))?;
+            let info = names.find(kind).ok_or_else(|| unknown(unserved(names, kind, nobody)))?;
             let namespace = match (info.namespaced, self.everywhere) {
                 (true, true) => None,
                 (true, false) => Some(own.to_owned()),
@@ -210,23 +210,10 @@ impl Asked {
             let (info, name) = (info.clone(), name.clone());
             sought.push(Sought { info, namespace, name, listed: false });
         }
-        let listed = match &self.change {
-            Some(change) => change.removed(names, own),
-            None => self.manifests.iter().collect(),
-        };
-        for manifest in listed {
-            let Manifest { group, kind, namespace, name, origin } = manifest;
-            let info = match names.of_object(group, kind) {
-                Some(info) => info,
-                // Of a kind that nobody serves there is nothing to prune.
-                None if self.change.is_some() => continue,
-                None => {
-                    let CommandError::Remote(text) = unserved(names, kind, nobody) else {
-                        return Err(unknown(format!("{origin}: {nobody} \"{kind}\"")));
-                    };
-                    return Err(unknown(format!("{origin}: {text}")));
-                }
-            };
+        let listed = self.listed(names, own);
+        for Manifest { group, kind, namespace, name, .. } in &listed {
+            // What is of no kind is told of beside the rest.
+            let Some(info) = names.of_object(group, kind) else { continue };
             let namespace = match info.namespaced {
                 true => namespace.clone().unwrap_or_else(|| own.to_owned()),
                 false => String::new(),
@@ -238,7 +225,28 @@ impl Asked {
                 listed: true,
             });
         }
-        Ok(sought)
+        match listed.first() {
+            // Of all that manifests name there is nothing left to look for.
+            Some(Manifest { kind, origin, .. }) if sought.is_empty() && self.change.is_none() => {
+                Err(unknown(format!("{origin}: {}", unserved(names, kind, nobody))))
+            }
+            _ => Ok(sought),
+        }
+    }
+
+    /// What manifests name of kinds that nobody serves.
+    pub fn unserved(&self, names: &Names, own: &str) -> Vec<&Manifest> {
+        let mut listed = self.listed(names, own);
+        listed.retain(|one| names.of_object(&one.group, &one.kind).is_none());
+        listed
+    }
+
+    /// What manifests name; of a change, what it takes out.
+    fn listed(&self, names: &Names, own: &str) -> Vec<&Manifest> {
+        match &self.change {
+            Some(change) => change.removed(names, own),
+            None => self.manifests.iter().collect(),
+        }
     }
 
     /// The objects, and those that are not there, as they are typed.
@@ -318,13 +326,13 @@ pub fn namespaces(sought: &[Sought]) -> Option<BTreeSet<String>> {
 }
 
 /// Nobody serves a kind: the next names are told.
-fn unserved(names: &Names, kind: &str, nobody: &str) -> CommandError {
+pub fn unserved(names: &Names, kind: &str, nobody: &str) -> String {
     let near = names.nearest(kind);
     let next = match near.as_slice() {
         [] => "kubectl api-resources lists the kinds".to_owned(),
         near => format!("nearest: {}", near.join(", ")),
     };
-    unknown(format!("{nobody} \"{kind}\"; {next}"))
+    format!("{nobody} \"{kind}\"; {next}")
 }
 
 #[cfg(test)]
@@ -361,6 +369,36 @@ mod tests {
         assert!(read("pvc", false).unwrap_err().contains("no object of it is named"));
         assert!(read("pvc data", true).unwrap_err().contains("leave out the names"));
         assert!(read("pvc/data", true).unwrap_err().contains("leave out the names"));
+    }
+
+    /// The kind, the name and perhaps the namespace of each.
+    fn manifests(lines: &[&str]) -> Asked {
+        let manifest = |line: &&str| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let group = if words[0] == "Gizmo" { "example.com" } else { "" };
+            Manifest {
+                group: group.to_owned(),
+                kind: words[0].to_owned(),
+                namespace: words.get(2).map(|place| (*place).to_owned()),
+                name: words[1].to_owned(),
+                origin: "f:1:1".to_owned(),
+            }
+        };
+        Asked { manifests: lines.iter().map(manifest).collect(), ..Asked::default() }
+    }
+
+    #[test]
+    fn what_nobody_serves_is_told_beside_the_rest_as_it_would_be_typed() {
+        let names = Names::of_kinds(&Kinds::default(), &[]);
+        let asked = manifests(&["Gizmo a", "Gizmo b shop", "Node c"]);
+        let typed: Vec<_> = asked.unserved(&names, "x").into_iter().map(Manifest::typed).collect();
+        assert_eq!(typed, ["gizmo.example.com/a", "gizmo.example.com/b -n shop"]);
+        let sought = asked.sought(&names, "x", "no kind").unwrap();
+        assert_eq!(sought.iter().map(Sought::typed).collect::<Vec<_>>(), ["nodes/c"]);
+        // With nothing else there is no answer.
+        let nothing = manifests(&["Gizmo a"]).sought(&names, "x", "no kind").unwrap_err();
+        let says = "f:1:1: no kind \"Gizmo\"; kubectl api-resources lists the kinds";
+        assert_eq!(nothing.to_string(), says);
     }
 
     #[test]

@@ -46,6 +46,43 @@ fn a_manifest_names_a_set_and_so_do_labels() {
     assert!(everywhere.stdout.starts_with("DELETE 3 objects ("), "{everywhere:?}");
 }
 
+/// What a chart brings beside what the cluster, or its dump, has kinds for.
+const MONITOR: &str = "---\napiVersion: monitoring.coreos.com/v1\nkind: ServiceMonitor\nmetadata: \
+    {name: web, namespace: shop}\n";
+
+#[test]
+fn a_kind_that_nobody_knows_leaves_the_rest_of_a_manifest_its_answer() {
+    let colours = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: colours, namespace: shop}\n";
+    let said = fed("impact -f - --from .", &format!("{colours}{MONITOR}"));
+    // Nobody can tell of all that is named whether it may go.
+    assert_eq!((said.code, said.stderr.as_str()), (3, ""), "{said:?}");
+    assert!(said.stdout.starts_with("DELETE configmap/colours -n shop   UNKNOWN   some of it"));
+    let says = "not read    servicemonitor.monitoring.coreos.com/web -n shop (neither Kubernetes \
+        nor the files have a kind \"ServiceMonitor\"; kubectl api-resources lists the kinds): the \
+        counts are lower bounds\n";
+    assert!(said.stdout.contains(says), "{said:?}");
+    // What is refused is refused, whatever else there is.
+    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: db-creds, namespace: shop}\n";
+    let denied = fed("impact -f - --from .", &format!("{secret}{MONITOR}"));
+    assert_eq!(denied.code, 1, "{denied:?}");
+    assert!(denied.stdout.contains("DENIED") && denied.stdout.contains("not read    servicemonitor"));
+    let absent = "apiVersion: v1\nkind: Secret\nmetadata: {name: other}\n";
+    let nothing = fed("impact -f - --from .", &format!("{absent}{MONITOR}"));
+    assert_eq!((nothing.code, nothing.stdout.as_str()), (3, ""), "{nothing:?}");
+    let says = "there is no secrets/other -n default; cannot read servicemonitor.";
+    assert!(nothing.stderr.contains(says), "{nothing:?}");
+}
+
+#[test]
+fn what_belay_itself_has_kinds_for_is_known_without_their_definitions() {
+    let said = belay("impact -f policies.yaml --from .");
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{said:?}");
+    let says = "DELETE 3 objects (deletionpolicy.belay.dev/claims-in-use, ";
+    assert!(said.stdout.starts_with(says), "{said:?}");
+    let users = belay("used-by deletionpolicy/passwords --from .");
+    assert_eq!(users.code, 0, "{users:?}");
+}
+
 #[test]
 fn the_cascade_is_that_of_kubectl() {
     says("orphan.txt", 0, "impact deploy/web -n shop --from . --cascade orphan");
