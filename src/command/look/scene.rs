@@ -42,6 +42,8 @@ pub struct Scene {
     pub person: Option<(Caller, Me)>,
     /// Kinds of which everything in a namespace was read.
     pub in_namespace: HashSet<(KindId, String)>,
+    /// The groups whose server does not answer: nobody knows all their kinds.
+    pub stale: HashSet<String>,
 }
 
 impl Scene {
@@ -59,6 +61,7 @@ impl Scene {
             not_read: Vec::new(),
             person: None,
             in_namespace: HashSet::new(),
+            stale: HashSet::new(),
         }
     }
 }
@@ -142,6 +145,7 @@ fn of_files(
         not_read: unserved.unseen.into_iter().map(not_looked_for).collect(),
         person: None,
         in_namespace: HashSet::new(),
+        stale: HashSet::new(),
     })
 }
 
@@ -222,6 +226,7 @@ async fn of_cluster(
         not_read,
         person: Some((caller, me)),
         in_namespace: around.in_namespace,
+        stale: snapshot.stale,
     })
 }
 
@@ -261,7 +266,7 @@ impl Unserved {
 }
 
 /// Why nobody knows what there is of a group.
-const SILENT: &str = "its server does not answer";
+pub const SILENT: &str = "its server does not answer";
 
 fn not_looked_for((resource, why): (String, String)) -> NotRead {
     NotRead { resource, why: as_me(&why) }
