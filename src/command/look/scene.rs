@@ -241,13 +241,7 @@ struct Unserved {
 impl Unserved {
     /// `nobody`: words before the name of a kind; `stale`: the groups whose
     /// server does not answer.
-    fn of(
-        asked: &Asked,
-        names: &Names,
-        own: &str,
-        nobody: &str,
-        stale: &HashSet<String>,
-    ) -> Self {
+    fn of(asked: &Asked, names: &Names, own: &str, nobody: &str, stale: &HashSet<String>) -> Self {
         let mut unserved = Self { missing: Vec::new(), unseen: Vec::new() };
         for one in asked.unserved(names, own) {
             let typed = one.typed();

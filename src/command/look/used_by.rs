@@ -12,12 +12,14 @@ use super::targets::{Asked, WhereArguments};
 use super::tree::{Branch, draw};
 use crate::command::screen::{NotRead, OutputArguments, Screen, Tone, document};
 use crate::command::{CommandError, block_on, print};
-use crate::graph::{Excuse, Graph, NodeId, Progress, Strength};
+use crate::graph::{Excuse, Graph, NodeId, Progress, Propagation, Request, Strength, fates};
 
 #[derive(Debug, Args)]
 #[command(after_help = "--all also tells of those that merely mention it, make it, have ended or \
                         can do without.\n\nExit code: 0 nobody needs it, 1 somebody does, 2 the command is wrong, 3 \
-                        nobody can tell with what could be read. With --reverse it is 0.")]
+                        nobody can tell with what could be read. With --reverse it is 0. What \
+                        would go along with the object is counted and does not need it: impact \
+                        tells of it.")]
 pub struct UsedByArguments {
     /// The object, as TYPE/NAME or TYPE NAME; TYPE is a plural, a singular or a
     /// short name, with its group where that is needed
@@ -53,6 +55,9 @@ struct UsedBy {
     uses: Vec<Use>,
     /// How many weaker ones are left out.
     weaker: usize,
+    /// How many would go along if it were deleted: what lives in it, or what it
+    /// owns. They do not need it, so that they are no users.
+    goes_along: usize,
     not_read: Vec<NotRead>,
 }
 
@@ -103,6 +108,7 @@ async fn used_by(arguments: UsedByArguments) -> Result<ExitCode, CommandError> {
         reverse,
         uses: walk.uses,
         weaker: walk.weaker,
+        goes_along: goes_along(&scene.graph, target),
         not_read: scene.not_read.clone(),
     };
     print(&match document(output.output, "UsedBy", &said)? {
@@ -264,6 +270,17 @@ fn used(graph: &Graph, by: NodeId, depth: u8) -> Vec<Use> {
     found
 }
 
+/// How many would go along with an object: what lives in a Namespace, what is of
+/// a kind that is no more, and what has no other owner.
+fn goes_along(graph: &Graph, of: NodeId) -> usize {
+    let deletion = graph
+        .get(of)
+        .map(|node| (of, Propagation::effective(graph, node, Some(Propagation::Background), None)));
+    let targets: Vec<(NodeId, Propagation)> = deletion.into_iter().collect();
+    let fates = fates(graph, &Request::of(&targets));
+    fates.iter().filter(|(id, _)| *id != of && fates.may_be_lost(*id)).count()
+}
+
 /// What an edge means, in a word.
 fn means(strength: Strength, excuse: Excuse, finished: bool) -> &'static str {
     match (strength, excuse, finished) {
@@ -295,10 +312,24 @@ impl UsedBy {
             let more = format!("{} weaker {ones} (mentions, optional, ended)", self.weaker);
             text.push_str(&format!("{}   --all\n", screen.paint(Tone::Quiet, &more)));
         }
+        text.push_str(&self.told_along(screen));
         for NotRead { resource, why } in &self.not_read {
             let said = format!("not read    {resource} ({why}): there may be more");
             text.push_str(&screen.paragraph(0, &said));
         }
         text
+    }
+
+    /// That nobody needs it does not make it empty, and nobody is to think so.
+    fn told_along(&self, screen: Screen) -> String {
+        if self.reverse || self.goes_along == 0 {
+            return String::new();
+        }
+        let objects = if self.goes_along == 1 { "object" } else { "objects" };
+        let least = if self.not_read.is_empty() { "" } else { "at least " };
+        let Self { target, goes_along, .. } = self;
+        let next = format!("kubectl belay impact {}", target.label(""));
+        screen
+            .paragraph(0, &format!("{least}{goes_along} {objects} would go with it; next: {next}"))
     }
 }

@@ -65,7 +65,9 @@ fn a_kind_that_nobody_knows_leaves_the_rest_of_a_manifest_its_answer() {
     let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: db-creds, namespace: shop}\n";
     let denied = fed("impact -f - --from .", &format!("{secret}{MONITOR}"));
     assert_eq!(denied.code, 1, "{denied:?}");
-    assert!(denied.stdout.contains("DENIED") && denied.stdout.contains("not read    servicemonitor"));
+    assert!(
+        denied.stdout.contains("DENIED") && denied.stdout.contains("not read    servicemonitor")
+    );
     let absent = "apiVersion: v1\nkind: Secret\nmetadata: {name: other}\n";
     let nothing = fed("impact -f - --from .", &format!("{absent}{MONITOR}"));
     assert_eq!((nothing.code, nothing.stdout.as_str()), (3, ""), "{nothing:?}");
