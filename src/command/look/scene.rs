@@ -11,7 +11,7 @@ use super::stock::{BODIES, Stock};
 use super::targets::{self, Asked, Sought, WhereArguments, namespaces};
 use crate::cluster::{Caller, Me, Reach, Snapshot, Trouble, World, account, names, user_of};
 use crate::command::CommandError;
-use crate::command::files::{self, File, texts};
+use crate::command::files::{self, File, filled};
 use crate::command::screen::{NotRead, Progress};
 use crate::command::target::{self, as_me, known, unknown};
 use crate::graph::{Graph, NodeId};
@@ -113,7 +113,7 @@ fn of_files(
     from: &[PathBuf],
     namespace: Option<&str>,
 ) -> Result<Scene, CommandError> {
-    let files = texts(from)?;
+    let files = filled(from)?;
     let mut stock = Stock::default();
     let own = namespace.unwrap_or("default");
     let see = &mut |info: &KindInfo, object: &Value| stock.see(info, object);

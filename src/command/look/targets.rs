@@ -8,7 +8,7 @@ use clap::{ArgAction, Args};
 use super::change::Change;
 use super::selector;
 use crate::command::CommandError;
-use crate::command::files::{Manifest, manifests, stdin_once, texts};
+use crate::command::files::{Manifest, filled, manifests, stdin_once};
 use crate::command::target::{PlaceArguments, unknown};
 use crate::graph::{Graph, NodeId, Requirement};
 use crate::objects::{KindInfo, Names};
@@ -22,7 +22,7 @@ pub struct WhereArguments {
 
     /// No cluster, but what files say: a folder, manifests, what kubectl get -o
     /// yaml has printed, or - for standard input
-    #[arg(long, value_name = "DIR|FILE|-")]
+    #[arg(long, value_name = "DIR|FILE|-", value_delimiter = ',')]
     pub from: Vec<PathBuf>,
 
     #[command(flatten)]
@@ -38,7 +38,7 @@ pub struct SetArguments {
     targets: Vec<String>,
 
     /// Manifests that name the objects: files, folders, or - for standard input
-    #[arg(short, long, value_name = "FILE|DIR|-")]
+    #[arg(short, long, value_name = "FILE|DIR|-", value_delimiter = ',')]
     filename: Vec<PathBuf>,
 
     /// What a change of manifests would prune: what OLD has and NEW has not, each
@@ -122,7 +122,7 @@ impl SetArguments {
         }
         Ok(Asked {
             wanted,
-            manifests: manifests(&texts(&self.filename)?)?,
+            manifests: manifests(&filled(&self.filename)?)?,
             change: None,
             selector: selector.unwrap_or_default(),
             everywhere: self.all_namespaces,

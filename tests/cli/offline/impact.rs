@@ -86,6 +86,18 @@ fn what_belay_itself_has_kinds_for_is_known_without_their_definitions() {
 }
 
 #[test]
+fn files_are_named_as_kubectl_takes_them() {
+    let colours = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: colours, namespace: shop}\n";
+    let commas = fed("impact -f policies.yaml,- --from shop.yaml,policies.yaml", colours);
+    assert_eq!((commas.code, commas.stderr.as_str()), (0, ""), "{commas:?}");
+    assert!(commas.stdout.starts_with("DELETE 4 objects ("), "{commas:?}");
+    // A pipe, as `<(…)` is one.
+    let pipe = fed("impact -f /dev/stdin --from .", colours);
+    assert_eq!((pipe.code, pipe.stderr.as_str()), (0, ""), "{pipe:?}");
+    assert!(pipe.stdout.starts_with("DELETE configmap/colours -n shop   ALLOWED"), "{pipe:?}");
+}
+
+#[test]
 fn the_cascade_is_that_of_kubectl() {
     says("orphan.txt", 0, "impact deploy/web -n shop --from . --cascade orphan");
     let background = belay("impact deploy/web -n shop --from .");
