@@ -158,17 +158,29 @@ impl Caller {
         answer.status.map(|status| status.allowed)
     }
 
-    /// Reads a whole object; `None` if it is not there.
+    /// Reads a whole object; `None` if it is not there. An error is words.
     pub async fn object(
         &self,
         info: &KindInfo,
         namespace: &str,
         name: &str,
     ) -> Result<Option<Value>, String> {
+        self.read(info, namespace, name).await.map_err(|trouble| trouble.words())
+    }
+
+    /// The same, for those who have more to say of what went wrong.
+    pub async fn read(
+        &self,
+        info: &KindInfo,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Value>, Trouble> {
         let read = api::object(&self.client, info, namespace, name, Detail::Whole).await;
-        let Some(json) = read.map_err(|trouble| trouble.words())? else { return Ok(None) };
+        let Some(json) = read? else { return Ok(None) };
         let object = serde_json::from_str(&json);
-        object.map(Some).map_err(|_| "the API server's answer is no object".to_owned())
+        object
+            .map(Some)
+            .map_err(|_| Trouble::Failed("the API server's answer is no object".to_owned()))
     }
 
     /// Asks belay to look at an object now, by its annotation. It has to be the

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::change::Change;
 use super::stock::{BODIES, Stock};
-use super::targets::{self, Asked, Sought, WhereArguments, namespaces};
+use super::targets::{Asked, Sought, WhereArguments, namespaces};
 use crate::cluster::{Caller, Me, Reach, Snapshot, Trouble, World, account, names, user_of};
 use crate::command::CommandError;
 use crate::command::files::{self, File, filled};
@@ -252,7 +252,7 @@ impl Unserved {
                 unserved.missing.push(typed);
             } else {
                 // The kind may be misspelt, and a dump has not every kind.
-                unserved.unseen.push((typed, targets::unserved(names, &one.kind, nobody)));
+                unserved.unseen.push((typed, target::unserved(names, &one.kind, nobody)));
             }
         }
         unserved

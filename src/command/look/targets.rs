@@ -9,7 +9,7 @@ use super::change::Change;
 use super::selector;
 use crate::command::CommandError;
 use crate::command::files::{Manifest, filled, manifests, stdin_once};
-use crate::command::target::{PlaceArguments, unknown};
+use crate::command::target::{PlaceArguments, unknown, unserved};
 use crate::graph::{Graph, NodeId, Requirement};
 use crate::objects::{KindInfo, Names};
 
@@ -323,16 +323,6 @@ pub fn namespaces(sought: &[Sought]) -> Option<BTreeSet<String>> {
         }
     };
     sought.iter().map(place).collect()
-}
-
-/// Nobody serves a kind: the next names are told.
-pub fn unserved(names: &Names, kind: &str, nobody: &str) -> String {
-    let near = names.nearest(kind);
-    let next = match near.as_slice() {
-        [] => "kubectl api-resources lists the kinds".to_owned(),
-        near => format!("nearest: {}", near.join(", ")),
-    };
-    format!("{nobody} \"{kind}\"; {next}")
 }
 
 #[cfg(test)]
