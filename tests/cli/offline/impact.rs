@@ -1,6 +1,6 @@
 //! `kubectl belay impact`, on a folder.
 
-use super::{belay, fed, says};
+use super::{belay, fed, says, unread};
 
 #[test]
 fn a_namespace_with_data_in_it() {
@@ -83,6 +83,14 @@ fn what_belay_itself_has_kinds_for_is_known_without_their_definitions() {
     assert!(said.stdout.starts_with(says), "{said:?}");
     let users = belay("used-by deletionpolicy/passwords --from .");
     assert_eq!(users.code, 0, "{users:?}");
+}
+
+#[test]
+fn the_verdict_is_the_exit_code_though_nobody_reads_on() {
+    for (kind, name, code) in [("Secret", "db-creds", 1), ("ConfigMap", "colours", 0)] {
+        let manifest = format!("{{apiVersion: v1, kind: {kind}, metadata: {{name: {name}}}}}");
+        assert_eq!(unread("impact -f - -n shop --from .", &manifest), code, "{kind}");
+    }
 }
 
 #[test]
