@@ -9,11 +9,11 @@ use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
 };
 use kube::api::{Api, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::KubeConfigOptions;
 use serde_json::{Value, json};
 
 use super::api::{self, Trouble, chain};
-use super::start::{StartError, unhurried};
+use super::start::{StartError, found, unhurried};
 use super::world::{Detail, RELEASE_REQUESTED};
 use crate::objects::KindInfo;
 
@@ -53,19 +53,9 @@ pub struct Me {
 impl Caller {
     /// Connects.
     pub async fn connect(access: &Access) -> Result<Self, StartError> {
-        let wrong = |error: &dyn std::error::Error| StartError::Kubeconfig(chain(error));
         let options = KubeConfigOptions { context: access.context.clone(), ..Default::default() };
-        let config = match (&access.kubeconfig, &access.context) {
-            (Some(path), _) => {
-                let read = Kubeconfig::read_from(path).map_err(|error| wrong(&error))?;
-                let config = kube::Config::from_custom_kubeconfig(read, &options).await;
-                config.map_err(|error| wrong(&error))?
-            }
-            (None, Some(_)) => {
-                kube::Config::from_kubeconfig(&options).await.map_err(|error| wrong(&error))?
-            }
-            (None, None) => kube::Config::infer().await.map_err(|error| wrong(&error))?,
-        };
+        let config = found(access.kubeconfig.as_ref(), &options).await;
+        let config = config.map_err(StartError::Kubeconfig)?;
         let mut config = unhurried(config);
         if let Some(user) = &access.impersonate {
             config.auth_info.impersonate = Some(user.clone());
