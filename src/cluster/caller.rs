@@ -9,11 +9,11 @@ use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
 };
 use kube::api::{Api, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::KubeConfigOptions;
 use serde_json::{Value, json};
 
 use super::api::{self, Trouble, chain};
-use super::start::{StartError, unhurried};
+use super::start::{StartError, found, unhurried};
 use super::world::{Detail, RELEASE_REQUESTED};
 use crate::objects::KindInfo;
 
@@ -53,19 +53,9 @@ pub struct Me {
 impl Caller {
     /// Connects.
     pub async fn connect(access: &Access) -> Result<Self, StartError> {
-        let wrong = |error: &dyn std::error::Error| StartError::Kubeconfig(chain(error));
         let options = KubeConfigOptions { context: access.context.clone(), ..Default::default() };
-        let config = match (&access.kubeconfig, &access.context) {
-            (Some(path), _) => {
-                let read = Kubeconfig::read_from(path).map_err(|error| wrong(&error))?;
-                let config = kube::Config::from_custom_kubeconfig(read, &options).await;
-                config.map_err(|error| wrong(&error))?
-            }
-            (None, Some(_)) => {
-                kube::Config::from_kubeconfig(&options).await.map_err(|error| wrong(&error))?
-            }
-            (None, None) => kube::Config::infer().await.map_err(|error| wrong(&error))?,
-        };
+        let config = found(access.kubeconfig.as_ref(), &options).await;
+        let config = config.map_err(StartError::Kubeconfig)?;
         let mut config = unhurried(config);
         if let Some(user) = &access.impersonate {
             config.auth_info.impersonate = Some(user.clone());
@@ -158,17 +148,29 @@ impl Caller {
         answer.status.map(|status| status.allowed)
     }
 
-    /// Reads a whole object; `None` if it is not there.
+    /// Reads a whole object; `None` if it is not there. An error is words.
     pub async fn object(
         &self,
         info: &KindInfo,
         namespace: &str,
         name: &str,
     ) -> Result<Option<Value>, String> {
+        self.read(info, namespace, name).await.map_err(|trouble| trouble.words())
+    }
+
+    /// The same, for those who have more to say of what went wrong.
+    pub async fn read(
+        &self,
+        info: &KindInfo,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Value>, Trouble> {
         let read = api::object(&self.client, info, namespace, name, Detail::Whole).await;
-        let Some(json) = read.map_err(|trouble| trouble.words())? else { return Ok(None) };
+        let Some(json) = read? else { return Ok(None) };
         let object = serde_json::from_str(&json);
-        object.map(Some).map_err(|_| "the API server's answer is no object".to_owned())
+        object
+            .map(Some)
+            .map_err(|_| Trouble::Failed("the API server's answer is no object".to_owned()))
     }
 
     /// Asks belay to look at an object now, by its annotation. It has to be the

@@ -40,6 +40,6 @@ pub use dump::dump;
 pub use exemption::approval_of;
 pub use feed::{Around, Reach, Snapshot, Unread};
 pub use live::{Answer, CarryOut, Found, Gathered, Reader, merge};
-pub use names::{kind_of, names};
+pub use names::names;
 pub use start::{Cluster, Options, StartError, replica};
 pub use world::{Detail, Place, Served, SharedWorld, World};

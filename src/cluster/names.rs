@@ -5,11 +5,6 @@ use kube::core::discovery::v2::{APIGroupDiscoveryList, APIResourceDiscovery};
 use super::api::Trouble;
 use crate::objects::{Called, KindInfo, Kinds, Names};
 
-/// The kind that a word means to kubectl; `None`: none that is served.
-pub async fn kind_of(client: &kube::Client, word: &str) -> Result<Option<KindInfo>, String> {
-    Ok(names(client).await?.find(word).cloned())
-}
-
 /// Every word for a kind that is served.
 pub async fn names(client: &kube::Client) -> Result<Names, String> {
     let words = |error: kube::Error| Trouble::from(error).words();

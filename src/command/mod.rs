@@ -172,10 +172,6 @@ pub fn main() -> ExitCode {
     };
     match result {
         Ok(code) => code,
-        // `belay … | head` is no mistake of the person who types it.
-        Err(CommandError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {
-            ExitCode::SUCCESS
-        }
         Err(error) => {
             eprintln!("belay: {error}");
             ExitCode::from(error.exit_code())
@@ -203,7 +199,17 @@ fn block_on<F: Future>(command: F) -> Result<F::Output, CommandError> {
 fn print(text: &str) -> Result<(), CommandError> {
     use std::io::Write as _;
     let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(CommandError::Output)
+    printed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// Whether that has to end a command. `belay … | head` is no mistake of the
+/// person who types it, and the answer is the same though nobody reads on: so
+/// the command goes on to the exit code that it has without.
+fn printed(written: std::io::Result<()>) -> Result<(), CommandError> {
+    match written {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.map_err(CommandError::Output),
+    }
 }
 
 #[cfg(test)]
@@ -213,6 +219,15 @@ mod tests {
     #[test]
     fn the_arguments_are_consistent() {
         program().debug_assert();
+    }
+
+    #[test]
+    fn that_nobody_reads_on_ends_no_command() {
+        use std::io::{Error, ErrorKind};
+        assert!(printed(Ok(())).is_ok());
+        assert!(printed(Err(Error::from(ErrorKind::BrokenPipe))).is_ok());
+        let full = printed(Err(Error::from(ErrorKind::StorageFull))).unwrap_err();
+        assert_eq!(full.exit_code(), 3, "{full}");
     }
 
     #[test]

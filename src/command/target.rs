@@ -12,10 +12,10 @@ use super::serve::{LABELLED, parsed};
 use crate::cluster::election::leader;
 use crate::cluster::{
     Access, Caller, Certificates, Me, Place, Settings, Snapshot, Trouble, Unread, World, account,
-    kind_of, replica, user_of,
+    names, replica, user_of,
 };
 use crate::decide::{self, Live, Situation};
-use crate::objects::{KindId, KindInfo, full_name};
+use crate::objects::{KindId, KindInfo, Names, full_name};
 use crate::policy::Identities;
 
 #[derive(Debug, Args)]
@@ -115,20 +115,19 @@ impl TargetArguments {
         let (word, name) = words(&self.target)?;
         let installation = self.place.installation()?;
         let caller = self.place.connect().await?;
-        let (me, kind, account) = tokio::join!(
+        let (me, names, account) = tokio::join!(
             caller.who_am_i(),
-            kind_of(&caller.client, word),
+            names(&caller.client),
             account(&caller.client, &installation.0, &installation.1),
         );
         let opened = Instant::now();
         let me = known(&caller, me)?;
-        let kind =
-            kind.map_err(|why| unknown(format!("cannot ask which kinds there are: {why}")))?;
-        let info = kind.ok_or_else(|| {
-            unknown(format!(
-                "the API server serves no kind \"{word}\"; kubectl api-resources lists them"
-            ))
-        })?;
+        let names =
+            names.map_err(|why| unknown(format!("cannot ask which kinds there are: {why}")))?;
+        let info = names
+            .find(word)
+            .cloned()
+            .ok_or_else(|| unknown(unserved(&names, word, "the API server serves no kind")))?;
         let namespace = match info.namespaced {
             true => self.namespace.unwrap_or_else(|| caller.namespace.clone()),
             false => String::new(),
@@ -139,14 +138,23 @@ impl TargetArguments {
             namespace,
             name: name.to_owned(),
         };
-        let read = caller.object(&info, &target.namespace, name).await;
+        let read = caller.read(&info, &target.namespace, name).await;
         let what = decide::quoted(&target);
         let place = match target.namespace.as_str() {
             "" => String::new(),
             namespace => format!(" in namespace {namespace}"),
         };
-        let read =
-            read.map_err(|why| unknown(format!("cannot read {what}{place}: {}", as_me(&why))))?;
+        let read = read.map_err(|why| {
+            let next = match why {
+                Trouble::Forbidden(_) => format!(
+                    "; next: have an administrator bind the RBAC verb get on {}{place} to {}",
+                    info.full_name(),
+                    me.name
+                ),
+                _ => String::new(),
+            };
+            unknown(format!("cannot read {what}{place}: {}{next}", why.words()))
+        })?;
         let object = read.ok_or_else(|| {
             // Nothing is missed more often at night than the namespace.
             let next = if info.namespaced { "; next: name its namespace with -n" } else { "" };
@@ -154,6 +162,17 @@ impl TargetArguments {
         })?;
         Ok(Session { caller, me, info, target, object, installation, account, opened })
     }
+}
+
+/// That nobody serves a kind: the next names are told. `nobody`: the words
+/// before its name.
+pub fn unserved(names: &Names, kind: &str, nobody: &str) -> String {
+    let near = names.nearest(kind);
+    let next = match near.as_slice() {
+        [] => "kubectl api-resources lists the kinds".to_owned(),
+        near => format!("nearest: {}", near.join(", ")),
+    };
+    format!("{nobody} \"{kind}\"; {next}")
 }
 
 /// `TYPE/NAME`, or two words.
@@ -380,5 +399,14 @@ mod tests {
             let right = right_to_approve_content(&target(resource, group, namespace));
             assert!(right.ends_with(&format!("every API group (*) {place}")), "{right}");
         }
+    }
+
+    #[test]
+    fn whoever_mistypes_a_kind_is_told_the_nearest() {
+        let names = Names::of_kinds(&crate::objects::Kinds::default(), &[]);
+        let said = |kind: &str| unserved(&names, kind, "nobody has a kind");
+        assert_eq!(said("secert"), "nobody has a kind \"secert\"; nearest: secrets");
+        let far = "nobody has a kind \"gizmo\"; kubectl api-resources lists the kinds";
+        assert_eq!(said("gizmo"), far);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::fs;
 use std::io::{ErrorKind, Read as _};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -54,6 +54,11 @@ impl Folders {
 }
 
 impl Look {
+    /// Whether there is no file.
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
     /// Reads all of it.
     pub fn read(&self) -> Result<Vec<File>, FileError> {
         self.files.iter().map(|(path, _)| read(path)).collect()
@@ -119,11 +124,19 @@ impl Finder {
     }
 }
 
+/// Whether a path leads to what can be read once, from its beginning to its end:
+/// a pipe, such as a shell makes of `<(…)`, or a device.
+pub(super) fn is_stream(path: &Path) -> bool {
+    let kind = fs::metadata(path).map(|metadata| metadata.file_type());
+    kind.is_ok_and(|kind| kind.is_fifo() || kind.is_char_device())
+}
+
 fn has_extension(path: &Path) -> bool {
     path.extension().is_some_and(|e| e == "yaml" || e == "yml" || e == "json")
 }
 
-fn read(path: &Path) -> Result<File, FileError> {
+/// Reads a file, or what is read as one.
+pub(super) fn read(path: &Path) -> Result<File, FileError> {
     let mut bytes = Vec::new();
     // One byte more than is allowed tells, whatever the length was a moment ago.
     let file = fs::File::open(path).map_err(|error| unreadable(path, &error))?;

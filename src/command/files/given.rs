@@ -5,12 +5,12 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use super::documents::{Document, File, parse};
-use super::folder::LARGEST;
+use super::folder::{LARGEST, is_stream, read};
 use super::own::Own;
 use super::yaml::Node;
 use super::{FileError, Folders};
 use crate::command::CommandError;
-use crate::objects::{Kinds, Names};
+use crate::objects::{Kinds, Names, full_name};
 use crate::policy::Policy;
 use crate::policy::api::{DeletionPolicySpec, GROUP};
 use crate::relations::Custom;
@@ -33,15 +33,74 @@ pub struct Manifest {
     pub origin: String,
 }
 
-/// The texts of these files and folders; `-` is standard input.
+impl Manifest {
+    /// As a person would type it, though nobody serves its kind.
+    pub fn typed(&self) -> String {
+        let Self { group, kind, namespace, name, .. } = self;
+        let place = namespace.as_ref().map_or(String::new(), |place| format!(" -n {place}"));
+        format!("{}/{name}{place}", full_name(group, &kind.to_lowercase()))
+    }
+}
+
+/// The texts of these files and folders; `-` is standard input. A pipe is a file
+/// where a person names it, and nothing where it stands in a folder.
 pub fn texts(paths: &[PathBuf]) -> Result<Vec<File>, FileError> {
-    let is_stdin = |path: &&PathBuf| path.as_path() == Path::new("-");
-    let others: Vec<PathBuf> = paths.iter().filter(|path| !is_stdin(path)).cloned().collect();
-    let mut files = Folders(others).look()?.read()?;
-    if paths.iter().any(|path| is_stdin(&path)) {
+    let (streams, others): (Vec<_>, Vec<_>) =
+        paths.iter().filter(|path| !is_stdin(path)).partition(|path| is_stream(path));
+    let mut files = Folders(others.into_iter().cloned().collect()).look()?.read()?;
+    for stream in streams {
+        files.push(read(stream)?);
+    }
+    if paths.iter().any(|path| is_stdin(path)) {
         files.push(stdin()?);
     }
     Ok(files)
+}
+
+/// The same, where none of them may be without an object: a command that failed
+/// leaves an empty dump, which would say of everything that it is not there.
+pub fn filled(paths: &[PathBuf]) -> Result<Vec<File>, FileError> {
+    let files = texts(paths)?;
+    for path in paths {
+        let name = if is_stdin(path) { STDIN.to_owned() } else { path.display().to_string() };
+        let is_of = |file: &&File| *file.name == *name || Path::new(&*file.name).starts_with(path);
+        let own: Vec<&File> = files.iter().filter(is_of).collect();
+        let is_empty = match own.is_empty() {
+            // What several paths lead to is read once, by the first of them.
+            true => path.is_dir() && Folders(vec![path.clone()]).look()?.is_empty(),
+            false => own.iter().all(|file| says_nothing(&file.text)),
+        };
+        if is_empty {
+            return Err(empty(path, &name));
+        }
+    }
+    Ok(files)
+}
+
+fn empty(path: &Path, name: &str) -> FileError {
+    if path.is_dir() {
+        let message = "no YAML or JSON in this folder has an object in it; next: see whether it is \
+                       the right folder";
+        return FileError::whole(name, message);
+    }
+    let message = match is_stdin(path) || is_stream(path) {
+        true => "it has no object in it; next: see whether the command before it failed",
+        false => "it has no object in it; next: see whether the command that wrote it failed",
+    };
+    // What it should have said nobody knows.
+    FileError { unread: true, ..FileError::whole(name, message) }
+}
+
+/// Whether a text is empty, but for comments and what stands between documents.
+/// A List without items is an answer: there is nothing.
+fn says_nothing(text: &str) -> bool {
+    text.lines()
+        .map(|line| line.trim_start_matches("---").trim())
+        .all(|line| line.is_empty() || line.starts_with('#') || line == "...")
+}
+
+fn is_stdin(path: &Path) -> bool {
+    path == Path::new("-")
 }
 
 fn stdin() -> Result<File, FileError> {
@@ -60,7 +119,7 @@ fn stdin() -> Result<File, FileError> {
 
 /// That standard input is at most one of these: it can be read once.
 pub fn stdin_once<'p>(paths: impl IntoIterator<Item = &'p PathBuf>) -> Result<(), CommandError> {
-    let stdin = paths.into_iter().filter(|path| path.as_path() == Path::new("-"));
+    let stdin = paths.into_iter().filter(|path| is_stdin(path));
     match stdin.count() {
         0 | 1 => Ok(()),
         _ => Err(CommandError::Usage(
@@ -140,4 +199,38 @@ pub fn short_names(documents: &[Document]) -> Vec<(String, String, Vec<String>)>
         (text(&["spec", "group"]), text(&["spec", "names", "plural"]), short)
     });
     taught.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_person_names_has_an_object_in_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::create_dir(path("empty")).unwrap();
+        std::fs::write(path("notes.yaml"), "# Source: a\n---\n--- # nothing\n...\n").unwrap();
+        std::fs::write(path("none.yaml"), "apiVersion: v1\nkind: List\nitems: []\n").unwrap();
+        let said = |names: &[&str]| {
+            let paths: Vec<PathBuf> = names.iter().map(|name| path(name)).collect();
+            filled(&paths).map(|files| files.len()).map_err(|error| {
+                let said = error.to_string();
+                assert!(said.contains("; next: see whether "), "{said}");
+                (error.is_unread(), said.contains("this folder"))
+            })
+        };
+        // A List that has nothing says so; what is read by another path has been
+        // looked at there.
+        assert_eq!(said(&["none.yaml"]), Ok(1));
+        assert_eq!(said(&["", "none.yaml"]), Ok(2));
+        assert_eq!(said(&["notes.yaml"]), Err((true, false)));
+        assert_eq!(said(&["none.yaml", "notes.yaml"]), Err((true, false)));
+        assert_eq!(said(&["none.yaml", "empty"]), Err((false, true)));
+        let device = filled(&["/dev/null".into()]).map(drop).unwrap_err().to_string();
+        assert!(device.starts_with("/dev/null: it has no object in it; next: "), "{device}");
+        // It is read, and it is too much.
+        let endless = texts(&["/dev/zero".into()]).map(drop).unwrap_err().to_string();
+        assert!(endless.ends_with("larger than 64 MiB; split it"), "{endless}");
+    }
 }

@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 pub use documents::{Document, File, inline, nodes, parse_all};
 pub use folder::Folders;
-pub use given::{Manifest, Rules, manifests, names, rules, short_names, stdin_once, texts};
+pub use given::{Manifest, Rules, filled, manifests, names, rules, short_names, stdin_once, texts};
 pub use reader::{Manner, read};
 pub use watch::{Signs, watch};
 pub use world::World;

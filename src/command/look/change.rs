@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::command::CommandError;
 use crate::command::files::{File, Manifest, manifests, texts};
-use crate::objects::{Names, full_name};
+use crate::objects::Names;
 
 /// Manifests before and after a change.
 pub struct Change {
@@ -36,18 +36,6 @@ impl Change {
         let has: HashSet<Identity<'_>> =
             self.has.iter().map(|one| identity(one, Some(names), own)).collect();
         self.had.iter().filter(|one| !has.contains(&identity(one, Some(names), own))).collect()
-    }
-
-    /// What of that is of a kind that nobody serves: its group, and how it is
-    /// typed.
-    pub fn unserved(&self, names: &Names, own: &str) -> Vec<(String, String)> {
-        let removed = self.removed(names, own).into_iter();
-        let unserved = removed.filter(|one| names.of_object(&one.group, &one.kind).is_none());
-        let typed = unserved.map(|Manifest { group, kind, namespace, name, .. }| {
-            let place = namespace.as_ref().map_or(String::new(), |place| format!(" -n {place}"));
-            (group.clone(), format!("{}/{name}{place}", full_name(group, &kind.to_lowercase())))
-        });
-        typed.collect()
     }
 
     /// That nothing is taken out, whatever kinds and namespaces there are: no
@@ -124,13 +112,5 @@ mod tests {
         assert_eq!(two.as_deref(), Some("nothing is removed: all 2 objects of OLD are in NEW"));
         let none = said(&[], &["- Secret a"]);
         assert_eq!(none.as_deref(), Some("nothing is removed: OLD has no object"));
-    }
-
-    #[test]
-    fn what_nobody_serves_is_told_as_it_would_be_typed() {
-        let names = Names::of_kinds(&Kinds::default(), &[]);
-        let change = change(&["example.com Gizmo a", "example.com Gizmo b shop", "- Node c"], &[]);
-        let typed: Vec<_> = change.unserved(&names, "x").into_iter().map(|(_, t)| t).collect();
-        assert_eq!(typed, ["gizmo.example.com/a", "gizmo.example.com/b -n shop"]);
     }
 }

@@ -11,11 +11,11 @@ use super::stock::{BODIES, Stock};
 use super::targets::{Asked, Sought, WhereArguments, namespaces};
 use crate::cluster::{Caller, Me, Reach, Snapshot, Trouble, World, account, names, user_of};
 use crate::command::CommandError;
-use crate::command::files::{self, texts};
+use crate::command::files::{self, File, filled};
 use crate::command::screen::{NotRead, Progress};
 use crate::command::target::{self, as_me, known, unknown};
 use crate::graph::{Graph, NodeId};
-use crate::objects::{KindId, KindInfo};
+use crate::objects::{KindId, KindInfo, Names};
 use crate::policy::PolicySet;
 
 /// Everything that is known.
@@ -34,7 +34,7 @@ pub struct Scene {
     pub targets: Vec<NodeId>,
     /// Those that are not there, as they are typed.
     pub missing: Vec<String>,
-    /// Those that a manifest names and that could not be looked for.
+    /// Those that are meant and could not be looked for.
     pub unseen: Vec<String>,
     /// What of the objects could not be read.
     pub not_read: Vec<NotRead>,
@@ -42,6 +42,8 @@ pub struct Scene {
     pub person: Option<(Caller, Me)>,
     /// Kinds of which everything in a namespace was read.
     pub in_namespace: HashSet<(KindId, String)>,
+    /// The groups whose server does not answer: nobody knows all their kinds.
+    pub stale: HashSet<String>,
 }
 
 impl Scene {
@@ -59,6 +61,7 @@ impl Scene {
             not_read: Vec::new(),
             person: None,
             in_namespace: HashSet::new(),
+            stale: HashSet::new(),
         }
     }
 }
@@ -92,8 +95,11 @@ pub async fn read(
     if scene.targets.is_empty() && asked.change().is_none() {
         let none = match (scene.missing.as_slice(), scene.unseen.as_slice()) {
             ([], []) => "nothing is selected".to_owned(),
-            ([], unseen) => format!("cannot read {}", unseen.join(", ")),
-            (missing, _) => format!("there is no {}", missing.join(", ")),
+            ([], _) => format!("cannot read {}", unread(&scene)),
+            (missing, []) => format!("there is no {}", missing.join(", ")),
+            (missing, _) => {
+                format!("there is no {}; cannot read {}", missing.join(", "), unread(&scene))
+            }
         };
         return Err(unknown(format!(
             "{none}; next: see whether the namespace is the right one (-n)"
@@ -107,30 +113,25 @@ fn of_files(
     from: &[PathBuf],
     namespace: Option<&str>,
 ) -> Result<Scene, CommandError> {
-    let files = texts(from)?;
+    let files = filled(from)?;
     let mut stock = Stock::default();
     let own = namespace.unwrap_or("default");
     let see = &mut |info: &KindInfo, object: &Value| stock.see(info, object);
-    let (world, names) = match asked.change() {
+    let (layers, home): (Vec<&[File]>, &str) = match asked.change() {
         // What is taken out is there, and what stays is as it will be; what
         // was seen of a cluster is truer than both.
-        Some(Change { old, new, .. }) => {
-            let world = files::World::read_layers(&[old, new, &files], own, see)?;
-            let all = old.iter().chain(new).chain(&files);
-            let names = files::names(&world.graph.kinds, all)?;
-            (world, names)
-        }
-        None => {
-            let world = files::World::read_seeing(&files, true, see)?;
-            let names = files::names(&world.graph.kinds, &files)?;
-            (world, names)
-        }
+        Some(Change { old, new, .. }) => (vec![old, new, &files], own),
+        None => (vec![&files], "default"),
     };
+    let world = files::World::read_layers(&layers, home, see)?;
+    let names = files::names(&world.graph.kinds, layers.into_iter().flatten())?;
     let nobody = "neither Kubernetes nor the files have a kind";
     let sought = asked.sought(&names, own, nobody)?;
-    let (targets, missing) = asked.find(&world.graph, &sought);
+    let (targets, mut missing) = asked.find(&world.graph, &sought);
     let files::World { graph, policies, notes } = world;
     let rules = if notes.policies == 0 { Rules::None } else { Rules::Known };
+    let unserved = Unserved::of(asked, &names, own, nobody, &HashSet::new());
+    missing.extend(unserved.missing);
     sound(&sought, &missing)?;
     Ok(Scene {
         graph,
@@ -140,10 +141,11 @@ fn of_files(
         stock,
         targets,
         missing,
-        unseen: Vec::new(),
-        not_read: Vec::new(),
+        unseen: unserved.unseen.iter().map(|(typed, _)| typed.clone()).collect(),
+        not_read: unserved.unseen.into_iter().map(not_looked_for).collect(),
         person: None,
         in_namespace: HashSet::new(),
+        stale: HashSet::new(),
     })
 }
 
@@ -163,7 +165,8 @@ async fn of_cluster(
     let me = known(&caller, me)?;
     let names = names.map_err(|why| unknown(format!("cannot ask which kinds there are: {why}")))?;
     let own = namespace.unwrap_or_else(|| caller.namespace.clone());
-    let sought = asked.sought(&names, &own, "the API server serves no kind")?;
+    let nobody = "the API server serves no kind";
+    let sought = asked.sought(&names, &own, nobody)?;
     let belay = user_of(&installation.0, &account);
     let snapshot = target::rules(&caller, &me, &installation, belay).await.map_err(unknown)?;
     let (rules, rules_not_read) = rules(&snapshot);
@@ -200,23 +203,17 @@ async fn of_cluster(
     let unread = unread.map(|(resource, why)| NotRead { resource, why: as_me(&why) });
     let mut not_read: Vec<NotRead> = unread.collect();
     for group in &snapshot.stale {
-        let why = "its server does not answer".to_owned();
+        let why = SILENT.to_owned();
         not_read.push(NotRead { resource: format!("every kind of {group}"), why });
     }
     let (targets, mut missing) = asked.find(&graph, &sought);
-    sound(&sought, &missing)?;
-    for (group, typed) in asked.change().into_iter().flat_map(|all| all.unserved(&names, &own)) {
-        match snapshot.stale.contains(&group) {
-            true => unseen.push((typed, "its server does not answer".to_owned())),
-            false => missing.push(typed),
-        }
-    }
+    let unserved = Unserved::of(asked, &names, &own, nobody, &snapshot.stale);
+    missing.extend(unserved.missing);
+    unseen.extend(unserved.unseen);
     // What could not be looked for may be there.
     missing.retain(|typed| unseen.iter().all(|(other, _)| other != typed));
-    not_read.extend(unseen.iter().map(|(typed, why)| {
-        let why = as_me(why);
-        NotRead { resource: typed.clone(), why }
-    }));
+    sound(&sought, &missing)?;
+    not_read.extend(unseen.iter().cloned().map(not_looked_for));
     Ok(Scene {
         graph,
         policies,
@@ -229,7 +226,51 @@ async fn of_cluster(
         not_read,
         person: Some((caller, me)),
         in_namespace: around.in_namespace,
+        stale: snapshot.stale,
     })
+}
+
+/// What manifests name of kinds that nobody serves.
+struct Unserved {
+    /// What is not there, as it is typed.
+    missing: Vec<String>,
+    /// What could not be looked for, and why.
+    unseen: Vec<(String, String)>,
+}
+
+impl Unserved {
+    /// `nobody`: words before the name of a kind; `stale`: the groups whose
+    /// server does not answer.
+    fn of(asked: &Asked, names: &Names, own: &str, nobody: &str, stale: &HashSet<String>) -> Self {
+        let mut unserved = Self { missing: Vec::new(), unseen: Vec::new() };
+        for one in asked.unserved(names, own) {
+            let typed = one.typed();
+            if stale.contains(&one.group) {
+                unserved.unseen.push((typed, SILENT.to_owned()));
+            } else if asked.change().is_some() {
+                // Of a kind that nobody serves there is nothing to prune.
+                unserved.missing.push(typed);
+            } else {
+                // The kind may be misspelt, and a dump has not every kind.
+                unserved.unseen.push((typed, target::unserved(names, &one.kind, nobody)));
+            }
+        }
+        unserved
+    }
+}
+
+/// Why nobody knows what there is of a group.
+pub const SILENT: &str = "its server does not answer";
+
+fn not_looked_for((resource, why): (String, String)) -> NotRead {
+    NotRead { resource, why: as_me(&why) }
+}
+
+/// What could not be looked for, and why.
+fn unread(scene: &Scene) -> String {
+    let unseen = scene.not_read.iter().filter(|one| scene.unseen.contains(&one.resource));
+    let said = unseen.map(|NotRead { resource, why }| format!("{resource} ({why})"));
+    said.collect::<Vec<_>>().join(", ")
 }
 
 /// Reads an object by its name, unless it is known; an error says why that

@@ -8,8 +8,8 @@ use clap::{ArgAction, Args};
 use super::change::Change;
 use super::selector;
 use crate::command::CommandError;
-use crate::command::files::{Manifest, manifests, stdin_once, texts};
-use crate::command::target::{PlaceArguments, unknown};
+use crate::command::files::{Manifest, filled, manifests, stdin_once};
+use crate::command::target::{PlaceArguments, unknown, unserved};
 use crate::graph::{Graph, NodeId, Requirement};
 use crate::objects::{KindInfo, Names};
 
@@ -22,7 +22,7 @@ pub struct WhereArguments {
 
     /// No cluster, but what files say: a folder, manifests, what kubectl get -o
     /// yaml has printed, or - for standard input
-    #[arg(long, value_name = "DIR|FILE|-")]
+    #[arg(long, value_name = "DIR|FILE|-", value_delimiter = ',')]
     pub from: Vec<PathBuf>,
 
     #[command(flatten)]
@@ -38,7 +38,7 @@ pub struct SetArguments {
     targets: Vec<String>,
 
     /// Manifests that name the objects: files, folders, or - for standard input
-    #[arg(short, long, value_name = "FILE|DIR|-")]
+    #[arg(short, long, value_name = "FILE|DIR|-", value_delimiter = ',')]
     filename: Vec<PathBuf>,
 
     /// What a change of manifests would prune: what OLD has and NEW has not, each
@@ -67,6 +67,8 @@ pub struct Asked {
     change: Option<Change>,
     selector: Vec<Requirement>,
     everywhere: bool,
+    /// Whether what is not there counts, too, where objects name it.
+    absent: bool,
 }
 
 /// One word for a kind, with a name or without.
@@ -120,10 +122,11 @@ impl SetArguments {
         }
         Ok(Asked {
             wanted,
-            manifests: manifests(&texts(&self.filename)?)?,
+            manifests: manifests(&filled(&self.filename)?)?,
             change: None,
             selector: selector.unwrap_or_default(),
             everywhere: self.all_namespaces,
+            absent: false,
         })
     }
 }
@@ -168,11 +171,13 @@ fn words(targets: &[String], selected: bool) -> Result<Vec<Wanted>, String> {
 }
 
 impl Asked {
-    /// One object, as `used-by` has it.
-    pub fn one(target: &[String]) -> Result<Self, CommandError> {
+    /// One object, as `used-by` has it. `absent`: whether it is found, too, where
+    /// it is not there and objects name it all the same. A dump of Pods says who
+    /// needs a Secret, and does not have it.
+    pub fn one(target: &[String], absent: bool) -> Result<Self, CommandError> {
         let wanted = words(target, false).map_err(CommandError::Usage)?;
         match wanted.len() {
-            1 => Ok(Self { wanted, ..Self::default() }),
+            1 => Ok(Self { wanted, absent, ..Self::default() }),
             _ => Err(CommandError::Usage(format!(
                 "\"{}\" is no single object; expected TYPE/NAME or TYPE NAME, such as pvc/data",
                 target.join(" ")
@@ -196,7 +201,7 @@ impl Asked {
     ) -> Result<Vec<Sought>, CommandError> {
         let mut sought = Vec::new();
         for Wanted { kind, name } in &self.wanted {
-            let info = names.find(kind).ok_or_else(|| unserved(names, kind, nobody))?;
+            let info = names.find(kind).ok_or_else(|| unknown(unserved(names, kind, nobody)))?;
             let namespace = match (info.namespaced, self.everywhere) {
                 (true, true) => None,
                 (true, false) => Some(own.to_owned()),
@@ -205,23 +210,10 @@ impl Asked {
             let (info, name) = (info.clone(), name.clone());
             sought.push(Sought { info, namespace, name, listed: false });
         }
-        let listed = match &self.change {
-            Some(change) => change.removed(names, own),
-            None => self.manifests.iter().collect(),
-        };
-        for manifest in listed {
-            let Manifest { group, kind, namespace, name, origin } = manifest;
-            let info = match names.of_object(group, kind) {
-                Some(info) => info,
-                // Of a kind that nobody serves there is nothing to prune.
-                None if self.change.is_some() => continue,
-                None => {
-                    let CommandError::Remote(text) = unserved(names, kind, nobody) else {
-                        return Err(unknown(format!("{origin}: {nobody} \"{kind}\"")));
-                    };
-                    return Err(unknown(format!("{origin}: {text}")));
-                }
-            };
+        let listed = self.listed(names, own);
+        for Manifest { group, kind, namespace, name, .. } in &listed {
+            // What is of no kind is told of beside the rest.
+            let Some(info) = names.of_object(group, kind) else { continue };
             let namespace = match info.namespaced {
                 true => namespace.clone().unwrap_or_else(|| own.to_owned()),
                 false => String::new(),
@@ -233,14 +225,38 @@ impl Asked {
                 listed: true,
             });
         }
-        Ok(sought)
+        match listed.first() {
+            // Of all that manifests name there is nothing left to look for.
+            Some(Manifest { kind, origin, .. }) if sought.is_empty() && self.change.is_none() => {
+                Err(unknown(format!("{origin}: {}", unserved(names, kind, nobody))))
+            }
+            _ => Ok(sought),
+        }
+    }
+
+    /// What manifests name of kinds that nobody serves.
+    pub fn unserved(&self, names: &Names, own: &str) -> Vec<&Manifest> {
+        let mut listed = self.listed(names, own);
+        listed.retain(|one| names.of_object(&one.group, &one.kind).is_none());
+        listed
+    }
+
+    /// What manifests name; of a change, what it takes out.
+    fn listed(&self, names: &Names, own: &str) -> Vec<&Manifest> {
+        match &self.change {
+            Some(change) => change.removed(names, own),
+            None => self.manifests.iter().collect(),
+        }
     }
 
     /// The objects, and those that are not there, as they are typed.
     pub fn find(&self, graph: &Graph, sought: &[Sought]) -> (Vec<NodeId>, Vec<String>) {
         let (mut found, mut missing) = (Vec::new(), Vec::new());
         for one in sought {
-            let nodes = one.nodes(graph, &self.selector);
+            let mut nodes = one.nodes(graph, &self.selector);
+            if nodes.is_empty() && self.absent {
+                nodes.extend(one.named(graph));
+            }
             if nodes.is_empty() && one.name.is_some() {
                 missing.push(one.typed());
             }
@@ -271,6 +287,14 @@ impl Sought {
         nodes
     }
 
+    /// Its place in the graph where it is not there, and somebody names it.
+    fn named(&self, graph: &Graph) -> Option<NodeId> {
+        let KindInfo { group, resource, .. } = &self.info;
+        let kind = graph.kinds.find_resource(group, resource)?;
+        let id = graph.find(kind, self.namespace.as_deref()?, self.name.as_deref()?)?;
+        graph.users(id).next().map(|_| id)
+    }
+
     /// As a person types it.
     pub fn typed(&self) -> String {
         let place = match self.namespace.as_deref() {
@@ -299,16 +323,6 @@ pub fn namespaces(sought: &[Sought]) -> Option<BTreeSet<String>> {
         }
     };
     sought.iter().map(place).collect()
-}
-
-/// Nobody serves a kind: the next names are told.
-fn unserved(names: &Names, kind: &str, nobody: &str) -> CommandError {
-    let near = names.nearest(kind);
-    let next = match near.as_slice() {
-        [] => "kubectl api-resources lists the kinds".to_owned(),
-        near => format!("nearest: {}", near.join(", ")),
-    };
-    unknown(format!("{nobody} \"{kind}\"; {next}"))
 }
 
 #[cfg(test)]
@@ -345,6 +359,36 @@ mod tests {
         assert!(read("pvc", false).unwrap_err().contains("no object of it is named"));
         assert!(read("pvc data", true).unwrap_err().contains("leave out the names"));
         assert!(read("pvc/data", true).unwrap_err().contains("leave out the names"));
+    }
+
+    /// The kind, the name and perhaps the namespace of each.
+    fn manifests(lines: &[&str]) -> Asked {
+        let manifest = |line: &&str| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let group = if words[0] == "Gizmo" { "example.com" } else { "" };
+            Manifest {
+                group: group.to_owned(),
+                kind: words[0].to_owned(),
+                namespace: words.get(2).map(|place| (*place).to_owned()),
+                name: words[1].to_owned(),
+                origin: "f:1:1".to_owned(),
+            }
+        };
+        Asked { manifests: lines.iter().map(manifest).collect(), ..Asked::default() }
+    }
+
+    #[test]
+    fn what_nobody_serves_is_told_beside_the_rest_as_it_would_be_typed() {
+        let names = Names::of_kinds(&Kinds::default(), &[]);
+        let asked = manifests(&["Gizmo a", "Gizmo b shop", "Node c"]);
+        let typed: Vec<_> = asked.unserved(&names, "x").into_iter().map(Manifest::typed).collect();
+        assert_eq!(typed, ["gizmo.example.com/a", "gizmo.example.com/b -n shop"]);
+        let sought = asked.sought(&names, "x", "no kind").unwrap();
+        assert_eq!(sought.iter().map(Sought::typed).collect::<Vec<_>>(), ["nodes/c"]);
+        // With nothing else there is no answer.
+        let nothing = manifests(&["Gizmo a"]).sought(&names, "x", "no kind").unwrap_err();
+        let says = "f:1:1: no kind \"Gizmo\"; kubectl api-resources lists the kinds";
+        assert_eq!(nothing.to_string(), says);
     }
 
     #[test]

@@ -12,12 +12,14 @@ use super::targets::{Asked, WhereArguments};
 use super::tree::{Branch, draw};
 use crate::command::screen::{NotRead, OutputArguments, Screen, Tone, document};
 use crate::command::{CommandError, block_on, print};
-use crate::graph::{Excuse, Graph, NodeId, Progress, Strength};
+use crate::graph::{Excuse, Graph, NodeId, Progress, Propagation, Request, Strength, fates};
 
 #[derive(Debug, Args)]
 #[command(after_help = "--all also tells of those that merely mention it, make it, have ended or \
                         can do without.\n\nExit code: 0 nobody needs it, 1 somebody does, 2 the command is wrong, 3 \
-                        nobody can tell with what could be read. With --reverse it is 0.")]
+                        nobody can tell with what could be read. With --reverse it is 0. What \
+                        would go along with the object is counted and does not need it: impact \
+                        tells of it.")]
 pub struct UsedByArguments {
     /// The object, as TYPE/NAME or TYPE NAME; TYPE is a plural, a singular or a
     /// short name, with its group where that is needed
@@ -45,11 +47,17 @@ pub struct UsedByArguments {
 #[serde(rename_all = "camelCase")]
 struct UsedBy {
     target: Object,
+    /// Whether it is there; not said where it could not be looked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    present: Option<bool>,
     /// Whether it is told what the object uses.
     reverse: bool,
     uses: Vec<Use>,
     /// How many weaker ones are left out.
     weaker: usize,
+    /// How many would go along if it were deleted: what lives in it, or what it
+    /// owns. They do not need it, so that they are no users.
+    goes_along: usize,
     not_read: Vec<NotRead>,
 }
 
@@ -83,7 +91,8 @@ pub fn run(arguments: UsedByArguments) -> Result<ExitCode, CommandError> {
 
 async fn used_by(arguments: UsedByArguments) -> Result<ExitCode, CommandError> {
     let UsedByArguments { target, place, reverse, depth, output } = arguments;
-    let asked = Asked::one(&target)?;
+    // What is not there needs nothing, and others may need it.
+    let asked = Asked::one(&target, !reverse)?;
     let scene = scene::read(&asked, place, output.all).await?;
     let mut walk =
         Walk { scene: &scene, reverse, all: output.all, most: depth, ..Walk::of(&scene) };
@@ -95,9 +104,11 @@ async fn used_by(arguments: UsedByArguments) -> Result<ExitCode, CommandError> {
     let unknown = !scene.not_read.is_empty();
     let said = UsedBy {
         target: Object::at(&scene.graph, target),
+        present: scene.unseen.is_empty().then(|| scene.graph.get(target).is_some()),
         reverse,
         uses: walk.uses,
         weaker: walk.weaker,
+        goes_along: goes_along(&scene.graph, target),
         not_read: scene.not_read.clone(),
     };
     print(&match document(output.output, "UsedBy", &said)? {
@@ -259,6 +270,17 @@ fn used(graph: &Graph, by: NodeId, depth: u8) -> Vec<Use> {
     found
 }
 
+/// How many would go along with an object: what lives in a Namespace, what is of
+/// a kind that is no more, and what has no other owner.
+fn goes_along(graph: &Graph, of: NodeId) -> usize {
+    let deletion = graph
+        .get(of)
+        .map(|node| (of, Propagation::effective(graph, node, Some(Propagation::Background), None)));
+    let targets: Vec<(NodeId, Propagation)> = deletion.into_iter().collect();
+    let fates = fates(graph, &Request::of(&targets));
+    fates.iter().filter(|(id, _)| *id != of && fates.may_be_lost(*id)).count()
+}
+
 /// What an edge means, in a word.
 fn means(strength: Strength, excuse: Excuse, finished: bool) -> &'static str {
     match (strength, excuse, finished) {
@@ -281,16 +303,33 @@ impl UsedBy {
             (false, many) => format!("used by {many}"),
             (true, many) => format!("uses {many}"),
         };
+        if self.present == Some(false) {
+            root.note = "not there".to_owned();
+        }
         let mut text = draw(std::slice::from_ref(root), screen, all);
         if self.weaker > 0 {
             let ones = if self.weaker == 1 { "one" } else { "ones" };
             let more = format!("{} weaker {ones} (mentions, optional, ended)", self.weaker);
             text.push_str(&format!("{}   --all\n", screen.paint(Tone::Quiet, &more)));
         }
+        text.push_str(&self.told_along(screen));
         for NotRead { resource, why } in &self.not_read {
             let said = format!("not read    {resource} ({why}): there may be more");
             text.push_str(&screen.paragraph(0, &said));
         }
         text
+    }
+
+    /// That nobody needs it does not make it empty, and nobody is to think so.
+    fn told_along(&self, screen: Screen) -> String {
+        if self.reverse || self.goes_along == 0 {
+            return String::new();
+        }
+        let objects = if self.goes_along == 1 { "object" } else { "objects" };
+        let least = if self.not_read.is_empty() { "" } else { "at least " };
+        let Self { target, goes_along, .. } = self;
+        let next = format!("kubectl belay impact {}", target.label(""));
+        screen
+            .paragraph(0, &format!("{least}{goes_along} {objects} would go with it; next: {next}"))
     }
 }

@@ -2,12 +2,14 @@
 
 use serde::Serialize;
 
-use super::scene::{Rules, Scene};
+use super::scene::{Rules, SILENT, Scene};
+use crate::cluster::Trouble;
 use crate::decide::{
     Decision, DeleteOptions, Door, Extra, Live, LiveRead, LiveReads, Operation, Reason, Resource,
     Review, Situation, User, Verdict, decide_together,
 };
 use crate::graph::{Node, Propagation};
+use crate::objects::Kinds;
 
 /// How often a verdict may ask for more before it is final.
 const ROUNDS: usize = 6;
@@ -159,12 +161,47 @@ fn answer(scene: &Scene, read: &LiveRead) -> Result<(), String> {
         // The graph has it, or has not.
         LiveRead::Object { .. } => Err("it was read along with all others".to_owned()),
         LiveRead::List { group, resource, namespace, .. } => {
-            let Some(kind) = graph.kinds.find_resource(group, resource) else { return Ok(()) };
+            let Some(kind) = graph.kinds.find_resource(group, resource) else {
+                return served_nowhere(scene, group);
+            };
             let here = || scene.in_namespace.contains(&(kind, namespace.clone()));
             match graph.is_complete(kind) || here() {
                 true => Ok(()),
                 false => Err(graph.why_incomplete(kind).to_owned()),
             }
         }
+    }
+}
+
+/// Whether nobody serves a kind that discovery does not name, so that it has no
+/// objects: as the reader has it that confirms what admission says.
+fn served_nowhere(scene: &Scene, group: &str) -> Result<(), String> {
+    if scene.stale.contains(group) {
+        return Err(SILENT.to_owned());
+    }
+    // Kinds of Kubernetes' own have no CRD whose absence would prove it.
+    match Kinds::is_built_in_group(group) {
+        true => Err(Trouble::NotFound.words()),
+        false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_of_a_server_that_does_not_answer_is_no_absence() {
+        let mut scene = Scene::empty();
+        scene.stale.insert("silent.example.com".to_owned());
+        let list = |group: &str| LiveRead::List {
+            group: group.to_owned(),
+            resource: "gizmos".to_owned(),
+            namespace: String::new(),
+            first: true,
+        };
+        assert_eq!(answer(&scene, &list("example.com")), Ok(()));
+        assert_eq!(answer(&scene, &list("silent.example.com")), Err(SILENT.to_owned()));
+        assert_eq!(answer(&scene, &list("apps")), Err(Trouble::NotFound.words()));
     }
 }

@@ -1,6 +1,6 @@
 //! `kubectl belay impact`, on a folder.
 
-use super::{belay, fed, says};
+use super::{belay, fed, says, unread};
 
 #[test]
 fn a_namespace_with_data_in_it() {
@@ -44,6 +44,65 @@ fn a_manifest_names_a_set_and_so_do_labels() {
     assert!(said.stdout.starts_with("DELETE 2 objects (pod/postgres-0 -n shop, pod/postgres-1"));
     let everywhere = belay("impact pods -l app!=nothing -A --from .");
     assert!(everywhere.stdout.starts_with("DELETE 3 objects ("), "{everywhere:?}");
+}
+
+/// What a chart brings beside what the cluster, or its dump, has kinds for.
+const MONITOR: &str = "---\napiVersion: monitoring.coreos.com/v1\nkind: ServiceMonitor\nmetadata: \
+    {name: web, namespace: shop}\n";
+
+#[test]
+fn a_kind_that_nobody_knows_leaves_the_rest_of_a_manifest_its_answer() {
+    let colours = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: colours, namespace: shop}\n";
+    let said = fed("impact -f - --from .", &format!("{colours}{MONITOR}"));
+    // Nobody can tell of all that is named whether it may go.
+    assert_eq!((said.code, said.stderr.as_str()), (3, ""), "{said:?}");
+    assert!(said.stdout.starts_with("DELETE configmap/colours -n shop   UNKNOWN   some of it"));
+    let says = "not read    servicemonitor.monitoring.coreos.com/web -n shop (neither Kubernetes \
+        nor the files have a kind \"ServiceMonitor\"; kubectl api-resources lists the kinds): the \
+        counts are lower bounds\n";
+    assert!(said.stdout.contains(says), "{said:?}");
+    // What is refused is refused, whatever else there is.
+    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: db-creds, namespace: shop}\n";
+    let denied = fed("impact -f - --from .", &format!("{secret}{MONITOR}"));
+    assert_eq!(denied.code, 1, "{denied:?}");
+    assert!(
+        denied.stdout.contains("DENIED") && denied.stdout.contains("not read    servicemonitor")
+    );
+    let absent = "apiVersion: v1\nkind: Secret\nmetadata: {name: other}\n";
+    let nothing = fed("impact -f - --from .", &format!("{absent}{MONITOR}"));
+    assert_eq!((nothing.code, nothing.stdout.as_str()), (3, ""), "{nothing:?}");
+    let says = "there is no secrets/other -n default; cannot read servicemonitor.";
+    assert!(nothing.stderr.contains(says), "{nothing:?}");
+}
+
+#[test]
+fn what_belay_itself_has_kinds_for_is_known_without_their_definitions() {
+    let said = belay("impact -f policies.yaml --from .");
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{said:?}");
+    let says = "DELETE 3 objects (deletionpolicy.belay.dev/claims-in-use, ";
+    assert!(said.stdout.starts_with(says), "{said:?}");
+    let users = belay("used-by deletionpolicy/passwords --from .");
+    assert_eq!(users.code, 0, "{users:?}");
+}
+
+#[test]
+fn the_verdict_is_the_exit_code_though_nobody_reads_on() {
+    for (kind, name, code) in [("Secret", "db-creds", 1), ("ConfigMap", "colours", 0)] {
+        let manifest = format!("{{apiVersion: v1, kind: {kind}, metadata: {{name: {name}}}}}");
+        assert_eq!(unread("impact -f - -n shop --from .", &manifest), code, "{kind}");
+    }
+}
+
+#[test]
+fn files_are_named_as_kubectl_takes_them() {
+    let colours = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: colours, namespace: shop}\n";
+    let commas = fed("impact -f policies.yaml,- --from shop.yaml,policies.yaml", colours);
+    assert_eq!((commas.code, commas.stderr.as_str()), (0, ""), "{commas:?}");
+    assert!(commas.stdout.starts_with("DELETE 4 objects ("), "{commas:?}");
+    // A pipe, as `<(…)` is one.
+    let pipe = fed("impact -f /dev/stdin --from .", colours);
+    assert_eq!((pipe.code, pipe.stderr.as_str()), (0, ""), "{pipe:?}");
+    assert!(pipe.stdout.starts_with("DELETE configmap/colours -n shop   ALLOWED"), "{pipe:?}");
 }
 
 #[test]

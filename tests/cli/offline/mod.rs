@@ -57,6 +57,24 @@ pub fn fed(line: &str, input: &str) -> Said {
     }
 }
 
+/// The exit code of the same for somebody who reads nothing of it, as `| head`
+/// reads no more.
+pub fn unread(line: &str, input: &str) -> i32 {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_kubectl-belay"))
+        .args(line.split_whitespace())
+        .current_dir(folder("world"))
+        .env_clear()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // It has nothing to print until it has read what comes after this.
+    drop(child.stdout.take());
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait().unwrap().code().unwrap()
+}
+
 /// The command says what the file of this name says, and ends with this code.
 pub fn says(name: &str, code: i32, line: &str) {
     let said = belay(line);

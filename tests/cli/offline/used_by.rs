@@ -1,6 +1,6 @@
 //! `kubectl belay used-by`, on a folder.
 
-use super::{belay, says};
+use super::{belay, fed, says};
 
 #[test]
 fn who_needs_a_secret_by_the_owners_at_the_top() {
@@ -28,4 +28,54 @@ fn programs_get_every_edge() {
     // Two workloads, the ReplicaSet between, and three Pods.
     assert_eq!(uses.len(), 6, "{json:?}");
     assert!(uses.iter().all(|one| one["means"] == "needs"), "{json:?}");
+}
+
+/// As a dump of Pods has it: `kubectl get pods -A -o yaml`.
+const PODS: &str = "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Pod\n  metadata: \
+    {name: web, namespace: shop}\n  spec: {containers: [{name: main, envFrom: [{secretRef: {name: \
+    db-creds}}, {configMapRef: {name: colours, optional: true}}]}]}\n";
+
+#[test]
+fn what_is_not_there_is_needed_all_the_same() {
+    let said = fed("used-by secret/db-creds -n shop --from -", PODS);
+    assert_eq!((said.code, said.stderr.as_str()), (1, ""), "{said:?}");
+    assert_eq!(
+        said.stdout,
+        "secret/db-creds -n shop  used by 1  not there\n\
+         └─ pod/web               needs      spec.containers[0].envFrom[0].secretRef.name\n"
+    );
+    let json = fed("used-by secret/db-creds -n shop --from - -o json", PODS);
+    let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!((&json["present"], &json["uses"][0]["name"]), (&false.into(), &"web".into()));
+    // Whoever can do without it does not need it.
+    let weak = fed("used-by cm/colours -n shop --from -", PODS);
+    assert_eq!(weak.code, 0, "{weak:?}");
+    assert!(weak.stdout.contains("nobody needs it  not there"), "{weak:?}");
+    // What nobody names is a slip, and what is not there says of nothing that it
+    // needs it.
+    for line in ["used-by secret/other -n shop", "used-by secret/db-creds -n shop --reverse"] {
+        let none = fed(&format!("{line} --from -"), PODS);
+        assert_eq!((none.code, none.stdout.as_str()), (3, ""), "{line}: {none:?}");
+        assert!(none.stderr.contains("there is no secrets/"), "{line}: {none:?}");
+    }
+    let there = belay("used-by secret/db-creds -n shop --from . -o json");
+    let there: serde_json::Value = serde_json::from_str(&there.stdout).unwrap();
+    assert_eq!(there["present"], true);
+}
+
+#[test]
+fn what_would_go_along_is_told_though_nobody_needs_it() {
+    let place = belay("used-by ns/shop --from .");
+    assert_eq!((place.code, place.stderr.as_str()), (0, ""), "{place:?}");
+    let says = "16 objects would go with it; next: kubectl belay impact namespace/shop\n";
+    assert!(place.stdout.ends_with(says), "{place:?}");
+    let kind = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: \
+        {name: gizmos.example.com}\nspec: {group: example.com, scope: Namespaced, names: {kind: \
+        Gizmo, plural: gizmos}, versions: [{name: v1, served: true}]}\n---\napiVersion: \
+        example.com/v1\nkind: Gizmo\nmetadata: {name: one, namespace: shop}\n";
+    let text = fed("used-by crd/gizmos.example.com --from -", kind);
+    assert!(text.stdout.contains("\n1 object would go with it; next: "), "{text:?}");
+    let json = fed("used-by crd/gizmos.example.com --from - -o json", kind);
+    let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(json["goesAlong"], 1, "{json}");
 }

@@ -37,7 +37,7 @@ pub struct Impact {
     pub not_read: Vec<NotRead>,
     /// Named by a manifest, and not there.
     pub missing: Vec<String>,
-    /// Whether a manifest names objects that could not be looked for.
+    /// Whether some of what is meant could not be looked for.
     #[serde(skip)]
     pub unseen: bool,
 }

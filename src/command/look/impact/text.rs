@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::report::{Affected, Count, Impact, Summary};
 use super::told::Why;
+use crate::command::look::say::Object;
 use crate::command::look::tree::{Branch, draw};
 use crate::command::look::verdict::Word;
 use crate::command::screen::{NotRead, Screen, Tone, cut};
@@ -31,6 +32,20 @@ const DEEPEST: usize = 24;
 
 /// The kinds that are counted first.
 const FIRST: &[&str] = &["Namespace", "StatefulSet", "Deployment", "DaemonSet", "Pod", "PVC", "PV"];
+
+/// The kinds that are drawn first among equals, by group and plural name.
+const DRAWN_FIRST: &[(&str, &str)] = &[
+    ("apps", "statefulsets"),
+    ("apps", "deployments"),
+    ("apps", "daemonsets"),
+    ("batch", "cronjobs"),
+    ("batch", "jobs"),
+    ("", "persistentvolumeclaims"),
+    ("", "persistentvolumes"),
+];
+
+/// More than there are places among equals.
+const RANKS: u8 = 10;
 
 /// Everything, in lines.
 pub fn text(impact: &Impact, screen: Screen, all: bool) -> String {
@@ -204,6 +219,13 @@ fn roots(impact: &Impact) -> Vec<Branch> {
     all.below
 }
 
+/// The place of a kind among equals.
+fn place(object: &Object) -> u8 {
+    let kind = (object.group.as_str(), object.resource.as_str());
+    let place = DRAWN_FIRST.iter().position(|first| *first == kind);
+    place.and_then(|place| u8::try_from(place).ok()).unwrap_or(RANKS - 1)
+}
+
 fn branch(
     object: &Affected,
     below: &HashMap<NodeId, Vec<&Affected>>,
@@ -223,6 +245,8 @@ fn branch(
     };
     // What is destroyed with it matters more than that it goes.
     let rank = if rank > 3 && !object.note.is_empty() { 1 } else { rank };
+    // Among equals a workload is what people look for, and no label sorts it so.
+    let rank = rank * RANKS + place(&object.object);
     let children = match object.id {
         Some(id) if drawn.insert(id) => below.get(&id).map_or(&[][..], Vec::as_slice),
         _ => &[],
