@@ -17,6 +17,7 @@ use crate::cluster::{
 use crate::decide::{self, Live, Situation};
 use crate::objects::{KindId, KindInfo, full_name};
 use crate::policy::Identities;
+use crate::policy::api::GROUP;
 
 #[derive(Debug, Args)]
 pub struct TargetArguments {
@@ -191,6 +192,13 @@ pub fn unprotected(session: &Session, snapshot: &Snapshot) -> String {
         unread.collect::<Vec<_>>().join("; "),
         session.me.name
     )
+}
+
+/// Why it is not known who has approved what; none: it was read.
+pub fn approvals_unread(snapshot: &Snapshot) -> Option<String> {
+    let approvals = format!("deletionapprovals.{GROUP}");
+    let unread = snapshot.unread().into_iter().find(|unread| unread.resource == approvals);
+    unread.map(|unread| as_me(&unread.why))
 }
 
 /// What is known of a world now, with nothing read live.

@@ -16,7 +16,7 @@ use clap::Args;
 use futures_util::StreamExt as _;
 use jiff::{SignedDuration, Timestamp};
 
-use self::cause::{Hold, findings};
+pub use self::cause::{Cause, Finding, Hold, findings};
 use self::report::{Report, Stuck};
 use super::duration::{duration, told};
 use super::screen::{OutputArguments, Progress, Screen};
