@@ -78,9 +78,9 @@ impl ClusterDecider {
         if gathered.is_some_and(|gathered| !gathered.fits(&world)) {
             return Err(Box::new(Gathered::new(&world)));
         }
-        let World { graph, policies, .. } = &*world;
+        let World { graph, policies, clock, .. } = &*world;
         let live = Live::Read(gathered.map_or(&self.none, Gathered::reads));
-        let now = Timestamp::now().as_second();
+        let now = clock.now().as_second();
         let mut verdict = decide(&Situation { graph, policies, live, now }, review);
         // Nobody would ever let go of a hold on what belay cannot see; one that
         // was there before is put back all the same.

@@ -9,6 +9,7 @@ use rustc_hash::FxBuildHasher;
 use serde::Deserialize as _;
 use serde_json::Value;
 
+use super::election::Clock;
 use crate::graph::{Edges, Graph, Listing, NodeId, Progress};
 use crate::hold::Sight;
 use crate::objects::{KindId, Object, Uid};
@@ -55,6 +56,8 @@ pub struct World {
     /// The kinds whose objects own what policies protect, directly or at the
     /// end of a chain.
     pub owners: HashSet<KindId, FxBuildHasher>,
+    /// By which approvals and pauses run out.
+    pub clock: Clock,
 }
 
 /// Where an object stands: kind, namespace and name.

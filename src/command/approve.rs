@@ -12,15 +12,16 @@ use serde::Serialize;
 use super::duration::{duration, told};
 use super::screen::{Format, document};
 use super::target::{
-    Session, TargetArguments, as_me, right_to_approve, right_to_approve_content, situation, unknown,
+    Session, TargetArguments, approvals_unread, as_me, right_to_approve, right_to_approve_content,
+    situation, unknown,
 };
 use super::{CommandError, block_on, print};
 use crate::cluster::Snapshot;
-use crate::decide::{Blocker, Consent, Decision, Item, arguments, consent, sentence};
+use crate::decide::{Blocker, Consent, Decision, Item, Verdict, arguments, consent, sentence};
 use crate::hold::keeping;
 use crate::objects::{FOREGROUND, Object, split_api_version};
 use crate::policy::api::{Action, DeletionApproval, DeletionApprovalSpec, Scope, TargetRef};
-use crate::policy::{Facts, Policy};
+use crate::policy::{Facts, Policy, service_account};
 
 /// How long an approval lasts where nobody says how long.
 const USUAL: Duration = Duration::from_secs(1800);
@@ -115,11 +116,15 @@ async fn approve(arguments: ApproveArguments) -> Result<ExitCode, CommandError> 
 
     let name = created.metadata.name.clone().unwrap_or_default();
     let until = created.spec.expiration_time.0;
-    let mut first = format!(
-        "approved: {} may be deleted until {until} ({})",
-        arguments_of(&session),
-        told(lasts)
-    );
+    let mut outcome = Outcome::default();
+    let reason = created.spec.reason.clone();
+    if let Some(snapshot) = &snapshot {
+        snapshot.approve(created);
+        outcome = Outcome::of(&session, snapshot, &policies, content).await;
+    }
+    let subject = arguments_of(&session);
+    let subject = if outcome.passes { subject + " may be deleted" } else { subject + "," };
+    let mut first = format!("approved: {subject} until {until} ({})", told(lasts));
     if let Some(policy) = shortest.filter(|_| lasts < asked) {
         first.push_str(&format!(
             "; {} is more than {} allows for one approval",
@@ -142,34 +147,8 @@ async fn approve(arguments: ApproveArguments) -> Result<ExitCode, CommandError> 
             as_me(&why)
         ));
     }
-    let (mut counts, reason) = (true, created.spec.reason.clone());
-    if let Some(snapshot) = &snapshot {
-        snapshot.approve(created);
-        let along = if content { None } else { along(&session, snapshot).await };
-        match outcome(&session, snapshot, &policies) {
-            None if along.is_some() => {}
-            None => says.push("no policy protects it now: it needs no approval".to_owned()),
-            Some(Consent { terms, people }) => {
-                counts = people.contains(&session.me.name);
-                let right = right(&session, content);
-                says.push(missing(&session, &policies, terms.required, &people, &right));
-            }
-        }
-        if let Some(refusal) = along {
-            says.push(format!(
-                "it cannot be deleted by this: {refusal}; next: kubectl belay approve {} --reason \
-                 \"…\" --scope content",
-                arguments_of(&session)
-            ));
-        }
-        if let Some(why) = given_up(&session, snapshot).await {
-            says.push(format!(
-                "{why}, and the garbage collector was refused and tries again ever later; now \
-                 delete it: kubectl delete {}",
-                arguments_of(&session)
-            ));
-        }
-    }
+    let Outcome { counts, says: more, .. } = outcome;
+    says.extend(more);
     let approved = Approved {
         name,
         object: arguments_of(&session),
@@ -219,21 +198,99 @@ async fn refusing(session: &Session, snapshot: &Snapshot, content: bool) -> Vec<
     policies.cloned().collect()
 }
 
-/// What a DELETE would take along that an approval of the object alone does not
-/// cover: whoever gave one reads it here, and not in the next refusal.
-async fn along(session: &Session, snapshot: &Snapshot) -> Option<String> {
+/// What came of an approval.
+struct Outcome {
+    /// Whether it counts for the policies that refuse.
+    counts: bool,
+    /// Whether nothing stands against the deletion any more.
+    passes: bool,
+    /// What is left to say.
+    says: Vec<String>,
+}
+
+impl Default for Outcome {
+    /// Where no policies can be read.
+    fn default() -> Self {
+        Self { counts: true, passes: false, says: Vec::new() }
+    }
+}
+
+impl Outcome {
+    async fn of(
+        session: &Session,
+        snapshot: &Snapshot,
+        policies: &[Policy],
+        content: bool,
+    ) -> Self {
+        let typed = arguments_of(session);
+        let verdict = verdict(session, snapshot).await;
+        let along = verdict.as_ref().filter(|_| !content).and_then(along);
+        let others = approvals_unread(snapshot);
+        let (mut counts, mut enough, mut says) = (true, true, Vec::new());
+        match consented(session, snapshot, policies) {
+            None if verdict.as_ref().and_then(refusal).is_some() => {}
+            None => says.push("no policy protects it now: it needs no approval".to_owned()),
+            Some(consent) => {
+                counts = consent.people.contains(&session.me.name);
+                enough = consent.people.len() >= consent.terms.required;
+                let right = right(session, content);
+                says.push(missing(&session.me.name, policies, &consent, others.is_none(), &right));
+            }
+        }
+        let others = others.filter(|_| !enough);
+        says.extend(others.map(|why| format!("who else has approved cannot be read: {why}")));
+        let passes = enough && verdict.as_ref().is_some_and(|verdict| verdict.decision.passes());
+        let stands = match verdict.as_ref().is_some_and(Verdict::is_unknown) {
+            true => "whether it can be deleted by this is not known",
+            false => "it cannot be deleted by this",
+        };
+        if let Some(refusal) = along {
+            says.push(format!(
+                "{stands}: {refusal}; next: kubectl belay approve {typed} --reason \"…\" --scope \
+                 content"
+            ));
+        } else if let Some(refusal) = verdict.as_ref().filter(|_| enough).and_then(refusal) {
+            says.push(format!("{stands}: {refusal}; next: kubectl belay why {typed}"));
+        }
+        if let Some(why) = given_up(session, snapshot).await {
+            says.push(format!(
+                "{why}, and the garbage collector was refused and tries again ever later; now \
+                 delete it: kubectl delete {typed}"
+            ));
+        }
+        Self { counts, passes, says }
+    }
+}
+
+/// The verdict on a DELETE, now that it is approved; none: it was sent already,
+/// or that cannot be found out.
+async fn verdict(session: &Session, snapshot: &Snapshot) -> Option<Verdict> {
     if session.terminating().is_some() {
         return None;
     }
     snapshot.objects(session.near()).await;
-    let verdict = super::why::verdict(session, snapshot).await.ok()?;
-    let refuses = |blocker: &&Blocker| blocker.along && blocker.outcome == Decision::Deny;
-    let blocker = verdict.blockers.iter().find(refuses)?;
+    super::why::verdict(session, snapshot).await.ok()
+}
+
+/// What a DELETE would take along that an approval of the object alone does not
+/// cover: whoever gave one reads it here, and not in the next refusal.
+fn along(verdict: &Verdict) -> Option<String> {
+    refusing_of(verdict, |blocker| blocker.along)
+}
+
+/// What stands against a DELETE, whatever it is.
+fn refusal(verdict: &Verdict) -> Option<String> {
+    refusing_of(verdict, |_| true)
+}
+
+fn refusing_of(verdict: &Verdict, which: impl Fn(&Blocker) -> bool) -> Option<String> {
+    let mut denying = verdict.blockers.iter().filter(|b| b.outcome == Decision::Deny);
+    let blocker = denying.find(|blocker| which(blocker))?;
     Some(as_me(&sentence(&verdict.target, blocker)))
 }
 
 /// Who has approved by now, against what is asked for.
-fn outcome(session: &Session, snapshot: &Snapshot, policies: &[Policy]) -> Option<Consent> {
+fn consented(session: &Session, snapshot: &Snapshot, policies: &[Policy]) -> Option<Consent> {
     let world = snapshot.context.world.read();
     let (kind, namespace, name) = session.place(&world)?;
     let situation = situation(&world);
@@ -242,27 +299,38 @@ fn outcome(session: &Session, snapshot: &Snapshot, policies: &[Policy]) -> Optio
     consent(&situation, &Item::of_node(&situation, node), &policies)
 }
 
-/// How many are missing, and who they may be.
+/// How many are missing, and who they may be; `known`: it could be read who has
+/// approved.
 fn missing(
-    session: &Session,
+    me: &str,
     policies: &[Policy],
-    required: usize,
-    people: &[String],
+    Consent { terms, people }: &Consent,
+    known: bool,
     right: &str,
 ) -> String {
     let strictest = policies.iter().max_by_key(|policy| policy.approval.required);
     let by = strictest.map_or(String::new(), |policy| policy.source.to_string());
-    if !people.contains(&session.me.name) {
+    if !people.iter().any(|one| one == me) {
         let names: Vec<String> = policies.iter().map(|policy| policy.source.to_string()).collect();
-        return format!(
-            "it does not count: {} is a service account, and approval.serviceAccounts of {} does \
-             not list it; a person approves, with {right}",
-            session.me.name,
-            names.join(", ")
-        );
+        let names = names.join(", ");
+        let account = service_account(me).map(|(namespace, name)| format!("{namespace}/{name}"));
+        return match account.filter(|account| !terms.accounts.contains(account)) {
+            Some(_) => format!(
+                "it does not count: {me} is a service account, and approval.serviceAccounts of \
+                 {names} does not list it; a person approves, with {right}"
+            ),
+            None => format!(
+                "it does not count for {names}: it is not in force now, or lasts longer than they \
+                 allow; next: kubectl belay approvals, and approve again"
+            ),
+        };
     }
+    let (required, given) = (terms.required, people.join(", "));
     match required.saturating_sub(people.len()) {
         0 => format!("enough people have approved ({} of {required})", people.len()),
+        _ if !known => {
+            format!("{by} asks for {required} people, of whom {given} is one; it takes {right}")
+        }
         left => {
             let more = if left == 1 {
                 "1 more person has".to_owned()
@@ -270,8 +338,8 @@ fn missing(
                 format!("{left} more people have")
             };
             format!(
-                "{more} to approve: {by} asks for {required}, and so far it is {}; it takes {right}",
-                people.join(", ")
+                "{more} to approve: {by} asks for {required}, and so far it is {given}; it takes \
+                 {right}"
             )
         }
     }
@@ -326,32 +394,53 @@ fn right(session: &Session, content: bool) -> String {
 
 /// What the API server says, with what next.
 fn refused(session: &Session, content: bool, error: kube::Error) -> CommandError {
-    let kube::Error::Api(status) = error else {
-        return unknown(format!("cannot create the approval: {}", crate::cluster::said(&error)));
-    };
-    // What a ValidatingAdmissionPolicy says comes after words of the API
-    // server's own.
-    let said = status.message.rsplit_once("denied request: ").map(|(_, said)| said);
-    let right = right(session, content);
-    CommandError::Refused(match (status.code, said) {
-        (403, Some(said)) if said.contains("approve-deletion") => format!(
-            "{said}; next: ask somebody who has it, or have an administrator bind {right} to {}",
-            session.me.name
-        ),
-        (_, Some(said)) if said.contains("expirationTime") => {
-            format!("{said}; next: choose another --for")
+    match error {
+        kube::Error::Api(status) => {
+            let right = right(session, content);
+            match refusal_of(status.code, &status.message, &session.me.name, &right) {
+                Some(says) => CommandError::Refused(says),
+                None => unknown(format!("cannot create the approval: {}", status.message)),
+            }
         }
-        (_, Some(said)) => said.to_owned(),
-        (403, None) => format!(
-            "{} may not create approvals; next: have an administrator bind the RBAC verb create on \
-             deletionapprovals.belay.dev to {0}, beside {right}",
-            session.me.name
+        error => unknown(format!("cannot create the approval: {}", crate::cluster::said(&error))),
+    }
+}
+
+/// Who refuses an approval, and what next; none: nobody says no.
+fn refusal_of(code: u16, message: &str, me: &str, right: &str) -> Option<String> {
+    // What a ValidatingAdmissionPolicy says comes after words of the API
+    // server's own; those of others say whose it is.
+    let said = message.rsplit_once("denied request: ").map(|(_, said)| said);
+    let said = said.filter(|_| message.contains("'approvals.belay.dev'"));
+    match (code, said) {
+        (403, Some(said)) if said.contains("approve-deletion") => Some(format!(
+            "{said}; next: ask somebody who has it, or have an administrator bind {right} to {me}"
+        )),
+        (_, Some(said)) if said.contains("expirationTime") => {
+            Some(format!("{said}; next: choose another --for"))
+        }
+        (_, Some(said)) => Some(said.to_owned()),
+        (403, None) if message.contains("cannot create resource") => Some(format!(
+            "{me} may not create approvals; next: have an administrator bind the RBAC verb create \
+             on deletionapprovals.belay.dev to {me}, beside {right}"
+        )),
+        // Whoever refuses may choose any code.
+        (code, None) if code == 403 || denies(message) => Some(format!(
+            "the approval was refused, and not by belay: {message}; next: ask whoever runs what \
+             refused it"
+        )),
+        (404, None) => Some(
+            "the kind deletionapprovals.belay.dev is not installed; next: belay admin crds | \
+             kubectl apply -f -"
+                .to_owned(),
         ),
-        (404, None) => "the kind deletionapprovals.belay.dev is not installed; next: belay admin \
-                        crds | kubectl apply -f -"
-            .to_owned(),
-        _ => return unknown(format!("cannot create the approval: {}", status.message)),
-    })
+        _ => None,
+    }
+}
+
+/// Whether a webhook or a policy says so.
+fn denies(message: &str) -> bool {
+    ["denied the request", "denied request: "].iter().any(|words| message.contains(words))
 }
 
 /// Why a collector that was refused does not come again: somebody has to send
@@ -394,11 +483,68 @@ async fn given_up(session: &Session, snapshot: &Snapshot) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::Terms;
 
     #[test]
     fn the_name_of_an_approval_is_sound_whatever_the_object_is_called() {
         assert_eq!(beginning("configmaps-settings"), "configmaps-settings-");
         assert_eq!(beginning("clusterroles-system:node.x"), "clusterroles-system-node-x-");
         assert!(beginning(&"a".repeat(300)).len() < 60);
+    }
+
+    fn consented(required: usize, accounts: &[&str], people: &[&str]) -> Consent {
+        let owned = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let accounts = owned(accounts);
+        let terms = Terms { required, longest_seconds: 600, accounts };
+        Consent { terms, people: owned(people) }
+    }
+
+    #[test]
+    fn who_is_missing_is_said_as_far_as_it_is_known() {
+        let (ci, right) = ("system:serviceaccount:ops:ci", "a right");
+        let says =
+            |me: &str, consent: &Consent, known: bool| missing(me, &[], consent, known, right);
+        let said = says(ci, &consented(1, &[], &[]), true);
+        assert!(said.contains("ops:ci is a service account, and "), "{said}");
+        // Neither is one.
+        for (me, accounts) in [("alice", &[][..]), (ci, &["ops/ci"][..])] {
+            let said = says(me, &consented(1, accounts, &[]), true);
+            assert!(!said.contains("is a service account"), "{said}");
+            assert!(said.starts_with("it does not count for "), "{said}");
+        }
+        let two = consented(2, &[], &["alice"]);
+        assert!(says("alice", &two, true).starts_with("1 more person has to approve: "));
+        // Bob may have approved, too.
+        assert!(says("alice", &two, false).contains(" asks for 2 people, of whom alice is one"));
+        let one = consented(1, &[], &["alice"]);
+        assert_eq!(says("alice", &one, false), "enough people have approved (1 of 1)");
+    }
+
+    #[test]
+    fn who_refuses_an_approval_is_told_by_what_is_said() {
+        let says = |code, message: &str| refusal_of(code, message, "bob", "a right");
+        let begin = "deletionapprovals.belay.dev \"x\" is forbidden: ";
+        let own = format!(
+            "{begin}ValidatingAdmissionPolicy 'approvals.belay.dev' with binding \
+             'approvals.belay.dev' denied request: bob may not approve-deletion of x"
+        );
+        let said = says(403, &own).unwrap();
+        assert_eq!(
+            said,
+            "bob may not approve-deletion of x; next: ask somebody who has it, or have an \
+             administrator bind a right to bob"
+        );
+        let rbac = format!("{begin}User \"bob\" cannot create resource \"deletionapprovals\"");
+        assert!(says(403, &rbac).unwrap().contains("the RBAC verb create on deletionapprovals"));
+        // A webhook or a policy of somebody else's is told in its own words.
+        let hook = "admission webhook \"no.example.com\" denied the request: not on Fridays";
+        let policy = format!(
+            "{begin}ValidatingAdmissionPolicy 'fridays' with binding 'f' denied request: no"
+        );
+        for (code, message) in [(403, hook), (400, hook), (422, policy.as_str())] {
+            let said = says(code, message).unwrap();
+            assert!(said.contains(message) && !said.contains("RBAC"), "{said}");
+        }
+        assert_eq!(says(500, "etcd is away"), None);
     }
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::CommandError;
 use super::access::AccessArguments;
 use super::serve::{LABELLED, parsed};
-use crate::cluster::election::leader;
+use crate::cluster::election::{Clock, leader};
 use crate::cluster::{
     Access, Caller, Certificates, Me, Place, Settings, Snapshot, Trouble, Unread, World, account,
     names, replica, user_of,
@@ -17,6 +17,7 @@ use crate::cluster::{
 use crate::decide::{self, Live, Situation};
 use crate::objects::{KindId, KindInfo, Names, full_name};
 use crate::policy::Identities;
+use crate::policy::api::GROUP;
 
 #[derive(Debug, Args)]
 pub struct TargetArguments {
@@ -212,13 +213,20 @@ pub fn unprotected(session: &Session, snapshot: &Snapshot) -> String {
     )
 }
 
+/// Why it is not known who has approved what; none: it was read.
+pub fn approvals_unread(snapshot: &Snapshot) -> Option<String> {
+    let approvals = format!("deletionapprovals.{GROUP}");
+    let unread = snapshot.unread().into_iter().find(|unread| unread.resource == approvals);
+    unread.map(|unread| as_me(&unread.why))
+}
+
 /// What is known of a world now, with nothing read live.
 pub fn situation(world: &World) -> Situation<'_> {
     Situation {
         graph: &world.graph,
         policies: &world.policies,
         live: Live::Graph,
-        now: jiff::Timestamp::now().as_second(),
+        now: world.clock.now().as_second(),
     }
 }
 
@@ -248,24 +256,28 @@ pub fn settings((namespace, name): &(String, String), me: &Me) -> Settings {
     }
 }
 
-/// What people have written, read with the rights of whoever asks. `own` is the
-/// name by which the API server knows belay.
+/// What people have written, read with the rights of whoever asks at this time
+/// of the API server's. `own` is the name by which that knows belay.
 pub async fn rules(
     caller: &Caller,
     me: &Me,
+    now: jiff::Timestamp,
     installation: &(String, String),
     own: String,
 ) -> Result<Snapshot, String> {
+    let clock = Clock::told(now);
     let settings = settings(installation, me);
     let identities = Identities { own: Some(own), ..Identities::default() };
-    Snapshot::rules(caller.client.clone(), settings, identities).await
+    let snapshot = Snapshot::rules(caller.client.clone(), settings, identities).await?;
+    snapshot.context.world.write().clock = clock;
+    Ok(snapshot)
 }
 
 impl Session {
     /// What people have written, read with this person's rights.
     pub async fn rules(&self) -> Result<Snapshot, String> {
         let Self { caller, me, installation, .. } = self;
-        let snapshot = rules(caller, me, installation, self.own_user()).await?;
+        let snapshot = rules(caller, me, self.now(), installation, self.own_user()).await?;
         // One's own Namespace can often be read where a list of all cannot.
         if !self.target.namespace.is_empty() {
             let kinds = &snapshot.context.world.read().graph.kinds.clone();
@@ -408,5 +420,16 @@ mod tests {
         assert_eq!(said("secert"), "nobody has a kind \"secert\"; nearest: secrets");
         let far = "nobody has a kind \"gizmo\"; kubectl api-resources lists the kinds";
         assert_eq!(said("gizmo"), far);
+    }
+
+    #[test]
+    fn approvals_are_judged_by_the_time_that_the_api_server_told() {
+        let told: jiff::Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let world = World { clock: Clock::told(told), ..World::default() };
+        let late = situation(&world).now - told.as_second();
+        assert!((0..60).contains(&late), "{late}");
+        // A replica goes by its own.
+        let own = situation(&World::default()).now - jiff::Timestamp::now().as_second();
+        assert!(own.abs() < 60, "{own}");
     }
 }

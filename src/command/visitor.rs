@@ -70,7 +70,7 @@ impl Visitor {
 
     /// Which kinds there are, and what people have written.
     pub async fn rules(&self) -> Result<Snapshot, CommandError> {
-        rules(&self.caller, &self.me, &self.installation, self.own.clone())
+        rules(&self.caller, &self.me, self.now(), &self.installation, self.own.clone())
             .await
             .map_err(|why| unknown(format!("cannot ask which kinds there are: {why}")))
     }

@@ -311,4 +311,42 @@ impl Verdict {
             ..Self::allow(target)
         }
     }
+
+    /// Whether it refuses for nothing but what is not known: with what could be
+    /// read nobody can tell whether it would pass.
+    pub fn is_unknown(&self) -> bool {
+        let mut denying = self.blockers.iter().filter(|b| b.outcome == Decision::Deny);
+        self.decision == Decision::Deny
+            && self.more == 0
+            && denying.all(|blocker| blocker.reason == Reason::Unknown)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_refused_for_one_good_reason_is_known() {
+        let blocker = |outcome, reason| Blocker {
+            outcome,
+            reason,
+            policies: Vec::new(),
+            object: Target::default(),
+            causes: Vec::new(),
+            more: 0,
+            people: 1,
+            along: false,
+        };
+        let unknown = || blocker(Decision::Deny, Reason::Unknown);
+        let said = |blockers| Verdict::of(Target::default(), blockers);
+        assert!(said(vec![unknown(), unknown()]).is_unknown());
+        // What only warns refuses nothing.
+        let warns = blocker(Decision::Warn, Reason::InUse);
+        assert!(said(vec![unknown(), warns.clone()]).is_unknown());
+        assert!(!said(vec![blocker(Decision::Deny, Reason::InUse), unknown()]).is_unknown());
+        assert!(!said(vec![warns]).is_unknown());
+        assert!(!said(Vec::new()).is_unknown());
+        assert!(!Verdict { more: 1, ..said(vec![unknown()]) }.is_unknown());
+    }
 }

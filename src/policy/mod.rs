@@ -19,7 +19,7 @@ mod tests;
 pub use approvals::{Approval, Approvals, Identity, Pause};
 pub use compiled::{BACKFILL, Exists, InUse, Modes, NotEmpty, Policy, Source, Stripping, Terms};
 pub use facts::{Facts, Pairs, Places};
-pub use people::{Identities, Person};
+pub use people::{Identities, Person, account as service_account};
 pub use relation::compile as compile_relation;
 pub use selectors::{Labels, Matched, Matcher, Users};
 pub use set::{Applied, PolicySet};

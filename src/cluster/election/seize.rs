@@ -34,22 +34,23 @@ const AGAIN: Duration = Duration::from_secs(2);
 /// How often in a row somebody else may be quicker.
 const TRIES: usize = 20;
 
-/// The time by the API server's clock: nobody's laptop has to be right.
-#[derive(Debug, Clone, Copy)]
+/// The time by the API server's clock, where it was told: nobody's laptop has to
+/// be right. Otherwise it is that of this machine, which is what replicas go by.
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Clock {
-    told: Timestamp,
-    at: Instant,
+    told: Option<(Timestamp, Instant)>,
 }
 
 impl Clock {
     /// The API server has just said that it is this time.
     pub fn told(time: Timestamp) -> Self {
-        Self { told: time, at: Instant::now() }
+        Self { told: Some((time, Instant::now())) }
     }
 
     /// What time it is.
     pub fn now(&self) -> Timestamp {
-        self.told.saturating_add(self.at.elapsed()).unwrap_or(self.told)
+        let Some((told, at)) = self.told else { return Timestamp::now() };
+        told.saturating_add(at.elapsed()).unwrap_or(told)
     }
 }
 

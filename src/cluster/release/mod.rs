@@ -290,7 +290,7 @@ impl Releases {
 
 /// How long an object has to have been Terminating before it may go: the most
 /// that a policy of its asks for.
-fn settle(world: &World, (kind, namespace, name): &Place) -> Duration {
+pub fn settle(world: &World, (kind, namespace, name): &Place) -> Duration {
     let Some(node) = world.graph.object(*kind, namespace, name) else { return Duration::ZERO };
     let World { graph, policies, .. } = world;
     // What keeps it is the same whatever time it is, and whatever is read.

@@ -368,8 +368,8 @@ pub fn counted(
     };
     let gathered = gathered.insert(fitting);
     let node = gathered.put(kind, released);
-    let World { graph, policies, known, .. } = &*world;
-    let now = jiff::Timestamp::now().as_second();
+    let World { graph, policies, known, clock, .. } = &*world;
+    let now = clock.now().as_second();
     let reads: &LiveReads = gathered.reads();
     let situation = Situation { graph, policies, live: Live::Read(reads), now };
     match node {

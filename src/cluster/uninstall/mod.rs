@@ -161,7 +161,10 @@ impl Uninstall<'_> {
 
     async fn snapshot(&self) -> Result<Snapshot, NotBegun> {
         let (client, settings) = (self.client.clone(), self.settings.clone());
-        Snapshot::rules(client, settings, self.identities.clone()).await.map_err(NotBegun::Unread)
+        let snapshot = Snapshot::rules(client, settings, self.identities.clone()).await;
+        let snapshot = snapshot.map_err(NotBegun::Unread)?;
+        snapshot.context.world.write().clock = self.clock;
+        Ok(snapshot)
     }
 
     /// Deletes the configurations, and takes holds off until none is left, or

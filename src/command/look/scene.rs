@@ -168,7 +168,8 @@ async fn of_cluster(
     let nobody = "the API server serves no kind";
     let sought = asked.sought(&names, &own, nobody)?;
     let belay = user_of(&installation.0, &account);
-    let snapshot = target::rules(&caller, &me, &installation, belay).await.map_err(unknown)?;
+    let snapshot =
+        target::rules(&caller, &me, me.now, &installation, belay).await.map_err(unknown)?;
     let (rules, rules_not_read) = rules(&snapshot);
     let progress = Progress::begin();
     let reach = Reach { namespaces: namespaces(&sought), mentions };

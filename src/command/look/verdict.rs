@@ -5,8 +5,8 @@ use serde::Serialize;
 use super::scene::{Rules, SILENT, Scene};
 use crate::cluster::Trouble;
 use crate::decide::{
-    Decision, DeleteOptions, Door, Extra, Live, LiveRead, LiveReads, Operation, Reason, Resource,
-    Review, Situation, User, Verdict, decide_together,
+    Decision, DeleteOptions, Door, Extra, Live, LiveRead, LiveReads, Operation, Resource, Review,
+    Situation, User, Verdict, decide_together,
 };
 use crate::graph::{Node, Propagation};
 use crate::objects::Kinds;
@@ -88,13 +88,8 @@ pub fn ruling(scene: &Scene, cascade: Option<Propagation>) -> Ruling {
         Decision::Audit => Word::Audited,
         Decision::Warn => Word::Warned,
         Decision::Hold => Word::Held,
-        Decision::Deny => {
-            let mut denying = verdict.blockers.iter().filter(|b| b.outcome == Decision::Deny);
-            match denying.all(|blocker| blocker.reason == Reason::Unknown) && verdict.more == 0 {
-                true => Word::Unknown,
-                false => Word::Denied,
-            }
-        }
+        Decision::Deny if verdict.is_unknown() => Word::Unknown,
+        Decision::Deny => Word::Denied,
     };
     Ruling { word, verdict: Some(verdict) }
 }

@@ -8,7 +8,9 @@ use serde_json::Value;
 
 use crate::cluster::release::by_hand::{self, Outcome};
 use crate::cluster::{Context, Place, Snapshot, Trouble};
-use crate::command::target::{Session, TargetArguments, as_me, situation, unknown, unprotected};
+use crate::command::target::{
+    Session, TargetArguments, approvals_unread, as_me, situation, unknown, unprotected,
+};
 use crate::command::why::{why_free, words};
 use crate::command::{CommandError, print};
 use crate::decide::{Cause, Item, approved, arguments, consent, quoted};
@@ -223,6 +225,14 @@ impl Work {
         if !self.snapshot.context.world.read().known {
             let why = unprotected(&self.session, &self.snapshot);
             return Err(unknown(format!("{what} cannot be released by force: {why}")));
+        }
+        if let Some(why) = approvals_unread(&self.snapshot) {
+            return Err(unknown(format!(
+                "{what} cannot be released by force: it is not known who has approved it: {why}; \
+                 next: it takes the RBAC verb list on deletionapprovals.belay.dev; have an \
+                 administrator bind it to {}, if that is what is missing",
+                self.session.me.name
+            )));
         }
         self.approved().map_err(|why| {
             CommandError::Refused(format!(

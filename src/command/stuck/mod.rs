@@ -17,7 +17,8 @@ use clap::Args;
 use futures_util::StreamExt as _;
 use jiff::{SignedDuration, Timestamp};
 
-use self::cause::{Hold, Known, findings};
+pub use self::cause::{Hold, Known, findings};
+pub use self::finding::{Cause, Finding};
 use self::report::{Report, Stuck};
 use super::duration::{duration, told};
 use super::screen::{OutputArguments, Progress, Screen};

@@ -1,7 +1,9 @@
 //! `belay why`: what stands against the end of an object, now and for me.
 
+mod approvers;
 mod manager;
 mod report;
+mod resolves;
 mod terminating;
 
 use std::process::ExitCode;
@@ -49,7 +51,7 @@ async fn why(arguments: WhyArguments) -> Result<ExitCode, CommandError> {
         Some(document) => document,
         None => report.text(output.all),
     })?;
-    Ok(if report.deletable { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    Ok(report.exit_code())
 }
 
 /// The verdict on a plain DELETE by whoever asks. Nothing is sent: the question

@@ -1,24 +1,29 @@
 //! What `belay why` says, as data and as sentences.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::process::ExitCode;
 
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::approvers::{Approvers, Need, needs};
 use super::manager::{last_writer, managers};
+use super::resolves::by_itself;
 use super::terminating::Terminating;
 use crate::cluster::{Snapshot, World};
 use crate::command::denials::{Denial, lately};
-use crate::command::screen::{cut, harmless};
+use crate::command::screen::{NotRead, cut, harmless};
 use crate::command::target::{
-    Session, as_me, right_to_approve, right_to_approve_content, situation,
+    Session, approvals_unread, as_me, right_to_approve, right_to_approve_content, situation,
 };
 use crate::decide::{
     Blocker, Cause, Decision, Item, Target, Verdict, arguments, cause, consent, named_by, quoted,
-    sentence,
+    sentence, ways,
 };
-use crate::hold::Free;
-use crate::policy::{Facts, Policy};
+use crate::graph::Node;
+use crate::hold::{Free, keeping};
+use crate::policy::{Facts, Policy, Terms};
 
 /// Everything that is said.
 #[derive(Debug, Serialize)]
@@ -30,12 +35,32 @@ pub struct Report {
     subject: String,
     /// Whether it could be deleted now, by the one who asks, and would go.
     pub deletable: bool,
-    /// The verdict on a DELETE.
+    /// The verdict on a DELETE; `Unknown`: it is refused for nothing but what
+    /// is not known.
     decision: &'static str,
     /// What stands against it.
     blockers: Vec<Why>,
     /// How many more reasons there are.
     more: usize,
+    /// What else than an approval helps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    way_out: Option<String>,
+    /// What it takes to have belay let go of it although something needs it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    approval: Option<Approval>,
+    /// Who may approve all that is asked for, as RBAC says; none: nothing is, or
+    /// it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    may_approve: Option<Vec<String>>,
+    /// Who may as well, if they may create approvals.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    may_approve_if_creating: Vec<String>,
+    /// Whether the one who asks may.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    you_may: Option<bool>,
+    /// What is known to change by itself.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    by_itself: Vec<String>,
     /// The approvals by which it passes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     approvals: Vec<String>,
@@ -54,9 +79,11 @@ pub struct Report {
     /// What of it was refused in the last day.
     refused: Vec<Denial>,
     /// What could not be read, and might say more.
-    unread: Vec<Missing>,
+    unread: Vec<NotRead>,
     /// Whether nobody leads belay: then it is most likely down.
     unled: bool,
+    #[serde(skip)]
+    approvers: Option<Approvers>,
     #[serde(skip)]
     named: String,
     #[serde(skip)]
@@ -65,12 +92,6 @@ pub struct Report {
 
 /// So many refusals are told.
 const REFUSALS: usize = 3;
-
-#[derive(Debug, Serialize)]
-struct Missing {
-    resource: String,
-    why: String,
-}
 
 /// One reason.
 #[derive(Debug, Serialize)]
@@ -118,30 +139,48 @@ struct Approval {
     /// Who may.
     right: String,
     command: String,
+    /// Whether who has approved could be read.
+    #[serde(skip)]
+    known: bool,
 }
 
 impl Report {
     pub async fn new(session: &Session, snapshot: &Snapshot, verdict: &Verdict) -> Self {
-        let terminating = Terminating::of(session, snapshot).await;
+        // Whoever may not read the Lease is told nothing about it.
+        let unled = matches!(session.leader().await, Ok(None));
+        let terminating = Terminating::of(session, snapshot, unled).await;
         let passes = matches!(verdict.decision, Decision::Allow | Decision::Audit | Decision::Warn);
         let deletable = match &terminating {
             Some(terminating) => terminating.goes(),
             None => passes,
         };
-        // Whoever may not read the Lease is told nothing about it.
-        let unled = matches!(session.leader().await, Ok(None));
+        let hold = terminating.as_ref().and_then(|terminating| terminating.hold.as_ref());
+        let held = hold.is_some_and(|hold| !hold.free);
         let now = session.now();
         let (client, written) = (&session.caller.client, snapshot.written());
-        let refused = lately(client, written, &session.target, session.uid(), now).await;
+        let (needs, accounts) = asked(session, &snapshot.context.world.read(), verdict, held);
+        let (refused, approvers) = tokio::join!(
+            lately(client, written, &session.target, session.uid(), now),
+            Approvers::of(session, &needs, &accounts),
+        );
+        let mut unread: Vec<NotRead> = snapshot.unread().into_iter().map(Into::into).collect();
+        unread.extend(approvers.iter().flat_map(|approvers| approvers.unread.clone()));
+        let known = approvals_unread(snapshot).is_none();
         let world = snapshot.context.world.read();
-        let unread = snapshot.unread().into_iter();
+        let blockers = verdict.blockers.iter().map(|b| Why::of(&world, verdict, b, known));
         Self {
             object: arguments(&session.target),
             subject: session.me.name.clone(),
             deletable,
-            decision: verdict.decision.as_str(),
-            blockers: verdict.blockers.iter().map(|b| Why::of(&world, verdict, b)).collect(),
+            decision: if verdict.is_unknown() { "Unknown" } else { verdict.decision.as_str() },
+            blockers: blockers.collect(),
             more: verdict.more,
+            way_out: way_out(verdict),
+            approval: letting_go(session, &world, known).filter(|_| held),
+            may_approve: approvers.as_ref().and_then(Approvers::names),
+            may_approve_if_creating: approvers.iter().flat_map(|all| all.unsure.clone()).collect(),
+            you_may: approvers.as_ref().and_then(|approvers| approvers.you),
+            by_itself: by_itself(&world, verdict),
             approvals: verdict.passed.approvals.clone(),
             exempted: verdict.passed.exempted.iter().map(ToString::to_string).collect(),
             policies: protecting(session, &world),
@@ -149,13 +188,21 @@ impl Report {
             managed_by: managers(&session.object),
             written_by: last_writer(&session.object),
             refused,
-            unread: unread
-                .map(|unread| Missing { resource: unread.resource, why: as_me(&unread.why) })
-                .collect(),
+            unread,
             unled,
+            approvers,
             named: quoted(&session.target),
             now,
         }
+    }
+
+    /// 0 if it can be deleted, 1 if not, 3 if that is not known.
+    pub fn exit_code(&self) -> ExitCode {
+        ExitCode::from(match (self.deletable, &self.terminating, self.decision) {
+            (true, ..) => 0,
+            (false, None, "Unknown") => 3,
+            (false, ..) => 1,
+        })
     }
 
     /// In sentences; `all`: with nothing left out.
@@ -166,18 +213,35 @@ impl Report {
         let _ = match (&self.terminating, self.decision) {
             (Some(terminating), _) => write!(text, "{}", terminating.text(named)),
             (None, "Deny") => writeln!(text, "{named} cannot be deleted now by {user}:"),
+            (None, "Unknown") => {
+                writeln!(text, "whether {named} can be deleted by {user} is not known:")
+            }
             (None, "Hold") => {
                 writeln!(text, "{named} can be deleted by {user}, and stays Terminating for now:")
             }
             (None, "Allow") => writeln!(text, "{named} can be deleted now by {user}"),
             (None, _) => writeln!(text, "{named} can be deleted now by {user}; what belay notes:"),
         };
+        let mut told = BTreeSet::new();
         for why in &self.blockers {
-            why.tell(&mut text);
+            let _ = writeln!(text, "- {}; {} ({})", why.says, why.by, why.reason);
+            // What one approval covers is approved once.
+            let approve = why.approval.text();
+            if told.insert(approve.clone()) {
+                text.push_str(&approve);
+            }
         }
         if self.more > 0 {
             let _ = writeln!(text, "- and {} more reasons", self.more);
         }
+        text.extend(self.approval.as_ref().map(Approval::text));
+        if let Some(way_out) = &self.way_out {
+            let _ = writeln!(text, "way out: {way_out}");
+        }
+        for said in &self.by_itself {
+            let _ = writeln!(text, "by itself: {}", harmless(said));
+        }
+        text.extend(self.approvers.as_ref().map(|approvers| approvers.text(all)));
         if !self.approvals.is_empty() {
             let _ = writeln!(text, "approved by {}", self.approvals.join(", "));
         }
@@ -201,8 +265,11 @@ impl Report {
             let _ = writeln!(text, "refused {}", harmless(&denial.said(self.now)));
         }
         text.extend(more.map(|more| format!("refused before that: {more}\n")));
-        for Missing { resource, why } in &self.unread {
-            let _ = writeln!(text, "not read: {resource}: {why}");
+        // What is not read for the same reason takes one line.
+        for alike in self.unread.chunk_by(|one, next| one.why == next.why) {
+            let names: Vec<&str> = alike.iter().map(|unread| unread.resource.as_str()).collect();
+            let why = alike.first().map_or("", |unread| unread.why.as_str());
+            let _ = writeln!(text, "not read: {}: {why}", names.join(", "));
         }
         if self.unled {
             text.push_str(
@@ -215,7 +282,7 @@ impl Report {
 }
 
 impl Why {
-    fn of(world: &World, verdict: &Verdict, blocker: &Blocker) -> Self {
+    fn of(world: &World, verdict: &Verdict, blocker: &Blocker, known: bool) -> Self {
         // With its content an approval of the target covers what goes along.
         let covered = if blocker.along { &verdict.target } else { &blocker.object };
         let scope = if blocker.along { " --scope content" } else { "" };
@@ -238,21 +305,24 @@ impl Why {
                     "kubectl belay approve {} --reason \"…\"{scope}",
                     arguments(covered)
                 ),
+                known,
             },
             by: named_by(blocker),
         }
     }
+}
 
-    fn tell(&self, text: &mut String) {
-        let _ = writeln!(text, "- {}; {} ({})", self.says, self.by, self.reason);
-        let Approval { required, given, right, command } = &self.approval;
+impl Approval {
+    fn text(&self) -> String {
+        let Self { required, given, right, command, known } = self;
         let people =
             if *required == 1 { "1 person".to_owned() } else { format!("{required} people") };
-        let given = match given.len() {
-            0 => String::new(),
-            _ => format!(", so far {}", given.join(", ")),
+        let given = match (known, given.len()) {
+            (false, _) => ", who has so far could not be read".to_owned(),
+            (true, 0) => String::new(),
+            (true, _) => format!(", so far {}", given.join(", ")),
         };
-        let _ = writeln!(text, "  approve: {command} ({people}{given}; it takes {right})");
+        format!("  approve: {command} ({people}{given}; it takes {right})\n")
     }
 }
 
@@ -292,7 +362,6 @@ pub fn words(because: &Cause) -> String {
 
 /// Who has approved what a blocker says, so far.
 fn given(world: &World, blocker: &Blocker) -> Vec<String> {
-    let situation = situation(world);
     let Target { group, resource, namespace, name } = &blocker.object;
     let node = world
         .graph
@@ -300,17 +369,76 @@ fn given(world: &World, blocker: &Blocker) -> Vec<String> {
         .find_resource(group, resource)
         .and_then(|kind| world.graph.object(kind, namespace, name));
     let Some(node) = node else { return Vec::new() };
-    let policies = world.policies.iter().filter(|policy| blocker.policies.contains(&policy.source));
-    let policies: Vec<&Policy> = policies.collect();
-    consent(&situation, &Item::of_node(&situation, node), &policies)
+    let situation = situation(world);
+    consent(&situation, &Item::of_node(&situation, node), &saying(world, blocker))
         .map_or_else(Vec::new, |consent| consent.people)
+}
+
+/// The policies that a blocker names.
+fn saying<'w>(world: &'w World, blocker: &Blocker) -> Vec<&'w Policy> {
+    let policies = world.policies.iter();
+    policies.filter(|policy| blocker.policies.contains(&policy.source)).collect()
+}
+
+/// What helps beside an approval, as a refusal says it.
+fn way_out(verdict: &Verdict) -> Option<String> {
+    let stands = matches!(verdict.decision, Decision::Deny | Decision::Hold);
+    ways(verdict).0.filter(|_| stands)
+}
+
+/// The approvals that would help, and the service accounts whose yes counts for
+/// all of them.
+fn asked(
+    session: &Session,
+    world: &World,
+    verdict: &Verdict,
+    held: bool,
+) -> (Vec<Need>, Vec<String>) {
+    let (needs, policies) = match held {
+        true => {
+            let need = Need { object: session.target.clone(), content: false };
+            (vec![need], holding(session, world))
+        }
+        false => {
+            let deciding = verdict.blockers.iter().filter(|b| b.outcome == verdict.decision);
+            (needs(verdict), deciding.flat_map(|blocker| saying(world, blocker)).collect())
+        }
+    };
+    let terms = Terms::all(policies.iter().map(|policy| &policy.approval));
+    (needs, terms.map_or_else(Vec::new, |terms| terms.accounts))
+}
+
+/// The object, as it is known.
+fn node<'w>(session: &Session, world: &'w World) -> Option<Node<'w>> {
+    let (kind, namespace, name) = session.place(world)?;
+    world.graph.object(kind, &namespace, &name)
+}
+
+/// The policies by which it is held.
+fn holding<'w>(session: &Session, world: &'w World) -> Vec<&'w Policy> {
+    let Some(node) = node(session, world) else { return Vec::new() };
+    let applied = keeping(&situation(world), Facts::of_node(node));
+    applied.iter().map(|applied| applied.policy).collect()
+}
+
+/// What it takes to have belay let go of a held object all the same.
+fn letting_go(session: &Session, world: &World, known: bool) -> Option<Approval> {
+    let (situation, node) = (situation(world), node(session, world)?);
+    let policies = holding(session, world);
+    let consent = consent(&situation, &Item::of_node(&situation, node), &policies)?;
+    Some(Approval {
+        required: consent.terms.required,
+        given: consent.people,
+        right: right_to_approve(&session.target),
+        command: format!("kubectl belay approve {} --reason \"…\"", arguments(&session.target)),
+        known,
+    })
 }
 
 /// The policies of the object, each with what it protects against: of some
 /// ways a plain DELETE says nothing.
 fn protecting(session: &Session, world: &World) -> Vec<String> {
-    let Some((kind, namespace, name)) = session.place(world) else { return Vec::new() };
-    let Some(node) = world.graph.object(kind, &namespace, &name) else { return Vec::new() };
+    let Some(node) = node(session, world) else { return Vec::new() };
     let applied = situation(world).applied(Facts::of_node(node));
     let told = applied.iter().map(|applied| {
         let modes = &applied.policy.modes;
@@ -332,15 +460,21 @@ fn protecting(session: &Session, world: &World) -> Vec<String> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn who_asks_and_who_needs_it_have_names_of_their_own() {
-        let report = Report {
+    /// A report that says little.
+    fn report() -> Report {
+        Report {
             object: "configmaps/settings -n shop".to_owned(),
             subject: "alice".to_owned(),
             deletable: true,
             decision: "Allow",
             blockers: Vec::new(),
             more: 0,
+            way_out: None,
+            approval: None,
+            may_approve: None,
+            may_approve_if_creating: Vec::new(),
+            you_may: None,
+            by_itself: Vec::new(),
             approvals: Vec::new(),
             exempted: Vec::new(),
             policies: Vec::new(),
@@ -350,9 +484,15 @@ mod tests {
             written_by: None,
             refused: Vec::new(),
             unled: true,
+            approvers: None,
             named: "configmaps \"settings\"".to_owned(),
             now: Timestamp::UNIX_EPOCH,
-        };
+        }
+    }
+
+    #[test]
+    fn who_asks_and_who_needs_it_have_names_of_their_own() {
+        let report = report();
         let said = serde_json::to_value(&report).unwrap();
         assert_eq!((&said["subject"], said.get("user")), (&"alice".into(), None));
         assert_eq!(
@@ -364,5 +504,78 @@ mod tests {
         assert!(text.contains("nobody leads belay: "), "{text}");
         // What people have written into an object is nothing that a terminal obeys.
         assert!(text.contains("\nmanaged by: Helm release web [2J\n"), "{text}");
+    }
+
+    fn blocker(says: &str) -> Why {
+        Why {
+            outcome: "Deny",
+            reason: "InUse",
+            object: "configmaps/settings -n shop".to_owned(),
+            says: says.to_owned(),
+            policies: vec!["policy p".to_owned()],
+            causes: Vec::new(),
+            more: 0,
+            approval: Approval {
+                required: 1,
+                given: Vec::new(),
+                right: "a right".to_owned(),
+                command: "kubectl belay approve x".to_owned(),
+                known: true,
+            },
+            by: "policy p".to_owned(),
+        }
+    }
+
+    #[test]
+    fn the_ways_out_are_told_once() {
+        let unread = |resource: &str, why: &str| NotRead {
+            resource: resource.to_owned(),
+            why: why.to_owned(),
+        };
+        let forbidden = "forbidden for you";
+        let report = Report {
+            deletable: false,
+            decision: "Deny",
+            blockers: vec![blocker("a"), blocker("b")],
+            way_out: Some("delete it first".to_owned()),
+            by_itself: vec!["once Job shop/a has ended".to_owned()],
+            approvers: Some(Approvers {
+                named: vec!["alice".to_owned(), "group sre".to_owned()],
+                you: Some(true),
+                ..Approvers::default()
+            }),
+            unread: vec![unread("a", "x"), unread("b", forbidden), unread("c", forbidden)],
+            unled: false,
+            ..report()
+        };
+        assert_eq!(
+            report.text(false),
+            "configmaps \"settings\" cannot be deleted now by alice:\n\
+             - a; policy p (InUse)\n\
+             \x20 approve: kubectl belay approve x (1 person; it takes a right)\n\
+             - b; policy p (InUse)\n\
+             way out: delete it first\n\
+             by itself: once Job shop/a has ended\n\
+             may approve: alice, group sre; you: yes\n\
+             no policy protects it\n\
+             managed by: Helm release web [2J\n\
+             not read: a: x\n\
+             not read: b, c: forbidden for you\n"
+        );
+        assert_eq!(format!("{:?}", report.exit_code()), format!("{:?}", ExitCode::from(1)));
+    }
+
+    #[test]
+    fn what_is_not_known_is_no_refusal() {
+        let report = Report {
+            deletable: false,
+            decision: "Unknown",
+            blockers: vec![blocker("belay cannot tell")],
+            ..report()
+        };
+        let text = report.text(false);
+        let first = "whether configmaps \"settings\" can be deleted by alice is not known:\n";
+        assert!(text.starts_with(first), "{text}");
+        assert_eq!(format!("{:?}", report.exit_code()), format!("{:?}", ExitCode::from(3)));
     }
 }

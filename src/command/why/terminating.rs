@@ -2,17 +2,22 @@
 
 use std::fmt::Write as _;
 
+use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::report::{why_free, words};
-use crate::cluster::Snapshot;
 use crate::cluster::release::by_hand::look;
+use crate::cluster::release::settle;
+use crate::cluster::terminating::{Found, Survey, evidence, survey};
+use crate::cluster::{Place, Snapshot};
 use crate::command::finalizers::{by_hand, known, writer};
+use crate::command::screen::{Progress, harmless};
+use crate::command::stuck::{Cause, Finding, Hold, Known, findings};
 use crate::command::target::{Session, as_me};
 use crate::decide::arguments;
 use crate::hold::Count;
-use crate::objects::is_hold;
+use crate::objects::{FOREGROUND, is_hold};
 
 /// A Terminating object.
 #[derive(Debug, Serialize)]
@@ -23,10 +28,17 @@ pub struct Terminating {
     finalizers: Vec<Keeper>,
     /// What our hold waits for; none: it is not there.
     #[serde(skip_serializing_if = "Option::is_none")]
-    hold: Option<Waits>,
+    pub hold: Option<Waits>,
     /// What a Namespace says of what is left in it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     conditions: Vec<String>,
+    /// Why it stays, the likeliest reason first, as `stuck` says it: whether
+    /// whoever takes a finalizer off is alive, and what shows it.
+    causes: Vec<Finding>,
+    /// When what lets go of it has waited as long as policies say, if that is
+    /// to come.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    settles: Option<Timestamp>,
     #[serde(skip)]
     arguments: String,
 }
@@ -57,9 +69,10 @@ pub struct Waits {
 }
 
 impl Terminating {
-    /// What is known of the object, if it is Terminating. It is found out by
-    /// the count of the release, over live reads, and nothing is written.
-    pub async fn of(session: &Session, snapshot: &Snapshot) -> Option<Self> {
+    /// What is known of the object, if it is Terminating; `unled`: nobody leads
+    /// belay. It is found out by the count of the release, over live reads, and
+    /// nothing is written.
+    pub async fn of(session: &Session, snapshot: &Snapshot, unled: bool) -> Option<Self> {
         let since = session.terminating()?.to_owned();
         let object = &session.object;
         let namespaces = object.pointer("/spec/finalizers").and_then(Value::as_array);
@@ -72,15 +85,18 @@ impl Terminating {
         let finalizers: Vec<Keeper> = listed.chain(own).collect();
         let held = finalizers.iter().any(|keeper| keeper.ours);
         let place = session.place(&snapshot.context.world.read()).filter(|_| held);
-        let hold = match place {
+        let hold = match &place {
             Some(place) => {
                 let (context, reader) = (&snapshot.context, &snapshot.reader);
-                Some(Waits::of(look(context, reader, &place, object).await))
+                Some(Waits::of(look(context, reader, place, object).await))
             }
             None => None,
         };
+        let settles = place.and_then(|place| settles(session, snapshot, &place));
         let conditions = if is_namespace { conditions(object) } else { Vec::new() };
-        Some(Self { since, finalizers, hold, conditions, arguments })
+        let waits = hold.clone().map_or(Known::Unknown, Known::Counted);
+        let causes = causes(session, snapshot, Hold { waits, installed: true, unled }).await;
+        Some(Self { since, finalizers, hold, conditions, causes, settles, arguments })
     }
 
     /// Whether nothing keeps it.
@@ -91,41 +107,112 @@ impl Terminating {
 
     pub fn text(&self, named: &str) -> String {
         let mut text = format!("{named} is Terminating since {}", self.since);
-        if self.finalizers.is_empty() {
-            text.push_str("; no finalizer keeps it\n");
-            return text;
-        }
-        text.push_str("; it is kept by:\n");
+        text.push_str(match self.finalizers.is_empty() {
+            true => "; no finalizer keeps it\n",
+            false => "; it is kept by:\n",
+        });
         for Keeper { name, removed_by, .. } in &self.finalizers {
-            let _ = writeln!(text, "- {name}: taken off by {removed_by}");
+            let _ = writeln!(text, "- {}: taken off by {}", harmless(name), harmless(removed_by));
+            let of_it = |finding: &&Finding| finding.finalizer.as_ref() == Some(name);
+            for finding in self.causes.iter().filter(of_it).filter(|one| !self.tells(one)) {
+                // The line before has said as much.
+                let taken_off = format!("{name} is taken off by ");
+                if !finding.says.starts_with(&taken_off) {
+                    let _ = writeln!(text, "  {}", harmless(&finding.says));
+                }
+                shown(&mut text, finding);
+            }
         }
-        // One at a time: taking it off moves the others.
-        if let Some(command) = self.finalizers.iter().find_map(|keeper| keeper.by_hand.as_ref()) {
-            let _ = writeln!(
-                text,
-                "next: see that whoever takes it off runs; if that is gone for good, and its work \
-                 is done: {command}"
-            );
+        let others = self.causes.iter().filter(|finding| finding.finalizer.is_none());
+        for finding in others.filter(|finding| !self.tells(finding)) {
+            let _ = writeln!(text, "why it stays: {}", harmless(&finding.says));
+            shown(&mut text, finding);
         }
         match &self.hold {
             Some(Waits { free: true, r#for }) => {
-                let _ = writeln!(
-                    text,
-                    "the hold: {}; belay lets go within moments, or now: kubectl belay release {}",
-                    r#for.join(", "),
-                    self.arguments
-                );
+                let when = match &self.settles {
+                    Some(time) => format!("not before {time} (settleSeconds of its policies)"),
+                    None => {
+                        format!("within moments, or now: kubectl belay release {}", self.arguments)
+                    }
+                };
+                let _ = writeln!(text, "the hold: {}; belay lets go {when}", r#for.join(", "));
             }
             Some(Waits { r#for, .. }) => {
                 let _ = writeln!(text, "the hold waits for: {}", r#for.join(", "));
             }
             None => {}
         }
-        for condition in &self.conditions {
-            let _ = writeln!(text, "the Namespace says: {condition}");
+        let told = |said: &String| self.causes.iter().any(|cause| cause.evidence.contains(said));
+        for condition in self.conditions.iter().filter(|condition| !told(condition)) {
+            let _ = writeln!(text, "the Namespace says: {}", harmless(condition));
         }
         text
     }
+
+    /// Whether other lines say what a finding does, and more.
+    fn tells(&self, finding: &Finding) -> bool {
+        match finding.cause {
+            Cause::HeldByBelay => self.hold.is_some(),
+            Cause::Unknown => {
+                finding.finalizer.is_none() && finding.says == "no finalizer keeps it"
+            }
+            _ => false,
+        }
+    }
+}
+
+/// What shows a finding, and what next.
+fn shown(text: &mut String, Finding { evidence, next, .. }: &Finding) {
+    for evidence in evidence {
+        let _ = writeln!(text, "    {}", harmless(evidence));
+    }
+    let _ = writeln!(text, "  next: {}", harmless(next));
+}
+
+/// Why it stays: the code of `stuck` over the same evidence.
+async fn causes(session: &Session, snapshot: &Snapshot, hold: Hold) -> Vec<Finding> {
+    let (target, since) = (&session.target, session.terminating().unwrap_or_default());
+    let found = Found {
+        info: session.info.clone(),
+        namespace: target.namespace.clone(),
+        name: target.name.clone(),
+        uid: session.uid().to_owned(),
+        since: since.parse().unwrap_or(Timestamp::MIN),
+        object: session.object.clone(),
+        unread: None,
+    };
+    let survey = around(session, snapshot, &found).await;
+    let evidence = evidence(snapshot, &[&found], &survey, 1).await;
+    findings(&found, &survey, &evidence, &hold)
+}
+
+/// What is around it, where that says why it stays: what a deletion in the
+/// foreground waits for, what is in a Namespace, the objects of a definition.
+/// Otherwise the object alone, which takes no reads.
+async fn around(session: &Session, snapshot: &Snapshot, found: &Found) -> Survey {
+    let place = match session.info.full_name().as_str() {
+        "namespaces" => session.near(),
+        "customresourcedefinitions.apiextensions.k8s.io" => "",
+        _ if session.finalizers().any(|finalizer| finalizer == FOREGROUND) => {
+            found.namespace.as_str()
+        }
+        _ => return Survey { found: vec![found.clone()], ..Survey::default() },
+    };
+    let progress = Progress::begin();
+    survey(snapshot, place, &|done, all, objects| {
+        progress.say(|| format!("reading kind {done} of {all} … {objects} objects"));
+    })
+    .await
+}
+
+/// When the hold has been there for as long as its policies say, if that is
+/// still to come.
+fn settles(session: &Session, snapshot: &Snapshot, place: &Place) -> Option<Timestamp> {
+    let since: Timestamp = session.terminating()?.parse().ok()?;
+    let settle = settle(&snapshot.context.world.read(), place);
+    let settles = since.saturating_add(settle).ok()?;
+    (settles > session.now()).then_some(settles)
 }
 
 impl Keeper {
@@ -193,5 +280,52 @@ mod tests {
         let command = by_hand("x.dev/y").unwrap();
         assert!(command.starts_with("kubectl patch configmaps/a -n b --type=json -p '[{"));
         assert!(command.contains("/metadata/finalizers/1") && command.contains("x.dev/y"));
+    }
+
+    #[test]
+    fn what_stuck_finds_stands_under_its_finalizer_and_nothing_twice() {
+        let finding = |finalizer: Option<&str>, cause: Cause, says: &str| Finding {
+            finalizer: finalizer.map(str::to_owned),
+            ..Finding::new(cause, says, "look").shown([format!("it shows {says}")])
+        };
+        let keeper = |name: &str| Keeper::of(name, &json!({}));
+        let foreign = "its owner seems to be gone";
+        let pvc = "kubernetes.io/pvc-protection";
+        let mut terminating = Terminating {
+            since: "2026-01-01T00:00:00Z".to_owned(),
+            finalizers: vec![keeper("x.dev/y"), keeper(pvc), keeper(HOLD)],
+            hold: Some(Waits { free: false, r#for: vec!["Pod shop/web".to_owned()] }),
+            conditions: vec!["it shows the API".to_owned(), "1 left".to_owned()],
+            causes: vec![
+                finding(None, Cause::BrokenApi, "the API"),
+                finding(Some("x.dev/y"), Cause::OwnerGone, foreign),
+                finding(Some(pvc), Cause::Owner, &format!("{pvc} is taken off by it")),
+                finding(Some(HOLD), Cause::HeldByBelay, "belay holds it"),
+            ],
+            settles: None,
+            arguments: "pvc/a -n shop".to_owned(),
+        };
+        let text = terminating.text("pvc \"a\"");
+        let [own, protected, rest] =
+            ["- x.dev/y: ", "- kubernetes.io/pvc-protection: ", "- belay.dev/hold: "]
+                .map(|line| text.split_once(line).unwrap().1.to_owned());
+        let shown = format!("  {foreign}\n    it shows {foreign}\n  next: look\n");
+        assert!(own.split_once('\n').unwrap().1.starts_with(&shown), "{text}");
+        // That it is taken off stands in its own line.
+        let shown = format!("    it shows {pvc} is taken off by it\n  next: look\n");
+        assert!(protected.split_once('\n').unwrap().1.starts_with(&shown), "{text}");
+        assert_eq!(
+            rest.split_once('\n').unwrap().1,
+            "why it stays: the API\n    it shows the API\n  next: look\n\
+             the hold waits for: Pod shop/web\nthe Namespace says: 1 left\n"
+        );
+        terminating.hold = Some(Waits { free: true, r#for: vec!["nothing".to_owned()] });
+        let says = "the hold: nothing; belay lets go within moments, or now: kubectl belay release \
+                    pvc/a -n shop\n";
+        assert!(terminating.text("x").contains(says));
+        terminating.settles = Some(Timestamp::UNIX_EPOCH);
+        let says =
+            "belay lets go not before 1970-01-01T00:00:00Z (settleSeconds of its policies)\n";
+        assert!(terminating.text("x").contains(says));
     }
 }

@@ -1,0 +1,528 @@
+//! Who may approve the end of an object: what RBAC says of it, as far as
+//! whoever asks may read that.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use futures_util::future::join_all;
+use k8s_openapi::api::rbac::v1::{
+    ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
+};
+use kube::api::{Api, ListParams};
+use serde::de::DeserializeOwned;
+
+use crate::cluster::{Caller, Trouble};
+use crate::command::screen::{NotRead, harmless};
+use crate::command::target::{Session, as_me, asked_in};
+use crate::decide::{Decision, Target, Verdict};
+use crate::policy::api::GROUP;
+use crate::policy::service_account;
+
+/// Objects on a page.
+const PAGE: u32 = 500;
+
+/// How often a list is begun whose pages the API server no longer has.
+const BEGINNINGS: usize = 3;
+
+/// So many are named, unless all are asked for.
+const NAMED: usize = 8;
+
+/// Everybody whom the API server knows.
+const EVERYBODY: &str = "system:authenticated";
+
+/// Who may do everything, whatever RBAC says.
+const MASTERS: &str = "system:masters";
+
+/// One approval that is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Need {
+    /// The object that it names.
+    pub object: Target,
+    /// Whether it covers what goes along, too.
+    pub content: bool,
+}
+
+/// The approvals that let a request pass: those that its refusal names.
+pub fn needs(verdict: &Verdict) -> Vec<Need> {
+    if !matches!(verdict.decision, Decision::Deny | Decision::Hold) {
+        return Vec::new();
+    }
+    let deciding = || verdict.blockers.iter().filter(|b| b.outcome == verdict.decision);
+    // What no policy says no approval takes away.
+    let deciding = || deciding().filter(|blocker| !blocker.policies.is_empty());
+    let content = deciding().any(|blocker| blocker.along);
+    let mut needs = Vec::new();
+    for blocker in deciding() {
+        let of_target = blocker.along || blocker.object == verdict.target;
+        let object = if of_target { &verdict.target } else { &blocker.object };
+        let need = Need { object: object.clone(), content: of_target && content };
+        if !needs.contains(&need) {
+            needs.push(need);
+        }
+    }
+    needs
+}
+
+/// Something that RBAC allows or does not.
+#[derive(Debug, Clone, Copy)]
+struct Right<'a> {
+    verb: &'static str,
+    group: &'a str,
+    resource: &'a str,
+    /// Empty: whatever it is called.
+    name: &'a str,
+    /// Empty: in the whole cluster.
+    namespace: &'a str,
+}
+
+/// What it takes to write an approval of whatever.
+const CREATE: Right<'_> =
+    Right { verb: "create", group: GROUP, resource: "deletionapprovals", name: "", namespace: "" };
+
+impl Need {
+    /// What the check of approvals in the API server asks for.
+    fn rights(&self) -> impl Iterator<Item = Right<'_>> {
+        let Target { resource, group, name, .. } = &self.object;
+        let (verb, namespace) = ("approve-deletion", asked_in(&self.object).unwrap_or_default());
+        let of_object = Right { verb, group, resource, name, namespace };
+        let of_all = Right { verb, group: "*", resource: "*", name: "", namespace };
+        [of_object].into_iter().chain(self.content.then_some(of_all))
+    }
+}
+
+/// Who may approve all that is asked for.
+#[derive(Debug, Default)]
+pub struct Approvers {
+    /// Those of whom RBAC says so.
+    pub named: Vec<String>,
+    /// Those who may approve it, and of whom RBAC does not say by their name
+    /// that they may create approvals: they may be in a group that may.
+    pub unsure: Vec<String>,
+    /// Whether whoever asks may; none: nobody says.
+    pub you: Option<bool>,
+    /// What of RBAC could not be read.
+    pub unread: Vec<NotRead>,
+}
+
+impl Approvers {
+    /// Finds out who may give these approvals. A service account counts if it
+    /// is one of `accounts`, written `namespace/name`.
+    pub async fn of(session: &Session, needs: &[Need], accounts: &[String]) -> Option<Self> {
+        if needs.is_empty() {
+            return None;
+        }
+        let rights: Vec<Right<'_>> = needs.iter().flat_map(Need::rights).collect();
+        let places: BTreeSet<&str> = rights.iter().map(|right| right.namespace).collect();
+        let ((rbac, unread), you) =
+            tokio::join!(read(&session.caller.client, &places), may(&session.caller, &rights),);
+        let counts = match Who::user(&session.me.name) {
+            Who::Account(name) => accounts.contains(&name),
+            Who::User(_) | Who::Group(_) => true,
+        };
+        let you = if counts { you } else { Some(false) };
+        let (named, unsure) = approvers(&rbac, &rights, accounts);
+        Some(Self { named, unsure, you, unread })
+    }
+
+    /// In a line.
+    pub fn text(&self, all: bool) -> String {
+        let mut parts = Vec::new();
+        if !self.named.is_empty() {
+            parts.push(listed(&self.named, all));
+        }
+        if !self.unsure.is_empty() {
+            let unsure = listed(&self.unsure, all);
+            parts.push(format!("{unsure}, if they may create approvals as well"));
+        }
+        match (parts.last_mut(), self.unread.is_empty()) {
+            (None, true) => parts.push(format!("nobody but group {MASTERS}")),
+            (None, false) => parts.push("not known".to_owned()),
+            (Some(last), false) => last.push_str(", as far as could be read"),
+            (Some(_), true) => {}
+        }
+        parts.extend(self.you.map(|you| format!("you: {}", if you { "yes" } else { "no" })));
+        format!("may approve: {}\n", harmless(&parts.join("; ")))
+    }
+
+    /// The names, for programs; none: whether there are any is not known.
+    pub fn names(&self) -> Option<Vec<String>> {
+        (self.unread.is_empty() || !self.named.is_empty()).then(|| self.named.clone())
+    }
+}
+
+fn listed(names: &[String], all: bool) -> String {
+    match names.split_at_checked(NAMED) {
+        Some((shown, rest)) if !all && rest.len() > 1 => {
+            format!("{}, and {} more (--all)", shown.join(", "), rest.len())
+        }
+        _ => names.join(", "),
+    }
+}
+
+/// Somebody whom RBAC names.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Who {
+    User(String),
+    Group(String),
+    /// A service account, as `namespace/name`.
+    Account(String),
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::User(name) => f.write_str(name),
+            Self::Group(name) => write!(f, "group {name}"),
+            Self::Account(name) => write!(f, "service account {name}"),
+        }
+    }
+}
+
+impl Who {
+    fn of(subject: &Subject) -> Option<Self> {
+        let name = &subject.name;
+        let namespace = subject.namespace.as_deref().unwrap_or_default();
+        match subject.kind.as_str() {
+            "User" => Some(Self::user(name)),
+            "Group" => Some(Self::Group(name.clone())),
+            "ServiceAccount" => Some(Self::Account(format!("{namespace}/{name}"))),
+            _ => None,
+        }
+    }
+
+    /// Somebody by the name that the API server knows.
+    fn user(name: &str) -> Self {
+        match service_account(name) {
+            Some((namespace, name)) => Self::Account(format!("{namespace}/{name}")),
+            None => Self::User(name.to_owned()),
+        }
+    }
+
+    /// Whether a yes of theirs counts, and is worth a word.
+    fn counts(&self, accounts: &[String]) -> bool {
+        match self {
+            // Names that begin so belong to the parts of Kubernetes.
+            Self::User(name) => !name.starts_with("system:"),
+            Self::Group(name) => name != MASTERS && !name.starts_with("system:serviceaccounts"),
+            Self::Account(name) => accounts.contains(name),
+        }
+    }
+}
+
+/// What RBAC says.
+#[derive(Debug, Default)]
+struct Rbac {
+    cluster_bindings: Vec<ClusterRoleBinding>,
+    cluster_roles: Vec<ClusterRole>,
+    bindings: Vec<RoleBinding>,
+    roles: Vec<Role>,
+}
+
+impl Rbac {
+    /// Whom it gives a right by name.
+    fn granted(&self, right: &Right<'_>) -> BTreeSet<Who> {
+        let everywhere = self.cluster_bindings.iter().map(|b| ("", &b.role_ref, &b.subjects));
+        let here = |binding: &&RoleBinding| {
+            let namespace = binding.metadata.namespace.as_deref();
+            !right.namespace.is_empty() && namespace == Some(right.namespace)
+        };
+        let here = self.bindings.iter().filter(here);
+        let here = here.map(|b| (right.namespace, &b.role_ref, &b.subjects));
+        let granting = everywhere
+            .chain(here)
+            .filter(|(place, role, _)| self.rules(role, place).iter().any(|r| grants(r, right)));
+        granting.flat_map(|(.., subjects)| subjects.iter().flatten()).filter_map(Who::of).collect()
+    }
+
+    /// The rules of a role. Of one that is aggregated from others the control
+    /// plane has written them into it, and nobody reads them elsewhere.
+    fn rules(&self, role: &RoleRef, namespace: &str) -> &[PolicyRule] {
+        let rules = match role.kind.as_str() {
+            "ClusterRole" => {
+                let is_it = |one: &&ClusterRole| one.metadata.name.as_ref() == Some(&role.name);
+                self.cluster_roles.iter().find(is_it).and_then(|one| one.rules.as_deref())
+            }
+            _ => {
+                let is_it = |one: &&Role| {
+                    one.metadata.name.as_ref() == Some(&role.name)
+                        && one.metadata.namespace.as_deref() == Some(namespace)
+                };
+                self.roles.iter().find(is_it).and_then(|one| one.rules.as_deref())
+            }
+        };
+        rules.unwrap_or_default()
+    }
+}
+
+/// Whether a rule gives a right, by the rules of the API server's authorizer.
+fn grants(rule: &PolicyRule, right: &Right<'_>) -> bool {
+    let has = |list: &[String], wanted: &str| list.iter().any(|one| one == "*" || one == wanted);
+    let names = rule.resource_names.as_deref().unwrap_or_default();
+    has(&rule.verbs, right.verb)
+        && has(rule.api_groups.as_deref().unwrap_or_default(), right.group)
+        && has(rule.resources.as_deref().unwrap_or_default(), right.resource)
+        && (names.is_empty() || names.iter().any(|name| name == right.name))
+}
+
+/// Those who have all of these rights: those who may create approvals as well,
+/// and those of whom that is not said.
+fn approvers(rbac: &Rbac, rights: &[Right<'_>], accounts: &[String]) -> (Vec<String>, Vec<String>) {
+    let granted = rights.iter().map(|right| rbac.granted(right));
+    let approving = granted.reduce(|all, more| both(&all, &more)).unwrap_or_default();
+    let certain = both(&approving, &rbac.granted(&CREATE));
+    let named = |set: &BTreeSet<Who>| -> Vec<String> {
+        set.iter().filter(|who| who.counts(accounts)).map(Who::to_string).collect()
+    };
+    (named(&certain), named(&(&approving - &certain)))
+}
+
+/// Those who are in both: where everybody is, everybody is.
+fn both(one: &BTreeSet<Who>, other: &BTreeSet<Who>) -> BTreeSet<Who> {
+    let everybody = Who::Group(EVERYBODY.to_owned());
+    let within = |who: &Who, set: &BTreeSet<Who>| set.contains(who) || set.contains(&everybody);
+    let here = one.iter().filter(|who| within(who, other));
+    here.chain(other.iter().filter(|who| within(who, one))).cloned().collect()
+}
+
+/// Whether whoever asks has all of these rights, and may create approvals.
+async fn may(caller: &Caller, rights: &[Right<'_>]) -> Option<bool> {
+    let asked = rights.iter().chain([&CREATE]).map(|right| {
+        let Right { verb, group, resource, name, namespace } = *right;
+        caller.may(verb, (group, resource), (namespace, name))
+    });
+    let said = join_all(asked).await;
+    if said.contains(&Some(false)) {
+        return Some(false);
+    }
+    said.into_iter().collect::<Option<Vec<bool>>>().map(|_| true)
+}
+
+/// What RBAC says of these namespaces and of the cluster, and what of it could
+/// not be read.
+async fn read(client: &kube::Client, places: &BTreeSet<&str>) -> (Rbac, Vec<NotRead>) {
+    let all = || client.clone();
+    let (cluster_bindings, cluster_roles) = tokio::join!(
+        listing::<ClusterRoleBinding>(Api::all(all())),
+        listing::<ClusterRole>(Api::all(all())),
+    );
+    let mut unread = Vec::new();
+    let mut rbac = Rbac {
+        cluster_bindings: read_or(cluster_bindings, "clusterrolebindings", &mut unread),
+        cluster_roles: read_or(cluster_roles, "clusterroles", &mut unread),
+        ..Rbac::default()
+    };
+    for place in places.iter().filter(|place| !place.is_empty()) {
+        let (bindings, roles) = tokio::join!(
+            listing::<RoleBinding>(Api::namespaced(all(), place)),
+            listing::<Role>(Api::namespaced(all(), place)),
+        );
+        let name = |plural: &str| format!("{plural} -n {place}");
+        rbac.bindings.extend(read_or(bindings, &name("rolebindings"), &mut unread));
+        rbac.roles.extend(read_or(roles, &name("roles"), &mut unread));
+    }
+    (rbac, unread)
+}
+
+/// What was read, or nothing, and a note of that.
+fn read_or<K>(read: Result<Vec<K>, Trouble>, name: &str, unread: &mut Vec<NotRead>) -> Vec<K> {
+    read.unwrap_or_else(|trouble| {
+        let why = match trouble {
+            Trouble::Forbidden(_) => "forbidden for you".to_owned(),
+            other => as_me(&other.words()),
+        };
+        unread.push(NotRead { resource: name.to_owned(), why });
+        Vec::new()
+    })
+}
+
+/// All objects of a kind, page by page. When the API server no longer has what
+/// the pages are of, it begins again.
+async fn listing<K: Clone + DeserializeOwned + fmt::Debug>(api: Api<K>) -> Result<Vec<K>, Trouble> {
+    'again: for _ in 0..BEGINNINGS {
+        let mut items = Vec::new();
+        let mut params = ListParams::default().limit(PAGE);
+        loop {
+            let page = match api.list(&params).await.map_err(Trouble::from) {
+                Ok(page) => page,
+                Err(Trouble::Expired) => continue 'again,
+                Err(trouble) => return Err(trouble),
+            };
+            items.extend(page.items);
+            match page.metadata.continue_.filter(|next| !next.is_empty()) {
+                Some(next) => params = params.continue_token(&next),
+                None => return Ok(items),
+            }
+        }
+    }
+    Err(Trouble::Expired)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn objects<K: DeserializeOwned>(all: &[Value]) -> Vec<K> {
+        all.iter().map(|object| serde_json::from_value(object.clone()).unwrap()).collect()
+    }
+
+    fn user(name: &str) -> Value {
+        json!({"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": name})
+    }
+
+    fn group(name: &str) -> Value {
+        json!({"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": name})
+    }
+
+    fn binding(role: (&str, &str), place: &str, subjects: &[Value]) -> Value {
+        json!({"metadata": {"name": "b", "namespace": place}, "subjects": subjects, "roleRef":
+            {"apiGroup": "rbac.authorization.k8s.io", "kind": role.0, "name": role.1}})
+    }
+
+    fn rule(groups: &[&str], resources: &[&str], verbs: &[&str]) -> Value {
+        json!({"apiGroups": groups, "resources": resources, "verbs": verbs})
+    }
+
+    fn role(name: &str, place: &str, rules: &[Value]) -> Value {
+        json!({"metadata": {"name": name, "namespace": place}, "rules": rules})
+    }
+
+    /// Whom this role lets approve the end of the Secret shop/key, where it is
+    /// bound to alice like this, and everybody may create approvals.
+    fn approving(rules: &[Value], kind: &str, place: &str) -> Vec<String> {
+        let everybody = binding(("ClusterRole", "create"), "", &[group(EVERYBODY)]);
+        let create = role("create", "", &[rule(&[GROUP], &["deletionapprovals"], &["create"])]);
+        let own = |kind_of: &str, place: &str| match kind == kind_of {
+            true => vec![role("own", place, rules)],
+            false => Vec::new(),
+        };
+        let alice = binding((kind, "own"), place, &[user("alice")]);
+        let (everywhere, here) = match place {
+            "" => (vec![everybody, alice], Vec::new()),
+            _ => (vec![everybody], vec![alice]),
+        };
+        let cluster_roles = [vec![create], own("ClusterRole", "")].concat();
+        let rbac = Rbac {
+            cluster_bindings: objects(&everywhere),
+            cluster_roles: objects(&cluster_roles),
+            bindings: objects(&here),
+            roles: objects(&own("Role", place)),
+        };
+        approvers(&rbac, &rights(), &[]).0
+    }
+
+    fn rights() -> Vec<Right<'static>> {
+        let verb = "approve-deletion";
+        vec![Right { verb, group: "", resource: "secrets", name: "key", namespace: "shop" }]
+    }
+
+    #[test]
+    fn a_rule_grants_what_the_api_server_says_it_grants() {
+        let named = |names: &[&str]| {
+            let mut rule = rule(&[""], &["secrets"], &["approve-deletion"]);
+            rule["resourceNames"] = json!(names);
+            rule
+        };
+        for (what, rule, granted) in [
+            ("the very right", rule(&[""], &["secrets"], &["approve-deletion"]), true),
+            ("every verb", rule(&[""], &["secrets"], &["*"]), true),
+            ("every kind", rule(&["*"], &["*"], &["approve-deletion"]), true),
+            ("another verb", rule(&[""], &["secrets"], &["delete"]), false),
+            ("another group", rule(&["apps"], &["secrets"], &["approve-deletion"]), false),
+            ("another kind", rule(&[""], &["configmaps"], &["approve-deletion"]), false),
+            ("a subresource", rule(&[""], &["secrets/status"], &["approve-deletion"]), false),
+            ("its name", named(&["other", "key"]), true),
+            ("another name", named(&["other"]), false),
+            ("no names", named(&[]), true),
+            ("no resource", json!({"nonResourceURLs": ["*"], "verbs": ["*"]}), false),
+        ] {
+            let expected: &[&str] = if granted { &["alice"] } else { &[] };
+            assert_eq!(approving(&[rule], "ClusterRole", ""), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_role_is_found_where_it_is_bound() {
+        let rules = [rule(&[""], &["secrets"], &["approve-deletion"])];
+        for (kind, place, granted) in [
+            ("ClusterRole", "", true),
+            ("ClusterRole", "shop", true),
+            ("Role", "shop", true),
+            ("ClusterRole", "other", false),
+            ("Role", "other", false),
+        ] {
+            let expected: &[&str] = if granted { &["alice"] } else { &[] };
+            assert_eq!(approving(&rules, kind, place), expected, "{kind} in {place}");
+        }
+        // What is aggregated stands in the role itself, and a role that is not
+        // there, or not filled in yet, grants nothing.
+        let aggregated = |rules: Value| {
+            let role = json!({"metadata": {"name": "own"}, "rules": rules, "aggregationRule":
+                {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}});
+            let bound = binding(("ClusterRole", "own"), "", &[user("alice")]);
+            let rbac = Rbac {
+                cluster_bindings: objects(&[bound]),
+                cluster_roles: objects(&[role]),
+                ..Rbac::default()
+            };
+            rbac.granted(&rights()[0]).len()
+        };
+        assert_eq!((aggregated(json!(rules)), aggregated(Value::Null)), (1, 0));
+    }
+
+    #[test]
+    fn who_counts_is_named_and_who_may_only_approve_is_told_apart() {
+        let account = json!({"kind": "ServiceAccount", "name": "ci", "namespace": "ops"});
+        let same = user("system:serviceaccount:ops:cd");
+        let part = user("system:kube-controller-manager");
+        let all = [group("sre"), user("zoe"), user("alice"), group(MASTERS), account, same, part];
+        let pods = group("system:serviceaccounts:ops");
+        let both = role("both", "", &[rule(&["*"], &["*"], &["*"])]);
+        let one = role("one", "", &[rule(&["*"], &["*"], &["approve-deletion"])]);
+        let rbac = Rbac {
+            cluster_bindings: objects(&[
+                binding(("ClusterRole", "both"), "", &[&all[..], &[pods]].concat()),
+                binding(("ClusterRole", "one"), "", &[user("bob"), user("alice")]),
+            ]),
+            cluster_roles: objects(&[both, one]),
+            ..Rbac::default()
+        };
+        let need = Need {
+            object: Target {
+                resource: "namespaces".into(),
+                group: String::new(),
+                namespace: String::new(),
+                name: "shop".into(),
+            },
+            content: true,
+        };
+        let rights: Vec<Right<'_>> = need.rights().collect();
+        assert_eq!((rights.len(), rights[1].namespace), (2, "shop"));
+        let (named, unsure) = approvers(&rbac, &rights, &["ops/ci".to_owned()]);
+        assert_eq!(named, ["alice", "zoe", "group sre", "service account ops/ci"]);
+        assert_eq!(unsure, ["bob"]);
+    }
+
+    #[test]
+    fn what_was_not_read_is_not_nobody() {
+        let said = |approvers: &Approvers, all| approvers.text(all);
+        let mut of = Approvers { you: Some(false), ..Approvers::default() };
+        assert_eq!(said(&of, false), "may approve: nobody but group system:masters; you: no\n");
+        assert_eq!(of.names(), Some(Vec::new()));
+        of.unread = vec![NotRead { resource: "clusterroles".into(), why: "x".into() }];
+        assert_eq!(said(&of, false), "may approve: not known; you: no\n");
+        assert_eq!(of.names(), None);
+        of.named = vec!["alice".to_owned()];
+        of.you = None;
+        assert_eq!(said(&of, false), "may approve: alice, as far as could be read\n");
+        of.unread.clear();
+        of.unsure = vec!["bob".to_owned()];
+        let says = "may approve: alice; bob, if they may create approvals as well\n";
+        assert_eq!(said(&of, false), says);
+        of.unsure.clear();
+        of.named = (10..20).map(|n| format!("u{n}")).collect();
+        let cut = said(&of, false);
+        assert!(cut.ends_with("u17, and 2 more (--all)\n"), "{cut}");
+        assert!(said(&of, true).ends_with("u18, u19\n"));
+    }
+}
