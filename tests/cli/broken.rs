@@ -32,7 +32,7 @@ fn a_webhook_that_cannot_be_asked_lets_nobody_take_a_finalizer_off() {
     let plane = plane();
     let [ns, elsewhere] = ["broken-hook", "broken-no-hook"].map(|ns| plane.namespace(ns).unwrap());
     for ns in [&ns, &elsewhere] {
-        configmap(plane, ns, "settings", "finalizers: [x.example.test/y]");
+        configmap(plane, ns, "settings", "finalizers: [x.hooked.test/y]");
     }
     plane.apply(&dead_webhook("guard", &ns, "configmaps/*")).unwrap();
     for ns in [&ns, &elsewhere] {
