@@ -154,7 +154,7 @@ impl TargetArguments {
                 ),
                 _ => String::new(),
             };
-            unknown(format!("cannot read {what}{place}: {}{next}", why.words()))
+            unknown(format!("cannot read {what}{place}: {}{next}", as_me(&why.words())))
         })?;
         let object = read.ok_or_else(|| {
             // Nothing is missed more often at night than the namespace.
