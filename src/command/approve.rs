@@ -10,6 +10,7 @@ use kube::api::{Api, ObjectMeta, PostParams};
 use serde::Serialize;
 
 use super::duration::{duration, told};
+use super::refusal::{denies, said_by_policy};
 use super::screen::{Format, document};
 use super::target::{
     Session, TargetArguments, approvals_unread, as_me, right_to_approve, right_to_approve_content,
@@ -410,7 +411,7 @@ fn refused(session: &Session, content: bool, error: kube::Error) -> CommandError
 fn refusal_of(code: u16, message: &str, me: &str, right: &str) -> Option<String> {
     // What a ValidatingAdmissionPolicy says comes after words of the API
     // server's own; those of others say whose it is.
-    let said = message.rsplit_once("denied request: ").map(|(_, said)| said);
+    let said = said_by_policy(message);
     let said = said.filter(|_| message.contains("'approvals.belay.dev'"));
     match (code, said) {
         (403, Some(said)) if said.contains("approve-deletion") => Some(format!(
@@ -436,11 +437,6 @@ fn refusal_of(code: u16, message: &str, me: &str, right: &str) -> Option<String>
         ),
         _ => None,
     }
-}
-
-/// Whether a webhook or a policy says so.
-fn denies(message: &str) -> bool {
-    ["denied the request", "denied request: "].iter().any(|words| message.contains(words))
 }
 
 /// Why a collector that was refused does not come again: somebody has to send

@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, DeleteParams, ObjectMeta, PostParams};
 
 use super::duration::{duration, told};
+use super::refusal::said_by_policy;
 use super::screen::harmless;
 use super::target::PlaceArguments;
 use super::visitor::Visitor;
@@ -127,7 +128,7 @@ fn in_force(all: &[Pause], now: Timestamp) -> Vec<&Pause> {
 fn refused(visitor: &Visitor, error: kube::Error) -> CommandError {
     let said = match &error {
         kube::Error::Api(status) if status.code == 403 => {
-            status.message.rsplit_once("denied request: ").map(|(_, said)| said.to_owned())
+            said_by_policy(&status.message).map(str::to_owned)
         }
         _ => None,
     };

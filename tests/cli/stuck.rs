@@ -41,17 +41,24 @@ pub fn delete(plane: &ControlPlane, args: &[&str]) {
     kubectl(plane, &[&["delete", "--wait=false"][..], args].concat());
 }
 
+/// Makes the ConfigMap settings with a finalizer that this manager puts there,
+/// and deletes it.
+fn deleted_settings(plane: &ControlPlane, ns: &str, manager: &str, finalizer: &str) {
+    let object = format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: settings, namespace: {ns}, \
+         finalizers: [{finalizer}]}}\n"
+    );
+    let manager = format!("--field-manager={manager}");
+    let apply = ["apply", "--server-side", &manager, "-f", "-"];
+    plane.apply_to(&apply, &object).unwrap().success().unwrap();
+    delete(plane, &["configmap", "settings", "-n", ns]);
+}
+
 #[test]
 fn a_finalizer_whose_owner_is_gone_is_found_and_the_command_that_is_named_helps() {
     let plane = &world().plane;
     let ns = plane.namespace("stuck-owner").unwrap();
-    let object = format!(
-        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: settings, namespace: {ns}, \
-         finalizers: [db.example.test/drop]}}\n"
-    );
-    let apply = ["apply", "--server-side", "--field-manager=db-operator", "-f", "-"];
-    plane.apply_to(&apply, &object).unwrap().success().unwrap();
-    delete(plane, &["configmap", "settings", "-n", &ns]);
+    deleted_settings(plane, &ns, "db-operator", "db.example.test/drop");
     let object = format!("configmaps/settings -n {ns}");
     let all = causes(plane, &["-n", &ns], &object, "OwnerGone");
     assert_eq!(all.len(), 1, "{all:?}");
@@ -161,13 +168,7 @@ fn whether_the_owner_of_a_finalizer_runs_is_told() {
              {{labels: {{app: queue}}}}, spec: {{containers: [{{name: a, image: none}}]}}}}\n"
         ))
         .unwrap();
-    let object = format!(
-        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: settings, namespace: {ns}, \
-         finalizers: [queue.example.test/drain]}}\n"
-    );
-    let apply = ["apply", "--server-side", "--field-manager=queue-operator", "-f", "-"];
-    plane.apply_to(&apply, &object).unwrap().success().unwrap();
-    delete(plane, &["configmap", "settings", "-n", &ns]);
+    deleted_settings(plane, &ns, "queue-operator", "queue.example.test/drain");
     let object = format!("configmaps/settings -n {ns}");
     let told = |cause: &str| {
         let all = causes(plane, &["-n", &ns], &object, cause);

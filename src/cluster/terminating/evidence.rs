@@ -109,7 +109,7 @@ pub async fn evidence(
         return evidence;
     }
     let look = Look { snapshot, unread: Mutex::default() };
-    let pods = found.iter().any(|found| is(found, "", "pods"));
+    let pods = found.iter().any(|found| found.is(("", "pods")));
     let (broken, workloads, nodes, (webhooks, places), conversions, said, users) = tokio::join!(
         look.broken(),
         look.workloads(),
@@ -126,10 +126,6 @@ pub async fn evidence(
     evidence.unread.sort();
     evidence.unread.dedup();
     evidence
-}
-
-fn is(found: &Found, group: &str, resource: &str) -> bool {
-    found.info.group == group && found.info.resource == resource
 }
 
 /// A Service, by its namespace and name.
@@ -321,7 +317,7 @@ impl Look<'_> {
     }
 
     async fn users(&self, found: &[&Found]) -> HashMap<(String, String), Vec<String>> {
-        let claims = found.iter().filter(|found| is(found, "", "persistentvolumeclaims"));
+        let claims = found.iter().filter(|found| found.is(("", "persistentvolumeclaims")));
         let namespaces: BTreeSet<&str> = claims.map(|found| found.namespace.as_str()).collect();
         let mut users: HashMap<(String, String), Vec<String>> = HashMap::new();
         for namespace in namespaces {

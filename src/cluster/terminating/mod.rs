@@ -41,6 +41,13 @@ pub struct Found {
     pub unread: Option<String>,
 }
 
+impl Found {
+    /// Whether it is of a kind, by its group and plural.
+    pub fn is(&self, (group, resource): (&str, &str)) -> bool {
+        self.info.group == group && self.info.resource == resource
+    }
+}
+
 /// An object that a foreground deletion of its owner waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dependent {

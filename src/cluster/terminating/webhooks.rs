@@ -9,6 +9,8 @@ use super::Found;
 use crate::policy::Labels;
 use crate::policy::api::LabelSelector;
 
+const NAMESPACES: (&str, &str) = ("", "namespaces");
+
 /// The labels of Namespaces, by their names.
 pub type Places = HashMap<String, Value>;
 
@@ -80,7 +82,7 @@ impl DeadWebhook {
     /// Namespace whose labels are not known may be one of its own.
     pub fn keeps(&self, found: &Found, places: &Places) -> bool {
         let own = found.object.pointer("/metadata/labels");
-        let place = match (found.namespace.as_str(), is_namespace(found)) {
+        let place = match (found.namespace.as_str(), found.is(NAMESPACES)) {
             ("", true) => Some(own),
             ("", false) => None,
             (name, _) => places.get(name).map(Some),
@@ -109,10 +111,6 @@ impl Rule {
     }
 }
 
-fn is_namespace(found: &Found) -> bool {
-    found.info.group.is_empty() && found.info.resource == "namespaces"
-}
-
 /// Where the finalizers of an object are taken off: in itself, and those that
 /// stand in the spec of a Namespace in a subresource.
 fn writes(found: &Found) -> impl Iterator<Item = &'static str> {
@@ -120,7 +118,7 @@ fn writes(found: &Found) -> impl Iterator<Item = &'static str> {
         let list = found.object.pointer(pointer).and_then(Value::as_array);
         list.is_some_and(|list| !list.is_empty())
     };
-    let content = is_namespace(found) && has("/spec/finalizers");
+    let content = found.is(NAMESPACES) && has("/spec/finalizers");
     let itself = has("/metadata/finalizers").then_some("");
     itself.into_iter().chain(content.then_some("finalize"))
 }

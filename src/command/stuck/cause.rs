@@ -6,6 +6,7 @@ use super::finalizer::{foreign, target};
 use super::finding::{Cause, Finding};
 use crate::cluster::terminating::{DeadConversion, Dependent, Evidence, Found, Said, Survey};
 use crate::command::finalizers::known;
+use crate::command::refusal::denies;
 use crate::command::target::as_me;
 use crate::command::why::Waits;
 use crate::decide::arguments;
@@ -53,12 +54,12 @@ pub fn findings(found: &Found, survey: &Survey, evidence: &Evidence, hold: &Hold
         findings.push(finding.of(finalizer));
     }
     let definition = full_name(&found.info.group, &found.info.resource);
-    let named = if is(found, DEFINITIONS) { &found.name } else { &definition };
+    let named = if found.is(DEFINITIONS) { &found.name } else { &definition };
     findings.extend(conversion(named, evidence));
-    if is(found, ("", "namespaces")) {
+    if found.is(("", "namespaces")) {
         findings.extend(super::namespace::findings(found, survey, evidence));
     }
-    if is(found, ("", "pods")) {
+    if found.is(("", "pods")) {
         findings.extend(pod(found, evidence, finalizers.is_empty()));
     }
     findings.extend(hidden(found));
@@ -87,10 +88,6 @@ const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions");
 
-fn is(found: &Found, (group, resource): (&str, &str)) -> bool {
-    found.info.group == group && found.info.resource == resource
-}
-
 /// The strings of a list.
 pub fn texts(list: Option<&Value>) -> Vec<&str> {
     list.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
@@ -98,14 +95,8 @@ pub fn texts(list: Option<&Value>) -> Vec<&str> {
 
 /// Whether somebody was refused.
 pub fn is_refusal(message: &str) -> bool {
-    let signs = ["denied the request", "failed calling webhook", "failed to call webhook"];
-    signs.iter().any(|sign| message.contains(sign)) || is_refusal_by_policy(message)
-}
-
-/// Whether a ValidatingAdmissionPolicy refused: its words differ from those of a
-/// webhook by an article.
-pub fn is_refusal_by_policy(message: &str) -> bool {
-    message.contains("denied request: ")
+    let silent = ["failed calling webhook", "failed to call webhook"];
+    denies(message) || silent.iter().any(|sign| message.contains(sign))
 }
 
 /// Who is refused what would let the object go.

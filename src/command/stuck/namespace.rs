@@ -2,10 +2,11 @@
 
 use serde_json::Value;
 
-use super::cause::{is_refusal, is_refusal_by_policy, texts, way_out};
+use super::cause::{is_refusal, texts, way_out};
 use super::finalizer::target;
 use super::finding::{Cause, Finding};
 use crate::cluster::terminating::{Evidence, Found, Survey};
+use crate::command::refusal::said_by_policy;
 use crate::decide::arguments;
 
 /// The message of a condition that is True.
@@ -107,7 +108,7 @@ fn failure(message: &str, evidence: &Evidence) -> Option<Finding> {
     }
     is_refusal(message).then(|| {
         let says = "the namespace controller is refused the deletion of what is in it";
-        let next = match is_refusal_by_policy(message) {
+        let next = match said_by_policy(message).is_some() {
             true => {
                 "ask whoever wrote the policy that refuses; what is there: kubectl get \
                  validatingadmissionpolicies,validatingadmissionpolicybindings"

@@ -12,7 +12,7 @@ mod used_by;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// What came of a command.
 #[derive(Debug)]
@@ -36,17 +36,21 @@ pub fn belay(line: &str) -> Said {
     fed(line, "")
 }
 
-/// The same, with this on standard input.
-pub fn fed(line: &str, input: &str) -> Said {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_kubectl-belay"))
+fn started(line: &str, stderr: Stdio) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_kubectl-belay"))
         .args(line.split_whitespace())
         .current_dir(folder("world"))
         .env_clear()
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
+        .stderr(stderr)
         .spawn()
-        .unwrap();
+        .unwrap()
+}
+
+/// The same, with this on standard input.
+pub fn fed(line: &str, input: &str) -> Said {
+    let mut child = started(line, Stdio::piped());
     // A program that does not read it ends first, and that is no failure.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     let output = child.wait_with_output().unwrap();
@@ -60,15 +64,7 @@ pub fn fed(line: &str, input: &str) -> Said {
 /// The exit code of the same for somebody who reads nothing of it, as `| head`
 /// reads no more.
 pub fn unread(line: &str, input: &str) -> i32 {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_kubectl-belay"))
-        .args(line.split_whitespace())
-        .current_dir(folder("world"))
-        .env_clear()
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut child = started(line, Stdio::null());
     // It has nothing to print until it has read what comes after this.
     drop(child.stdout.take());
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();

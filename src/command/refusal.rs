@@ -1,0 +1,12 @@
+//! How a refusal at admission reads, whoever it is that refuses.
+
+/// What a ValidatingAdmissionPolicy said. The words before it differ from those
+/// of a webhook by an article.
+pub fn said_by_policy(message: &str) -> Option<&str> {
+    message.rsplit_once("denied request: ").map(|(_, said)| said)
+}
+
+/// Whether a webhook or a policy said no.
+pub fn denies(message: &str) -> bool {
+    message.contains("denied the request") || said_by_policy(message).is_some()
+}
