@@ -38,7 +38,7 @@ pub use context::{Certificates, Context, Registered, Settings, Signals};
 pub use decider::ClusterDecider;
 pub use dump::dump;
 pub use exemption::approval_of;
-pub use feed::{Around, Reach, Snapshot, Unread};
+pub use feed::{Around, Held, Reach, Snapshot, Unread};
 pub use live::{Answer, CarryOut, Found, Gathered, Reader, merge};
 pub use names::names;
 pub use start::{Cluster, Options, StartError, replica};

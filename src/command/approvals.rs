@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::duration::age;
+use super::place::PlaceArguments;
 use super::screen::{Field, List, OutputArguments, Screen, Table, Tone, cut, document};
-use super::target::PlaceArguments;
 use super::visitor::Visitor;
 use super::{CommandError, block_on, print};
 use crate::decide::{Target, arguments};

@@ -102,7 +102,7 @@ async fn approve(arguments: ApproveArguments) -> Result<ExitCode, CommandError> 
     let (snapshot, unread) = match session.rules().await {
         Ok(snapshot) if snapshot.context.world.read().loaded => (Some(snapshot), None),
         Ok(snapshot) => (None, snapshot.unread().into_iter().next().map(|unread| unread.why)),
-        Err(why) => (None, Some(why)),
+        Err(error) => (None, Some(error.to_string())),
     };
     let policies = match &snapshot {
         Some(snapshot) => refusing(&session, snapshot, content).await,
@@ -139,7 +139,7 @@ async fn approve(arguments: ApproveArguments) -> Result<ExitCode, CommandError> 
     };
     let second = format!(
         "approval {name} by {}, for {what}; made again under its name it is another object",
-        session.me.name
+        session.visitor.me.name
     );
     let mut says = vec![first, second];
     if let Some(why) = unread {
@@ -153,7 +153,7 @@ async fn approve(arguments: ApproveArguments) -> Result<ExitCode, CommandError> 
     let approved = Approved {
         name,
         object: arguments_of(&session),
-        approver: session.me.name.clone(),
+        approver: session.visitor.me.name.clone(),
         reason,
         scope: if content { Scope::Content } else { Scope::Object },
         until: until.to_string(),
@@ -232,10 +232,16 @@ impl Outcome {
             None if verdict.as_ref().and_then(refusal).is_some() => {}
             None => says.push("no policy protects it now: it needs no approval".to_owned()),
             Some(consent) => {
-                counts = consent.people.contains(&session.me.name);
+                counts = consent.people.contains(&session.visitor.me.name);
                 enough = consent.people.len() >= consent.terms.required;
                 let right = right(session, content);
-                says.push(missing(&session.me.name, policies, &consent, others.is_none(), &right));
+                says.push(missing(
+                    &session.visitor.me.name,
+                    policies,
+                    &consent,
+                    others.is_none(),
+                    &right,
+                ));
             }
         }
         let others = others.filter(|_| !enough);
@@ -354,7 +360,7 @@ async fn create(
 ) -> Result<DeletionApproval, CommandError> {
     let target = &session.target;
     let lasts = SignedDuration::try_from(lasts).unwrap_or(SignedDuration::MAX);
-    let until = session.me.now.saturating_add(lasts).unwrap_or(Timestamp::MAX);
+    let until = session.visitor.me.now.saturating_add(lasts).unwrap_or(Timestamp::MAX);
     let until = Timestamp::from_second(until.as_second()).unwrap_or(until);
     let spec = DeletionApprovalSpec {
         target_ref: TargetRef {
@@ -364,7 +370,7 @@ async fn create(
             name: target.name.clone(),
             uid: session.uid().to_owned(),
         },
-        approver: session.me.name.clone(),
+        approver: session.visitor.me.name.clone(),
         reason: reason.to_owned(),
         expiration_time: Time(until),
         scope: if content { Scope::Content } else { Scope::Object },
@@ -373,7 +379,7 @@ async fn create(
     let mut approval = DeletionApproval::new("", spec);
     let generate_name = Some(beginning(&format!("{}-{}", target.resource, target.name)));
     approval.metadata = ObjectMeta { generate_name, ..ObjectMeta::default() };
-    let api: Api<DeletionApproval> = Api::all(session.caller.client.clone());
+    let api: Api<DeletionApproval> = Api::all(session.visitor.caller.client.clone());
     let created = api.create(&PostParams::default(), &approval).await;
     created.map_err(|error| refused(session, content, error))
 }
@@ -398,7 +404,7 @@ fn refused(session: &Session, content: bool, error: kube::Error) -> CommandError
     match error {
         kube::Error::Api(status) => {
             let right = right(session, content);
-            match refusal_of(status.code, &status.message, &session.me.name, &right) {
+            match refusal_of(status.code, &status.message, &session.visitor.me.name, &right) {
                 Some(says) => CommandError::Refused(says),
                 None => unknown(format!("cannot create the approval: {}", status.message)),
             }
@@ -456,7 +462,7 @@ async fn given_up(session: &Session, snapshot: &Snapshot) -> Option<String> {
         };
         let place = if info.namespaced { session.target.namespace.as_str() } else { "" };
         let name = reference.name.as_str();
-        let owner = session.caller.object(&info, place, name).await.ok()?;
+        let owner = session.visitor.caller.object(&info, place, name).await.ok()?;
         let text = |pointer: &str| owner.as_ref()?.pointer(pointer)?.as_str();
         let foreground = owner.as_ref().and_then(|owner| owner.pointer("/metadata/finalizers"));
         let foreground = foreground.and_then(|list| list.as_array()).into_iter().flatten();

@@ -11,6 +11,7 @@ mod files;
 mod finalizers;
 mod look;
 mod pause;
+mod place;
 mod refusal;
 mod release;
 mod screen;

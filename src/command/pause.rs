@@ -9,9 +9,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, DeleteParams, ObjectMeta, PostParams};
 
 use super::duration::{duration, told};
+use super::place::PlaceArguments;
 use super::refusal::said_by_policy;
 use super::screen::harmless;
-use super::target::PlaceArguments;
 use super::visitor::Visitor;
 use super::{CommandError, block_on, print};
 use crate::policy::api::{Pause, PauseSpec};

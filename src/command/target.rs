@@ -1,22 +1,15 @@
 //! What the commands of people share: the object that is meant, as kubectl
 //! would take it, and who asks.
 
-use std::time::Instant;
-
 use clap::Args;
 use serde_json::Value;
 
 use super::CommandError;
-use super::access::AccessArguments;
-use super::serve::{LABELLED, parsed};
-use crate::cluster::election::{Clock, leader};
-use crate::cluster::{
-    Access, Caller, Certificates, Me, Place, Settings, Snapshot, Trouble, Unread, World, account,
-    names, replica, user_of,
-};
+use super::place::{FromArguments, PlaceArguments};
+use super::visitor::Visitor;
+use crate::cluster::{Place, Snapshot, Trouble, Unread, World};
 use crate::decide::{self, Live, Situation};
 use crate::objects::{KindId, KindInfo, Names, full_name};
-use crate::policy::Identities;
 use crate::policy::api::GROUP;
 
 #[derive(Debug, Args)]
@@ -34,103 +27,42 @@ pub struct TargetArguments {
     pub(super) place: PlaceArguments,
 }
 
-/// Where to go, and as whom.
-#[derive(Debug, Args)]
-pub struct PlaceArguments {
-    #[command(flatten)]
-    access: AccessArguments,
-
-    /// Where belay is installed: its namespace and its name. Which kinds
-    /// --labelled-kinds names there and whom --control-plane does is not read:
-    /// this command goes by the defaults of both
-    #[arg(long, value_name = "NAMESPACE/NAME", default_value = "belay/belay")]
-    installation: String,
-}
-
-impl PlaceArguments {
-    /// The namespace and the name of the installation.
-    pub fn installation(&self) -> Result<(String, String), CommandError> {
-        let installation = self.installation.split_once('/');
-        let sound = installation
-            .filter(|(a, b)| !a.is_empty() && !b.is_empty() && !b.contains('/'))
-            .map(|(place, own)| (place.to_owned(), own.to_owned()));
-        sound.ok_or_else(|| {
-            CommandError::Usage(format!(
-                "--installation is \"{}\"; expected NAMESPACE/NAME, such as belay/belay",
-                self.installation
-            ))
-        })
-    }
-
-    /// That nothing is said of a cluster, where --from names files instead.
-    pub fn asks_no_cluster(&self) -> Result<(), CommandError> {
-        match self.access.is_given() {
-            false => Ok(()),
-            true => Err(CommandError::Usage(
-                "--from asks no cluster; leave out --kubeconfig, --context and --as, or --from"
-                    .to_owned(),
-            )),
-        }
-    }
-
-    /// Connects.
-    pub async fn connect(self) -> Result<Caller, CommandError> {
-        let access = Access::from(self.access);
-        Ok(Caller::connect(&access).await?)
-    }
-}
-
-/// Who somebody is to the API server; an error says how to see whether it is
-/// there at all.
-pub fn known(caller: &Caller, me: Result<Me, String>) -> Result<Me, CommandError> {
-    me.map_err(|why| {
-        unknown(format!(
-            "cannot ask the API server at {} who you are: {why}; next: see whether kubectl auth \
-             whoami reaches it",
-            caller.address()
-        ))
-    })
-}
-
-/// Somebody at the API server, with an object in mind.
+/// Who asks, with an object in mind.
 pub struct Session {
-    pub caller: Caller,
-    pub me: Me,
+    pub visitor: Visitor,
     /// Its kind.
     pub info: KindInfo,
     /// Its namespace, name and plural.
     pub target: decide::Target,
     /// It, as it is now.
     pub object: Value,
-    /// The namespace and name of the installation.
-    pub installation: (String, String),
-    /// The name of belay's own account there.
-    pub account: String,
-    /// When the API server said what time it is.
-    opened: Instant,
 }
 
 impl TargetArguments {
     /// Connects, and reads the object.
     pub async fn open(self) -> Result<Session, CommandError> {
-        let (word, name) = words(&self.target)?;
-        let installation = self.place.installation()?;
-        let caller = self.place.connect().await?;
-        let (me, names, account) = tokio::join!(
-            caller.who_am_i(),
-            names(&caller.client),
-            account(&caller.client, &installation.0, &installation.1),
-        );
-        let opened = Instant::now();
-        let me = known(&caller, me)?;
-        let names =
-            names.map_err(|why| unknown(format!("cannot ask which kinds there are: {why}")))?;
-        let info = names
-            .find(word)
-            .cloned()
-            .ok_or_else(|| unknown(unserved(&names, word, "the API server serves no kind")))?;
+        self.open_in(&FromArguments::default()).await
+    }
+
+    /// The same, in files where some are named.
+    pub async fn open_in(self, from: &FromArguments) -> Result<Session, CommandError> {
+        let Self { target, namespace, place } = self;
+        let (word, name) = words(&target)?;
+        let (visitor, names, nobody) = match from.archive(&place)? {
+            Some(archive) => {
+                let names = archive.names().clone();
+                (Visitor::of_files(archive, &place).await?, names, UNSERVED_IN_FILES)
+            }
+            None => {
+                let (visitor, names) = Visitor::open_with_names(place).await?;
+                (visitor, names, UNSERVED)
+            }
+        };
+        let Visitor { caller, me, .. } = &visitor;
+        let info =
+            names.find(word).cloned().ok_or_else(|| unknown(unserved(&names, word, nobody)))?;
         let namespace = match info.namespaced {
-            true => self.namespace.unwrap_or_else(|| caller.namespace.clone()),
+            true => namespace.unwrap_or_else(|| caller.namespace.clone()),
             false => String::new(),
         };
         let target = decide::Target {
@@ -161,9 +93,15 @@ impl TargetArguments {
             let next = if info.namespaced { "; next: name its namespace with -n" } else { "" };
             unknown(format!("there is no {what}{place}{next}"))
         })?;
-        Ok(Session { caller, me, info, target, object, installation, account, opened })
+        Ok(Session { visitor, info, target, object })
     }
 }
+
+/// The words before the name of a kind that is not there.
+pub const UNSERVED: &str = "the API server serves no kind";
+
+/// The same, of files.
+pub const UNSERVED_IN_FILES: &str = "neither Kubernetes nor the files have a kind";
 
 /// That nobody serves a kind: the next names are told. `nobody`: the words
 /// before its name.
@@ -196,20 +134,27 @@ fn words(target: &[String]) -> Result<(&str, &str), CommandError> {
 
 /// Why what is protected is not known, and what next.
 pub fn unprotected(session: &Session, snapshot: &Snapshot) -> String {
-    let unread = snapshot.unread();
-    let nobody_serves = Trouble::NotFound.words();
-    if !unread.is_empty() && unread.iter().all(|unread| unread.why == nobody_serves) {
+    if !snapshot.is_installed() {
         // Whoever has taken belay out may have left objects under its hold.
-        return "belay is not installed: the API server does not serve its kinds; next: belay admin \
-                crds | kubectl apply -f -, and then the same again"
-            .to_owned();
+        let next = match session.visitor.asks_files() {
+            true => {
+                "the files have nothing of belay.dev in them; next: name a file with the \
+                     policies, too: --from FILE,POLICIES"
+            }
+            false => {
+                "belay is not installed: the API server does not serve its kinds; next: belay \
+                      admin crds | kubectl apply -f -, and then the same again"
+            }
+        };
+        return next.to_owned();
     }
+    let unread = snapshot.unread();
     let unread = unread.iter().map(|Unread { resource, why }| format!("{resource}: {why}"));
     format!(
         "cannot read what is protected: {}; next: have an administrator bind the RBAC verbs get \
          and list on every resource of belay.dev to {}",
         unread.collect::<Vec<_>>().join("; "),
-        session.me.name
+        session.visitor.me.name
     )
 }
 
@@ -241,43 +186,10 @@ pub fn as_me(text: &str) -> String {
     text.replace("belay's account may not", "you may not")
 }
 
-/// What the cluster side's code has to know of an installation to run for a
-/// person.
-pub fn settings((namespace, name): &(String, String), me: &Me) -> Settings {
-    Settings {
-        namespace: namespace.clone(),
-        name: name.clone(),
-        // It stands in tokens, which no two passes may share.
-        replica: format!("{}/{}", me.name, replica()),
-        labelled: parsed(LABELLED),
-        certificates: Certificates::Files { authorities: None },
-        // A person's command puts no holds on.
-        backfill: 0,
-    }
-}
-
-/// What people have written, read with the rights of whoever asks at this time
-/// of the API server's. `own` is the name by which that knows belay.
-pub async fn rules(
-    caller: &Caller,
-    me: &Me,
-    now: jiff::Timestamp,
-    installation: &(String, String),
-    own: String,
-) -> Result<Snapshot, String> {
-    let clock = Clock::told(now);
-    let settings = settings(installation, me);
-    let identities = Identities { own: Some(own), ..Identities::default() };
-    let snapshot = Snapshot::rules(caller.client.clone(), settings, identities).await?;
-    snapshot.context.world.write().clock = clock;
-    Ok(snapshot)
-}
-
 impl Session {
     /// What people have written, read with this person's rights.
-    pub async fn rules(&self) -> Result<Snapshot, String> {
-        let Self { caller, me, installation, .. } = self;
-        let snapshot = rules(caller, me, self.now(), installation, self.own_user()).await?;
+    pub async fn rules(&self) -> Result<Snapshot, CommandError> {
+        let snapshot = self.visitor.rules().await?;
         // One's own Namespace can often be read where a list of all cannot.
         if !self.target.namespace.is_empty() {
             let kinds = &snapshot.context.world.read().graph.kinds.clone();
@@ -291,22 +203,6 @@ impl Session {
             snapshot.put(kind, &self.object);
         }
         Ok(snapshot)
-    }
-
-    /// The time, by the API server's clock.
-    pub fn now(&self) -> jiff::Timestamp {
-        self.me.now.saturating_add(self.opened.elapsed()).unwrap_or(self.me.now)
-    }
-
-    /// Who leads belay now.
-    pub async fn leader(&self) -> Result<Option<String>, String> {
-        let (namespace, name) = &self.installation;
-        leader(&self.caller.client, (namespace, name), self.now()).await
-    }
-
-    /// The name by which the API server knows belay.
-    pub fn own_user(&self) -> String {
-        user_of(&self.installation.0, &self.account)
     }
 
     /// Where the object stands in what a snapshot knows. Whoever asks may hold
@@ -375,6 +271,7 @@ pub fn asked_in(target: &decide::Target) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::election::Clock;
 
     #[test]
     fn an_object_is_one_word_or_two() {

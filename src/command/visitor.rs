@@ -1,66 +1,86 @@
-//! Somebody at the API server, with no single object in mind: what the
-//! commands share that look at a whole cluster or at one namespace.
+//! Who asks, and where: what the commands share that look at a cluster, or at
+//! files in the place of one.
 
 use std::fmt::Debug;
 use std::time::Instant;
 
-use clap::Args;
 use jiff::Timestamp;
 use kube::api::{Api, ListParams};
 use serde::de::DeserializeOwned;
 
 use super::CommandError;
-use super::target::{PlaceArguments, known, rules, settings, unknown};
-use crate::cluster::election::leader;
-use crate::cluster::{Caller, Me, Snapshot, Trouble, account, user_of};
+use super::files::Archive;
+use super::place::PlaceArguments;
+use super::serve::{LABELLED, parsed};
+use super::target::unknown;
+use crate::cluster::election::{Clock, leader};
+use crate::cluster::{
+    Caller, Certificates, Held, Me, Settings, Snapshot, Trouble, account, names, replica, user_of,
+};
+use crate::objects::Names;
 use crate::policy::{Identities, Policy};
 use crate::relations::Custom;
-
-/// Which namespaces are meant.
-#[derive(Debug, Clone, Default, Args)]
-pub struct ScopeArguments {
-    /// The namespace [default: that of the context]
-    #[arg(short, long, value_name = "NAME", conflicts_with = "all_namespaces")]
-    namespace: Option<String>,
-
-    /// All namespaces, and what has none
-    #[arg(short = 'A', long)]
-    all_namespaces: bool,
-}
-
-impl ScopeArguments {
-    /// The namespace; empty: all of them.
-    pub fn namespace(self, caller: &Caller) -> String {
-        match self {
-            Self { all_namespaces: true, .. } => String::new(),
-            Self { namespace, .. } => namespace.unwrap_or_else(|| caller.namespace.clone()),
-        }
-    }
-}
 
 /// Who asks, and where.
 pub struct Visitor {
     pub caller: Caller,
+    /// Who that is to the API server; of files nobody in particular.
     pub me: Me,
     /// The namespace and name of the installation.
     pub installation: (String, String),
-    /// The name by which the API server knows belay.
-    own: String,
+    /// The name of belay's own account there.
+    pub account: String,
     /// When the API server said what time it is.
     opened: Instant,
+    /// What files hold, where they stand in the place of a cluster.
+    held: Option<Held>,
 }
 
 impl Visitor {
     /// Connects.
     pub async fn open(place: PlaceArguments) -> Result<Self, CommandError> {
         let installation = place.installation()?;
+        Self::meet(place.connect().await?, installation).await
+    }
+
+    /// The same, with every word for a kind that is served.
+    pub async fn open_with_names(place: PlaceArguments) -> Result<(Self, Names), CommandError> {
+        let installation = place.installation()?;
         let caller = place.connect().await?;
+        let client = caller.client.clone();
+        let (visitor, names) = tokio::join!(Self::meet(caller, installation), names(&client));
+        Ok((visitor?, names.map_err(no_kinds)?))
+    }
+
+    /// Opens files.
+    pub async fn of_files(archive: Archive, place: &PlaceArguments) -> Result<Self, CommandError> {
+        let installation = place.installation()?;
+        let held = Some(archive.held());
+        let caller = Caller::over(archive.client());
+        let (namespace, name) = &installation;
+        let account = account(&caller.client, namespace, name).await;
+        let me = Me { name: String::new(), groups: Vec::new(), now: Timestamp::now() };
+        Ok(Self { caller, me, installation, account, opened: Instant::now(), held })
+    }
+
+    async fn meet(caller: Caller, installation: (String, String)) -> Result<Self, CommandError> {
         let (namespace, name) = &installation;
         let (me, account) =
             tokio::join!(caller.who_am_i(), account(&caller.client, namespace, name));
-        let me = known(&caller, me)?;
-        let own = user_of(namespace, &account);
-        Ok(Self { caller, me, installation, own, opened: Instant::now() })
+        let me = me.map_err(|why| {
+            unknown(format!(
+                "cannot ask the API server at {} who you are: {why}; next: see whether kubectl \
+                 auth whoami reaches it",
+                caller.address()
+            ))
+        })?;
+        Ok(Self { caller, me, installation, account, opened: Instant::now(), held: None })
+    }
+
+    /// Whether files stand in the place of a cluster: then nobody in particular
+    /// asks, and nobody says who leads and who may do what.
+    pub fn asks_files(&self) -> bool {
+        self.held.is_some()
     }
 
     /// The time, by the API server's clock.
@@ -68,11 +88,43 @@ impl Visitor {
         self.me.now.saturating_add(self.opened.elapsed()).unwrap_or(self.me.now)
     }
 
-    /// Which kinds there are, and what people have written.
+    /// The name by which the API server knows belay.
+    pub fn own_user(&self) -> String {
+        user_of(&self.installation.0, &self.account)
+    }
+
+    /// What the cluster side's code has to know of an installation to run for a
+    /// person.
+    pub fn settings(&self) -> Settings {
+        let (namespace, name) = &self.installation;
+        Settings {
+            namespace: namespace.clone(),
+            name: name.clone(),
+            // It stands in tokens, which no two passes may share.
+            replica: format!("{}/{}", self.me.name, replica()),
+            labelled: parsed(LABELLED),
+            certificates: Certificates::Files { authorities: None },
+            // A person's command puts no holds on.
+            backfill: 0,
+        }
+    }
+
+    /// Whom policies need not name.
+    pub fn identities(&self) -> Identities {
+        Identities { own: Some(self.own_user()), ..Identities::default() }
+    }
+
+    /// The time, as something that goes on from it.
+    pub fn clock(&self) -> Clock {
+        Clock::told(self.now())
+    }
+
+    /// Which kinds there are, and what people have written, read with the
+    /// rights of whoever asks.
     pub async fn rules(&self) -> Result<Snapshot, CommandError> {
-        rules(&self.caller, &self.me, self.now(), &self.installation, self.own.clone())
-            .await
-            .map_err(|why| unknown(format!("cannot ask which kinds there are: {why}")))
+        let client = self.caller.client.clone();
+        let snapshot = Snapshot::rules(client, self.settings(), self.identities()).await;
+        self.opened(snapshot)
     }
 
     /// The same as if these were what people have written.
@@ -81,11 +133,17 @@ impl Visitor {
         policies: Vec<Policy>,
         relations: &[Custom],
     ) -> Result<Snapshot, CommandError> {
-        let settings = settings(&self.installation, &self.me);
-        let identities = Identities { own: Some(self.own.clone()), ..Identities::default() };
         let client = self.caller.client.clone();
+        let (settings, identities) = (self.settings(), self.identities());
         let snapshot = Snapshot::planned(client, settings, identities, policies, relations).await;
-        snapshot.map_err(|why| unknown(format!("cannot ask which kinds there are: {why}")))
+        self.opened(snapshot)
+    }
+
+    fn opened(&self, snapshot: Result<Snapshot, String>) -> Result<Snapshot, CommandError> {
+        let mut snapshot = snapshot.map_err(no_kinds)?;
+        snapshot.context.world.write().clock = self.clock();
+        snapshot.held.clone_from(&self.held);
+        Ok(snapshot)
     }
 
     /// All objects of a kind of belay's own.
@@ -118,7 +176,14 @@ impl Visitor {
 
     /// Who leads belay now.
     pub async fn leader(&self) -> Result<Option<String>, String> {
+        if self.asks_files() {
+            return Err("files do not say it".to_owned());
+        }
         let (namespace, name) = &self.installation;
         leader(&self.caller.client, (namespace, name), self.now()).await
     }
+}
+
+fn no_kinds(why: String) -> CommandError {
+    unknown(format!("cannot ask which kinds there are: {why}"))
 }

@@ -24,7 +24,7 @@ mod waiting;
 mod watches;
 mod watching;
 
-pub use self::snapshot::{Around, Reach, Snapshot, Unread};
+pub use self::snapshot::{Around, Held, Reach, Snapshot, Unread};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

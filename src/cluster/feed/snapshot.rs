@@ -5,7 +5,7 @@
 
 mod around;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -49,9 +49,15 @@ pub struct Snapshot {
     pub reader: Reader,
     /// The groups whose server does not answer: nobody knows all their kinds.
     pub stale: HashSet<String>,
+    /// What there is anything of, where files stand in the place of a cluster.
+    pub held: Option<Held>,
     said: Arc<Mutex<Said>>,
     unread: Mutex<Vec<Unread>>,
 }
+
+/// The kinds of which files have anything, by group and plural, and the
+/// namespaces in which they do.
+pub type Held = HashMap<(String, String), HashSet<String>>;
 
 /// A kind of which the objects could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -111,7 +117,7 @@ impl Snapshot {
         let reader = Reader::new(context.clone());
         let discovery = discover(&context.client).await.map_err(|t| t.words())?;
         let (said, unread, stale) = (Arc::default(), Mutex::default(), discovery.stale().clone());
-        let snapshot = Self { context, reader, stale, said, unread };
+        let snapshot = Self { context, reader, stale, held: None, said, unread };
         let definitions = snapshot.definitions().await;
         // Nothing that once was is remembered here, so no kind has vanished.
         discovery.learn(&mut snapshot.context.world.write(), &definitions, &HashSet::new());
@@ -143,6 +149,22 @@ impl Snapshot {
         let mut unread = self.unread.lock().clone();
         unread.sort();
         unread
+    }
+
+    /// Whether the API server serves the kinds of belay, as far as that is
+    /// known.
+    pub fn is_installed(&self) -> bool {
+        let (unread, nobody_serves) = (self.unread.lock(), Trouble::NotFound.words());
+        unread.is_empty() || unread.iter().any(|unread| unread.why != nobody_serves)
+    }
+
+    /// Whether that something of a kind is not in a namespace (empty: nowhere)
+    /// says that it does not exist. A dump has some kinds and leaves out others.
+    pub fn knows_all(&self, info: &KindInfo, namespace: &str) -> bool {
+        let Some(held) = &self.held else { return true };
+        let kind = (info.group.clone(), info.resource.clone());
+        let places = held.get(&kind);
+        places.is_some_and(|places| namespace.is_empty() || places.contains(namespace))
     }
 
     /// Puts one object in, as the API server has it now.

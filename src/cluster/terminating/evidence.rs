@@ -23,6 +23,9 @@ use crate::objects::KindInfo;
 pub struct Evidence {
     /// The API groups that are served.
     pub groups: BTreeSet<String>,
+    /// Whether there may be more of them: a dump without definitions does not
+    /// say which kinds there were.
+    pub more_groups: bool,
     /// Those whose server does not answer.
     pub stale: BTreeSet<String>,
     /// The APIServices that are not available.
@@ -109,6 +112,7 @@ pub async fn evidence(
         return evidence;
     }
     let look = Look { snapshot, unread: Mutex::default() };
+    evidence.more_groups = look.info("apiextensions.k8s.io", "customresourcedefinitions").is_none();
     let pods = found.iter().any(|found| found.is(("", "pods")));
     let (broken, workloads, nodes, (webhooks, places), conversions, said, users) = tokio::join!(
         look.broken(),
@@ -128,6 +132,9 @@ pub async fn evidence(
     evidence
 }
 
+/// Why nothing is concluded from a kind that is not in a dump.
+const NOT_HELD: &str = "the files have none";
+
 /// A Service, by its namespace and name.
 type Service = (String, String);
 
@@ -141,6 +148,11 @@ impl Look<'_> {
         let kinds = &self.snapshot.context.world.read().graph.kinds;
         let kind = kinds.find_resource(group, resource)?;
         let info = kinds.info(kind);
+        if !self.snapshot.knows_all(info, "") {
+            let unread = Unread { resource: info.full_name(), why: NOT_HELD.to_owned() };
+            self.unread.lock().push(unread);
+            return None;
+        }
         (!info.versions.is_empty()).then(|| info.clone())
     }
 
@@ -260,6 +272,9 @@ impl Look<'_> {
     /// What is wrong with a Service; none: nothing is known to be.
     async fn why_silent(&self, (namespace, name): &Service) -> Option<String> {
         let info = self.info("", "services")?;
+        if !self.snapshot.knows_all(&info, namespace) {
+            return None;
+        }
         let client = &self.snapshot.context.client;
         let read = api::object(client, &info, namespace, name, Detail::Whole).await.ok()?;
         let Some(json) = read else {

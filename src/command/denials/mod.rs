@@ -14,10 +14,10 @@ use kube::api::{Api, ListParams};
 use serde::Serialize;
 
 use super::duration::{age, duration};
+use super::place::PlaceArguments;
 use super::screen::{
     Field, NotRead, OutputArguments, Progress, Screen, Table, Tone, cut, document,
 };
-use super::target::PlaceArguments;
 use super::visitor::Visitor;
 use super::{CommandError, block_on, print};
 use crate::cluster::Trouble;

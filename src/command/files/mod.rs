@@ -5,11 +5,13 @@
 //!             texts     trees   Lists flat ├► kinds  (what CRDs teach)     ├─► World
 //!                                          └► objects                     ─┘
 //!  watch: the same again, when the files change
+//!  archive: what was written for an API server, over files
 //! ```
 //!
 //! Whatever is wrong is said as `file:line:column: sentence`. No sentence
 //! repeats a value that was found: it may stand in a Secret.
 
+mod archive;
 mod documents;
 mod folder;
 mod given;
@@ -28,6 +30,7 @@ mod tests;
 use std::fmt;
 use std::sync::Arc;
 
+pub use archive::Archive;
 pub use documents::{Document, File, inline, nodes, parse_all};
 pub use folder::Folders;
 pub use given::{Manifest, Rules, filled, manifests, names, rules, short_names, stdin_once, texts};

@@ -14,7 +14,7 @@ mod change;
 mod impact;
 mod say;
 mod scene;
-mod selector;
+pub(super) mod selector;
 mod stock;
 mod targets;
 mod tree;

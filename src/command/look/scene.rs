@@ -9,11 +9,12 @@ use serde_json::Value;
 use super::change::Change;
 use super::stock::{BODIES, Stock};
 use super::targets::{Asked, Sought, WhereArguments, namespaces};
-use crate::cluster::{Caller, Me, Reach, Snapshot, Trouble, World, account, names, user_of};
+use crate::cluster::{Caller, Me, Reach, Snapshot, World};
 use crate::command::CommandError;
 use crate::command::files::{self, File, filled};
 use crate::command::screen::{NotRead, Progress};
-use crate::command::target::{self, as_me, known, unknown};
+use crate::command::target::{self, UNSERVED, UNSERVED_IN_FILES, as_me, unknown};
+use crate::command::visitor::Visitor;
 use crate::graph::{Graph, NodeId};
 use crate::objects::{KindId, KindInfo, Names};
 use crate::policy::PolicySet;
@@ -84,11 +85,11 @@ pub async fn read(
     place: WhereArguments,
     mentions: bool,
 ) -> Result<Scene, CommandError> {
-    let scene = match place.from.is_empty() {
-        true => of_cluster(asked, place, mentions).await,
-        false => {
+    let scene = match place.from.is_given() {
+        false => of_cluster(asked, place, mentions).await,
+        true => {
             place.place.asks_no_cluster()?;
-            of_files(asked, &place.from, place.namespace.as_deref())
+            of_files(asked, &place.from.files, place.namespace.as_deref())
         }
     }?;
     // That nothing is there of what a change takes out is an answer.
@@ -125,12 +126,11 @@ fn of_files(
     };
     let world = files::World::read_layers(&layers, home, see)?;
     let names = files::names(&world.graph.kinds, layers.into_iter().flatten())?;
-    let nobody = "neither Kubernetes nor the files have a kind";
-    let sought = asked.sought(&names, own, nobody)?;
+    let sought = asked.sought(&names, own, UNSERVED_IN_FILES)?;
     let (targets, mut missing) = asked.find(&world.graph, &sought);
     let files::World { graph, policies, notes } = world;
     let rules = if notes.policies == 0 { Rules::None } else { Rules::Known };
-    let unserved = Unserved::of(asked, &names, own, nobody, &HashSet::new());
+    let unserved = Unserved::of(asked, &names, own, UNSERVED_IN_FILES, &HashSet::new());
     missing.extend(unserved.missing);
     sound(&sought, &missing)?;
     Ok(Scene {
@@ -155,21 +155,10 @@ async fn of_cluster(
     mentions: bool,
 ) -> Result<Scene, CommandError> {
     let WhereArguments { namespace, place, .. } = place;
-    let installation = place.installation()?;
-    let caller = place.connect().await?;
-    let (me, names, account) = tokio::join!(
-        caller.who_am_i(),
-        names(&caller.client),
-        account(&caller.client, &installation.0, &installation.1),
-    );
-    let me = known(&caller, me)?;
-    let names = names.map_err(|why| unknown(format!("cannot ask which kinds there are: {why}")))?;
-    let own = namespace.unwrap_or_else(|| caller.namespace.clone());
-    let nobody = "the API server serves no kind";
-    let sought = asked.sought(&names, &own, nobody)?;
-    let belay = user_of(&installation.0, &account);
-    let snapshot =
-        target::rules(&caller, &me, me.now, &installation, belay).await.map_err(unknown)?;
+    let (visitor, names) = Visitor::open_with_names(place).await?;
+    let own = namespace.unwrap_or_else(|| visitor.caller.namespace.clone());
+    let sought = asked.sought(&names, &own, UNSERVED)?;
+    let snapshot = visitor.rules().await?;
     let (rules, rules_not_read) = rules(&snapshot);
     let progress = Progress::begin();
     let reach = Reach { namespaces: namespaces(&sought), mentions };
@@ -208,7 +197,7 @@ async fn of_cluster(
         not_read.push(NotRead { resource: format!("every kind of {group}"), why });
     }
     let (targets, mut missing) = asked.find(&graph, &sought);
-    let unserved = Unserved::of(asked, &names, &own, nobody, &snapshot.stale);
+    let unserved = Unserved::of(asked, &names, &own, UNSERVED, &snapshot.stale);
     missing.extend(unserved.missing);
     unseen.extend(unserved.unseen);
     // What could not be looked for may be there.
@@ -225,7 +214,7 @@ async fn of_cluster(
         missing,
         unseen: unseen.into_iter().map(|(typed, _)| typed).collect(),
         not_read,
-        person: Some((caller, me)),
+        person: Some((visitor.caller, visitor.me)),
         in_namespace: around.in_namespace,
         stale: snapshot.stale,
     })
@@ -295,15 +284,12 @@ async fn look_up(
 
 /// Whether belay's kinds are there, and what of them could not be read.
 fn rules(snapshot: &Snapshot) -> (Rules, Vec<NotRead>) {
-    let unread = snapshot.unread();
-    let nobody_serves = Trouble::NotFound.words();
-    if snapshot.context.world.read().loaded {
-        return (Rules::Known, unread.into_iter().map(NotRead::from).collect());
+    let unread = snapshot.unread().into_iter().map(NotRead::from);
+    match (snapshot.context.world.read().loaded, snapshot.is_installed()) {
+        (true, _) => (Rules::Known, unread.collect()),
+        (false, false) => (Rules::None, Vec::new()),
+        (false, true) => (Rules::Unknown, unread.collect()),
     }
-    if !unread.is_empty() && unread.iter().all(|unread| unread.why == nobody_serves) {
-        return (Rules::None, Vec::new());
-    }
-    (Rules::Unknown, unread.into_iter().map(NotRead::from).collect())
 }
 
 /// That an object is missing which a person has named ends it; one of a

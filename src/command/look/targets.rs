@@ -9,7 +9,8 @@ use super::change::Change;
 use super::selector;
 use crate::command::CommandError;
 use crate::command::files::{Manifest, filled, manifests, stdin_once};
-use crate::command::target::{PlaceArguments, unknown, unserved};
+use crate::command::place::{FromArguments, PlaceArguments};
+use crate::command::target::{unknown, unserved};
 use crate::graph::{Graph, NodeId, Requirement};
 use crate::objects::{KindInfo, Names};
 
@@ -20,10 +21,8 @@ pub struct WhereArguments {
     #[arg(short, long, value_name = "NAME")]
     pub namespace: Option<String>,
 
-    /// No cluster, but what files say: a folder, manifests, what kubectl get -o
-    /// yaml has printed, or - for standard input
-    #[arg(long, value_name = "DIR|FILE|-", value_delimiter = ',')]
-    pub from: Vec<PathBuf>,
+    #[command(flatten)]
+    pub from: FromArguments,
 
     #[command(flatten)]
     pub place: PlaceArguments,
@@ -95,7 +94,7 @@ impl SetArguments {
     /// Reads the words, and the manifests.
     pub fn asked(&self) -> Result<Asked, CommandError> {
         let usage = |text: String| CommandError::Usage(text);
-        stdin_once(self.filename.iter().chain(&self.place.from).chain(&self.removed))?;
+        stdin_once(self.filename.iter().chain(&self.place.from.files).chain(&self.removed))?;
         let selector = self.selector.as_deref().map(selector::parse).transpose().map_err(usage)?;
         let selected = selector.is_some();
         let named = selected || !self.targets.is_empty();

@@ -2,16 +2,16 @@
 
 use std::process::ExitCode;
 
-use crate::cluster::election::Clock;
+use crate::cluster::Settings;
 use crate::cluster::uninstall::{
     Ended, Left, Manners, News, NotBegun, Tally, Uninstall, Why, by_kind,
 };
-use crate::cluster::{Settings, account, user_of};
-use crate::command::target::{PlaceArguments, as_me, known, settings, unknown};
+use crate::command::place::PlaceArguments;
+use crate::command::target::{as_me, unknown};
+use crate::command::visitor::Visitor;
 use crate::command::why::words;
 use crate::command::{CommandError, print};
 use crate::decide::arguments;
-use crate::policy::Identities;
 use crate::telemetry::{LogFormat, init_logs};
 
 /// So many objects are named in the end; all were named in the log.
@@ -19,18 +19,13 @@ const NAMED: usize = 20;
 
 pub async fn release(place: PlaceArguments, manners: Manners) -> Result<ExitCode, CommandError> {
     init_logs(LogFormat::Auto);
-    let installation = place.installation()?;
-    let caller = place.connect().await?;
-    let me = known(&caller, caller.who_am_i().await)?;
-    let settings = settings(&installation, &me);
-    let Settings { namespace, name, .. } = &settings;
-    let account = account(&caller.client, namespace, name).await;
-    let own = Some(user_of(namespace, &account));
+    let visitor = Visitor::open(place).await?;
+    let settings = visitor.settings();
     let uninstall = Uninstall {
-        client: caller.client.clone(),
+        client: visitor.caller.client.clone(),
         settings: settings.clone(),
-        identities: Identities { own, ..Identities::default() },
-        clock: Clock::told(me.now),
+        identities: visitor.identities(),
+        clock: visitor.clock(),
         manners,
         tell: &|news| tell(&news),
     };
@@ -54,7 +49,7 @@ pub async fn release(place: PlaceArguments, manners: Manners) -> Result<ExitCode
         print(&format!("{}; nothing of belay's is left on any object\n", done(&ended.tally)))?;
         return Ok(ExitCode::SUCCESS);
     }
-    Err(CommandError::Refused(rest(&ended, &me.name)))
+    Err(CommandError::Refused(rest(&ended, &visitor.me.name)))
 }
 
 /// Why it was not begun, or broke off, and what next.

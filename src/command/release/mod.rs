@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::target::{PlaceArguments, TargetArguments};
+use super::place::PlaceArguments;
+use super::target::TargetArguments;
 use super::{CommandError, block_on};
 use crate::cluster::uninstall::Manners;
 

@@ -11,6 +11,7 @@ use crate::cluster::{Context, Place, Snapshot, Trouble};
 use crate::command::target::{
     Session, TargetArguments, approvals_unread, as_me, situation, unknown, unprotected,
 };
+use crate::command::visitor::Visitor;
 use crate::command::why::{why_free, words};
 use crate::command::{CommandError, print};
 use crate::decide::{Cause, Item, approved, arguments, consent, quoted};
@@ -43,7 +44,7 @@ pub async fn release(
     let Some(sight) = Sight::of(&session.object) else {
         return Err(unknown("the API server's answer is no object".to_owned()));
     };
-    let snapshot = session.rules().await.map_err(unknown)?;
+    let snapshot = session.rules().await?;
     let Some(place) = session.place(&snapshot.context.world.read()) else {
         return Err(unknown("its kind has only just appeared; next: try again".to_owned()));
     };
@@ -51,7 +52,7 @@ pub async fn release(
     if force.is_some() {
         return work.by_force().await;
     }
-    match work.session.leader().await {
+    match work.session.visitor.leader().await {
         Ok(None) => work.alone().await,
         // Whoever may not read the Lease may still ask: if nobody hears, that
         // is what is said in the end.
@@ -96,7 +97,7 @@ struct Work {
 impl Work {
     /// Belay lives: it is asked, and does it.
     async fn ask(&self) -> Result<ExitCode, CommandError> {
-        let Session { caller, me, info, target, .. } = &self.session;
+        let Session { visitor: Visitor { caller, me, .. }, info, target, .. } = &self.session;
         let at = (target.namespace.as_str(), target.name.as_str());
         let what = quoted(target);
         let asked = caller.ask_for_release(info, at, &self.sight.uid, me.now).await;
@@ -123,7 +124,7 @@ impl Work {
             tokio::time::sleep(LOOK).await;
         }
         // Whoever led may have died, and its Lease run out meanwhile.
-        if let Ok(None) = self.session.leader().await {
+        if let Ok(None) = self.session.visitor.leader().await {
             return self.alone().await;
         }
         let Snapshot { context, reader, .. } = &self.snapshot;
@@ -147,7 +148,7 @@ impl Work {
         eprintln!("belay does not answer; if it is dead, its Lease runs out within seconds");
         let until = Instant::now() + self.limit;
         loop {
-            let next = match self.session.leader().await {
+            let next = match self.session.visitor.leader().await {
                 Ok(None) => return self.alone().await,
                 Ok(Some(_)) if Instant::now() < until => {
                     tokio::time::sleep(ASK).await;
@@ -201,8 +202,8 @@ impl Work {
     /// own account's alone; so whoever may be that account is. Everybody else
     /// writes with their own rights, which is enough once the webhooks are gone.
     async fn hand(&self) -> (Context, Hand) {
-        let Session { caller, info, target, .. } = &self.session;
-        let (context, account) = (&self.snapshot.context, self.session.own_user());
+        let Session { visitor: Visitor { caller, .. }, info, target, .. } = &self.session;
+        let (context, account) = (&self.snapshot.context, self.session.visitor.own_user());
         match caller.acting_as(&account, info, &target.namespace).await {
             Some(client) => (Context { client, ..context.clone() }, Hand::Belay(account)),
             None => (context.clone(), Hand::Own(self.takes())),
@@ -211,7 +212,7 @@ impl Work {
 
     /// Who gets past the webhooks of a dead belay.
     fn takes(&self) -> String {
-        let Session { installation: (namespace, _), account: name, .. } = &self.session;
+        let Visitor { installation: (namespace, _), account: name, .. } = &self.session.visitor;
         format!(
             "while its webhooks do not answer it takes somebody with the RBAC verb impersonate on \
              serviceaccounts {name} in namespace {namespace}, such as a cluster administrator, who \
@@ -231,7 +232,7 @@ impl Work {
                 "{what} cannot be released by force: it is not known who has approved it: {why}; \
                  next: it takes the RBAC verb list on deletionapprovals.belay.dev; have an \
                  administrator bind it to {}, if that is what is missing",
-                self.session.me.name
+                self.session.visitor.me.name
             )));
         }
         self.approved().map_err(|why| {
@@ -241,7 +242,7 @@ impl Work {
             ))
         })?;
         // A belay that lives checks the approvals once more.
-        let (context, hand) = match self.session.leader().await {
+        let (context, hand) = match self.session.visitor.leader().await {
             Ok(None) => {
                 let (context, hand) = self.hand().await;
                 (context, Some(hand))
@@ -288,7 +289,7 @@ impl Work {
 
     /// What has become of it, if the hold is off.
     async fn done(&self) -> Result<Option<String>, CommandError> {
-        let Session { caller, info, target, .. } = &self.session;
+        let Session { visitor: Visitor { caller, .. }, info, target, .. } = &self.session;
         let what = quoted(target);
         let object = caller.object(info, &target.namespace, &target.name).await.map_err(unknown)?;
         let object = object.filter(|object| {

@@ -13,8 +13,9 @@ use k8s_openapi::api::admissionregistration::v1::{
 use kube::Api;
 
 use self::report::{Authority, Configuration, Leader, Paused, PolicyStatus, Report};
+use super::place::PlaceArguments;
 use super::screen::{NotRead, OutputArguments, Screen};
-use super::target::{PlaceArguments, as_me};
+use super::target::as_me;
 use super::visitor::Visitor;
 use super::{CommandError, block_on, print};
 use crate::certs;

@@ -153,6 +153,8 @@ struct Api {
     base: Option<String>,
     served: Vec<String>,
     stale: bool,
+    /// Whether more may be served.
+    more: bool,
 }
 
 impl Api {
@@ -164,11 +166,12 @@ impl Api {
             base: base.map(str::to_owned),
             served: evidence.groups.iter().filter(related).cloned().collect(),
             stale: evidence.stale.iter().any(|group| related(&group)),
+            more: evidence.more_groups,
         }
     }
 
     fn is_gone(&self) -> bool {
-        self.base.is_some() && self.served.is_empty() && !self.stale
+        self.base.is_some() && self.served.is_empty() && !self.stale && !self.more
     }
 
     /// What those who are of this domain are usually called by.
@@ -180,6 +183,7 @@ impl Api {
         let base = self.base.as_deref()?;
         Some(match (&self.served[..], self.stale) {
             ([], true) => format!("the API of {base} does not answer"),
+            ([], false) if self.more => format!("whether kinds of {base} exist is not known"),
             ([], false) => format!("no API group of {base} is served: its kinds are gone"),
             (served, _) => format!("still served: {}", served.join(", ")),
         })

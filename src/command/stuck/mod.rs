@@ -21,14 +21,14 @@ pub use self::cause::{Hold, Known, findings};
 pub use self::finding::{Cause, Finding};
 use self::report::{Report, Stuck};
 use super::duration::{duration, told};
+use super::place::{FromArguments, PlaceArguments, ScopeArguments};
 use super::screen::{OutputArguments, Progress, Screen};
-use super::target::PlaceArguments;
-use super::visitor::{ScopeArguments, Visitor};
+use super::visitor::Visitor;
 use super::why::Waits;
 use super::{CommandError, block_on, print};
+use crate::cluster::Snapshot;
 use crate::cluster::release::by_hand::look;
 use crate::cluster::terminating::{Found, evidence, survey, whole};
-use crate::cluster::{Snapshot, Trouble};
 use crate::objects::is_hold;
 
 /// So many objects are read, and holds counted, at once.
@@ -47,6 +47,9 @@ pub struct StuckArguments {
     #[command(flatten)]
     scope: ScopeArguments,
 
+    #[command(flatten)]
+    from: FromArguments,
+
     /// What has been Terminating for less is left out
     #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = duration)]
     longer_than: Duration,
@@ -63,9 +66,12 @@ pub fn run(arguments: StuckArguments) -> Result<ExitCode, CommandError> {
 }
 
 async fn stuck(arguments: StuckArguments) -> Result<ExitCode, CommandError> {
-    let StuckArguments { scope, longer_than, output, place } = arguments;
-    let visitor = Visitor::open(place).await?;
-    let namespace = scope.namespace(&visitor.caller);
+    let StuckArguments { scope, from, longer_than, output, place } = arguments;
+    let visitor = match from.archive(&place)? {
+        Some(archive) => Visitor::of_files(archive, &place).await?,
+        None => Visitor::open(place).await?,
+    };
+    let namespace = scope.namespace(&visitor.caller, &from);
     let snapshot = visitor.rules().await?;
     let progress = Progress::begin();
     let survey = survey(&snapshot, &namespace, &|done, all, objects| {
@@ -99,6 +105,7 @@ async fn stuck(arguments: StuckArguments) -> Result<ExitCode, CommandError> {
         items: items.collect(),
         not_read: survey.unread.iter().cloned().map(Into::into).collect(),
         evidence_not_read: evidence.unread.iter().cloned().map(Into::into).collect(),
+        of_files: visitor.asks_files(),
         place: namespace,
         longer_than: told(longer_than),
     };
@@ -133,9 +140,8 @@ async fn holds(
     if held.is_empty() {
         return HashMap::new();
     }
-    let missing = Trouble::NotFound.words();
-    let unread = snapshot.unread();
-    let installed = unread.is_empty() || !unread.iter().all(|unread| unread.why == missing);
+    // A dump may leave belay out that its cluster has.
+    let installed = snapshot.is_installed() || visitor.asks_files();
     // Whoever may not read the Lease is told nothing about it.
     let unled = installed && matches!(visitor.leader().await, Ok(None));
     // Without the policies nothing would seem to be protected.

@@ -96,6 +96,9 @@ pub struct Report {
     /// What could not be read, and might say more of why they are.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub evidence_not_read: Vec<NotRead>,
+    /// Whether files were asked in the place of a cluster.
+    #[serde(skip)]
+    pub of_files: bool,
     #[serde(skip)]
     pub place: String,
     #[serde(skip)]
@@ -116,6 +119,7 @@ impl Report {
         let mut text = String::new();
         if self.items.is_empty() {
             let place = match self.place.as_str() {
+                "" if self.of_files => "in the files".to_owned(),
                 "" => "in the cluster".to_owned(),
                 place => format!("in namespace {place}"),
             };
@@ -141,6 +145,11 @@ impl Report {
         if !more.is_empty() {
             let line = format!("could not be read, and might say more: {}", more.join(", "));
             text.push_str(&screen.paragraph(0, &line));
+        }
+        if self.of_files && !self.items.is_empty() {
+            let line = "read from files: of the kinds that are in them, what they leave out is \
+                        taken for what is not there";
+            text.push_str(&screen.paragraph(0, line));
         }
         text
     }

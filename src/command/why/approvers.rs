@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 use crate::cluster::{Caller, Trouble};
 use crate::command::screen::{NotRead, harmless};
 use crate::command::target::{Session, as_me, asked_in};
+use crate::command::visitor::Visitor;
 use crate::decide::{Decision, Target, Verdict};
 use crate::policy::api::GROUP;
 use crate::policy::service_account;
@@ -108,14 +109,16 @@ impl Approvers {
     /// Finds out who may give these approvals. A service account counts if it
     /// is one of `accounts`, written `namespace/name`.
     pub async fn of(session: &Session, needs: &[Need], accounts: &[String]) -> Option<Self> {
-        if needs.is_empty() {
+        let Visitor { caller, me, .. } = &session.visitor;
+        // Files do not say who asks, and seldom what RBAC says.
+        if needs.is_empty() || session.visitor.asks_files() {
             return None;
         }
         let rights: Vec<Right<'_>> = needs.iter().flat_map(Need::rights).collect();
         let places: BTreeSet<&str> = rights.iter().map(|right| right.namespace).collect();
         let ((rbac, unread), you) =
-            tokio::join!(read(&session.caller.client, &places), may(&session.caller, &rights),);
-        let counts = match Who::user(&session.me.name) {
+            tokio::join!(read(&caller.client, &places), may(caller, &rights));
+        let counts = match Who::user(&me.name) {
             Who::Account(name) => accounts.contains(&name),
             Who::User(_) | Who::Group(_) => true,
         };

@@ -77,7 +77,7 @@ pub fn last_writer(object: &Value) -> Option<String> {
     let own = entries.iter().filter(|entry| entry["subresource"].as_str().is_none());
     let last = own.max_by_key(|entry| entry["time"].as_str().unwrap_or_default())?;
     let (manager, time) = (last["manager"].as_str()?, last["time"].as_str().unwrap_or_default());
-    Some(format!("{manager}, {time}"))
+    Some(if time.is_empty() { manager.to_owned() } else { format!("{manager}, {time}") })
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use clap::Args;
 use self::report::Report;
 pub use self::report::{why_free, words};
 pub use self::terminating::Waits;
+use super::place::FromArguments;
 use super::screen::{OutputArguments, document};
 use super::target::{Session, TargetArguments, unknown, unprotected};
 use super::{CommandError, block_on, print};
@@ -30,6 +31,9 @@ pub struct WhyArguments {
     target: TargetArguments,
 
     #[command(flatten)]
+    from: FromArguments,
+
+    #[command(flatten)]
     output: OutputArguments,
 }
 
@@ -38,9 +42,9 @@ pub fn run(arguments: WhyArguments) -> Result<ExitCode, CommandError> {
 }
 
 async fn why(arguments: WhyArguments) -> Result<ExitCode, CommandError> {
-    let WhyArguments { target, output } = arguments;
-    let session = target.open().await?;
-    let snapshot = session.rules().await.map_err(unknown)?;
+    let WhyArguments { target, from, output } = arguments;
+    let session = target.open_in(&from).await?;
+    let snapshot = session.rules().await?;
     if !snapshot.context.world.read().loaded {
         return Err(unknown(unprotected(&session, &snapshot)));
     }
@@ -76,8 +80,8 @@ pub async fn verdict(session: &Session, snapshot: &Snapshot) -> Result<Verdict, 
         name: target.name.as_str().into(),
         namespace: namespace.as_str().into(),
         user: User {
-            name: session.me.name.as_str().into(),
-            groups: session.me.groups.iter().map(|group| group.as_str().into()).collect(),
+            name: session.visitor.me.name.as_str().into(),
+            groups: session.visitor.me.groups.iter().map(|group| group.as_str().into()).collect(),
         },
         dry_run: true,
         options: DeleteOptions::default(),

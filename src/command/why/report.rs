@@ -31,7 +31,9 @@ use crate::policy::{Facts, Policy, Terms};
 pub struct Report {
     /// The object, as a person types it.
     object: String,
-    /// Who asks. A `user` is somebody else here: one that needs the object.
+    /// Who asks. A `user` is somebody else here: one that needs the object. Of
+    /// files it is nobody in particular.
+    #[serde(skip_serializing_if = "String::is_empty")]
     subject: String,
     /// Whether it could be deleted now, by the one who asks, and would go.
     pub deletable: bool,
@@ -147,7 +149,7 @@ struct Approval {
 impl Report {
     pub async fn new(session: &Session, snapshot: &Snapshot, verdict: &Verdict) -> Self {
         // Whoever may not read the Lease is told nothing about it.
-        let unled = matches!(session.leader().await, Ok(None));
+        let unled = matches!(session.visitor.leader().await, Ok(None));
         let terminating = Terminating::of(session, snapshot, unled).await;
         let passes = matches!(verdict.decision, Decision::Allow | Decision::Audit | Decision::Warn);
         let deletable = match &terminating {
@@ -156,8 +158,8 @@ impl Report {
         };
         let hold = terminating.as_ref().and_then(|terminating| terminating.hold.as_ref());
         let held = hold.is_some_and(|hold| !hold.free);
-        let now = session.now();
-        let (client, written) = (&session.caller.client, snapshot.written());
+        let now = session.visitor.now();
+        let (client, written) = (&session.visitor.caller.client, snapshot.written());
         let (needs, accounts) = asked(session, &snapshot.context.world.read(), verdict, held);
         let (refused, approvers) = tokio::join!(
             lately(client, written, &session.target, session.uid(), now),
@@ -170,7 +172,7 @@ impl Report {
         let blockers = verdict.blockers.iter().map(|b| Why::of(&world, verdict, b, known));
         Self {
             object: arguments(&session.target),
-            subject: session.me.name.clone(),
+            subject: session.visitor.me.name.clone(),
             deletable,
             decision: if verdict.is_unknown() { "Unknown" } else { verdict.decision.as_str() },
             blockers: blockers.collect(),
@@ -207,20 +209,21 @@ impl Report {
 
     /// In sentences; `all`: with nothing left out.
     pub fn text(&self, all: bool) -> String {
-        let Self { named, subject: user, .. } = self;
+        let Self { named, subject, .. } = self;
+        let by = if subject.is_empty() { String::new() } else { format!(" by {subject}") };
         // Writing into a String cannot fail.
         let mut text = String::new();
         let _ = match (&self.terminating, self.decision) {
             (Some(terminating), _) => write!(text, "{}", terminating.text(named)),
-            (None, "Deny") => writeln!(text, "{named} cannot be deleted now by {user}:"),
+            (None, "Deny") => writeln!(text, "{named} cannot be deleted now{by}:"),
             (None, "Unknown") => {
-                writeln!(text, "whether {named} can be deleted by {user} is not known:")
+                writeln!(text, "whether {named} can be deleted{by} is not known:")
             }
             (None, "Hold") => {
-                writeln!(text, "{named} can be deleted by {user}, and stays Terminating for now:")
+                writeln!(text, "{named} can be deleted{by}, and stays Terminating for now:")
             }
-            (None, "Allow") => writeln!(text, "{named} can be deleted now by {user}"),
-            (None, _) => writeln!(text, "{named} can be deleted now by {user}; what belay notes:"),
+            (None, "Allow") => writeln!(text, "{named} can be deleted now{by}"),
+            (None, _) => writeln!(text, "{named} can be deleted now{by}; what belay notes:"),
         };
         let mut told = BTreeSet::new();
         for why in &self.blockers {
@@ -246,7 +249,7 @@ impl Report {
             let _ = writeln!(text, "approved by {}", self.approvals.join(", "));
         }
         if !self.exempted.is_empty() {
-            let _ = writeln!(text, "{user} is exempt by {}", self.exempted.join(", "));
+            let _ = writeln!(text, "{subject} is exempt by {}", self.exempted.join(", "));
         }
         if self.policies.is_empty() {
             let _ = writeln!(text, "no policy protects it");

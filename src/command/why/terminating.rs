@@ -212,7 +212,7 @@ fn settles(session: &Session, snapshot: &Snapshot, place: &Place) -> Option<Time
     let since: Timestamp = session.terminating()?.parse().ok()?;
     let settle = settle(&snapshot.context.world.read(), place);
     let settles = since.saturating_add(settle).ok()?;
-    (settles > session.now()).then_some(settles)
+    (settles > session.visitor.now()).then_some(settles)
 }
 
 impl Keeper {

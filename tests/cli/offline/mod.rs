@@ -7,8 +7,10 @@ mod bad_input;
 mod impact;
 mod plan;
 mod removed;
+mod stuck;
 mod trials;
 mod used_by;
+mod why;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -75,10 +77,15 @@ pub fn unread(line: &str, input: &str) -> i32 {
 pub fn says(name: &str, code: i32, line: &str) {
     let said = belay(line);
     assert_eq!((said.code, said.stderr.as_str()), (code, ""), "{line}: {said:?}");
+    is_as_in(name, line, &said.stdout);
+}
+
+/// What a command printed is what somebody has looked at.
+pub fn is_as_in(name: &str, line: &str, text: &str) {
     let path = folder("snapshots").join(name);
     if std::env::var_os("BELAY_UPDATE_SNAPSHOTS").is_some_and(|value| value == "1") {
-        std::fs::write(&path, &said.stdout).unwrap();
+        std::fs::write(&path, text).unwrap();
     }
     let looked_at = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(said.stdout, looked_at, "{line}: if that is meant, rewrite {name}");
+    assert_eq!(text, looked_at, "{line}: if that is meant, rewrite {name}");
 }

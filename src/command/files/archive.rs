@@ -1,0 +1,341 @@
+//! Files in the place of a cluster: a client that answers reads from what they
+//! hold, so that whatever was written for an API server works on a dump of one.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use http::{Method, Request, Response, Uri, header};
+use kube::client::Body;
+use serde_json::{Value, json};
+
+use super::{World, filled, names};
+use crate::cluster::Held;
+use crate::command::CommandError;
+use crate::command::look::selector;
+use crate::objects::{KindInfo, Kinds, Names};
+use crate::policy::api::GROUP;
+
+/// What files hold.
+pub struct Archive {
+    kinds: Kinds,
+    names: Names,
+    objects: HashMap<(String, String), Vec<Value>>,
+}
+
+/// An answer: the code of HTTP, and what comes with it.
+type Answer = (u16, Value);
+
+impl Archive {
+    /// Reads files, as `filled` has them. What says no namespace is in
+    /// `default`.
+    pub fn read(from: &[PathBuf]) -> Result<Self, CommandError> {
+        let files = filled(from)?;
+        let mut objects: HashMap<_, Vec<Value>> = HashMap::new();
+        let see = &mut |info: &KindInfo, object: &Value| {
+            let kind = (info.group.clone(), info.resource.clone());
+            objects.entry(kind).or_default().push(object.clone());
+        };
+        let World { graph, .. } = World::read_layers(&[&files], "default", see)?;
+        let names = names(&graph.kinds, &files)?;
+        Ok(Self { kinds: graph.kinds, names, objects })
+    }
+
+    /// The words for the kinds that there are.
+    pub fn names(&self) -> &Names {
+        &self.names
+    }
+
+    /// Of which kinds there is anything, and where.
+    pub fn held(&self) -> Held {
+        let places = |all: &[Value]| all.iter().map(|object| text(object, "namespace")).collect();
+        self.objects.iter().map(|(kind, all)| (kind.clone(), places(all))).collect()
+    }
+
+    /// Who answers from it.
+    pub fn client(self) -> kube::Client {
+        let archive = Arc::new(self);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (code, answer) = archive.answer(request.method(), request.uri());
+            let response = Response::builder().status(code);
+            let response = response.header(header::CONTENT_TYPE, "application/json");
+            std::future::ready(response.body(Body::from(answer.to_string().into_bytes())))
+        });
+        kube::Client::new(service, "default")
+    }
+
+    fn answer(&self, method: &Method, uri: &Uri) -> Answer {
+        if method != Method::GET {
+            return status(405, "files cannot be asked for more than what they hold", ("", ""));
+        }
+        let segments: Vec<&str> = uri.path().split('/').filter(|part| !part.is_empty()).collect();
+        match segments[..] {
+            ["api"] => self.discovery(|group| group.is_empty()),
+            ["apis"] => self.discovery(|group| !group.is_empty()),
+            ["api", _, ref rest @ ..] => self.objects("", rest, uri),
+            ["apis", group] => self.group(group),
+            ["apis", group, version] => self.version(group, version),
+            ["apis", group, _, ref rest @ ..] => self.objects(group, rest, uri),
+            _ => no_path(),
+        }
+    }
+
+    /// The kinds that there are. Those of belay are there where something of
+    /// them is: a dump without them says nothing of what is protected.
+    fn served(&self) -> impl Iterator<Item = &KindInfo> {
+        let own = self.objects.keys().any(|(group, _)| group == GROUP);
+        let served = self.kinds.iter().filter(|(kind, _)| self.kinds.is_served(*kind));
+        served.map(|(_, info)| info).filter(move |info| own || info.group != GROUP)
+    }
+
+    /// Discovery as one document, of some groups.
+    fn discovery(&self, is_asked: impl Fn(&str) -> bool) -> Answer {
+        let mut groups: BTreeMap<&str, BTreeMap<&str, Vec<Value>>> = BTreeMap::new();
+        for info in self.served().filter(|info| is_asked(&info.group)) {
+            let resource = json!({
+                "resource": info.resource,
+                "responseKind": {"group": info.group, "version": "", "kind": info.kind},
+                "scope": if info.namespaced { "Namespaced" } else { "Cluster" },
+                "singularResource": info.kind.to_lowercase(),
+                "verbs": ["create", "delete", "get", "list", "patch", "update", "watch"],
+            });
+            let versions = groups.entry(&info.group).or_default();
+            for version in &info.versions {
+                versions.entry(version).or_default().push(resource.clone());
+            }
+        }
+        let items = groups.into_iter().map(|(group, versions)| {
+            let versions = versions.into_iter().map(|(version, resources)| {
+                json!({"version": version, "resources": resources, "freshness": "Current"})
+            });
+            json!({"metadata": {"name": group}, "versions": versions.collect::<Vec<_>>()})
+        });
+        let items: Vec<Value> = items.collect();
+        let (version, kind) = ("apidiscovery.k8s.io/v2", "APIGroupDiscoveryList");
+        (200, json!({"apiVersion": version, "kind": kind, "metadata": {}, "items": items}))
+    }
+
+    fn group(&self, group: &str) -> Answer {
+        let of_group = self.served().filter(|info| info.group == group);
+        let versions: BTreeSet<&String> = of_group.flat_map(|info| &info.versions).collect();
+        if versions.is_empty() {
+            return no_path();
+        }
+        let versions: Vec<Value> = versions.iter().map(|v| json!({"version": v})).collect();
+        (200, json!({"kind": "APIGroup", "apiVersion": "v1", "name": group, "versions": versions}))
+    }
+
+    fn version(&self, group: &str, version: &str) -> Answer {
+        let resources = self.served().filter(|info| {
+            info.group == group && info.versions.iter().any(|served| served == version)
+        });
+        let resources: Vec<Value> =
+            resources.map(|info| json!({"name": info.resource, "kind": info.kind})).collect();
+        (200, json!({"kind": "APIResourceList", "apiVersion": "v1", "resources": resources}))
+    }
+
+    /// A list, or one object; `rest`: the path after the version.
+    fn objects(&self, group: &str, rest: &[&str], uri: &Uri) -> Answer {
+        let (namespace, resource, name) = match *rest {
+            ["namespaces", namespace, resource] => (Some(namespace), resource, None),
+            ["namespaces", namespace, resource, name] => (Some(namespace), resource, Some(name)),
+            [resource] => (None, resource, None),
+            [resource, name] => (None, resource, Some(name)),
+            _ => return no_path(),
+        };
+        if !self.served().any(|info| info.group == group && info.resource == resource) {
+            return no_path();
+        }
+        let all = self.objects.get(&(group.to_owned(), resource.to_owned()));
+        let is_there = |object: &&Value| {
+            namespace.is_none_or(|namespace| is_said(&text(object, "namespace"), namespace))
+        };
+        let mut here = all.into_iter().flatten().filter(is_there);
+        match name {
+            Some(name) => match here.find(|object| is_said(&text(object, "name"), name)) {
+                Some(object) => (200, object.clone()),
+                None => status(404, "the files have no such object", (resource, name)),
+            },
+            None => match Chosen::of(uri.query().unwrap_or_default()) {
+                Ok(chosen) => {
+                    let items: Vec<&Value> = here.filter(|object| chosen.has(object)).collect();
+                    let metadata = json!({"resourceVersion": "1"});
+                    let (version, kind) = ("v1", "List");
+                    let list = json!({"apiVersion": version, "kind": kind, "metadata": metadata,
+                        "items": items});
+                    (200, list)
+                }
+                Err(why) => status(400, &why, (resource, "")),
+            },
+        }
+    }
+}
+
+/// Which objects of a list are asked for.
+#[derive(Default)]
+struct Chosen {
+    labels: Vec<crate::graph::Requirement>,
+    /// Paths to fields, and what has to stand there.
+    fields: Vec<(String, String)>,
+}
+
+impl Chosen {
+    fn of(query: &str) -> Result<Self, String> {
+        let mut chosen = Self::default();
+        for (key, value) in query.split('&').filter_map(|part| part.split_once('=')) {
+            let value = unescaped(value);
+            match key {
+                "labelSelector" => chosen.labels = selector::parse(&value)?,
+                "fieldSelector" => {
+                    let fields = value.split(',').filter_map(|field| field.split_once('='));
+                    let pointer = |path: &str| format!("/{}", path.replace('.', "/"));
+                    chosen.fields =
+                        fields.map(|(path, value)| (pointer(path), value.to_owned())).collect();
+                }
+                _ => {}
+            }
+        }
+        Ok(chosen)
+    }
+
+    fn has(&self, object: &Value) -> bool {
+        let labels = &object["metadata"]["labels"];
+        let said = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
+        self.labels.iter().all(|label| label.holds(|key| labels.get(key)?.as_str()))
+            && self.fields.iter().all(|(at, value)| said(at).unwrap_or_default() == value)
+    }
+}
+
+fn text(object: &Value, field: &str) -> String {
+    object["metadata"][field].as_str().unwrap_or_default().to_owned()
+}
+
+/// Whether a part of a path says this. Some clients escape what they put there,
+/// and some do not; a percent sign stands in no name.
+fn is_said(text: &str, part: &str) -> bool {
+    text == unescaped(part)
+}
+
+/// Part of a path or a query, as it was before it was escaped.
+fn unescaped(value: &str) -> String {
+    let mut bytes = Vec::with_capacity(value.len());
+    let mut rest = value.as_bytes();
+    while let Some((first, more)) = rest.split_first() {
+        let hex = more.get(..2).and_then(|hex| std::str::from_utf8(hex).ok());
+        let code = hex.and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        (rest, _) = match (first, code) {
+            (b'%', Some(code)) => (&more[2..], bytes.push(code)),
+            (b'+', _) => (more, bytes.push(b' ')),
+            _ => (more, bytes.push(*first)),
+        };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn no_path() -> Answer {
+    status(404, "the files have no such kind", ("", ""))
+}
+
+/// An answer that is none, about an object by its plural and name.
+fn status(code: u16, message: &str, (resource, name): (&str, &str)) -> Answer {
+    let status = json!({
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+        "reason": if code == 404 { "NotFound" } else { "BadRequest" },
+        "details": {"kind": resource, "name": name},
+        "code": code,
+    });
+    (code, status)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DUMP: &str = "
+apiVersion: v1
+kind: List
+items:
+- {apiVersion: v1, kind: Secret, metadata: {name: key, namespace: shop, labels: {app: web}}}
+- {apiVersion: v1, kind: Secret, metadata: {name: key, namespace: other}}
+- {apiVersion: v1, kind: Event, metadata: {name: e, namespace: shop},
+   involvedObject: {uid: u-1}}
+- {apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: 'system:node'}}
+- {apiVersion: example.com/v1, kind: Widget, metadata: {name: w, namespace: shop}}
+";
+
+    fn archive(dump: &str) -> Archive {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("dump.yaml");
+        std::fs::write(&file, dump).unwrap();
+        Archive::read(&[file]).unwrap()
+    }
+
+    fn get(archive: &Archive, path: &str) -> Answer {
+        archive.answer(&Method::GET, &path.parse().unwrap())
+    }
+
+    #[test]
+    fn what_files_hold_is_answered_as_an_api_server_would() {
+        let archive = archive(DUMP);
+        let count = |path: &str| get(&archive, path).1["items"].as_array().map(Vec::len);
+        for (path, many) in [
+            ("/api/v1/secrets", 2),
+            ("/api/v1/namespaces/shop/secrets?limit=500", 1),
+            ("/api/v1/secrets?labelSelector=app%3Dweb", 1),
+            ("/api/v1/secrets?labelSelector=%21app", 1),
+            ("/api/v1/namespaces/shop/events?fieldSelector=involvedObject.uid%3Du-1", 1),
+            ("/api/v1/namespaces/shop/events?fieldSelector=involvedObject.uid%3Du-2", 0),
+            // In the files absence is a fact.
+            ("/api/v1/pods", 0),
+            ("/apis/example.com/v1/widgets", 1),
+        ] {
+            assert_eq!(count(path), Some(many), "{path}");
+        }
+        for (path, code, kind) in [
+            ("/api/v1/namespaces/shop/secrets/key", 200, ""),
+            ("/apis/rbac.authorization.k8s.io/v1/clusterroles/system%3Anode", 200, ""),
+            ("/apis/rbac.authorization.k8s.io/v1/clusterroles/system:node", 200, ""),
+            ("/api/v1/namespaces/shop/secrets/none", 404, "secrets"),
+            // The Namespace that objects live in is there.
+            ("/api/v1/namespaces/shop", 200, ""),
+            ("/apis/example.com", 200, ""),
+            ("/apis/none.example.com", 404, ""),
+            ("/apis/none.example.com/v1/gizmos", 404, ""),
+            ("/apis/belay.dev/v1alpha1/deletionpolicies", 404, ""),
+            ("/metrics", 404, ""),
+        ] {
+            let (answered, body) = get(&archive, path);
+            assert_eq!(answered, code, "{path}");
+            assert_eq!(body["details"]["kind"].as_str().unwrap_or_default(), kind, "{path}");
+        }
+        let (refused, _) = archive.answer(&Method::POST, &"/api/v1/secrets".parse().unwrap());
+        assert_eq!(refused, 405);
+    }
+
+    #[test]
+    fn of_what_there_is_something_and_where_is_known() {
+        let archive = archive(DUMP);
+        let held = archive.held();
+        let places = |group: &str, resource: &str| {
+            let places = held.get(&(group.to_owned(), resource.to_owned()));
+            places.map(|places| places.iter().map(String::as_str).collect::<BTreeSet<_>>())
+        };
+        assert_eq!(places("", "secrets"), Some(BTreeSet::from(["other", "shop"])));
+        assert_eq!(places("", "pods"), None);
+        assert_eq!(archive.names().find("po").map(|info| info.resource.as_str()), Some("pods"));
+    }
+
+    #[test]
+    fn the_kinds_of_belay_are_there_where_something_of_them_is() {
+        let policy = "{apiVersion: belay.dev/v1alpha1, kind: DeletionPolicy, metadata: {name: p},
+            spec: {targets: [{apiGroups: [''], resources: [secrets]}], protect: {always: {}}}}";
+        let archive = archive(policy);
+        let of = |plural: &str| get(&archive, &format!("/apis/belay.dev/v1alpha1/{plural}"));
+        assert_eq!(of("deletionpolicies").1["items"][0]["metadata"]["name"], "p");
+        assert_eq!(of("relations").0, 200);
+    }
+}

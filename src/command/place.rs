@@ -1,0 +1,107 @@
+//! Where a command looks: at a cluster or into files, and at which namespaces.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::CommandError;
+use super::access::AccessArguments;
+use super::files::Archive;
+use crate::cluster::{Access, Caller};
+
+/// Where to go, and as whom.
+#[derive(Debug, Args)]
+pub struct PlaceArguments {
+    #[command(flatten)]
+    access: AccessArguments,
+
+    /// Where belay is installed: its namespace and its name. Which kinds
+    /// --labelled-kinds names there and whom --control-plane does is not read:
+    /// this command goes by the defaults of both
+    #[arg(long, value_name = "NAMESPACE/NAME", default_value = "belay/belay")]
+    installation: String,
+}
+
+impl PlaceArguments {
+    /// The namespace and the name of the installation.
+    pub fn installation(&self) -> Result<(String, String), CommandError> {
+        let installation = self.installation.split_once('/');
+        let sound = installation
+            .filter(|(a, b)| !a.is_empty() && !b.is_empty() && !b.contains('/'))
+            .map(|(place, own)| (place.to_owned(), own.to_owned()));
+        sound.ok_or_else(|| {
+            CommandError::Usage(format!(
+                "--installation is \"{}\"; expected NAMESPACE/NAME, such as belay/belay",
+                self.installation
+            ))
+        })
+    }
+
+    /// That nothing is said of a cluster, where --from names files instead.
+    pub fn asks_no_cluster(&self) -> Result<(), CommandError> {
+        match self.access.is_given() {
+            false => Ok(()),
+            true => Err(CommandError::Usage(
+                "--from asks no cluster; leave out --kubeconfig, --context and --as, or --from"
+                    .to_owned(),
+            )),
+        }
+    }
+
+    /// Connects.
+    pub async fn connect(self) -> Result<Caller, CommandError> {
+        let access = Access::from(self.access);
+        Ok(Caller::connect(&access).await?)
+    }
+}
+
+/// Files in the place of a cluster.
+#[derive(Debug, Clone, Default, Args)]
+pub struct FromArguments {
+    /// No cluster, but what files say: a folder, manifests, what kubectl get -o
+    /// yaml has printed, or - for standard input
+    #[arg(id = "from", long = "from", value_name = "DIR|FILE|-", value_delimiter = ',')]
+    pub files: Vec<PathBuf>,
+}
+
+impl FromArguments {
+    /// Whether files are looked at.
+    pub fn is_given(&self) -> bool {
+        !self.files.is_empty()
+    }
+
+    /// What they hold; none: a cluster is meant.
+    pub fn archive(&self, place: &PlaceArguments) -> Result<Option<Archive>, CommandError> {
+        if !self.is_given() {
+            return Ok(None);
+        }
+        place.asks_no_cluster()?;
+        super::files::stdin_once(&self.files)?;
+        Archive::read(&self.files).map(Some)
+    }
+}
+
+/// Which namespaces are meant.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ScopeArguments {
+    /// The namespace [default: that of the context; with --from all]
+    #[arg(short, long, value_name = "NAME", conflicts_with = "all_namespaces")]
+    namespace: Option<String>,
+
+    /// All namespaces, and what has none
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
+}
+
+impl ScopeArguments {
+    /// The namespace; empty: all of them. Files have no context that says which
+    /// one is meant, so all of them are.
+    pub fn namespace(self, caller: &Caller, from: &FromArguments) -> String {
+        match self {
+            Self { all_namespaces: true, .. } => String::new(),
+            Self { namespace: Some(namespace), .. } => namespace,
+            _ if from.is_given() => String::new(),
+            _ => caller.namespace.clone(),
+        }
+    }
+}

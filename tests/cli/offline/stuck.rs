@@ -1,0 +1,68 @@
+//! `kubectl belay stuck`, on a dump.
+
+use super::{belay, fed, folder, is_as_in};
+
+#[test]
+fn why_the_objects_of_a_dump_do_not_go() {
+    let line = "stuck --from ../going --longer-than 1s";
+    let said = belay(line);
+    assert_eq!((said.code, said.stderr.as_str()), (1, ""), "{said:?}");
+    is_as_in("stuck.txt", line, &ageless(&said.stdout));
+}
+
+/// Without the days that have passed since the dump.
+fn ageless(text: &str) -> String {
+    let masked = |word: &str| match word.strip_suffix('d') {
+        Some(days) if days.parse::<u32>().is_ok() => "…d".to_owned(),
+        _ => word.to_owned(),
+    };
+    let line = |line: &str| line.split(' ').map(masked).collect::<Vec<_>>().join(" ");
+    text.lines().map(|text| line(text) + "\n").collect()
+}
+
+#[test]
+fn a_kind_that_a_dump_leaves_out_proves_nothing() {
+    // Without the StatefulSets nobody knows whether the operator is there.
+    let dump = std::fs::read_to_string(folder("going").join("dump.yaml")).unwrap();
+    let objects = |dump: &str| {
+        let said = fed("stuck --from - -o json", dump);
+        assert_eq!((said.code, said.stderr.as_str()), (1, ""), "{said:?}");
+        let said: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
+        let of = said["items"].as_array().unwrap().iter().map(|item| {
+            (item["name"].as_str().unwrap().to_owned(), item["causes"][0]["cause"].clone())
+        });
+        of.collect::<std::collections::BTreeMap<_, _>>()
+    };
+    let whole = objects(&dump);
+    assert_eq!((&whole["bucket"], &whole["parent"]), (&"OwnerDown".into(), &"Refused".into()));
+    // A dump without definitions does not say which kinds there were, and one
+    // without policies not whom belay holds something for.
+    assert_eq!((&whole["tenant"], &whole["settings"]), (&"Unknown".into(), &"HeldByBelay".into()));
+    let part = objects(&dump.replace("kind: StatefulSet", "kind: Deployment"));
+    assert_eq!(part["bucket"], "Unknown");
+    // With a definition it does: those of this one's domain are gone.
+    let definition = "
+- apiVersion: apiextensions.k8s.io/v1
+  kind: CustomResourceDefinition
+  metadata: {name: gizmos.other.example, uid: 00000000-0000-4000-8000-0000000000ff}
+  spec:
+    group: other.example
+    names: {kind: Gizmo, plural: gizmos}
+    scope: Namespaced
+    versions: [{name: v1, served: true, storage: true}]
+";
+    let known = objects(&format!("{}{definition}", dump.trim_end()));
+    assert_eq!(known["tenant"], "OwnerGone");
+}
+
+#[test]
+fn only_what_is_asked_for_is_looked_at() {
+    let none = belay("stuck --from ../going -n other");
+    let says = "nothing in namespace other has been Terminating for longer than 2m\n";
+    assert_eq!((none.code, none.stdout.as_str()), (0, says), "{none:?}");
+    let none = belay("stuck --from ../going/policies.yaml");
+    let says = "nothing in the files has been Terminating for longer than 2m\n";
+    assert_eq!((none.code, none.stdout.as_str()), (0, says), "{none:?}");
+    let wrong = belay("stuck --from ../going --kubeconfig x");
+    assert_eq!((wrong.code, wrong.stdout.as_str()), (2, ""), "{wrong:?}");
+}

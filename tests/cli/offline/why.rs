@@ -1,0 +1,41 @@
+//! `kubectl belay why`, on files.
+
+use super::{belay, says};
+
+#[test]
+fn what_stands_against_the_end_of_an_object_in_a_dump() {
+    says("why-used.txt", 1, "why secret/key -n shop --from ../going");
+    says("why-unused.txt", 0, "why secret unused -n shop --from ../going");
+}
+
+#[test]
+fn what_keeps_an_object_of_a_dump() {
+    says("why-held.txt", 1, "why cm/settings -n shop --from ../going");
+    says("why-down.txt", 1, "why cm/bucket -n shop --from ../going");
+}
+
+#[test]
+fn it_says_the_same_as_impact_does() {
+    for (object, code) in [("secret/key", 1), ("secret/unused", 0)] {
+        for command in ["why", "impact"] {
+            let said = belay(&format!("{command} {object} -n shop --from ../going -o json"));
+            assert_eq!((said.code, said.stderr.as_str()), (code, ""), "{command}: {said:?}");
+        }
+    }
+}
+
+#[test]
+fn what_it_cannot_answer_it_says() {
+    for (line, code, words) in [
+        ("why secret/key -n shop --from ../going/dump.yaml", 3, "name a file with the policies"),
+        ("why secret/none -n shop --from ../going", 3, "there is no secrets \"none\""),
+        ("why secrt/key --from ../going", 3, "nor the files have a kind \"secrt\"; nearest: secr"),
+        ("why secret/key --from ../going --context x", 2, "--from asks no cluster"),
+        ("why secret/key --from=-,-", 2, "standard input can be read once"),
+        ("why secret/key --from none.yaml", 2, "none.yaml: "),
+    ] {
+        let said = belay(line);
+        assert_eq!((said.code, said.stdout.as_str()), (code, ""), "{line}: {said:?}");
+        assert!(said.stderr.contains(words), "{line}: {said:?}");
+    }
+}
