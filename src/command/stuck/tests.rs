@@ -432,6 +432,7 @@ fn report(count: usize, not_read: &[&str]) -> Report {
         items: (0..count).map(|_| item()).collect(),
         not_read: not_read.collect(),
         evidence_not_read: Vec::new(),
+        of_files: false,
         place: "shop".to_owned(),
         longer_than: "2m".to_owned(),
     }
