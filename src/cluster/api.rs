@@ -4,9 +4,14 @@
 //! type: what is watched and read live are objects of any kind, of which belay
 //! keeps a few hundred bytes, so their JSON is looked at once, as it arrived.
 
+use std::fmt::Debug;
+
 use http::Request;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE};
+use kube::Api;
+use kube::api::ListParams;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use super::world::Detail;
@@ -231,6 +236,30 @@ pub async fn pages<T: Default>(
             next = page.metadata.next;
             if next.is_empty() {
                 return Ok(whole);
+            }
+        }
+    }
+    Err(Trouble::Expired)
+}
+
+/// The same, of objects that have a Rust type.
+pub async fn all_of<K>(api: Api<K>, params: ListParams) -> Result<Vec<K>, Trouble>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    'again: for _ in 0..BEGINNINGS {
+        let (mut whole, mut params) = (Vec::new(), params.clone());
+        params.limit = u32::try_from(PAGE).ok();
+        loop {
+            let page = match api.list(&params).await.map_err(Trouble::from) {
+                Ok(page) => page,
+                Err(Trouble::Expired) => continue 'again,
+                Err(trouble) => return Err(trouble),
+            };
+            whole.extend(page.items);
+            match page.metadata.continue_.filter(|next| !next.is_empty()) {
+                Some(next) => params = params.continue_token(&next),
+                None => return Ok(whole),
             }
         }
     }

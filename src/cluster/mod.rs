@@ -31,8 +31,8 @@ pub mod uninstall;
 mod world;
 
 pub use account::{account, user_of};
-pub use api::Trouble;
 pub use api::chain as said;
+pub use api::{Trouble, all_of};
 pub use caller::{Access, Caller, Me};
 pub use context::{Certificates, Context, Registered, Settings, Signals};
 pub use decider::ClusterDecider;

@@ -143,7 +143,7 @@ fn refused(visitor: &Visitor, error: kube::Error) -> CommandError {
             kube::Error::Api(status) if status.code == 403 => {
                 CommandError::Refused(format!("you may not: {}", status.message))
             }
-            _ => visitor.unread::<Pause>(error),
+            _ => visitor.unread::<Pause>(error.into()),
         },
     }
 }

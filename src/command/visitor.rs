@@ -15,7 +15,8 @@ use super::serve::{LABELLED, parsed};
 use super::target::unknown;
 use crate::cluster::election::{Clock, leader};
 use crate::cluster::{
-    Caller, Certificates, Held, Me, Settings, Snapshot, Trouble, account, names, replica, user_of,
+    Caller, Certificates, Held, Me, Settings, Snapshot, Trouble, account, all_of, names, replica,
+    user_of,
 };
 use crate::objects::Names;
 use crate::policy::{Identities, Policy};
@@ -152,15 +153,14 @@ impl Visitor {
         K: kube::Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
     {
         let api: Api<K> = Api::all(self.caller.client.clone());
-        let list = api.list(&ListParams::default()).await;
-        list.map(|list| list.items).map_err(|error| self.unread::<K>(error))
+        all_of(api, ListParams::default()).await.map_err(|trouble| self.unread::<K>(trouble))
     }
 
     /// Why objects of a kind of belay's own could not be read or written, and
     /// what next.
-    pub fn unread<K: kube::Resource<DynamicType = ()>>(&self, error: kube::Error) -> CommandError {
+    pub fn unread<K: kube::Resource<DynamicType = ()>>(&self, trouble: Trouble) -> CommandError {
         let kind = format!("{}.{}", K::plural(&()), K::group(&()));
-        match Trouble::from(error) {
+        match trouble {
             Trouble::NotFound => unknown(format!(
                 "belay is not installed: the API server does not serve {kind}; next: belay admin \
                  crds | kubectl apply -f -, and then the same again"

@@ -20,8 +20,8 @@ use super::screen::{
 };
 use super::visitor::Visitor;
 use super::{CommandError, block_on, print};
-use crate::cluster::Trouble;
 use crate::cluster::journal::shown;
+use crate::cluster::{Trouble, all_of};
 use crate::decide::Target;
 use crate::policy::api::DeletionPolicy;
 
@@ -95,7 +95,7 @@ const OURS: &str = "reportingComponent=belay";
 
 async fn all_events(client: &kube::Client) -> Result<Vec<Event>, Trouble> {
     let api: Api<Event> = Api::all(client.clone());
-    Ok(api.list(&ListParams::default().fields(OURS)).await?.items)
+    all_of(api, ListParams::default().fields(OURS)).await
 }
 
 /// Those of one object, which are in its namespace.

@@ -9,21 +9,14 @@ use k8s_openapi::api::rbac::v1::{
     ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
 };
 use kube::api::{Api, ListParams};
-use serde::de::DeserializeOwned;
 
-use crate::cluster::{Caller, Trouble};
+use crate::cluster::{Caller, Trouble, all_of};
 use crate::command::screen::{NotRead, harmless};
 use crate::command::target::{Session, as_me, asked_in};
 use crate::command::visitor::Visitor;
 use crate::decide::{Decision, Target, Verdict};
 use crate::policy::api::GROUP;
 use crate::policy::service_account;
-
-/// Objects on a page.
-const PAGE: u32 = 500;
-
-/// How often a list is begun whose pages the API server no longer has.
-const BEGINNINGS: usize = 3;
 
 /// So many are named, unless all are asked for.
 const NAMED: usize = 8;
@@ -305,8 +298,8 @@ async fn may(caller: &Caller, rights: &[Right<'_>]) -> Option<bool> {
 async fn read(client: &kube::Client, places: &BTreeSet<&str>) -> (Rbac, Vec<NotRead>) {
     let all = || client.clone();
     let (cluster_bindings, cluster_roles) = tokio::join!(
-        listing::<ClusterRoleBinding>(Api::all(all())),
-        listing::<ClusterRole>(Api::all(all())),
+        all_of::<ClusterRoleBinding>(Api::all(all()), ListParams::default()),
+        all_of::<ClusterRole>(Api::all(all()), ListParams::default()),
     );
     let mut unread = Vec::new();
     let mut rbac = Rbac {
@@ -316,8 +309,8 @@ async fn read(client: &kube::Client, places: &BTreeSet<&str>) -> (Rbac, Vec<NotR
     };
     for place in places.iter().filter(|place| !place.is_empty()) {
         let (bindings, roles) = tokio::join!(
-            listing::<RoleBinding>(Api::namespaced(all(), place)),
-            listing::<Role>(Api::namespaced(all(), place)),
+            all_of::<RoleBinding>(Api::namespaced(all(), place), ListParams::default()),
+            all_of::<Role>(Api::namespaced(all(), place), ListParams::default()),
         );
         let name = |plural: &str| format!("{plural} -n {place}");
         rbac.bindings.extend(read_or(bindings, &name("rolebindings"), &mut unread));
@@ -336,28 +329,6 @@ fn read_or<K>(read: Result<Vec<K>, Trouble>, name: &str, unread: &mut Vec<NotRea
         unread.push(NotRead { resource: name.to_owned(), why });
         Vec::new()
     })
-}
-
-/// All objects of a kind, page by page. When the API server no longer has what
-/// the pages are of, it begins again.
-async fn listing<K: Clone + DeserializeOwned + fmt::Debug>(api: Api<K>) -> Result<Vec<K>, Trouble> {
-    'again: for _ in 0..BEGINNINGS {
-        let mut items = Vec::new();
-        let mut params = ListParams::default().limit(PAGE);
-        loop {
-            let page = match api.list(&params).await.map_err(Trouble::from) {
-                Ok(page) => page,
-                Err(Trouble::Expired) => continue 'again,
-                Err(trouble) => return Err(trouble),
-            };
-            items.extend(page.items);
-            match page.metadata.continue_.filter(|next| !next.is_empty()) {
-                Some(next) => params = params.continue_token(&next),
-                None => return Ok(items),
-            }
-        }
-    }
-    Err(Trouble::Expired)
 }
 
 #[cfg(test)]
