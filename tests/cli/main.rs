@@ -19,6 +19,7 @@ mod status;
 mod stuck;
 mod terminal;
 mod tour;
+mod unled;
 mod why;
 
 use std::path::Path;

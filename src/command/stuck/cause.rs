@@ -76,8 +76,12 @@ pub fn findings(found: &Found, survey: &Survey, evidence: &Evidence, hold: &Hold
 fn hidden(found: &Found) -> Option<Finding> {
     let why = found.unread.as_ref()?;
     let says = "only its metadata could be read, which does not say what else keeps it";
+    let place = match found.namespace.as_str() {
+        "" => String::new(),
+        namespace => format!(" -n {namespace}"),
+    };
     let next = format!(
-        "ask for the right: kubectl auth can-i get {}",
+        "ask for the right: kubectl auth can-i get {}{place}",
         full_name(&found.info.group, &found.info.resource)
     );
     Some(Finding::new(Cause::Unknown, says, next).shown([as_me(why)]))
