@@ -208,10 +208,15 @@ fn foreground(found: &Found, survey: &Survey) -> Finding {
         true => format!("{} is Terminating itself", named(dependent)),
         false => format!("{} has not been deleted", named(dependent)),
     };
-    finding(
-        format!("the garbage collector waits for {}{more} to be gone", named(first)),
-        format!("kubectl describe {}", arguments(&target_of(first))),
-    )
+    // The collector deletes them at once, and tells nobody who refused it that.
+    let next = match dependents.iter().find(|dependent| !dependent.terminating) {
+        Some(left) => format!(
+            "see who refuses its end: kubectl delete {} --dry-run=server",
+            arguments(&target_of(left))
+        ),
+        None => format!("kubectl describe {}", arguments(&target_of(first))),
+    };
+    finding(format!("the garbage collector waits for {}{more} to be gone", named(first)), next)
     .shown(dependents.iter().take(5).map(state))
 }
 

@@ -287,6 +287,8 @@ fn foreground_waits_for_children_and_says_who_refused_their_end() {
         waits.evidence,
         ["pods/web-0 is Terminating itself", "pods/web-1 has not been deleted"]
     );
+    let asks = "see who refuses its end: kubectl delete pods/web-1 -n shop --dry-run=server";
+    assert_eq!(waits.next, asks);
     let mut evidence = evidence(&[]);
     let said = |by: &str, message: &str| Said {
         by: by.to_owned(),
