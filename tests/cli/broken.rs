@@ -87,6 +87,28 @@ fn a_finalizer_of_kinds_that_were_removed_is_told_with_that() {
 }
 
 #[test]
+fn a_finalizer_whose_kinds_were_left_without_their_webhook_is_told_with_that() {
+    let plane = plane();
+    let ns = plane.namespace("broken-left").unwrap();
+    plane.apply(&definition("left.example.net", "v1", false)).unwrap();
+    configmap(plane, &ns, "settings", "finalizers: [finalizers.example.net/y]");
+    delete(plane, &["configmap", "settings", "-n", &ns]);
+    let object = format!("configmaps/settings -n {ns}");
+    // A person's tool put it there, and its kinds are still served.
+    causes(plane, &["-n", &ns], &object, "Unknown");
+    let left = dead_webhook("left", "elsewhere", "pods").replace("example.test", "example.net");
+    plane.apply(&left).unwrap();
+    let all = causes(plane, &["-n", &ns], &object, "OwnerGone");
+    let said = all[0].to_string();
+    let parts = [
+        "still served: left.example.net",
+        "the webhook left.example.net (validatingwebhookconfiguration/left) does not answer: there \
+         is no Service default/guard",
+    ];
+    assert!(parts.iter().all(|part| said.contains(part)), "{said}");
+}
+
+#[test]
 fn an_api_without_a_server_keeps_every_namespace() {
     let plane = plane();
     let ns = plane.namespace("broken-api").unwrap();
@@ -171,8 +193,7 @@ fn a_kind_that_nobody_converts_keeps_its_namespace() {
     let told = |scope: &[&str], object: &str, definition: &str| {
         let all = causes(plane, scope, object, "ConversionWebhook");
         let dead = all.iter().find(|one| one["cause"] == "ConversionWebhook").unwrap();
-        let says =
-            format!("nobody can read {definition}: the conversion webhook does not answer");
+        let says = format!("nobody can read {definition}: the conversion webhook does not answer");
         assert_eq!(dead["says"], says.as_str(), "{dead}");
         assert_eq!(dead["evidence"][0], "there is no Service default/nobody", "{dead}");
         let next = format!("kubectl get crd {definition} -o jsonpath={{.spec.conversion}}");

@@ -14,6 +14,7 @@ mod look;
 mod offline;
 mod pause;
 mod plan;
+mod refused;
 mod removed;
 mod status;
 mod stuck;
