@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use crate::harness::{ControlPlane, Options, eventually};
 use crate::stuck::{causes, configmap, delete};
-use crate::{LIMIT, kubectl};
+use crate::{LIMIT, belay, json, kubectl};
 
 /// A control plane in which the tests of this file break something each: what
 /// one breaks may be told by the others as well.
@@ -24,6 +24,21 @@ pub fn dead_webhook(name: &str, ns: &str, resource: &str) -> String {
          guard}}}}\n  namespaceSelector: {{matchLabels: {{kubernetes.io/metadata.name: {ns}}}}}\n  \
          rules: [{{apiGroups: [\"\"], apiVersions: [v1], operations: [UPDATE], resources: \
          [{resource}]}}]\n"
+    )
+}
+
+/// A policy of the API server's own that refuses an operation on ConfigMaps of
+/// one namespace, those that this selects.
+fn refusing(name: &str, ns: &str, operation: &str, objects: &str) -> String {
+    format!(
+        "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicy\n\
+         metadata: {{name: {name}}}\nspec:\n  failurePolicy: Fail\n  validations: [{{expression: \
+         'false', message: kept}}]\n  matchConstraints: {{objectSelector: {objects}, \
+         namespaceSelector: {{matchLabels: {{kubernetes.io/metadata.name: {ns}}}}}, resourceRules: \
+         [{{apiGroups: [\"\"], apiVersions: [v1], operations: [{operation}], resources: \
+         [configmaps]}}]}}\n---\n\
+         apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\n\
+         metadata: {{name: {name}}}\nspec: {{policyName: {name}, validationActions: [Deny]}}\n"
     )
 }
 
@@ -69,6 +84,28 @@ fn a_finalizer_of_kinds_that_were_removed_is_told_with_that() {
     told("Unknown", "still served: removed.example.org");
     delete(plane, &["crd", "things.removed.example.org"]);
     told("OwnerGone", "no API group of example.org is served: its kinds are gone");
+}
+
+#[test]
+fn a_finalizer_whose_kinds_were_left_without_their_webhook_is_told_with_that() {
+    let plane = plane();
+    let ns = plane.namespace("broken-left").unwrap();
+    plane.apply(&definition("left.example.net", "v1", false)).unwrap();
+    configmap(plane, &ns, "settings", "finalizers: [finalizers.example.net/y]");
+    delete(plane, &["configmap", "settings", "-n", &ns]);
+    let object = format!("configmaps/settings -n {ns}");
+    // A person's tool put it there, and its kinds are still served.
+    causes(plane, &["-n", &ns], &object, "Unknown");
+    let left = dead_webhook("left", "elsewhere", "pods").replace("example.test", "example.net");
+    plane.apply(&left).unwrap();
+    let all = causes(plane, &["-n", &ns], &object, "OwnerGone");
+    let said = all[0].to_string();
+    let parts = [
+        "still served: left.example.net",
+        "the webhook left.example.net (validatingwebhookconfiguration/left) does not answer: there \
+         is no Service default/guard",
+    ];
+    assert!(parts.iter().all(|part| said.contains(part)), "{said}");
 }
 
 #[test]
@@ -142,6 +179,66 @@ fn a_kind_that_nobody_converts_keeps_its_namespace() {
         said.contains("crd/things.old.example.test: there is no Service default/nobody"),
         "{said}"
     );
+
+    // What is stored as it is served can be listed, and whoever knows another
+    // version of it can write nothing.
+    let ns = plane.namespace("broken-version").unwrap();
+    plane.apply(&definition("new.example.test", "v2", true)).unwrap();
+    let thing = format!(
+        "apiVersion: new.example.test/v2\nkind: Thing\nmetadata: {{name: one, namespace: {ns}, \
+         finalizers: [x.example.test/y]}}\n"
+    );
+    eventually("a thing", LIMIT, || plane.apply(&thing)).unwrap();
+    delete(plane, &["things.v2.new.example.test", "one", "-n", &ns]);
+    let told = |scope: &[&str], object: &str, definition: &str| {
+        let all = causes(plane, scope, object, "ConversionWebhook");
+        let dead = all.iter().find(|one| one["cause"] == "ConversionWebhook").unwrap();
+        let says = format!("nobody can read {definition}: the conversion webhook does not answer");
+        assert_eq!(dead["says"], says.as_str(), "{dead}");
+        assert_eq!(dead["evidence"][0], "there is no Service default/nobody", "{dead}");
+        let next = format!("kubectl get crd {definition} -o jsonpath={{.spec.conversion}}");
+        assert!(dead["next"].as_str().unwrap().ends_with(&next), "{dead}");
+    };
+    let object = format!("things.new.example.test/one -n {ns}");
+    told(&["-n", &ns], &object, "things.new.example.test");
+    for definition in ["things.old.example.test", "things.new.example.test"] {
+        delete(plane, &["crd", definition]);
+        let object = format!("customresourcedefinitions.apiextensions.k8s.io/{definition}");
+        told(&["-A"], &object, definition);
+    }
+    // What nobody can list is told as well: it may be stuck.
+    let said = json(&belay(plane, &["stuck", "-A", "-o", "json"]));
+    let unread = said["notRead"].as_array().unwrap();
+    assert!(unread.iter().any(|one| one["resource"] == "things.old.example.test"), "{said}");
+}
+
+#[test]
+fn a_child_whose_end_is_refused_is_told_with_how_to_see_by_whom() {
+    let plane = plane();
+    let ns = plane.namespace("broken-child").unwrap();
+    configmap(plane, &ns, "owner", "");
+    let uid = kubectl(plane, &["get", "cm", "owner", "-n", &ns, "-o", "jsonpath={.metadata.uid}"]);
+    let reference = format!(
+        "labels: {{kept: 'yes'}}, ownerReferences: [{{apiVersion: v1, kind: ConfigMap, name: owner, \
+         uid: {uid}, blockOwnerDeletion: true}}]"
+    );
+    configmap(plane, &ns, "child", &reference);
+    plane.apply(&refusing("keep-child", &ns, "DELETE", "{matchLabels: {kept: 'yes'}}")).unwrap();
+    eventually("the policy in force", LIMIT, || {
+        let try_it = ["delete", "configmap", "child", "-n", &ns, "--dry-run=server"];
+        plane.kubectl(&try_it)?.failure().map(drop)
+    })
+    .unwrap();
+    delete(plane, &["configmap", "owner", "-n", &ns, "--cascade=foreground"]);
+    let object = format!("configmaps/owner -n {ns}");
+    let all = causes(plane, &["-n", &ns], &object, "Foreground");
+    let waits = all.iter().find(|one| one["cause"] == "Foreground").unwrap();
+    assert_eq!(waits["evidence"][0], "configmaps/child has not been deleted", "{waits}");
+    // What is named to be typed says who it is, and changes nothing.
+    let (_, asks) = waits["next"].as_str().unwrap().split_once("kubectl ").unwrap();
+    let refused = plane.kubectl(&asks.split(' ').collect::<Vec<_>>()).unwrap().failure().unwrap();
+    assert!(refused.contains("ValidatingAdmissionPolicy 'keep-child'"), "{refused}");
+    kubectl(plane, &["get", "configmap", "child", "-n", &ns]);
 }
 
 #[test]
@@ -172,17 +269,7 @@ fn a_namespace_is_told_with_who_refuses_the_end_of_what_is_in_it() {
     let plane = plane();
     let ns = plane.namespace("broken-policy").unwrap();
     configmap(plane, &ns, "settings", "");
-    plane
-        .apply(&format!(
-            "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicy\n\
-             metadata: {{name: keep}}\nspec:\n  failurePolicy: Fail\n  validations: [{{expression: \
-             'false', message: kept}}]\n  matchConstraints: {{namespaceSelector: {{matchLabels: \
-             {{kubernetes.io/metadata.name: {ns}}}}}, resourceRules: [{{apiGroups: [\"\"], \
-             apiVersions: [v1], operations: [DELETE], resources: [configmaps]}}]}}\n---\n\
-             apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\n\
-             metadata: {{name: keep}}\nspec: {{policyName: keep, validationActions: [Deny]}}\n"
-        ))
-        .unwrap();
+    plane.apply(&refusing("keep", &ns, "DELETE", "{}")).unwrap();
     eventually("the policy in force", LIMIT, || {
         let try_it = ["delete", "configmap", "settings", "-n", &ns, "--dry-run=server"];
         plane.kubectl(&try_it)?.failure().map(drop)

@@ -14,11 +14,13 @@ mod look;
 mod offline;
 mod pause;
 mod plan;
+mod refused;
 mod removed;
 mod status;
 mod stuck;
 mod terminal;
 mod tour;
+mod unled;
 mod why;
 
 use std::path::Path;

@@ -1,5 +1,7 @@
 //! Really stuck objects, with nothing broken but what keeps them.
 
+use std::path::Path;
+
 use serde_json::Value;
 
 use crate::broken::dead_webhook;
@@ -8,10 +10,15 @@ use crate::{LIMIT, belay, belay_as, configmaps, json, kubectl, policy, world};
 
 /// What keeps an object, once it is said.
 pub fn causes(plane: &ControlPlane, scope: &[&str], object: &str, cause: &str) -> Vec<Value> {
+    causes_to(plane.kubeconfig(), scope, object, cause)
+}
+
+/// The same, as somebody is told it.
+pub fn causes_to(kubeconfig: &Path, scope: &[&str], object: &str, cause: &str) -> Vec<Value> {
     let args = [&["stuck", "--longer-than=1s", "-o", "json"][..], scope].concat();
     let mut found = Vec::new();
     eventually(&format!("{object}: {cause}"), LIMIT, || {
-        let output = belay(plane, &args);
+        let output = belay_as(kubeconfig, &args);
         let said: Value =
             serde_json::from_str(&output.stdout).map_err(|_| output.stderr.clone())?;
         let items = said["items"].as_array().cloned().unwrap_or_default();
@@ -125,6 +132,19 @@ fn what_belay_holds_is_told_with_for_whom() {
         "{says}"
     );
     assert_eq!(all[0]["next"], format!("kubectl belay why {object}"));
+
+    // Whoever takes the hold off by hand is refused, and belay says so in an
+    // Event: that stands before what is refused.
+    let strip = "[{\"op\": \"remove\", \"path\": \"/metadata/finalizers/0\"}]";
+    let patch = ["patch", "configmap", "settings", "-n", &ns, "--type=json", "-p", strip];
+    let refused = plane.kubectl(&patch).unwrap().failure().unwrap();
+    assert!(refused.contains("belay.dev/hold is not taken off"), "{refused}");
+    let all = causes(plane, &["-n", &ns], &object, "Refused");
+    let order: Vec<&Value> = all.iter().map(|one| &one["cause"]).collect();
+    assert_eq!(order, ["Refused", "HeldByBelay"], "{all:?}");
+    assert_eq!(all[0]["says"], "whoever works on its end was refused", "{all:?}");
+    let event = all[0]["evidence"][0].as_str().unwrap();
+    assert!(event.starts_with("Event FinalizerGuarded by belay: "), "{event}");
     delete(plane, &["pod", "web", "-n", &ns, "--grace-period=0", "--force"]);
 }
 

@@ -11,7 +11,8 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::webhooks::{DeadWebhook, Places};
+use super::services::DeadConversion;
+use super::webhooks::{Places, Webhook};
 use super::{AT_ONCE, Found, Survey};
 use crate::cluster::api;
 use crate::cluster::feed::{Snapshot, Unread};
@@ -34,8 +35,8 @@ pub struct Evidence {
     pub workloads: Option<Vec<Workload>>,
     /// The nodes, and whether each is ready; none: they could not be read.
     pub nodes: Option<BTreeMap<String, bool>>,
-    /// Webhooks for writes that have to be asked and cannot be.
-    pub webhooks: Vec<DeadWebhook>,
+    /// The webhooks that the API server asks about writes.
+    pub webhooks: Vec<Webhook>,
     /// The Namespaces' labels, where a webhook goes by them.
     pub places: Places,
     /// Kinds that nobody converts.
@@ -74,15 +75,6 @@ pub struct Workload {
     pub ready: i64,
 }
 
-/// A CustomResourceDefinition whose conversion webhook does not answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeadConversion {
-    /// Its name: the plural with its group.
-    pub definition: String,
-    /// What is wrong with the Service.
-    pub why: String,
-}
-
 /// What an Event says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Said {
@@ -118,7 +110,7 @@ pub async fn evidence(
         look.broken(),
         look.workloads(),
         async { if pods { look.nodes().await } else { None } },
-        look.webhooks(),
+        look.webhooks(found),
         look.conversions(),
         look.said(found.get(..asked).unwrap_or(found), survey),
         look.users(found),
@@ -135,16 +127,14 @@ pub async fn evidence(
 /// Why nothing is concluded from a kind that is not in a dump.
 const NOT_HELD: &str = "the files have none";
 
-/// A Service, by its namespace and name.
-type Service = (String, String);
-
-struct Look<'s> {
-    snapshot: &'s Snapshot,
+/// Whoever looks, and notes what could not be read.
+pub(super) struct Look<'s> {
+    pub(super) snapshot: &'s Snapshot,
     unread: Mutex<Vec<Unread>>,
 }
 
 impl Look<'_> {
-    fn info(&self, group: &str, resource: &str) -> Option<KindInfo> {
+    pub(super) fn info(&self, group: &str, resource: &str) -> Option<KindInfo> {
         let kinds = &self.snapshot.context.world.read().graph.kinds;
         let kind = kinds.find_resource(group, resource)?;
         let info = kinds.info(kind);
@@ -157,12 +147,22 @@ impl Look<'_> {
     }
 
     /// All objects of a kind; none: they could not be read, which is noted.
-    async fn all(&self, group: &str, resource: &str, namespace: &str) -> Option<Vec<Value>> {
+    pub(super) async fn all(
+        &self,
+        group: &str,
+        resource: &str,
+        namespace: &str,
+    ) -> Option<Vec<Value>> {
         let info = self.info(group, resource)?;
         self.labelled(&info, namespace, "").await
     }
 
-    async fn labelled(&self, info: &KindInfo, namespace: &str, labels: &str) -> Option<Vec<Value>> {
+    pub(super) async fn labelled(
+        &self,
+        info: &KindInfo,
+        namespace: &str,
+        labels: &str,
+    ) -> Option<Vec<Value>> {
         let client = &self.snapshot.context.client;
         let take = |all: &mut Vec<Value>, page: Vec<Box<RawValue>>| {
             all.extend(page.iter().filter_map(|object| serde_json::from_str(object.get()).ok()));
@@ -201,95 +201,6 @@ impl Look<'_> {
         let all = self.all("", "nodes", "").await?;
         let ready = |node: &Value| Some((name(node)?.to_owned(), is_true(node, "Ready")));
         Some(all.iter().filter_map(ready).collect())
-    }
-
-    /// The webhooks that cannot be asked, and the labels of Namespaces if one
-    /// of them goes by those.
-    async fn webhooks(&self) -> (Vec<DeadWebhook>, Places) {
-        const GROUP: &str = "admissionregistration.k8s.io";
-        let (validating, mutating) = tokio::join!(
-            self.all(GROUP, "validatingwebhookconfigurations", ""),
-            self.all(GROUP, "mutatingwebhookconfigurations", ""),
-        );
-        let kinds = [
-            ("validatingwebhookconfiguration", validating.unwrap_or_default()),
-            ("mutatingwebhookconfiguration", mutating.unwrap_or_default()),
-        ];
-        let configurations =
-            kinds.iter().flat_map(|(kind, all)| all.iter().map(move |c| (*kind, c)));
-        let hooks = configurations.flat_map(|(kind, configuration)| {
-            let hooks = configuration.get("webhooks").and_then(Value::as_array);
-            let hooks = hooks.into_iter().flatten().filter(|h| h["failurePolicy"] != "Ignore");
-            hooks.map(move |hook| (kind, configuration, hook))
-        });
-        let hooks: Vec<_> = hooks
-            .filter_map(|hook| Some((service(hook.2.pointer("/clientConfig/service"))?, hook)))
-            .collect();
-        let silent = self.silent(hooks.iter().map(|(service, _)| service)).await;
-        let dead = hooks.into_iter().filter_map(|(service, (kind, configuration, hook))| {
-            let why = silent.get(&service)?.clone();
-            Some(DeadWebhook::read(kind, configuration, hook, why))
-        });
-        let dead: Vec<DeadWebhook> = dead.collect();
-        let places = match dead.iter().all(|webhook| webhook.namespaces.is_empty()) {
-            true => Vec::new(),
-            false => self.all("", "namespaces", "").await.unwrap_or_default(),
-        };
-        let labels = |place: &Value| {
-            let labels = place.pointer("/metadata/labels").cloned().unwrap_or_default();
-            Some((name(place)?.to_owned(), labels))
-        };
-        (dead, places.iter().filter_map(labels).collect())
-    }
-
-    async fn conversions(&self) -> Vec<DeadConversion> {
-        let definitions = self.all("apiextensions.k8s.io", "customresourcedefinitions", "").await;
-        let definitions = definitions.unwrap_or_default();
-        let converted = definitions.iter().filter_map(|definition| {
-            let at = "/spec/conversion/webhook/clientConfig/service";
-            Some((service(definition.pointer(at))?, name(definition)?))
-        });
-        let converted: Vec<(Service, &str)> = converted.collect();
-        let silent = self.silent(converted.iter().map(|(service, _)| service)).await;
-        let dead = converted.into_iter().filter_map(|(service, name)| {
-            let why = silent.get(&service)?.clone();
-            Some(DeadConversion { definition: name.to_owned(), why })
-        });
-        dead.collect()
-    }
-
-    /// Those of the Services that are known not to answer, each with why.
-    async fn silent(&self, services: impl Iterator<Item = &Service>) -> HashMap<Service, String> {
-        let services: BTreeSet<Service> = services.cloned().collect();
-        let asked = services.into_iter().map(|service| async move {
-            let why = self.why_silent(&service).await?;
-            Some((service, why))
-        });
-        let asked = futures_util::stream::iter(asked).buffer_unordered(AT_ONCE);
-        asked.filter_map(std::future::ready).collect().await
-    }
-
-    /// What is wrong with a Service; none: nothing is known to be.
-    async fn why_silent(&self, (namespace, name): &Service) -> Option<String> {
-        let info = self.info("", "services")?;
-        if !self.snapshot.knows_all(&info, namespace) {
-            return None;
-        }
-        let client = &self.snapshot.context.client;
-        let read = api::object(client, &info, namespace, name, Detail::Whole).await.ok()?;
-        let Some(json) = read else {
-            return Some(format!("there is no Service {namespace}/{name}"));
-        };
-        let service: Value = serde_json::from_str(&json).ok()?;
-        // Whom a Service without a selector leads to is written by hand.
-        service.pointer("/spec/selector").filter(|selector| selector.is_object())?;
-        let slices = self.info("discovery.k8s.io", "endpointslices")?;
-        let label = format!("kubernetes.io/service-name={name}");
-        let slices = self.labelled(&slices, namespace, &label).await?;
-        let endpoints = slices.iter().filter_map(|slice| slice.get("endpoints")?.as_array());
-        let ready = |endpoint: &Value| endpoint.pointer("/conditions/ready") != Some(&false.into());
-        let nobody = !slices.is_empty() && !endpoints.flatten().any(ready);
-        nobody.then(|| format!("no Pod behind the Service {namespace}/{name} is ready"))
     }
 
     /// What was said of the objects, and of what they wait for.
@@ -347,12 +258,7 @@ impl Look<'_> {
     }
 }
 
-fn service(service: Option<&Value>) -> Option<Service> {
-    let text = |field: &str| Some(service?.get(field)?.as_str()?.to_owned());
-    Some((text("namespace")?, text("name")?))
-}
-
-fn name(object: &Value) -> Option<&str> {
+pub(super) fn name(object: &Value) -> Option<&str> {
     object.pointer("/metadata/name")?.as_str()
 }
 

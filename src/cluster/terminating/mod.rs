@@ -2,6 +2,7 @@
 //! read once, with the rights of whoever asks. Nothing is written.
 
 mod evidence;
+mod services;
 mod webhooks;
 
 use std::cell::Cell;
@@ -12,8 +13,9 @@ use jiff::Timestamp;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-pub use self::evidence::{BrokenApi, DeadConversion, Evidence, Said, Workload, evidence};
-pub use self::webhooks::{DeadWebhook, Rule};
+pub use self::evidence::{BrokenApi, Evidence, Said, Workload, evidence};
+pub use self::services::{DeadConversion, Silence};
+pub use self::webhooks::{At, Rule, Webhook};
 use super::api::{self, Trouble};
 use super::feed::{Snapshot, Unread};
 use super::world::Detail;

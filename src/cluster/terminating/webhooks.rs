@@ -1,11 +1,12 @@
-//! Webhooks that the API server has to ask before an object may change, and
-//! that cannot be asked: whom they keep, by their rules and selectors.
+//! Webhooks that the API server has to ask before an object may change: whom
+//! they may keep, by their rules and selectors.
 
 use std::collections::HashMap;
 
 use serde_json::Value;
 
 use super::Found;
+use super::services::{Service, Silence};
 use crate::policy::Labels;
 use crate::policy::api::LabelSelector;
 
@@ -14,15 +15,55 @@ const NAMESPACES: (&str, &str) = ("", "namespaces");
 /// The labels of Namespaces, by their names.
 pub type Places = HashMap<String, Value>;
 
-/// A webhook that must be asked, and whose Service does not answer.
+/// Where a webhook is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum At {
+    /// Behind a Service, by its namespace and name.
+    Service(Service),
+    /// At a host that the cluster shows nothing of.
+    Host(String),
+    /// It does not say.
+    #[default]
+    Nowhere,
+}
+
+impl At {
+    /// From a `clientConfig`. Of a URL the host alone: in the rest there may be
+    /// what is nobody's business.
+    pub(super) fn of(config: &Value) -> Self {
+        let text = |pointer: &str| config.pointer(pointer).and_then(Value::as_str);
+        if let Some(service) = text("/service/namespace").zip(text("/service/name")) {
+            return Self::Service((service.0.to_owned(), service.1.to_owned()));
+        }
+        let Some((_, rest)) = text("/url").and_then(|url| url.split_once("://")) else {
+            return Self::Nowhere;
+        };
+        let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        Self::Host(host.rsplit('@').next().unwrap_or_default().to_owned())
+    }
+
+    /// The Service that it is behind.
+    pub(super) fn service(&self) -> Option<&Service> {
+        match self {
+            Self::Service(service) => Some(service),
+            Self::Host(_) | Self::Nowhere => None,
+        }
+    }
+}
+
+/// A webhook that the API server asks about writes.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct DeadWebhook {
+pub struct Webhook {
     /// The configuration, as kubectl takes it.
     pub configuration: String,
     /// The webhook's name.
     pub name: String,
-    /// What is wrong with its Service.
-    pub why: String,
+    /// Where it is.
+    pub at: At,
+    /// What is wrong with its Service; none: nothing is known to be.
+    pub silence: Option<Silence>,
+    /// Whether nothing is written while it does not answer.
+    pub fails: bool,
     /// What it is asked about.
     pub rules: Vec<Rule>,
     /// In which Namespaces.
@@ -45,9 +86,9 @@ pub struct Rule {
     pub operations: Vec<String>,
 }
 
-impl DeadWebhook {
+impl Webhook {
     /// From an entry of a configuration.
-    pub(super) fn read(kind: &str, configuration: &Value, hook: &Value, why: String) -> Self {
+    pub(super) fn read(kind: &str, configuration: &Value, hook: &Value) -> Self {
         let texts = |rule: &Value, field: &str| -> Vec<String> {
             let list = rule.get(field).and_then(Value::as_array).into_iter().flatten();
             list.filter_map(|text| text.as_str().map(str::to_owned)).collect()
@@ -70,7 +111,9 @@ impl DeadWebhook {
         Self {
             configuration: format!("{kind}/{}", text(configuration, "/metadata/name")),
             name: text(hook, "/name"),
-            why,
+            at: hook.get("clientConfig").map(At::of).unwrap_or_default(),
+            silence: None,
+            fails: hook["failurePolicy"] != "Ignore",
             rules: rules.collect(),
             namespaces: selector("namespaceSelector"),
             objects: selector("objectSelector"),
@@ -78,9 +121,15 @@ impl DeadWebhook {
         }
     }
 
+    /// Whether nobody can take a finalizer off this object, because it does not
+    /// answer.
+    pub fn keeps(&self, found: &Found, places: &Places) -> bool {
+        self.fails && self.silence.is_some() && self.is_asked(found, places)
+    }
+
     /// Whether it is asked when a finalizer of this object is taken off. A
     /// Namespace whose labels are not known may be one of its own.
-    pub fn keeps(&self, found: &Found, places: &Places) -> bool {
+    pub fn is_asked(&self, found: &Found, places: &Places) -> bool {
         let own = found.object.pointer("/metadata/labels");
         let place = match (found.namespace.as_str(), found.is(NAMESPACES)) {
             ("", true) => Some(own),
@@ -153,25 +202,47 @@ mod tests {
         )
     }
 
-    fn hook(fields: Value) -> DeadWebhook {
+    fn hook(fields: Value) -> Webhook {
         let mut hook = json!({"name": "guard.test", "namespaceSelector": {}, "objectSelector": {},
             "rules": [{"apiGroups": [""], "resources": ["*"], "operations": ["UPDATE"]}]});
         for (name, value) in fields.as_object().into_iter().flatten() {
             hook[name] = value.clone();
         }
         let configuration = json!({"metadata": {"name": "guard"}});
-        DeadWebhook::read("validatingwebhookconfiguration", &configuration, &hook, "gone".into())
+        Webhook::read("validatingwebhookconfiguration", &configuration, &hook)
     }
 
     #[test]
     fn a_webhook_is_read_with_what_it_is_asked_about() {
         let found = hook(json!({}));
         assert_eq!(found.configuration, "validatingwebhookconfiguration/guard");
-        assert_eq!((&found.name[..], &found.why[..]), ("guard.test", "gone"));
+        assert_eq!((&found.name[..], found.fails), ("guard.test", true));
         assert_eq!(found.rules[0].operations, ["UPDATE"]);
         assert!(!found.conditions);
         let conditions = json!({"matchConditions": [{"name": "a", "expression": "true"}]});
         assert!(hook(conditions).conditions);
+        assert!(!hook(json!({"failurePolicy": "Ignore"})).fails);
+    }
+
+    #[test]
+    fn where_a_webhook_is_names_no_more_than_its_host() {
+        let at = |config: Value| hook(json!({"clientConfig": config})).at;
+        let service = json!({"service": {"namespace": "a", "name": "b", "path": "/x"}});
+        assert_eq!(at(service), At::Service(("a".to_owned(), "b".to_owned())));
+        for url in ["https://guard.test:8443", "https://me:secret@guard.test:8443/x?token=secret"] {
+            assert_eq!(at(json!({"url": url})), At::Host("guard.test:8443".to_owned()));
+        }
+        assert_eq!(at(json!({})), At::Nowhere);
+    }
+
+    #[test]
+    fn only_one_that_must_answer_and_cannot_keeps_an_object() {
+        let mut hook = hook(json!({}));
+        assert!(!hook.keeps(&settings(), &Places::new()));
+        hook.silence = Some(Silence { gone: true, why: "gone".to_owned() });
+        assert!(hook.keeps(&settings(), &Places::new()));
+        hook.fails = false;
+        assert!(!hook.keeps(&settings(), &Places::new()));
     }
 
     #[test]
@@ -182,7 +253,7 @@ mod tests {
             hook(json!({"rules": rule}))
         };
         let places = Places::new();
-        for (hook, keeps) in [
+        for (hook, asked) in [
             (rule("configmaps", "UPDATE"), true),
             (rule("configmaps/*", "UPDATE"), true),
             (rule("*", "*"), true),
@@ -192,19 +263,19 @@ mod tests {
             (rule("secrets", "UPDATE"), false),
             (rule("secrets/*", "UPDATE"), false),
         ] {
-            assert_eq!(hook.keeps(&settings(), &places), keeps, "{hook:?}");
+            assert_eq!(hook.is_asked(&settings(), &places), asked, "{hook:?}");
         }
         // Without a finalizer nothing has to be written.
         let free = found("configmaps", json!({"metadata": {"namespace": "shop"}}));
-        assert!(!rule("*", "*").keeps(&free, &places));
+        assert!(!rule("*", "*").is_asked(&free, &places));
         // The namespace controller writes a subresource.
         let object = json!({"metadata": {"name": "shop"}, "spec": {"finalizers": ["kubernetes"]}});
         let namespace = found("namespaces", object);
-        for (resource, keeps) in
+        for (resource, asked) in
             [("namespaces/finalize", true), ("namespaces/*", true), ("namespaces", false)]
         {
             let hook = rule(resource, "UPDATE");
-            assert_eq!(hook.keeps(&namespace, &places), keeps, "{resource}");
+            assert_eq!(hook.is_asked(&namespace, &places), asked, "{resource}");
         }
     }
 
@@ -214,15 +285,15 @@ mod tests {
         let selects =
             |field: &str, label: &str| hook(json!({field: {"matchLabels": {label: "web"}}}));
         let of_objects = |label: &str| selects("objectSelector", label);
-        assert!(of_objects("app").keeps(&settings(), &Places::new()));
-        assert!(!of_objects("team").keeps(&settings(), &Places::new()));
+        assert!(of_objects("app").is_asked(&settings(), &Places::new()));
+        assert!(!of_objects("team").is_asked(&settings(), &Places::new()));
         let of_namespaces = selects("namespaceSelector", "team");
-        assert!(of_namespaces.keeps(&settings(), &places(json!({"team": "web"}))));
-        assert!(!of_namespaces.keeps(&settings(), &places(json!({"team": "db"}))));
+        assert!(of_namespaces.is_asked(&settings(), &places(json!({"team": "web"}))));
+        assert!(!of_namespaces.is_asked(&settings(), &places(json!({"team": "db"}))));
         // Whose labels nobody read may be meant; what has no Namespace is.
-        assert!(of_namespaces.keeps(&settings(), &Places::new()));
+        assert!(of_namespaces.is_asked(&settings(), &Places::new()));
         let volume = found("persistentvolumes", json!({"metadata": {"finalizers": ["x.dev/y"]}}));
-        assert!(of_namespaces.keeps(&volume, &Places::new()));
+        assert!(of_namespaces.is_asked(&volume, &Places::new()));
         // A Namespace is selected by its own labels.
         let object = |team: &str| {
             found(
@@ -231,7 +302,7 @@ mod tests {
                 "labels": {"team": team}}}),
             )
         };
-        assert!(of_namespaces.keeps(&object("web"), &Places::new()));
-        assert!(!of_namespaces.keeps(&object("db"), &Places::new()));
+        assert!(of_namespaces.is_asked(&object("web"), &Places::new()));
+        assert!(!of_namespaces.is_asked(&object("db"), &Places::new()));
     }
 }

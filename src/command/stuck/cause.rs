@@ -4,9 +4,9 @@ use serde_json::Value;
 
 use super::finalizer::{foreign, target};
 use super::finding::{Cause, Finding};
-use crate::cluster::terminating::{DeadConversion, Dependent, Evidence, Found, Said, Survey};
+use super::refused::{perhaps, refusals};
+use crate::cluster::terminating::{DeadConversion, Dependent, Evidence, Found, Survey};
 use crate::command::finalizers::known;
-use crate::command::refusal::denies;
 use crate::command::target::as_me;
 use crate::command::why::Waits;
 use crate::decide::arguments;
@@ -62,6 +62,7 @@ pub fn findings(found: &Found, survey: &Survey, evidence: &Evidence, hold: &Hold
     if found.is(("", "pods")) {
         findings.extend(pod(found, evidence, finalizers.is_empty()));
     }
+    findings.extend(perhaps(found, evidence, &findings));
     findings.extend(hidden(found));
     if findings.is_empty() {
         let next = format!("kubectl get {} -o yaml", arguments(&target(found)));
@@ -76,8 +77,12 @@ pub fn findings(found: &Found, survey: &Survey, evidence: &Evidence, hold: &Hold
 fn hidden(found: &Found) -> Option<Finding> {
     let why = found.unread.as_ref()?;
     let says = "only its metadata could be read, which does not say what else keeps it";
+    let place = match found.namespace.as_str() {
+        "" => String::new(),
+        namespace => format!(" -n {namespace}"),
+    };
     let next = format!(
-        "ask for the right: kubectl auth can-i get {}",
+        "ask for the right: kubectl auth can-i get {}{place}",
         full_name(&found.info.group, &found.info.resource)
     );
     Some(Finding::new(Cause::Unknown, says, next).shown([as_me(why)]))
@@ -91,66 +96,6 @@ const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefini
 /// The strings of a list.
 pub fn texts(list: Option<&Value>) -> Vec<&str> {
     list.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
-}
-
-/// Whether somebody was refused.
-pub fn is_refusal(message: &str) -> bool {
-    let silent = ["failed calling webhook", "failed to call webhook"];
-    denies(message) || silent.iter().any(|sign| message.contains(sign))
-}
-
-/// Who is refused what would let the object go.
-fn refusals(
-    found: &Found,
-    survey: &Survey,
-    evidence: &Evidence,
-    finalizers: &[&str],
-) -> Vec<Finding> {
-    let describe = |target| format!("kubectl describe {}", arguments(&target));
-    let mut findings = Vec::new();
-    let refused = |said: &&Said| {
-        is_refusal(&said.message) || (said.by == "belay" && said.reason == "FinalizerGuarded")
-    };
-    let own = evidence.said.get(&found.uid).into_iter().flatten();
-    let own: Vec<String> = own.filter(refused).take(3).map(told).collect();
-    if !own.is_empty() {
-        let says = "whoever works on its end was refused";
-        let next = describe(target(found));
-        findings.push(Finding::new(Cause::Refused, says, next).shown(own));
-    }
-    let waits = finalizers.contains(&FOREGROUND);
-    for dependent in survey.dependents.get(&found.uid).into_iter().flatten().filter(|_| waits) {
-        let said = evidence.said.get(&dependent.uid).into_iter().flatten();
-        // What belay says of a living object is that a DELETE was refused.
-        let of_belay = |said: &&Said| said.by == "belay" && !dependent.terminating;
-        let said = said.filter(|said| refused(said) || of_belay(said));
-        let said: Vec<String> = said.take(3).map(told).collect();
-        if !said.is_empty() {
-            let says = format!("the deletion of {} was refused", named(dependent));
-            let next = describe(target_of(dependent));
-            findings.push(Finding::new(Cause::Refused, says, next).shown(said));
-        }
-    }
-    for webhook in evidence.webhooks.iter().filter(|dead| dead.keeps(found, &evidence.places)) {
-        let says = format!(
-            "nobody can take a finalizer off: the API server has to ask the webhook {}, which \
-             cannot answer",
-            webhook.name
-        );
-        let next = format!(
-            "bring it back; or, if it is gone for good: kubectl delete {}",
-            webhook.configuration
-        );
-        let conditions = "it is asked where its matchConditions are met";
-        let conditions = webhook.conditions.then(|| conditions.to_owned());
-        let shown = [webhook.why.clone()].into_iter().chain(conditions);
-        findings.push(Finding::new(Cause::Refused, says, next).shown(shown));
-    }
-    findings
-}
-
-fn told(said: &Said) -> String {
-    format!("Event {} by {}: {}", said.reason, said.by, said.message)
 }
 
 fn held(found: &Found, hold: &Hold) -> Finding {
@@ -204,11 +149,16 @@ fn foreground(found: &Found, survey: &Survey) -> Finding {
         true => format!("{} is Terminating itself", named(dependent)),
         false => format!("{} has not been deleted", named(dependent)),
     };
-    finding(
-        format!("the garbage collector waits for {}{more} to be gone", named(first)),
-        format!("kubectl describe {}", arguments(&target_of(first))),
-    )
-    .shown(dependents.iter().take(5).map(state))
+    // The collector deletes them at once, and tells nobody who refused it that.
+    let next = match dependents.iter().find(|dependent| !dependent.terminating) {
+        Some(left) => format!(
+            "see who refuses its end: kubectl delete {} --dry-run=server",
+            arguments(&target_of(left))
+        ),
+        None => format!("kubectl describe {}", arguments(&target_of(first))),
+    };
+    finding(format!("the garbage collector waits for {}{more} to be gone", named(first)), next)
+        .shown(dependents.iter().take(5).map(state))
 }
 
 /// What keeps a CustomResourceDefinition: objects of its kind.
@@ -236,7 +186,7 @@ fn conversion(definition: &str, evidence: &Evidence) -> Option<Finding> {
     let dead = evidence.conversions.iter().find(|dead| dead.definition == definition)?;
     let says = format!("nobody can read {definition}: the conversion webhook does not answer");
     let finding = Finding::new(Cause::ConversionWebhook, says, way_out(dead));
-    Some(finding.shown([dead.why.clone()]))
+    Some(finding.shown([dead.silence.why.clone()]))
 }
 
 /// What helps when nobody converts a kind.
@@ -314,7 +264,8 @@ fn pod(found: &Found, evidence: &Evidence, alone: bool) -> Option<Finding> {
     }
 }
 
-fn target_of(dependent: &Dependent) -> crate::decide::Target {
+/// A dependent, as a person types it.
+pub fn target_of(dependent: &Dependent) -> crate::decide::Target {
     crate::decide::Target {
         group: dependent.info.group.clone(),
         resource: dependent.info.resource.clone(),
@@ -323,7 +274,8 @@ fn target_of(dependent: &Dependent) -> crate::decide::Target {
     }
 }
 
-fn named(dependent: &Dependent) -> String {
+/// The same, where its namespace is plain.
+pub fn named(dependent: &Dependent) -> String {
     let resource = full_name(&dependent.info.group, &dependent.info.resource);
     format!("{resource}/{}", dependent.name)
 }

@@ -1,7 +1,7 @@
 //! Finalizers of others: whether whoever takes one off is still there.
 
 use super::finding::{Cause, Finding};
-use crate::cluster::terminating::{Evidence, Found, Workload};
+use crate::cluster::terminating::{At, Evidence, Found, Silence, Workload};
 use crate::command::finalizers::{by_hand, writer};
 use crate::decide::{Target, arguments};
 
@@ -104,7 +104,8 @@ pub fn foreign(finalizer: &str, index: usize, found: &Found, evidence: &Evidence
                 }),
             };
             // Without a name to look for, the kinds that it worked on decide.
-            let (cause, seems) = match owner.is_some() || api.is_gone() {
+            let gone_by = owner.is_some() || api.is_gone() || api.is_abandoned();
+            let (cause, seems) = match gone_by {
                 true => (Cause::OwnerGone, "its owner seems to be gone"),
                 false => (Cause::Unknown, "who takes it off is not known"),
             };
@@ -147,7 +148,7 @@ fn mentioning<'w>(workloads: &'w [Workload], word: &str) -> Vec<&'w Workload> {
 }
 
 /// The API groups of a finalizer's domain.
-struct Api {
+struct Api<'e> {
     /// Such as `example.com`; none: the finalizer names no domain, or one of
     /// Kubernetes' own.
     base: Option<String>,
@@ -155,23 +156,51 @@ struct Api {
     stale: bool,
     /// Whether more may be served.
     more: bool,
+    /// What the webhooks of this domain have to say, each by what it is, and
+    /// what is wrong with its Service.
+    webhooks: Vec<(String, Option<&'e Silence>)>,
 }
 
-impl Api {
-    fn of(finalizer: &str, evidence: &Evidence) -> Self {
+impl<'e> Api<'e> {
+    fn of(finalizer: &str, evidence: &'e Evidence) -> Self {
         let domain = finalizer.split('/').next().unwrap_or_default();
         let base = base(domain).filter(|base| !["kubernetes.io", "k8s.io"].contains(base));
         let related = |group: &&String| base.is_some() && self::base(group) == base;
+        let hooks = evidence.webhooks.iter().filter(|hook| related(&&hook.name));
+        // Of one that is elsewhere nobody sees whether it is there.
+        let hooks = hooks.filter(|hook| matches!(hook.at, At::Service(_)));
+        let hooks = hooks.map(|hook| {
+            (format!("the webhook {} ({})", hook.name, hook.configuration), hook.silence.as_ref())
+        });
+        let conversions = evidence.conversions.iter();
+        let conversions = conversions.filter(|dead| related(&&dead.definition)).map(|dead| {
+            (format!("the conversion webhook of {}", dead.definition), Some(&dead.silence))
+        });
         Self {
             base: base.map(str::to_owned),
             served: evidence.groups.iter().filter(related).cloned().collect(),
             stale: evidence.stale.iter().any(|group| related(&group)),
             more: evidence.more_groups,
+            webhooks: hooks.chain(conversions).collect(),
         }
     }
 
+    /// Whether nothing of it is left: neither kinds nor a webhook.
     fn is_gone(&self) -> bool {
-        self.base.is_some() && self.served.is_empty() && !self.stale && !self.more
+        let left = self.stale || self.more || self.answers() || !self.served.is_empty();
+        self.base.is_some() && !left
+    }
+
+    /// Whether its kinds and webhooks are left, with nobody behind them: what an
+    /// uninstall leaves that has taken out no more than what ran.
+    fn is_abandoned(&self) -> bool {
+        let gone = |(_, silence): &(String, Option<&Silence>)| silence.is_some_and(|s| s.gone);
+        self.webhooks.iter().any(gone) && !self.answers()
+    }
+
+    /// Whether one of its webhooks seems to.
+    fn answers(&self) -> bool {
+        self.webhooks.iter().any(|(_, silence)| silence.is_none())
     }
 
     /// What those who are of this domain are usually called by.
@@ -179,14 +208,19 @@ impl Api {
         self.base.as_deref()?.split('.').next()
     }
 
-    fn says(&self) -> Option<String> {
-        let base = self.base.as_deref()?;
-        Some(match (&self.served[..], self.stale) {
+    fn says(&self) -> Vec<String> {
+        let Some(base) = &self.base else { return Vec::new() };
+        let kinds = match (&self.served[..], self.stale) {
             ([], true) => format!("the API of {base} does not answer"),
             ([], false) if self.more => format!("whether kinds of {base} exist is not known"),
             ([], false) => format!("no API group of {base} is served: its kinds are gone"),
             (served, _) => format!("still served: {}", served.join(", ")),
-        })
+        };
+        let webhooks = self.webhooks.iter().take(3).map(|(what, silence)| match silence {
+            Some(Silence { why, .. }) => format!("{what} does not answer: {why}"),
+            None => format!("nothing is known to be wrong with {what}"),
+        });
+        [kinds].into_iter().chain(webhooks).collect()
     }
 }
 

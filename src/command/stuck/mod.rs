@@ -5,6 +5,7 @@ mod cause;
 mod finalizer;
 mod finding;
 mod namespace;
+mod refused;
 mod report;
 #[cfg(test)]
 mod tests;

@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 
-use super::cause::{is_refusal, texts, way_out};
+use super::cause::{texts, way_out};
 use super::finalizer::target;
 use super::finding::{Cause, Finding};
+use super::refused::{ask_who_refuses, is_refusal};
 use crate::cluster::terminating::{Evidence, Found, Survey};
 use crate::command::refusal::said_by_policy;
 use crate::decide::arguments;
@@ -118,6 +119,7 @@ fn failure(message: &str, evidence: &Evidence) -> Option<Finding> {
                  validatingwebhookconfigurations,mutatingwebhookconfigurations"
             }
         };
+        let next = ask_who_refuses(message, evidence).unwrap_or_else(|| next.to_owned());
         Finding::new(Cause::Refused, says, next).shown([message.to_owned()])
     })
 }
@@ -126,7 +128,7 @@ fn failure(message: &str, evidence: &Evidence) -> Option<Finding> {
 fn unconverted(says: &str, message: Option<&str>, evidence: &Evidence) -> Finding {
     let dead = evidence.conversions.iter();
     let next = dead.clone().next().map_or_else(|| "kubectl get crd".to_owned(), way_out);
-    let dead = dead.take(5).map(|dead| format!("crd/{}: {}", dead.definition, dead.why));
+    let dead = dead.take(5).map(|dead| format!("crd/{}: {}", dead.definition, dead.silence.why));
     let shown = message.map(str::to_owned).into_iter().chain(dead);
     Finding::new(Cause::ConversionWebhook, says, next).shown(shown)
 }

@@ -5,8 +5,8 @@ use super::finding::{Cause, Finding};
 use super::report::{Report, Stuck};
 use crate::cluster::Unread;
 use crate::cluster::terminating::{
-    BrokenApi, DeadConversion, DeadWebhook, Dependent, Evidence, Found, Rule, Said, Survey,
-    Workload,
+    At, BrokenApi, DeadConversion, Dependent, Evidence, Found, Rule, Said, Silence, Survey,
+    Webhook, Workload,
 };
 use crate::command::screen::{Format, NotRead, OutputArguments, Screen};
 use crate::command::why::Waits;
@@ -51,6 +51,27 @@ fn workload(name: &str, image: &str, ready: i64) -> Workload {
 fn evidence(workloads: &[Workload]) -> Evidence {
     let groups = ["", "apps", "db.example.com"].map(str::to_owned);
     Evidence { groups: groups.into(), workloads: Some(workloads.to_vec()), ..Evidence::default() }
+}
+
+/// A Service that is not there.
+fn gone(why: &str) -> Silence {
+    Silence { gone: true, why: why.to_owned() }
+}
+
+/// A webhook behind a Service, which has to be asked about every ConfigMap.
+fn webhook(name: &str) -> Webhook {
+    Webhook {
+        configuration: "validatingwebhookconfiguration/guard".to_owned(),
+        name: name.to_owned(),
+        at: At::Service(("a".to_owned(), "b".to_owned())),
+        fails: true,
+        rules: vec![Rule {
+            groups: vec![String::new()],
+            resources: vec!["configmaps".to_owned()],
+            operations: vec!["UPDATE".to_owned()],
+        }],
+        ..Webhook::default()
+    }
 }
 
 fn of(found: &Found, evidence: &Evidence) -> Finding {
@@ -121,6 +142,79 @@ fn where_a_persons_tool_put_it_there_the_kinds_of_its_domain_say_who_is_gone() {
     }
     let system = of(&settings("x.dev/y", "kube-controller-manager"), &evidence(&[]));
     assert_eq!(system.cause, Cause::Owner);
+}
+
+#[test]
+fn webhooks_of_its_domain_say_whether_an_owner_is_there() {
+    let stuck = settings("finalizers.example.com/drop", "kubectl-create");
+    let silent = |silence| Webhook { rules: Vec::new(), silence, ..webhook("v.db.example.com") };
+    let with = |webhook: Webhook| Evidence { webhooks: vec![webhook], ..evidence(&[]) };
+    // The kinds are left, and whoever was behind them is not.
+    let left = of(&stuck, &with(silent(Some(gone("there is no Service a/b")))));
+    assert_eq!(left.cause, Cause::OwnerGone);
+    let says = "the webhook v.db.example.com (validatingwebhookconfiguration/guard) does not answer: \
+                there is no Service a/b";
+    assert!(left.evidence.contains(&says.to_owned()), "{left:?}");
+    let conversion = DeadConversion {
+        definition: "things.example.com".to_owned(),
+        silence: gone("there is no Service a/c"),
+    };
+    let conversion = Evidence { conversions: vec![conversion], ..evidence(&[]) };
+    assert_eq!(of(&stuck, &conversion).cause, Cause::OwnerGone);
+    // One that is not ready will be again; one of another domain says nothing.
+    let late = Silence { gone: false, why: "no Pod behind it is ready".to_owned() };
+    assert_eq!(of(&stuck, &with(silent(Some(late)))).cause, Cause::Unknown);
+    let other = Webhook { name: "v.example.org".to_owned(), ..silent(Some(gone("x"))) };
+    assert_eq!(of(&stuck, &with(other)).cause, Cause::Unknown);
+    // Where one answers somebody is there, though nothing else is.
+    let bare = settings("gone.example.test/drop", "kubectl-create");
+    assert_eq!(of(&bare, &evidence(&[])).cause, Cause::OwnerGone);
+    let there = of(&bare, &with(Webhook { name: "v.example.test".to_owned(), ..silent(None) }));
+    assert_eq!(there.cause, Cause::Unknown, "{there:?}");
+    assert!(
+        words(&there).contains("known to be wrong with the webhook v.example.test"),
+        "{there:?}"
+    );
+}
+
+#[test]
+fn a_webhook_that_may_refuse_is_told_where_nothing_else_explains_it() {
+    let at = At::Host("guard.test:8443".to_owned());
+    let far = Webhook { at, ..webhook("guard.test") };
+    let near = webhook("near.test");
+    let with = |webhooks: &[&Webhook], workloads: &[Workload]| Evidence {
+        webhooks: webhooks.iter().map(|webhook| (*webhook).clone()).collect(),
+        ..evidence(workloads)
+    };
+    let runs = [workload("db-operator", "x", 1)];
+    let stuck = settings("db.example.com/drop", "db-operator");
+    let all =
+        |evidence: &Evidence| findings(&stuck, &Survey::default(), evidence, &Hold::default());
+    let found = all(&with(&[&near, &far], &runs));
+    let causes: Vec<Cause> = found.iter().map(|finding| finding.cause).collect();
+    assert_eq!(causes, [Cause::Owner, Cause::Unknown]);
+    let perhaps = &found[1];
+    assert!(perhaps.says.contains("asks 2 webhooks; whether that is refused"), "{perhaps:?}");
+    // The one of which nothing is known comes first.
+    assert_eq!(
+        perhaps.evidence,
+        [
+            "validatingwebhookconfiguration/guard: guard.test: it is at guard.test:8443, and whether \
+             it answers there nothing in the cluster shows; if it does not, everything is refused \
+             (failurePolicy Fail)",
+            "validatingwebhookconfiguration/guard: near.test: it is behind the Service a/b",
+        ]
+    );
+    let next = "see whether it is, with nothing changed: kubectl patch configmaps/settings -n shop \
+                --dry-run=server --type=json -p '";
+    assert!(perhaps.next.starts_with(next), "{perhaps:?}");
+    // What explains it says enough; so do belay's own webhooks, in Events.
+    assert_eq!(all(&with(&[&far], &[])).len(), 1);
+    let own = Webhook { name: "update.belay.dev".to_owned(), ..near.clone() };
+    assert_eq!(all(&with(&[&own], &runs)).len(), 1);
+    // One that is skipped when it is not there refuses nothing.
+    let skipped = Webhook { fails: false, silence: Some(gone("x")), ..near };
+    assert_eq!(all(&with(&[&skipped], &runs)).len(), 1);
 }
 
 #[test]
@@ -229,7 +323,7 @@ fn a_dead_conversion_webhook_is_told_of_its_namespace_and_of_its_kind() {
     let mut evidence = evidence(&[]);
     evidence.conversions.push(DeadConversion {
         definition: "things.things.test".to_owned(),
-        why: "there is no Service default/nobody".to_owned(),
+        silence: gone("there is no Service default/nobody"),
     });
     let dead = of(&namespace(&[("NamespaceDeletionContentFailure", said)]), &evidence);
     assert_eq!(dead.cause, Cause::ConversionWebhook);
@@ -287,6 +381,8 @@ fn foreground_waits_for_children_and_says_who_refused_their_end() {
         waits.evidence,
         ["pods/web-0 is Terminating itself", "pods/web-1 has not been deleted"]
     );
+    let asks = "see who refuses its end: kubectl delete pods/web-1 -n shop --dry-run=server";
+    assert_eq!(waits.next, asks);
     let mut evidence = evidence(&[]);
     let said = |by: &str, message: &str| Said {
         by: by.to_owned(),
@@ -327,6 +423,13 @@ fn a_refusal_is_told_before_what_it_leads_to() {
     let all = findings(&stuck, &Survey::default(), &evidence, &Hold::default());
     assert_eq!(all.iter().map(|f| f.cause).collect::<Vec<_>>(), [Cause::Refused, Cause::Owner]);
     assert_eq!(all[0].evidence.len(), 1, "{all:?}");
+    assert_eq!(all[0].next, "kubectl describe configmaps/settings -n shop");
+    // Where the webhook is known that said no, it is named.
+    evidence.webhooks = vec![webhook("guard.test")];
+    let all = findings(&stuck, &Survey::default(), &evidence, &Hold::default());
+    let next = "ask whoever runs the webhook guard.test; what it is: kubectl get \
+                validatingwebhookconfiguration/guard -o yaml";
+    assert_eq!((all.len(), &all[0].next[..]), (2, next));
 
     evidence.said.clear();
     let rule = |operation: &str| Rule {
@@ -335,13 +438,11 @@ fn a_refusal_is_told_before_what_it_leads_to() {
         operations: vec![operation.to_owned()],
     };
     for (operation, refuses) in [("UPDATE", true), ("CREATE", false)] {
-        evidence.webhooks = vec![DeadWebhook {
-            configuration: "validatingwebhookconfiguration/guard".to_owned(),
-            name: "guard.test".to_owned(),
-            why: "there is no Service a/b".to_owned(),
+        evidence.webhooks = vec![Webhook {
+            silence: Some(gone("there is no Service a/b")),
             rules: vec![rule(operation)],
             conditions: true,
-            ..DeadWebhook::default()
+            ..webhook("guard.test")
         }];
         let all = findings(&stuck, &Survey::default(), &evidence, &Hold::default());
         assert_eq!(all[0].cause == Cause::Refused, refuses, "{operation}");

@@ -336,7 +336,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn objects<K: DeserializeOwned>(all: &[Value]) -> Vec<K> {
+    fn objects<K: serde::de::DeserializeOwned>(all: &[Value]) -> Vec<K> {
         all.iter().map(|object| serde_json::from_value(object.clone()).unwrap()).collect()
     }
 

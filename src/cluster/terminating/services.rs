@@ -1,0 +1,128 @@
+//! Whom the API server asks before it writes or reads something: whether a
+//! Service is there, and anybody behind it.
+
+use std::collections::{BTreeSet, HashMap};
+
+use futures_util::StreamExt as _;
+use serde_json::Value;
+
+use super::evidence::{Look, name};
+use super::webhooks::{At, Places, Webhook};
+use super::{AT_ONCE, Found};
+use crate::cluster::api;
+use crate::cluster::world::Detail;
+
+/// A Service, by its namespace and name.
+pub(super) type Service = (String, String);
+
+/// What is wrong with a Service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Silence {
+    /// Whether it is not even there.
+    pub gone: bool,
+    /// The same, in words.
+    pub why: String,
+}
+
+/// A CustomResourceDefinition whose conversion webhook does not answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadConversion {
+    /// Its name: the plural with its group.
+    pub definition: String,
+    /// What is wrong with the Service.
+    pub silence: Silence,
+}
+
+impl Look<'_> {
+    /// The webhooks, and the labels of Namespaces if one that these objects
+    /// meet goes by those.
+    pub(super) async fn webhooks(&self, found: &[&Found]) -> (Vec<Webhook>, Places) {
+        const GROUP: &str = "admissionregistration.k8s.io";
+        let (validating, mutating) = tokio::join!(
+            self.all(GROUP, "validatingwebhookconfigurations", ""),
+            self.all(GROUP, "mutatingwebhookconfigurations", ""),
+        );
+        let kinds = [
+            ("validatingwebhookconfiguration", validating.unwrap_or_default()),
+            ("mutatingwebhookconfiguration", mutating.unwrap_or_default()),
+        ];
+        let configurations =
+            kinds.iter().flat_map(|(kind, all)| all.iter().map(move |c| (*kind, c)));
+        let hooks = configurations.flat_map(|(kind, configuration)| {
+            let hooks = configuration.get("webhooks").and_then(Value::as_array);
+            let hooks = hooks.into_iter().flatten();
+            hooks.map(move |hook| Webhook::read(kind, configuration, hook))
+        });
+        let mut hooks: Vec<Webhook> = hooks.collect();
+        let mut silent = self.silent(hooks.iter().filter_map(|hook| hook.at.service())).await;
+        for hook in &mut hooks {
+            let silence = hook.at.service().and_then(|service| silent.get_mut(service));
+            hook.silence = silence.map(|silence| silence.clone());
+        }
+        let anywhere = Places::new();
+        let chooses = |hook: &Webhook| {
+            !hook.namespaces.is_empty() && found.iter().any(|found| hook.is_asked(found, &anywhere))
+        };
+        let places = match hooks.iter().any(chooses) {
+            true => self.all("", "namespaces", "").await.unwrap_or_default(),
+            false => Vec::new(),
+        };
+        let labels = |place: &Value| {
+            let labels = place.pointer("/metadata/labels").cloned().unwrap_or_default();
+            Some((name(place)?.to_owned(), labels))
+        };
+        (hooks, places.iter().filter_map(labels).collect())
+    }
+
+    pub(super) async fn conversions(&self) -> Vec<DeadConversion> {
+        let definitions = self.all("apiextensions.k8s.io", "customresourcedefinitions", "").await;
+        let definitions = definitions.unwrap_or_default();
+        let converted = definitions.iter().filter_map(|definition| {
+            let at = At::of(definition.pointer("/spec/conversion/webhook/clientConfig")?);
+            Some((at.service()?.clone(), name(definition)?))
+        });
+        let converted: Vec<(Service, &str)> = converted.collect();
+        let silent = self.silent(converted.iter().map(|(service, _)| service)).await;
+        let dead = converted.into_iter().filter_map(|(service, name)| {
+            let silence = silent.get(&service)?.clone();
+            Some(DeadConversion { definition: name.to_owned(), silence })
+        });
+        dead.collect()
+    }
+
+    /// Those of the Services that are known not to answer, each with why.
+    async fn silent(&self, services: impl Iterator<Item = &Service>) -> HashMap<Service, Silence> {
+        let services: BTreeSet<Service> = services.cloned().collect();
+        let asked = services.into_iter().map(|service| async move {
+            let silence = self.silence(&service).await?;
+            Some((service, silence))
+        });
+        let asked = futures_util::stream::iter(asked).buffer_unordered(AT_ONCE);
+        asked.filter_map(std::future::ready).collect().await
+    }
+
+    /// What is wrong with a Service; none: nothing is known to be.
+    async fn silence(&self, (namespace, name): &Service) -> Option<Silence> {
+        let info = self.info("", "services")?;
+        if !self.snapshot.knows_all(&info, namespace) {
+            return None;
+        }
+        let client = &self.snapshot.context.client;
+        let read = api::object(client, &info, namespace, name, Detail::Whole).await.ok()?;
+        let Some(json) = read else {
+            let why = format!("there is no Service {namespace}/{name}");
+            return Some(Silence { gone: true, why });
+        };
+        let service: Value = serde_json::from_str(&json).ok()?;
+        // Whom a Service without a selector leads to is written by hand.
+        service.pointer("/spec/selector").filter(|selector| selector.is_object())?;
+        let slices = self.info("discovery.k8s.io", "endpointslices")?;
+        let label = format!("kubernetes.io/service-name={name}");
+        let slices = self.labelled(&slices, namespace, &label).await?;
+        let endpoints = slices.iter().filter_map(|slice| slice.get("endpoints")?.as_array());
+        let ready = |endpoint: &Value| endpoint.pointer("/conditions/ready") != Some(&false.into());
+        let nobody = !slices.is_empty() && !endpoints.flatten().any(ready);
+        let why = format!("no Pod behind the Service {namespace}/{name} is ready");
+        nobody.then_some(Silence { gone: false, why })
+    }
+}

@@ -1,0 +1,151 @@
+//! Who refuses, or may refuse, what would let an object go.
+
+use super::cause::{named, target_of, texts};
+use super::finalizer::target;
+use super::finding::{Cause, Finding};
+use crate::cluster::terminating::{At, Evidence, Found, Said, Survey, Webhook};
+use crate::command::finalizers::by_hand;
+use crate::command::refusal::denies;
+use crate::decide::arguments;
+use crate::objects::FOREGROUND;
+
+/// So many webhooks are named that may refuse something.
+const NAMED: usize = 5;
+
+/// Whether somebody was refused.
+pub fn is_refusal(message: &str) -> bool {
+    let silent = ["failed calling webhook", "failed to call webhook"];
+    denies(message) || silent.iter().any(|sign| message.contains(sign))
+}
+
+/// What to do about the webhook that a refusal names; none: it names none that
+/// is there.
+pub fn ask_who_refuses(message: &str, evidence: &Evidence) -> Option<String> {
+    let (_, rest) = message.split_once("webhook \"")?;
+    let (name, _) = rest.split_once('"')?;
+    let webhook = evidence.webhooks.iter().find(|webhook| webhook.name == name)?;
+    let configuration = &webhook.configuration;
+    Some(format!(
+        "ask whoever runs the webhook {name}; what it is: kubectl get {configuration} -o yaml"
+    ))
+}
+
+/// Who is refused what would let the object go.
+pub fn refusals(
+    found: &Found,
+    survey: &Survey,
+    evidence: &Evidence,
+    finalizers: &[&str],
+) -> Vec<Finding> {
+    let next = |said: &[&Said], target| {
+        let webhook = said.iter().find_map(|said| ask_who_refuses(&said.message, evidence));
+        webhook.unwrap_or_else(|| format!("kubectl describe {}", arguments(&target)))
+    };
+    let mut findings = Vec::new();
+    let refused = |said: &&Said| {
+        is_refusal(&said.message) || (said.by == "belay" && said.reason == "FinalizerGuarded")
+    };
+    let own = evidence.said.get(&found.uid).into_iter().flatten();
+    let own: Vec<&Said> = own.filter(refused).take(3).collect();
+    if !own.is_empty() {
+        let says = "whoever works on its end was refused";
+        let finding = Finding::new(Cause::Refused, says, next(&own, target(found)));
+        findings.push(finding.shown(own.into_iter().map(told)));
+    }
+    let waits = finalizers.contains(&FOREGROUND);
+    for dependent in survey.dependents.get(&found.uid).into_iter().flatten().filter(|_| waits) {
+        let said = evidence.said.get(&dependent.uid).into_iter().flatten();
+        // What belay says of a living object is that a DELETE was refused.
+        let of_belay = |said: &&Said| said.by == "belay" && !dependent.terminating;
+        let said = said.filter(|said| refused(said) || of_belay(said));
+        let said: Vec<&Said> = said.take(3).collect();
+        if !said.is_empty() {
+            let says = format!("the deletion of {} was refused", named(dependent));
+            let finding = Finding::new(Cause::Refused, says, next(&said, target_of(dependent)));
+            findings.push(finding.shown(said.into_iter().map(told)));
+        }
+    }
+    for webhook in evidence.webhooks.iter().filter(|webhook| webhook.keeps(found, &evidence.places))
+    {
+        let says = format!(
+            "nobody can take a finalizer off: the API server has to ask the webhook {}, which \
+             cannot answer",
+            webhook.name
+        );
+        let next = format!(
+            "bring it back; or, if it is gone for good: kubectl delete {}",
+            webhook.configuration
+        );
+        let why = webhook.silence.iter().map(|silence| silence.why.clone());
+        let conditions = webhook.conditions.then(|| CONDITIONS.to_owned());
+        let finding = Finding::new(Cause::Refused, says, next);
+        findings.push(finding.shown(why.chain(conditions)));
+    }
+    findings
+}
+
+const CONDITIONS: &str = "it is asked where its matchConditions are met";
+
+fn told(said: &Said) -> String {
+    format!("Event {} by {}: {}", said.reason, said.by, said.message)
+}
+
+/// Where nothing that was found explains that a finalizer stays: the webhooks
+/// that may refuse that it is taken off, without anybody having said so.
+pub fn perhaps(found: &Found, evidence: &Evidence, findings: &[Finding]) -> Option<Finding> {
+    if findings.iter().any(|finding| !matches!(finding.cause, Cause::Owner | Cause::Unknown)) {
+        return None;
+    }
+    let asked =
+        evidence.webhooks.iter().filter(|webhook| webhook.is_asked(found, &evidence.places));
+    // What belay refuses it says in Events, and one that may be skipped and is
+    // not there refuses nothing.
+    let asked = asked.filter(|webhook| {
+        !webhook.name.ends_with(".belay.dev") && (webhook.fails || webhook.silence.is_none())
+    });
+    let mut asked: Vec<&Webhook> = asked.collect();
+    // Of one behind a Service it is known that somebody is there.
+    asked.sort_by_key(|webhook| matches!(webhook.at, At::Service(_)));
+    let more = asked.len().saturating_sub(NAMED);
+    let who = match &asked[..] {
+        [] => return None,
+        [one] => format!("the webhook {}", one.name),
+        several => format!("{} webhooks", several.len()),
+    };
+    let says = format!(
+        "before a finalizer is taken off the API server asks {who}; whether that is refused is not \
+         known"
+    );
+    let finalizers = texts(found.object.pointer("/metadata/finalizers"));
+    let next = match finalizers.first() {
+        Some(first) => {
+            let dry = format!("{} --dry-run=server", arguments(&target(found)));
+            format!("see whether it is, with nothing changed: {}", by_hand(first, 0, &dry))
+        }
+        None => {
+            let configuration = asked.first().map_or("", |webhook| &webhook.configuration);
+            format!("kubectl get {configuration} -o yaml")
+        }
+    };
+    let shown = asked.into_iter().take(NAMED).map(stands);
+    let more = (more > 0).then(|| format!("and {more} more"));
+    Some(Finding::new(Cause::Unknown, says, next).shown(shown.chain(more)))
+}
+
+/// Where a webhook is, and what follows if it is not there.
+fn stands(webhook: &Webhook) -> String {
+    let Webhook { configuration, name, at, fails, conditions, .. } = webhook;
+    let place = match at {
+        At::Service((namespace, name)) => format!("it is behind the Service {namespace}/{name}"),
+        At::Host(host) => {
+            format!("it is at {host}, and whether it answers there nothing in the cluster shows")
+        }
+        At::Nowhere => "where it is it does not say".to_owned(),
+    };
+    let fails = match (at, fails) {
+        (At::Service(_), _) | (_, false) => "",
+        (_, true) => "; if it does not, everything is refused (failurePolicy Fail)",
+    };
+    let conditions = if *conditions { format!("; {CONDITIONS}") } else { String::new() };
+    format!("{configuration}: {name}: {place}{fails}{conditions}")
+}

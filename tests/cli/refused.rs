@@ -1,0 +1,88 @@
+//! `stuck` where somebody who is well refuses what would let an object go.
+
+use base64::Engine as _;
+use serde_json::{Value, json};
+
+use crate::broken::plane;
+use crate::harness::belay::Belay;
+use crate::harness::eventually;
+use crate::stuck::{causes, configmap, delete};
+use crate::{LIMIT, kubectl, program};
+
+/// Takes the only finalizer of a ConfigMap off.
+const STRIP: &str = "[{\"op\": \"remove\", \"path\": \"/metadata/finalizers/0\"}]";
+
+#[test]
+fn a_webhook_that_is_well_and_refuses_is_told_by_where_it_is_and_by_what_it_said() {
+    let plane = plane();
+    let ns = plane.namespace("refused").unwrap();
+    // Somebody's webhook, at a URL: to the API server belay is one as any other.
+    let folder = tempfile::tempdir().unwrap();
+    let policies = folder.path().join("policies.yaml");
+    let policy = "apiVersion: belay.dev/v1alpha1\nkind: DeletionPolicy\nmetadata: {name: guard}\n\
+                  spec:\n  targets: [{apiGroups: [\"\"], resources: [configmaps]}]\n  protect: \
+                  {fromStripping: {removers: [{kind: User, name: nobody}]}}\n";
+    std::fs::write(&policies, policy).unwrap();
+    let serve = ["--standalone", &format!("--policies={}", policies.display())];
+    let webhook = Belay::start("guard", program(), &serve, folder.path()).unwrap();
+    let address = webhook.listen.to_string();
+    plane.proxy.route(&address, &[webhook.listen]);
+    let authority = std::fs::read(&webhook.ca).unwrap();
+    let authority = base64::engine::general_purpose::STANDARD.encode(authority);
+    plane
+        .apply(&format!(
+            "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingWebhookConfiguration\n\
+             metadata: {{name: far}}\nwebhooks:\n- name: far.example.test\n  sideEffects: None\n  \
+             admissionReviewVersions: [v1]\n  clientConfig: {{url: \"https://{address}/validate\", \
+             caBundle: {authority}}}\n  namespaceSelector: {{matchLabels: \
+             {{kubernetes.io/metadata.name: {ns}}}}}\n  rules: [{{apiGroups: [\"\"], apiVersions: \
+             [v1], operations: [UPDATE], resources: [configmaps]}}]\n"
+        ))
+        .unwrap();
+    // Of this finalizer nothing says whose it is.
+    configmap(plane, &ns, "settings", "finalizers: [legacy/keep]");
+    delete(plane, &["configmap", "settings", "-n", &ns]);
+    let object = format!("configmaps/settings -n {ns}");
+    let perhaps = |all: &[Value]| {
+        let far = |one: &&Value| one["says"].as_str().unwrap().contains("far.example.test");
+        all.iter().find(far).cloned()
+    };
+    let all = causes(plane, &["-n", &ns], &object, "Unknown");
+    let may = perhaps(&all).unwrap();
+    let evidence = may["evidence"][0].as_str().unwrap();
+    assert!(evidence.contains(&format!("it is at {address}, and whether it answers")), "{may}");
+    assert!(evidence.ends_with("everything is refused (failurePolicy Fail)"), "{may}");
+
+    // What is named to be typed says whether it refuses, and changes nothing.
+    let next = may["next"].as_str().unwrap();
+    let (words, patch) = next.split_once("kubectl ").unwrap().1.split_once(" -p '").unwrap();
+    let words: Vec<&str> = words.split(' ').chain(["-p", patch.trim_end_matches('\'')]).collect();
+    assert!(words.contains(&"--dry-run=server"), "{next}");
+    let refused = eventually("the refusal", LIMIT, || plane.kubectl(&words)?.failure()).unwrap();
+    let says = "admission webhook \"far.example.test\" denied the request";
+    assert!(refused.contains(says), "{refused}");
+
+    // Who is refused in earnest says so as operators do.
+    let patch = ["patch", "configmap", "settings", "-n", &ns, "--type=json", "-p", STRIP];
+    let refused = plane.kubectl(&patch).unwrap().failure().unwrap();
+    let path = "jsonpath={.metadata.uid}";
+    let uid = kubectl(plane, &["get", "configmap", "settings", "-n", &ns, "-o", path]);
+    let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "settings.1",
+        "namespace": ns}, "type": "Warning", "reason": "Failed", "message": refused.trim(),
+        "source": {"component": "legacy-operator"}, "involvedObject": {"apiVersion": "v1",
+        "kind": "ConfigMap", "namespace": ns, "name": "settings", "uid": uid}});
+    plane.apply(&event.to_string()).unwrap();
+    let all = causes(plane, &["-n", &ns], &object, "Refused");
+    assert_eq!(all[0]["says"], "whoever works on its end was refused", "{all:?}");
+    let event = all[0]["evidence"][0].as_str().unwrap();
+    assert!(
+        event.starts_with("Event Failed by legacy-operator: ") && event.contains(says),
+        "{event}"
+    );
+    let next = "ask whoever runs the webhook far.example.test; what it is: kubectl get \
+                validatingwebhookconfiguration/far -o yaml";
+    assert_eq!(all[0]["next"], next);
+    // That it may refuse is told no more.
+    assert!(perhaps(&all).is_none(), "{all:?}");
+    drop(webhook);
+}

@@ -1,0 +1,159 @@
+//! `stuck` where belay's kinds are and nobody leads belay, and where no
+//! controller of Kubernetes' own runs either.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+use crate::harness::install::print;
+use crate::harness::{ControlPlane, Options, eventually};
+use crate::stuck::{causes, causes_to, configmap, delete};
+use crate::{LIMIT, belay, configmaps, kubectl, program};
+
+/// A control plane with no kube-controller-manager and no belay, in which the
+/// kinds of belay are served.
+fn plane() -> &'static ControlPlane {
+    static PLANE: OnceLock<Result<ControlPlane, String>> = OnceLock::new();
+    PLANE.get_or_init(|| start().map_err(|error| error.to_string())).as_ref().unwrap()
+}
+
+fn start() -> crate::harness::Result<ControlPlane> {
+    let plane = ControlPlane::start_with(&Options { controllers: false, ..Options::default() })?;
+    plane.apply(&print(program(), &["admin", "crds"])?)?;
+    // The API server serves each new kind after moments of its own.
+    eventually("the kinds of belay", LIMIT, || {
+        let kinds = "deletionpolicies,deletionapprovals,relations,pauses";
+        plane.kubectl(&["get", kinds])?.success().map(drop)
+    })?;
+    Ok(plane)
+}
+
+/// A ConfigMap under the hold of a policy that is there, Terminating. What
+/// applies the policy and puts the hold on is this test.
+fn held(ns: &str) {
+    let plane = plane();
+    let spec = configmaps(ns) + "  protect: {whileUsed: {onDelete: Hold}}\n";
+    let head = "apiVersion: belay.dev/v1alpha1\nkind: DeletionPolicy\n";
+    plane.apply(&format!("{head}metadata: {{name: {ns}}}\nspec:\n{spec}")).unwrap();
+    configmap(plane, ns, "settings", "finalizers: [belay.dev/hold]");
+    delete(plane, &["configmap", "settings", "-n", ns]);
+}
+
+fn first(all: &[Value], cause: &str) -> Value {
+    all.iter().find(|one| one["cause"] == cause).unwrap().clone()
+}
+
+/// A user with these rights on ConfigMaps of a namespace.
+fn user(ns: &str, name: &str, verbs: &str) -> std::path::PathBuf {
+    let plane = plane();
+    let kubeconfig = plane.user(name, None).unwrap();
+    let verb = format!("--verb={verbs}");
+    kubectl(plane, &["create", "role", name, &verb, "--resource=configmaps", "-n", ns]);
+    let (role, user) = (format!("--role={name}"), format!("--user={name}"));
+    kubectl(plane, &["create", "rolebinding", name, &role, &user, "-n", ns]);
+    kubeconfig
+}
+
+/// What somebody is told of the held ConfigMap.
+fn told(kubeconfig: &Path, ns: &str, cause: &str) -> Vec<Value> {
+    causes_to(kubeconfig, &["-n", ns], &format!("configmaps/settings -n {ns}"), cause)
+}
+
+#[test]
+fn a_hold_is_counted_where_nobody_leads_and_what_is_named_lets_go() {
+    let plane = plane();
+    let ns = plane.namespace("unled").unwrap();
+    let pod = format!(
+        "apiVersion: v1\nkind: ServiceAccount\nmetadata: {{name: default, namespace: {ns}}}\n---\n\
+         apiVersion: v1\nkind: Pod\nmetadata: {{name: web, namespace: {ns}}}\nspec:\n  \
+         containers: [{{name: a, image: none}}]\n  volumes: [{{name: v, configMap: {{name: \
+         settings}}}}]\n"
+    );
+    eventually("the Pod", LIMIT, || plane.apply(&pod)).unwrap();
+    held(&ns);
+    let unled = "nobody leads belay: see that its Pods run";
+    let object = format!("configmaps/settings -n {ns}");
+    let kept = first(&told(plane.kubeconfig(), &ns, "HeldByBelay"), "HeldByBelay");
+    let says = kept["says"].as_str().unwrap();
+    assert!(
+        says.starts_with(&format!("belay holds it for Pod {ns}/web (spec.volumes[0]")),
+        "{kept}"
+    );
+    assert!(kept["evidence"].as_array().unwrap().contains(&unled.into()), "{kept}");
+    assert_eq!(kept["next"], format!("kubectl belay why {object}"));
+
+    kubectl(plane, &["delete", "pod", "web", "-n", &ns, "--grace-period=0", "--force"]);
+    let free = first(&told(plane.kubeconfig(), &ns, "HeldByBelay"), "HeldByBelay");
+    assert_eq!(free["says"], "belay holds it, and may let go: nothing needs it", "{free}");
+    assert!(free["evidence"].as_array().unwrap().contains(&unled.into()), "{free}");
+    // What is named to be typed helps, with nobody who leads.
+    let next = free["next"].as_str().unwrap();
+    assert_eq!(next, format!("kubectl belay release {object}"));
+    let words: Vec<&str> = next.split(' ').skip(2).collect();
+    let released = belay(plane, &words);
+    assert_eq!(released.code, 0, "{released:?}");
+    let gone = plane.kubectl(&["get", "configmap", "settings", "-n", &ns]).unwrap();
+    assert!(gone.failure().unwrap().contains("not found"));
+}
+
+#[test]
+fn who_may_read_neither_policies_nor_users_is_told_that_it_was_not_counted() {
+    let plane = plane();
+    let ns = plane.namespace("uncounted").unwrap();
+    held(&ns);
+    let reader = user(&ns, &format!("reader-{ns}"), "get,list");
+    let held = first(&told(&reader, &ns, "HeldByBelay"), "HeldByBelay");
+    assert_eq!(held["says"], "belay holds it; for whom could not be found out", "{held}");
+    assert_eq!(held["next"], format!("kubectl belay why configmaps/settings -n {ns}"));
+    // Nor may this one read the Lease, so nothing is said of who leads.
+    assert_eq!(held["evidence"].as_array().map(Vec::len), Some(0), "{held}");
+}
+
+#[test]
+fn who_may_list_an_object_and_not_get_it_is_told_so_as_a_person() {
+    let plane = plane();
+    let ns = plane.namespace("listed").unwrap();
+    held(&ns);
+    let lister = user(&ns, &format!("lister-{ns}"), "list");
+    let hidden = first(&told(&lister, &ns, "Unknown"), "Unknown");
+    let says = hidden["says"].as_str().unwrap();
+    assert!(says.starts_with("only its metadata could be read"), "{hidden}");
+    let why = hidden["evidence"][0].as_str().unwrap();
+    assert!(why.starts_with("you may not (") && why.contains("cannot get"), "{hidden}");
+    let next = format!("ask for the right: kubectl auth can-i get configmaps -n {ns}");
+    assert_eq!(hidden["next"], next.as_str());
+    let (_, asks) = next.split_once("kubectl ").unwrap();
+    let words: Vec<&str> = asks.split(' ').collect();
+    let may = plane.kubectl_as(&lister, &words).unwrap();
+    assert_eq!(may.stdout.trim(), "no", "{may:?}");
+}
+
+#[test]
+fn a_foreground_deletion_of_what_has_no_dependents_says_that_nobody_collects() {
+    let plane = plane();
+    let ns = plane.namespace("uncollected").unwrap();
+    configmap(plane, &ns, "settings", "");
+    delete(plane, &["configmap", "settings", "-n", &ns, "--cascade=foreground"]);
+    let waits = first(&told(plane.kubeconfig(), &ns, "Foreground"), "Foreground");
+    let says = "the garbage collector waits for dependents, of which none was found";
+    assert_eq!(waits["says"], says, "{waits}");
+    assert_eq!(waits["finalizer"], "foregroundDeletion");
+    assert_eq!(waits["next"], "see that kube-controller-manager runs, and what it logs");
+    assert_eq!(waits["evidence"].as_array().map(Vec::len), Some(0), "{waits}");
+    // Whoever may not read everything is told where one may be.
+    let reader = user(&ns, &format!("reader-{ns}"), "get,list");
+    let blind = first(&told(&reader, &ns, "Foreground"), "Foreground");
+    assert!(blind["evidence"][0].as_str().unwrap().contains(" could not be read, and "), "{blind}");
+}
+
+#[test]
+fn a_namespace_of_which_nobody_says_anything_is_told_with_who_should() {
+    let plane = plane();
+    let ns = plane.namespace("unsaid").unwrap();
+    delete(plane, &["namespace", &ns]);
+    let all = causes(plane, &["-n", &ns], &format!("namespaces/{ns}"), "Unknown");
+    let silent = first(&all, "Unknown");
+    assert_eq!(silent["says"], "the namespace controller has not said why", "{silent}");
+    assert_eq!(silent["next"], "see that kube-controller-manager runs, and what it logs");
+}
