@@ -301,7 +301,8 @@ impl Session {
     /// Who leads belay now.
     pub async fn leader(&self) -> Result<Option<String>, String> {
         let (namespace, name) = &self.installation;
-        leader(&self.caller.client, (namespace, name), self.now()).await
+        let led = leader(&self.caller.client, (namespace, name), self.now()).await;
+        led.map(|led| led.map(|led| led.by))
     }
 
     /// The name by which the API server knows belay.

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::CommandError;
 use super::target::{PlaceArguments, known, rules, settings, unknown};
-use crate::cluster::election::leader;
+use crate::cluster::election::{Led, leader};
 use crate::cluster::{Caller, Me, Snapshot, Trouble, account, user_of};
 use crate::policy::{Identities, Policy};
 use crate::relations::Custom;
@@ -116,8 +116,8 @@ impl Visitor {
         }
     }
 
-    /// Who leads belay now.
-    pub async fn leader(&self) -> Result<Option<String>, String> {
+    /// Who leads belay now, and what it serves.
+    pub async fn leader(&self) -> Result<Option<Led>, String> {
         let (namespace, name) = &self.installation;
         leader(&self.caller.client, (namespace, name), self.now()).await
     }
