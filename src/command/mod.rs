@@ -29,6 +29,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use self::screen::Screen;
 use crate::certs::CertError;
 use crate::cluster::StartError;
 use crate::objects::{former_hold, know_former_holds};
@@ -175,7 +176,8 @@ pub fn main() -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("belay: {error}");
+            // What a cluster says is in it, and nothing of ours is coloured.
+            eprintln!("belay: {}", Screen::pipe().clean(&error.to_string()));
             ExitCode::from(error.exit_code())
         }
     }
@@ -197,9 +199,10 @@ fn block_on<F: Future>(command: F) -> Result<F::Output, CommandError> {
     Ok(runtime.block_on(command))
 }
 
-/// Writes a command's result to standard output.
+/// Writes a command's result to standard output, which may be a terminal.
 fn print(text: &str) -> Result<(), CommandError> {
     use std::io::Write as _;
+    let text = Screen::stdout().clean(text);
     let mut out = std::io::stdout().lock();
     printed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }

@@ -119,8 +119,29 @@ impl Screen {
         match tone.code() {
             "" => text,
             _ if !self.colour || text.is_empty() => text,
-            code => format!("\x1b[{code}m{text}\x1b[0m"),
+            code => format!("\x1b[{code}m{text}{END}"),
         }
+    }
+
+    /// A whole text as it may be shown: without what a terminal would obey, but
+    /// for lines, tabs, and what [`Screen::paint`] puts around a piece. Nothing
+    /// else cleans the texts that are put together without a screen.
+    pub fn clean(self, text: &str) -> String {
+        let mut clean = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(at) = rest.find(|c: char| c.is_control() && !matches!(c, '\n' | '\t')) {
+            let (before, after) = rest.split_at(at);
+            clean.push_str(before);
+            let painted = if self.colour { painted(after) } else { 0 };
+            let (own, after) = after.split_at(painted);
+            clean.push_str(own);
+            let mut left = after.chars();
+            if own.is_empty() && left.next().is_some() {
+                clean.push(' ');
+            }
+            rest = left.as_str();
+        }
+        clean + rest
     }
 
     /// A text below a line of a table: on a terminal its lines are broken at
@@ -140,6 +161,22 @@ impl Screen {
         wrapped(&harmless(text), self.width.map(|width| width.saturating_sub(indent)))
     }
 }
+
+/// How long the painted piece is that a text begins with; 0: it begins with
+/// none. A colour that nobody ends is not ours.
+fn painted(text: &str) -> usize {
+    let tones = [Tone::Strong, Tone::Quiet, Tone::Good, Tone::Doubtful, Tone::Bad];
+    let begins = |tone: Tone| format!("\x1b[{}m", tone.code());
+    let Some(begin) = tones.into_iter().map(begins).find(|begin| text.starts_with(begin)) else {
+        return 0;
+    };
+    let Some(length) = text[begin.len()..].find(char::is_control) else { return 0 };
+    let end = begin.len() + length;
+    if text[end..].starts_with(END) { end + END.len() } else { 0 }
+}
+
+/// What ends a colour.
+const END: &str = "\x1b[0m";
 
 /// A text without control characters, each of which becomes a space.
 pub fn harmless(text: &str) -> String {
@@ -329,12 +366,25 @@ pub fn document<T: Serialize>(
     match format {
         Format::Table => Ok(None),
         Format::Json => serde_json::to_string_pretty(&document)
-            .map(|text| Some(text + "\n"))
+            .map(|text| Some(escaped(&text) + "\n"))
             .map_err(|error| unwritten(error.to_string())),
         Format::Yaml => serde_saphyr::to_string(&document)
             .map(|text| Some(text.trim_end().to_owned() + "\n"))
             .map_err(|error| unwritten(error.to_string())),
     }
+}
+
+/// JSON without the control characters that it allows and a terminal may obey.
+/// They are in its strings alone, and mean the same when they are escaped.
+fn escaped(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        match c.is_control() && c != '\n' {
+            true => text.push_str(&format!("\\u{:04x}", u32::from(c))),
+            false => text.push(c),
+        }
+    }
+    text
 }
 
 /// One line on the terminal of standard error that says how far long work is,

@@ -13,7 +13,7 @@ use super::files::Archive;
 use super::place::PlaceArguments;
 use super::serve::{LABELLED, parsed};
 use super::target::unknown;
-use crate::cluster::election::{Clock, leader};
+use crate::cluster::election::{Clock, Led, leader};
 use crate::cluster::{
     Caller, Certificates, Held, Me, Settings, Snapshot, Trouble, account, all_of, names, replica,
     user_of,
@@ -174,8 +174,8 @@ impl Visitor {
         }
     }
 
-    /// Who leads belay now.
-    pub async fn leader(&self) -> Result<Option<String>, String> {
+    /// Who leads belay now, and what it serves.
+    pub async fn leader(&self) -> Result<Option<Led>, String> {
         if self.asks_files() {
             return Err("files do not say it".to_owned());
         }

@@ -1,6 +1,8 @@
 //! Kinds by the words that people type: `pvc`, `deployment`,
 //! `widgets.example.com`.
 
+use std::collections::HashSet;
+
 use super::builtin::{BUILT_IN, SHORT};
 use super::kinds::{KindInfo, Kinds, full_name};
 
@@ -89,6 +91,31 @@ impl Names {
     pub fn of_object(&self, group: &str, kind: &str) -> Option<&KindInfo> {
         let named = |called: &&Called| called.info.group == group && called.info.kind == kind;
         self.0.iter().find(named).map(|called| &called.info)
+    }
+
+    /// Words of which each means one of these kinds: plurals, with the group
+    /// where another kind has the same, and short names.
+    pub fn words(&self) -> Vec<String> {
+        let mut words: Vec<String> = Vec::new();
+        let mut seen = HashSet::new();
+        for called in &self.0 {
+            let info = &called.info;
+            let is_it = |word: &&str| {
+                let found = self.find(word);
+                found.is_some_and(|found| {
+                    (&found.group, &found.resource) == (&info.group, &info.resource)
+                })
+            };
+            let full = full_name(&info.group, &info.resource);
+            let plural = [info.resource.as_str(), &full].into_iter().find(is_it);
+            let short = called.short.iter().map(String::as_str).filter(is_it);
+            for word in plural.into_iter().chain(short) {
+                if seen.insert(word.to_owned()) {
+                    words.push(word.to_owned());
+                }
+            }
+        }
+        words
     }
 
     /// Names that somebody may have meant who typed this one, the nearest
@@ -192,6 +219,20 @@ mod tests {
         }
         let pod = names.of_object("", "Pod").map(KindInfo::full_name);
         assert_eq!(pod.as_deref(), Some("pods"));
+    }
+
+    #[test]
+    fn every_kind_has_a_word_that_means_it_and_no_word_means_another() {
+        let mut kinds = Kinds::default();
+        kinds.learn(Kinds::custom("example.com", "v1", "Widget", "widgets", true));
+        kinds.learn(Kinds::custom("example.com", "v1", "Deployment", "deployments", true));
+        let taught = [("example.com".to_owned(), "widgets".to_owned(), vec!["cm".to_owned()])];
+        let words = Names::of_kinds(&kinds, &taught).words();
+        let times = |word: &str| words.iter().filter(|other| *other == word).count();
+        for word in ["secrets", "cm", "pvc", "deployments", "deploy", "events", "widgets"] {
+            assert_eq!(times(word), 1, "{word}: {words:?}");
+        }
+        assert_eq!((times("deployments.example.com"), times("events.events.k8s.io")), (1, 1));
     }
 
     #[test]

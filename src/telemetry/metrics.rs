@@ -148,6 +148,13 @@ impl Metrics {
         self.0.refused.get_or_create(&Refused { code }).inc();
     }
 
+    /// When the certificate in use expires, in seconds since 1970; none: there
+    /// is none yet.
+    pub fn certificate_expiry(&self) -> Option<i64> {
+        let expiry = self.0.certificate_expiry.get();
+        (expiry != 0).then_some(expiry)
+    }
+
     /// A certificate is in use that expires at this time (seconds since 1970).
     pub fn certificate_loaded(&self, expiry: i64) {
         self.0.certificate_expiry.set(expiry);
@@ -197,7 +204,9 @@ mod tests {
         metrics.denied("pvc-in-use", "InUse", "Deny");
         metrics.journal_dropped();
         metrics.bad_request(413);
+        assert_eq!(metrics.certificate_expiry(), None);
         metrics.certificate_loaded(1_800_000_000);
+        assert_eq!(metrics.certificate_expiry(), Some(1_800_000_000));
         metrics.certificate_failed();
         metrics.files_loaded();
         metrics.files_broken();

@@ -1,6 +1,6 @@
 //! `belay approvals`.
 
-use crate::{belay, configmaps, json, kubectl, policy, world};
+use crate::{belay, belay_as, configmaps, json, kubectl, policy, world};
 
 #[test]
 fn an_approval_is_listed_with_who_gave_it_and_for_how_long() {
@@ -27,4 +27,30 @@ fn an_approval_is_listed_with_who_gave_it_and_for_how_long() {
     // Elsewhere it is not listed.
     let other = json(&belay(plane, &["approvals", "-n", "default", "-o", "json"]));
     assert_eq!(other["items"].as_array().map(Vec::len), Some(0), "{other}");
+}
+
+#[test]
+fn what_somebody_is_called_is_nothing_that_a_terminal_obeys() {
+    let plane = &world().plane;
+    let ns = plane.namespace("escaped").unwrap();
+    policy(plane, &ns, &(configmaps(&ns) + "  protect: {always: {}}\n"));
+    kubectl(plane, &["create", "configmap", "settings", "-n", &ns]);
+    // Whoever signs certificates puts any name into them.
+    let eve = plane.user("eve\x1b[2J", Some("system:masters")).unwrap();
+    assert!(eve.file_name().is_some_and(|name| name == "eve--2J.kubeconfig"), "{eve:?}");
+    let reason = "--reason=agreed\x1b[2J";
+    let given = belay_as(&eve, &["approve", "cm/settings", "-n", &ns, reason]);
+    assert_eq!(given.code, 0, "{given:?}");
+    assert!(given.stdout.contains(" by eve [2J, for this object alone"), "{given:?}");
+    let why = belay_as(&eve, &["why", "cm/settings", "-n", &ns]);
+    assert!(why.stdout.contains(" can be deleted now by eve [2J\n"), "{why:?}");
+    let listed = belay(plane, &["approvals", "-n", &ns]);
+    assert!(listed.stdout.contains("   eve [2J   "), "{listed:?}");
+    for said in [&given, &why, &listed] {
+        assert!(!said.stdout.contains('\x1b') && !said.stderr.contains('\x1b'), "{said:?}");
+    }
+    // A program reads what is stored.
+    let said = json(&belay(plane, &["approvals", "-n", &ns, "-o", "json"]));
+    assert_eq!(said["items"][0]["approver"], "eve\x1b[2J", "{said}");
+    assert_eq!(said["items"][0]["reason"], "agreed\x1b[2J", "{said}");
 }

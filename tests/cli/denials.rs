@@ -50,3 +50,30 @@ fn what_was_refused_and_what_would_have_been_are_told_apart() {
     let table = all.stdout;
     assert!(table.contains(&format!("   denied    configmaps {denied}/settings")), "{table}");
 }
+
+#[test]
+fn what_was_refused_before_a_time_is_left_out() {
+    let plane = &world().plane;
+    let ns = plane.namespace("since").unwrap();
+    policy(plane, &ns, &(configmaps(&ns) + "  protect: {always: {}}\n"));
+    kubectl(plane, &["create", "configmap", "settings", "-n", &ns]);
+    let delete = ["delete", "configmap", "settings", "-n", &ns];
+    plane.kubectl(&delete).unwrap().failure().unwrap();
+    let of = |since: &str| belay(plane, &["denials", "-n", &ns, "--since", since]);
+    eventually("the refusal", LIMIT, || {
+        let said = of("10m");
+        if said.code == 1 { Ok(()) } else { Err(format!("{said:?}").into()) }
+    })
+    .unwrap();
+    // It grows older, and for as long as it is asked for it is there.
+    eventually("a time in which nothing was refused", LIMIT, || {
+        let said = of("5s");
+        let nothing = said.stdout.starts_with("nothing was refused\n");
+        if said.code == 0 && nothing { Ok(()) } else { Err(format!("{said:?}").into()) }
+    })
+    .unwrap();
+    let all = of("10m");
+    assert_eq!(all.code, 1, "{all:?}");
+    assert!(all.stdout.contains(&format!("   denied    configmaps {ns}/settings")), "{all:?}");
+    assert_eq!(of("soon").code, 2);
+}

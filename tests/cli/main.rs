@@ -12,6 +12,7 @@ mod broken;
 mod denials;
 mod look;
 mod offline;
+mod outputs;
 mod pause;
 mod plan;
 mod refused;

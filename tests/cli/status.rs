@@ -17,12 +17,19 @@ fn the_status_has_the_policies_and_who_leads() {
         let policy = policy.ok_or_else(|| said.to_string())?;
         let led = said["leader"]["name"].is_string();
         let there = said["configurations"][0]["there"] == true;
+        // The leader made both in one go.
+        let ends = ["certificate", "authorities"].map(|of| said[of]["until"].as_str());
         let counted = policy["protected"] == 1 && policy["ready"] == true;
-        if led && there && counted { Ok(()) } else { Err(said.to_string().into()) }
+        if led && there && counted && ends[0].is_some() && ends[0] == ends[1] {
+            Ok(())
+        } else {
+            Err(said.to_string().into())
+        }
     })
     .unwrap();
     let table = belay(plane, &["status"]).stdout;
     assert!(table.starts_with("leader: "), "{table}");
+    assert!(table.contains("\ncertificates: the one that the leader serves ends 2"), "{table}");
     let row = table.lines().find(|line| line.starts_with(&ns)).unwrap();
     assert!(row.contains("   Deny     yes     1   ") && row.ends_with("whileUsed"), "{table}");
 }

@@ -2,7 +2,7 @@
 //! pseudo-terminal, as a shell would start the program.
 
 use std::fs::{File, OpenOptions};
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
@@ -13,8 +13,9 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use unicode_width::UnicodeWidthStr as _;
 
+use crate::harness::eventually;
 use crate::offline::folder;
-use crate::{belay_as, kubectl, world};
+use crate::{LIMIT, belay, belay_as, kubectl, world};
 
 /// A terminal of so many columns.
 struct Terminal {
@@ -34,6 +35,12 @@ impl Terminal {
 
     /// Everything that the program writes to the terminal, and how it ends.
     fn shows(&self, line: &str) -> (String, i32) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-belay"));
+        self.runs(command.args(line.split_whitespace()), "")
+    }
+
+    /// The same of a program in whose terminal somebody types this.
+    fn runs(&self, command: &mut Command, typed: &str) -> (String, i32) {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
@@ -45,8 +52,7 @@ impl Terminal {
         let size = Winsize { ws_row: 24, ws_col: self.columns, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&slave, size).unwrap();
         let end = || Stdio::from(slave.try_clone().unwrap());
-        let mut child = Command::new(env!("CARGO_BIN_EXE_kubectl-belay"))
-            .args(line.split_whitespace())
+        let mut child = command
             .current_dir(folder("world"))
             .env_clear()
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
@@ -56,7 +62,10 @@ impl Terminal {
             .spawn()
             .unwrap();
         drop(slave);
+        // A command keeps its ends for whatever it may start next.
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let (mut shown, mut piece, mut master) = (Vec::new(), [0; 4096], File::from(master));
+        master.write_all(typed.as_bytes()).unwrap();
         // With its last writer the terminal ends, and that is an error here.
         while let Ok(count @ 1..) = master.read(&mut piece) {
             shown.extend_from_slice(&piece[..count]);
@@ -92,6 +101,73 @@ fn colour_is_for_terminals_and_only_says_again_what_words_say() {
     }
     // An empty NO_COLOR is none, as its convention has it.
     assert_eq!(Terminal::of(200).with("NO_COLOR", "").shows(IMPACT).0, coloured);
+}
+
+#[test]
+fn what_others_have_written_is_shown_and_not_obeyed() {
+    // An error repeats what was typed, and an answer the name of a folder.
+    let (error, code) = Terminal::of(200).shows("impact gi\x1b[2Jzmo/a --from .");
+    assert_eq!(code, 3);
+    assert!(error.contains("a kind \"gi [2Jzmo\"; ") && !error.contains('\x1b'), "{error:?}");
+    let made = tempfile::tempdir().unwrap();
+    let line = format!("admin certs --name a.b --cert-dir {}/a\x1b[2Jb", made.path().display());
+    let (answer, code) = Terminal::of(200).shows(&line);
+    assert_eq!(code, 0, "{answer:?}");
+    assert!(answer.contains("/a [2Jb/tls.crt") && !answer.contains('\x1b'), "{answer:?}");
+}
+
+#[test]
+fn bash_completes_what_bash_itself_takes_for_several_words() {
+    if Command::new("bash").arg("--version").output().is_err() {
+        return;
+    }
+    let bin = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(crate::program(), bin.path().join("belay")).unwrap();
+    let path = format!("{}:{}", bin.path().display(), std::env::var("PATH").unwrap());
+    let bash =
+        Terminal::of(200).with("PATH", path).with("TERM", "dumb").with("INPUTRC", "/dev/null");
+    let completed = |before: &str, begun: &str| {
+        // Behind the tab the line becomes one that prints itself.
+        let typed =
+            format!("source <(belay completion bash)\n{before}\n{begun}\t\x01echo : \nexit\n");
+        let mut shell = Command::new("bash");
+        let (shown, _) = bash.runs(shell.args(["--norc", "--noprofile", "-i"]), &typed);
+        let printed = shown.lines().find_map(|line| line.strip_prefix(": "));
+        printed.map_or_else(|| panic!("{shown:?}"), str::to_owned)
+    };
+    for (begun, line) in [
+        ("belay sta", "belay status"),
+        ("belay why --output=j", "belay why --output=json"),
+        ("belay why --outp", "belay why --output"),
+        ("belay why -o y", "belay why -o yaml"),
+        // With no cluster, the kinds that every cluster has.
+        ("belay why --context=none secre", "belay why --context=none secrets"),
+        ("belay impact secrets/a statef", "belay impact secrets/a statefulsets"),
+    ] {
+        assert_eq!(completed("", begun), line, "{begun}");
+    }
+    // Where somebody has taken = out of bash's breaks, the whole word is put in.
+    let line = completed("COMP_WORDBREAKS=' '", "belay why --output=j");
+    assert_eq!(line, "belay why --output=json");
+}
+
+#[test]
+fn a_cluster_says_which_kinds_and_namespaces_there_are() {
+    let plane = &world().plane;
+    let ns = plane.namespace("typed").unwrap();
+    // It answers within a second, or is not waited for.
+    let offered = |typed: &[&str], word: &str| {
+        eventually(word, LIMIT, || {
+            let said = belay(plane, &[&["completion", "words", "--"][..], typed].concat());
+            match said.stdout.lines().any(|line| line == word) {
+                true => Ok(()),
+                false => Err(format!("{said:?}").into()),
+            }
+        })
+        .unwrap();
+    };
+    offered(&["why", "-n", "typ"], &ns);
+    offered(&["why", "deletionpol"], "deletionpolicies");
 }
 
 #[test]

@@ -82,14 +82,14 @@ fn prepare(plane: &ControlPlane) {
 
 /// A text in which what differs from run to run is the same: times, durations,
 /// and the ends of names that the API server makes up.
-fn steady(text: &str) -> String {
+pub fn steady(text: &str) -> String {
     let lines = text.lines().map(|line| {
         let words = line.split_whitespace().map(|word| {
             let bare = word.trim_matches([',', ';', '(', ')', ':', '.']);
             let is_time = bare.contains('T') && bare.ends_with('Z') && bare.starts_with("20");
             let is_age = bare.starts_with(|c: char| c.is_ascii_digit())
-                && bare.ends_with(['s', 'm', 'h'])
-                && bare.chars().all(|c| c.is_ascii_digit() || "smh".contains(c));
+                && bare.ends_with(['s', 'm', 'h', 'd'])
+                && bare.chars().all(|c| c.is_ascii_digit() || "smhd".contains(c));
             match bare.rsplit_once('-') {
                 _ if is_time => word.replace(bare, "TIME"),
                 _ if is_age => word.replace(bare, "AGE"),

@@ -2,7 +2,7 @@
 //! beside the verdict.
 
 use crate::harness::eventually;
-use crate::{LIMIT, belay, configmaps, json, kubectl, policy, world};
+use crate::{LIMIT, belay, belay_as, configmaps, json, kubectl, policy, world};
 
 #[test]
 fn why_knows_what_manages_an_object_and_what_was_refused_lately() {
@@ -54,4 +54,53 @@ fn programs_read_what_was_approved() {
     let name = said["name"].as_str().unwrap();
     let reason = ["get", "deletionapproval", name, "-o", "jsonpath={.spec.reason}"];
     assert_eq!(kubectl(plane, &reason), "agreed");
+}
+
+#[test]
+fn evidence_that_could_not_be_read_is_told() {
+    let plane = &world().plane;
+    let ns = plane.namespace("why-little").unwrap();
+    let held = format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: settings, namespace: {ns}, finalizers: \
+         [db.example.test/drop]}}\n"
+    );
+    plane.apply(&held).unwrap();
+    kubectl(plane, &["delete", "configmap", "settings", "-n", &ns, "--wait=false"]);
+    kubectl(plane, &["create", "configmap", "other", "-n", &ns]);
+    let eve = plane.user("why-eve", None).unwrap();
+    let role = ["create", "role", "little", "--verb=get,list", "--resource=configmaps", "-n", &ns];
+    kubectl(plane, &role);
+    let bind = ["create", "rolebinding", "little", "--role=little", "--user=why-eve", "-n", &ns];
+    kubectl(plane, &bind);
+    plane
+        .apply(
+            "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: why-eve}\n\
+             rules: [{apiGroups: [belay.dev], resources: [\"*\"], verbs: [get, list]}]\n",
+        )
+        .unwrap();
+    let bind = ["create", "clusterrolebinding", "why-eve", "--clusterrole=why-eve"];
+    kubectl(plane, &[&bind[..], &["--user=why-eve"]].concat());
+    let asked = |object: &str| {
+        eventually("the role", LIMIT, || {
+            let said = belay_as(&eve, &["why", object, "-n", &ns]);
+            if said.stdout.is_empty() { Err(said.stderr.into()) } else { Ok(said.stdout) }
+        })
+        .unwrap()
+    };
+    let told = |text: &str| {
+        let begin = "could not be read, and might say more: ";
+        let line = text.lines().find_map(|line| line.strip_prefix(begin));
+        line.unwrap_or_else(|| panic!("{text}")).split(", ").map(str::to_owned).collect::<Vec<_>>()
+    };
+    let stays = told(&asked("cm/settings"));
+    for kind in ["events", "apiservices.apiregistration.k8s.io"] {
+        assert!(stays.iter().any(|one| one == kind), "{kind}: {stays:?}");
+    }
+    // Of what is not Terminating nothing but what was refused is asked for.
+    assert_eq!(told(&asked("cm/other")), ["events"]);
+    let json = json(&belay_as(&eve, &["why", "cm/other", "-n", &ns, "-o", "json"]));
+    assert_eq!(json["evidenceNotRead"][0]["resource"], "events", "{json}");
+    // Whoever may read all of it is told nothing.
+    let all = belay(plane, &["why", "cm/other", "-n", &ns]).stdout;
+    assert!(!all.contains("might say more"), "{all}");
 }

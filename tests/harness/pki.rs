@@ -58,7 +58,7 @@ impl Pki {
         if let Some(group) = group {
             params.distinguished_name.push(DnType::OrganizationName, group);
         }
-        self.issue(&user.replace(':', "-"), params)
+        self.issue(&file_name(user), params)
     }
 
     /// The key with which service account tokens are signed.
@@ -84,4 +84,10 @@ impl Pki {
             key: self.folder.join(format!("{name}.key")),
         }
     }
+}
+
+/// A file's name for a user, whose own may have anything in it.
+pub fn file_name(user: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    user.chars().map(|c| if plain(c) { c } else { '-' }).collect()
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::Result;
 use super::kubectl::{self, Output};
 use super::link::Link;
-use super::pki::{Pair, Pki};
+use super::pki::{Pair, Pki, file_name};
 use super::process::Process;
 use super::proxy::EgressProxy;
 use super::wait::{eventually, while_running};
@@ -397,7 +397,7 @@ impl ControlPlane {
 
     fn write_kubeconfig(&self, user: &str, group: Option<&str>) -> Result<PathBuf> {
         let Pair { cert, key } = self.pki.client(user, group)?;
-        let path = self.folder.join(format!("{}.kubeconfig", user.replace(':', "-")));
+        let path = self.folder.join(format!("{}.kubeconfig", file_name(user)));
         std::fs::write(
             &path,
             format!(

@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use crate::harness::kubectl::run;
 use crate::harness::{Chart, ControlPlane, Result, eventually};
 use crate::shop::{LIMIT, Shop, policies_in_force, stand_in};
 use crate::{plane, program};
@@ -48,6 +49,20 @@ fn stored(plane: &ControlPlane, name: &str) -> String {
     plane.kubectl(&args).unwrap().success().unwrap()
 }
 
+/// Until when the certificate is good that the leader says it serves, once that
+/// is the end of its authority: each pair was made with its own.
+fn served_until(plane: &ControlPlane) -> String {
+    eventually("the end of the certificate that is served", LIMIT, || {
+        let said = run(program(), plane.kubeconfig(), &["status", "-o", "json"], None)?;
+        let said: serde_json::Value = serde_json::from_str(&said.stdout)?;
+        match (&said["certificate"]["until"], &said["authorities"]["until"]) {
+            (serde_json::Value::String(served), trusted) if trusted == served => Ok(served.clone()),
+            other => Err(format!("{other:?}").into()),
+        }
+    })
+    .unwrap()
+}
+
 const IN_USE: &str = "in use by StatefulSet";
 
 fn works(plane: &ControlPlane) -> Shop<'_> {
@@ -68,6 +83,7 @@ fn a_secret_of_somebody_elses_is_served_and_followed_when_it_changes() {
     let shop = works(&plane);
     let first = eventually("one authority", LIMIT, || trusted(&plane)).unwrap();
     assert_eq!(first, stored(&plane, "corporate"));
+    let until = served_until(&plane);
     // belay makes none of its own beside it.
     plane.kubectl(&["get", "secret", "belay-tls", "-n", "belay"]).unwrap().failure().unwrap();
 
@@ -81,6 +97,7 @@ fn a_secret_of_somebody_elses_is_served_and_followed_when_it_changes() {
         }
     })
     .unwrap();
+    assert_ne!(served_until(&plane), until);
     // Each connection is a new one from here on, and belay answers on it.
     plane.proxy.cut_open();
     shop.is_refused(&["delete", "pvc", "data-db-0", "--dry-run=server"], IN_USE);

@@ -29,7 +29,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use self::leases::{Leases, no_answer, said};
 use self::post::{Belief, Post};
-use self::record::{into_lease, of_lease};
+pub use self::record::Led;
+use self::record::{into_lease, led, of_lease, serves};
 pub use self::seize::{Clock, Kept, Seat, seize};
 use super::api::Trouble;
 use super::context::Context;
@@ -112,25 +113,27 @@ pub async fn leader(
     client: &kube::Client,
     (namespace, name): (&str, &str),
     now: Timestamp,
-) -> Result<Option<String>, String> {
+) -> Result<Option<Led>, String> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
     let read = async || {
         let lease = leases.get_opt(name).await.map_err(|error| Trouble::from(error).words())?;
-        Ok::<_, String>(lease.and_then(|lease| lease.spec).map(|spec| of_lease(&spec)))
+        Ok::<_, String>(lease.unwrap_or_default())
     };
-    let Some(spec) = read().await? else { return Ok(None) };
+    let lease = read().await?;
+    let spec = said(&lease);
     let Timing { duration, skew, .. } = Timing::default();
     // Nobody has this name: whoever asks does not take part.
     let nobody = Candidate { name: "", duration, skew };
     if evaluate(&spec, nobody, now) != Stand::Acquire {
-        return Ok(spec.holder);
+        return Ok(led(&lease));
     }
     let Some(renewed) = spec.renewed else { return Ok(None) };
     if now.duration_since(renewed).abs() > ASTRAY {
         return Ok(None);
     }
     sleep(duration / 3 + skew).await;
-    Ok(read().await?.filter(|again| *again != spec).and_then(|again| again.holder))
+    let again = read().await?;
+    Ok(led(&again).filter(|_| said(&again) != spec))
 }
 
 struct Election<'a> {
@@ -220,6 +223,7 @@ impl Election<'_> {
         let (sent, now) = (Instant::now(), Timestamp::now());
         let wanted = next(read, self.me(), now);
         into_lease(&wanted, lease.spec.get_or_insert_default());
+        serves(&mut lease, self.context.metrics.certificate_expiry());
         let Some(stored) = self.leases.store(&lease).await? else { return Ok(None) };
         let spec = said(&stored);
         match evaluate(&spec, self.me(), Timestamp::now()) {
@@ -247,6 +251,7 @@ impl Election<'_> {
                 return Ok(());
             }
             into_lease(&stepped_down(&said), spec);
+            serves(&mut lease, None);
             if self.leases.store(&lease).await?.is_some() {
                 return Ok(());
             }

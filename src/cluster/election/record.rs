@@ -3,10 +3,40 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::coordination::v1::LeaseSpec;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use crate::lease::Spec;
+
+/// Until when the certificate is good that the leader serves.
+const CERTIFICATE_UNTIL: &str = "belay.dev/certificate-until";
+
+/// Who leads, and what it serves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Led {
+    /// The name of the replica.
+    pub by: String,
+    /// Until when its certificate is good; none: it does not say.
+    pub certificate_until: Option<Timestamp>,
+}
+
+/// What a Lease says of whoever holds it; none: nobody does.
+pub fn led(lease: &Lease) -> Option<Led> {
+    let by = of_lease(lease.spec.as_ref()?).holder?;
+    let said = lease.metadata.annotations.as_ref().and_then(|all| all.get(CERTIFICATE_UNTIL));
+    Some(Led { by, certificate_until: said.and_then(|until| until.parse().ok()) })
+}
+
+/// Whoever holds the Lease serves a certificate that is good until then (seconds
+/// since 1970); none: it serves none. What was said of the holder before is not
+/// left to stand.
+pub fn serves(lease: &mut Lease, until: Option<i64>) {
+    let annotations = lease.metadata.annotations.get_or_insert_default();
+    match until.and_then(|until| Timestamp::from_second(until).ok()) {
+        Some(until) => annotations.insert(CERTIFICATE_UNTIL.to_owned(), until.to_string()),
+        None => annotations.remove(CERTIFICATE_UNTIL),
+    };
+}
 
 /// What a Lease says; nonsense in it says nothing.
 pub fn of_lease(lease: &LeaseSpec) -> Spec {
@@ -63,6 +93,23 @@ mod tests {
         assert_eq!(lease.strategy.as_deref(), Some("OldestEmulationVersion"));
         into_lease(&stepped_down(&back), &mut lease);
         assert_eq!((lease.holder_identity, lease.renew_time), (None, None));
+    }
+
+    #[test]
+    fn until_when_a_certificate_is_good_is_said_by_whoever_holds_the_lease() {
+        let spec = LeaseSpec { holder_identity: Some("a".to_owned()), ..LeaseSpec::default() };
+        let mut lease = Lease { spec: Some(spec), ..Lease::default() };
+        let until = |lease: &Lease| led(lease).unwrap().certificate_until.map(|t| t.as_second());
+        assert_eq!(until(&lease), None);
+        serves(&mut lease, Some(1_800_000_000));
+        assert_eq!(until(&lease), Some(1_800_000_000));
+        // The next holder has none, and is not taken for the one before.
+        serves(&mut lease, None);
+        assert_eq!(until(&lease), None);
+        let nonsense = [(CERTIFICATE_UNTIL.to_owned(), "soon".to_owned())];
+        lease.metadata.annotations = Some(nonsense.into());
+        assert_eq!(until(&lease), None);
+        assert_eq!(led(&Lease::default()), None);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 
 use super::Timing;
 use super::leases::{Leases, is_there, said};
-use super::record::{into_lease, of_lease};
+use super::record::{into_lease, of_lease, serves};
 use crate::cluster::api::Trouble;
 use crate::cluster::pace::within;
 use crate::lease::{Candidate, Spec, next, stepped_down};
@@ -117,6 +117,7 @@ impl Seat {
             let before = said(&lease);
             let wanted = next(&before, self.me(), self.clock.now());
             into_lease(&wanted, lease.spec.get_or_insert_default());
+            serves(&mut lease, None);
             if self.leases.store(&lease).await?.is_some() {
                 return Ok(before);
             }

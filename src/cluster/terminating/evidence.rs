@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use super::services::DeadConversion;
 use super::webhooks::{Places, Webhook};
 use super::{AT_ONCE, Found, Survey};
-use crate::cluster::api;
+use crate::cluster::api::{self, Trouble};
 use crate::cluster::feed::{Snapshot, Unread};
 use crate::cluster::world::Detail;
 use crate::objects::KindInfo;
@@ -224,8 +224,14 @@ impl Look<'_> {
         let namespace = if namespace.is_empty() { "default" } else { namespace };
         let api: Api<Event> = Api::namespaced(self.snapshot.context.client.clone(), namespace);
         let params = ListParams::default().fields(&format!("involvedObject.uid={uid}"));
-        let Ok(list) = api.list(&params).await else { return Vec::new() };
-        let mut events = list.items;
+        let mut events = match api.list(&params).await {
+            Ok(list) => list.items,
+            Err(error) => {
+                let why = Trouble::from(error).words();
+                self.unread.lock().push(Unread { resource: "events".to_owned(), why });
+                return Vec::new();
+            }
+        };
         let time = |event: &Event| {
             event.last_timestamp.as_ref().or(event.first_timestamp.as_ref()).map(|time| time.0)
         };

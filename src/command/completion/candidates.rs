@@ -2,18 +2,32 @@
 
 use clap::{Arg, Command};
 
+/// What is known of a cluster. It is asked only where that is what is typed.
+pub trait Known {
+    /// Words for kinds.
+    fn kinds(&self) -> Vec<String>;
+    /// The names of Namespaces.
+    fn namespaces(&self) -> Vec<String>;
+}
+
 /// What may stand in the place of the last word, which may be begun.
-pub fn candidates(mut program: Command, typed: &[String]) -> Vec<String> {
+pub fn candidates(mut program: Command, typed: &[String], known: &dyn Known) -> Vec<String> {
     // Only then every command knows the options that are for all.
     program.build();
     let (current, before) = match typed.split_last() {
         Some((current, before)) => (current.as_str(), before),
         None => ("", &[][..]),
     };
-    let mut command = &program;
-    for word in before {
-        command = command.find_subcommand(word).unwrap_or(command);
+    let (mut command, mut behind) = (&program, before);
+    for (at, word) in before.iter().enumerate() {
+        if let Some(found) = command.find_subcommand(word) {
+            (command, behind) = (found, before.get(at + 1..).unwrap_or_default());
+        }
     }
+    let values = |option: &Arg| match option.get_id().as_str() {
+        "namespace" => known.namespaces(),
+        _ => values(option),
+    };
     if let Some((option, _)) = current.split_once('=') {
         let values = named(command, option).map_or_else(Vec::new, values);
         let whole = values.into_iter().map(|value| format!("{option}={value}"));
@@ -23,11 +37,15 @@ pub fn candidates(mut program: Command, typed: &[String]) -> Vec<String> {
     if let Some(option) = option.filter(|option| takes_value(option)) {
         return fitting(values(option).into_iter(), current);
     }
+    if current.starts_with('-') {
+        return fitting(options(command), current);
+    }
     let subcommands = command.get_subcommands().filter(|one| !one.is_hide_set());
     let subcommands: Vec<String> = subcommands.map(|one| one.get_name().to_owned()).collect();
     let positional = command.get_positionals().filter(|one| !one.is_hide_set()).flat_map(values);
-    let plain: Vec<String> = subcommands.into_iter().chain(positional).collect();
-    if current.starts_with('-') || plain.is_empty() {
+    let kinds = if takes_kind(command, behind) { known.kinds() } else { Vec::new() };
+    let plain: Vec<String> = subcommands.into_iter().chain(positional).chain(kinds).collect();
+    if plain.is_empty() {
         return fitting(options(command), current);
     }
     fitting(plain.into_iter(), current)
@@ -36,6 +54,25 @@ pub fn candidates(mut program: Command, typed: &[String]) -> Vec<String> {
 fn options(command: &Command) -> impl Iterator<Item = String> {
     let shown = command.get_arguments().filter(|option| !option.is_hide_set());
     shown.filter_map(|option| option.get_long()).map(|long| format!("--{long}"))
+}
+
+/// Whether a kind may stand next. The word after one is the name of an object,
+/// and only some commands take more than one.
+fn takes_kind(command: &Command, behind: &[String]) -> bool {
+    let target = command.get_positionals().map(|one| one.get_id().as_str());
+    let Some(target) = target.into_iter().find(|id| ["target", "targets"].contains(id)) else {
+        return false;
+    };
+    let mut last = None;
+    let mut words = behind.iter();
+    while let Some(word) = words.next() {
+        match named(command, word) {
+            Some(option) if takes_value(option) => drop(words.next()),
+            _ if word.starts_with('-') => {}
+            _ => last = Some(word),
+        }
+    }
+    last.is_none_or(|word| target == "targets" && word.contains('/'))
 }
 
 /// The option of this name.
@@ -66,9 +103,36 @@ fn fitting(words: impl Iterator<Item = String>, current: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
+    struct Shop;
+
+    impl Known for Shop {
+        fn kinds(&self) -> Vec<String> {
+            ["secrets", "services", "pvc"].map(str::to_owned).to_vec()
+        }
+
+        fn namespaces(&self) -> Vec<String> {
+            ["shop", "default"].map(str::to_owned).to_vec()
+        }
+    }
+
     fn found(line: &str) -> Vec<String> {
         let typed: Vec<String> = line.split(' ').map(str::to_owned).collect();
-        candidates(super::super::super::program(), &typed)
+        candidates(super::super::super::program(), &typed, &Shop)
+    }
+
+    #[test]
+    fn kinds_and_namespaces_are_offered_where_they_may_stand() {
+        assert_eq!(found("why se"), ["secrets", "services"]);
+        assert_eq!(found("why -n shop -o json p"), ["pvc"]);
+        assert_eq!(found("why --namespace=s"), ["--namespace=shop"]);
+        assert_eq!(found("release -n "), ["shop", "default"]);
+        assert_eq!(found("impact secrets/a se"), ["secrets", "services"]);
+        // Behind a kind stands a name, and behind an object that is the only
+        // one nothing but options.
+        assert_eq!(found("why secrets se"), [""; 0]);
+        assert_eq!(found("impact secrets se"), [""; 0]);
+        assert!(found("why secrets/a ").iter().all(|word| word.starts_with("--")));
+        assert_eq!(found("why secrets/a se"), [""; 0]);
     }
 
     #[test]
@@ -84,7 +148,7 @@ mod tests {
         // Options that are for every command.
         assert_eq!(found("admin crds --former"), ["--former-hold"]);
         // What may be anything is left to the person.
-        assert_eq!(found("stuck -n "), [""; 0]);
+        assert_eq!(found("stuck --longer-than "), [""; 0]);
         assert_eq!(found("nonsense x --zzz"), [""; 0]);
         let all = found("");
         assert!(all.contains(&"approve".to_owned()) && all.len() > 8, "{all:?}");

@@ -2,12 +2,14 @@
 //! ask the program itself, so they know what this version knows.
 
 mod candidates;
+mod known;
 
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 
 use self::candidates::candidates;
+use self::known::Cluster;
 use super::{CommandError, print};
 
 #[derive(Debug, Args)]
@@ -46,7 +48,7 @@ pub fn run(arguments: &CompletionArguments) -> Result<ExitCode, CommandError> {
         Shell::Fish => FISH,
         Shell::Kubectl => KUBECTL,
         Shell::Words => {
-            let found = candidates(super::program(), typed);
+            let found = candidates(super::program(), typed, &Cluster::of(typed));
             words = found.into_iter().map(|word| word + "\n").collect::<String>();
             &words
         }
@@ -54,12 +56,24 @@ pub fn run(arguments: &CompletionArguments) -> Result<ExitCode, CommandError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Names of files are offered where the program offers nothing.
+/// Names of files are offered where the program offers nothing. What bash takes
+/// for three words, as `--output=json`, is one to the program; and bash puts in
+/// only what stands behind the last of its breaks.
 const BASH: &str = r#"# belay's completion for bash: source <(belay completion bash)
 _belay() {
-    local IFS=$'\n'
-    COMPREPLY=($(compgen -W "$(belay completion words -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)" \
-        -- "${COMP_WORDS[COMP_CWORD]}"))
+    local IFS=$'\n' word words=() last=-1
+    for word in "${COMP_WORDS[@]:1:COMP_CWORD}"; do
+        if ((last >= 0)) && [[ $word == [=:]* || ${words[last]} == *[=:] ]]; then
+            words[last]+=$word
+        else
+            words[++last]=$word
+        fi
+    done
+    word=${words[last]}
+    COMPREPLY=($(compgen -W "$(belay completion words -- "${words[@]}" 2>/dev/null)" -- "$word"))
+    if [[ $COMP_WORDBREAKS == *=* && $word == *=* ]]; then
+        COMPREPLY=("${COMPREPLY[@]#"${word%=*}="}")
+    fi
 }
 complete -o default -F _belay belay
 "#;
@@ -98,7 +112,7 @@ mod tests {
     #[test]
     fn every_script_asks_the_program_with_what_was_typed() {
         for (script, asks) in [
-            (BASH, r#"belay completion words -- "${COMP_WORDS[@]:1:COMP_CWORD}""#),
+            (BASH, r#"belay completion words -- "${words[@]}""#),
             (ZSH, r#"belay completion words -- "${(@)words[2,CURRENT]}""#),
             (FISH, "belay completion words -- $typed[2..]"),
             (KUBECTL, r#"kubectl-belay completion words -- "$@""#),

@@ -73,10 +73,7 @@ async fn denials(arguments: DenialsArguments) -> Result<ExitCode, CommandError> 
     let (policies, now) = (policies?, visitor.now());
     let (events, not_read) = match events {
         Ok(events) => (events, Vec::new()),
-        Err(trouble) => {
-            let why = super::target::as_me(&trouble.words());
-            (Vec::new(), vec![NotRead { resource: "events".to_owned(), why }])
-        }
+        Err(trouble) => (Vec::new(), vec![not_read(&trouble)]),
     };
     let since = SignedDuration::try_from(since).unwrap_or(SignedDuration::MAX);
     let asked = Asked { would, since: now.saturating_sub(since).unwrap_or(Timestamp::MIN) };
@@ -88,6 +85,11 @@ async fn denials(arguments: DenialsArguments) -> Result<ExitCode, CommandError> 
     drop(progress);
     print(&said.rendered(output, would, Screen::stdout(), now)?)?;
     Ok(said.exit_code(would))
+}
+
+fn not_read(trouble: &Trouble) -> NotRead {
+    let why = super::target::as_me(&trouble.words());
+    NotRead { resource: "events".to_owned(), why }
 }
 
 /// The Events that belay has written.
@@ -107,22 +109,24 @@ async fn events(client: &kube::Client, target: &Target, uid: &str) -> Result<Vec
 }
 
 /// What was refused of one object in the last day, the newest first: what these
-/// policies remember, and Events. Where those may not be read nothing is told of
-/// them: it is beside the point of who asks.
+/// policies remember, and Events; and those, if they could not be read.
 pub async fn lately(
     client: &kube::Client,
     mut policies: Vec<DeletionPolicy>,
     target: &Target,
     uid: &str,
     now: Timestamp,
-) -> Vec<Denial> {
-    let events = events(client, target, uid).await;
+) -> (Vec<Denial>, Option<NotRead>) {
+    let (events, unread) = match events(client, target, uid).await {
+        Ok(events) => (events, None),
+        Err(trouble) => (Vec::new(), Some(not_read(&trouble))),
+    };
     let target = shown(target);
     for status in policies.iter_mut().filter_map(|policy| policy.status.as_mut()) {
         status.recent.retain(|recent| recent.target == target);
     }
     let since = now.saturating_sub(DAY).unwrap_or(Timestamp::MIN);
-    items(&policies, &events.unwrap_or_default(), Asked { would: false, since })
+    (items(&policies, &events, Asked { would: false, since }), unread)
 }
 
 /// Which are asked for.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::cluster::election::Led;
 use crate::cluster::release::by_hand::{self, Outcome};
 use crate::cluster::{Context, Place, Snapshot, Trouble};
 use crate::command::target::{
@@ -154,7 +155,7 @@ impl Work {
                     tokio::time::sleep(ASK).await;
                     continue;
                 }
-                Ok(Some(name)) => format!(
+                Ok(Some(Led { by: name, .. })) => format!(
                     "{name} renews belay's Lease all the same; next: see its log, and try again"
                 ),
                 Err(why) => {

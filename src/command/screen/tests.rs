@@ -130,3 +130,48 @@ fn progress_is_silent_where_nobody_looks_and_for_a_while() {
         assert_eq!(said.get(), expected);
     }
 }
+
+#[test]
+fn a_whole_text_keeps_its_lines_and_our_colours_and_nothing_that_a_terminal_obeys() {
+    let colour = Screen { width: Some(80), colour: true };
+    let ours = format!(
+        "{} and {}\n\tmore\n",
+        colour.paint(Tone::Bad, "NO"),
+        colour.paint(Tone::Good, "yes")
+    );
+    assert_eq!(colour.clean(&ours), ours);
+    // Where there are no colours there is nothing of ours to keep.
+    assert!(!Screen::pipe().clean(&ours).contains('\x1b'));
+    for (written, shown) in [
+        ("a\x1b[2Jb", "a [2Jb"),
+        ("a\rb\u{9b}2Jc\u{7f}", "a b 2Jc "),
+        // A colour that is not ours, one that nobody ends, and one that is
+        // ended by something else.
+        ("\x1b[35mx\x1b[0m", " [35mx [0m"),
+        ("\x1b[31mx", " [31mx"),
+        ("\x1b[31mx\ny\x1b[0m", " [31mx\ny [0m"),
+        ("\x1b[31mx\x1b]0;title\x07\x1b[0m", " [31mx ]0;title  [0m"),
+        ("\x1b", " "),
+        ("häuser → 屋", "häuser → 屋"),
+    ] {
+        assert_eq!(colour.clean(written), shown, "{written:?}");
+    }
+}
+
+#[test]
+fn documents_have_no_control_characters_and_mean_what_was_written() {
+    #[derive(serde::Serialize)]
+    struct Said {
+        text: String,
+    }
+    let text = "one\u{1b}[2J\u{9b}2J\u{7f}\r\ntwo\ttabs\n".to_owned();
+    for format in [Format::Json, Format::Yaml] {
+        let written = document(format, "Said", &Said { text: text.clone() }).unwrap().unwrap();
+        assert_eq!(Screen::pipe().clean(&written), written, "{written:?}");
+        let read: serde_json::Value = match format {
+            Format::Json => serde_json::from_str(&written).unwrap(),
+            _ => serde_saphyr::from_str(&written).unwrap(),
+        };
+        assert_eq!(read["text"], text.as_str(), "{written:?}");
+    }
+}

@@ -12,7 +12,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use kube::Api;
 
-use self::report::{Authority, Configuration, Leader, Paused, PolicyStatus, Report};
+use self::report::{Configuration, End, Leader, Paused, PolicyStatus, Report};
 use super::place::PlaceArguments;
 use super::screen::{NotRead, OutputArguments, Screen};
 use super::target::as_me;
@@ -56,7 +56,7 @@ async fn status(arguments: StatusArguments) -> Result<ExitCode, CommandError> {
     );
     let now = visitor.now();
     let mut not_read = Vec::new();
-    let leader = leader.map_err(|why| {
+    let led = leader.map_err(|why| {
         not_read
             .push(NotRead { resource: "leases.coordination.k8s.io".to_owned(), why: as_me(&why) });
     });
@@ -72,12 +72,14 @@ async fn status(arguments: StatusArguments) -> Result<ExitCode, CommandError> {
         }
     });
     let configurations = configurations.collect();
+    let served = led.as_ref().ok().and_then(Option::as_ref).and_then(|led| led.certificate_until);
     let report = Report {
         policies: policies?.iter().map(PolicyStatus::new).collect(),
-        leader: leader.map_or(Leader::Unknown, Leader::of),
+        leader: led.map_or(Leader::Unknown, |led| Leader::of(led.map(|led| led.by))),
         pauses: pauses.into_iter().filter_map(|pause| Paused::in_force(pause, now)).collect(),
         configurations,
-        authorities: Authority::soonest(authorities, now),
+        certificate: served.map(|until| End::of(until, now)),
+        authorities: End::soonest(authorities, now),
         not_read,
     };
     print(&report.rendered(output, Screen::stdout())?)?;

@@ -13,7 +13,7 @@ use crate::policy::api::{Action, DeletionPolicy, Pause, Protect};
 /// So many policies are shown, unless all are asked for.
 pub(super) const SHOWN: usize = 60;
 
-/// An authority that ends within so many seconds is told of.
+/// A certificate that ends within so many seconds is told of.
 const SOON: i64 = 7 * 86_400;
 
 /// One policy.
@@ -136,18 +136,34 @@ pub struct Configuration {
     pub there: bool,
 }
 
-/// The authority by which the API server knows belay, that ends first.
+/// When a certificate ends.
 #[derive(Debug, Serialize)]
-pub struct Authority {
+pub struct End {
     until: Timestamp,
     #[serde(skip)]
     left: i64,
 }
 
-impl Authority {
+impl End {
+    pub fn of(until: Timestamp, now: Timestamp) -> Self {
+        Self { until, left: until.as_second().saturating_sub(now.as_second()) }
+    }
+
+    /// The first of some.
     pub fn soonest(ends: Vec<i64>, now: Timestamp) -> Option<Self> {
         let until = Timestamp::from_second(ends.into_iter().min()?).ok()?;
-        Some(Self { until, left: until.as_second().saturating_sub(now.as_second()) })
+        Some(Self::of(until, now))
+    }
+
+    fn is_soon(&self) -> bool {
+        self.left < SOON
+    }
+
+    fn line(&self, what: &str) -> (Tone, String) {
+        let Self { until, left } = self;
+        let tone = if self.is_soon() { Tone::Bad } else { Tone::Plain };
+        let left = if *left < 0 { "EXPIRED".to_owned() } else { format!("{} left", age(*left)) };
+        (tone, format!("certificates: {what} ends {until} ({left})"))
     }
 }
 
@@ -159,8 +175,12 @@ pub struct Report {
     pub leader: Leader,
     pub pauses: Vec<Paused>,
     pub configurations: Vec<Configuration>,
+    /// The certificate that the leader serves.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub authorities: Option<Authority>,
+    pub certificate: Option<End>,
+    /// The authority by which the API server knows belay, that ends first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub authorities: Option<End>,
     pub not_read: Vec<NotRead>,
 }
 
@@ -213,12 +233,15 @@ impl Report {
                 }
             });
         }
-        if let Some(Authority { until, left }) = &self.authorities {
-            let tone = if *left < SOON { Tone::Bad } else { Tone::Plain };
-            let left =
-                if *left < 0 { "EXPIRED".to_owned() } else { format!("{} left", age(*left)) };
-            lines.push((tone, format!("certificates: their authority ends {until} ({left})")));
-        }
+        lines.extend(match (&self.certificate, &self.leader) {
+            (Some(end), _) => Some(end.line("the one that the leader serves")),
+            (None, Leader::Replica(_)) => {
+                let says = "certificates: the leader does not say when the one that it serves ends";
+                Some((Tone::Doubtful, says.to_owned()))
+            }
+            (None, Leader::Nobody | Leader::Unknown) => None,
+        });
+        lines.extend(self.authorities.as_ref().map(|end| end.line("their authority")));
         for Paused { name, by, reason, until } in &self.pauses {
             let says = format!(
                 "PAUSED: until {until} nothing is refused: {name} by {by}: {reason}; end it: \
@@ -235,7 +258,7 @@ impl Report {
             || !self.pauses.is_empty()
             || self.configurations.iter().any(|configuration| !configuration.there)
             || self.policies.iter().any(|policy| policy.ready != Some(true))
-            || self.authorities.as_ref().is_some_and(|authority| authority.left < SOON);
+            || self.certificate.iter().chain(&self.authorities).any(End::is_soon);
         ExitCode::from(match (wrong, self.not_read.is_empty()) {
             (true, _) => 1,
             (false, false) => 3,
@@ -309,6 +332,7 @@ mod tests {
             leader: Leader::of(Some("belay-0".to_owned())),
             pauses: Vec::new(),
             configurations: vec![configuration("validatingwebhookconfiguration/belay")],
+            certificate: Some(End { until: Timestamp::UNIX_EPOCH, left: 86_400 * 60 }),
             authorities: None,
             not_read: Vec::new(),
         }
@@ -332,6 +356,7 @@ mod tests {
             text(&report),
             "leader: belay-0\n\
              asked: validatingwebhookconfiguration/belay is there\n\
+             certificates: the one that the leader serves ends 1970-01-01T00:00:00Z (60d left)\n\
              POLICY   ACTION   READY   PROTECTED   HELD   DENIED         PROTECTS\n\
              kept     Warn     yes     40          38     3 (+2 would)   always, whileUsed\n  \
              nobody serves: gadgets.test\n"
@@ -383,10 +408,19 @@ mod tests {
             (vec![1000 + 86_400 * 30], "30d left", 0),
         ] {
             let mut report = report(vec![well()]);
-            report.authorities = Authority::soonest(ends, now);
+            let served = End::soonest(ends.clone(), now);
+            report.authorities = End::soonest(ends, now);
+            assert!(text(&report).contains(says), "{}", text(&report));
+            assert_eq!(code(&report), expected, "{says}");
+            // Of what is served it is said the same.
+            (report.certificate, report.authorities) = (served, None);
             assert!(text(&report).contains(says), "{}", text(&report));
             assert_eq!(code(&report), expected, "{says}");
         }
+        let mut silent = report(vec![well()]);
+        silent.certificate = None;
+        assert!(text(&silent).contains("the leader does not say when"), "{}", text(&silent));
+        assert_eq!(code(&silent), 0);
     }
 
     #[test]

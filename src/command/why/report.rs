@@ -82,6 +82,10 @@ pub struct Report {
     refused: Vec<Denial>,
     /// What could not be read, and might say more.
     unread: Vec<NotRead>,
+    /// What could not be read, and might say more of what was refused and of
+    /// why it stays.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    evidence_not_read: Vec<NotRead>,
     /// Whether nobody leads belay: then it is most likely down.
     unled: bool,
     #[serde(skip)]
@@ -161,12 +165,17 @@ impl Report {
         let now = session.visitor.now();
         let (client, written) = (&session.visitor.caller.client, snapshot.written());
         let (needs, accounts) = asked(session, &snapshot.context.world.read(), verdict, held);
-        let (refused, approvers) = tokio::join!(
+        let ((refused, events), approvers) = tokio::join!(
             lately(client, written, &session.target, session.uid(), now),
             Approvers::of(session, &needs, &accounts),
         );
         let mut unread: Vec<NotRead> = snapshot.unread().into_iter().map(Into::into).collect();
         unread.extend(approvers.iter().flat_map(|approvers| approvers.unread.clone()));
+        let evidence = terminating.iter().flat_map(|terminating| terminating.unread.clone());
+        let mut evidence_not_read: Vec<NotRead> = evidence.chain(events).collect();
+        evidence_not_read.sort_by(|one, other| one.resource.cmp(&other.resource));
+        evidence_not_read.dedup_by(|one, other| one.resource == other.resource);
+        evidence_not_read.retain(|one| !unread.iter().any(|told| told.resource == one.resource));
         let known = approvals_unread(snapshot).is_none();
         let world = snapshot.context.world.read();
         let blockers = verdict.blockers.iter().map(|b| Why::of(&world, verdict, b, known));
@@ -191,6 +200,7 @@ impl Report {
             written_by: last_writer(&session.object),
             refused,
             unread,
+            evidence_not_read,
             unled,
             approvers,
             named: quoted(&session.target),
@@ -273,6 +283,11 @@ impl Report {
             let names: Vec<&str> = alike.iter().map(|unread| unread.resource.as_str()).collect();
             let why = alike.first().map_or("", |unread| unread.why.as_str());
             let _ = writeln!(text, "not read: {}: {why}", names.join(", "));
+        }
+        if !self.evidence_not_read.is_empty() {
+            let names = self.evidence_not_read.iter().map(|unread| unread.resource.as_str());
+            let names = names.collect::<Vec<_>>().join(", ");
+            let _ = writeln!(text, "could not be read, and might say more: {names}");
         }
         if self.unled {
             text.push_str(
@@ -483,6 +498,7 @@ mod tests {
             policies: Vec::new(),
             terminating: None,
             unread: Vec::new(),
+            evidence_not_read: Vec::new(),
             managed_by: vec!["Helm release web\u{1b}[2J".to_owned()],
             written_by: None,
             refused: Vec::new(),
@@ -548,6 +564,7 @@ mod tests {
                 ..Approvers::default()
             }),
             unread: vec![unread("a", "x"), unread("b", forbidden), unread("c", forbidden)],
+            evidence_not_read: vec![unread("events", forbidden), unread("nodes", "x")],
             unled: false,
             ..report()
         };
@@ -563,7 +580,8 @@ mod tests {
              no policy protects it\n\
              managed by: Helm release web [2J\n\
              not read: a: x\n\
-             not read: b, c: forbidden for you\n"
+             not read: b, c: forbidden for you\n\
+             could not be read, and might say more: events, nodes\n"
         );
         assert_eq!(format!("{:?}", report.exit_code()), format!("{:?}", ExitCode::from(1)));
     }

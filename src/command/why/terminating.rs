@@ -12,7 +12,7 @@ use crate::cluster::release::settle;
 use crate::cluster::terminating::{Found, Survey, evidence, survey};
 use crate::cluster::{Place, Snapshot};
 use crate::command::finalizers::{by_hand, known, writer};
-use crate::command::screen::{Progress, harmless};
+use crate::command::screen::{NotRead, Progress, harmless};
 use crate::command::stuck::{Cause, Finding, Hold, Known, findings};
 use crate::command::target::{Session, as_me};
 use crate::decide::arguments;
@@ -39,6 +39,9 @@ pub struct Terminating {
     /// to come.
     #[serde(skip_serializing_if = "Option::is_none")]
     settles: Option<Timestamp>,
+    /// What could not be read, and might say more of why it stays.
+    #[serde(skip)]
+    pub unread: Vec<NotRead>,
     #[serde(skip)]
     arguments: String,
 }
@@ -95,8 +98,9 @@ impl Terminating {
         let settles = place.and_then(|place| settles(session, snapshot, &place));
         let conditions = if is_namespace { conditions(object) } else { Vec::new() };
         let waits = hold.clone().map_or(Known::Unknown, Known::Counted);
-        let causes = causes(session, snapshot, Hold { waits, installed: true, unled }).await;
-        Some(Self { since, finalizers, hold, conditions, causes, settles, arguments })
+        let hold_known = Hold { waits, installed: true, unled };
+        let (causes, unread) = causes(session, snapshot, hold_known).await;
+        Some(Self { since, finalizers, hold, conditions, causes, settles, unread, arguments })
     }
 
     /// Whether nothing keeps it.
@@ -170,8 +174,13 @@ fn shown(text: &mut String, Finding { evidence, next, .. }: &Finding) {
     let _ = writeln!(text, "  next: {}", harmless(next));
 }
 
-/// Why it stays: the code of `stuck` over the same evidence.
-async fn causes(session: &Session, snapshot: &Snapshot, hold: Hold) -> Vec<Finding> {
+/// Why it stays: the code of `stuck` over the same evidence; and what of that
+/// could not be read.
+async fn causes(
+    session: &Session,
+    snapshot: &Snapshot,
+    hold: Hold,
+) -> (Vec<Finding>, Vec<NotRead>) {
     let (target, since) = (&session.target, session.terminating().unwrap_or_default());
     let found = Found {
         info: session.info.clone(),
@@ -184,7 +193,8 @@ async fn causes(session: &Session, snapshot: &Snapshot, hold: Hold) -> Vec<Findi
     };
     let survey = around(session, snapshot, &found).await;
     let evidence = evidence(snapshot, &[&found], &survey, 1).await;
-    findings(&found, &survey, &evidence, &hold)
+    let unread = survey.unread.iter().chain(&evidence.unread).cloned().map(Into::into);
+    (findings(&found, &survey, &evidence, &hold), unread.collect())
 }
 
 /// What is around it, where that says why it stays: what a deletion in the
@@ -293,6 +303,7 @@ mod tests {
         let pvc = "kubernetes.io/pvc-protection";
         let mut terminating = Terminating {
             since: "2026-01-01T00:00:00Z".to_owned(),
+            unread: Vec::new(),
             finalizers: vec![keeper("x.dev/y"), keeper(pvc), keeper(HOLD)],
             hold: Some(Waits { free: false, r#for: vec!["Pod shop/web".to_owned()] }),
             conditions: vec!["it shows the API".to_owned(), "1 left".to_owned()],

@@ -41,6 +41,15 @@ const WRONG: &[(&str, i32, &str)] = &[
     ("status -f .", 2, ""),
     ("status --plan -f shop.yaml", 2, "-f names no DeletionPolicy; name the files or folders"),
     ("status --plan -f nowhere", 2, "nowhere: this cannot be read"),
+    ("status --plan -f policies.yaml,nowhere", 2, "nowhere: this cannot be read"),
+    ("status --plan -f - --from .", 3, "standard input: it has no object in it; next: see whether"),
+    ("status --plan -f policies.yaml --from .,/dev/null", 3, "/dev/null: it has no object in it; "),
+    (
+        "status --plan -f policies.yaml --from ../snapshots",
+        2,
+        "../snapshots: no YAML or JSON in this folder has an object in it; next: see whether it is \
+         the right folder",
+    ),
     ("status --plan -f - --from -", 2, "standard input can be read once"),
     ("status --plan -f policies.yaml --from . --as x", 2, "--from asks no cluster"),
     ("status --plan -f policies.yaml", 3, "cannot find a cluster: "),

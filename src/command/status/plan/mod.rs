@@ -22,7 +22,7 @@ use self::tally::Tally;
 use crate::cluster::World;
 use crate::cluster::feed::plan::{policies, targets};
 use crate::cluster::registration::configurations::left_out;
-use crate::command::files::{self, stdin_once, texts};
+use crate::command::files::{self, filled, stdin_once};
 use crate::command::place::PlaceArguments;
 use crate::command::screen::{NotRead, OutputArguments, Progress, Screen};
 use crate::command::target::as_me;
@@ -42,12 +42,12 @@ pub struct PlanArguments {
 
     /// The policies and relations of --plan: files, folders, or - for standard
     /// input
-    #[arg(short, long, value_name = "FILE|DIR|-", requires = "plan")]
+    #[arg(short, long, value_name = "FILE|DIR|-", requires = "plan", value_delimiter = ',')]
     filename: Vec<PathBuf>,
 
     /// With --plan, no cluster but the objects of files: a folder, manifests, what
     /// kubectl get -o yaml has printed, or - for standard input
-    #[arg(long, value_name = "DIR|FILE|-", requires = "plan")]
+    #[arg(long, value_name = "DIR|FILE|-", requires = "plan", value_delimiter = ',')]
     from: Vec<PathBuf>,
 }
 
@@ -59,7 +59,7 @@ pub async fn run(
 ) -> Result<ExitCode, CommandError> {
     let PlanArguments { filename, from, .. } = arguments;
     stdin_once(filename.iter().chain(&from))?;
-    let files = texts(&filename)?;
+    let files = filled(&filename)?;
     let rules = files::rules(&files)?;
     if rules.specs.is_empty() {
         let text = "-f names no DeletionPolicy; name the files or folders that have one";
@@ -145,7 +145,7 @@ fn of_files(
     let see = &mut |info: &KindInfo, object: &Value| {
         seen.push((info.clone(), json!({"metadata": object.get("metadata")})));
     };
-    let mut world = files::World::read_plan(policies, &texts(from)?, see)?;
+    let mut world = files::World::read_plan(policies, &filled(from)?, see)?;
     // No policy speaks of what the API server would ask nothing about.
     world.policies.left_out = left_out(Some(namespace));
     let files::World { graph, policies, .. } = world;

@@ -1,0 +1,133 @@
+//! Everything that commands print which are no part of the tour, in one scene on
+//! a control plane of its own: `status` and `denials` tell of the whole cluster,
+//! and a pause is one for all of it.
+//!
+//! `BELAY_UPDATE_SNAPSHOTS=1 cargo test --test cli outputs` writes them anew.
+
+use std::path::Path;
+
+use crate::harness::{ControlPlane, Install, Options, eventually};
+use crate::tour::steady;
+use crate::{LIMIT, belay, configmaps, kubectl, policy, program};
+
+const SHOP: &str = "\
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings, namespace: shop}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: token, namespace: shop}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: web, namespace: shop}
+spec:
+  serviceName: web
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: a, image: none, envFrom: [{configMapRef: {name: settings}}]}]}
+";
+
+/// What was said so far.
+struct Told<'p> {
+    plane: &'p ControlPlane,
+    all: String,
+}
+
+impl Told<'_> {
+    /// A command, everything that it prints, and how it ends.
+    fn tell(&mut self, line: &str) -> String {
+        let said = belay(self.plane, &line.split(' ').collect::<Vec<_>>());
+        let (printed, code) = (said.stdout + &said.stderr, said.code);
+        self.all.push_str(&format!("$ kubectl belay {line}\n{printed}exit {code}\n\n"));
+        printed
+    }
+
+    /// The same once, as JSON, it is as it will stay.
+    fn tell_when(&mut self, line: &str, is: impl Fn(&serde_json::Value) -> bool) -> String {
+        let args: Vec<&str> = line.split(' ').chain(["-o", "json"]).collect();
+        eventually(line, LIMIT, || {
+            let said = belay(self.plane, &args);
+            let read: serde_json::Value =
+                serde_json::from_str(&said.stdout).map_err(|_| said.stderr.clone())?;
+            if is(&read) { Ok(()) } else { Err(said.stdout.into()) }
+        })
+        .unwrap();
+        self.tell(line)
+    }
+}
+
+/// The policy of this name in what status says.
+fn policy_of<'s>(said: &'s serde_json::Value, name: &str) -> &'s serde_json::Value {
+    let policies = said["policies"].as_array();
+    let found = policies.and_then(|all| all.iter().find(|policy| policy["name"] == name));
+    found.unwrap_or(&serde_json::Value::Null)
+}
+
+#[test]
+fn what_the_commands_print_is_what_somebody_has_looked_at() {
+    let plane = ControlPlane::start_with(&Options { nodes: 1, ..Options::default() }).unwrap();
+    let _belay = Install::of_everything(1).on(&plane, program()).unwrap();
+    let plane = &plane;
+    plane.apply(SHOP).unwrap();
+    policy(plane, "settings", &(configmaps("shop") + "  protect: {whileUsed: {onDelete: Hold}}\n"));
+    let secrets = configmaps("shop").replace("[configmaps]", "[secrets]");
+    policy(plane, "tokens", &(secrets.clone() + "  protect: {always: {}}\n  hold: Never\n"));
+    policy(plane, "watched", &(secrets + "  protect: {always: {}}\n  action: Audit\n"));
+    let mut told = Told { plane, all: String::new() };
+
+    told.tell("denials");
+    plane.kubectl(&["delete", "secret", "token", "-n", "shop"]).unwrap().failure().unwrap();
+    let refused = |said: &serde_json::Value| {
+        let [one] = &said["items"].as_array().unwrap()[..] else { return false };
+        one["user"].is_string() && said["policies"].as_array().unwrap().len() == 2
+    };
+    told.tell_when("denials", refused);
+    told.tell_when("denials --would", refused);
+    let status = told.tell_when("status", |said| {
+        let numbers = ["protected", "held", "deniedLast24h", "wouldDenyLast24h"];
+        let are = |name, is: [i64; 4]| {
+            numbers.map(|of| policy_of(said, name)[of].as_i64()) == is.map(Some)
+        };
+        are("settings", [1, 1, 0, 0]) && are("tokens", [1, 0, 1, 0]) && are("watched", [1, 0, 0, 1])
+    });
+
+    told.tell("release cm/settings -n shop");
+    // A hold has to have stood for a while before it is enough.
+    let delete = ["delete", "configmap", "settings", "-n", "shop", "--wait=false"];
+    eventually("a hold that is enough", LIMIT, || {
+        plane.kubectl(&[&delete[..], &["--dry-run=server"]].concat())?.success().map(drop)
+    })
+    .unwrap();
+    kubectl(plane, &delete);
+    told.tell_when("why cm/settings -n shop", |said| {
+        let users = said["terminating"]["hold"]["for"].as_array();
+        users.is_some_and(|users| users.len() == 2)
+    });
+    told.tell("release cm/settings -n shop --timeout 1");
+
+    let begun = told.tell("pause --for=10m --reason=INC-1");
+    told.tell_when("status", |said| {
+        let noted = |name| policy_of(said, name)["notes"].to_string().contains("Paused");
+        ["settings", "tokens", "watched"].into_iter().all(noted)
+    });
+    told.tell("pause --end");
+    told.tell("pause --end");
+
+    // Names that are made up.
+    let leader = status.lines().find_map(|line| line.strip_prefix("leader: ")).unwrap();
+    let pause = begun.split_whitespace().find(|word| word.starts_with("pause-")).unwrap();
+    let told = steady(&told.all.replace(leader, "REPLICA").replace(pause, "PAUSE")) + "\n";
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/outputs.txt");
+    if std::env::var_os("BELAY_UPDATE_SNAPSHOTS").is_some_and(|value| value == "1") {
+        std::fs::write(&path, &told).unwrap();
+    }
+    let looked_at = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(told, looked_at, "if that is meant, rewrite tests/cli/outputs.txt");
+}
