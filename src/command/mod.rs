@@ -6,6 +6,7 @@ mod approvals;
 mod approve;
 mod completion;
 mod denials;
+mod document;
 mod duration;
 mod files;
 mod finalizers;

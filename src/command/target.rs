@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::CommandError;
 use super::access::AccessArguments;
+use super::document::Object;
 use super::serve::{LABELLED, parsed};
 use crate::cluster::election::{Clock, leader};
 use crate::cluster::{
@@ -323,6 +324,12 @@ impl Session {
     pub fn near(&self) -> &str {
         let is_namespace = self.info.group.is_empty() && self.target.resource == "namespaces";
         if is_namespace { &self.target.name } else { &self.target.namespace }
+    }
+
+    /// It, as documents name it.
+    pub fn named(&self) -> Object {
+        let decide::Target { namespace, name, .. } = &self.target;
+        Object::of_kind(&self.info, namespace, name).with_uid(self.uid())
     }
 
     /// Its uid.

@@ -16,7 +16,7 @@ fn the_status_has_the_policies_and_who_leads() {
         let policy = policies.iter().find(|policy| policy["name"] == ns.as_str());
         let policy = policy.ok_or_else(|| said.to_string())?;
         let led = said["leader"]["name"].is_string();
-        let there = said["configurations"][0]["there"] == true;
+        let there = said["configurations"][0]["present"] == true;
         let counted = policy["protected"] == 1 && policy["ready"] == true;
         if led && there && counted { Ok(()) } else { Err(said.to_string().into()) }
     })

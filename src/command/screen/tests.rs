@@ -1,6 +1,3 @@
-use serde::Serialize;
-use serde_json::json;
-
 use super::*;
 
 fn screen(width: Option<usize>, colour: bool) -> Screen {
@@ -85,30 +82,6 @@ fn a_long_list_is_cut_with_its_count_unless_all_is_asked_for() {
     for whole in [47, 48, 49] {
         assert_eq!(cut(&list, whole, false), (&list[..], None), "{whole}");
     }
-}
-
-#[test]
-fn programs_get_a_versioned_document() {
-    #[derive(Serialize)]
-    struct Item {
-        name: &'static str,
-        says: &'static str,
-    }
-    let items = vec![Item { name: "yes", says: "a: b\nc" }, Item { name: "1", says: "# x" }];
-    let not_read = vec![NotRead { resource: "secrets".to_owned(), why: "forbidden".to_owned() }];
-    let list = List { items, not_read };
-    let expected = json!({
-        "apiVersion": "belay.dev/v1alpha1",
-        "kind": "ThingList",
-        "items": [{"name": "yes", "says": "a: b\nc"}, {"name": "1", "says": "# x"}],
-        "notRead": [{"resource": "secrets", "why": "forbidden"}],
-    });
-    let text = document(Format::Json, "ThingList", &list).unwrap().unwrap();
-    assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), expected);
-    let text = document(Format::Yaml, "ThingList", &list).unwrap().unwrap();
-    assert!(text.starts_with("apiVersion: belay.dev/v1alpha1\nkind: ThingList\n"), "{text}");
-    assert_eq!(serde_saphyr::from_str::<serde_json::Value>(&text).unwrap(), expected, "{text}");
-    assert_eq!(document(Format::Table, "ThingList", &list).unwrap(), None);
 }
 
 #[test]

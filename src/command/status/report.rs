@@ -3,11 +3,13 @@
 use std::process::ExitCode;
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::command::CommandError;
+use crate::command::document::{Content, NotRead, Object, document};
 use crate::command::duration::age;
-use crate::command::screen::{Field, NotRead, OutputArguments, Screen, Table, Tone, cut, document};
+use crate::command::screen::{Field, OutputArguments, Screen, Table, Tone, cut};
 use crate::policy::api::{Action, DeletionPolicy, Pause, Protect};
 
 /// So many policies are shown, unless all are asked for.
@@ -17,22 +19,27 @@ pub(super) const SHOWN: usize = 60;
 const SOON: i64 = 7 * 86_400;
 
 /// One policy.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyStatus {
+    /// Its name.
     name: String,
+    /// What happens when it refuses.
     action: Action,
-    /// Against what it protects.
+    /// Against what it protects, by the names of the modes that are switched on.
     protects: Vec<&'static str>,
-    /// Whether the API server asks belay about it; none: nobody has said.
+    /// Whether the API server asks belay about it; not there if nobody has said.
     #[serde(skip_serializing_if = "Option::is_none")]
     ready: Option<bool>,
+    /// How many objects it protects.
     protected: i64,
+    /// How many of them have the hold.
     held: i64,
+    /// How many requests it refused in the last 24 hours.
     denied_last_24h: i64,
+    /// How many passed that action Deny would have refused.
     would_deny_last_24h: i64,
     /// Kinds that it names and nobody serves.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     unknown_kinds: Vec<String>,
     /// What belay says of it: what is not as it should be, and where it puts
     /// no hold.
@@ -91,11 +98,20 @@ pub(super) fn modes(protect: &Protect) -> Vec<&'static str> {
 }
 
 /// Who leads belay.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-#[serde(tag = "state", content = "name")]
-pub enum Leader {
-    /// This replica.
-    Replica(String),
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Leader {
+    /// Whether somebody does.
+    pub state: Led,
+    /// The name of the replica; not there if none leads, or that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+}
+
+/// Whether somebody leads belay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+pub enum Led {
+    /// A replica does.
+    Replica,
     /// Nobody: belay is most likely down.
     Nobody,
     /// That could not be read.
@@ -103,42 +119,62 @@ pub enum Leader {
 }
 
 impl Leader {
-    pub fn of(leader: Option<String>) -> Self {
-        leader.map_or(Self::Nobody, Self::Replica)
+    /// Of what the Lease says.
+    pub fn of<E>(read: &Result<Option<String>, E>) -> Self {
+        let (state, name) = match read {
+            Ok(Some(name)) => (Led::Replica, Some(name.clone())),
+            Ok(None) => (Led::Nobody, None),
+            Err(_) => (Led::Unknown, None),
+        };
+        Self { state, name }
     }
 }
 
 /// A pause that is in force.
-#[derive(Debug, Serialize)]
-pub struct Paused {
-    name: String,
-    by: String,
-    reason: String,
-    until: Timestamp,
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Running {
+    /// Its name.
+    pub name: String,
+    /// Who began it.
+    pub by: String,
+    /// Why, in their words.
+    pub reason: String,
+    /// Until when.
+    #[schemars(with = "String")]
+    pub until: Timestamp,
 }
 
-impl Paused {
+impl Running {
     pub fn in_force(pause: Pause, now: Timestamp) -> Option<Self> {
         let until = pause.spec.expiration_time.0;
-        (now < until).then(|| Self {
+        (now < until).then(|| Self::of(pause))
+    }
+
+    /// What is said of a pause.
+    pub fn of(pause: Pause) -> Self {
+        Self {
             name: pause.metadata.name.unwrap_or_default(),
             by: pause.spec.by,
             reason: pause.spec.reason,
-            until,
-        })
+            until: pause.spec.expiration_time.0,
+        }
     }
 }
 
 /// A webhook configuration.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Configuration {
-    pub name: String,
-    pub there: bool,
+    /// Which.
+    pub object: Object,
+    /// Whether it exists.
+    pub present: bool,
 }
 
 /// The authority by which the API server knows belay, that ends first.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Authority {
+    /// Until when.
+    #[schemars(with = "String")]
     until: Timestamp,
     #[serde(skip)]
     left: i64,
@@ -152,16 +188,27 @@ impl Authority {
 }
 
 /// Everything that is said.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
+    /// The policies, each with what it covers.
     pub policies: Vec<PolicyStatus>,
+    /// Who leads belay.
     pub leader: Leader,
-    pub pauses: Vec<Paused>,
+    /// The pauses that are in force: during one nothing is refused.
+    pub pauses: Vec<Running>,
+    /// The webhook configurations, by which the API server asks belay.
     pub configurations: Vec<Configuration>,
+    /// The authority by which the API server knows belay, of several the one that
+    /// ends first; not there where none is written, or none could be read.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub authorities: Option<Authority>,
+    pub authority: Option<Authority>,
+    /// What could not be read.
     pub not_read: Vec<NotRead>,
+}
+
+impl Content for Report {
+    const KIND: &'static str = "Status";
 }
 
 impl Report {
@@ -170,8 +217,7 @@ impl Report {
         output: OutputArguments,
         screen: Screen,
     ) -> Result<String, CommandError> {
-        Ok(document(output.output, "Status", self)?
-            .unwrap_or_else(|| self.text(output.all, screen)))
+        Ok(document(output.output, self)?.unwrap_or_else(|| self.text(output.all, screen)))
     }
 
     fn text(&self, all: bool, screen: Screen) -> String {
@@ -199,27 +245,28 @@ impl Report {
     /// How belay itself is.
     fn lines(&self) -> Vec<(Tone, String)> {
         let mut lines = vec![match &self.leader {
-            Leader::Replica(name) => (Tone::Good, format!("leader: {name}")),
-            Leader::Nobody => {
+            Leader { name: Some(name), .. } => (Tone::Good, format!("leader: {name}")),
+            Leader { state: Led::Unknown, .. } => (Tone::Doubtful, "leader: not known".to_owned()),
+            Leader { .. } => {
                 (Tone::Bad, "leader: nobody; next: see that belay's Pods run".to_owned())
             }
-            Leader::Unknown => (Tone::Doubtful, "leader: not known".to_owned()),
         }];
-        for Configuration { name, there } in &self.configurations {
-            lines.push(match there {
+        for Configuration { object, present } in &self.configurations {
+            let name = format!("{}/{}", object.kind.to_lowercase(), object.name);
+            lines.push(match present {
                 true => (Tone::Plain, format!("asked: {name} is there")),
                 false => {
                     (Tone::Bad, format!("asked: {name} is MISSING; next: install belay again"))
                 }
             });
         }
-        if let Some(Authority { until, left }) = &self.authorities {
+        if let Some(Authority { until, left }) = &self.authority {
             let tone = if *left < SOON { Tone::Bad } else { Tone::Plain };
             let left =
                 if *left < 0 { "EXPIRED".to_owned() } else { format!("{} left", age(*left)) };
             lines.push((tone, format!("certificates: their authority ends {until} ({left})")));
         }
-        for Paused { name, by, reason, until } in &self.pauses {
+        for Running { name, by, reason, until } in &self.pauses {
             let says = format!(
                 "PAUSED: until {until} nothing is refused: {name} by {by}: {reason}; end it: \
                  kubectl belay pause --end"
@@ -231,11 +278,11 @@ impl Report {
 
     /// 1 if something is not as it should be, 3 if that could not be read.
     pub fn exit_code(&self) -> ExitCode {
-        let wrong = self.leader == Leader::Nobody
+        let wrong = self.leader.state == Led::Nobody
             || !self.pauses.is_empty()
-            || self.configurations.iter().any(|configuration| !configuration.there)
+            || self.configurations.iter().any(|configuration| !configuration.present)
             || self.policies.iter().any(|policy| policy.ready != Some(true))
-            || self.authorities.as_ref().is_some_and(|authority| authority.left < SOON);
+            || self.authority.as_ref().is_some_and(|authority| authority.left < SOON);
         ExitCode::from(match (wrong, self.not_read.is_empty()) {
             (true, _) => 1,
             (false, false) => 3,
@@ -303,13 +350,17 @@ mod tests {
     }
 
     fn report(policies: Vec<PolicyStatus>) -> Report {
-        let configuration = |name: &str| Configuration { name: name.to_owned(), there: true };
+        let object = Object {
+            kind: "ValidatingWebhookConfiguration".to_owned(),
+            name: "belay".to_owned(),
+            ..Object::default()
+        };
         Report {
             policies,
-            leader: Leader::of(Some("belay-0".to_owned())),
+            leader: Leader::of(&Ok::<_, ()>(Some("belay-0".to_owned()))),
             pauses: Vec::new(),
-            configurations: vec![configuration("validatingwebhookconfiguration/belay")],
-            authorities: None,
+            configurations: vec![Configuration { object, present: true }],
+            authority: None,
             not_read: Vec::new(),
         }
     }
@@ -365,15 +416,15 @@ mod tests {
         assert!(text(&report(vec![ready("False")])).contains("   NO      "));
         assert_eq!(code(&report(vec![policy(&json!([]), 2)])), 1);
         let mut unled = report(vec![well()]);
-        unled.leader = Leader::of(None);
+        unled.leader = Leader::of(&Ok::<_, ()>(None));
         assert!(text(&unled).starts_with("leader: nobody; next: "));
         assert_eq!(code(&unled), 1);
         let mut missing = report(vec![well()]);
-        missing.configurations[0].there = false;
+        missing.configurations[0].present = false;
         assert!(text(&missing).contains("MISSING"));
         assert_eq!(code(&missing), 1);
         let mut blind = report(vec![well()]);
-        blind.leader = Leader::Unknown;
+        blind.leader = Leader::of(&Err(()));
         blind.not_read.push(NotRead { resource: "leases".to_owned(), why: "no".to_owned() });
         assert_eq!(code(&blind), 3);
         let now = Timestamp::from_second(1000).unwrap();
@@ -383,7 +434,7 @@ mod tests {
             (vec![1000 + 86_400 * 30], "30d left", 0),
         ] {
             let mut report = report(vec![well()]);
-            report.authorities = Authority::soonest(ends, now);
+            report.authority = Authority::soonest(ends, now);
             assert!(text(&report).contains(says), "{}", text(&report));
             assert_eq!(code(&report), expected, "{says}");
         }
@@ -391,12 +442,12 @@ mod tests {
 
     #[test]
     fn a_pause_is_loud_while_it_is_in_force() {
-        let pause = |expires: i64| -> Option<Paused> {
+        let pause = |expires: i64| -> Option<Running> {
             let until = Timestamp::from_second(expires).unwrap().to_string();
             let pause = serde_json::from_value(json!({"apiVersion": "belay.dev/v1alpha1",
                 "kind": "Pause", "metadata": {"name": "p"},
                 "spec": {"by": "alice", "reason": "INC-1", "expirationTime": until}}));
-            Paused::in_force(pause.unwrap(), Timestamp::from_second(1000).unwrap())
+            Running::in_force(pause.unwrap(), Timestamp::from_second(1000).unwrap())
         };
         assert!(pause(1000).is_none());
         let mut report = report(vec![well()]);

@@ -12,7 +12,8 @@ use kube::api::{Api, ListParams};
 use serde::de::DeserializeOwned;
 
 use crate::cluster::{Caller, Trouble};
-use crate::command::screen::{NotRead, harmless};
+use crate::command::document::NotRead;
+use crate::command::screen::harmless;
 use crate::command::target::{Session, as_me, asked_in};
 use crate::decide::{Decision, Target, Verdict};
 use crate::policy::api::GROUP;
