@@ -22,9 +22,14 @@ const SHOWN: usize = 50;
 
 #[derive(Debug, Args)]
 pub struct ApprovalsArguments {
-    /// Of objects in this namespace alone
-    #[arg(short, long, value_name = "NAME")]
+    /// Of objects in this namespace, and of the Namespace itself [default: of all
+    /// objects]
+    #[arg(short, long, value_name = "NAME", conflicts_with = "all_namespaces")]
     namespace: Option<String>,
+
+    /// Of objects in all namespaces, and of what has none: as if neither were said
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
 
     #[command(flatten)]
     output: OutputArguments,
@@ -38,7 +43,7 @@ pub fn run(arguments: ApprovalsArguments) -> Result<ExitCode, CommandError> {
 }
 
 async fn approvals(arguments: ApprovalsArguments) -> Result<ExitCode, CommandError> {
-    let ApprovalsArguments { namespace, output, place } = arguments;
+    let ApprovalsArguments { namespace, output, place, .. } = arguments;
     let visitor = Visitor::open(place).await?;
     let all = visitor.all::<DeletionApproval>().await?;
     let now = visitor.now();

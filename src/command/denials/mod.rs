@@ -41,9 +41,14 @@ const SAME: i64 = 700;
                   tell with what could be read"
 )]
 pub struct DenialsArguments {
-    /// Of objects in this namespace alone
-    #[arg(short, long, value_name = "NAME")]
+    /// Of objects in this namespace, and of the Namespace itself [default: of all
+    /// objects]
+    #[arg(short, long, value_name = "NAME", conflicts_with = "all_namespaces")]
     namespace: Option<String>,
+
+    /// Of objects in all namespaces, and of what has none: as if neither were said
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
 
     /// What went through, and would have been refused by action Deny
     #[arg(long)]
@@ -65,7 +70,7 @@ pub fn run(arguments: DenialsArguments) -> Result<ExitCode, CommandError> {
 }
 
 async fn denials(arguments: DenialsArguments) -> Result<ExitCode, CommandError> {
-    let DenialsArguments { namespace, would, since, output, place } = arguments;
+    let DenialsArguments { namespace, would, since, output, place, .. } = arguments;
     let visitor = Visitor::open(place).await?;
     let progress = Progress::begin();
     progress.say(|| "reading policies and Events".to_owned());
