@@ -4,14 +4,17 @@ use std::process::ExitCode;
 
 use clap::Args;
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::document::{Content, List, Object, document};
 use super::duration::age;
 use super::place::PlaceArguments;
-use super::screen::{Field, List, OutputArguments, Screen, Table, Tone, cut, document};
+use super::screen::{Field, OutputArguments, Screen, Table, Tone, cut};
 use super::visitor::Visitor;
 use super::{CommandError, block_on, print};
-use crate::decide::{Target, arguments};
+use crate::decide::Target;
+use crate::objects::Kinds;
 use crate::policy::api::{DeletionApproval, Scope};
 
 /// So many are shown, unless all are asked for.
@@ -19,9 +22,14 @@ const SHOWN: usize = 50;
 
 #[derive(Debug, Args)]
 pub struct ApprovalsArguments {
-    /// Of objects in this namespace alone
-    #[arg(short, long, value_name = "NAME")]
+    /// Of objects in this namespace, and of the Namespace itself [default: of all
+    /// objects]
+    #[arg(short, long, value_name = "NAME", conflicts_with = "all_namespaces")]
     namespace: Option<String>,
+
+    /// Of objects in all namespaces, and of what has none: as if neither were said
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
 
     #[command(flatten)]
     output: OutputArguments,
@@ -35,7 +43,7 @@ pub fn run(arguments: ApprovalsArguments) -> Result<ExitCode, CommandError> {
 }
 
 async fn approvals(arguments: ApprovalsArguments) -> Result<ExitCode, CommandError> {
-    let ApprovalsArguments { namespace, output, place } = arguments;
+    let ApprovalsArguments { namespace, output, place, .. } = arguments;
     let visitor = Visitor::open(place).await?;
     let all = visitor.all::<DeletionApproval>().await?;
     let now = visitor.now();
@@ -45,30 +53,38 @@ async fn approvals(arguments: ApprovalsArguments) -> Result<ExitCode, CommandErr
 }
 
 /// One approval.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Given {
+pub struct Given {
+    /// The name of the approval.
     name: String,
-    /// The object, as a person types it.
-    object: String,
+    /// What may be deleted; made again under its name it is another object.
+    object: Object,
+    /// Who approved it.
     approver: String,
+    /// Why, in the words of the approver.
     reason: String,
     /// What it covers.
     scope: Scope,
-    /// Since when.
+    /// Since when; not there if the API server does not say.
     #[serde(skip_serializing_if = "Option::is_none")]
-    given: Option<String>,
+    since: Option<String>,
+    /// Until when.
     until: String,
+    /// Whether that is still to come.
     in_force: bool,
     /// The policies that exempted somebody, of what belay itself recorded.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     exempts: Vec<String>,
     #[serde(skip)]
     expires: Timestamp,
 }
 
+impl Content for List<Given> {
+    const KIND: &'static str = "ApprovalList";
+}
+
 impl Given {
-    fn new(approval: DeletionApproval, now: Timestamp) -> Self {
+    fn new(approval: DeletionApproval, kinds: &Kinds, now: Timestamp) -> Self {
         let DeletionApproval { metadata, spec } = approval;
         let of = spec.target_ref;
         let target = Target {
@@ -80,11 +96,11 @@ impl Given {
         let expires = spec.expiration_time.0;
         Self {
             name: metadata.name.unwrap_or_default(),
-            object: arguments(&target),
+            object: Object::of(&target, kinds).with_uid(&of.uid),
             approver: spec.approver,
             reason: spec.reason,
             scope: spec.scope,
-            given: metadata.creation_timestamp.map(|time| time.0.to_string()),
+            since: metadata.creation_timestamp.map(|time| time.0.to_string()),
             until: expires.to_string(),
             in_force: now < expires,
             exempts: spec.exempts,
@@ -116,7 +132,10 @@ fn given(
         let place = if itself { &target.name } else { &target.namespace };
         namespace.is_none_or(|namespace| namespace == place)
     };
-    let all = all.into_iter().filter(near).map(|approval| Given::new(approval, now));
+    // Of others the plural is said, and not the kind: it takes nothing but
+    // approvals to be read.
+    let kinds = Kinds::default();
+    let all = all.into_iter().filter(near).map(|approval| Given::new(approval, &kinds, now));
     let mut given: Vec<Given> = all.filter(|given| expired || given.in_force).collect();
     given.sort_by(|a, b| (b.expires, &a.name).cmp(&(a.expires, &b.name)));
     given
@@ -129,7 +148,7 @@ fn rendered(
     now: Timestamp,
 ) -> Result<String, CommandError> {
     let list = List { items, not_read: Vec::new() };
-    if let Some(text) = document(output.output, "ApprovalList", &list)? {
+    if let Some(text) = document(output.output, &list)? {
         return Ok(text);
     }
     if list.items.is_empty() {
@@ -149,7 +168,7 @@ fn rendered(
             Scope::Content => "content",
         };
         table.row([
-            given.object.as_str().into(),
+            given.object.typed.as_str().into(),
             given.approver.as_str().into(),
             given.state(now),
             scope.into(),

@@ -7,11 +7,13 @@ use clap::{Args, ValueEnum};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, ObjectMeta, PostParams};
+use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::document::{self, Content, document};
 use super::duration::{duration, told};
 use super::refusal::{denies, said_by_policy};
-use super::screen::{Format, document};
+use super::screen::FormatArguments;
 use super::target::{
     Session, TargetArguments, approvals_unread, as_me, right_to_approve, right_to_approve_content,
     situation, unknown,
@@ -46,34 +48,34 @@ pub struct ApproveArguments {
     #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
     lasts: Option<Duration>,
 
-    /// How the answer is written
-    #[arg(
-        short,
-        long,
-        value_name = "table|json|yaml",
-        default_value = "table",
-        ignore_case = true
-    )]
-    output: Format,
+    #[command(flatten)]
+    output: FormatArguments,
 }
 
 /// What was approved, and what is still missing.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Approved {
+pub struct Approved {
     /// The name of the approval.
     name: String,
-    /// The object, as a person types it.
-    object: String,
+    /// What may be deleted; made again under its name it is another object.
+    object: document::Object,
+    /// Who approved it.
     approver: String,
+    /// Why, in the words of the approver.
     reason: String,
     /// What it covers.
     scope: Scope,
+    /// Until when.
     until: String,
     /// Whether it counts for the policies that refuse.
     counts: bool,
-    /// The same in sentences, with what comes next.
-    says: Vec<String>,
+    /// The same as a person reads it, with what comes next.
+    lines: Vec<String>,
+}
+
+impl Content for Approved {
+    const KIND: &'static str = "Approved";
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -152,17 +154,17 @@ async fn approve(arguments: ApproveArguments) -> Result<ExitCode, CommandError> 
     says.extend(more);
     let approved = Approved {
         name,
-        object: arguments_of(&session),
+        object: session.named(),
         approver: session.visitor.me.name.clone(),
         reason,
         scope: if content { Scope::Content } else { Scope::Object },
         until: until.to_string(),
         counts,
-        says,
+        lines: says,
     };
-    print(&match document(output, "Approved", &approved)? {
+    print(&match document(output.output, &approved)? {
         Some(document) => document,
-        None => approved.says.join("\n") + "\n",
+        None => approved.lines.join("\n") + "\n",
     })?;
     Ok(if counts { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }

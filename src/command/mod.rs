@@ -6,6 +6,7 @@ mod approvals;
 mod approve;
 mod completion;
 mod denials;
+mod document;
 mod duration;
 mod files;
 mod finalizers;
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_for_all_is_refused_for_one() {
+    fn options_that_do_not_fit_each_other_are_refused() {
         for (line, fits) in [
             ("belay release --all", true),
             ("belay release --all --abandon --timeout=9", true),
@@ -245,6 +246,13 @@ mod tests {
             ("belay release --all cm/x", false),
             ("belay release --all -n x", false),
             ("belay release --all --force=x", false),
+            ("belay release cm/x -o json", true),
+            ("belay release --all --dry-run -o yaml", true),
+            ("belay pause --end -o json", true),
+            ("belay approvals -A", true),
+            ("belay approvals -A -n x", false),
+            ("belay denials -A --would", true),
+            ("belay denials -A -n x", false),
         ] {
             let parsed = Arguments::try_parse_from(line.split(' '));
             assert_eq!(parsed.is_ok(), fits, "{line}");

@@ -7,11 +7,15 @@ use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, DeleteParams, ObjectMeta, PostParams};
+use schemars::JsonSchema;
+use serde::Serialize;
 
+use super::document::{Content, document};
 use super::duration::{duration, told};
 use super::place::PlaceArguments;
 use super::refusal::said_by_policy;
-use super::screen::harmless;
+use super::screen::{FormatArguments, harmless};
+use super::status::Running;
 use super::visitor::Visitor;
 use super::{CommandError, block_on, print};
 use crate::policy::api::{Pause, PauseSpec};
@@ -37,7 +41,39 @@ pub struct PauseArguments {
     end: bool,
 
     #[command(flatten)]
+    output: FormatArguments,
+
+    #[command(flatten)]
     place: PlaceArguments,
+}
+
+/// A pause that has begun.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Begun {
+    /// The pause.
+    #[serde(flatten)]
+    pause: Running,
+    /// The same as a person reads it: what that means, and how it ends.
+    lines: Vec<String>,
+}
+
+impl Content for Begun {
+    const KIND: &'static str = "Paused";
+}
+
+/// Pauses that were ended.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Over {
+    /// The pauses that were in force, and are no more; none: there was none.
+    pauses: Vec<Running>,
+    /// The same as a person reads it.
+    lines: Vec<String>,
+}
+
+impl Content for Over {
+    const KIND: &'static str = "PauseEnded";
 }
 
 pub fn run(arguments: PauseArguments) -> Result<ExitCode, CommandError> {
@@ -50,7 +86,8 @@ pub fn run(arguments: PauseArguments) -> Result<ExitCode, CommandError> {
 }
 
 async fn pause(arguments: PauseArguments) -> Result<ExitCode, CommandError> {
-    let PauseArguments { lasts, reason, end: _, place } = arguments;
+    let PauseArguments { lasts, reason, end: _, output, place } = arguments;
+    let output = output.output;
     let visitor = Visitor::open(place).await?;
     let api: Api<Pause> = Api::all(visitor.caller.client.clone());
     let text = match lasts.zip(reason) {
@@ -58,9 +95,13 @@ async fn pause(arguments: PauseArguments) -> Result<ExitCode, CommandError> {
             let params = PostParams::default();
             let made = api.create(&params, &made(&visitor, &reason, lasts)).await;
             let made = made.map_err(|error| refused(&visitor, error))?;
-            begun(&made, lasts)
+            let begun = begun(made, lasts);
+            document(output, &begun)?.unwrap_or_else(|| text(&begun.lines))
         }
-        None => ended(&visitor, &api).await?,
+        None => {
+            let over = ended(&visitor, &api).await?;
+            document(output, &over)?.unwrap_or_else(|| text(&over.lines))
+        }
     };
     print(&text)?;
     Ok(ExitCode::SUCCESS)
@@ -83,26 +124,32 @@ fn made(visitor: &Visitor, reason: &str, lasts: Duration) -> Pause {
 }
 
 /// Whoever switches a guard off reads that it is off, and how it comes back.
-fn begun(pause: &Pause, lasts: Duration) -> String {
-    let Pause { metadata, spec } = pause;
-    let name = metadata.name.as_deref().unwrap_or_default();
-    format!(
-        "PAUSED: until {} ({}) belay refuses nothing, in the whole cluster\n\
-         what it would have refused is recorded: kubectl belay denials --would\n\
-         what is held already stays held, and every policy says in its status that it is paused\n\
-         pause {name} by {}: {}\n\
-         end it early: kubectl belay pause --end\n",
-        spec.expiration_time.0,
-        told(lasts),
-        harmless(&spec.by),
-        harmless(&spec.reason)
-    )
+fn begun(pause: Pause, lasts: Duration) -> Begun {
+    let pause = Running::of(pause);
+    let Running { name, by, reason, until } = &pause;
+    let lines = vec![
+        format!(
+            "PAUSED: until {until} ({}) belay refuses nothing, in the whole cluster",
+            told(lasts)
+        ),
+        "what it would have refused is recorded: kubectl belay denials --would".to_owned(),
+        "what is held already stays held, and every policy says in its status that it is paused"
+            .to_owned(),
+        format!("pause {name} by {by}: {reason}"),
+        "end it early: kubectl belay pause --end".to_owned(),
+    ];
+    Begun { pause, lines }
 }
 
-async fn ended(visitor: &Visitor, api: &Api<Pause>) -> Result<String, CommandError> {
+/// For people. Others may have written what is told.
+fn text(lines: &[String]) -> String {
+    lines.iter().map(|line| harmless(line) + "\n").collect()
+}
+
+async fn ended(visitor: &Visitor, api: &Api<Pause>) -> Result<Over, CommandError> {
     let all: Vec<Pause> = visitor.all().await?;
     let running = in_force(&all, visitor.now());
-    let mut text = String::new();
+    let mut lines = Vec::new();
     for pause in &running {
         let name = pause.metadata.name.as_deref().unwrap_or_default();
         match api.delete(name, &DeleteParams::default()).await {
@@ -111,13 +158,14 @@ async fn ended(visitor: &Visitor, api: &Api<Pause>) -> Result<String, CommandErr
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             Err(error) => return Err(refused(visitor, error)),
         }
-        text.push_str(&format!("ended: pause {name} by {}\n", harmless(&pause.spec.by)));
+        lines.push(format!("ended: pause {name} by {}", pause.spec.by));
     }
-    text.push_str(match running.is_empty() {
-        true => "belay is not paused\n",
-        false => "belay refuses again what its policies say\n",
-    });
-    Ok(text)
+    let last = match running.is_empty() {
+        true => "belay is not paused",
+        false => "belay refuses again what its policies say",
+    };
+    lines.push(last.to_owned());
+    Ok(Over { pauses: running.into_iter().cloned().map(Running::of).collect(), lines })
 }
 
 fn in_force(all: &[Pause], now: Timestamp) -> Vec<&Pause> {
@@ -151,6 +199,7 @@ fn refused(visitor: &Visitor, error: kube::Error) -> CommandError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::screen::Format;
 
     fn pause(name: &str, expires: i64) -> Pause {
         let spec = PauseSpec {
@@ -163,12 +212,18 @@ mod tests {
 
     #[test]
     fn a_pause_says_loudly_what_it_does_and_how_it_ends() {
-        let text = begun(&pause("pause-x", 1_800_000_000), Duration::from_secs(1800));
+        let begun = begun(pause("pause-x", 1_800_000_000), Duration::from_secs(1800));
+        let text = text(&begun.lines);
         let first = "PAUSED: until 2027-01-15T08:00:00Z (30m) belay refuses nothing, in the whole \
                      cluster";
         assert_eq!(text.lines().next(), Some(first));
         assert!(text.contains("\npause pause-x by alice: INC-1234 [2J\n"), "{text}");
         assert!(text.ends_with("kubectl belay pause --end\n"), "{text}");
+        let json = document(Format::Json, &begun).unwrap().unwrap();
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let said = |field: &str| json[field].clone();
+        assert_eq!((said("kind"), said("name")), ("Paused".into(), "pause-x".into()));
+        assert_eq!((said("by"), said("until")), ("alice".into(), "2027-01-15T08:00:00Z".into()));
     }
 
     #[test]

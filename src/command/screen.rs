@@ -1,17 +1,13 @@
 //! What the commands of people look like: what the terminal can do, tables,
-//! long lists, the outputs for programs, and what is said meanwhile.
+//! long lists, and what is said meanwhile.
 
 use std::cell::Cell as Slot;
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use serde::Serialize;
 use terminal_size::Width;
 use unicode_width::UnicodeWidthStr as _;
-
-use super::CommandError;
-use crate::cluster::Unread;
 
 /// The options that say how an answer is written.
 #[derive(Debug, Clone, Copy, Args)]
@@ -29,6 +25,20 @@ pub struct OutputArguments {
     /// Leave nothing out of long lists
     #[arg(long)]
     pub all: bool,
+}
+
+/// The same for an answer that has no long lists.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct FormatArguments {
+    /// How the answer is written
+    #[arg(
+        short,
+        long,
+        value_name = "table|json|yaml",
+        default_value = "table",
+        ignore_case = true
+    )]
+    pub output: Format,
 }
 
 /// How an answer is written.
@@ -317,74 +327,6 @@ pub fn cut<T>(list: &[T], limit: usize, all: bool) -> (&[T], Option<String>) {
         }
         _ => (list, None),
     }
-}
-
-/// What a program reads: versioned like an object of belay's API, though it is
-/// none that an API server would store.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Document<'a, T> {
-    api_version: &'static str,
-    kind: &'static str,
-    #[serde(flatten)]
-    content: &'a T,
-}
-
-/// The content of a document that is a list.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct List<T> {
-    /// What was found, all of it.
-    pub items: Vec<T>,
-    /// What could not be read, and might say more.
-    pub not_read: Vec<NotRead>,
-}
-
-/// A kind that could not be read.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct NotRead {
-    /// Its plural, with its group.
-    pub resource: String,
-    /// Why not.
-    pub why: String,
-}
-
-impl From<Unread> for NotRead {
-    fn from(Unread { resource, why }: Unread) -> Self {
-        Self { resource, why: super::target::as_me(&why) }
-    }
-}
-
-/// An answer for a program; none: a person is to read it.
-pub fn document<T: Serialize>(
-    format: Format,
-    kind: &'static str,
-    content: &T,
-) -> Result<Option<String>, CommandError> {
-    let document = Document { api_version: "belay.dev/v1alpha1", kind, content };
-    let unwritten = |error: String| CommandError::Output(std::io::Error::other(error));
-    match format {
-        Format::Table => Ok(None),
-        Format::Json => serde_json::to_string_pretty(&document)
-            .map(|text| Some(escaped(&text) + "\n"))
-            .map_err(|error| unwritten(error.to_string())),
-        Format::Yaml => serde_saphyr::to_string(&document)
-            .map(|text| Some(text.trim_end().to_owned() + "\n"))
-            .map_err(|error| unwritten(error.to_string())),
-    }
-}
-
-/// JSON without the control characters that it allows and a terminal may obey.
-/// They are in its strings alone, and mean the same when they are escaped.
-fn escaped(json: &str) -> String {
-    let mut text = String::with_capacity(json.len());
-    for c in json.chars() {
-        match c.is_control() && c != '\n' {
-            true => text.push_str(&format!("\\u{:04x}", u32::from(c))),
-            false => text.push(c),
-        }
-    }
-    text
 }
 
 /// One line on the terminal of standard error that says how far long work is,

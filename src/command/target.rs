@@ -5,6 +5,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::CommandError;
+use super::document::Object;
 use super::place::{FromArguments, PlaceArguments};
 use super::visitor::Visitor;
 use crate::cluster::{Place, Snapshot, Trouble, Unread, World};
@@ -219,6 +220,12 @@ impl Session {
     pub fn near(&self) -> &str {
         let is_namespace = self.info.group.is_empty() && self.target.resource == "namespaces";
         if is_namespace { &self.target.name } else { &self.target.namespace }
+    }
+
+    /// It, as documents name it.
+    pub fn named(&self) -> Object {
+        let decide::Target { namespace, name, .. } = &self.target;
+        Object::of_kind(&self.info, namespace, name).with_uid(self.uid())
     }
 
     /// Its uid.

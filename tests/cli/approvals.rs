@@ -19,11 +19,15 @@ fn an_approval_is_listed_with_who_gave_it_and_for_how_long() {
     assert_eq!(said["kind"], "ApprovalList");
     assert_eq!(said["items"].as_array().map(Vec::len), Some(1), "{said}");
     let item = &said["items"][0];
-    assert_eq!(item["object"], format!("configmaps/settings -n {ns}"));
+    assert_eq!(item["object"]["typed"], format!("configmaps/settings -n {ns}"));
     assert_eq!((&item["inForce"], &item["reason"]), (&true.into(), &"it was agreed".into()));
     let table = belay(plane, &["approvals", "-n", &ns]).stdout;
     let row = table.lines().nth(1).unwrap();
     assert!(row.contains("m left   object   it was agreed") || row.contains("s left"), "{table}");
+    // kubectl's option for everything is what is done without -n.
+    let all = json(&belay(plane, &["approvals", "-A", "-o", "json"]));
+    let all = all["items"].as_array().unwrap();
+    assert!(all.iter().any(|one| one["object"] == item["object"]), "{all:?}");
     // Elsewhere it is not listed.
     let other = json(&belay(plane, &["approvals", "-n", "default", "-o", "json"]));
     assert_eq!(other["items"].as_array().map(Vec::len), Some(0), "{other}");

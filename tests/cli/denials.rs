@@ -20,14 +20,15 @@ fn what_was_refused_and_what_would_have_been_are_told_apart() {
         said["items"].as_array().cloned().unwrap()
     };
     let of = |items: &[serde_json::Value], ns: &str| {
-        let target = format!("configmaps {ns}/settings");
-        items.iter().filter(|item| item["target"] == target.as_str()).cloned().collect::<Vec<_>>()
+        let typed = format!("configmaps/settings -n {ns}");
+        let is = |item: &&serde_json::Value| item["object"]["typed"] == typed.as_str();
+        items.iter().filter(is).cloned().collect::<Vec<_>>()
     };
     // A leader writes it into the status within seconds.
     eventually("the refusal, by whom and by which policy", LIMIT, || {
         let found = of(&listed(&[]), &denied);
         match &found[..] {
-            [one] if one["policies"][0] == denied.as_str() && one["user"].is_string() => Ok(()),
+            [one] if one["policies"][0] == denied.as_str() && one["subject"].is_string() => Ok(()),
             other => Err(format!("{other:?}").into()),
         }
     })

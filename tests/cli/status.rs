@@ -16,9 +16,9 @@ fn the_status_has_the_policies_and_who_leads() {
         let policy = policies.iter().find(|policy| policy["name"] == ns.as_str());
         let policy = policy.ok_or_else(|| said.to_string())?;
         let led = said["leader"]["name"].is_string();
-        let there = said["configurations"][0]["there"] == true;
+        let there = said["configurations"][0]["present"] == true;
         // The leader made both in one go.
-        let ends = ["certificate", "authorities"].map(|of| said[of]["until"].as_str());
+        let ends = ["certificate", "authority"].map(|of| said[of]["until"].as_str());
         let counted = policy["protected"] == 1 && policy["ready"] == true;
         if led && there && counted && ends[0].is_some() && ends[0] == ends[1] {
             Ok(())

@@ -22,7 +22,7 @@ pub fn causes_to(kubeconfig: &Path, scope: &[&str], object: &str, cause: &str) -
         let said: Value =
             serde_json::from_str(&output.stdout).map_err(|_| output.stderr.clone())?;
         let items = said["items"].as_array().cloned().unwrap_or_default();
-        let item = items.iter().find(|item| item["object"] == object);
+        let item = items.iter().find(|item| item["object"]["typed"] == object);
         let all =
             item.and_then(|item| item["causes"].as_array()).ok_or_else(|| said.to_string())?;
         if output.code != 1 || !all.iter().any(|one| one["cause"] == cause) {

@@ -48,9 +48,9 @@ fn programs_read_what_was_approved() {
     let said = json(&belay(plane, &[&approve[..], &["-o", "json"]].concat()));
     assert_eq!((&said["kind"], &said["reason"]), (&"Approved".into(), &"agreed".into()));
     assert_eq!((&said["scope"], &said["counts"]), (&"Object".into(), &true.into()));
-    let says = said["says"].as_array().unwrap();
-    assert!(says.iter().any(|line| line.as_str().unwrap().starts_with("1 more person has")));
-    assert!(says.iter().all(|line| !line.as_str().unwrap().contains('\n')), "{said}");
+    let lines = said["lines"].as_array().unwrap();
+    assert!(lines.iter().any(|line| line.as_str().unwrap().starts_with("1 more person has")));
+    assert!(lines.iter().all(|line| !line.as_str().unwrap().contains('\n')), "{said}");
     let name = said["name"].as_str().unwrap();
     let reason = ["get", "deletionapproval", name, "-o", "jsonpath={.spec.reason}"];
     assert_eq!(kubectl(plane, &reason), "agreed");

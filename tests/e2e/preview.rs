@@ -150,10 +150,12 @@ fn predicted(plane: &ControlPlane, ns: &str, args: &[&str]) -> Result<Predicted>
     }
     let mut predicted = BTreeMap::new();
     for object in said["objects"].as_array().into_iter().flatten() {
-        let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
-        if object["outcome"] != "Broken" && object["namespace"] == ns {
+        let text = |of: &Value| of.as_str().unwrap_or_default().to_owned();
+        let which = &object["object"];
+        if object["outcome"] != "Broken" && which["namespace"] == ns {
             let certain = object["certain"] == true;
-            predicted.insert((text("kind"), text("name")), (text("outcome"), certain));
+            let key = (text(&which["kind"]), text(&which["name"]));
+            predicted.insert(key, (text(&object["outcome"]), certain));
         }
     }
     Ok(predicted)

@@ -11,18 +11,19 @@ use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Event;
 use kube::api::{Api, ListParams};
+use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::document::{Content, NotRead, Object, document};
 use super::duration::{age, duration};
 use super::place::PlaceArguments;
-use super::screen::{
-    Field, NotRead, OutputArguments, Progress, Screen, Table, Tone, cut, document,
-};
+use super::screen::{Field, OutputArguments, Progress, Screen, Table, Tone, cut};
 use super::visitor::Visitor;
 use super::{CommandError, block_on, print};
 use crate::cluster::journal::shown;
 use crate::cluster::{Trouble, all_of};
 use crate::decide::Target;
+use crate::objects::{Kinds, split_api_version};
 use crate::policy::api::DeletionPolicy;
 
 /// So many are shown, unless all are asked for.
@@ -40,9 +41,14 @@ const SAME: i64 = 700;
                   tell with what could be read"
 )]
 pub struct DenialsArguments {
-    /// Of objects in this namespace alone
-    #[arg(short, long, value_name = "NAME")]
+    /// Of objects in this namespace, and of the Namespace itself [default: of all
+    /// objects]
+    #[arg(short, long, value_name = "NAME", conflicts_with = "all_namespaces")]
     namespace: Option<String>,
+
+    /// Of objects in all namespaces, and of what has none: as if neither were said
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
 
     /// What went through, and would have been refused by action Deny
     #[arg(long)]
@@ -64,7 +70,7 @@ pub fn run(arguments: DenialsArguments) -> Result<ExitCode, CommandError> {
 }
 
 async fn denials(arguments: DenialsArguments) -> Result<ExitCode, CommandError> {
-    let DenialsArguments { namespace, would, since, output, place } = arguments;
+    let DenialsArguments { namespace, would, since, output, place, .. } = arguments;
     let visitor = Visitor::open(place).await?;
     let progress = Progress::begin();
     progress.say(|| "reading policies and Events".to_owned());
@@ -137,49 +143,60 @@ struct Asked {
 }
 
 /// One thing that was refused, or would have been.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Denial {
     /// When it was said last.
+    #[schemars(with = "String")]
     time: Timestamp,
-    /// The object, as `kind namespace/name`.
+    /// What it was about.
+    object: Object,
+    /// The same, as the status of a policy has it.
+    #[serde(skip)]
     target: String,
-    /// Deny, Warn or Audit.
+    /// `Deny`, `Warn` or `Audit`.
     verdict: String,
-    /// Who asked; Events do not say.
+    /// Who asked; not there where nothing but an Event tells of it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    user: Option<String>,
+    subject: Option<String>,
     /// The policies that say so; Events name them in their words alone.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     policies: Vec<String>,
+    /// What was said, or would have been.
     message: String,
-    /// How often, as far as an Event counts it.
+    /// How often; not there where no Event counts it.
     #[serde(skip_serializing_if = "Option::is_none")]
     count: Option<i32>,
 }
 
 /// What one policy said in a day.
-#[derive(Debug, PartialEq, Eq, Serialize)]
+#[derive(Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Sum {
+    /// Its name.
     name: String,
-    denied: i64,
-    would_deny: i64,
-    held: i64,
+    /// How many requests it refused.
+    denied_last_24h: i64,
+    /// How many passed that action Deny would have refused.
+    would_deny_last_24h: i64,
+    /// How many objects its hold kept.
+    held_last_24h: i64,
 }
 
 /// Everything that is said.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Denials {
+pub struct Denials {
+    /// What was refused, or would have been, the newest first.
     items: Vec<Denial>,
     /// The last 24 hours of each policy that said anything in them.
     policies: Vec<Sum>,
+    /// What could not be read, and might tell of more.
     not_read: Vec<NotRead>,
 }
 
 /// What is asked for, the newest first.
 fn items(policies: &[DeletionPolicy], events: &[Event], asked: Asked) -> Vec<Denial> {
+    let kinds = Kinds::default();
     let mut items: Vec<Denial> = Vec::new();
     for policy in policies {
         let name = policy.metadata.name.clone().unwrap_or_default();
@@ -197,15 +214,16 @@ fn items(policies: &[DeletionPolicy], events: &[Event], asked: Asked) -> Vec<Den
                 item.time == recent.time.0
                     && item.target == recent.target
                     && item.verdict == recent.verdict
-                    && item.user.as_ref() == Some(&recent.user)
+                    && item.subject.as_ref() == Some(&recent.user)
             });
             match same {
                 Some(item) => item.policies.push(name.clone()),
                 None => items.push(Denial {
                     time: recent.time.0,
+                    object: of_status(&recent.target, &kinds),
                     target: recent.target.clone(),
                     verdict: recent.verdict.clone(),
-                    user: Some(recent.user.clone()),
+                    subject: Some(recent.user.clone()),
                     policies: vec![name.clone()],
                     message: recent.message.clone(),
                     count: None,
@@ -216,19 +234,40 @@ fn items(policies: &[DeletionPolicy], events: &[Event], asked: Asked) -> Vec<Den
     // Events tell of what was refused, and of nothing that went through. They
     // add what the label refused, and what a status has no room for.
     let refused = events.iter().filter(|event| !asked.would && is_denial(event));
-    let told: Vec<Denial> = refused.filter_map(of_event).collect();
+    let told: Vec<Denial> = refused.filter_map(|event| of_event(event, &kinds)).collect();
     for denial in told.into_iter().filter(|denial| denial.time >= asked.since) {
         let same = |item: &&mut Denial| {
             let apart = item.time.as_second().abs_diff(denial.time.as_second());
             is_same(&item.target, &denial.target) && apart <= SAME.unsigned_abs()
         };
         match items.iter_mut().find(same) {
-            Some(item) => item.count = denial.count.max(item.count),
+            Some(item) => {
+                item.count = denial.count.max(item.count);
+                // Events know more of an object than a status has room for.
+                item.object.uid = denial.object.uid;
+                if item.object.kind.is_empty() {
+                    item.object.kind = denial.object.kind;
+                }
+            }
             None => items.push(denial),
         }
     }
     items.sort_by(|a, b| (b.time, &a.target).cmp(&(a.time, &b.target)));
     items
+}
+
+/// What the status of a policy names as `deployments.apps shop/web`.
+fn of_status(target: &str, kinds: &Kinds) -> Object {
+    let (resource, place) = target.rsplit_once(' ').unwrap_or(("", target));
+    let (resource, group) = resource.split_once('.').unwrap_or((resource, ""));
+    let (namespace, name) = place.split_once('/').unwrap_or(("", place));
+    let target = Target {
+        resource: resource.to_owned(),
+        group: group.to_owned(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    };
+    Object::of(&target, kinds)
 }
 
 /// What a target is, without its group, and where.
@@ -251,23 +290,32 @@ fn is_denial(event: &Event) -> bool {
         && event.reporting_component.as_deref() == Some("belay")
 }
 
-fn of_event(event: &Event) -> Option<Denial> {
+fn of_event(event: &Event, kinds: &Kinds) -> Option<Denial> {
     let involved = &event.involved_object;
     let time = event.last_timestamp.as_ref().or(event.first_timestamp.as_ref())?.0;
     let message = event.message.clone().unwrap_or_default();
-    let place = involved.namespace.as_deref().map_or(String::new(), |ns| format!("{ns}/"));
-    let name = involved.name.as_deref().unwrap_or_default();
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let (kind, namespace) = (text(&involved.kind), text(&involved.namespace));
+    let name = text(&involved.name);
     // Where the words begin with the object, they have its plural, as the
     // status does.
     let plural =
         message.split_once(' ').filter(|(_, rest)| rest.starts_with(&format!("\"{name}\"")));
-    let kind = involved.kind.as_deref().unwrap_or_default().to_lowercase();
-    let resource = plural.map_or(kind, |(plural, _)| plural.to_owned());
+    let resource = plural.map_or(kind.to_lowercase(), |(plural, _)| plural.to_owned());
+    let slash = if namespace.is_empty() { "" } else { "/" };
+    let target = format!("{resource} {namespace}{slash}{name}");
+    let group = split_api_version(involved.api_version.as_deref().unwrap_or_default()).0;
+    let object = match (kinds.find(group, &kind), plural) {
+        (Some(known), _) => Object::of_kind(kinds.info(known), &namespace, &name),
+        (None, Some(_)) => Object { kind, ..of_status(&target, kinds) },
+        (None, None) => Object::of_unknown(&kind, &namespace, &name),
+    };
     Some(Denial {
         time,
-        target: format!("{resource} {place}{name}"),
+        object: object.with_uid(&text(&involved.uid)),
+        target,
         verdict: "Deny".to_owned(),
-        user: None,
+        subject: None,
         policies: Vec::new(),
         message,
         count: event.count,
@@ -278,10 +326,19 @@ fn sums(policies: &[DeletionPolicy]) -> Vec<Sum> {
     let sums = policies.iter().filter_map(|policy| {
         let day = policy.status.as_ref()?.last_24h;
         let name = policy.metadata.name.clone()?;
-        let sum = Sum { name, denied: day.denied, would_deny: day.would_deny, held: day.held };
-        (sum.denied + sum.would_deny + sum.held > 0).then_some(sum)
+        let sum = Sum {
+            name,
+            denied_last_24h: day.denied,
+            would_deny_last_24h: day.would_deny,
+            held_last_24h: day.held,
+        };
+        (day.denied + day.would_deny + day.held > 0).then_some(sum)
     });
     sums.collect()
+}
+
+impl Content for Denials {
+    const KIND: &'static str = "DenialList";
 }
 
 impl Denials {
@@ -306,7 +363,7 @@ impl Denials {
         screen: Screen,
         now: Timestamp,
     ) -> Result<String, CommandError> {
-        if let Some(text) = document(output.output, "DenialList", self)? {
+        if let Some(text) = document(output.output, self)? {
             return Ok(text);
         }
         let mut text = String::new();
@@ -323,10 +380,10 @@ impl Denials {
             text.push_str(&table.text(screen));
             text.extend(more.map(|more| more + "\n"));
         }
-        for Sum { name, denied, would_deny, held } in &self.policies {
+        for Sum { name, denied_last_24h, would_deny_last_24h, held_last_24h } in &self.policies {
             let line = format!(
-                "policy {name} in the last 24 hours: {denied} refused, {would_deny} would have \
-                 been, {held} held"
+                "policy {name} in the last 24 hours: {denied_last_24h} refused, \
+                 {would_deny_last_24h} would have been, {held_last_24h} held"
             );
             text.push_str(&screen.paragraph(0, &line));
         }
@@ -350,7 +407,7 @@ impl Denial {
     /// In one line, below the object that it is about.
     pub fn said(&self, now: Timestamp) -> String {
         let ago = age(now.as_second().saturating_sub(self.time.as_second()));
-        let by = self.user.as_ref().map_or_else(String::new, |user| format!(", {user}"));
+        let by = self.subject.as_ref().map_or_else(String::new, |user| format!(", {user}"));
         format!("{ago} ago{by}: {}", self.message)
     }
 
@@ -365,7 +422,7 @@ impl Denial {
             age(now.as_second().saturating_sub(self.time.as_second())).into(),
             Field::toned(tone, verdict),
             self.target.as_str().into(),
-            self.user.as_deref().unwrap_or("-").into(),
+            self.subject.as_deref().unwrap_or("-").into(),
             format!("{}{times}", self.message).into(),
         ]
     }

@@ -59,7 +59,7 @@ fn what_several_policies_and_events_say_of_one_request_is_told_once() {
             (4500, "configmaps shop/d", String::new()),
         ]
     );
-    assert_eq!((items_[0].count, items_[1].user.as_deref()), (Some(7), None));
+    assert_eq!((items_[0].count, items_[1].subject.as_deref()), (Some(7), None));
     // An Event of much later is of another request.
     let later = [event(9000, "a", "Warning", 1)];
     assert_eq!(items(&policies, &later, asked(false, 1000)).len(), 2);
@@ -128,7 +128,45 @@ fn the_table_has_the_sums_of_each_policy() {
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["kind"], "DenialList");
     assert_eq!(json["items"][0]["time"], "1970-01-01T01:23:20Z");
-    assert_eq!(json["policies"][0]["wouldDeny"], 3);
+    assert_eq!(json["policies"][0]["wouldDenyLast24h"], 3);
+}
+
+#[test]
+fn an_object_has_the_form_that_it_has_in_all_documents() {
+    let policies = [policy("one", &[(5000, "deployments.apps shop/a", "Deny")])];
+    let of = |policies: &[DeletionPolicy], change: &dyn Fn(&mut Event)| {
+        let mut event = event(5001, "a", "Warning", 1);
+        change(&mut event);
+        let items = items(policies, &[event], asked(false, 0));
+        serde_json::to_value(&items[0]).unwrap()["object"].clone()
+    };
+    let deployment = |event: &mut Event| {
+        event.message = Some("deployments.apps \"a\" is protected".to_owned());
+        event.involved_object.api_version = Some("apps/v1".to_owned());
+        event.involved_object.kind = Some("Deployment".to_owned());
+        event.involved_object.uid = Some("u".to_owned());
+    };
+    let known = json!({"group": "apps", "kind": "Deployment", "resource": "deployments",
+        "namespace": "shop", "name": "a", "uid": "u", "typed": "deployments.apps/a -n shop"});
+    // The uid is what an Event adds.
+    assert_eq!(of(&policies, &deployment), known);
+    assert_eq!(of(&[], &deployment), known);
+    let gizmo = |message: &'static str| {
+        move |event: &mut Event| {
+            event.message = Some(message.to_owned());
+            event.involved_object.api_version = Some("example.com/v1".to_owned());
+            event.involved_object.kind = Some("Gizmo".to_owned());
+        }
+    };
+    assert_eq!(
+        of(&[], &gizmo("gizmos.example.com \"a\" is protected")),
+        json!({"group": "example.com", "kind": "Gizmo", "resource": "gizmos", "namespace": "shop",
+            "name": "a", "typed": "gizmos.example.com/a -n shop"})
+    );
+    assert_eq!(
+        of(&[], &gizmo("it would lose its owner")),
+        json!({"kind": "Gizmo", "namespace": "shop", "name": "a", "typed": "gizmo/a -n shop"})
+    );
 }
 
 #[test]

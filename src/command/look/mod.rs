@@ -21,5 +21,5 @@ mod tree;
 mod used_by;
 mod verdict;
 
-pub use impact::{ImpactArguments, run as impact};
-pub use used_by::{UsedByArguments, run as used_by};
+pub use impact::{Impact, ImpactArguments, run as impact};
+pub use used_by::{UsedBy, UsedByArguments, run as used_by};

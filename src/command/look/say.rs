@@ -1,9 +1,8 @@
 //! Objects, as people read and type them.
 
-use serde::Serialize;
-
-use crate::graph::{Graph, Node, NodeId};
-use crate::objects::{KindInfo, Kinds};
+use crate::command::document::Object;
+use crate::graph::Node;
+use crate::objects::Kinds;
 
 /// Kinds whose short name says as much and takes less room.
 const SHORT: &[(&str, &str)] = &[
@@ -14,33 +13,8 @@ const SHORT: &[(&str, &str)] = &[
     ("CustomResourceDefinition", "crd"),
 ];
 
-/// An object, for programs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Object {
-    /// The API group; not there for the core group.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub group: String,
-    /// The kind.
-    pub kind: String,
-    /// The plural.
-    pub resource: String,
-    /// The namespace; not there for what has none.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub namespace: String,
-    /// The name.
-    pub name: String,
-}
-
 impl Object {
-    /// The one at these coordinates, whether it exists or not.
-    pub fn at(graph: &Graph, id: NodeId) -> Self {
-        let (kind, namespace, name) = graph.coordinates(id);
-        let KindInfo { group, kind, resource, .. } = graph.kinds.info(kind).clone();
-        Self { group, kind, resource, namespace: namespace.to_owned(), name: name.to_owned() }
-    }
-
-    /// As it is typed: `pvc/data`, `widget.example.com/x`; its namespace only
+    /// As people know it: `pvc/data`, `widget.example.com/x`; its namespace only
     /// where that is not `home`.
     pub fn label(&self, home: &str) -> String {
         let place = match self.namespace.as_str() {

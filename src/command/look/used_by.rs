@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, HashSet};
 use std::process::ExitCode;
 
 use clap::Args;
+use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::say::Object;
 use super::scene::{self, Scene};
 use super::targets::{Asked, WhereArguments};
 use super::tree::{Branch, draw};
-use crate::command::screen::{NotRead, OutputArguments, Screen, Tone, document};
+use crate::command::document::{Content, NotRead, Object, document};
+use crate::command::screen::{OutputArguments, Screen, Tone};
 use crate::command::{CommandError, block_on, print};
 use crate::graph::{Excuse, Graph, NodeId, Progress, Propagation, Request, Strength, fates};
 
@@ -43,40 +44,43 @@ pub struct UsedByArguments {
 }
 
 /// Everything that is said.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct UsedBy {
-    target: Object,
-    /// Whether it is there; not said where it could not be looked for.
+pub struct UsedBy {
+    /// What is asked about.
+    object: Object,
+    /// Whether it exists; not there where it could not be looked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     present: Option<bool>,
-    /// Whether it is told what the object uses.
+    /// Whether it is told what the object uses, and not who uses it.
     reverse: bool,
+    /// Who uses it, or what it uses.
     uses: Vec<Use>,
-    /// How many weaker ones are left out.
+    /// How many weaker ones are left out; `--all` leaves none out.
     weaker: usize,
     /// How many would go along if it were deleted: what lives in it, or what it
     /// owns. They do not need it, so that they are no users.
     goes_along: usize,
+    /// What could not be read, and might need it as well.
     not_read: Vec<NotRead>,
 }
 
 /// One use.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Use {
     /// Who uses, or what is used.
-    #[serde(flatten)]
     object: Object,
     /// The owner at the top of who uses.
     root: Object,
-    /// What the edge means, with what excuses it.
+    /// What the edge means, with what excuses it: `needs`, `mentions`, `makes`,
+    /// `has ended`, `optional` or `scaled down`.
     means: &'static str,
     /// Where in the manifest of who uses.
     field_path: String,
     /// How far away it is.
     depth: u8,
-    /// Whether what is used is there.
+    /// Whether what is used exists.
     present: bool,
     #[serde(skip)]
     id: NodeId,
@@ -103,7 +107,7 @@ async fn used_by(arguments: UsedByArguments) -> Result<ExitCode, CommandError> {
     let needed = walk.uses.iter().any(|one| one.means == "needs" && one.depth == 1);
     let unknown = !scene.not_read.is_empty();
     let said = UsedBy {
-        target: Object::at(&scene.graph, target),
+        object: Object::at(&scene.graph, target),
         present: scene.unseen.is_empty().then(|| scene.graph.get(target).is_some()),
         reverse,
         uses: walk.uses,
@@ -111,7 +115,7 @@ async fn used_by(arguments: UsedByArguments) -> Result<ExitCode, CommandError> {
         goes_along: goes_along(&scene.graph, target),
         not_read: scene.not_read.clone(),
     };
-    print(&match document(output.output, "UsedBy", &said)? {
+    print(&match document(output.output, &said)? {
         Some(document) => document,
         None => said.text(&mut root, Screen::stdout(), output.all),
     })?;
@@ -293,6 +297,10 @@ fn means(strength: Strength, excuse: Excuse, finished: bool) -> &'static str {
     }
 }
 
+impl Content for UsedBy {
+    const KIND: &'static str = "UsedBy";
+}
+
 impl UsedBy {
     fn text(&self, root: &mut Branch, screen: Screen, all: bool) -> String {
         root.sort();
@@ -327,8 +335,8 @@ impl UsedBy {
         }
         let objects = if self.goes_along == 1 { "object" } else { "objects" };
         let least = if self.not_read.is_empty() { "" } else { "at least " };
-        let Self { target, goes_along, .. } = self;
-        let next = format!("kubectl belay impact {}", target.label(""));
+        let Self { object, goes_along, .. } = self;
+        let next = format!("kubectl belay impact {}", object.label(""));
         screen
             .paragraph(0, &format!("{least}{goes_along} {objects} would go with it; next: {next}"))
     }

@@ -1,9 +1,8 @@
 //! The verdict on the whole set, by the code that decides admission.
 
-use serde::Serialize;
-
 use super::scene::{Rules, SILENT, Scene};
 use crate::cluster::Trouble;
+use crate::command::document::Word;
 use crate::decide::{
     Decision, DeleteOptions, Door, Extra, Live, LiveRead, LiveReads, Operation, Resource, Review,
     Situation, User, Verdict, decide_together,
@@ -13,49 +12,6 @@ use crate::objects::Kinds;
 
 /// How often a verdict may ask for more before it is final.
 const ROUNDS: usize = 6;
-
-/// What is said of the deletion.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub enum Word {
-    /// It passes.
-    Allowed,
-    /// It passes, and is recorded.
-    Audited,
-    /// It passes with a warning.
-    Warned,
-    /// It passes, and something stays Terminating until nothing needs it.
-    Held,
-    /// It is refused.
-    Denied,
-    /// Nobody can tell with what could be read.
-    Unknown,
-    /// There are no policies, so nothing refuses it.
-    NoPolicies,
-}
-
-impl Word {
-    /// As people read it.
-    pub fn shown(self) -> &'static str {
-        match self {
-            Self::Allowed => "ALLOWED",
-            Self::Audited => "ALLOWED, recorded",
-            Self::Warned => "ALLOWED, with a warning",
-            Self::Held => "ALLOWED, and held",
-            Self::Denied => "DENIED",
-            Self::Unknown => "UNKNOWN",
-            Self::NoPolicies => "ALLOWED",
-        }
-    }
-
-    /// The exit code.
-    pub fn code(self) -> u8 {
-        match self {
-            Self::Denied => 1,
-            Self::Unknown => 3,
-            _ => 0,
-        }
-    }
-}
 
 /// The verdict, and the word for it.
 pub struct Ruling {
@@ -69,7 +25,7 @@ pub struct Ruling {
 pub fn ruling(scene: &Scene, cascade: Option<Propagation>) -> Ruling {
     match (&scene.rules, &scene.person) {
         _ if scene.targets.is_empty() && scene.unseen.is_empty() => {
-            return Ruling { word: Word::Allowed, verdict: None };
+            return Ruling { word: Word::Allow, verdict: None };
         }
         (Rules::Unknown, _) => return Ruling { word: Word::Unknown, verdict: None },
         (Rules::None, Some(_)) => return Ruling { word: Word::NoPolicies, verdict: None },
@@ -84,12 +40,8 @@ pub fn ruling(scene: &Scene, cascade: Option<Propagation>) -> Ruling {
         decision if decision != Decision::Deny && !scene.unseen.is_empty() => Word::Unknown,
         // The label protects with no policy written; nothing else does.
         Decision::Allow if scene.rules == Rules::None => Word::NoPolicies,
-        Decision::Allow => Word::Allowed,
-        Decision::Audit => Word::Audited,
-        Decision::Warn => Word::Warned,
-        Decision::Hold => Word::Held,
         Decision::Deny if verdict.is_unknown() => Word::Unknown,
-        Decision::Deny => Word::Denied,
+        decision => decision.into(),
     };
     Ruling { word, verdict: Some(verdict) }
 }

@@ -1,12 +1,16 @@
 //! All that belay holds, and belay itself: `belay release --all`.
 
+use std::cell::RefCell;
 use std::process::ExitCode;
 
+use super::left::{ReleasedAll, is_step};
 use crate::cluster::Settings;
 use crate::cluster::uninstall::{
     Ended, Left, Manners, News, NotBegun, Tally, Uninstall, Why, by_kind,
 };
+use crate::command::document::document;
 use crate::command::place::PlaceArguments;
+use crate::command::screen::Format;
 use crate::command::target::{as_me, unknown};
 use crate::command::visitor::Visitor;
 use crate::command::why::words;
@@ -17,17 +21,27 @@ use crate::telemetry::{LogFormat, init_logs};
 /// So many objects are named in the end; all were named in the log.
 const NAMED: usize = 20;
 
-pub async fn release(place: PlaceArguments, manners: Manners) -> Result<ExitCode, CommandError> {
+pub async fn release(
+    place: PlaceArguments,
+    manners: Manners,
+    output: Format,
+) -> Result<ExitCode, CommandError> {
     init_logs(LogFormat::Auto);
     let visitor = Visitor::open(place).await?;
     let settings = visitor.settings();
+    let steps = RefCell::new(Vec::new());
     let uninstall = Uninstall {
         client: visitor.caller.client.clone(),
         settings: settings.clone(),
         identities: visitor.identities(),
         clock: visitor.clock(),
         manners,
-        tell: &|news| tell(&news),
+        tell: &|news| {
+            tell(&news);
+            if is_step(&news) {
+                steps.borrow_mut().push(as_me(&line(&news)));
+            }
+        },
     };
     let ended = uninstall.run().await.map_err(|not_begun| {
         let why = why(&settings, &not_begun);
@@ -38,18 +52,22 @@ pub async fn release(place: PlaceArguments, manners: Manners) -> Result<ExitCode
             _ => unknown(why),
         }
     })?;
-    if manners.dry_run {
-        print(&would(&ended))?;
-        return Ok(match ended.unread.is_empty() {
-            true => ExitCode::SUCCESS,
-            false => ExitCode::from(3),
-        });
+    let (code, text) = match (manners.dry_run, ended.is_clean()) {
+        (true, _) if ended.unread.is_empty() => (0, would(&ended)),
+        (true, _) => (3, would(&ended)),
+        (false, true) => {
+            (0, format!("{}; nothing of belay's is left on any object\n", done(&ended.tally)))
+        }
+        (false, false) => (1, rest(&ended, &visitor.me.name)),
+    };
+    let said = ReleasedAll::new(&ended, manners.dry_run, steps.take(), &text);
+    match document(output, &said)? {
+        Some(document) => print(&document)?,
+        // Nobody is to miss that something is left.
+        None if code == 1 => return Err(CommandError::Refused(text)),
+        None => print(&text)?,
     }
-    if ended.is_clean() {
-        print(&format!("{}; nothing of belay's is left on any object\n", done(&ended.tally)))?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    Err(CommandError::Refused(rest(&ended, &visitor.me.name)))
+    Ok(ExitCode::from(code))
 }
 
 /// Why it was not begun, or broke off, and what next.
@@ -160,7 +178,7 @@ fn line(news: &News) -> String {
 }
 
 /// What keeps a hold where it is.
-fn because(why: &Why) -> String {
+pub fn because(why: &Why) -> String {
     match why {
         Why::InUse(causes) => {
             let causes: Vec<String> = causes.iter().map(words).collect();

@@ -2,14 +2,19 @@
 //! it holds.
 
 mod all;
+mod left;
 mod one;
+mod said;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
 
+pub use self::left::ReleasedAll;
+pub use self::said::Released;
 use super::place::PlaceArguments;
+use super::screen::FormatArguments;
 use super::target::TargetArguments;
 use super::{CommandError, block_on};
 use crate::cluster::uninstall::Manners;
@@ -56,14 +61,18 @@ pub struct ReleaseArguments {
     /// With --all: say what would be done, and do nothing
     #[arg(long, requires = "all")]
     dry_run: bool,
+
+    #[command(flatten)]
+    output: FormatArguments,
 }
 
 pub fn run(arguments: ReleaseArguments) -> Result<ExitCode, CommandError> {
-    let ReleaseArguments { target, namespace, place, timeout, force, all, abandon, dry_run } =
-        arguments;
+    let ReleaseArguments { target, namespace, place, .. } = arguments;
+    let ReleaseArguments { timeout, force, all, abandon, dry_run, output, .. } = arguments;
+    let output = output.output;
     if all {
         let limit = timeout.map(Duration::from_secs);
-        return block_on(all::release(place, Manners { abandon, dry_run, limit }))?;
+        return block_on(all::release(place, Manners { abandon, dry_run, limit }, output))?;
     }
     // clap asks for nothing that what is there excludes.
     if abandon || dry_run {
@@ -71,5 +80,5 @@ pub fn run(arguments: ReleaseArguments) -> Result<ExitCode, CommandError> {
         return Err(CommandError::Usage(format!("{option} goes with --all, and with no object")));
     }
     let limit = Duration::from_secs(timeout.unwrap_or(USUAL));
-    block_on(one::release(TargetArguments { target, namespace, place }, limit, force))?
+    block_on(one::release(TargetArguments { target, namespace, place }, limit, force, output))?
 }

@@ -6,15 +6,17 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::said::{Answer, State};
 use crate::cluster::election::Led;
 use crate::cluster::release::by_hand::{self, Outcome};
 use crate::cluster::{Context, Place, Snapshot, Trouble};
+use crate::command::CommandError;
+use crate::command::screen::Format;
 use crate::command::target::{
     Session, TargetArguments, approvals_unread, as_me, situation, unknown, unprotected,
 };
 use crate::command::visitor::Visitor;
 use crate::command::why::{why_free, words};
-use crate::command::{CommandError, print};
 use crate::decide::{Cause, Item, approved, arguments, consent, quoted};
 use crate::hold::{Count, Sight, Waiting, keeping};
 use crate::objects::is_hold;
@@ -30,6 +32,7 @@ pub async fn release(
     target: TargetArguments,
     limit: Duration,
     force: Option<String>,
+    output: Format,
 ) -> Result<ExitCode, CommandError> {
     let session = target.open().await?;
     if let Some(name) = force.as_ref().filter(|name| **name != session.target.name) {
@@ -39,9 +42,16 @@ pub async fn release(
             session.target.name
         )));
     }
-    if let Some(refusal) = not_held(&session) {
-        return Err(CommandError::Refused(refusal));
-    }
+    let object = session.named();
+    let answer = match not_held(&session) {
+        Some(why) => Answer::new(State::NotHeld, why),
+        None => look(session, limit, force.is_some()).await?,
+    };
+    answer.told(object, output)
+}
+
+/// Has it looked at, and says what came of it. An error: that could not be tried.
+async fn look(session: Session, limit: Duration, force: bool) -> Result<Answer, CommandError> {
     let Some(sight) = Sight::of(&session.object) else {
         return Err(unknown("the API server's answer is no object".to_owned()));
     };
@@ -50,7 +60,7 @@ pub async fn release(
         return Err(unknown("its kind has only just appeared; next: try again".to_owned()));
     };
     let work = Work { session, snapshot, place, sight, limit };
-    if force.is_some() {
+    if force {
         return work.by_force().await;
     }
     match work.session.visitor.leader().await {
@@ -97,7 +107,7 @@ struct Work {
 
 impl Work {
     /// Belay lives: it is asked, and does it.
-    async fn ask(&self) -> Result<ExitCode, CommandError> {
+    async fn ask(&self) -> Result<Answer, CommandError> {
         let Session { visitor: Visitor { caller, me, .. }, info, target, .. } = &self.session;
         let at = (target.namespace.as_str(), target.name.as_str());
         let what = quoted(target);
@@ -120,7 +130,7 @@ impl Work {
         let until = Instant::now() + self.limit;
         while Instant::now() < until {
             if let Some(done) = self.done().await? {
-                return say(&done);
+                return Ok(done);
             }
             tokio::time::sleep(LOOK).await;
         }
@@ -130,11 +140,11 @@ impl Work {
         }
         let Snapshot { context, reader, .. } = &self.snapshot;
         let object = caller.object(info, at.0, at.1).await.map_err(unknown)?;
-        let Some(object) = object else { return say(&format!("{what} is gone\n")) };
-        Err(match by_hand::look(context, reader, &self.place, &object).await {
+        let Some(object) = object else { return Ok(gone(&what)) };
+        Ok(match by_hand::look(context, reader, &self.place, &object).await {
             Count::Kept(causes) => self.waits(&causes),
             Count::Unknown(why) => self.unsure(&as_me(&why)),
-            Count::Free(free) => CommandError::Refused(format!(
+            Count::Free(free) => held(format!(
                 "{what} is still held, and {}: settleSeconds of its policies may not have passed \
                  yet; next: see belay's log, or try again",
                 why_free(free)
@@ -145,7 +155,7 @@ impl Work {
 
     /// Belay was asked and nothing came of it. If it has just died, its Lease
     /// runs out in a moment, and then its work is anybody's.
-    async fn unheard(&self, why: &str) -> Result<ExitCode, CommandError> {
+    async fn unheard(&self, why: &str) -> Result<Answer, CommandError> {
         eprintln!("belay does not answer; if it is dead, its Lease runs out within seconds");
         let until = Instant::now() + self.limit;
         loop {
@@ -170,7 +180,7 @@ impl Work {
     }
 
     /// Nobody leads: the same pass, by the one who asks.
-    async fn alone(&self) -> Result<ExitCode, CommandError> {
+    async fn alone(&self) -> Result<Answer, CommandError> {
         let Snapshot { context, reader, .. } = &self.snapshot;
         if !context.world.read().known {
             return Err(unknown(format!(
@@ -184,17 +194,17 @@ impl Work {
         let unable = |why: &str| self.unsure(&format!("{}; {}", as_me(why), hand.says()));
         match outcome {
             Outcome::Ended(_) => match self.done().await? {
-                Some(done) => say(&format!("{done}{}\n", hand.done())),
-                None => Err(unable("somebody has changed it meanwhile")),
+                Some(done) => Ok(done.by(hand.account(), hand.done())),
+                None => Ok(unable("somebody has changed it meanwhile")),
             },
-            Outcome::Waits(Some(Waiting::For(causes))) => Err(self.waits(&causes)),
-            Outcome::Waits(Some(Waiting::Stranded)) => Err(CommandError::Refused(format!(
+            Outcome::Waits(Some(Waiting::For(causes))) => Ok(self.waits(&causes)),
+            Outcome::Waits(Some(Waiting::Stranded)) => Ok(held(format!(
                 "{} is still held: its Namespace was forced away, and nothing in it can be \
                  written; next: make the Namespace again",
                 quoted(&self.session.target)
             ))),
-            Outcome::Waits(Some(Waiting::Unknown(why))) => Err(unable(&why)),
-            Outcome::Waits(None) => Err(unable("the API server did not answer in time")),
+            Outcome::Waits(Some(Waiting::Unknown(why))) => Ok(unable(&why)),
+            Outcome::Waits(None) => Ok(unable("the API server did not answer in time")),
         }
     }
 
@@ -222,7 +232,7 @@ impl Work {
     }
 
     /// Enough people have approved, and the one who asks knows what it is.
-    async fn by_force(&self) -> Result<ExitCode, CommandError> {
+    async fn by_force(&self) -> Result<Answer, CommandError> {
         let (what, typed) = (quoted(&self.session.target), arguments(&self.session.target));
         if !self.snapshot.context.world.read().known {
             let why = unprotected(&self.session, &self.snapshot);
@@ -236,12 +246,12 @@ impl Work {
                 self.session.visitor.me.name
             )));
         }
-        self.approved().map_err(|why| {
-            CommandError::Refused(format!(
+        if let Err(why) = self.approved() {
+            return Ok(held(format!(
                 "{what} cannot be released by force: {why}; next: kubectl belay approve {typed} \
                  --reason \"…\""
-            ))
-        })?;
+            )));
+        }
         // A belay that lives checks the approvals once more.
         let (context, hand) = match self.session.visitor.leader().await {
             Ok(None) => {
@@ -259,10 +269,10 @@ impl Work {
             unknown(format!("the hold of {what} could not be taken off: {why}; {next}"))
         })?;
         match self.done().await? {
-            Some(done) => {
-                let by = hand.map_or_else(String::new, |hand| hand.done() + "\n");
-                say(&(done + &by))
-            }
+            Some(done) => Ok(match &hand {
+                Some(hand) => done.by(hand.account(), hand.done()),
+                None => done,
+            }),
             None => Err(unknown(format!("the hold of {what} is there again; next: try again"))),
         }
     }
@@ -289,47 +299,52 @@ impl Work {
     }
 
     /// What has become of it, if the hold is off.
-    async fn done(&self) -> Result<Option<String>, CommandError> {
+    async fn done(&self) -> Result<Option<Answer>, CommandError> {
         let Session { visitor: Visitor { caller, .. }, info, target, .. } = &self.session;
         let what = quoted(target);
         let object = caller.object(info, &target.namespace, &target.name).await.map_err(unknown)?;
         let object = object.filter(|object| {
             object.pointer("/metadata/uid").and_then(Value::as_str) == Some(&self.sight.uid)
         });
-        let Some(object) = object else { return Ok(Some(format!("{what} is gone\n"))) };
+        let Some(object) = object else { return Ok(Some(gone(&what))) };
         let left = object.pointer("/metadata/finalizers").and_then(Value::as_array);
         let left: Vec<&str> = left.into_iter().flatten().filter_map(Value::as_str).collect();
-        Ok((!left.iter().any(|finalizer| is_hold(finalizer))).then(|| match left.is_empty() {
-            true => format!("the hold of {what} is off, and it goes\n"),
-            false => format!(
-                "the hold of {what} is off; it is still kept by {}: kubectl belay why {} says who \
-                 takes that off\n",
-                left.join(", "),
-                arguments(target)
-            ),
+        Ok((!left.iter().any(|finalizer| is_hold(finalizer))).then(|| {
+            let says = match left.is_empty() {
+                true => format!("the hold of {what} is off, and it goes"),
+                false => format!(
+                    "the hold of {what} is off; it is still kept by {}: kubectl belay why {} says \
+                     who takes that off",
+                    left.join(", "),
+                    arguments(target)
+                ),
+            };
+            Answer::new(State::Released, says).kept(&left)
         }))
     }
 
     /// Somebody needs it.
-    fn waits(&self, causes: &[Cause]) -> CommandError {
+    fn waits(&self, causes: &[Cause]) -> Answer {
         let typed = arguments(&self.session.target);
         let causes: Vec<String> = causes.iter().map(words).collect();
-        CommandError::Refused(format!(
+        let says = format!(
             "{} is still held: it waits for {}; next: kubectl belay why {typed}, or kubectl belay \
              approve {typed} --reason \"…\"",
             quoted(&self.session.target),
             causes.join(", ")
-        ))
+        );
+        held(says).waiting(causes)
     }
 
     /// Nobody knows whether somebody does.
-    fn unsure(&self, why: &str) -> CommandError {
+    fn unsure(&self, why: &str) -> Answer {
         let typed = arguments(&self.session.target);
-        unknown(format!(
+        let says = format!(
             "{} is still held: it is not known whether it may go: {why}; next: kubectl belay why \
              {typed}, or kubectl belay approve {typed} --reason \"…\"",
             quoted(&self.session.target)
-        ))
+        );
+        Answer::new(State::Unknown, as_me(&says))
     }
 }
 
@@ -342,6 +357,14 @@ enum Hand {
 }
 
 impl Hand {
+    /// As whom, if not as oneself.
+    fn account(&self) -> Option<&str> {
+        match self {
+            Self::Belay(account) => Some(account),
+            Self::Own(_) => None,
+        }
+    }
+
     /// What is said when it was enough.
     fn done(&self) -> String {
         let so = "nobody leads belay, so this was done";
@@ -360,7 +383,10 @@ impl Hand {
     }
 }
 
-fn say(text: &str) -> Result<ExitCode, CommandError> {
-    print(text)?;
-    Ok(ExitCode::SUCCESS)
+fn gone(what: &str) -> Answer {
+    Answer::new(State::Gone, format!("{what} is gone"))
+}
+
+fn held(says: String) -> Answer {
+    Answer::new(State::Held, says)
 }

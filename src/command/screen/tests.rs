@@ -1,6 +1,3 @@
-use serde::Serialize;
-use serde_json::json;
-
 use super::*;
 
 fn screen(width: Option<usize>, colour: bool) -> Screen {
@@ -88,30 +85,6 @@ fn a_long_list_is_cut_with_its_count_unless_all_is_asked_for() {
 }
 
 #[test]
-fn programs_get_a_versioned_document() {
-    #[derive(Serialize)]
-    struct Item {
-        name: &'static str,
-        says: &'static str,
-    }
-    let items = vec![Item { name: "yes", says: "a: b\nc" }, Item { name: "1", says: "# x" }];
-    let not_read = vec![NotRead { resource: "secrets".to_owned(), why: "forbidden".to_owned() }];
-    let list = List { items, not_read };
-    let expected = json!({
-        "apiVersion": "belay.dev/v1alpha1",
-        "kind": "ThingList",
-        "items": [{"name": "yes", "says": "a: b\nc"}, {"name": "1", "says": "# x"}],
-        "notRead": [{"resource": "secrets", "why": "forbidden"}],
-    });
-    let text = document(Format::Json, "ThingList", &list).unwrap().unwrap();
-    assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), expected);
-    let text = document(Format::Yaml, "ThingList", &list).unwrap().unwrap();
-    assert!(text.starts_with("apiVersion: belay.dev/v1alpha1\nkind: ThingList\n"), "{text}");
-    assert_eq!(serde_saphyr::from_str::<serde_json::Value>(&text).unwrap(), expected, "{text}");
-    assert_eq!(document(Format::Table, "ThingList", &list).unwrap(), None);
-}
-
-#[test]
 fn progress_is_silent_where_nobody_looks_and_for_a_while() {
     let said = std::cell::Cell::new(0);
     let text = || {
@@ -155,23 +128,5 @@ fn a_whole_text_keeps_its_lines_and_our_colours_and_nothing_that_a_terminal_obey
         ("häuser → 屋", "häuser → 屋"),
     ] {
         assert_eq!(colour.clean(written), shown, "{written:?}");
-    }
-}
-
-#[test]
-fn documents_have_no_control_characters_and_mean_what_was_written() {
-    #[derive(serde::Serialize)]
-    struct Said {
-        text: String,
-    }
-    let text = "one\u{1b}[2J\u{9b}2J\u{7f}\r\ntwo\ttabs\n".to_owned();
-    for format in [Format::Json, Format::Yaml] {
-        let written = document(format, "Said", &Said { text: text.clone() }).unwrap().unwrap();
-        assert_eq!(Screen::pipe().clean(&written), written, "{written:?}");
-        let read: serde_json::Value = match format {
-            Format::Json => serde_json::from_str(&written).unwrap(),
-            _ => serde_saphyr::from_str(&written).unwrap(),
-        };
-        assert_eq!(read["text"], text.as_str(), "{written:?}");
     }
 }

@@ -12,14 +12,19 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use kube::Api;
 
-use self::report::{Configuration, End, Leader, Paused, PolicyStatus, Report};
+pub use self::plan::Report as Plan;
+use self::report::{Configuration, End, PolicyStatus};
+pub use self::report::{Leader, LeaderState, Report, Running};
+use super::document::{NotRead, Object};
 use super::place::PlaceArguments;
-use super::screen::{NotRead, OutputArguments, Screen};
+use super::screen::{OutputArguments, Screen};
 use super::target::as_me;
 use super::visitor::Visitor;
 use super::{CommandError, block_on, print};
 use crate::certs;
 use crate::cluster::Trouble;
+use crate::decide::Target;
+use crate::objects::{Kinds, full_name};
 use crate::policy::api::{DeletionPolicy, Pause};
 
 #[derive(Debug, Args)]
@@ -56,10 +61,10 @@ async fn status(arguments: StatusArguments) -> Result<ExitCode, CommandError> {
     );
     let now = visitor.now();
     let mut not_read = Vec::new();
-    let led = leader.map_err(|why| {
-        not_read
-            .push(NotRead { resource: "leases.coordination.k8s.io".to_owned(), why: as_me(&why) });
-    });
+    if let Err(why) = &leader {
+        let resource = "leases.coordination.k8s.io".to_owned();
+        not_read.push(NotRead { resource, why: as_me(why) });
+    }
     let pauses = pauses.unwrap_or_else(|error| {
         not_read.push(NotRead { resource: "pauses.belay.dev".to_owned(), why: error.to_string() });
         Vec::new()
@@ -72,14 +77,15 @@ async fn status(arguments: StatusArguments) -> Result<ExitCode, CommandError> {
         }
     });
     let configurations = configurations.collect();
-    let served = led.as_ref().ok().and_then(Option::as_ref).and_then(|led| led.certificate_until);
+    let served =
+        leader.as_ref().ok().and_then(Option::as_ref).and_then(|led| led.certificate_until);
     let report = Report {
         policies: policies?.iter().map(PolicyStatus::new).collect(),
-        leader: led.map_or(Leader::Unknown, |led| Leader::of(led.map(|led| led.by))),
-        pauses: pauses.into_iter().filter_map(|pause| Paused::in_force(pause, now)).collect(),
+        leader: Leader::of(&leader),
+        pauses: pauses.into_iter().filter_map(|pause| Running::in_force(pause, now)).collect(),
         configurations,
         certificate: served.map(|until| End::of(until, now)),
-        authorities: End::soonest(authorities, now),
+        authority: End::soonest(authorities, now),
         not_read,
     };
     print(&report.rendered(output, Screen::stdout())?)?;
@@ -94,6 +100,7 @@ async fn configurations(visitor: &Visitor) -> (Vec<Result<Configuration, NotRead
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
     let mutating: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
     let (validating, mutating) = tokio::join!(validating.get_opt(name), mutating.get_opt(name));
+    let kinds = Kinds::default();
     let mut authorities = Vec::new();
     let hooks = validating.as_ref().ok().and_then(Option::as_ref);
     let hooks = hooks.and_then(|found| found.webhooks.as_ref()).into_iter().flatten();
@@ -101,16 +108,25 @@ async fn configurations(visitor: &Visitor) -> (Vec<Result<Configuration, NotRead
         let read = certs::certificates(&bundle.0).unwrap_or_default();
         authorities.extend(read.iter().filter_map(certs::expiry));
     }
-    let told = |kind: &str, there: Result<bool, kube::Error>| match there {
-        Ok(there) => Ok(Configuration { name: format!("{kind}/{name}"), there }),
-        Err(error) => Err(NotRead {
-            resource: format!("{kind}s.admissionregistration.k8s.io"),
-            why: as_me(&Trouble::from(error).words()),
-        }),
+    let told = |kind: &str, there: Result<bool, kube::Error>| {
+        let resource = format!("{}s", kind.to_lowercase());
+        let group = "admissionregistration.k8s.io".to_owned();
+        let namespace = String::new();
+        let target = Target { resource, group, namespace, name: name.clone() };
+        match there {
+            Ok(present) => {
+                let object = Object { kind: kind.to_owned(), ..Object::of(&target, &kinds) };
+                Ok(Configuration { object, present })
+            }
+            Err(error) => Err(NotRead {
+                resource: full_name(&target.group, &target.resource),
+                why: as_me(&Trouble::from(error).words()),
+            }),
+        }
     };
     let all = vec![
-        told("validatingwebhookconfiguration", validating.map(|found| found.is_some())),
-        told("mutatingwebhookconfiguration", mutating.map(|found| found.is_some())),
+        told("ValidatingWebhookConfiguration", validating.map(|found| found.is_some())),
+        told("MutatingWebhookConfiguration", mutating.map(|found| found.is_some())),
     ];
     (all, authorities)
 }

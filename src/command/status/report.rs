@@ -3,11 +3,14 @@
 use std::process::ExitCode;
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::cluster::election::Led;
 use crate::command::CommandError;
+use crate::command::document::{Content, NotRead, Object, document};
 use crate::command::duration::age;
-use crate::command::screen::{Field, NotRead, OutputArguments, Screen, Table, Tone, cut, document};
+use crate::command::screen::{Field, OutputArguments, Screen, Table, Tone, cut};
 use crate::policy::api::{Action, DeletionPolicy, Pause, Protect};
 
 /// So many policies are shown, unless all are asked for.
@@ -17,22 +20,27 @@ pub(super) const SHOWN: usize = 60;
 const SOON: i64 = 7 * 86_400;
 
 /// One policy.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyStatus {
+    /// Its name.
     name: String,
+    /// What happens when it refuses.
     action: Action,
-    /// Against what it protects.
+    /// Against what it protects, by the names of the modes that are switched on.
     protects: Vec<&'static str>,
-    /// Whether the API server asks belay about it; none: nobody has said.
+    /// Whether the API server asks belay about it; not there if nobody has said.
     #[serde(skip_serializing_if = "Option::is_none")]
     ready: Option<bool>,
+    /// How many objects it protects.
     protected: i64,
+    /// How many of them have the hold.
     held: i64,
+    /// How many requests it refused in the last 24 hours.
     denied_last_24h: i64,
+    /// How many passed that action Deny would have refused.
     would_deny_last_24h: i64,
     /// Kinds that it names and nobody serves.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     unknown_kinds: Vec<String>,
     /// What belay says of it: what is not as it should be, and where it puts
     /// no hold.
@@ -91,11 +99,20 @@ pub(super) fn modes(protect: &Protect) -> Vec<&'static str> {
 }
 
 /// Who leads belay.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-#[serde(tag = "state", content = "name")]
-pub enum Leader {
-    /// This replica.
-    Replica(String),
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Leader {
+    /// Whether somebody does.
+    pub state: LeaderState,
+    /// The name of the replica; not there if none leads, or that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+}
+
+/// Whether somebody leads belay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+pub enum LeaderState {
+    /// A replica does.
+    Replica,
     /// Nobody: belay is most likely down.
     Nobody,
     /// That could not be read.
@@ -103,42 +120,62 @@ pub enum Leader {
 }
 
 impl Leader {
-    pub fn of(leader: Option<String>) -> Self {
-        leader.map_or(Self::Nobody, Self::Replica)
+    /// Of what the Lease says.
+    pub fn of<E>(read: &Result<Option<Led>, E>) -> Self {
+        let (state, name) = match read {
+            Ok(Some(led)) => (LeaderState::Replica, Some(led.by.clone())),
+            Ok(None) => (LeaderState::Nobody, None),
+            Err(_) => (LeaderState::Unknown, None),
+        };
+        Self { state, name }
     }
 }
 
 /// A pause that is in force.
-#[derive(Debug, Serialize)]
-pub struct Paused {
-    name: String,
-    by: String,
-    reason: String,
-    until: Timestamp,
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Running {
+    /// Its name.
+    pub name: String,
+    /// Who began it.
+    pub by: String,
+    /// Why, in their words.
+    pub reason: String,
+    /// Until when.
+    #[schemars(with = "String")]
+    pub until: Timestamp,
 }
 
-impl Paused {
+impl Running {
     pub fn in_force(pause: Pause, now: Timestamp) -> Option<Self> {
         let until = pause.spec.expiration_time.0;
-        (now < until).then(|| Self {
+        (now < until).then(|| Self::of(pause))
+    }
+
+    /// What is said of a pause.
+    pub fn of(pause: Pause) -> Self {
+        Self {
             name: pause.metadata.name.unwrap_or_default(),
             by: pause.spec.by,
             reason: pause.spec.reason,
-            until,
-        })
+            until: pause.spec.expiration_time.0,
+        }
     }
 }
 
 /// A webhook configuration.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Configuration {
-    pub name: String,
-    pub there: bool,
+    /// Which.
+    pub object: Object,
+    /// Whether it exists.
+    pub present: bool,
 }
 
 /// When a certificate ends.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct End {
+    /// Until when it is good.
+    #[schemars(with = "String")]
     until: Timestamp,
     #[serde(skip)]
     left: i64,
@@ -168,20 +205,31 @@ impl End {
 }
 
 /// Everything that is said.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
+    /// The policies, each with what it covers.
     pub policies: Vec<PolicyStatus>,
+    /// Who leads belay.
     pub leader: Leader,
-    pub pauses: Vec<Paused>,
+    /// The pauses that are in force: during one nothing is refused.
+    pub pauses: Vec<Running>,
+    /// The webhook configurations, by which the API server asks belay.
     pub configurations: Vec<Configuration>,
-    /// The certificate that the leader serves.
+    /// The certificate that the leader serves; not there where it does not say
+    /// which.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<End>,
-    /// The authority by which the API server knows belay, that ends first.
+    /// The authority by which the API server knows belay, of several the one that
+    /// ends first; not there where none is written, or none could be read.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub authorities: Option<End>,
+    pub authority: Option<End>,
+    /// What could not be read.
     pub not_read: Vec<NotRead>,
+}
+
+impl Content for Report {
+    const KIND: &'static str = "Status";
 }
 
 impl Report {
@@ -190,8 +238,7 @@ impl Report {
         output: OutputArguments,
         screen: Screen,
     ) -> Result<String, CommandError> {
-        Ok(document(output.output, "Status", self)?
-            .unwrap_or_else(|| self.text(output.all, screen)))
+        Ok(document(output.output, self)?.unwrap_or_else(|| self.text(output.all, screen)))
     }
 
     fn text(&self, all: bool, screen: Screen) -> String {
@@ -219,30 +266,33 @@ impl Report {
     /// How belay itself is.
     fn lines(&self) -> Vec<(Tone, String)> {
         let mut lines = vec![match &self.leader {
-            Leader::Replica(name) => (Tone::Good, format!("leader: {name}")),
-            Leader::Nobody => {
+            Leader { name: Some(name), .. } => (Tone::Good, format!("leader: {name}")),
+            Leader { state: LeaderState::Unknown, .. } => {
+                (Tone::Doubtful, "leader: not known".to_owned())
+            }
+            Leader { .. } => {
                 (Tone::Bad, "leader: nobody; next: see that belay's Pods run".to_owned())
             }
-            Leader::Unknown => (Tone::Doubtful, "leader: not known".to_owned()),
         }];
-        for Configuration { name, there } in &self.configurations {
-            lines.push(match there {
+        for Configuration { object, present } in &self.configurations {
+            let name = format!("{}/{}", object.kind.to_lowercase(), object.name);
+            lines.push(match present {
                 true => (Tone::Plain, format!("asked: {name} is there")),
                 false => {
                     (Tone::Bad, format!("asked: {name} is MISSING; next: install belay again"))
                 }
             });
         }
-        lines.extend(match (&self.certificate, &self.leader) {
+        lines.extend(match (&self.certificate, self.leader.state) {
             (Some(end), _) => Some(end.line("the one that the leader serves")),
-            (None, Leader::Replica(_)) => {
+            (None, LeaderState::Replica) => {
                 let says = "certificates: the leader does not say when the one that it serves ends";
                 Some((Tone::Doubtful, says.to_owned()))
             }
-            (None, Leader::Nobody | Leader::Unknown) => None,
+            (None, LeaderState::Nobody | LeaderState::Unknown) => None,
         });
-        lines.extend(self.authorities.as_ref().map(|end| end.line("their authority")));
-        for Paused { name, by, reason, until } in &self.pauses {
+        lines.extend(self.authority.as_ref().map(|end| end.line("their authority")));
+        for Running { name, by, reason, until } in &self.pauses {
             let says = format!(
                 "PAUSED: until {until} nothing is refused: {name} by {by}: {reason}; end it: \
                  kubectl belay pause --end"
@@ -254,11 +304,11 @@ impl Report {
 
     /// 1 if something is not as it should be, 3 if that could not be read.
     pub fn exit_code(&self) -> ExitCode {
-        let wrong = self.leader == Leader::Nobody
+        let wrong = self.leader.state == LeaderState::Nobody
             || !self.pauses.is_empty()
-            || self.configurations.iter().any(|configuration| !configuration.there)
+            || self.configurations.iter().any(|configuration| !configuration.present)
             || self.policies.iter().any(|policy| policy.ready != Some(true))
-            || self.certificate.iter().chain(&self.authorities).any(End::is_soon);
+            || self.certificate.iter().chain(&self.authority).any(End::is_soon);
         ExitCode::from(match (wrong, self.not_read.is_empty()) {
             (true, _) => 1,
             (false, false) => 3,
@@ -326,14 +376,19 @@ mod tests {
     }
 
     fn report(policies: Vec<PolicyStatus>) -> Report {
-        let configuration = |name: &str| Configuration { name: name.to_owned(), there: true };
+        let led = Led { by: "belay-0".to_owned(), certificate_until: None };
+        let object = Object {
+            kind: "ValidatingWebhookConfiguration".to_owned(),
+            name: "belay".to_owned(),
+            ..Object::default()
+        };
         Report {
             policies,
-            leader: Leader::of(Some("belay-0".to_owned())),
+            leader: Leader::of(&Ok::<_, ()>(Some(led))),
             pauses: Vec::new(),
-            configurations: vec![configuration("validatingwebhookconfiguration/belay")],
+            configurations: vec![Configuration { object, present: true }],
             certificate: Some(End { until: Timestamp::UNIX_EPOCH, left: 86_400 * 60 }),
-            authorities: None,
+            authority: None,
             not_read: Vec::new(),
         }
     }
@@ -390,15 +445,15 @@ mod tests {
         assert!(text(&report(vec![ready("False")])).contains("   NO      "));
         assert_eq!(code(&report(vec![policy(&json!([]), 2)])), 1);
         let mut unled = report(vec![well()]);
-        unled.leader = Leader::of(None);
+        unled.leader = Leader::of(&Ok::<_, ()>(None));
         assert!(text(&unled).starts_with("leader: nobody; next: "));
         assert_eq!(code(&unled), 1);
         let mut missing = report(vec![well()]);
-        missing.configurations[0].there = false;
+        missing.configurations[0].present = false;
         assert!(text(&missing).contains("MISSING"));
         assert_eq!(code(&missing), 1);
         let mut blind = report(vec![well()]);
-        blind.leader = Leader::Unknown;
+        blind.leader = Leader::of(&Err(()));
         blind.not_read.push(NotRead { resource: "leases".to_owned(), why: "no".to_owned() });
         assert_eq!(code(&blind), 3);
         let now = Timestamp::from_second(1000).unwrap();
@@ -409,11 +464,11 @@ mod tests {
         ] {
             let mut report = report(vec![well()]);
             let served = End::soonest(ends.clone(), now);
-            report.authorities = End::soonest(ends, now);
+            report.authority = End::soonest(ends, now);
             assert!(text(&report).contains(says), "{}", text(&report));
             assert_eq!(code(&report), expected, "{says}");
             // Of what is served it is said the same.
-            (report.certificate, report.authorities) = (served, None);
+            (report.certificate, report.authority) = (served, None);
             assert!(text(&report).contains(says), "{}", text(&report));
             assert_eq!(code(&report), expected, "{says}");
         }
@@ -425,12 +480,12 @@ mod tests {
 
     #[test]
     fn a_pause_is_loud_while_it_is_in_force() {
-        let pause = |expires: i64| -> Option<Paused> {
+        let pause = |expires: i64| -> Option<Running> {
             let until = Timestamp::from_second(expires).unwrap().to_string();
             let pause = serde_json::from_value(json!({"apiVersion": "belay.dev/v1alpha1",
                 "kind": "Pause", "metadata": {"name": "p"},
                 "spec": {"by": "alice", "reason": "INC-1", "expirationTime": until}}));
-            Paused::in_force(pause.unwrap(), Timestamp::from_second(1000).unwrap())
+            Running::in_force(pause.unwrap(), Timestamp::from_second(1000).unwrap())
         };
         assert!(pause(1000).is_none());
         let mut report = report(vec![well()]);

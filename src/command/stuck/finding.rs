@@ -1,10 +1,11 @@
 //! A reason why an object stays, as it is told.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// The kinds of causes. Of several the one that stands first here is told
 /// first: it is the likeliest to be what the others wait for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub enum Cause {
     /// An admission webhook, or an admission policy, refuses what would let it
     /// go.
@@ -54,12 +55,12 @@ impl Cause {
 }
 
 /// One reason why an object stays.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
-    /// Of which kind.
+    /// Which kind of reason it is.
     pub cause: Cause,
-    /// The finalizer that it is about.
+    /// The finalizer that it is about; not there where it is about none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finalizer: Option<String>,
     /// In a sentence.

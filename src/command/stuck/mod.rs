@@ -20,7 +20,8 @@ use jiff::{SignedDuration, Timestamp};
 
 pub use self::cause::{Hold, Known, findings};
 pub use self::finding::{Cause, Finding};
-use self::report::{Report, Stuck};
+pub use self::report::Report;
+use self::report::Stuck;
 use super::duration::{duration, told};
 use super::place::{FromArguments, PlaceArguments, ScopeArguments};
 use super::screen::{OutputArguments, Progress, Screen};

@@ -3,17 +3,15 @@
 use std::process::ExitCode;
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::finalizer::target;
 use super::finding::{Cause, Finding};
 use crate::cluster::terminating::Found;
 use crate::command::CommandError;
+use crate::command::document::{Content, NotRead, Object, document};
 use crate::command::duration::age;
-use crate::command::screen::{
-    Field, NotRead, OutputArguments, Screen, Table, Tone, cut, document, harmless,
-};
-use crate::decide::arguments;
+use crate::command::screen::{Field, OutputArguments, Screen, Table, Tone, cut, harmless};
 use crate::objects::full_name;
 
 /// So many objects are shown, unless all are asked for.
@@ -23,17 +21,11 @@ const SHOWN: usize = 20;
 const REASONS: usize = 3;
 
 /// An object that does not go.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Stuck {
-    /// As a person types it.
-    object: String,
-    group: String,
-    resource: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    namespace: String,
-    name: String,
-    uid: String,
+    /// Which.
+    object: Object,
     /// Since when it should be gone.
     since: String,
     /// Why it is not, the likeliest reason first.
@@ -45,12 +37,8 @@ pub struct Stuck {
 impl Stuck {
     pub fn new(found: &Found, causes: Vec<Finding>, now: Timestamp) -> Self {
         Self {
-            object: arguments(&target(found)),
-            group: found.info.group.clone(),
-            resource: found.info.resource.clone(),
-            namespace: found.namespace.clone(),
-            name: found.name.clone(),
-            uid: found.uid.clone(),
+            object: Object::of_kind(&found.info, &found.namespace, &found.name)
+                .with_uid(&found.uid),
             since: found.since.to_string(),
             causes,
             seconds: now.as_second().saturating_sub(found.since.as_second()),
@@ -58,7 +46,8 @@ impl Stuck {
     }
 
     fn row(&self, table: &mut Table, screen: Screen, all: bool) {
-        let resource = full_name(&self.group, &self.resource);
+        let Object { group, resource, namespace, name, .. } = &self.object;
+        let resource = full_name(group, resource);
         let cause = self.causes.first().map_or(Cause::Unknown, |finding| finding.cause);
         let tone = match cause {
             Cause::HeldByBelay | Cause::InUse | Cause::Owner => Tone::Plain,
@@ -66,8 +55,8 @@ impl Stuck {
             _ => Tone::Bad,
         };
         table.row([
-            Field::from(format!("{resource}/{}", self.name)),
-            self.namespace.as_str().into(),
+            Field::from(format!("{resource}/{name}")),
+            namespace.as_str().into(),
             age(self.seconds).into(),
             Field::toned(tone, cause.words()),
         ]);
@@ -87,14 +76,14 @@ impl Stuck {
 }
 
 /// Everything that is said.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
+    /// What does not go, all of it.
     pub items: Vec<Stuck>,
     /// What could not be read, and might be stuck as well.
     pub not_read: Vec<NotRead>,
     /// What could not be read, and might say more of why they are.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub evidence_not_read: Vec<NotRead>,
     /// Whether files were asked in the place of a cluster.
     #[serde(skip)]
@@ -105,14 +94,17 @@ pub struct Report {
     pub longer_than: String,
 }
 
+impl Content for Report {
+    const KIND: &'static str = "StuckList";
+}
+
 impl Report {
     pub fn rendered(
         &self,
         output: OutputArguments,
         screen: Screen,
     ) -> Result<String, CommandError> {
-        Ok(document(output.output, "StuckList", self)?
-            .unwrap_or_else(|| self.text(output.all, screen)))
+        Ok(document(output.output, self)?.unwrap_or_else(|| self.text(output.all, screen)))
     }
 
     fn text(&self, all: bool, screen: Screen) -> String {

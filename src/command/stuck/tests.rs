@@ -8,7 +8,8 @@ use crate::cluster::terminating::{
     At, BrokenApi, DeadConversion, Dependent, Evidence, Found, Rule, Said, Silence, Survey,
     Webhook, Workload,
 };
-use crate::command::screen::{Format, NotRead, OutputArguments, Screen};
+use crate::command::document::NotRead;
+use crate::command::screen::{Format, OutputArguments, Screen};
 use crate::command::why::Waits;
 use crate::objects::{KindInfo, Kinds};
 
@@ -592,7 +593,7 @@ fn nothing_stuck_is_only_said_where_everything_was_read() {
         serde_json::from_str(&shown(&report(25, &["x"]), Format::Json, false)).unwrap();
     assert_eq!((&json["kind"], json["items"].as_array().unwrap().len()), (&"StuckList".into(), 25));
     let item = &json["items"][0];
-    assert_eq!(item["object"], "configmaps/settings -n shop");
+    assert_eq!(item["object"]["typed"], "configmaps/settings -n shop");
     assert_eq!(item["since"], "1970-01-01T00:01:40Z");
     assert_eq!(item["causes"][0]["cause"], "OwnerGone");
     assert_eq!(json["notRead"][0]["resource"], "x");

@@ -1,9 +1,11 @@
 //! What is expected of a request, held against what came of it.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::outcome::{Outcome, name};
+use super::outcome::Outcome;
 use super::written::Verb;
+use crate::command::document::policy_name;
 use crate::decide::{Decision, Reason};
 
 /// What is expected. What is not said is not looked at.
@@ -28,11 +30,11 @@ pub struct Expect {
 }
 
 /// One thing that is not as expected.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Wrong {
     /// The field of what was expected.
     pub what: &'static str,
-    /// What was.
+    /// What should have come.
     pub expected: String,
     /// What came.
     pub found: String,
@@ -120,7 +122,7 @@ impl Expect {
             differ("approved", shown(&approved), shown(&found), approved == found);
         }
         if let Some(exempted) = exempted {
-            let found: Vec<String> = found.passed.exempted.iter().map(name).collect();
+            let found: Vec<String> = found.passed.exempted.iter().map(policy_name).collect();
             let (exempted, found) = (sorted(exempted), sorted(&found));
             differ("exempted", shown(&exempted), shown(&found), exempted == found);
         }

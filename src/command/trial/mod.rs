@@ -28,11 +28,13 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 
-use self::report::{Report, Tested};
+pub use self::report::Report;
+use self::report::Tested;
 use self::stage::Stage;
 use self::written::Test;
+use super::document::document;
 use super::files::{File, FileError, stdin_once, texts};
-use super::screen::{Format, Screen, document};
+use super::screen::{Format, Screen};
 use super::{CommandError, print};
 
 #[derive(Debug, Args)]
@@ -90,8 +92,8 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode, CommandError> {
     print(&match output {
         Output::Table => report.text(Screen::stdout()),
         Output::Junit => junit::document(&report),
-        Output::Json => document(Format::Json, "PolicyTestReport", &report)?.unwrap_or_default(),
-        Output::Yaml => document(Format::Yaml, "PolicyTestReport", &report)?.unwrap_or_default(),
+        Output::Json => document(Format::Json, &report)?.unwrap_or_default(),
+        Output::Yaml => document(Format::Yaml, &report)?.unwrap_or_default(),
     })?;
     Ok(ExitCode::from(u8::from(report.failed > 0)))
 }

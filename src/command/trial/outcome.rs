@@ -3,10 +3,10 @@
 
 use serde_json::Value;
 
+use crate::command::document::policy_name;
 use crate::command::files::World;
 use crate::decide::{self, Cause, Decision, Door, Verdict};
 use crate::objects::is_hold;
-use crate::policy::Source;
 use crate::webhook::{Parsed, parse_review};
 
 /// What was said to a request.
@@ -78,7 +78,7 @@ impl Outcome {
         let Verdict { decision, blockers, passed, .. } = &self.verdict;
         let decisive = blockers.iter().filter(|blocker| blocker.outcome == *decision);
         let sources = decisive.flat_map(|blocker| &blocker.policies).chain(&passed.exempted);
-        let mut names: Vec<String> = sources.map(name).collect();
+        let mut names: Vec<String> = sources.map(policy_name).collect();
         names.sort();
         names.dedup();
         names
@@ -98,14 +98,6 @@ impl Outcome {
         let Verdict { decision, blockers, .. } = &self.verdict;
         let decisive = blockers.iter().filter(|blocker| blocker.outcome == *decision);
         decisive.flat_map(|blocker| &blocker.causes).flat_map(named).collect()
-    }
-}
-
-/// The name of a policy, or the label as messages have it.
-pub fn name(source: &Source) -> String {
-    match source {
-        Source::Policy(name) => name.clone(),
-        Source::Label(_) => source.to_string(),
     }
 }
 

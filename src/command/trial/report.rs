@@ -1,14 +1,16 @@
 //! What came of tests, as data, and as people read it.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::expect::Wrong;
 use super::outcome::Outcome;
 use super::written::Case;
+use crate::command::document::{Content, Word};
 use crate::command::screen::{Field, Screen, Table, Tone};
 
 /// What came of everything.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
     /// How many cases came out as expected.
@@ -20,7 +22,7 @@ pub struct Report {
 }
 
 /// What came of one test.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Tested {
     /// Its name.
@@ -32,7 +34,7 @@ pub struct Tested {
 }
 
 /// What came of one case.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Tried {
     /// Its name.
@@ -41,14 +43,16 @@ pub struct Tried {
     pub line: usize,
     /// Whether it came out as expected.
     pub passed: bool,
-    /// Allow, Audit, Warn, Hold or Deny.
-    pub verdict: &'static str,
-    /// The fixed word, where something stands against the request.
+    /// The verdict on what was asked.
+    pub verdict: Word,
+    /// The fixed word of what stands against the request; not there where nothing
+    /// does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<&'static str>,
     /// The policies that decided.
     pub policies: Vec<String>,
-    /// Everything that was said; empty: nothing.
+    /// Everything that was said; not there where nothing was.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// What is not as expected.
     pub wrong: Vec<Wrong>,
@@ -62,7 +66,7 @@ impl Tried {
             name: case.name.clone(),
             line,
             passed: wrong.is_empty(),
-            verdict: outcome.verdict.decision.as_str(),
+            verdict: outcome.verdict.decision.into(),
             reason: outcome.reason(),
             policies: outcome.policies(),
             message: outcome.message(),
@@ -73,7 +77,7 @@ impl Tried {
     /// The verdict with its word: `Deny InUse`.
     fn said(&self) -> String {
         let reason = self.reason.map_or(String::new(), |reason| format!(" {reason}"));
-        format!("{}{reason}", self.verdict)
+        format!("{}{reason}", self.verdict.as_str())
     }
 
     /// Why it failed, a line each: what differs, and then everything that was
@@ -92,6 +96,10 @@ impl Tried {
         }
         lines
     }
+}
+
+impl Content for Report {
+    const KIND: &'static str = "PolicyTestReport";
 }
 
 impl Report {

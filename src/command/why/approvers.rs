@@ -11,7 +11,8 @@ use k8s_openapi::api::rbac::v1::{
 use kube::api::{Api, ListParams};
 
 use crate::cluster::{Caller, Trouble, all_of};
-use crate::command::screen::{NotRead, harmless};
+use crate::command::document::NotRead;
+use crate::command::screen::harmless;
 use crate::command::target::{Session, as_me, asked_in};
 use crate::command::visitor::Visitor;
 use crate::decide::{Decision, Target, Verdict};

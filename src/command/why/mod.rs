@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
-use self::report::Report;
+pub use self::report::Report;
 pub use self::report::{why_free, words};
 pub use self::terminating::Waits;
+use super::document::document;
 use super::place::FromArguments;
-use super::screen::{OutputArguments, document};
+use super::screen::OutputArguments;
 use super::target::{Session, TargetArguments, unknown, unprotected};
 use super::{CommandError, block_on, print};
 use crate::cluster::Snapshot;
@@ -51,7 +52,7 @@ async fn why(arguments: WhyArguments) -> Result<ExitCode, CommandError> {
     snapshot.objects(session.near()).await;
     let verdict = verdict(&session, &snapshot).await?;
     let report = Report::new(&session, &snapshot, &verdict).await;
-    print(&match document(output.output, "Why", &report)? {
+    print(&match document(output.output, &report)? {
         Some(document) => document,
         None => report.text(output.all),
     })?;

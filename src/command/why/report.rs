@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::approvers::{Approvers, Need, needs};
@@ -13,7 +14,9 @@ use super::resolves::by_itself;
 use super::terminating::Terminating;
 use crate::cluster::{Snapshot, World};
 use crate::command::denials::{Denial, lately};
-use crate::command::screen::{NotRead, cut, harmless};
+use crate::command::document::{Content, NotRead, Object, Word, policy_name};
+use crate::command::screen::{cut, harmless};
+use crate::command::status::{Leader, LeaderState};
 use crate::command::target::{
     Session, approvals_unread, as_me, right_to_approve, right_to_approve_content, situation,
 };
@@ -21,73 +24,73 @@ use crate::decide::{
     Blocker, Cause, Decision, Item, Target, Verdict, arguments, cause, consent, named_by, quoted,
     sentence, ways,
 };
-use crate::graph::Node;
+use crate::graph::{Graph, Node};
 use crate::hold::{Free, keeping};
+use crate::policy::api::Action;
 use crate::policy::{Facts, Policy, Terms};
 
 /// Everything that is said.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// The object, as a person types it.
-    object: String,
-    /// Who asks. A `user` is somebody else here: one that needs the object. Of
-    /// files it is nobody in particular.
+    /// What is asked about.
+    object: Object,
+    /// Who asks; not there of files, where it is nobody in particular. A `user`
+    /// is somebody else: an object that needs this one.
     #[serde(skip_serializing_if = "String::is_empty")]
     subject: String,
     /// Whether it could be deleted now, by the one who asks, and would go.
     pub deletable: bool,
     /// The verdict on a DELETE; `Unknown`: it is refused for nothing but what
     /// is not known.
-    decision: &'static str,
-    /// What stands against it.
+    verdict: Word,
+    /// What stands against it, or is told of it.
     blockers: Vec<Why>,
     /// How many more reasons there are.
     more: usize,
-    /// What else than an approval helps.
+    /// What else than an approval helps; not there where nothing is known to.
     #[serde(skip_serializing_if = "Option::is_none")]
     way_out: Option<String>,
-    /// What it takes to have belay let go of it although something needs it.
+    /// What it takes to have belay let go of it although something needs it; not
+    /// there if belay does not hold it.
     #[serde(skip_serializing_if = "Option::is_none")]
     approval: Option<Approval>,
-    /// Who may approve all that is asked for, as RBAC says; none: nothing is, or
-    /// it is not known.
+    /// Who may approve all that is asked for, as RBAC says; not there if nothing
+    /// is, or it is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     may_approve: Option<Vec<String>>,
     /// Who may as well, if they may create approvals.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     may_approve_if_creating: Vec<String>,
-    /// Whether the one who asks may.
+    /// Whether the one who asks may; not there if nothing is asked for, or nobody
+    /// says.
     #[serde(skip_serializing_if = "Option::is_none")]
     you_may: Option<bool>,
     /// What is known to change by itself.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     by_itself: Vec<String>,
     /// The approvals by which it passes.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     approvals: Vec<String>,
     /// The policies that exempt the one who asks.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     exempted: Vec<String>,
     /// The policies that protect it, in whatever way.
-    policies: Vec<String>,
+    policies: Vec<Protecting>,
+    /// What keeps it although it is deleted; not there if it is not Terminating.
     #[serde(skip_serializing_if = "Option::is_none")]
     terminating: Option<Terminating>,
     /// What owns it, made it, or keeps it as it is written somewhere.
     managed_by: Vec<String>,
-    /// Who wrote it last, and when.
+    /// Who wrote it last, and when; not there if nobody says.
     #[serde(skip_serializing_if = "Option::is_none")]
     written_by: Option<String>,
     /// What of it was refused in the last day.
     refused: Vec<Denial>,
     /// What could not be read, and might say more.
-    unread: Vec<NotRead>,
+    not_read: Vec<NotRead>,
     /// What could not be read, and might say more of what was refused and of
     /// why it stays.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     evidence_not_read: Vec<NotRead>,
-    /// Whether nobody leads belay: then it is most likely down.
-    unled: bool,
+    /// Who leads belay.
+    leader: Leader,
     #[serde(skip)]
     approvers: Option<Approvers>,
     #[serde(skip)]
@@ -96,64 +99,96 @@ pub struct Report {
     now: Timestamp,
 }
 
+/// A policy of the object.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Protecting {
+    /// Its name.
+    name: String,
+    /// What happens when it refuses.
+    action: Action,
+    /// Against what it protects, by the names of the modes that are switched on.
+    protects: Vec<&'static str>,
+    #[serde(skip)]
+    named: String,
+}
+
+impl Protecting {
+    fn said(&self) -> String {
+        format!("{} ({}, action {:?})", self.named, self.protects.join(", "), self.action)
+    }
+}
+
 /// So many refusals are told.
 const REFUSALS: usize = 3;
 
 /// One reason.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Why {
-    outcome: &'static str,
+    /// The verdict for this reason alone.
+    verdict: Word,
+    /// The fixed word of a refusal, as in `status.reason` of the API server's answer.
     reason: &'static str,
-    /// The object that is protected.
-    object: String,
+    /// The object that is protected: this one, or one that would go along.
+    object: Object,
     /// The reason in words.
     says: String,
+    /// The policies that say so.
     policies: Vec<String>,
+    /// What makes them say so.
     causes: Vec<Because>,
     /// How many causes are not listed.
     more: usize,
+    /// What it takes to delete it all the same.
     approval: Approval,
     #[serde(skip)]
     by: String,
 }
 
 /// What makes a policy refuse.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Because {
+    /// In words.
     says: String,
-    /// Who needs it, by the owner at the top.
+    /// Who needs it, by the owner at the top; not there if it is no use.
     #[serde(skip_serializing_if = "Option::is_none")]
-    user: Option<String>,
-    /// By whom of its.
+    user: Option<Object>,
+    /// By which of the objects of that owner; not there if by the owner itself.
     #[serde(skip_serializing_if = "Option::is_none")]
-    through: Option<String>,
-    /// Where in the user's manifest.
+    through: Option<Object>,
+    /// Where in the manifest of who needs it; not there if it is no use.
     #[serde(skip_serializing_if = "Option::is_none")]
     field_path: Option<String>,
 }
 
 /// What it takes to delete all the same.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Approval {
     /// How many different people.
     required: usize,
     /// Who has approved so far.
     given: Vec<String>,
-    /// Who may.
+    /// The right that it takes to approve.
     right: String,
+    /// The command that approves.
     command: String,
     /// Whether who has approved could be read.
     #[serde(skip)]
     known: bool,
 }
 
+impl Content for Report {
+    const KIND: &'static str = "Why";
+}
+
 impl Report {
     pub async fn new(session: &Session, snapshot: &Snapshot, verdict: &Verdict) -> Self {
         // Whoever may not read the Lease is told nothing about it.
-        let unled = matches!(session.visitor.leader().await, Ok(None));
+        let leader = Leader::of(&session.visitor.leader().await);
+        let unled = leader.state == LeaderState::Nobody;
         let terminating = Terminating::of(session, snapshot, unled).await;
         let passes = matches!(verdict.decision, Decision::Allow | Decision::Audit | Decision::Warn);
         let deletable = match &terminating {
@@ -169,21 +204,21 @@ impl Report {
             lately(client, written, &session.target, session.uid(), now),
             Approvers::of(session, &needs, &accounts),
         );
-        let mut unread: Vec<NotRead> = snapshot.unread().into_iter().map(Into::into).collect();
-        unread.extend(approvers.iter().flat_map(|approvers| approvers.unread.clone()));
+        let mut not_read: Vec<NotRead> = snapshot.unread().into_iter().map(Into::into).collect();
+        not_read.extend(approvers.iter().flat_map(|approvers| approvers.unread.clone()));
         let evidence = terminating.iter().flat_map(|terminating| terminating.unread.clone());
         let mut evidence_not_read: Vec<NotRead> = evidence.chain(events).collect();
         evidence_not_read.sort_by(|one, other| one.resource.cmp(&other.resource));
         evidence_not_read.dedup_by(|one, other| one.resource == other.resource);
-        evidence_not_read.retain(|one| !unread.iter().any(|told| told.resource == one.resource));
+        evidence_not_read.retain(|one| !not_read.iter().any(|told| told.resource == one.resource));
         let known = approvals_unread(snapshot).is_none();
         let world = snapshot.context.world.read();
         let blockers = verdict.blockers.iter().map(|b| Why::of(&world, verdict, b, known));
         Self {
-            object: arguments(&session.target),
+            object: session.named(),
             subject: session.visitor.me.name.clone(),
             deletable,
-            decision: if verdict.is_unknown() { "Unknown" } else { verdict.decision.as_str() },
+            verdict: if verdict.is_unknown() { Word::Unknown } else { verdict.decision.into() },
             blockers: blockers.collect(),
             more: verdict.more,
             way_out: way_out(verdict),
@@ -199,9 +234,9 @@ impl Report {
             managed_by: managers(&session.object),
             written_by: last_writer(&session.object),
             refused,
-            unread,
+            not_read,
             evidence_not_read,
-            unled,
+            leader,
             approvers,
             named: quoted(&session.target),
             now,
@@ -210,9 +245,9 @@ impl Report {
 
     /// 0 if it can be deleted, 1 if not, 3 if that is not known.
     pub fn exit_code(&self) -> ExitCode {
-        ExitCode::from(match (self.deletable, &self.terminating, self.decision) {
+        ExitCode::from(match (self.deletable, &self.terminating, self.verdict) {
             (true, ..) => 0,
-            (false, None, "Unknown") => 3,
+            (false, None, Word::Unknown) => 3,
             (false, ..) => 1,
         })
     }
@@ -223,16 +258,16 @@ impl Report {
         let by = if subject.is_empty() { String::new() } else { format!(" by {subject}") };
         // Writing into a String cannot fail.
         let mut text = String::new();
-        let _ = match (&self.terminating, self.decision) {
+        let _ = match (&self.terminating, self.verdict) {
             (Some(terminating), _) => write!(text, "{}", terminating.text(named)),
-            (None, "Deny") => writeln!(text, "{named} cannot be deleted now{by}:"),
-            (None, "Unknown") => {
+            (None, Word::Deny) => writeln!(text, "{named} cannot be deleted now{by}:"),
+            (None, Word::Unknown) => {
                 writeln!(text, "whether {named} can be deleted{by} is not known:")
             }
-            (None, "Hold") => {
+            (None, Word::Hold) => {
                 writeln!(text, "{named} can be deleted{by}, and stays Terminating for now:")
             }
-            (None, "Allow") => writeln!(text, "{named} can be deleted now{by}"),
+            (None, Word::Allow) => writeln!(text, "{named} can be deleted now{by}"),
             (None, _) => writeln!(text, "{named} can be deleted now{by}; what belay notes:"),
         };
         let mut told = BTreeSet::new();
@@ -264,7 +299,8 @@ impl Report {
         if self.policies.is_empty() {
             let _ = writeln!(text, "no policy protects it");
         } else {
-            let _ = writeln!(text, "protected by: {}", self.policies.join("; "));
+            let said: Vec<String> = self.policies.iter().map(Protecting::said).collect();
+            let _ = writeln!(text, "protected by: {}", said.join("; "));
         }
         let managed = match (self.managed_by.as_slice(), &self.written_by) {
             ([], Some(last)) => format!("nobody who says so; last written by {last}"),
@@ -279,7 +315,7 @@ impl Report {
         }
         text.extend(more.map(|more| format!("refused before that: {more}\n")));
         // What is not read for the same reason takes one line.
-        for alike in self.unread.chunk_by(|one, next| one.why == next.why) {
+        for alike in self.not_read.chunk_by(|one, next| one.why == next.why) {
             let names: Vec<&str> = alike.iter().map(|unread| unread.resource.as_str()).collect();
             let why = alike.first().map_or("", |unread| unread.why.as_str());
             let _ = writeln!(text, "not read: {}: {why}", names.join(", "));
@@ -289,7 +325,7 @@ impl Report {
             let names = names.collect::<Vec<_>>().join(", ");
             let _ = writeln!(text, "could not be read, and might say more: {names}");
         }
-        if self.unled {
+        if self.leader.state == LeaderState::Nobody {
             text.push_str(
                 "nobody leads belay: if it is down, the API server refuses every delete of a kind \
                  that a policy names; next: see that its Pods run\n",
@@ -305,12 +341,12 @@ impl Why {
         let covered = if blocker.along { &verdict.target } else { &blocker.object };
         let scope = if blocker.along { " --scope content" } else { "" };
         Self {
-            outcome: blocker.outcome.as_str(),
+            verdict: blocker.outcome.into(),
             reason: blocker.reason.as_str(),
-            object: arguments(&blocker.object),
+            object: Object::of(&blocker.object, &world.graph.kinds),
             says: as_me(&sentence(&verdict.target, blocker)),
-            policies: blocker.policies.iter().map(ToString::to_string).collect(),
-            causes: blocker.causes.iter().map(Because::of).collect(),
+            policies: blocker.policies.iter().map(policy_name).collect(),
+            causes: blocker.causes.iter().map(|cause| Because::of(&world.graph, cause)).collect(),
             more: blocker.more,
             approval: Approval {
                 required: blocker.people,
@@ -345,11 +381,11 @@ impl Approval {
 }
 
 impl Because {
-    fn of(because: &Cause) -> Self {
+    fn of(graph: &Graph, because: &Cause) -> Self {
         let (user, through, field_path) = match because {
             Cause::User { root, through, path } => (
-                Some(root.to_string()),
-                through.as_ref().map(ToString::to_string),
+                Some(Object::named(graph, root)),
+                through.as_ref().map(|through| Object::named(graph, through)),
                 Some(path.clone()).filter(|path| !path.is_empty()),
             ),
             _ => (None, None, None),
@@ -455,7 +491,7 @@ fn letting_go(session: &Session, world: &World, known: bool) -> Option<Approval>
 
 /// The policies of the object, each with what it protects against: of some
 /// ways a plain DELETE says nothing.
-fn protecting(session: &Session, world: &World) -> Vec<String> {
+fn protecting(session: &Session, world: &World) -> Vec<Protecting> {
     let Some(node) = node(session, world) else { return Vec::new() };
     let applied = situation(world).applied(Facts::of_node(node));
     let told = applied.iter().map(|applied| {
@@ -468,8 +504,12 @@ fn protecting(session: &Session, world: &World) -> Vec<String> {
             (modes.from_orphaning, "fromOrphaning"),
             (modes.from_stripping.is_some(), "fromStripping"),
         ];
-        let named: Vec<&str> = named.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect();
-        format!("{} ({}, action {:?})", applied.policy.source, named.join(", "), applied.action)
+        Protecting {
+            name: policy_name(&applied.policy.source),
+            action: applied.action,
+            protects: named.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect(),
+            named: applied.policy.source.to_string(),
+        }
     });
     told.collect()
 }
@@ -481,10 +521,10 @@ mod tests {
     /// A report that says little.
     fn report() -> Report {
         Report {
-            object: "configmaps/settings -n shop".to_owned(),
+            object: Object::default(),
             subject: "alice".to_owned(),
             deletable: true,
-            decision: "Allow",
+            verdict: Word::Allow,
             blockers: Vec::new(),
             more: 0,
             way_out: None,
@@ -497,12 +537,12 @@ mod tests {
             exempted: Vec::new(),
             policies: Vec::new(),
             terminating: None,
-            unread: Vec::new(),
+            not_read: Vec::new(),
             evidence_not_read: Vec::new(),
             managed_by: vec!["Helm release web\u{1b}[2J".to_owned()],
             written_by: None,
             refused: Vec::new(),
-            unled: true,
+            leader: Leader::of(&Ok::<_, ()>(None)),
             approvers: None,
             named: "configmaps \"settings\"".to_owned(),
             now: Timestamp::UNIX_EPOCH,
@@ -527,9 +567,9 @@ mod tests {
 
     fn blocker(says: &str) -> Why {
         Why {
-            outcome: "Deny",
+            verdict: Word::Deny,
             reason: "InUse",
-            object: "configmaps/settings -n shop".to_owned(),
+            object: Object::default(),
             says: says.to_owned(),
             policies: vec!["policy p".to_owned()],
             causes: Vec::new(),
@@ -554,7 +594,7 @@ mod tests {
         let forbidden = "forbidden for you";
         let report = Report {
             deletable: false,
-            decision: "Deny",
+            verdict: Word::Deny,
             blockers: vec![blocker("a"), blocker("b")],
             way_out: Some("delete it first".to_owned()),
             by_itself: vec!["once Job shop/a has ended".to_owned()],
@@ -563,9 +603,9 @@ mod tests {
                 you: Some(true),
                 ..Approvers::default()
             }),
-            unread: vec![unread("a", "x"), unread("b", forbidden), unread("c", forbidden)],
+            not_read: vec![unread("a", "x"), unread("b", forbidden), unread("c", forbidden)],
             evidence_not_read: vec![unread("events", forbidden), unread("nodes", "x")],
-            unled: false,
+            leader: Leader::of(&Err(())),
             ..report()
         };
         assert_eq!(
@@ -590,7 +630,7 @@ mod tests {
     fn what_is_not_known_is_no_refusal() {
         let report = Report {
             deletable: false,
-            decision: "Unknown",
+            verdict: Word::Unknown,
             blockers: vec![blocker("belay cannot tell")],
             ..report()
         };

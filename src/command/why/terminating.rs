@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -11,8 +12,9 @@ use crate::cluster::release::by_hand::look;
 use crate::cluster::release::settle;
 use crate::cluster::terminating::{Found, Survey, evidence, survey};
 use crate::cluster::{Place, Snapshot};
+use crate::command::document::NotRead;
 use crate::command::finalizers::{by_hand, known, writer};
-use crate::command::screen::{NotRead, Progress, harmless};
+use crate::command::screen::{Progress, harmless};
 use crate::command::stuck::{Cause, Finding, Hold, Known, findings};
 use crate::command::target::{Session, as_me};
 use crate::decide::arguments;
@@ -20,24 +22,25 @@ use crate::hold::Count;
 use crate::objects::{FOREGROUND, is_hold};
 
 /// A Terminating object.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Terminating {
+    /// Since when.
     since: String,
     /// What keeps it in storage.
     finalizers: Vec<Keeper>,
-    /// What our hold waits for; none: it is not there.
+    /// What belay's hold waits for; not there if belay does not hold it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hold: Option<Waits>,
     /// What a Namespace says of what is left in it.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     conditions: Vec<String>,
     /// Why it stays, the likeliest reason first, as `stuck` says it: whether
     /// whoever takes a finalizer off is alive, and what shows it.
     causes: Vec<Finding>,
-    /// When what lets go of it has waited as long as policies say, if that is
-    /// to come.
+    /// When what lets go of it has waited as long as policies say; not there if
+    /// that is not to come.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
     settles: Option<Timestamp>,
     /// What could not be read, and might say more of why it stays.
     #[serde(skip)]
@@ -47,22 +50,24 @@ pub struct Terminating {
 }
 
 /// One finalizer.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Keeper {
+    /// Its name.
     name: String,
     /// Whether it is belay's.
     ours: bool,
     /// Who takes it off, and when.
     removed_by: String,
-    /// How a person takes it off when nobody else does any more. It tests what
-    /// it removes, so it hits nothing else when the list has changed.
+    /// How a person takes it off when nobody else does any more; not there if that
+    /// is nobody's to do. It tests what it removes, so it hits nothing else when the
+    /// list has changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     by_hand: Option<String>,
 }
 
 /// What a release waits for.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Waits {
     /// Whether nothing keeps it: belay lets go within moments.

@@ -121,11 +121,12 @@ fn programs_get_the_same_versioned() {
         (&said["apiVersion"], &said["kind"]),
         (&"belay.dev/v1alpha1".into(), &"Impact".into())
     );
-    assert_eq!(said["verdict"]["decision"], "Denied");
+    assert_eq!(said["verdict"], "Deny");
     assert_eq!(said["summary"]["broken"]["total"], 1);
     let broken = said["objects"].as_array().unwrap().iter().find(|o| o["outcome"] == "Broken");
     let broken = broken.unwrap();
-    assert_eq!((&broken["name"], &broken["via"]["of"]["name"]), (&"prices".into(), &"web".into()));
+    let name = &broken["object"]["name"];
+    assert_eq!((name, &broken["via"]["of"]["name"]), (&"prices".into(), &"web".into()));
     assert_eq!(broken["via"]["fieldPath"], "webhooks[0].clientConfig.service.name");
     // Nothing of a Secret's data leaves.
     assert!(!json.stdout.contains("aHVudGVyMg"), "{json:?}");

@@ -49,7 +49,7 @@ fn that_nothing_is_removed_is_one_sentence_and_takes_no_cluster() {
     assert_eq!(markdown.stdout, "### nothing is removed: all 8 objects of OLD are in NEW\n");
     let json = belay(&removed("old", "old", "-o json"));
     let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
-    assert_eq!(json["verdict"]["decision"], "Allowed");
+    assert_eq!(json["verdict"], "Allow");
     assert_eq!(json["targets"], serde_json::json!([]));
     // The same in other words: -n says the namespace that one of them says.
     let old = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: shop}\n";

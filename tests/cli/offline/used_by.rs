@@ -46,7 +46,10 @@ fn what_is_not_there_is_needed_all_the_same() {
     );
     let json = fed("used-by secret/db-creds -n shop --from - -o json", PODS);
     let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
-    assert_eq!((&json["present"], &json["uses"][0]["name"]), (&false.into(), &"web".into()));
+    assert_eq!(
+        (&json["present"], &json["uses"][0]["object"]["name"]),
+        (&false.into(), &"web".into())
+    );
     // Whoever can do without it does not need it.
     let weak = fed("used-by cm/colours -n shop --from -", PODS);
     assert_eq!(weak.code, 0, "{weak:?}");

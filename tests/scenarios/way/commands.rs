@@ -139,7 +139,7 @@ fn why_speaks_json_and_knows_the_names_that_kubectl_knows() {
     let json = alice.belay(&["why", "cm", "settings", "-n", &ns, "-o", "json"]);
     assert_eq!(json.code, 1, "{json:?}");
     let said: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
-    assert_eq!(said["object"], format!("configmaps/settings -n {ns}"));
+    assert_eq!(said["object"]["typed"], format!("configmaps/settings -n {ns}"));
     assert_eq!(said["deletable"], false);
     assert_eq!(said["subject"], alice.name);
     assert_eq!(said["blockers"][0]["reason"], "Protected");

@@ -28,7 +28,7 @@ pub fn markdown(impact: &Impact, all: bool) -> String {
     let mut text = match &impact.says {
         Some(says) => format!("### {}\n", plain(says)),
         None => {
-            let word = impact.verdict.decision.shown();
+            let word = impact.told.verdict.shown();
             format!("### {word}: delete {}\n", plain(&(what(impact) + &cascade(impact))))
         }
     };
@@ -39,12 +39,12 @@ pub fn markdown(impact: &Impact, all: bool) -> String {
         }
     };
     part(table(&summary(impact, all)));
-    let deciding: Vec<&Why> = impact.verdict.deciding().collect();
-    let reasons = reasons(impact.verdict.decision);
+    let deciding: Vec<&Why> = impact.told.deciding().collect();
+    let reasons = reasons(impact.told.verdict);
     let said = deciding.iter().map(|why| plain(&reason(why)));
-    part(list(reasons, said.collect(), impact.verdict.more, all));
-    let way_out = impact.verdict.way_out.iter().map(|way| plain(way));
-    let approve = impact.verdict.approve.iter().enumerate().map(|(at, approve)| {
+    part(list(reasons, said.collect(), impact.told.more, all));
+    let way_out = impact.told.way_out.iter().map(|way| plain(way));
+    let approve = impact.told.approve.iter().enumerate().map(|(at, approve)| {
         let may = if at == 0 { you_may(impact).trim_start() } else { "" };
         format!("{} {may}", code(approve)).trim_end().to_owned()
     });

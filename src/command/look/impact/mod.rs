@@ -10,12 +10,13 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 
-use self::report::Impact;
+pub use self::report::Impact;
 use super::change::Change;
 use super::scene::{self, Scene};
 use super::targets::SetArguments;
-use super::verdict::{Ruling, Word, ruling};
-use crate::command::screen::{Format, Screen, document};
+use super::verdict::{Ruling, ruling};
+use crate::command::document::{Word, document};
+use crate::command::screen::{Format, Screen};
 use crate::command::target::asked_in;
 use crate::command::{CommandError, block_on, print};
 use crate::graph::Propagation;
@@ -97,8 +98,8 @@ async fn impact(arguments: ImpactArguments) -> Result<ExitCode, CommandError> {
     let ruling = ruling(&scene, Some(cascade.into()));
     let mut impact = Impact::new(&scene, &ruling, cascade.into());
     impact.says = nothing.or(impact.says);
-    impact.verdict.you_may = may_approve(&scene, &ruling).await;
-    let of = |format| document(format, "Impact", &impact);
+    impact.told.you_may = may_approve(&scene, &ruling).await;
+    let of = |format| document(format, &impact);
     let written = match output {
         Form::Table => None,
         Form::Json => of(Format::Json)?,
@@ -113,7 +114,7 @@ async fn impact(arguments: ImpactArguments) -> Result<ExitCode, CommandError> {
 /// files.
 async fn may_approve(scene: &Scene, ruling: &Ruling) -> Option<bool> {
     let (caller, _) = scene.person.as_ref()?;
-    let verdict = ruling.verdict.as_ref().filter(|_| ruling.word == Word::Denied)?;
+    let verdict = ruling.verdict.as_ref().filter(|_| ruling.word == Word::Deny)?;
     let blocker = verdict.blockers.first()?;
     let covered = if blocker.along { &verdict.target } else { &blocker.object };
     let place = asked_in(covered).unwrap_or_default();

@@ -2,31 +2,34 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::outcome::{Broken, Outcomes};
 use super::told::Told;
-use crate::command::look::say::{self, Object};
+use crate::command::document::{Content, NotRead, Object};
+use crate::command::look::say;
 use crate::command::look::scene::Scene;
 use crate::command::look::stock::{Key, SNAPSHOTS, bytes, shown};
 use crate::command::look::verdict::Ruling;
-use crate::command::screen::NotRead;
 use crate::graph::{Certainty, NodeId, Outcome, Propagation};
 use crate::objects::KindInfo;
 
 /// Everything that is said.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Impact {
-    /// What is said where nothing is deleted, and in place of all the rest.
+    /// What is said where nothing is deleted, and in place of all the rest; not there
+    /// where something is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub says: Option<String>,
     /// What is deleted.
     pub targets: Vec<Object>,
-    /// What the DELETE says of dependents.
+    /// What the DELETE says of dependents: `background`, `foreground` or `orphan`.
     pub cascade: &'static str,
     /// Whether it passes.
-    pub verdict: Told,
+    #[serde(flatten)]
+    pub told: Told,
     /// How much of what happens.
     pub summary: Summary,
     /// What is behind objects and goes for good.
@@ -35,7 +38,7 @@ pub struct Impact {
     pub objects: Vec<Affected>,
     /// What could not be read: with any, the counts are lower bounds.
     pub not_read: Vec<NotRead>,
-    /// Named by a manifest, and not there.
+    /// Named by a manifest, and absent from the cluster: as a person types them.
     pub missing: Vec<String>,
     /// Whether some of what is meant could not be looked for.
     #[serde(skip)]
@@ -43,7 +46,7 @@ pub struct Impact {
 }
 
 /// How much of what happens, by kind.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct Summary {
     /// What goes.
     pub deleted: Count,
@@ -56,14 +59,14 @@ pub struct Summary {
 }
 
 /// A number of objects.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Count {
     /// All of them.
     pub total: usize,
     /// Those of which it is not certain.
     pub maybe: usize,
-    /// By kind.
+    /// How many of each kind.
     pub by_kind: BTreeMap<String, usize>,
 }
 
@@ -76,7 +79,7 @@ impl Count {
 }
 
 /// Something that goes for good.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Destroyed {
     /// `Volume` or `Address`.
@@ -85,10 +88,10 @@ pub struct Destroyed {
     pub name: String,
     /// By the end of what.
     pub by: Object,
-    /// The size of a volume.
+    /// The size of a volume; not there for an address, or if nothing says it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub size: String,
-    /// The newest snapshot of a volume.
+    /// The newest snapshot of a volume; not there if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
     #[serde(skip)]
@@ -96,20 +99,19 @@ pub struct Destroyed {
 }
 
 /// One object that something happens to.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Affected {
     /// Which.
-    #[serde(flatten)]
     pub object: Object,
     /// `Deleted`, `Held`, `Orphaned` or `Broken`.
     pub outcome: &'static str,
     /// Whether that is certain, however things are timed.
     pub certain: bool,
-    /// By which edge it is reached; a target by none.
+    /// By which edge it is reached; not there for a target.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub via: Option<Via>,
-    /// What there is to add.
+    /// What there is to add; not there if nothing is.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub note: String,
     #[serde(skip)]
@@ -120,7 +122,7 @@ pub struct Affected {
 }
 
 /// An edge.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Via {
     /// `owner`, `content` or `use`.
@@ -129,6 +131,10 @@ pub struct Via {
     pub of: Object,
     /// Where in the manifest.
     pub field_path: String,
+}
+
+impl Content for Impact {
+    const KIND: &'static str = "Impact";
 }
 
 impl Impact {
@@ -204,7 +210,7 @@ impl Impact {
         Self {
             says: scene.targets.is_empty().then(|| says.to_owned()),
             cascade: word(cascade),
-            verdict: Told::new(ruling, &targets),
+            told: Told::new(ruling, &targets, &graph.kinds),
             targets,
             summary,
             destroyed,

@@ -4,10 +4,9 @@ use std::collections::{HashMap, HashSet};
 
 use super::report::{Affected, Count, Impact, Summary};
 use super::told::Why;
-use crate::command::look::say::Object;
+use crate::command::document::{NotRead, Object, Word};
 use crate::command::look::tree::{Branch, draw};
-use crate::command::look::verdict::Word;
-use crate::command::screen::{NotRead, Screen, Tone, cut};
+use crate::command::screen::{Screen, Tone, cut};
 use crate::graph::NodeId;
 use crate::policy::api::GROUP;
 
@@ -123,18 +122,18 @@ pub(super) fn tree(impact: &Impact, screen: Screen, all: bool) -> String {
 /// `DELETE namespace/shop   DENIED   policy x`.
 fn head(impact: &Impact, screen: Screen) -> String {
     let what = what(impact);
-    let tone = match impact.verdict.decision {
-        Word::Allowed | Word::NoPolicies => Tone::Good,
-        Word::Denied => Tone::Bad,
+    let tone = match impact.told.verdict {
+        Word::Allow | Word::NoPolicies => Tone::Good,
+        Word::Deny => Tone::Bad,
         _ => Tone::Doubtful,
     };
     let mut by: Vec<&str> = Vec::new();
-    for why in impact.verdict.deciding().filter(|why| !why.by.is_empty()) {
+    for why in impact.told.deciding().filter(|why| !why.by.is_empty()) {
         if !by.contains(&why.by.as_str()) {
             by.push(&why.by);
         }
     }
-    let by = match (impact.verdict.decision, by.is_empty()) {
+    let by = match (impact.told.verdict, by.is_empty()) {
         (Word::Unknown, true) if impact.unseen => {
             "   some of it could not be looked for".to_owned()
         }
@@ -144,7 +143,7 @@ fn head(impact: &Impact, screen: Screen) -> String {
         (_, false) => format!("   {}", by.join("; ")),
     };
     let cascade = cascade(impact);
-    let word = screen.paint(tone, impact.verdict.decision.shown());
+    let word = screen.paint(tone, impact.told.verdict.shown());
     let head = screen.paint(Tone::Strong, &format!("DELETE {what}{cascade}"));
     format!("{head}   {word}{by}\n")
 }
@@ -283,13 +282,13 @@ fn tail(impact: &Impact, screen: Screen, all: bool) -> String {
         let name = screen.paint(Tone::Strong, &format!("{name:<12}"));
         text.push_str(&screen.behind(&name, 12, said));
     };
-    let deciding: Vec<&Why> = impact.verdict.deciding().collect();
+    let deciding: Vec<&Why> = impact.told.deciding().collect();
     let (shown, _) = cut(&deciding, TOLD, false);
-    let name = reasons(impact.verdict.decision);
+    let name = reasons(impact.told.verdict);
     for why in shown {
         line(name, &reason(why));
     }
-    let more = deciding.len() - shown.len() + impact.verdict.more;
+    let more = deciding.len() - shown.len() + impact.told.more;
     if more > 0 {
         line("", &format!("and {more} more reasons"));
     }
@@ -303,12 +302,12 @@ fn tail(impact: &Impact, screen: Screen, all: bool) -> String {
     for not_read in &impact.not_read {
         line("not read", &unread(not_read));
     }
-    if let Some(way_out) = &impact.verdict.way_out {
+    if let Some(way_out) = &impact.told.way_out {
         line("way out", way_out);
     }
-    for (at, approve) in impact.verdict.approve.iter().enumerate() {
+    for (at, approve) in impact.told.approve.iter().enumerate() {
         let may = if at == 0 { you_may(impact) } else { "" };
-        let name = if at == 0 && impact.verdict.way_out.is_none() { "way out" } else { "or" };
+        let name = if at == 0 && impact.told.way_out.is_none() { "way out" } else { "or" };
         line(name, &format!("{approve}{may}"));
     }
     text
@@ -317,8 +316,8 @@ fn tail(impact: &Impact, screen: Screen, all: bool) -> String {
 /// What the reasons are called that decide it.
 pub(super) fn reasons(decision: Word) -> &'static str {
     match decision {
-        Word::Denied => "blocked by",
-        Word::Held => "waits for",
+        Word::Deny => "blocked by",
+        Word::Hold => "waits for",
         Word::Unknown => "not known",
         _ => "noted",
     }
@@ -339,7 +338,7 @@ pub(super) fn unread(not_read: &NotRead) -> String {
 
 /// Whether the one who asks may approve it, where that is known.
 pub(super) fn you_may(impact: &Impact) -> &'static str {
-    match impact.verdict.you_may {
+    match impact.told.you_may {
         Some(true) => "   you may: yes",
         Some(false) => "   you may: no",
         None => "",

@@ -1,63 +1,72 @@
 //! The verdict on a deletion, as `impact` tells it.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::command::look::say::Object;
-use crate::command::look::verdict::{Ruling, Word};
+use crate::command::document::{Object, Word, policy_name};
+use crate::command::look::verdict::Ruling;
 use crate::command::target::as_me;
-use crate::decide::{Blocker, Decision, Verdict, named_by, sentence, ways};
+use crate::decide::{Blocker, Verdict, named_by, sentence, ways};
+use crate::objects::Kinds;
 
 /// The verdict.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Told {
-    /// The word.
-    pub decision: Word,
-    /// Why not.
+    /// The verdict on the DELETE.
+    pub verdict: Word,
+    /// What stands against it, or is told of it.
     pub blockers: Vec<Why>,
     /// How many more reasons there are.
     pub more: usize,
-    /// What else than an approval helps.
+    /// What else than an approval helps; not there where nothing is known to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub way_out: Option<String>,
-    /// The commands that approve it.
+    /// The commands that approve it, if it is refused.
     pub approve: Vec<String>,
-    /// Whether the one who asks may; not there if nobody says.
+    /// Whether the one who asks may; not there if it is not refused, or nobody says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub you_may: Option<bool>,
 }
 
 /// One reason.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Why {
-    /// What comes of it.
-    pub outcome: &'static str,
-    /// The fixed word.
+    /// The verdict for this reason alone.
+    pub verdict: Word,
+    /// The fixed word of a refusal, as in `status.reason` of the API server's answer.
     pub reason: &'static str,
+    /// The object that is protected.
+    pub object: Object,
     /// The reason in words.
     pub says: String,
-    /// Whose rule it is.
+    /// The policies that say so.
+    pub policies: Vec<String>,
+    /// The same in words.
+    #[serde(skip)]
     pub by: String,
 }
 
 impl Told {
     /// What is said of deleting these.
-    pub fn new(ruling: &Ruling, targets: &[Object]) -> Self {
+    pub fn new(ruling: &Ruling, targets: &[Object], kinds: &Kinds) -> Self {
         let (way_out, approve) = match (&ruling.verdict, ruling.word) {
-            (Some(verdict), Word::Denied) => ways(verdict),
+            (Some(verdict), Word::Deny) => ways(verdict),
             _ => (None, Vec::new()),
         };
         let blockers = ruling.verdict.iter().flat_map(|verdict| {
             verdict.blockers.iter().map(|blocker| Why {
-                outcome: blocker.outcome.as_str(),
+                verdict: blocker.outcome.into(),
                 reason: blocker.reason.as_str(),
+                object: Object::of(&blocker.object, kinds),
                 says: as_me(&said(verdict, blocker, targets)),
+                policies: blocker.policies.iter().map(policy_name).collect(),
                 by: named_by(blocker),
             })
         });
         Self {
-            decision: ruling.word,
+            verdict: ruling.word,
             blockers: blockers.collect(),
             more: ruling.verdict.as_ref().map_or(0, |verdict| verdict.more),
             way_out,
@@ -68,9 +77,9 @@ impl Told {
 
     /// Those that decide it.
     pub fn deciding(&self) -> impl Iterator<Item = &Why> {
-        let strictest = self.blockers.first().map(|why| why.outcome);
-        let records = strictest == Some(Decision::Audit.as_str());
-        self.blockers.iter().filter(move |why| Some(why.outcome) == strictest && !records)
+        let strictest = self.blockers.first().map(|why| why.verdict);
+        let records = strictest == Some(Word::Audit);
+        self.blockers.iter().filter(move |why| Some(why.verdict) == strictest && !records)
     }
 }
 

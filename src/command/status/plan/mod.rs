@@ -17,14 +17,15 @@ use clap::Args;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use self::report::Report;
+pub use self::report::Report;
 use self::tally::Tally;
 use crate::cluster::World;
 use crate::cluster::feed::plan::{policies, targets};
 use crate::cluster::registration::configurations::left_out;
+use crate::command::document::NotRead;
 use crate::command::files::{self, filled, stdin_once};
 use crate::command::place::PlaceArguments;
-use crate::command::screen::{NotRead, OutputArguments, Progress, Screen};
+use crate::command::screen::{OutputArguments, Progress, Screen};
 use crate::command::target::as_me;
 use crate::command::visitor::Visitor;
 use crate::command::{CommandError, print};

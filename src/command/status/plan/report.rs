@@ -3,11 +3,13 @@
 use std::collections::HashSet;
 use std::process::ExitCode;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::tally::{Counted, OfKind, Tally};
 use crate::command::CommandError;
-use crate::command::screen::{Field, NotRead, OutputArguments, Screen, Table, Tone, cut, document};
+use crate::command::document::{Content, NotRead, document};
+use crate::command::screen::{Field, OutputArguments, Screen, Table, Tone, cut};
 use crate::command::serve::BACKFILL;
 use crate::command::status::report::{SHOWN, modes};
 use crate::objects::Kinds;
@@ -18,46 +20,59 @@ use crate::policy::{PolicySet, Source};
 const KINDS: usize = 8;
 
 /// Everything that is said.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
+    /// The policies of the files, each with what it would cover.
     policies: Vec<PolicyPlan>,
+    /// What could not be read: with any, the counts are lower bounds.
     not_read: Vec<NotRead>,
 }
 
 /// What one policy would do.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct PolicyPlan {
+    /// Its name.
     name: String,
+    /// What would happen when it refuses.
     action: Action,
-    /// Against what it protects.
+    /// Against what it protects, by the names of the modes that are switched on.
     protects: Vec<&'static str>,
+    /// How many objects it would protect.
     protected: usize,
+    /// How many of them would have the hold.
     held: usize,
     /// What it protects, by kind.
     kinds: Vec<Kind>,
     /// What of it would have no hold, and why.
     not_held: Vec<NotHeld>,
     /// Kinds that it names and nobody serves.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     unknown_kinds: Vec<String>,
     /// What would not be as it should be.
     notes: Vec<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Kind {
+    /// Its plural, with its group.
     resource: String,
     #[serde(flatten)]
     counts: OfKind,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct NotHeld {
+    /// The plural of a kind, with its group.
     resource: String,
+    /// Why not.
     why: &'static str,
+    /// How many objects.
     objects: usize,
+}
+
+impl Content for Report {
+    const KIND: &'static str = "StatusPlan";
 }
 
 impl Report {
@@ -94,8 +109,7 @@ impl Report {
         output: OutputArguments,
         screen: Screen,
     ) -> Result<String, CommandError> {
-        Ok(document(output.output, "StatusPlan", self)?
-            .unwrap_or_else(|| self.text(output.all, screen)))
+        Ok(document(output.output, self)?.unwrap_or_else(|| self.text(output.all, screen)))
     }
 
     fn text(&self, all: bool, screen: Screen) -> String {

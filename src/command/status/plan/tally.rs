@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::decide::{Harm, Situation, harm};
@@ -25,7 +26,7 @@ pub struct Counted {
 }
 
 /// The counts of one policy and one kind.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct OfKind {
     /// So many objects it would protect.
     pub protected: usize,

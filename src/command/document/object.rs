@@ -1,0 +1,135 @@
+//! One object, in the same form in every document.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::decide::{Named, Target, arguments};
+use crate::graph::{Graph, NodeId};
+use crate::objects::{KindInfo, Kinds};
+
+/// An object of the cluster, as far as it is known.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Object {
+    /// The API group; not there for the core group, nor where `resource` is not.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    /// The kind; not there where only the plural is known.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub kind: String,
+    /// The plural in URLs; not there where only the kind is known.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub resource: String,
+    /// The namespace; not there for what has none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+    /// The uid; not there where it is not known.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    /// As a person types it behind `kubectl get` and `kubectl belay why`:
+    /// `configmaps/settings -n shop`.
+    pub typed: String,
+}
+
+impl Object {
+    /// The one at these coordinates of a graph, whether it exists or not.
+    pub fn at(graph: &Graph, id: NodeId) -> Self {
+        let (kind, namespace, name) = graph.coordinates(id);
+        Self::of_kind(graph.kinds.info(kind), namespace, name)
+    }
+
+    /// The one of this kind.
+    pub fn of_kind(info: &KindInfo, namespace: &str, name: &str) -> Self {
+        let target = Target {
+            group: info.group.clone(),
+            resource: info.resource.clone(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        };
+        Self { kind: info.kind.clone(), ..Self::bare(&target) }
+    }
+
+    /// The one that is meant. Its kind is said if it is among these.
+    pub fn of(target: &Target, kinds: &Kinds) -> Self {
+        let kind = kinds.find_resource(&target.group, &target.resource);
+        let kind = kind.map_or_else(String::new, |kind| kinds.info(kind).kind.clone());
+        Self { kind, ..Self::bare(target) }
+    }
+
+    /// The one that messages name so. A name says no group: the plural and the
+    /// group are said if a graph has one such object and no other.
+    pub fn named(graph: &Graph, Named { kind, namespace, name }: &Named) -> Self {
+        let kinds = graph.kinds.iter().filter(|(_, info)| info.kind == *kind);
+        let mut found = kinds.filter(|(id, _)| graph.object(*id, namespace, name).is_some());
+        match (found.next(), found.next()) {
+            (Some((_, info)), None) => Self::of_kind(info, namespace, name),
+            _ => Self::of_unknown(kind, namespace, name),
+        }
+    }
+
+    /// The one of a kind of which the plural is not known. kubectl takes the
+    /// kind as well.
+    pub fn of_unknown(kind: &str, namespace: &str, name: &str) -> Self {
+        let target = Target {
+            group: String::new(),
+            resource: kind.to_lowercase(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        };
+        Self { kind: kind.to_owned(), resource: String::new(), ..Self::bare(&target) }
+    }
+
+    /// The same, with its uid.
+    pub fn with_uid(self, uid: &str) -> Self {
+        Self { uid: uid.to_owned(), ..self }
+    }
+
+    fn bare(target: &Target) -> Self {
+        Self {
+            group: target.group.clone(),
+            resource: target.resource.clone(),
+            namespace: target.namespace.clone(),
+            name: target.name.clone(),
+            typed: arguments(target),
+            ..Self::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn target(group: &str, resource: &str) -> Target {
+        Target {
+            group: group.into(),
+            resource: resource.into(),
+            namespace: "shop".into(),
+            name: "web".into(),
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_of_an_object_is_not_said() {
+        let said = |object: &Object| serde_json::to_value(object).unwrap();
+        let kinds = Kinds::default();
+        assert_eq!(
+            said(&Object::of(&target("apps", "deployments"), &kinds).with_uid("u")),
+            json!({"group": "apps", "kind": "Deployment", "resource": "deployments", "namespace":
+                "shop", "name": "web", "uid": "u", "typed": "deployments.apps/web -n shop"})
+        );
+        assert_eq!(
+            said(&Object::of(&target("example.com", "gizmos"), &kinds)),
+            json!({"group": "example.com", "resource": "gizmos", "namespace": "shop",
+                "name": "web", "typed": "gizmos.example.com/web -n shop"})
+        );
+        let named = Named { kind: "Gizmo".into(), namespace: String::new(), name: "web".into() };
+        assert_eq!(
+            said(&Object::named(&Graph::new(Kinds::default()), &named)),
+            json!({"kind": "Gizmo", "name": "web", "typed": "gizmo/web"})
+        );
+    }
+}

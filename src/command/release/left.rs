@@ -1,0 +1,185 @@
+//! What came of a release of everything, for programs.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::all::because;
+use crate::cluster::uninstall::{self, Ended, News, Tally, Why};
+use crate::command::document::{Content, NotRead, Object};
+use crate::command::target::as_me;
+use crate::command::why::words;
+use crate::objects::Kinds;
+
+/// What came of everything.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReleasedAll {
+    /// Whether nothing was done, and it is said what would be.
+    dry_run: bool,
+    /// How many holds were taken off objects that stay. In a dry run none was: they
+    /// are under `left`, with the cause `Untouched`.
+    released: usize,
+    /// How many Terminating objects were let go of, or would be, because nothing
+    /// needs them.
+    let_go: usize,
+    /// How many were let go of though something needs them.
+    abandoned: usize,
+    /// What has its hold still, all of it.
+    left: Vec<Left>,
+    /// Kinds whose objects may have holds, and that could not be listed.
+    not_read: Vec<NotRead>,
+    /// What else was done, in its order: the Lease that was taken, what was deleted
+    /// of belay's own, what was abandoned. The log on standard error has more.
+    steps: Vec<String>,
+    /// The same as a person reads it, with what comes next.
+    lines: Vec<String>,
+}
+
+impl Content for ReleasedAll {
+    const KIND: &'static str = "ReleasedAll";
+}
+
+/// An object that has its hold still.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Left {
+    /// Which.
+    object: Object,
+    /// Why, in a word.
+    cause: Cause,
+    /// Why, in a sentence.
+    says: String,
+    /// Who needs it; nobody where the cause is another one.
+    waits_for: Vec<String>,
+}
+
+/// Why an object has its hold still.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+enum Cause {
+    /// It is Terminating, and something needs it.
+    InUse,
+    /// It is Terminating, and it is not known whether something needs it.
+    Unknown,
+    /// It is about to go, and without its hold it would, whoever uses it.
+    Going,
+    /// Nobody serves its kind now.
+    Unserved,
+    /// Its Namespace was forced away: nothing in it can be written.
+    Stranded,
+    /// The API server does not take the patch.
+    Refused,
+    /// The time was up before its turn came.
+    Late,
+    /// It is not Terminating, and this was a dry run.
+    Untouched,
+}
+
+impl From<&Why> for Cause {
+    fn from(why: &Why) -> Self {
+        match why {
+            Why::InUse(_) => Self::InUse,
+            Why::Unknown(_) => Self::Unknown,
+            Why::Going(_) => Self::Going,
+            Why::Unserved => Self::Unserved,
+            Why::Stranded => Self::Stranded,
+            Why::Refused(_) => Self::Refused,
+            Why::Late => Self::Late,
+            Why::Untouched => Self::Untouched,
+        }
+    }
+}
+
+/// Whether news are a step that a document tells: what is changed beside the
+/// holds that nobody needs. How far it is belongs into the log alone.
+pub fn is_step(news: &News) -> bool {
+    matches!(
+        news,
+        News::Seized(_)
+            | News::SeizedAgain(_)
+            | News::Deleted(_)
+            | News::Absent(_)
+            | News::Unserved(_)
+            | News::Skipped(_)
+            | News::Abandoned(_)
+            | News::Behind(..)
+            | News::Bequeathed(_)
+    )
+}
+
+impl ReleasedAll {
+    /// Of what came of it, and of what is said of that.
+    pub fn new(ended: &Ended, dry_run: bool, steps: Vec<String>, text: &str) -> Self {
+        let Ended { tally: Tally { released, let_go, abandoned }, left, unread } = ended;
+        // Whoever is not among these is named by its plural.
+        let kinds = Kinds::default();
+        let not_read = unread
+            .iter()
+            .map(|(resource, why)| NotRead { resource: resource.clone(), why: as_me(why) });
+        Self {
+            dry_run,
+            released: *released,
+            let_go: *let_go,
+            abandoned: *abandoned,
+            left: left.iter().map(|left| Left::new(left, &kinds)).collect(),
+            not_read: not_read.collect(),
+            steps,
+            lines: text.lines().map(str::to_owned).collect(),
+        }
+    }
+}
+
+impl Left {
+    fn new(uninstall::Left { target, why }: &uninstall::Left, kinds: &Kinds) -> Self {
+        let waits_for = match why {
+            Why::InUse(causes) => causes.iter().map(words).collect(),
+            _ => Vec::new(),
+        };
+        Self { object: Object::of(target, kinds), cause: why.into(), says: because(why), waits_for }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::document::document;
+    use crate::command::screen::Format;
+    use crate::decide::{self, Target};
+
+    #[test]
+    fn programs_read_what_is_left_and_why() {
+        let target = Target {
+            resource: "configmaps".into(),
+            group: String::new(),
+            namespace: "shop".into(),
+            name: "a".into(),
+        };
+        let user = decide::Cause::Finalizer("Pod shop/web".to_owned());
+        let left = |why| uninstall::Left { target: target.clone(), why };
+        let ended = Ended {
+            tally: Tally { released: 3, let_go: 2, abandoned: 1 },
+            left: vec![left(Why::InUse(vec![user])), left(Why::Late)],
+            unread: vec![("secrets".to_owned(), "belay's account may not (list)".to_owned())],
+        };
+        let said = ReleasedAll::new(&ended, false, vec!["deleted: x".to_owned()], "a\n- b");
+        let json = document(Format::Json, &said).unwrap().unwrap();
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!((&json["kind"], &json["released"]), (&"ReleasedAll".into(), &3.into()));
+        let first = &json["left"][0];
+        assert_eq!(first["object"]["typed"], "configmaps/a -n shop");
+        assert_eq!((&first["cause"], &first["waitsFor"][0]), (&"InUse".into(), &words_of(&ended)));
+        assert_eq!(json["left"][1]["cause"], "Late");
+        assert_eq!(json["notRead"][0]["why"], "you may not (list)");
+        assert_eq!((&json["steps"][0], &json["lines"][1]), (&"deleted: x".into(), &"- b".into()));
+    }
+
+    fn words_of(ended: &Ended) -> serde_json::Value {
+        let Why::InUse(causes) = &ended.left[0].why else { panic!() };
+        words(&causes[0]).into()
+    }
+
+    #[test]
+    fn how_far_it_is_stands_in_the_log_alone() {
+        assert!(is_step(&News::Deleted("x".to_owned())));
+        assert!(!is_step(&News::Progress(Tally::default(), 3)));
+    }
+}

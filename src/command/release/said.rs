@@ -1,0 +1,145 @@
+//! What came of a release of one object, as data and as sentences.
+
+use std::process::ExitCode;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::command::document::{Content, Object, document};
+use crate::command::screen::Format;
+use crate::command::target::unknown;
+use crate::command::{CommandError, print};
+
+/// What came of it.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Released {
+    /// Which object.
+    object: Object,
+    /// What has become of it.
+    state: State,
+    /// Who needs it, where it is held.
+    waits_for: Vec<String>,
+    /// The finalizers of others that keep it still.
+    finalizers: Vec<String>,
+    /// As whom the work of a dead belay was done; not there where a living one did it,
+    /// or where it was done with the rights of the one who asks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    acted_as: Option<String>,
+    /// The same as a person reads it, with what comes next.
+    lines: Vec<String>,
+}
+
+impl Content for Released {
+    const KIND: &'static str = "Released";
+}
+
+/// What has become of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+pub enum State {
+    /// It is gone.
+    Gone,
+    /// belay's hold is off; it goes, unless finalizers of others keep it.
+    Released,
+    /// It is still held.
+    Held,
+    /// It is still held, and it is not known whether it may go.
+    Unknown,
+    /// belay does not hold it, or it is not Terminating: there is nothing to
+    /// release.
+    NotHeld,
+}
+
+/// The answer, without the object that it is about.
+pub struct Answer {
+    state: State,
+    waits_for: Vec<String>,
+    finalizers: Vec<String>,
+    acted_as: Option<String>,
+    lines: Vec<String>,
+}
+
+impl Answer {
+    /// In a sentence.
+    pub fn new(state: State, says: String) -> Self {
+        Self {
+            state,
+            waits_for: Vec::new(),
+            finalizers: Vec::new(),
+            acted_as: None,
+            lines: vec![says],
+        }
+    }
+
+    /// With who needs it.
+    pub fn waiting(self, waits_for: Vec<String>) -> Self {
+        Self { waits_for, ..self }
+    }
+
+    /// With the finalizers that keep it.
+    pub fn kept(self, finalizers: &[&str]) -> Self {
+        Self { finalizers: finalizers.iter().map(ToString::to_string).collect(), ..self }
+    }
+
+    /// With by whose hand that was done.
+    pub fn by(mut self, acted_as: Option<&str>, says: String) -> Self {
+        self.acted_as = acted_as.map(str::to_owned);
+        self.lines.push(says);
+        self
+    }
+
+    /// Prints it; for a person a no goes where errors go.
+    pub fn told(self, object: Object, format: Format) -> Result<ExitCode, CommandError> {
+        let Self { state, waits_for, finalizers, acted_as, lines } = self;
+        let released = Released { object, state, waits_for, finalizers, acted_as, lines };
+        if let Some(document) = document(format, &released)? {
+            print(&document)?;
+            return Ok(state.exit_code());
+        }
+        let text = released.lines.join("\n");
+        match state {
+            State::Gone | State::Released => print(&(text + "\n")).map(|()| state.exit_code()),
+            State::Held | State::NotHeld => Err(CommandError::Refused(text)),
+            State::Unknown => Err(unknown(text)),
+        }
+    }
+}
+
+impl State {
+    fn exit_code(self) -> ExitCode {
+        ExitCode::from(match self {
+            Self::Gone | Self::Released => 0,
+            Self::Held | Self::NotHeld => 1,
+            Self::Unknown => 3,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_no_is_an_error_for_people_and_an_answer_for_programs() {
+        let exits = |state, format| match Answer::new(state, "so it is".to_owned())
+            .told(Object::default(), format)
+        {
+            Ok(code) => (format!("{code:?}"), None),
+            Err(error) => {
+                (format!("{:?}", ExitCode::from(error.exit_code())), Some(error.to_string()))
+            }
+        };
+        let code = |code: u8| format!("{:?}", ExitCode::from(code));
+        for (state, expected) in [
+            (State::Gone, 0),
+            (State::Released, 0),
+            (State::Held, 1),
+            (State::NotHeld, 1),
+            (State::Unknown, 3),
+        ] {
+            assert_eq!(exits(state, Format::Json), (code(expected), None), "{state:?}");
+            let said = (expected > 0).then(|| "so it is".to_owned());
+            assert_eq!(exits(state, Format::Table), (code(expected), said), "{state:?}");
+        }
+    }
+}
