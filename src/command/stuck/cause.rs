@@ -30,6 +30,8 @@ pub enum Known {
     Counted(Waits),
     /// There are many, and of this one it was not asked.
     NotAsked,
+    /// It was counted, and this is not known.
+    Unsure(String),
     /// It could not be counted.
     #[default]
     Unknown,
@@ -115,6 +117,9 @@ fn held(found: &Found, hold: &Hold) -> Finding {
         Known::NotAsked => finding("belay holds it; --all counts for whom".to_owned(), why),
         Known::Unknown => {
             finding("belay holds it; for whom could not be found out".to_owned(), why)
+        }
+        Known::Unsure(what) => {
+            finding("belay holds it; for whom is not known".to_owned(), why).shown([what.clone()])
         }
         Known::Counted(Waits { free: true, r#for }) => {
             finding(format!("belay holds it, and may let go: {}", r#for.join(", ")), release)

@@ -25,12 +25,14 @@ use self::report::Stuck;
 use super::duration::{duration, told};
 use super::place::{FromArguments, PlaceArguments, ScopeArguments};
 use super::screen::{OutputArguments, Progress, Screen};
+use super::target::as_me;
 use super::visitor::Visitor;
 use super::why::Waits;
 use super::{CommandError, block_on, print};
 use crate::cluster::Snapshot;
 use crate::cluster::release::by_hand::look;
 use crate::cluster::terminating::{Found, evidence, survey, whole};
+use crate::hold::Count;
 use crate::objects::is_hold;
 
 /// So many objects are read, and holds counted, at once.
@@ -150,7 +152,7 @@ async fn holds(
     let counts = installed && snapshot.context.world.read().loaded;
     let holds = held.into_iter().enumerate().map(|(index, found)| async move {
         let waits = match (counts, index < most) {
-            (true, true) => waits(snapshot, found).await.map_or(Known::Unknown, Known::Counted),
+            (true, true) => waits(snapshot, found).await,
             (true, false) => Known::NotAsked,
             (false, _) => Known::Unknown,
         };
@@ -159,17 +161,21 @@ async fn holds(
     futures_util::stream::iter(holds).buffer_unordered(AT_ONCE).collect().await
 }
 
-async fn waits(snapshot: &Snapshot, found: &Found) -> Option<Waits> {
+async fn waits(snapshot: &Snapshot, found: &Found) -> Known {
     let (kind, near) = {
         let kinds = &snapshot.context.world.read().graph.kinds;
-        (kinds.find_resource(&found.info.group, &found.info.resource)?, kinds.find("", "Namespace"))
+        let kind = kinds.find_resource(&found.info.group, &found.info.resource);
+        (kind, kinds.find("", "Namespace"))
     };
+    let Some(kind) = kind else { return Known::Unknown };
     if let Some(near) = near.filter(|_| !found.namespace.is_empty()) {
         // If it cannot be read, the count says that its labels are not known.
         let _ = snapshot.look_up(near, "", &found.namespace).await;
     }
     snapshot.put(kind, &found.object);
     let place = (kind, found.namespace.clone(), found.name.clone());
-    let count = look(&snapshot.context, &snapshot.reader, &place, &found.object).await;
-    Some(Waits::of(count))
+    match look(&snapshot.context, &snapshot.reader, &place, &found.object).await {
+        Count::Unknown(what) => Known::Unsure(as_me(&what)),
+        count => Known::Counted(Waits::of(count)),
+    }
 }

@@ -242,6 +242,9 @@ fn our_hold_says_for_whom() {
     assert!(free.ends_with("kubectl belay release configmaps/settings -n shop"), "{free}");
     let unknown = of(Known::Unknown, true, false);
     assert!(unknown.contains("could not be found out"), "{unknown}");
+    let unsure = of(Known::Unsure("Pods may need it: you may not".to_owned()), true, false);
+    let says = "belay holds it; for whom is not known; Pods may need it: you may not; ";
+    assert!(unsure.starts_with(says), "{unsure}");
     let many = of(Known::NotAsked, true, false);
     assert!(many.starts_with("belay holds it; --all counts for whom; "), "{many}");
     let left = of(Known::Unknown, false, false);
