@@ -65,6 +65,18 @@ pub(crate) enum Harm {
     Listed,
 }
 
+impl Harm {
+    /// In words that a person can act on.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::Kind => "a hold on this kind is harm, or no protection",
+            Self::Hook => "it is a hook, which a tool takes away by itself",
+            Self::Record => "it is the record of a Helm release, which Helm takes away",
+            Self::Listed => "its manifest lists finalizers, and would take the hold off again",
+        }
+    }
+}
+
 /// Whether a hold on this object would be harm, or no protection.
 pub(crate) fn is_harm(group: &str, resource: &str, object: &Object<'_>) -> bool {
     harm(group, resource, object).is_some()

@@ -1,5 +1,7 @@
 //! `belay status`.
 
+use serde_json::json;
+
 use crate::harness::eventually;
 use crate::{LIMIT, belay, configmaps, kubectl, policy, world};
 
@@ -7,7 +9,8 @@ use crate::{LIMIT, belay, configmaps, kubectl, policy, world};
 fn the_status_has_the_policies_and_who_leads() {
     let plane = &world().plane;
     let ns = plane.namespace("status").unwrap();
-    policy(plane, &ns, &(configmaps(&ns) + "  protect: {whileUsed: {}}\n"));
+    let targets = configmaps(&ns).replace("[configmaps]", "[configmaps, pods]");
+    policy(plane, &ns, &(targets + "  protect: {whileUsed: {}}\n"));
     kubectl(plane, &["create", "configmap", "settings", "-n", &ns]);
     eventually("the count of what is protected", LIMIT, || {
         let output = belay(plane, &["status", "-o", "json"]);
@@ -20,6 +23,8 @@ fn the_status_has_the_policies_and_who_leads() {
         // The leader made both in one go.
         let ends = ["certificate", "authority"].map(|of| said[of]["until"].as_str());
         let counted = policy["protected"] == 1 && policy["ready"] == true;
+        let why = "a hold on this kind is harm, or no protection";
+        let counted = counted && policy["notHeld"] == json!([{"resource": "pods", "why": why}]);
         if led && there && counted && ends[0].is_some() && ends[0] == ends[1] {
             Ok(())
         } else {

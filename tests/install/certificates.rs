@@ -9,11 +9,12 @@ use crate::{plane, program};
 
 /// A certificate for the Service, as somebody else would make it: the options
 /// of `kubectl create secret` for its files.
-fn made(plane: &ControlPlane, name: &str) -> Vec<String> {
+fn made(plane: &ControlPlane, name: &str, days: u32) -> Vec<String> {
     let folder = plane.folder().join(name);
     let status = Command::new(program())
         .args(["admin", "certs", "--name=belay.belay.svc"])
         .arg(format!("--cert-dir={}", folder.display()))
+        .arg(format!("--days={days}"))
         .stdout(std::process::Stdio::null())
         .status()
         .unwrap();
@@ -76,7 +77,7 @@ fn works(plane: &ControlPlane) -> Shop<'_> {
 fn a_secret_of_somebody_elses_is_served_and_followed_when_it_changes() {
     let plane = plane();
     let mut chart = Chart::prepare(&plane, program()).unwrap();
-    plane.apply(&secret(&plane, "corporate", &made(&plane, "first"))).unwrap();
+    plane.apply(&secret(&plane, "corporate", &made(&plane, "first", 90))).unwrap();
     let said = chart.deploy("install", &["--set=existingSecret=corporate"]).unwrap();
     chart.notes = said.success().unwrap();
     chart.wait_for(2).unwrap();
@@ -87,7 +88,7 @@ fn a_secret_of_somebody_elses_is_served_and_followed_when_it_changes() {
     // belay makes none of its own beside it.
     plane.kubectl(&["get", "secret", "belay-tls", "-n", "belay"]).unwrap().failure().unwrap();
 
-    plane.apply(&secret(&plane, "corporate", &made(&plane, "second"))).unwrap();
+    plane.apply(&secret(&plane, "corporate", &made(&plane, "second", 60))).unwrap();
     eventually("the new authority", LIMIT, || {
         let now = trusted(&plane)?;
         if now == stored(&plane, "corporate") && now != first {
@@ -125,7 +126,7 @@ fn a_certificate_of_cert_managers_is_waited_for_and_served() {
                 Ok(name.to_owned())
             })
             .unwrap();
-            plane.apply(&secret(&plane, &name, &made(&plane, "managed"))).unwrap();
+            plane.apply(&secret(&plane, &name, &made(&plane, "managed", 90))).unwrap();
         });
         let values = ["--set=certManager.enabled=true"];
         chart.deploy("install", &values).unwrap().success().unwrap();

@@ -9,8 +9,10 @@ use super::{Holding, Stopped, WrittenPolicy};
 use crate::cluster::Registered;
 use crate::cluster::api::Trouble;
 use crate::cluster::journal::to_the_second;
+use crate::decide::Harm;
 use crate::graph::Graph;
 use crate::objects::{KindId, full_name};
+use crate::policy::api::NotHeld;
 use crate::policy::{BACKFILL, Pause};
 
 /// So many kinds are named in a message; of the others their number.
@@ -172,6 +174,21 @@ pub(super) fn holding(policy: &str, holding: &Holding) -> Finding {
     Finding { type_: "Holding", status, reason, message }
 }
 
+/// What of it has no hold and gets none, as programs read it.
+pub(super) fn not_held(Holding { none_on, stopped, .. }: &Holding) -> Vec<NotHeld> {
+    let none_on = none_on.iter().map(|resource| NotHeld {
+        resource: resource.clone(),
+        why: Harm::Kind.words().to_owned(),
+        objects: None,
+    });
+    let stopped = stopped.iter().map(|Stopped { resource, missing, limit }| NotHeld {
+        resource: resource.clone(),
+        why: format!("more lack it than the {limit} that may get it late"),
+        objects: i64::try_from(*missing).ok(),
+    });
+    none_on.chain(stopped).collect()
+}
+
 /// Where a backfill stands still, and how it goes on.
 fn too_many(policy: &str, stopped: &[Stopped], most: usize) -> String {
     let told = stopped.iter().take(NAMED).map(|Stopped { resource, missing, limit }| {
@@ -327,7 +344,23 @@ mod tests {
             limit: 5000,
         };
         let stopped = vec![stopped("configmaps", 12_000), stopped("secrets", 7000)];
-        let still = Holding { done: 3, total: 19_003, none_on: Vec::new(), stopped };
+        let pods = vec!["pods".to_owned()];
+        let still = Holding { done: 3, total: 19_003, none_on: pods, stopped };
+        let told = not_held(&still).into_iter().map(|one| (one.resource, one.objects, one.why));
+        let late = "more lack it than the 5000 that may get it late".to_owned();
+        assert_eq!(
+            told.collect::<Vec<_>>(),
+            [
+                (
+                    "pods".to_owned(),
+                    None,
+                    "a hold on this kind is harm, or no protection".to_owned()
+                ),
+                ("configmaps".to_owned(), Some(12_000), late.clone()),
+                ("secrets".to_owned(), Some(7000), late),
+            ]
+        );
+        let still = Holding { none_on: Vec::new(), ..still };
         let finding = holding("all-settings", &still);
         assert_eq!((finding.status, finding.reason), ("False", "TooManyObjects"));
         assert_eq!(

@@ -266,9 +266,11 @@ fn wanted<'w>(
         let mut findings = vec![conditions::ready(policy, &registered, pause.as_ref()), finding];
         let holding = holding.get(name).filter(|_| valid);
         findings.extend(holding.map(|holding| conditions::holding(name, holding)));
+        let not_held = holding.map(conditions::not_held).unwrap_or_default();
         let mut status = DeletionPolicyStatus {
             conditions: conditions::conditions(&known.conditions, findings, policy.generation, now),
             observed_generation: Some(policy.generation),
+            not_held,
             unknown_kinds,
             ..known.clone()
         };

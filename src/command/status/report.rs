@@ -11,7 +11,9 @@ use crate::command::CommandError;
 use crate::command::document::{Content, NotRead, Object, document};
 use crate::command::duration::age;
 use crate::command::screen::{Field, OutputArguments, Screen, Table, Tone, cut};
-use crate::policy::api::{Action, DeletionPolicy, Pause, Protect};
+use crate::policy::api::{
+    Action, DeletionPolicy, DeletionPolicySpec, HoldMode, NotHeld, Pause, Protect,
+};
 
 /// So many policies are shown, unless all are asked for.
 pub(super) const SHOWN: usize = 60;
@@ -40,6 +42,8 @@ pub struct PolicyStatus {
     denied_last_24h: i64,
     /// How many passed that action Deny would have refused.
     would_deny_last_24h: i64,
+    /// What of it gets no hold, and why.
+    not_held: Vec<NotHeld>,
     /// Kinds that it names and nobody serves.
     unknown_kinds: Vec<String>,
     /// What belay says of it: what is not as it should be, and where it puts
@@ -71,11 +75,35 @@ impl PolicyStatus {
             held: status.held_objects,
             denied_last_24h: status.last_24h.denied,
             would_deny_last_24h: status.last_24h.would_deny,
+            not_held: never_held(&policy.spec, status.protected_objects)
+                .map_or(status.not_held, |never| vec![never]),
             unknown_kinds: status.unknown_kinds,
             notes,
         }
     }
 }
+
+/// Why nothing of a policy gets a hold, whatever its kind; none: some may.
+fn never_held(spec: &DeletionPolicySpec, protected: i64) -> Option<NotHeld> {
+    let why = match spec.action {
+        _ if spec.hold == HoldMode::Never => NEVER,
+        _ if spec.protect.always.is_none() && spec.protect.while_used.is_none() => NO_MODE,
+        // Elsewhere it may refuse.
+        _ if !spec.action_overrides.is_empty() => return None,
+        Action::Audit => ONLY_RECORDS,
+        Action::Warn => ONLY_WARNS,
+        Action::Deny => return None,
+    };
+    let objects = Some(protected);
+    Some(NotHeld { resource: "*".to_owned(), why: why.to_owned(), objects })
+}
+
+/// Why a policy puts no hold on what it protects.
+pub(super) const NEVER: &str = "the policy says hold: Never";
+pub(super) const NO_MODE: &str =
+    "the policy has neither always nor whileUsed, and nothing else holds";
+pub(super) const ONLY_RECORDS: &str = "the policy only records";
+pub(super) const ONLY_WARNS: &str = "the policy only warns";
 
 /// The modes that are switched on.
 pub(super) fn modes(protect: &Protect) -> Vec<&'static str> {
@@ -417,6 +445,31 @@ mod tests {
              nobody serves: gadgets.test\n"
         );
         assert_eq!(code(&report), 0);
+    }
+
+    #[test]
+    fn what_gets_no_hold_is_told_with_why_it_does_not() {
+        let told = |change: Value| {
+            let mut policy = json!({
+                "apiVersion": "belay.dev/v1alpha1", "kind": "DeletionPolicy",
+                "metadata": {"name": "kept"},
+                "spec": {"targets": [], "protect": {"whileUsed": {}}},
+                "status": {"protectedObjects": 4, "notHeld": [{"resource": "pods", "why": "harm"}]}
+            });
+            let spec = policy["spec"].as_object_mut().unwrap();
+            spec.extend(change.as_object().unwrap().clone());
+            let policy: DeletionPolicy = serde_json::from_value(policy).unwrap();
+            serde_json::to_value(PolicyStatus::new(&policy)).unwrap()["notHeld"].clone()
+        };
+        let all = |why: &str| json!([{"resource": "*", "why": why, "objects": 4}]);
+        assert_eq!(told(json!({})), json!([{"resource": "pods", "why": "harm"}]));
+        assert_eq!(told(json!({"hold": "Never"})), all(NEVER));
+        assert_eq!(told(json!({"protect": {"fromOrphaning": {}}})), all(NO_MODE));
+        assert_eq!(told(json!({"action": "Audit"})), all(ONLY_RECORDS));
+        assert_eq!(told(json!({"action": "Warn"})), all(ONLY_WARNS));
+        let overrides = json!([{"namespaceSelector": {}, "action": "Deny"}]);
+        let elsewhere = json!({"action": "Warn", "actionOverrides": overrides});
+        assert_eq!(told(elsewhere), json!([{"resource": "pods", "why": "harm"}]));
     }
 
     #[test]

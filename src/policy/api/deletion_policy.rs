@@ -300,6 +300,9 @@ pub struct DeletionPolicyStatus {
     /// How many of them are held.
     #[serde(default)]
     pub held_objects: i64,
+    /// Kinds of which not everything that the policy protects gets the hold.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_held: Vec<NotHeld>,
     /// Kinds that the policy names and nobody serves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unknown_kinds: Vec<String>,
@@ -310,6 +313,19 @@ pub struct DeletionPolicyStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10))]
     pub recent: Vec<Recent>,
+}
+
+/// What does not get the hold.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NotHeld {
+    /// The plural of the kind, with its group.
+    pub resource: String,
+    /// Why not.
+    pub why: String,
+    /// How many lack it; not there: every one of the kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub objects: Option<i64>,
 }
 
 /// What a policy said in the last 24 hours.

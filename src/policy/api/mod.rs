@@ -27,7 +27,7 @@ pub use approval::{DeletionApproval, DeletionApprovalSpec, Pause, PauseSpec, Sco
 pub use check::{Check, Problem};
 pub use deletion_policy::{
     Action, ActionOverride, Always, Approval, Counting, DeletionPolicy, DeletionPolicySpec,
-    DeletionPolicyStatus, FromOrphaning, FromStripping, HoldMode, LastDay, OnDelete,
+    DeletionPolicyStatus, FromOrphaning, FromStripping, HoldMode, LastDay, NotHeld, OnDelete,
     OptionalReferences, Owned, Protect, Recent, WhileNotEmpty, WhileUsed,
 };
 pub use relation::{FieldEquals, RelatedKind, Relation, RelationSpec, Strength, ToRef};

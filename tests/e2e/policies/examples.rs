@@ -236,6 +236,10 @@ fn full_examples_come_back_as_they_were_written() {
         "observedGeneration": 1,
         "protectedObjects": 12,
         "heldObjects": 3,
+        "notHeld": [
+            {"resource": "pods", "why": "it is harm"},
+            {"resource": "secrets", "why": "they are many", "objects": 7},
+        ],
         "unknownKinds": ["gadgets.example.com"],
         "last24h": {"denied": 7, "wouldDeny": 8, "held": 9},
         "recent": [{

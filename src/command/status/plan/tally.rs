@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, HashMap};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::decide::{Harm, Situation, harm};
+use crate::command::status::report::{NEVER, NO_MODE, ONLY_RECORDS, ONLY_WARNS};
+use crate::decide::{Situation, harm};
 use crate::hold::{Plan, Wanted, plan, wanted, wants};
 use crate::objects::{KindInfo, Object};
 use crate::policy::api::{Action, HoldMode};
@@ -82,24 +83,21 @@ fn why_not(
     object: &Object<'_>,
 ) -> &'static str {
     if applied.policy.hold == HoldMode::Never {
-        return "the policy says hold: Never";
+        return NEVER;
     }
     if !applied.policy.holds() {
-        return "the policy has neither always nor whileUsed, and nothing else holds";
+        return NO_MODE;
     }
     match applied.action {
-        Action::Audit => return "the policy only records",
-        Action::Warn => return "the policy only warns",
+        Action::Audit => return ONLY_RECORDS,
+        Action::Warn => return ONLY_WARNS,
         Action::Deny => {}
     }
     if !applied.certain {
         return "the labels of its Namespace are not known";
     }
     match harm(group, resource, object) {
-        Some(Harm::Kind) => "a hold on this kind is harm, or no protection",
-        Some(Harm::Hook) => "it is a hook, which a tool takes away by itself",
-        Some(Harm::Record) => "it is the record of a Helm release, which Helm takes away",
-        Some(Harm::Listed) => "its manifest lists finalizers, and would take the hold off again",
+        Some(harm) => harm.words(),
         None if object.is_terminating() => "it is Terminating, and nothing can be put on it",
         None => "no hold would be put on it",
     }
