@@ -172,7 +172,7 @@ pub fn main() -> ExitCode {
         Command::Status(arguments) => status::run(arguments),
         Command::Pause(arguments) => pause::run(arguments),
         Command::Completion(arguments) => completion::run(&arguments),
-        Command::Admin(command) => admin::run(command).map(|()| ExitCode::SUCCESS),
+        Command::Admin(command) => admin::run(command),
     };
     match result {
         Ok(code) => code,

@@ -6,6 +6,8 @@
 
 #[path = "../harness/mod.rs"]
 mod harness;
+#[path = "../schema/mod.rs"]
+mod schema;
 
 mod approvals;
 mod broken;
@@ -15,6 +17,7 @@ mod offline;
 mod outputs;
 mod pause;
 mod plan;
+mod programs;
 mod refused;
 mod removed;
 mod status;
@@ -24,12 +27,15 @@ mod tour;
 mod unled;
 mod why;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use harness::kubectl::{Output, run};
 use harness::{ControlPlane, Install, Installed, Options, eventually};
+use schema::{Schema, differences, schemas};
+use serde_json::Value;
 
 /// How long what is certain to happen may take on a machine that does much
 /// else.
@@ -68,7 +74,29 @@ pub fn belay(plane: &ControlPlane, args: &[&str]) -> Output {
 
 /// `kubectl belay …` by somebody.
 pub fn belay_as(kubeconfig: &Path, args: &[&str]) -> Output {
-    run(Path::new(env!("CARGO_BIN_EXE_kubectl-belay")), kubeconfig, args, None).unwrap()
+    let program = Path::new(env!("CARGO_BIN_EXE_kubectl-belay"));
+    let output = run(program, kubeconfig, args, None).unwrap();
+    fits(args, &output.stdout);
+    output
+}
+
+/// A document is as its schema says, with nothing in it that docs/json.md does
+/// not tell: whichever command of whichever test has printed it.
+pub fn fits(args: &[&str], stdout: &str) {
+    static SCHEMAS: OnceLock<BTreeMap<String, Value>> = OnceLock::new();
+    let asked = |format| args.windows(2).any(|two| two == ["-o", format]);
+    let document: Value = match (asked("json"), asked("yaml")) {
+        // What ends with an error has none.
+        _ if stdout.is_empty() => return,
+        (true, _) => serde_json::from_str(stdout).unwrap_or_else(|_| panic!("{stdout}")),
+        (_, true) => serde_saphyr::from_str(stdout).unwrap_or_else(|_| panic!("{stdout}")),
+        _ => return,
+    };
+    let kind = document["kind"].as_str().unwrap_or_default();
+    let root = SCHEMAS.get_or_init(schemas).get(kind);
+    let root = root.unwrap_or_else(|| panic!("nobody knows the kind {kind}: {document}"));
+    let wrong = differences(Schema { root, of: root }, &document, kind);
+    assert!(wrong.is_empty(), "{args:?}:\n{}\n{document:#}", wrong.join("\n"));
 }
 
 /// kubectl, which has to succeed.

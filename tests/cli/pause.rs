@@ -74,6 +74,13 @@ fn a_pause_takes_a_right_is_loud_and_ends() {
     assert!(ended.stdout.ends_with("belay refuses again what its policies say\n"), "{ended:?}");
     let stored = json(&plane.kubectl(&["get", "pauses", "-o", "json"]).unwrap());
     assert_eq!(stored["items"].as_array().map(Vec::len), Some(0), "{stored}");
+
+    // Programs are told the same.
+    let begun = json(&belay(&plane, &[&begin[..], &["-o", "json"]].concat()));
+    assert_eq!((&begun["kind"], &begun["reason"]), (&"Paused".into(), &"INC-1".into()), "{begun}");
+    let ended = json(&belay(&plane, &["pause", "--end", "-o", "json"]));
+    assert_eq!(ended["kind"], "PauseEnded", "{ended}");
+    assert_eq!(ended["pauses"][0]["name"], begun["name"], "{ended}");
 }
 
 #[test]

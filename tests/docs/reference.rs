@@ -16,7 +16,11 @@ What the commands of people share:
 
 - They go where kubectl would go: the kubeconfig of `KUBECONFIG`, or `--kubeconfig`, `--context`, `--as`.
 - `-o json` and `-o yaml` print one document with `apiVersion: belay.dev/v1alpha1` and a `kind`; nothing is left out of
-  it. Fields may be added to a version, none changes its meaning.
+  it. [json.md](json.md) has every field of every kind, what may change within a version, and which commands have no
+  `-o`.
+- `-n` names a namespace and `-A` all of them, wherever a command may be about several. Where neither is said they go by
+  the namespace of the context, as kubectl does; `approvals` and `denials` tell of all objects, because approvals and
+  policies stand outside of namespaces themselves.
 - Tables are for people: on a terminal the last column is wrapped, colour is never the only sign (and none with
   `NO_COLOR` or `TERM=dumb`), long lists are cut with their count. In a pipe nothing is wrapped.
 - What could not be read is said. A missing right never makes an answer look complete.

@@ -4,7 +4,10 @@ mod certs;
 mod crds;
 mod manifests;
 mod rbac;
+mod schemas;
 mod selftest;
+
+use std::process::ExitCode;
 
 use clap::Subcommand;
 
@@ -22,15 +25,19 @@ pub enum AdminCommand {
     Manifests(manifests::ManifestsArguments),
     /// See whether an installation of belay protects anything
     Selftest(selftest::SelftestArguments),
+    /// Print what stands in the documents of -o json, as JSON Schema
+    Schemas(schemas::SchemasArguments),
 }
 
 /// Does it.
-pub fn run(command: AdminCommand) -> Result<(), CommandError> {
+pub fn run(command: AdminCommand) -> Result<ExitCode, CommandError> {
+    let done = |()| ExitCode::SUCCESS;
     match command {
-        AdminCommand::Certs(arguments) => certs::run(arguments),
-        AdminCommand::Crds(arguments) => crds::run(arguments),
-        AdminCommand::Manifests(arguments) => manifests::run(arguments),
+        AdminCommand::Certs(arguments) => certs::run(arguments).map(done),
+        AdminCommand::Crds(arguments) => crds::run(arguments).map(done),
+        AdminCommand::Manifests(arguments) => manifests::run(arguments).map(done),
         AdminCommand::Selftest(arguments) => selftest::run(arguments),
+        AdminCommand::Schemas(arguments) => schemas::run(arguments).map(done),
     }
 }
 

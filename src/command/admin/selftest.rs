@@ -1,14 +1,20 @@
 //! `belay admin selftest`: whether an installation protects anything.
 
+use std::cell::RefCell;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use schemars::JsonSchema;
+use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::cluster::Caller;
 use crate::cluster::registration::configurations::left_out;
 use crate::cluster::selftest::{Answer, Probe};
 use crate::command::access::AccessArguments;
+use crate::command::document::{Content, document};
+use crate::command::screen::{Format, FormatArguments};
 use crate::command::{CommandError, block_on, print};
 
 /// How often it is looked again.
@@ -47,10 +53,50 @@ pub struct SelftestArguments {
     timeout: u64,
 
     #[command(flatten)]
+    output: FormatArguments,
+
+    #[command(flatten)]
     access: AccessArguments,
 }
 
-pub fn run(arguments: SelftestArguments) -> Result<(), CommandError> {
+/// What came of a self-test.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Tested {
+    /// Where it was tried.
+    namespace: String,
+    /// Whether belay protects.
+    passed: bool,
+    /// The stages that were begun, in their order.
+    stages: Vec<Stage>,
+    /// Why not, and what next; not there where belay protects.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    says: Option<String>,
+}
+
+/// One stage.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Stage {
+    /// Its number.
+    stage: u8,
+    /// What is looked at.
+    what: String,
+    /// Whether it is as it has to be.
+    passed: bool,
+    /// After how many seconds.
+    seconds: f64,
+    /// What was seen, or why it is not as it has to be; not there if there is
+    /// nothing to tell.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    says: String,
+}
+
+impl Content for Tested {
+    const KIND: &'static str = "Selftest";
+}
+
+pub fn run(arguments: SelftestArguments) -> Result<ExitCode, CommandError> {
     if left_out(None).contains(&arguments.namespace) {
         return Err(CommandError::Usage(format!(
             "belay is never asked about namespace {}; name another one, such as default",
@@ -60,17 +106,19 @@ pub fn run(arguments: SelftestArguments) -> Result<(), CommandError> {
     block_on(test(arguments))?
 }
 
-async fn test(arguments: SelftestArguments) -> Result<(), CommandError> {
-    let SelftestArguments { namespace, timeout, access } = arguments;
+async fn test(arguments: SelftestArguments) -> Result<ExitCode, CommandError> {
+    let SelftestArguments { namespace, timeout, output, access } = arguments;
     let caller = Caller::connect(&access.into()).await?;
     let test = Test {
         probe: Probe::new(&caller.client, &namespace),
         namespace,
         limit: Duration::from_secs(timeout),
         until: Instant::now() + Duration::from_secs(timeout),
+        format: output.output,
+        stages: RefCell::default(),
     };
     tokio::select! {
-        result = test.stages() => result,
+        result = test.stages() => test.told(result),
         signal = interrupted() => {
             let left = if test.probe.take_away().await { "nothing is left" } else {
                 "its Event may be left, which the API server forgets by itself"
@@ -97,6 +145,9 @@ struct Test {
     namespace: String,
     limit: Duration,
     until: Instant,
+    format: Format,
+    /// What came of them so far.
+    stages: RefCell<Vec<Stage>>,
 }
 
 impl Test {
@@ -117,11 +168,51 @@ impl Test {
             } else {
                 format!("Event {namespace}/{name} goes by itself")
             };
-            print(&line(3, "it is cleaned up", &left))?;
+            self.ended(3, "it is cleaned up", (true, 0.0), left.clone(), &left)?;
             return denied;
         }
         let left = format!("nothing is left but Event {namespace}/{name}, which goes by itself");
-        print(&line(3, "it is cleaned up", &left))
+        self.ended(3, "it is cleaned up", (true, 0.0), left.clone(), &left)
+    }
+
+    /// Notes what came of a stage, and tells a person who waits for it.
+    fn ended(
+        &self,
+        stage: u8,
+        what: &str,
+        (passed, seconds): (bool, f64),
+        says: String,
+        came_to: &str,
+    ) -> Result<(), CommandError> {
+        self.stages.borrow_mut().push(Stage {
+            stage,
+            what: what.to_owned(),
+            passed,
+            seconds,
+            says,
+        });
+        match self.format {
+            Format::Table => print(&line(stage, what, came_to)),
+            Format::Json | Format::Yaml => Ok(()),
+        }
+    }
+
+    /// The whole of it. For programs a no is an answer.
+    fn told(&self, result: Result<(), CommandError>) -> Result<ExitCode, CommandError> {
+        let (code, says) = match &result {
+            Ok(()) => (0, None),
+            Err(error) => (error.exit_code(), Some(error.to_string())),
+        };
+        let tested = Tested {
+            namespace: self.namespace.clone(),
+            passed: result.is_ok(),
+            stages: self.stages.borrow().clone(),
+            says,
+        };
+        match document(self.format, &tested)? {
+            Some(document) => print(&document).map(|()| ExitCode::from(code)),
+            None => result.map(|()| ExitCode::SUCCESS),
+        }
     }
 
     /// Looks until it is as it has to be, and says so.
@@ -138,9 +229,10 @@ impl Test {
         let (why, known) = loop {
             let why = match look().await {
                 Answer::Right(said) => {
-                    let said = if said.is_empty() { said } else { format!(": {said}") };
                     let took = began.elapsed().as_secs_f64();
-                    return print(&line(number, what, &format!("ok after {took:.1} s{said}")));
+                    let told = if said.is_empty() { String::new() } else { format!(": {said}") };
+                    let came_to = format!("ok after {took:.1} s{told}");
+                    return self.ended(number, what, (true, took), said, &came_to);
                 }
                 Answer::Forbidden(why) if began.elapsed() >= RIGHTS => break (why, false),
                 Answer::Never(why) => break (why, true),
@@ -151,7 +243,8 @@ impl Test {
             }
             tokio::time::sleep(AGAIN).await;
         };
-        print(&line(number, what, "FAILED"))?;
+        let took = began.elapsed().as_secs_f64();
+        self.ended(number, what, (false, took), why.clone(), "FAILED")?;
         Err(match known {
             true => CommandError::Refused(format!(
                 "stage {number} of 3 ({what}) failed in namespace {}: {why}. Next: {look_at}",
@@ -198,9 +291,10 @@ mod tests {
         let arguments = SelftestArguments {
             namespace: "kube-system".to_owned(),
             timeout: 1,
+            output: FormatArguments { output: Format::Table },
             access: AccessArguments::default(),
         };
-        let refused = run(arguments).map_err(|error| error.to_string());
+        let refused = run(arguments).map(drop).map_err(|error| error.to_string());
         assert!(refused.unwrap_err().contains("never asked about namespace kube-system"));
     }
 }

@@ -16,6 +16,8 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use crate::fits;
+
 /// What came of a command.
 #[derive(Debug)]
 pub struct Said {
@@ -56,11 +58,13 @@ pub fn fed(line: &str, input: &str) -> Said {
     // A program that does not read it ends first, and that is no failure.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     let output = child.wait_with_output().unwrap();
-    Said {
+    let said = Said {
         code: output.status.code().unwrap(),
         stdout: String::from_utf8(output.stdout).unwrap(),
         stderr: String::from_utf8(output.stderr).unwrap(),
-    }
+    };
+    fits(&line.split_whitespace().collect::<Vec<_>>(), &said.stdout);
+    said
 }
 
 /// The exit code of the same for somebody who reads nothing of it, as `| head`

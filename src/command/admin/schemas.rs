@@ -1,0 +1,60 @@
+//! `belay admin schemas`: what stands in the documents of `-o json`.
+
+use clap::Args;
+use serde_json::{Map, Value};
+
+use crate::command::document::{Kind, List, kind};
+use crate::command::{
+    CommandError, approvals, approve, denials, look, pause, print, release, status, stuck, trial,
+    why,
+};
+
+#[derive(Debug, Args)]
+pub struct SchemasArguments {
+    /// The kind of documents, such as Why or StuckList [default: all, by their
+    /// names]
+    #[arg(value_name = "KIND")]
+    kind: Option<String>,
+}
+
+/// Prints them.
+pub fn run(arguments: SchemasArguments) -> Result<(), CommandError> {
+    let kinds = kinds();
+    let schema: Value = match arguments.kind {
+        None => {
+            let all = kinds.into_iter().map(|kind| (kind.name.to_owned(), kind.schema.into()));
+            Value::Object(all.collect::<Map<String, Value>>())
+        }
+        Some(name) => {
+            let names: Vec<&str> = kinds.iter().map(|kind| kind.name).collect();
+            let unknown = format!("there is no kind {name}; there are {}", names.join(", "));
+            let mut kinds = kinds.into_iter();
+            let found = kinds.find(|kind| kind.name.eq_ignore_ascii_case(&name));
+            found.ok_or(CommandError::Usage(unknown))?.schema.into()
+        }
+    };
+    let text = serde_json::to_string_pretty(&schema)
+        .map_err(|error| CommandError::Output(std::io::Error::other(error)))?;
+    print(&(text + "\n"))
+}
+
+/// All kinds of documents.
+fn kinds() -> Vec<Kind> {
+    vec![
+        kind::<look::Impact>(),
+        kind::<look::UsedBy>(),
+        kind::<why::Report>(),
+        kind::<stuck::Report>(),
+        kind::<approve::Approved>(),
+        kind::<List<approvals::Given>>(),
+        kind::<denials::Denials>(),
+        kind::<status::Report>(),
+        kind::<status::Plan>(),
+        kind::<pause::Begun>(),
+        kind::<pause::Over>(),
+        kind::<release::Released>(),
+        kind::<release::ReleasedAll>(),
+        kind::<trial::Report>(),
+        kind::<super::selftest::Tested>(),
+    ]
+}

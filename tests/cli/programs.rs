@@ -1,0 +1,56 @@
+//! What programs read of the commands whose words for people are tested with
+//! the scenarios. That each document is as its schema says is seen to by
+//! [`crate::fits`].
+
+use crate::{belay, json, kubectl, world};
+
+#[test]
+fn what_belay_does_not_hold_is_an_answer_and_no_error() {
+    let plane = &world().plane;
+    let ns = plane.namespace("programs").unwrap();
+    kubectl(plane, &["create", "configmap", "settings", "-n", &ns]);
+    let typed = format!("configmaps/settings -n {ns}");
+    let release = ["release", "cm/settings", "-n", &ns];
+    let said = belay(plane, &[&release[..], &["-o", "json"]].concat());
+    assert_eq!((said.code, said.stderr.as_str()), (1, ""), "{said:?}");
+    let said = json(&said);
+    assert_eq!((&said["kind"], &said["state"]), (&"Released".into(), &"NotHeld".into()), "{said}");
+    assert_eq!(said["object"]["typed"], typed.as_str(), "{said}");
+    assert_eq!(said["object"]["uid"].as_str().map(str::len), Some(36), "{said}");
+    // For a person it is an error, in the same words.
+    let text = belay(plane, &release);
+    let line = said["lines"][0].as_str().unwrap();
+    assert_eq!((text.code, text.stdout.as_str()), (1, ""), "{text:?}");
+    assert_eq!(text.stderr, format!("belay: {line}\n"));
+}
+
+#[test]
+fn a_dry_run_of_a_release_lists_every_object() {
+    let plane = &world().plane;
+    let ns = plane.namespace("programs-all").unwrap();
+    // It has the hold of a belay that lives, and no policy names it.
+    plane
+        .apply(&format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: kept, namespace: {ns}, labels: \
+             {{belay.dev/protect: \"true\"}}}}\n"
+        ))
+        .unwrap();
+    let said = belay(plane, &["release", "--all", "--dry-run", "-o", "json"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let said = json(&said);
+    assert_eq!((&said["kind"], &said["dryRun"]), (&"ReleasedAll".into(), &true.into()));
+    let left = said["left"].as_array().unwrap();
+    let typed = format!("configmaps/kept -n {ns}");
+    let kept = left.iter().find(|one| one["object"]["typed"] == typed.as_str());
+    assert_eq!(kept.unwrap_or_else(|| panic!("{said}"))["cause"], "Untouched");
+}
+
+#[test]
+fn a_self_test_is_told_by_its_stages() {
+    let plane = &world().plane;
+    let said = belay(plane, &["admin", "selftest", "-n", "default", "-o", "json"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let said = json(&said);
+    assert_eq!((&said["kind"], &said["passed"]), (&"Selftest".into(), &true.into()), "{said}");
+    assert_eq!(said["stages"].as_array().map(Vec::len), Some(3), "{said}");
+}

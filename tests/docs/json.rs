@@ -1,0 +1,276 @@
+//! docs/json.md is what the documents of `-o json` have in them, by the schemas
+//! that `belay admin schemas` prints; those are made from the types that are
+//! printed.
+//!
+//! `BELAY_WRITE_DOCS=1 cargo test --test docs json` writes it anew.
+
+use std::fmt::Write as _;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::pages::{files, read, top};
+use crate::schema::{Schema, differences, schemas};
+
+const INTRODUCTION: &str = "\
+# The documents of `-o json`
+
+This page is made from the types that the program prints, and a test holds it to them (`tests/docs/json.rs`).
+`belay admin schemas` prints the same as JSON Schema, `belay admin schemas Why` that of one kind.
+
+`-o json` and `-o yaml` print one document on standard output, with nothing left out. What holds for all:
+
+- **The version is `apiVersion`.** Within `belay.dev/v1alpha1` a field may be added, and a value to a list of words: leave
+  alone what you do not know. No field goes away, changes its type or its meaning, or is missing where it was promised;
+  that takes another version. What stands in `says`, `lines`, `message`, `note`, `why`, `evidence` and `next` is for people, and
+  its words change.
+- **A list is always there**, empty if nothing is in it. Any other field that has nothing to say is not there; \"no\" in
+  the column *always* marks it, and its meaning says when.
+- **A kind that ends in List** has `items`. `notRead` has what could not be read: with any the answer may be incomplete.
+- **An [Object](#object) has one form everywhere**, and `typed` is what to put behind `kubectl get` and the commands of
+  belay: `kubectl belay stuck -A -o json | jq -r '.items[].object.typed'`.
+- `says` is one sentence; `lines` is what the table says, a line each.
+- Times are those of RFC 3339, in UTC. `verdict` is one of the same words everywhere.
+- **The exit code is the one without `-o`** ([cli.md](cli.md)). What keeps a command from an answer (a mistyped option, an
+  API server that does not answer) is told on standard error, with no document on standard output.
+
+`release --all` writes its log to standard error as without `-o`, and the document when it is over. `test -o junit` and
+`impact -o markdown` are for other readers and have no version.
+
+These commands have no `-o`: `completion`, because it prints what a shell reads; `serve`, because it answers no question;
+`admin certs`, because it writes files; `admin crds` and `admin manifests`, because what they print is YAML for kubectl
+already; `admin schemas`, because what it prints is JSON already.
+";
+
+/// One field of a document.
+struct Field {
+    /// Where it is: `items[].object`.
+    path: String,
+    /// Its type, in Markdown.
+    of: String,
+    /// Whether it is always there, if what it is in is.
+    always: bool,
+    /// Whether it is a list.
+    is_list: bool,
+    /// What it means.
+    meaning: String,
+}
+
+/// All fields. What is of a shared type is not looked into.
+fn fields(schema: &Schema<'_>, shared: &[&str]) -> Vec<Field> {
+    let mut found = Vec::new();
+    walk(schema.resolved(), "", shared, &mut found);
+    found
+}
+
+fn walk(schema: Schema<'_>, above: &str, shared: &[&str], found: &mut Vec<Field>) {
+    let required = schema.of["required"].as_array();
+    for (name, of) in schema.of["properties"].as_object().into_iter().flatten() {
+        let of = schema.with(of);
+        let always = required.is_some_and(|all| all.iter().any(|one| one == name.as_str()));
+        let is_list = of.types() == ["array"];
+        let (path, one) = match is_list {
+            true => (format!("{above}{name}[]"), of.with(&of.resolved().of["items"])),
+            false => (format!("{above}{name}"), of),
+        };
+        let many = if is_list { "list of " } else { "" };
+        let meant = shared_type(one, shared);
+        let what = match (meant, one.words().is_empty()) {
+            (Some(name), _) => format!("[{name}](#{})", name.to_lowercase()),
+            (None, false) => "word".to_owned(),
+            (None, true) => one.types().join(" or "),
+        };
+        // What a type says of itself stands in for a field that says nothing.
+        let mut meaning = of.meaning();
+        for (word, says) in one.words() {
+            let colon = if says.is_empty() { "" } else { ": " };
+            let _ = write!(meaning, "<br>`{word}`{colon}{says}");
+        }
+        // A map has as many fields as it has keys.
+        let values = one.resolved().of.get("additionalProperties").filter(|of| of.is_object());
+        let what = match values {
+            Some(values) => format!("map of {}", one.with(values).types().join(" or ")),
+            None => what,
+        };
+        found.push(Field {
+            path: path.clone(),
+            of: many.to_owned() + &what,
+            always,
+            is_list,
+            meaning,
+        });
+        if meant.is_none() {
+            walk(one.resolved(), &format!("{path}."), shared, found);
+        }
+    }
+}
+
+/// The name of a shared type that something is, maybe behind a null.
+fn shared_type<'s>(schema: Schema<'s>, shared: &[&str]) -> Option<&'s str> {
+    let all = schema.of["anyOf"].as_array().into_iter().flatten();
+    let mut named = std::iter::once(schema.of).chain(all).filter_map(|of| schema.with(of).refers());
+    named.find(|name| shared.contains(name))
+}
+
+/// Types that stand in many documents are told once.
+const SHARED: &[&str] = &["Object", "NotRead"];
+
+/// Which command prints which kind.
+const PRINTED_BY: &[(&str, &str)] = &[
+    ("ApprovalList", "belay approvals"),
+    ("Approved", "belay approve"),
+    ("DenialList", "belay denials"),
+    ("Impact", "belay impact"),
+    ("PauseEnded", "belay pause --end"),
+    ("Paused", "belay pause"),
+    ("PolicyTestReport", "belay test"),
+    ("Released", "belay release"),
+    ("ReleasedAll", "belay release --all"),
+    ("Selftest", "belay admin selftest"),
+    ("Status", "belay status"),
+    ("StatusPlan", "belay status --plan"),
+    ("StuckList", "belay stuck"),
+    ("UsedBy", "belay used-by"),
+    ("Why", "belay why"),
+];
+
+fn table(schema: &Schema<'_>, page: &mut String) {
+    page.push_str("| field | type | always | meaning |\n|---|---|---|---|\n");
+    for field in fields(schema, SHARED) {
+        let always = if field.always { "yes" } else { "no" };
+        let (path, of, meaning) = (&field.path, &field.of, field.meaning.replace('|', "\\|"));
+        let _ = writeln!(page, "| `{path}` | {of} | {always} | {meaning} |");
+    }
+}
+
+fn page() -> String {
+    let all = schemas();
+    let mut page = INTRODUCTION.to_owned();
+    for shared in SHARED {
+        let (root, of) = all
+            .values()
+            .find_map(|root| Some((root, root.pointer(&format!("/$defs/{shared}"))?)))
+            .unwrap_or_else(|| panic!("no document has a {shared}"));
+        let schema = Schema { root, of };
+        let _ = write!(page, "\n## {shared}\n\n{}\n\n", schema.meaning());
+        table(&schema, &mut page);
+    }
+    for (kind, root) in &all {
+        let by = PRINTED_BY.iter().find(|(name, _)| name == kind);
+        let (_, by) = by.unwrap_or_else(|| panic!("no command prints {kind}: see PRINTED_BY"));
+        let _ = write!(page, "\n## {kind}\n\n`{by} -o json`\n\n");
+        table(&Schema { root, of: root }, &mut page);
+    }
+    page
+}
+
+#[test]
+fn the_page_is_what_the_documents_have_in_them() {
+    let page = page();
+    if std::env::var_os("BELAY_WRITE_DOCS").is_some() {
+        std::fs::write(top().join("docs/json.md"), &page).unwrap();
+    }
+    let written = read("docs/json.md");
+    let differs = written.lines().zip(page.lines()).find(|(written, page)| written != page);
+    assert!(
+        written == page,
+        "docs/json.md is not what the documents have in them ({differs:?}); next: \
+         BELAY_WRITE_DOCS=1 cargo test --test docs json"
+    );
+}
+
+#[test]
+fn every_field_says_what_it_means_and_when_it_is_not_there() {
+    let mut wrong = Vec::new();
+    for (kind, root) in &schemas() {
+        let whole = fields(&Schema { root, of: root }, &[]);
+        assert!(whole.len() > 4, "{kind}");
+        for field in whole {
+            let absence = field.meaning.contains("not there");
+            if field.meaning.is_empty() || field.always == absence {
+                wrong.push(format!("{kind} {}: {:?}", field.path, field.meaning));
+            }
+            if field.is_list && !field.always && field.path != "mayApprove[]" {
+                wrong.push(format!("{kind} {}: a list is always there", field.path));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The names behind `const KIND`, in the files of a folder and of those in it.
+fn declared(folder: &std::path::Path, found: &mut Vec<String>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            declared(&path, found);
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        // What stands below this is made up.
+        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        let names = code.split("const KIND: &'static str = \"").skip(1);
+        found.extend(names.filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())));
+    }
+}
+
+#[test]
+fn every_kind_that_is_printed_has_a_schema() {
+    let mut found = Vec::new();
+    declared(&top().join("src/command"), &mut found);
+    found.sort();
+    let known: Vec<String> = schemas().keys().cloned().collect();
+    assert_eq!(found, known);
+    let page = read("docs/json.md");
+    for kind in known {
+        assert!(page.contains(&format!("\n## {kind}\n")), "{kind}");
+    }
+    assert!(!files("docs", "md").is_empty());
+}
+
+#[test]
+fn the_schema_of_one_kind_is_asked_for_by_its_name() {
+    let ask = |kind: &str| {
+        let program = env!("CARGO_BIN_EXE_belay");
+        Command::new(program).args(["admin", "schemas", kind]).output().unwrap()
+    };
+    let why: Value = serde_json::from_slice(&ask("why").stdout).unwrap();
+    assert_eq!(why, schemas()["Why"]);
+    assert_eq!(why["properties"]["kind"]["const"], "Why");
+    let unknown = ask("Wy");
+    assert_eq!(unknown.status.code(), Some(2));
+    let said = String::from_utf8(unknown.stderr).unwrap();
+    assert!(said.contains("there is no kind Wy; there are ") && said.contains("Why"), "{said}");
+}
+
+#[test]
+fn what_is_not_as_the_schema_says_is_found_out() {
+    let all = schemas();
+    let root = &all["StatusPlan"];
+    let plan = serde_json::json!({
+        "apiVersion": "belay.dev/v1alpha1", "kind": "StatusPlan", "notRead": [],
+        "policies": [{"name": "p", "action": "Deny", "protects": ["always"], "protected": 1,
+            "held": 0, "kinds": [], "notHeld": [], "unknownKinds": [], "notes": []}],
+    });
+    let found = |change: &dyn Fn(&mut Value)| {
+        let mut plan = plan.clone();
+        change(&mut plan);
+        differences(Schema { root, of: root }, &plan, "plan")
+    };
+    assert_eq!(found(&|_| {}), [""; 0]);
+    let policy = "plan.policies[]";
+    for (wrong, says) in [
+        (found(&|plan| plan["kind"] = "Plan".into()), "plan.kind: \"Plan\", and not".to_owned()),
+        (found(&|plan| plan["more"] = 1.into()), "plan.more: nobody knows".to_owned()),
+        (found(&|plan| plan["policies"][0]["held"] = "1".into()), format!("{policy}.held: string")),
+        (found(&|plan| plan["policies"][0]["action"] = "No".into()), format!("{policy}.action: ")),
+        (found(&|plan| plan["notRead"] = Value::Null), "plan.notRead: null".to_owned()),
+        (
+            found(&|plan| drop(plan.as_object_mut().unwrap().remove("notRead"))),
+            "plan.notRead: it is not there".to_owned(),
+        ),
+    ] {
+        assert_eq!(wrong.len(), 1, "{wrong:?}");
+        assert!(wrong[0].starts_with(&says), "{wrong:?}");
+    }
+}
