@@ -87,7 +87,6 @@ pub struct Report {
     not_read: Vec<NotRead>,
     /// What could not be read, and might say more of what was refused and of
     /// why it stays.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     evidence_not_read: Vec<NotRead>,
     /// Who leads belay.
     leader: Leader,
