@@ -2,7 +2,7 @@
 //! the scenarios. That each document is as its schema says is seen to by
 //! [`crate::fits`].
 
-use crate::{belay, json, kubectl, world};
+use crate::{belay, configmaps, json, kubectl, policy, world};
 
 #[test]
 fn what_belay_does_not_hold_is_an_answer_and_no_error() {
@@ -28,13 +28,8 @@ fn what_belay_does_not_hold_is_an_answer_and_no_error() {
 fn a_dry_run_of_a_release_lists_every_object() {
     let plane = &world().plane;
     let ns = plane.namespace("programs-all").unwrap();
-    // It has the hold of a belay that lives, and no policy names it.
-    plane
-        .apply(&format!(
-            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: kept, namespace: {ns}, labels: \
-             {{belay.dev/protect: \"true\"}}}}\n"
-        ))
-        .unwrap();
+    policy(plane, &ns, &(configmaps(&ns) + "  protect: {always: {}}\n"));
+    kubectl(plane, &["create", "configmap", "kept", "-n", &ns]);
     let said = belay(plane, &["release", "--all", "--dry-run", "-o", "json"]);
     assert_eq!(said.code, 0, "{said:?}");
     let said = json(&said);
