@@ -88,7 +88,7 @@ fn evidence_that_could_not_be_read_is_told() {
         .unwrap()
     };
     let told = |text: &str| {
-        let begin = "could not be read, and might say more: ";
+        let begin = "not read, and might say more: ";
         let line = text.lines().find_map(|line| line.strip_prefix(begin));
         line.unwrap_or_else(|| panic!("{text}")).split(", ").map(str::to_owned).collect::<Vec<_>>()
     };

@@ -135,7 +135,7 @@ impl Report {
         let more = self.evidence_not_read.iter().filter(told).map(|unread| &*unread.resource);
         let more: Vec<&str> = more.collect();
         if !more.is_empty() {
-            let line = format!("could not be read, and might say more: {}", more.join(", "));
+            let line = format!("not read, and might say more: {}", more.join(", "));
             text.push_str(&screen.paragraph(0, &line));
         }
         if self.of_files && !self.items.is_empty() {

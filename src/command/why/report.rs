@@ -322,7 +322,7 @@ impl Report {
         if !self.evidence_not_read.is_empty() {
             let names = self.evidence_not_read.iter().map(|unread| unread.resource.as_str());
             let names = names.collect::<Vec<_>>().join(", ");
-            let _ = writeln!(text, "could not be read, and might say more: {names}");
+            let _ = writeln!(text, "not read, and might say more: {names}");
         }
         if self.leader.state == LeaderState::Nobody {
             text.push_str(
@@ -620,7 +620,7 @@ mod tests {
              managed by: Helm release web [2J\n\
              not read: a: x\n\
              not read: b, c: forbidden for you\n\
-             could not be read, and might say more: events, nodes\n"
+             not read, and might say more: events, nodes\n"
         );
         assert_eq!(format!("{:?}", report.exit_code()), format!("{:?}", ExitCode::from(1)));
     }

@@ -29,7 +29,10 @@ fn a_kind_that_a_dump_leaves_out_proves_nothing() {
         assert_eq!((said.code, said.stderr.as_str()), (1, ""), "{said:?}");
         let said: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
         let of = said["items"].as_array().unwrap().iter().map(|item| {
-            (item["name"].as_str().unwrap().to_owned(), item["causes"][0]["cause"].clone())
+            (
+                item["object"]["name"].as_str().unwrap().to_owned(),
+                item["causes"][0]["cause"].clone(),
+            )
         });
         of.collect::<std::collections::BTreeMap<_, _>>()
     };
