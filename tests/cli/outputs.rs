@@ -86,7 +86,7 @@ fn what_the_commands_print_is_what_somebody_has_looked_at() {
     plane.kubectl(&["delete", "secret", "token", "-n", "shop"]).unwrap().failure().unwrap();
     let refused = |said: &serde_json::Value| {
         let [one] = &said["items"].as_array().unwrap()[..] else { return false };
-        one["user"].is_string() && said["policies"].as_array().unwrap().len() == 2
+        one["subject"].is_string() && said["policies"].as_array().unwrap().len() == 2
     };
     told.tell_when("denials", refused);
     told.tell_when("denials --would", refused);

@@ -1,13 +1,16 @@
-//! What `belay why` says, as data and as sentences.
+//! What `belay why` has found out.
 
-use std::collections::BTreeSet;
-use std::fmt::Write as _;
+#[cfg(test)]
+mod tests;
+mod text;
+
 use std::process::ExitCode;
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+pub use self::text::{why_free, words};
 use super::approvers::{Approvers, Need, needs};
 use super::manager::{last_writer, managers};
 use super::resolves::by_itself;
@@ -15,17 +18,16 @@ use super::terminating::Terminating;
 use crate::cluster::{Snapshot, World};
 use crate::command::denials::{Denial, lately};
 use crate::command::document::{Content, NotRead, Object, Word, policy_name};
-use crate::command::screen::{cut, harmless};
 use crate::command::status::{Leader, LeaderState};
 use crate::command::target::{
     Session, approvals_unread, as_me, right_to_approve, right_to_approve_content, situation,
 };
 use crate::decide::{
-    Blocker, Cause, Decision, Item, Target, Verdict, arguments, cause, consent, named_by, quoted,
+    Blocker, Cause, Decision, Item, Target, Verdict, arguments, consent, named_by, quoted,
     sentence, ways,
 };
 use crate::graph::{Graph, Node};
-use crate::hold::{Free, keeping};
+use crate::hold::keeping;
 use crate::policy::api::Action;
 use crate::policy::{Facts, Policy, Terms};
 
@@ -111,15 +113,6 @@ struct Protecting {
     #[serde(skip)]
     named: String,
 }
-
-impl Protecting {
-    fn said(&self) -> String {
-        format!("{} ({}, action {:?})", self.named, self.protects.join(", "), self.action)
-    }
-}
-
-/// So many refusals are told.
-const REFUSALS: usize = 3;
 
 /// One reason.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -250,88 +243,6 @@ impl Report {
             (false, ..) => 1,
         })
     }
-
-    /// In sentences; `all`: with nothing left out.
-    pub fn text(&self, all: bool) -> String {
-        let Self { named, subject, .. } = self;
-        let by = if subject.is_empty() { String::new() } else { format!(" by {subject}") };
-        // Writing into a String cannot fail.
-        let mut text = String::new();
-        let _ = match (&self.terminating, self.verdict) {
-            (Some(terminating), _) => write!(text, "{}", terminating.text(named)),
-            (None, Word::Deny) => writeln!(text, "{named} cannot be deleted now{by}:"),
-            (None, Word::Unknown) => {
-                writeln!(text, "whether {named} can be deleted{by} is not known:")
-            }
-            (None, Word::Hold) => {
-                writeln!(text, "{named} can be deleted{by}, and stays Terminating for now:")
-            }
-            (None, Word::Allow) => writeln!(text, "{named} can be deleted now{by}"),
-            (None, _) => writeln!(text, "{named} can be deleted now{by}; what belay notes:"),
-        };
-        let mut told = BTreeSet::new();
-        for why in &self.blockers {
-            let _ = writeln!(text, "- {}; {} ({})", why.says, why.by, why.reason);
-            // What one approval covers is approved once.
-            let approve = why.approval.text();
-            if told.insert(approve.clone()) {
-                text.push_str(&approve);
-            }
-        }
-        if self.more > 0 {
-            let _ = writeln!(text, "- and {} more reasons", self.more);
-        }
-        text.extend(self.approval.as_ref().map(Approval::text));
-        if let Some(way_out) = &self.way_out {
-            let _ = writeln!(text, "way out: {way_out}");
-        }
-        for said in &self.by_itself {
-            let _ = writeln!(text, "by itself: {}", harmless(said));
-        }
-        text.extend(self.approvers.as_ref().map(|approvers| approvers.text(all)));
-        if !self.approvals.is_empty() {
-            let _ = writeln!(text, "approved by {}", self.approvals.join(", "));
-        }
-        if !self.exempted.is_empty() {
-            let _ = writeln!(text, "{subject} is exempt by {}", self.exempted.join(", "));
-        }
-        if self.policies.is_empty() {
-            let _ = writeln!(text, "no policy protects it");
-        } else {
-            let said: Vec<String> = self.policies.iter().map(Protecting::said).collect();
-            let _ = writeln!(text, "protected by: {}", said.join("; "));
-        }
-        let managed = match (self.managed_by.as_slice(), &self.written_by) {
-            ([], Some(last)) => format!("nobody who says so; last written by {last}"),
-            (all, _) => all.join("; "),
-        };
-        if !managed.is_empty() {
-            let _ = writeln!(text, "managed by: {}", harmless(&managed));
-        }
-        let (shown, more) = cut(&self.refused, REFUSALS, all);
-        for denial in shown {
-            let _ = writeln!(text, "refused {}", harmless(&denial.said(self.now)));
-        }
-        text.extend(more.map(|more| format!("refused before that: {more}\n")));
-        // What is not read for the same reason takes one line.
-        for alike in self.not_read.chunk_by(|one, next| one.why == next.why) {
-            let names: Vec<&str> = alike.iter().map(|unread| unread.resource.as_str()).collect();
-            let why = alike.first().map_or("", |unread| unread.why.as_str());
-            let _ = writeln!(text, "not read: {}: {why}", names.join(", "));
-        }
-        if !self.evidence_not_read.is_empty() {
-            let names = self.evidence_not_read.iter().map(|unread| unread.resource.as_str());
-            let names = names.collect::<Vec<_>>().join(", ");
-            let _ = writeln!(text, "not read, and might say more: {names}");
-        }
-        if self.leader.state == LeaderState::Nobody {
-            text.push_str(
-                "nobody leads belay: if it is down, the API server refuses every delete of a kind \
-                 that a policy names; next: see that its Pods run\n",
-            );
-        }
-        text
-    }
 }
 
 impl Why {
@@ -365,20 +276,6 @@ impl Why {
     }
 }
 
-impl Approval {
-    fn text(&self) -> String {
-        let Self { required, given, right, command, known } = self;
-        let people =
-            if *required == 1 { "1 person".to_owned() } else { format!("{required} people") };
-        let given = match (known, given.len()) {
-            (false, _) => ", who has so far could not be read".to_owned(),
-            (true, 0) => String::new(),
-            (true, _) => format!(", so far {}", given.join(", ")),
-        };
-        format!("  approve: {command} ({people}{given}; it takes {right})\n")
-    }
-}
-
 impl Because {
     fn of(graph: &Graph, because: &Cause) -> Self {
         let (user, through, field_path) = match because {
@@ -390,26 +287,6 @@ impl Because {
             _ => (None, None, None),
         };
         Self { says: words(because), user, through, field_path }
-    }
-}
-
-/// Why a hold may go, in words.
-pub fn why_free(free: Free) -> &'static str {
-    match free {
-        Free::Approved => "enough people have approved",
-        Free::Unprotected => "no policy protects it any more",
-        Free::Unused => "nothing needs it",
-    }
-}
-
-/// A cause in words of its own.
-pub fn words(because: &Cause) -> String {
-    match because {
-        Cause::Always => "it is always protected, until enough people have approved".to_owned(),
-        Cause::Unproved => "belay has not seen yet that nothing needs it".to_owned(),
-        Cause::LetsGo(named) => format!("{named} would be protected less"),
-        Cause::User { root, path, .. } if path.is_empty() => root.to_string(),
-        other => as_me(&cause(other)),
     }
 }
 
@@ -511,131 +388,4 @@ fn protecting(session: &Session, world: &World) -> Vec<Protecting> {
         }
     });
     told.collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A report that says little.
-    fn report() -> Report {
-        Report {
-            object: Object::default(),
-            subject: "alice".to_owned(),
-            deletable: true,
-            verdict: Word::Allow,
-            blockers: Vec::new(),
-            more: 0,
-            way_out: None,
-            approval: None,
-            may_approve: None,
-            may_approve_if_creating: Vec::new(),
-            you_may: None,
-            by_itself: Vec::new(),
-            approvals: Vec::new(),
-            exempted: Vec::new(),
-            policies: Vec::new(),
-            terminating: None,
-            not_read: Vec::new(),
-            evidence_not_read: Vec::new(),
-            managed_by: vec!["Helm release web\u{1b}[2J".to_owned()],
-            written_by: None,
-            refused: Vec::new(),
-            leader: Leader::of(&Ok::<_, ()>(None)),
-            approvers: None,
-            named: "configmaps \"settings\"".to_owned(),
-            now: Timestamp::UNIX_EPOCH,
-        }
-    }
-
-    #[test]
-    fn who_asks_and_who_needs_it_have_names_of_their_own() {
-        let report = report();
-        let said = serde_json::to_value(&report).unwrap();
-        assert_eq!((&said["subject"], said.get("user")), (&"alice".into(), None));
-        assert_eq!(
-            report.text(false).lines().next(),
-            Some("configmaps \"settings\" can be deleted now by alice")
-        );
-        // It is the verdict of a belay that lives.
-        let text = report.text(false);
-        assert!(text.contains("nobody leads belay: "), "{text}");
-        // What people have written into an object is nothing that a terminal obeys.
-        assert!(text.contains("\nmanaged by: Helm release web [2J\n"), "{text}");
-    }
-
-    fn blocker(says: &str) -> Why {
-        Why {
-            verdict: Word::Deny,
-            reason: "InUse",
-            object: Object::default(),
-            says: says.to_owned(),
-            policies: vec!["policy p".to_owned()],
-            causes: Vec::new(),
-            more: 0,
-            approval: Approval {
-                required: 1,
-                given: Vec::new(),
-                right: "a right".to_owned(),
-                command: "kubectl belay approve x".to_owned(),
-                known: true,
-            },
-            by: "policy p".to_owned(),
-        }
-    }
-
-    #[test]
-    fn the_ways_out_are_told_once() {
-        let unread = |resource: &str, why: &str| NotRead {
-            resource: resource.to_owned(),
-            why: why.to_owned(),
-        };
-        let forbidden = "forbidden for you";
-        let report = Report {
-            deletable: false,
-            verdict: Word::Deny,
-            blockers: vec![blocker("a"), blocker("b")],
-            way_out: Some("delete it first".to_owned()),
-            by_itself: vec!["once Job shop/a has ended".to_owned()],
-            approvers: Some(Approvers {
-                named: vec!["alice".to_owned(), "group sre".to_owned()],
-                you: Some(true),
-                ..Approvers::default()
-            }),
-            not_read: vec![unread("a", "x"), unread("b", forbidden), unread("c", forbidden)],
-            evidence_not_read: vec![unread("events", forbidden), unread("nodes", "x")],
-            leader: Leader::of(&Err(())),
-            ..report()
-        };
-        assert_eq!(
-            report.text(false),
-            "configmaps \"settings\" cannot be deleted now by alice:\n\
-             - a; policy p (InUse)\n\
-             \x20 approve: kubectl belay approve x (1 person; it takes a right)\n\
-             - b; policy p (InUse)\n\
-             way out: delete it first\n\
-             by itself: once Job shop/a has ended\n\
-             may approve: alice, group sre; you: yes\n\
-             no policy protects it\n\
-             managed by: Helm release web [2J\n\
-             not read: a: x\n\
-             not read: b, c: forbidden for you\n\
-             not read, and might say more: events, nodes\n"
-        );
-        assert_eq!(format!("{:?}", report.exit_code()), format!("{:?}", ExitCode::from(1)));
-    }
-
-    #[test]
-    fn what_is_not_known_is_no_refusal() {
-        let report = Report {
-            deletable: false,
-            verdict: Word::Unknown,
-            blockers: vec![blocker("belay cannot tell")],
-            ..report()
-        };
-        let text = report.text(false);
-        let first = "whether configmaps \"settings\" can be deleted by alice is not known:\n";
-        assert!(text.starts_with(first), "{text}");
-        assert_eq!(format!("{:?}", report.exit_code()), format!("{:?}", ExitCode::from(3)));
-    }
 }

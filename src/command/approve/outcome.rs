@@ -1,0 +1,233 @@
+//! What an approval has changed, and what is missing still.
+
+use super::{arguments_of, right};
+use crate::cluster::Snapshot;
+use crate::command::target::{Session, approvals_unread, as_me, situation};
+use crate::command::why;
+use crate::decide::{Blocker, Consent, Decision, Item, Verdict, consent, sentence};
+use crate::objects::{FOREGROUND, Object, split_api_version};
+use crate::policy::{Policy, service_account};
+
+/// What came of an approval.
+pub struct Outcome {
+    /// Whether it counts for the policies that refuse.
+    pub counts: bool,
+    /// Whether nothing stands against the deletion any more.
+    pub passes: bool,
+    /// What is left to say.
+    pub says: Vec<String>,
+}
+
+impl Default for Outcome {
+    /// Where no policies can be read.
+    fn default() -> Self {
+        Self { counts: true, passes: false, says: Vec::new() }
+    }
+}
+
+impl Outcome {
+    pub async fn of(
+        session: &Session,
+        snapshot: &Snapshot,
+        policies: &[Policy],
+        content: bool,
+    ) -> Self {
+        let typed = arguments_of(session);
+        let verdict = verdict(session, snapshot).await;
+        let along = verdict.as_ref().filter(|_| !content).and_then(along);
+        let others = approvals_unread(snapshot);
+        let (mut counts, mut enough, mut says) = (true, true, Vec::new());
+        match consented(session, snapshot, policies) {
+            None if verdict.as_ref().and_then(refusal).is_some() => {}
+            None => says.push("no policy protects it now: it needs no approval".to_owned()),
+            Some(consent) => {
+                counts = consent.people.contains(&session.visitor.me.name);
+                enough = consent.people.len() >= consent.terms.required;
+                let right = right(session, content);
+                says.push(missing(
+                    &session.visitor.me.name,
+                    policies,
+                    &consent,
+                    others.is_none(),
+                    &right,
+                ));
+            }
+        }
+        let others = others.filter(|_| !enough);
+        says.extend(others.map(|why| format!("who else has approved cannot be read: {why}")));
+        let passes = enough && verdict.as_ref().is_some_and(|verdict| verdict.decision.passes());
+        let stands = match verdict.as_ref().is_some_and(Verdict::is_unknown) {
+            true => "whether it can be deleted by this is not known",
+            false => "it cannot be deleted by this",
+        };
+        if let Some(refusal) = along {
+            says.push(format!(
+                "{stands}: {refusal}; next: kubectl belay approve {typed} --reason \"…\" --scope \
+                 content"
+            ));
+        } else if let Some(refusal) = verdict.as_ref().filter(|_| enough).and_then(refusal) {
+            says.push(format!("{stands}: {refusal}; next: kubectl belay why {typed}"));
+        }
+        if let Some(why) = given_up(session, snapshot).await {
+            says.push(format!(
+                "{why}, and the garbage collector was refused and tries again ever later; now \
+                 delete it: kubectl delete {typed}"
+            ));
+        }
+        Self { counts, passes, says }
+    }
+}
+
+/// The verdict on a DELETE, now that it is approved; none: it was sent already,
+/// or that cannot be found out.
+async fn verdict(session: &Session, snapshot: &Snapshot) -> Option<Verdict> {
+    if session.terminating().is_some() {
+        return None;
+    }
+    snapshot.objects(session.near()).await;
+    why::verdict(session, snapshot).await.ok()
+}
+
+/// What a DELETE would take along that an approval of the object alone does not
+/// cover: whoever gave one reads it here, and not in the next refusal.
+fn along(verdict: &Verdict) -> Option<String> {
+    refusing_of(verdict, |blocker| blocker.along)
+}
+
+/// What stands against a DELETE, whatever it is.
+fn refusal(verdict: &Verdict) -> Option<String> {
+    refusing_of(verdict, |_| true)
+}
+
+fn refusing_of(verdict: &Verdict, which: impl Fn(&Blocker) -> bool) -> Option<String> {
+    let mut denying = verdict.blockers.iter().filter(|b| b.outcome == Decision::Deny);
+    let blocker = denying.find(|blocker| which(blocker))?;
+    Some(as_me(&sentence(&verdict.target, blocker)))
+}
+
+/// Who has approved by now, against what is asked for.
+fn consented(session: &Session, snapshot: &Snapshot, policies: &[Policy]) -> Option<Consent> {
+    let world = snapshot.context.world.read();
+    let (kind, namespace, name) = session.place(&world)?;
+    let situation = situation(&world);
+    let node = world.graph.object(kind, &namespace, &name)?;
+    let policies: Vec<&Policy> = policies.iter().collect();
+    consent(&situation, &Item::of_node(&situation, node), &policies)
+}
+
+/// How many are missing, and who they may be; `known`: it could be read who has
+/// approved.
+fn missing(
+    me: &str,
+    policies: &[Policy],
+    Consent { terms, people }: &Consent,
+    known: bool,
+    right: &str,
+) -> String {
+    let strictest = policies.iter().max_by_key(|policy| policy.approval.required);
+    let by = strictest.map_or(String::new(), |policy| policy.source.to_string());
+    if !people.iter().any(|one| one == me) {
+        let names: Vec<String> = policies.iter().map(|policy| policy.source.to_string()).collect();
+        let names = names.join(", ");
+        let account = service_account(me).map(|(namespace, name)| format!("{namespace}/{name}"));
+        return match account.filter(|account| !terms.accounts.contains(account)) {
+            Some(_) => format!(
+                "it does not count: {me} is a service account, and approval.serviceAccounts of \
+                 {names} does not list it; a person approves, with {right}"
+            ),
+            None => format!(
+                "it does not count for {names}: it is not in force now, or lasts longer than they \
+                 allow; next: kubectl belay approvals, and approve again"
+            ),
+        };
+    }
+    let (required, given) = (terms.required, people.join(", "));
+    match required.saturating_sub(people.len()) {
+        0 => format!("enough people have approved ({} of {required})", people.len()),
+        _ if !known => {
+            format!("{by} asks for {required} people, of whom {given} is one; it takes {right}")
+        }
+        left => {
+            let more = if left == 1 {
+                "1 more person has".to_owned()
+            } else {
+                format!("{left} more people have")
+            };
+            format!(
+                "{more} to approve: {by} asks for {required}, and so far it is {given}; it takes \
+                 {right}"
+            )
+        }
+    }
+}
+
+/// Why a collector that was refused does not come again: somebody has to send
+/// the DELETE.
+async fn given_up(session: &Session, snapshot: &Snapshot) -> Option<String> {
+    let text = session.object.to_string();
+    let object: Object<'_> = serde_json::from_str(&text).ok()?;
+    if object.is_terminating() || object.metadata.owner_references.is_empty() {
+        return None;
+    }
+    let mut said = None;
+    for reference in &object.metadata.owner_references {
+        let (group, _) = split_api_version(&reference.api_version);
+        let info = {
+            let kinds = &snapshot.context.world.read().graph.kinds;
+            kinds.info(kinds.find(group, &reference.kind)?).clone()
+        };
+        let place = if info.namespaced { session.target.namespace.as_str() } else { "" };
+        let name = reference.name.as_str();
+        let owner = session.visitor.caller.object(&info, place, name).await.ok()?;
+        let text = |pointer: &str| owner.as_ref()?.pointer(pointer)?.as_str();
+        let foreground = owner.as_ref().and_then(|owner| owner.pointer("/metadata/finalizers"));
+        let foreground = foreground.and_then(|list| list.as_array()).into_iter().flatten();
+        if text("/metadata/uid") != Some(reference.uid.as_str()) {
+            said = Some(format!("its owner {} {name} is gone", reference.kind));
+        } else if text("/metadata/deletionTimestamp").is_some()
+            && foreground.filter_map(|f| f.as_str()).any(|f| f == FOREGROUND)
+        {
+            said = Some(format!(
+                "its owner {} {name} is being deleted and waits for it",
+                reference.kind
+            ));
+        } else {
+            return None;
+        }
+    }
+    said
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Terms;
+
+    fn consented(required: usize, accounts: &[&str], people: &[&str]) -> Consent {
+        let owned = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let accounts = owned(accounts);
+        let terms = Terms { required, longest_seconds: 600, accounts };
+        Consent { terms, people: owned(people) }
+    }
+
+    #[test]
+    fn who_is_missing_is_said_as_far_as_it_is_known() {
+        let (ci, right) = ("system:serviceaccount:ops:ci", "a right");
+        let says =
+            |me: &str, consent: &Consent, known: bool| missing(me, &[], consent, known, right);
+        let said = says(ci, &consented(1, &[], &[]), true);
+        assert!(said.contains("ops:ci is a service account, and "), "{said}");
+        // Neither is one.
+        for (me, accounts) in [("alice", &[][..]), (ci, &["ops/ci"][..])] {
+            let said = says(me, &consented(1, accounts, &[]), true);
+            assert!(!said.contains("is a service account"), "{said}");
+            assert!(said.starts_with("it does not count for "), "{said}");
+        }
+        let two = consented(2, &[], &["alice"]);
+        assert!(says("alice", &two, true).starts_with("1 more person has to approve: "));
+        // Bob may have approved, too.
+        assert!(says("alice", &two, false).contains(" asks for 2 people, of whom alice is one"));
+        let one = consented(1, &[], &["alice"]);
+        assert_eq!(says("alice", &one, false), "enough people have approved (1 of 1)");
+    }
+}

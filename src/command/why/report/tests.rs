@@ -1,0 +1,121 @@
+use super::*;
+
+/// A report that says little.
+fn report() -> Report {
+    Report {
+        object: Object::default(),
+        subject: "alice".to_owned(),
+        deletable: true,
+        verdict: Word::Allow,
+        blockers: Vec::new(),
+        more: 0,
+        way_out: None,
+        approval: None,
+        may_approve: None,
+        may_approve_if_creating: Vec::new(),
+        you_may: None,
+        by_itself: Vec::new(),
+        approvals: Vec::new(),
+        exempted: Vec::new(),
+        policies: Vec::new(),
+        terminating: None,
+        not_read: Vec::new(),
+        evidence_not_read: Vec::new(),
+        managed_by: vec!["Helm release web\u{1b}[2J".to_owned()],
+        written_by: None,
+        refused: Vec::new(),
+        leader: Leader::of(&Ok::<_, ()>(None)),
+        approvers: None,
+        named: "configmaps \"settings\"".to_owned(),
+        now: Timestamp::UNIX_EPOCH,
+    }
+}
+
+#[test]
+fn who_asks_and_who_needs_it_have_names_of_their_own() {
+    let report = report();
+    let said = serde_json::to_value(&report).unwrap();
+    assert_eq!((&said["subject"], said.get("user")), (&"alice".into(), None));
+    assert_eq!(
+        report.text(false).lines().next(),
+        Some("configmaps \"settings\" can be deleted now by alice")
+    );
+    // It is the verdict of a belay that lives.
+    let text = report.text(false);
+    assert!(text.contains("nobody leads belay: "), "{text}");
+    // What people have written into an object is nothing that a terminal obeys.
+    assert!(text.contains("\nmanaged by: Helm release web [2J\n"), "{text}");
+}
+
+fn blocker(says: &str) -> Why {
+    Why {
+        verdict: Word::Deny,
+        reason: "InUse",
+        object: Object::default(),
+        says: says.to_owned(),
+        policies: vec!["policy p".to_owned()],
+        causes: Vec::new(),
+        more: 0,
+        approval: Approval {
+            required: 1,
+            given: Vec::new(),
+            right: "a right".to_owned(),
+            command: "kubectl belay approve x".to_owned(),
+            known: true,
+        },
+        by: "policy p".to_owned(),
+    }
+}
+
+#[test]
+fn the_ways_out_are_told_once() {
+    let unread =
+        |resource: &str, why: &str| NotRead { resource: resource.to_owned(), why: why.to_owned() };
+    let forbidden = "forbidden for you";
+    let report = Report {
+        deletable: false,
+        verdict: Word::Deny,
+        blockers: vec![blocker("a"), blocker("b")],
+        way_out: Some("delete it first".to_owned()),
+        by_itself: vec!["once Job shop/a has ended".to_owned()],
+        approvers: Some(Approvers {
+            named: vec!["alice".to_owned(), "group sre".to_owned()],
+            you: Some(true),
+            ..Approvers::default()
+        }),
+        not_read: vec![unread("a", "x"), unread("b", forbidden), unread("c", forbidden)],
+        evidence_not_read: vec![unread("events", forbidden), unread("nodes", "x")],
+        leader: Leader::of(&Err(())),
+        ..report()
+    };
+    assert_eq!(
+        report.text(false),
+        "configmaps \"settings\" cannot be deleted now by alice:\n\
+         - a; policy p (InUse)\n\
+         \x20 approve: kubectl belay approve x (1 person; it takes a right)\n\
+         - b; policy p (InUse)\n\
+         way out: delete it first\n\
+         by itself: once Job shop/a has ended\n\
+         may approve: alice, group sre; you: yes\n\
+         no policy protects it\n\
+         managed by: Helm release web [2J\n\
+         not read: a: x\n\
+         not read: b, c: forbidden for you\n\
+         not read, and might say more: events, nodes\n"
+    );
+    assert_eq!(format!("{:?}", report.exit_code()), format!("{:?}", ExitCode::from(1)));
+}
+
+#[test]
+fn what_is_not_known_is_no_refusal() {
+    let report = Report {
+        deletable: false,
+        verdict: Word::Unknown,
+        blockers: vec![blocker("belay cannot tell")],
+        ..report()
+    };
+    let text = report.text(false);
+    let first = "whether configmaps \"settings\" can be deleted by alice is not known:\n";
+    assert!(text.starts_with(first), "{text}");
+    assert_eq!(format!("{:?}", report.exit_code()), format!("{:?}", ExitCode::from(3)));
+}

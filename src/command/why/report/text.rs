@@ -1,0 +1,139 @@
+//! The same in sentences.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use super::{Approval, Protecting, Report};
+use crate::command::document::Word;
+use crate::command::screen::{cut, harmless};
+use crate::command::status::LeaderState;
+use crate::command::target::as_me;
+use crate::decide::{Cause, cause};
+use crate::hold::Free;
+
+/// So many refusals are told.
+const REFUSALS: usize = 3;
+
+impl Report {
+    /// In sentences; `all`: with nothing left out.
+    pub fn text(&self, all: bool) -> String {
+        let Self { named, subject, .. } = self;
+        let by = if subject.is_empty() { String::new() } else { format!(" by {subject}") };
+        // Writing into a String cannot fail.
+        let mut text = String::new();
+        let _ = match (&self.terminating, self.verdict) {
+            (Some(terminating), _) => write!(text, "{}", terminating.text(named)),
+            (None, Word::Deny) => writeln!(text, "{named} cannot be deleted now{by}:"),
+            (None, Word::Unknown) => {
+                writeln!(text, "whether {named} can be deleted{by} is not known:")
+            }
+            (None, Word::Hold) => {
+                writeln!(text, "{named} can be deleted{by}, and stays Terminating for now:")
+            }
+            (None, Word::Allow) => writeln!(text, "{named} can be deleted now{by}"),
+            (None, _) => writeln!(text, "{named} can be deleted now{by}; what belay notes:"),
+        };
+        let mut told = BTreeSet::new();
+        for why in &self.blockers {
+            let _ = writeln!(text, "- {}; {} ({})", why.says, why.by, why.reason);
+            // What one approval covers is approved once.
+            let approve = why.approval.text();
+            if told.insert(approve.clone()) {
+                text.push_str(&approve);
+            }
+        }
+        if self.more > 0 {
+            let _ = writeln!(text, "- and {} more reasons", self.more);
+        }
+        text.extend(self.approval.as_ref().map(Approval::text));
+        if let Some(way_out) = &self.way_out {
+            let _ = writeln!(text, "way out: {way_out}");
+        }
+        for said in &self.by_itself {
+            let _ = writeln!(text, "by itself: {}", harmless(said));
+        }
+        text.extend(self.approvers.as_ref().map(|approvers| approvers.text(all)));
+        if !self.approvals.is_empty() {
+            let _ = writeln!(text, "approved by {}", self.approvals.join(", "));
+        }
+        if !self.exempted.is_empty() {
+            let _ = writeln!(text, "{subject} is exempt by {}", self.exempted.join(", "));
+        }
+        if self.policies.is_empty() {
+            let _ = writeln!(text, "no policy protects it");
+        } else {
+            let said: Vec<String> = self.policies.iter().map(Protecting::said).collect();
+            let _ = writeln!(text, "protected by: {}", said.join("; "));
+        }
+        let managed = match (self.managed_by.as_slice(), &self.written_by) {
+            ([], Some(last)) => format!("nobody who says so; last written by {last}"),
+            (all, _) => all.join("; "),
+        };
+        if !managed.is_empty() {
+            let _ = writeln!(text, "managed by: {}", harmless(&managed));
+        }
+        let (shown, more) = cut(&self.refused, REFUSALS, all);
+        for denial in shown {
+            let _ = writeln!(text, "refused {}", harmless(&denial.said(self.now)));
+        }
+        text.extend(more.map(|more| format!("refused before that: {more}\n")));
+        // What is not read for the same reason takes one line.
+        for alike in self.not_read.chunk_by(|one, next| one.why == next.why) {
+            let names: Vec<&str> = alike.iter().map(|unread| unread.resource.as_str()).collect();
+            let why = alike.first().map_or("", |unread| unread.why.as_str());
+            let _ = writeln!(text, "not read: {}: {why}", names.join(", "));
+        }
+        if !self.evidence_not_read.is_empty() {
+            let names = self.evidence_not_read.iter().map(|unread| unread.resource.as_str());
+            let names = names.collect::<Vec<_>>().join(", ");
+            let _ = writeln!(text, "not read, and might say more: {names}");
+        }
+        if self.leader.state == LeaderState::Nobody {
+            text.push_str(
+                "nobody leads belay: if it is down, the API server refuses every delete of a kind \
+                 that a policy names; next: see that its Pods run\n",
+            );
+        }
+        text
+    }
+}
+
+impl Protecting {
+    fn said(&self) -> String {
+        format!("{} ({}, action {:?})", self.named, self.protects.join(", "), self.action)
+    }
+}
+
+impl Approval {
+    fn text(&self) -> String {
+        let Self { required, given, right, command, known } = self;
+        let people =
+            if *required == 1 { "1 person".to_owned() } else { format!("{required} people") };
+        let given = match (known, given.len()) {
+            (false, _) => ", who has so far could not be read".to_owned(),
+            (true, 0) => String::new(),
+            (true, _) => format!(", so far {}", given.join(", ")),
+        };
+        format!("  approve: {command} ({people}{given}; it takes {right})\n")
+    }
+}
+
+/// Why a hold may go, in words.
+pub fn why_free(free: Free) -> &'static str {
+    match free {
+        Free::Approved => "enough people have approved",
+        Free::Unprotected => "no policy protects it any more",
+        Free::Unused => "nothing needs it",
+    }
+}
+
+/// A cause in words of its own.
+pub fn words(because: &Cause) -> String {
+    match because {
+        Cause::Always => "it is always protected, until enough people have approved".to_owned(),
+        Cause::Unproved => "belay has not seen yet that nothing needs it".to_owned(),
+        Cause::LetsGo(named) => format!("{named} would be protected less"),
+        Cause::User { root, path, .. } if path.is_empty() => root.to_string(),
+        other => as_me(&cause(other)),
+    }
+}
