@@ -208,10 +208,10 @@ pub async fn page(
 }
 
 /// Objects on a page of those who read a list to its end.
-const PAGE: usize = 500;
+pub(super) const PAGE: usize = 500;
 
 /// How often a list is begun whose pages the API server no longer has.
-const BEGINNINGS: usize = 3;
+pub(super) const BEGINNINGS: usize = 3;
 
 /// Reads all pages of a list, and takes what is on them into a whole. When the
 /// API server no longer has what the pages are of, a new whole is begun.

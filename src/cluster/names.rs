@@ -1,5 +1,7 @@
 //! What discovery says of the words for kinds.
 
+use std::collections::BTreeSet;
+
 use kube::core::discovery::v2::{APIGroupDiscoveryList, APIResourceDiscovery};
 
 use super::api::Trouble;
@@ -17,11 +19,14 @@ pub async fn names(client: &kube::Client) -> Result<Names, String> {
 
 /// The lists are in the order in which the API server prefers groups.
 fn of(lists: &[APIGroupDiscoveryList]) -> Names {
-    let mut called = Vec::new();
+    let (mut called, mut silent) = (Vec::new(), BTreeSet::new());
     for group in lists.iter().flat_map(|list| &list.items) {
         let name = group.metadata.as_ref().and_then(|m| m.name.as_deref()).unwrap_or_default();
         for version in &group.versions {
             let number = version.version.as_deref().unwrap_or_default();
+            if version.freshness.as_deref() == Some("Stale") {
+                silent.insert(name.to_owned());
+            }
             called.extend(version.resources.iter().filter_map(|resource| {
                 Some(Called {
                     info: info(name, number, resource)?,
@@ -31,7 +36,9 @@ fn of(lists: &[APIGroupDiscoveryList]) -> Names {
             }));
         }
     }
-    Names::new(called)
+    let mut names = Names::new(called);
+    names.silent = silent.into_iter().collect();
+    names
 }
 
 fn info(group: &str, version: &str, resource: &APIResourceDiscovery) -> Option<KindInfo> {

@@ -156,7 +156,7 @@ async fn ended(visitor: &Visitor, api: &Api<Pause>) -> Result<Over, CommandError
             Ok(_) => {}
             // Somebody else has ended it.
             Err(kube::Error::Api(status)) if status.code == 404 => {}
-            Err(error) => return Err(refused(visitor, error)),
+            Err(error) => return Err(with(&lines, refused(visitor, error))),
         }
         lines.push(format!("ended: pause {name} by {}", pause.spec.by));
     }
@@ -166,6 +166,16 @@ async fn ended(visitor: &Visitor, api: &Api<Pause>) -> Result<Over, CommandError
     };
     lines.push(last.to_owned());
     Ok(Over { pauses: running.into_iter().cloned().map(Running::of).collect(), lines })
+}
+
+/// Why one pause could not be ended, and which were.
+fn with(ended: &[String], error: CommandError) -> CommandError {
+    let said = |text: String| [ended, &[text]].concat().join("; ");
+    match error {
+        CommandError::Refused(text) => CommandError::Refused(said(text)),
+        CommandError::Remote(text) => CommandError::Remote(said(text)),
+        other => other,
+    }
 }
 
 fn in_force(all: &[Pause], now: Timestamp) -> Vec<&Pause> {

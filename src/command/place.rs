@@ -55,6 +55,10 @@ impl PlaceArguments {
     }
 }
 
+/// What is said with every answer that comes from files.
+pub const OF_FILES: &str = "read from files: of the kinds that are in them, what they leave out is \
+                            taken for what is not there";
+
 /// Files in the place of a cluster.
 #[derive(Debug, Clone, Default, Args)]
 pub struct FromArguments {

@@ -10,3 +10,9 @@ pub fn said_by_policy(message: &str) -> Option<&str> {
 pub fn denies(message: &str) -> bool {
     message.contains("denied the request") || said_by_policy(message).is_some()
 }
+
+/// Whether the API server says that a webhook which has to be asked did not
+/// answer.
+pub fn is_unasked(message: &str) -> bool {
+    ["failed calling webhook", "failed to call webhook"].iter().any(|sign| message.contains(sign))
+}

@@ -1,5 +1,5 @@
 //! What the commands of people share: the object that is meant, as kubectl
-//! would take it, and who asks.
+//! would take it.
 
 use clap::Args;
 use serde_json::Value;
@@ -98,6 +98,9 @@ impl TargetArguments {
     }
 }
 
+/// Why nobody knows what there is of a group.
+pub const SILENT: &str = "its server does not answer";
+
 /// The words before the name of a kind that is not there.
 pub const UNSERVED: &str = "the API server serves no kind";
 
@@ -112,7 +115,11 @@ pub fn unserved(names: &Names, kind: &str, nobody: &str) -> String {
         [] => "kubectl api-resources lists the kinds".to_owned(),
         near => format!("nearest: {}", near.join(", ")),
     };
-    format!("{nobody} \"{kind}\"; {next}")
+    let silent = match names.silent.as_slice() {
+        [] => String::new(),
+        silent => format!(" (and nobody knows the kinds of {}: {SILENT})", silent.join(", ")),
+    };
+    format!("{nobody} \"{kind}\"{silent}; {next}")
 }
 
 /// `TYPE/NAME`, or two words.
@@ -324,6 +331,10 @@ mod tests {
         assert_eq!(said("secert"), "nobody has a kind \"secert\"; nearest: secrets");
         let far = "nobody has a kind \"gizmo\"; kubectl api-resources lists the kinds";
         assert_eq!(said("gizmo"), far);
+        let mut silent = names.clone();
+        silent.silent.push("metrics.k8s.io".to_owned());
+        let said = unserved(&silent, "gizmo", "nobody has a kind");
+        assert!(said.contains("(and nobody knows the kinds of metrics.k8s.io: its"), "{said}");
     }
 
     #[test]

@@ -125,7 +125,7 @@ impl Visitor {
     pub async fn rules(&self) -> Result<Snapshot, CommandError> {
         let client = self.caller.client.clone();
         let snapshot = Snapshot::rules(client, self.settings(), self.identities()).await;
-        self.opened(snapshot)
+        self.dated(snapshot)
     }
 
     /// The same as if these were what people have written.
@@ -137,10 +137,11 @@ impl Visitor {
         let client = self.caller.client.clone();
         let (settings, identities) = (self.settings(), self.identities());
         let snapshot = Snapshot::planned(client, settings, identities, policies, relations).await;
-        self.opened(snapshot)
+        self.dated(snapshot)
     }
 
-    fn opened(&self, snapshot: Result<Snapshot, String>) -> Result<Snapshot, CommandError> {
+    /// A snapshot that goes by the API server's clock.
+    fn dated(&self, snapshot: Result<Snapshot, String>) -> Result<Snapshot, CommandError> {
         let mut snapshot = snapshot.map_err(no_kinds)?;
         snapshot.context.world.write().clock = self.clock();
         snapshot.held.clone_from(&self.held);

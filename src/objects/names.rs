@@ -20,7 +20,12 @@ pub struct Called {
 /// Every word for a kind, in the order in which groups and versions are
 /// preferred: of words that fit as well the first is meant, as kubectl has it.
 #[derive(Debug, Clone, Default)]
-pub struct Names(Vec<Called>);
+pub struct Names {
+    called: Vec<Called>,
+    /// The groups whose server does not answer: nobody knows the words for their
+    /// kinds.
+    pub silent: Vec<String>,
+}
 
 /// How well a word fits, the best first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,7 +41,7 @@ const TOLD: usize = 3;
 impl Names {
     /// These.
     pub fn new(called: Vec<Called>) -> Self {
-        Self(called)
+        Self { called, silent: Vec::new() }
     }
 
     /// What is served without an API server: the kinds of this table, with the
@@ -68,7 +73,7 @@ impl Names {
                 short: short.clone(),
             })
         });
-        Self(called.collect())
+        Self::new(called.collect())
     }
 
     /// The kind that a word means to kubectl: a plural, a singular or a short
@@ -78,7 +83,7 @@ impl Names {
         let word = word.to_lowercase();
         let (word, place) = word.split_once('.').unwrap_or((&word, ""));
         let mut best: Option<(Fit, &KindInfo)> = None;
-        for called in self.0.iter().filter(|called| called.is_in(place)) {
+        for called in self.called.iter().filter(|called| called.is_in(place)) {
             let Some(fit) = called.fits(word) else { continue };
             if best.is_none_or(|(other, _)| fit < other) {
                 best = Some((fit, &called.info));
@@ -90,7 +95,7 @@ impl Names {
     /// A kind as an object says its own, by group and kind.
     pub fn of_object(&self, group: &str, kind: &str) -> Option<&KindInfo> {
         let named = |called: &&Called| called.info.group == group && called.info.kind == kind;
-        self.0.iter().find(named).map(|called| &called.info)
+        self.called.iter().find(named).map(|called| &called.info)
     }
 
     /// Words of which each means one of these kinds: plurals, with the group
@@ -98,7 +103,7 @@ impl Names {
     pub fn words(&self) -> Vec<String> {
         let mut words: Vec<String> = Vec::new();
         let mut seen = HashSet::new();
-        for called in &self.0 {
+        for called in &self.called {
             let info = &called.info;
             let is_it = |word: &&str| {
                 let found = self.find(word);
@@ -125,7 +130,7 @@ impl Names {
         let word = word.split('.').next().unwrap_or_default();
         let furthest = (word.chars().count() / 3).clamp(1, 3);
         let mut near: Vec<(usize, String)> = Vec::new();
-        for called in &self.0 {
+        for called in &self.called {
             let info = &called.info;
             let kind = info.kind.to_lowercase();
             let short = called.short.iter().map(String::as_str);

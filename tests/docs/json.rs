@@ -24,7 +24,7 @@ This page is made from the types that the program prints, and a test holds it to
   alone what you do not know. No field goes away, changes its type or its meaning, or is missing where it was promised;
   that takes another version. What stands in `says`, `lines`, `message`, `note`, `why`, `evidence` and `next` is for people, and
   its words change.
-- **A list is always there**, empty if nothing is in it. Any other field that has nothing to say is not there; \"no\" in
+- **A list is always there**, empty if nothing is in it; but `mayApprove` is not there where nobody knows it. Any other field that has nothing to say is not there; \"no\" in
   the column *always* marks it, and its meaning says when.
 - **A kind that ends in List** has `items`. `notRead` has what could not be read: with any the answer may be incomplete.
 - **An [Object](#object) has one form everywhere**, and `typed` is what to put behind `kubectl get` and the commands of

@@ -32,7 +32,7 @@ use crate::cluster::registration::configurations::left_out;
 use crate::cluster::world::{self, Detail, SharedWorld, World};
 use crate::decide::{Review, Verdict};
 use crate::graph::{Listing, NodeId};
-use crate::objects::{KindId, KindInfo, Kinds};
+use crate::objects::{KindId, KindInfo, Kinds, full_name};
 use crate::policy::api::{DeletionApproval, DeletionPolicy, GROUP, Pause, Relation};
 use crate::policy::{Identities, Policy, PolicySet};
 use crate::relations::{Catalogue, Custom};
@@ -152,19 +152,37 @@ impl Snapshot {
     }
 
     /// Whether the API server serves the kinds of belay, as far as that is
-    /// known.
+    /// known. Discovery says it, which everybody may read: to whoever has no
+    /// rights on a kind the API server forbids it though it is not there.
     pub fn is_installed(&self) -> bool {
-        let (unread, nobody_serves) = (self.unread.lock(), Trouble::NotFound.words());
-        unread.is_empty() || unread.iter().any(|unread| unread.why != nobody_serves)
+        let world = self.context.world.read();
+        let mut served = world.served.keys().map(|kind| world.graph.kinds.info(*kind));
+        self.stale.contains(GROUP) || served.any(|info| info.group == GROUP)
     }
 
     /// Whether that something of a kind is not in a namespace (empty: nowhere)
-    /// says that it does not exist. A dump has some kinds and leaves out others.
+    /// says that it does not exist. A dump has some kinds and leaves out others,
+    /// and one of a single namespace says nothing of all others.
     pub fn knows_all(&self, info: &KindInfo, namespace: &str) -> bool {
         let Some(held) = &self.held else { return true };
         let kind = (info.group.clone(), info.resource.clone());
-        let places = held.get(&kind);
-        places.is_some_and(|places| namespace.is_empty() || places.contains(namespace))
+        let Some(places) = held.get(&kind) else { return false };
+        match (info.namespaced, namespace) {
+            (false, _) => true,
+            (true, "") => {
+                let mut all = held.values().flatten().filter(|place| !place.is_empty());
+                let first = all.next();
+                all.any(|place| Some(place) != first)
+            }
+            (true, namespace) => places.contains(namespace),
+        }
+    }
+
+    /// That files have nothing of a kind; none: they have, or a cluster is read.
+    pub fn not_held(&self, group: &str, resource: &str) -> Option<Unread> {
+        let held = self.held.as_ref()?.contains_key(&(group.to_owned(), resource.to_owned()));
+        let why = "the files have none".to_owned();
+        (!held).then(|| Unread { resource: full_name(group, resource), why })
     }
 
     /// Puts one object in, as the API server has it now.

@@ -6,16 +6,10 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::super::api::{self, ListQuery, Page, Trouble};
+use super::super::api::{self, BEGINNINGS, ListQuery, PAGE, Page, Trouble};
 use super::super::world::{Detail, World};
 use crate::decide::LiveRead;
 use crate::objects::{KindInfo, Kinds};
-
-/// How many objects are asked for at a time.
-const PAGE: usize = 500;
-
-/// How often a list is begun whose pages the API server no longer has.
-const BEGINNINGS: usize = 3;
 
 /// What a read found: the objects, as the API server wrote them. Cheap to
 /// clone, for those who share a read.

@@ -27,6 +27,11 @@ pub struct Evidence {
     /// Whether there may be more of them: a dump without definitions does not
     /// say which kinds there were.
     pub more_groups: bool,
+    /// Whether there may be more webhooks than are known.
+    pub more_webhooks: bool,
+    /// Whether files stand in the place of a cluster. Of a few objects that
+    /// somebody has written down the others are not gone.
+    pub of_files: bool,
     /// Those whose server does not answer.
     pub stale: BTreeSet<String>,
     /// The APIServices that are not available.
@@ -104,9 +109,11 @@ pub async fn evidence(
         return evidence;
     }
     let look = Look { snapshot, unread: Mutex::default() };
-    evidence.more_groups = look.info("apiextensions.k8s.io", "customresourcedefinitions").is_none();
+    evidence.more_groups =
+        look.info("apiextensions.k8s.io", "customresourcedefinitions", "").is_none();
+    evidence.of_files = snapshot.held.is_some();
     let pods = found.iter().any(|found| found.is(("", "pods")));
-    let (broken, workloads, nodes, (webhooks, places), conversions, said, users) = tokio::join!(
+    let (broken, workloads, nodes, webhooks, conversions, said, users) = tokio::join!(
         look.broken(),
         look.workloads(),
         async { if pods { look.nodes().await } else { None } },
@@ -116,7 +123,8 @@ pub async fn evidence(
         look.users(found),
     );
     (evidence.broken, evidence.workloads, evidence.nodes) = (broken, workloads, nodes);
-    (evidence.webhooks, evidence.places) = (webhooks, places);
+    evidence.more_webhooks = webhooks.is_none();
+    (evidence.webhooks, evidence.places) = webhooks.unwrap_or_default();
     (evidence.conversions, evidence.said, evidence.users) = (conversions, said, users);
     evidence.unread = look.unread.into_inner();
     evidence.unread.sort();
@@ -124,21 +132,24 @@ pub async fn evidence(
     evidence
 }
 
-/// Why nothing is concluded from a kind that is not in a dump.
-const NOT_HELD: &str = "the files have none";
+/// Why nothing is concluded from a kind of which a dump has nothing, or nothing
+/// but that of other namespaces.
+const NOT_HELD: &str = "the files do not have all of them";
 
 /// Whoever looks, and notes what could not be read.
 pub(super) struct Look<'s> {
     pub(super) snapshot: &'s Snapshot,
-    unread: Mutex<Vec<Unread>>,
+    pub(super) unread: Mutex<Vec<Unread>>,
 }
 
 impl Look<'_> {
-    pub(super) fn info(&self, group: &str, resource: &str) -> Option<KindInfo> {
+    /// A kind, if what there is of it in a namespace (empty: anywhere) can be
+    /// known; if not, that is noted.
+    pub(super) fn info(&self, group: &str, resource: &str, namespace: &str) -> Option<KindInfo> {
         let kinds = &self.snapshot.context.world.read().graph.kinds;
         let kind = kinds.find_resource(group, resource)?;
         let info = kinds.info(kind);
-        if !self.snapshot.knows_all(info, "") {
+        if !self.snapshot.knows_all(info, namespace) {
             let unread = Unread { resource: info.full_name(), why: NOT_HELD.to_owned() };
             self.unread.lock().push(unread);
             return None;
@@ -153,7 +164,7 @@ impl Look<'_> {
         resource: &str,
         namespace: &str,
     ) -> Option<Vec<Value>> {
-        let info = self.info(group, resource)?;
+        let info = self.info(group, resource, namespace)?;
         self.labelled(&info, namespace, "").await
     }
 
@@ -222,6 +233,9 @@ impl Look<'_> {
     async fn events(&self, namespace: &str, uid: &str) -> Vec<Said> {
         // Events of what has no namespace are in this one.
         let namespace = if namespace.is_empty() { "default" } else { namespace };
+        if self.info("", "events", namespace).is_none() {
+            return Vec::new();
+        }
         let api: Api<Event> = Api::namespaced(self.snapshot.context.client.clone(), namespace);
         let params = ListParams::default().fields(&format!("involvedObject.uid={uid}"));
         let mut events = match api.list(&params).await {

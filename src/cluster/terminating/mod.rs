@@ -169,8 +169,12 @@ impl Survey {
         match api::object(&snapshot.context.client, &info, "", name, Detail::Metadata).await {
             Ok(Some(json)) => {
                 let mut part = Part::default();
-                if part.take(&info, &json).is_ok() {
-                    self.add(part);
+                match part.take(&info, &json) {
+                    Ok(()) => self.add(part),
+                    Err(_) => self.unread.push(Unread {
+                        resource: format!("namespaces/{name}"),
+                        why: "it is not what it should be".to_owned(),
+                    }),
                 }
             }
             Ok(None) => {}

@@ -10,6 +10,7 @@ use super::evidence::{Look, name};
 use super::webhooks::{At, Places, Webhook};
 use super::{AT_ONCE, Found};
 use crate::cluster::api;
+use crate::cluster::feed::Unread;
 use crate::cluster::world::Detail;
 
 /// A Service, by its namespace and name.
@@ -35,16 +36,16 @@ pub struct DeadConversion {
 
 impl Look<'_> {
     /// The webhooks, and the labels of Namespaces if one that these objects
-    /// meet goes by those.
-    pub(super) async fn webhooks(&self, found: &[&Found]) -> (Vec<Webhook>, Places) {
+    /// meet goes by those; none: not all webhooks could be read.
+    pub(super) async fn webhooks(&self, found: &[&Found]) -> Option<(Vec<Webhook>, Places)> {
         const GROUP: &str = "admissionregistration.k8s.io";
         let (validating, mutating) = tokio::join!(
             self.all(GROUP, "validatingwebhookconfigurations", ""),
             self.all(GROUP, "mutatingwebhookconfigurations", ""),
         );
         let kinds = [
-            ("validatingwebhookconfiguration", validating.unwrap_or_default()),
-            ("mutatingwebhookconfiguration", mutating.unwrap_or_default()),
+            ("validatingwebhookconfiguration", validating?),
+            ("mutatingwebhookconfiguration", mutating?),
         ];
         let configurations =
             kinds.iter().flat_map(|(kind, all)| all.iter().map(move |c| (*kind, c)));
@@ -71,7 +72,7 @@ impl Look<'_> {
             let labels = place.pointer("/metadata/labels").cloned().unwrap_or_default();
             Some((name(place)?.to_owned(), labels))
         };
-        (hooks, places.iter().filter_map(labels).collect())
+        Some((hooks, places.iter().filter_map(labels).collect()))
     }
 
     pub(super) async fn conversions(&self) -> Vec<DeadConversion> {
@@ -103,20 +104,24 @@ impl Look<'_> {
 
     /// What is wrong with a Service; none: nothing is known to be.
     async fn silence(&self, (namespace, name): &Service) -> Option<Silence> {
-        let info = self.info("", "services")?;
-        if !self.snapshot.knows_all(&info, namespace) {
-            return None;
-        }
+        let info = self.info("", "services", namespace)?;
         let client = &self.snapshot.context.client;
-        let read = api::object(client, &info, namespace, name, Detail::Whole).await.ok()?;
-        let Some(json) = read else {
-            let why = format!("there is no Service {namespace}/{name}");
-            return Some(Silence { gone: true, why });
+        let json = match api::object(client, &info, namespace, name, Detail::Whole).await {
+            Ok(Some(json)) => json,
+            Ok(None) => {
+                let why = format!("there is no Service {namespace}/{name}");
+                return Some(Silence { gone: true, why });
+            }
+            Err(trouble) => {
+                let unread = Unread { resource: "services".to_owned(), why: trouble.words() };
+                self.unread.lock().push(unread);
+                return None;
+            }
         };
         let service: Value = serde_json::from_str(&json).ok()?;
         // Whom a Service without a selector leads to is written by hand.
         service.pointer("/spec/selector").filter(|selector| selector.is_object())?;
-        let slices = self.info("discovery.k8s.io", "endpointslices")?;
+        let slices = self.info("discovery.k8s.io", "endpointslices", namespace)?;
         let label = format!("kubernetes.io/service-name={name}");
         let slices = self.labelled(&slices, namespace, &label).await?;
         let endpoints = slices.iter().filter_map(|slice| slice.get("endpoints")?.as_array());

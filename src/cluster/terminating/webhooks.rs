@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::Found;
 use super::services::{Service, Silence};
+use crate::objects::KindInfo;
 use crate::policy::Labels;
 use crate::policy::api::LabelSelector;
 
@@ -84,6 +85,8 @@ pub struct Rule {
     pub resources: Vec<String>,
     /// Operations, or `*`.
     pub operations: Vec<String>,
+    /// Whether those with a namespace are meant, or those without; none: both.
+    pub namespaced: Option<bool>,
 }
 
 impl Webhook {
@@ -98,6 +101,11 @@ impl Webhook {
             groups: texts(rule, "apiGroups"),
             resources: texts(rule, "resources"),
             operations: texts(rule, "operations"),
+            namespaced: match rule["scope"].as_str() {
+                Some("Namespaced") => Some(true),
+                Some("Cluster") => Some(false),
+                _ => None,
+            },
         });
         // A selector that cannot be read may match: then too much is told.
         let selector = |field: &str| {
@@ -136,10 +144,9 @@ impl Webhook {
             ("", false) => None,
             (name, _) => places.get(name).map(Some),
         };
-        writes(found).any(|subresource| {
-            let (group, resource) = (&found.info.group, &found.info.resource);
-            self.rules.iter().any(|rule| rule.updates(group, resource, subresource))
-        }) && self.objects.matches(|key| own?.get(key)?.as_str())
+        writes(found)
+            .any(|subresource| self.rules.iter().any(|rule| rule.updates(&found.info, subresource)))
+            && self.objects.matches(|key| own?.get(key)?.as_str())
             && place.is_none_or(|labels| self.namespaces.matches(|key| labels?.get(key)?.as_str()))
     }
 }
@@ -148,13 +155,14 @@ impl Rule {
     /// Whether it speaks of updates of a resource, or of its subresource, as the
     /// API server reads it: `pods/*` has the Pods themselves, `*` has no
     /// subresource.
-    fn updates(&self, group: &str, resource: &str, subresource: &str) -> bool {
+    fn updates(&self, info: &KindInfo, subresource: &str) -> bool {
         let has = |list: &[String], name: &str| list.iter().any(|one| one == "*" || one == name);
         let covers = |entry: &String| {
             let (of, sub) = entry.split_once('/').unwrap_or((entry, ""));
-            (of == "*" || of == resource) && (sub == "*" || sub == subresource)
+            (of == "*" || of == info.resource) && (sub == "*" || sub == subresource)
         };
-        has(&self.groups, group)
+        self.namespaced.is_none_or(|namespaced| namespaced == info.namespaced)
+            && has(&self.groups, &info.group)
             && has(&self.operations, "UPDATE")
             && self.resources.iter().any(covers)
     }

@@ -95,6 +95,8 @@ fn values(option: &Arg) -> Vec<String> {
     shown.map(|value| value.get_name().to_owned()).collect()
 }
 
+/// Shells expand what they put in: a word that says something to one of them is
+/// no name of anything in a cluster, and is not offered.
 fn fitting(words: impl Iterator<Item = String>, current: &str) -> Vec<String> {
     words.filter(|word| word.starts_with(current)).collect()
 }

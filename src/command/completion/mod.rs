@@ -58,10 +58,11 @@ pub fn run(arguments: &CompletionArguments) -> Result<ExitCode, CommandError> {
 
 /// Names of files are offered where the program offers nothing. What bash takes
 /// for three words, as `--output=json`, is one to the program; and bash puts in
-/// only what stands behind the last of its breaks.
+/// only what stands behind the last of its breaks. Names come from a cluster:
+/// `compgen -W` would expand them, and run what one of them says.
 const BASH: &str = r#"# belay's completion for bash: source <(belay completion bash)
 _belay() {
-    local IFS=$'\n' word words=() last=-1
+    local word words=() last=-1
     for word in "${COMP_WORDS[@]:1:COMP_CWORD}"; do
         if ((last >= 0)) && [[ $word == [=:]* || ${words[last]} == *[=:] ]]; then
             words[last]+=$word
@@ -69,8 +70,11 @@ _belay() {
             words[++last]=$word
         fi
     done
+    COMPREPLY=()
+    while IFS= read -r word; do
+        COMPREPLY+=("$word")
+    done < <(belay completion words -- "${words[@]}" 2>/dev/null)
     word=${words[last]}
-    COMPREPLY=($(compgen -W "$(belay completion words -- "${words[@]}" 2>/dev/null)" -- "$word"))
     if [[ $COMP_WORDBREAKS == *=* && $word == *=* ]]; then
         COMPREPLY=("${COMPREPLY[@]#"${word%=*}="}")
     fi

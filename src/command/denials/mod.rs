@@ -397,11 +397,9 @@ impl Denials {
 impl Denial {
     /// Whether it is about a Namespace or something in it.
     fn is_in(&self, namespace: &str) -> bool {
-        let (resource, place) = parts(&self.target);
-        match place.split_once('/') {
-            Some((of, _)) => of == namespace,
-            None => resource == "namespaces" && place == namespace,
-        }
+        let Object { group, kind, namespace: place, name, .. } = &self.object;
+        let itself = group.is_empty() && kind == "Namespace" && name == namespace;
+        place == namespace || itself
     }
 
     /// In one line, below the object that it is about.

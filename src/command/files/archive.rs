@@ -1,7 +1,7 @@
 //! Files in the place of a cluster: a client that answers reads from what they
 //! hold, so that whatever was written for an API server works on a dump of one.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use http::{Method, Request, Response, Uri, header};
 use kube::client::Body;
 use serde_json::{Value, json};
 
+use super::objects::namespace as made_up;
 use super::{World, filled, names};
 use crate::cluster::Held;
 use crate::command::CommandError;
@@ -48,8 +49,17 @@ impl Archive {
 
     /// Of which kinds there is anything, and where.
     pub fn held(&self) -> Held {
-        let places = |all: &[Value]| all.iter().map(|object| text(object, "namespace")).collect();
-        self.objects.iter().map(|(kind, all)| (kind.clone(), places(all))).collect()
+        let mut held = Held::new();
+        for (kind, all) in &self.objects {
+            // Of a Namespace that something lives in, and that no file describes,
+            // nobody knows the labels.
+            let own = all.iter().filter(|object| **object != made_up(&text(object, "name")));
+            let places: HashSet<String> = own.map(|object| text(object, "namespace")).collect();
+            if !places.is_empty() {
+                held.insert(kind.clone(), places);
+            }
+        }
+        held
     }
 
     /// Who answers from it.
@@ -325,7 +335,7 @@ items:
             places.map(|places| places.iter().map(String::as_str).collect::<BTreeSet<_>>())
         };
         assert_eq!(places("", "secrets"), Some(BTreeSet::from(["other", "shop"])));
-        assert_eq!(places("", "pods"), None);
+        assert_eq!((places("", "pods"), places("", "namespaces")), (None, None));
         assert_eq!(archive.names().find("po").map(|info| info.resource.as_str()), Some("pods"));
     }
 

@@ -14,7 +14,7 @@ use crate::command::CommandError;
 use crate::command::document::NotRead;
 use crate::command::files::{self, File, filled};
 use crate::command::screen::Progress;
-use crate::command::target::{self, UNSERVED, UNSERVED_IN_FILES, as_me, unknown};
+use crate::command::target::{self, SILENT, UNSERVED, UNSERVED_IN_FILES, as_me, unknown};
 use crate::command::visitor::Visitor;
 use crate::graph::{Graph, NodeId};
 use crate::objects::{KindId, KindInfo, Names};
@@ -249,9 +249,6 @@ impl Unserved {
         unserved
     }
 }
-
-/// Why nobody knows what there is of a group.
-pub const SILENT: &str = "its server does not answer";
 
 fn not_looked_for((resource, why): (String, String)) -> NotRead {
     NotRead { resource, why: as_me(&why) }

@@ -1,8 +1,9 @@
 //! The verdict on the whole set, by the code that decides admission.
 
-use super::scene::{Rules, SILENT, Scene};
+use super::scene::{Rules, Scene};
 use crate::cluster::Trouble;
 use crate::command::document::Word;
+use crate::command::target::SILENT;
 use crate::decide::{
     Decision, DeleteOptions, Door, Extra, Live, LiveRead, LiveReads, Operation, Resource, Review,
     Situation, User, Verdict, decide_together,

@@ -11,6 +11,7 @@ use crate::cluster::election::Led;
 use crate::cluster::release::by_hand::{self, Outcome};
 use crate::cluster::{Context, Place, Snapshot, Trouble};
 use crate::command::CommandError;
+use crate::command::refusal::is_unasked;
 use crate::command::screen::Format;
 use crate::command::target::{
     Session, TargetArguments, approvals_unread, as_me, situation, unknown, unprotected,
@@ -115,7 +116,7 @@ impl Work {
         match asked {
             // It was let go of before anybody asked, or the next look says so.
             Ok(()) | Err(Trouble::NotFound) => {}
-            Err(Trouble::Failed(why)) if why.contains("failed calling webhook") => {
+            Err(Trouble::Failed(why)) if is_unasked(&why) => {
                 return self.unheard(&why).await;
             }
             Err(trouble) => {

@@ -21,6 +21,11 @@ pub(super) const SHOWN: usize = 60;
 /// A certificate that ends within so many seconds is told of.
 const SOON: i64 = 7 * 86_400;
 
+/// Why something of a policy does not work, until a person does something. That
+/// nobody serves a kind is no fault: policies name those that may come; and
+/// what has not been read yet is about to be.
+const AMISS: [&str; 3] = ["Forbidden", "Failed", "TooManyObjects"];
+
 /// One policy.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -49,6 +54,9 @@ pub struct PolicyStatus {
     /// What belay says of it: what is not as it should be, and where it puts
     /// no hold.
     notes: Vec<String>,
+    /// Whether it is not as it should be.
+    #[serde(skip)]
+    wrong: bool,
 }
 
 impl PolicyStatus {
@@ -64,9 +72,13 @@ impl PolicyStatus {
                 || (condition.type_ == "Holding" && condition.message.contains("puts none on"))
         });
         let notes = notes.map(|c| format!("{}: {}: {}", c.type_, c.reason, c.message));
+        let amiss = status.conditions.iter().any(|condition| {
+            condition.status != "True" && AMISS.contains(&condition.reason.as_str())
+        });
         let stale = stale.then(|| "belay has not seen its newest version yet".to_owned());
-        let notes: Vec<String> = stale.into_iter().chain(notes).collect();
+        let notes: Vec<String> = stale.iter().cloned().chain(notes).collect();
         Self {
+            wrong: ready.is_none_or(|ready| ready.status != "True") || stale.is_some() || amiss,
             name: policy.metadata.name.clone().unwrap_or_default(),
             action: policy.spec.action,
             protects: modes(&policy.spec.protect),
@@ -335,7 +347,7 @@ impl Report {
         let wrong = self.leader.state == LeaderState::Nobody
             || !self.pauses.is_empty()
             || self.configurations.iter().any(|configuration| !configuration.present)
-            || self.policies.iter().any(|policy| policy.ready != Some(true))
+            || self.policies.iter().any(|policy| policy.wrong)
             || self.certificate.iter().chain(&self.authority).any(End::is_soon);
         ExitCode::from(match (wrong, self.not_read.is_empty()) {
             (true, _) => 1,

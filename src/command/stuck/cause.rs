@@ -37,6 +37,16 @@ pub enum Known {
     Unknown,
 }
 
+impl Known {
+    /// Of what was counted.
+    pub fn of(waits: Waits) -> Self {
+        match waits.known {
+            true => Self::Counted(waits),
+            false => Self::Unsure(waits.r#for.join("; ")),
+        }
+    }
+}
+
 /// Every reason why an object stays, the likeliest first.
 pub fn findings(found: &Found, survey: &Survey, evidence: &Evidence, hold: &Hold) -> Vec<Finding> {
     let finalizers = texts(found.object.pointer("/metadata/finalizers"));
@@ -121,7 +131,7 @@ fn held(found: &Found, hold: &Hold) -> Finding {
         Known::Unsure(what) => {
             finding("belay holds it; for whom is not known".to_owned(), why).shown([what.clone()])
         }
-        Known::Counted(Waits { free: true, r#for }) => {
+        Known::Counted(Waits { free: true, r#for, .. }) => {
             finding(format!("belay holds it, and may let go: {}", r#for.join(", ")), release)
         }
         Known::Counted(Waits { r#for, .. }) => {
@@ -136,9 +146,8 @@ fn foreground(found: &Found, survey: &Survey) -> Finding {
     let dependents = survey.dependents.get(&found.uid).map_or(&[][..], Vec::as_slice);
     let finding = |says: String, next: String| Finding::new(Cause::Foreground, says, next);
     let Some(first) = dependents.first() else {
-        let unread = survey.unread.first();
-        let unread = unread.map(|unread| {
-            format!("{} could not be read, and {} more", unread.resource, survey.unread.len() - 1)
+        let unread = survey.unread.first().map(|unread| {
+            format!("{} could not be read{}", unread.resource, others(survey.unread.len()))
         });
         return finding(
             "the garbage collector waits for dependents, of which none was found".to_owned(),
@@ -248,6 +257,8 @@ fn pod(found: &Found, evidence: &Evidence, alone: bool) -> Option<Finding> {
         Some(Finding::new(Cause::NodeGone, says, next).shown([shown.to_owned()]))
     };
     match evidence.nodes.as_ref().map(|nodes| nodes.get(node)) {
+        // Of some Nodes that somebody has written down the others are not gone.
+        Some(None) if evidence.of_files => None,
         Some(None) => {
             gone(format!("its node {node} exists no more"), "there is no Node of that name")
         }

@@ -154,8 +154,8 @@ struct Api<'e> {
     base: Option<String>,
     served: Vec<String>,
     stale: bool,
-    /// Whether more may be served.
-    more: bool,
+    /// Whether more may be served, or more webhooks be there.
+    more: (bool, bool),
     /// What the webhooks of this domain have to say, each by what it is, and
     /// what is wrong with its Service.
     webhooks: Vec<(String, Option<&'e Silence>)>,
@@ -180,14 +180,14 @@ impl<'e> Api<'e> {
             base: base.map(str::to_owned),
             served: evidence.groups.iter().filter(related).cloned().collect(),
             stale: evidence.stale.iter().any(|group| related(&group)),
-            more: evidence.more_groups,
+            more: (evidence.more_groups, evidence.more_webhooks),
             webhooks: hooks.chain(conversions).collect(),
         }
     }
 
     /// Whether nothing of it is left: neither kinds nor a webhook.
     fn is_gone(&self) -> bool {
-        let left = self.stale || self.more || self.answers() || !self.served.is_empty();
+        let left = self.stale || self.more.0 || self.answers() || !self.served.is_empty();
         self.base.is_some() && !left
     }
 
@@ -198,9 +198,9 @@ impl<'e> Api<'e> {
         self.webhooks.iter().any(gone) && !self.answers()
     }
 
-    /// Whether one of its webhooks seems to.
+    /// Whether one of its webhooks seems to, or may.
     fn answers(&self) -> bool {
-        self.webhooks.iter().any(|(_, silence)| silence.is_none())
+        self.more.1 || self.webhooks.iter().any(|(_, silence)| silence.is_none())
     }
 
     /// What those who are of this domain are usually called by.
@@ -212,7 +212,7 @@ impl<'e> Api<'e> {
         let Some(base) = &self.base else { return Vec::new() };
         let kinds = match (&self.served[..], self.stale) {
             ([], true) => format!("the API of {base} does not answer"),
-            ([], false) if self.more => format!("whether kinds of {base} exist is not known"),
+            ([], false) if self.more.0 => format!("whether kinds of {base} exist is not known"),
             ([], false) => format!("no API group of {base} is served: its kinds are gone"),
             (served, _) => format!("still served: {}", served.join(", ")),
         };

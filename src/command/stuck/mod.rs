@@ -24,15 +24,13 @@ pub use self::report::Report;
 use self::report::Stuck;
 use super::duration::{duration, told};
 use super::place::{FromArguments, PlaceArguments, ScopeArguments};
-use super::screen::{OutputArguments, Progress, Screen};
-use super::target::as_me;
+use super::screen::{Format, OutputArguments, Progress, Screen};
 use super::visitor::Visitor;
 use super::why::Waits;
 use super::{CommandError, block_on, print};
 use crate::cluster::Snapshot;
 use crate::cluster::release::by_hand::look;
 use crate::cluster::terminating::{Found, evidence, survey, whole};
-use crate::hold::Count;
 use crate::objects::is_hold;
 
 /// So many objects are read, and holds counted, at once.
@@ -95,7 +93,9 @@ async fn stuck(arguments: StuckArguments) -> Result<ExitCode, CommandError> {
     });
     let late: Vec<Found> = futures_util::stream::iter(read).buffered(AT_ONCE).collect().await;
     progress.say(|| format!("asking why {} objects do not go", late.len()));
-    let most = |few: usize| if output.all { usize::MAX } else { few };
+    // What a program reads leaves nothing out.
+    let all = output.all || output.output != Format::Table;
+    let most = |few: usize| if all { usize::MAX } else { few };
     let found: Vec<&Found> = late.iter().collect();
     let (evidence, holds) = tokio::join!(
         evidence(snapshot, &found, &survey, most(ASKED)),
@@ -174,8 +174,6 @@ async fn waits(snapshot: &Snapshot, found: &Found) -> Known {
     }
     snapshot.put(kind, &found.object);
     let place = (kind, found.namespace.clone(), found.name.clone());
-    match look(&snapshot.context, &snapshot.reader, &place, &found.object).await {
-        Count::Unknown(what) => Known::Unsure(as_me(&what)),
-        count => Known::Counted(Waits::of(count)),
-    }
+    let count = look(&snapshot.context, &snapshot.reader, &place, &found.object).await;
+    Known::of(Waits::of(count))
 }

@@ -5,7 +5,7 @@ use super::finalizer::target;
 use super::finding::{Cause, Finding};
 use crate::cluster::terminating::{At, Evidence, Found, Said, Survey, Webhook};
 use crate::command::finalizers::by_hand;
-use crate::command::refusal::denies;
+use crate::command::refusal::{denies, is_unasked};
 use crate::decide::arguments;
 use crate::objects::FOREGROUND;
 
@@ -14,8 +14,7 @@ const NAMED: usize = 5;
 
 /// Whether somebody was refused.
 pub fn is_refusal(message: &str) -> bool {
-    let silent = ["failed calling webhook", "failed to call webhook"];
-    denies(message) || silent.iter().any(|sign| message.contains(sign))
+    denies(message) || is_unasked(message)
 }
 
 /// What to do about the webhook that a refusal names; none: it names none that

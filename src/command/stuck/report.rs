@@ -11,6 +11,7 @@ use crate::cluster::terminating::Found;
 use crate::command::CommandError;
 use crate::command::document::{Content, NotRead, Object, document};
 use crate::command::duration::age;
+use crate::command::place::OF_FILES;
 use crate::command::screen::{Field, OutputArguments, Screen, Table, Tone, cut, harmless};
 use crate::objects::full_name;
 
@@ -139,9 +140,7 @@ impl Report {
             text.push_str(&screen.paragraph(0, &line));
         }
         if self.of_files && !self.items.is_empty() {
-            let line = "read from files: of the kinds that are in them, what they leave out is \
-                        taken for what is not there";
-            text.push_str(&screen.paragraph(0, line));
+            text.push_str(&screen.paragraph(0, OF_FILES));
         }
         text
     }

@@ -67,6 +67,7 @@ fn webhook(name: &str) -> Webhook {
         at: At::Service(("a".to_owned(), "b".to_owned())),
         fails: true,
         rules: vec![Rule {
+            namespaced: None,
             groups: vec![String::new()],
             resources: vec!["configmaps".to_owned()],
             operations: vec!["UPDATE".to_owned()],
@@ -228,7 +229,11 @@ fn our_hold_says_for_whom() {
         words(&all.remove(0))
     };
     let waits = |free, says: &[&str]| {
-        Known::Counted(Waits { free, r#for: says.iter().map(|says| (*says).to_owned()).collect() })
+        Known::Counted(Waits {
+            free,
+            known: true,
+            r#for: says.iter().map(|says| (*says).to_owned()).collect(),
+        })
     };
     let kept = of(waits(false, &["Deployment shop/web", "Pod shop/x"]), true, false);
     assert_eq!(
@@ -437,6 +442,7 @@ fn a_refusal_is_told_before_what_it_leads_to() {
 
     evidence.said.clear();
     let rule = |operation: &str| Rule {
+        namespaced: None,
         groups: vec![String::new()],
         resources: vec!["configmaps/*".to_owned()],
         operations: vec![operation.to_owned()],

@@ -72,6 +72,8 @@ struct Keeper {
 pub struct Waits {
     /// Whether nothing keeps it: belay lets go within moments.
     pub free: bool,
+    /// Whether that is known.
+    pub known: bool,
     /// Who keeps it, or what is not known.
     pub r#for: Vec<String>,
 }
@@ -102,7 +104,7 @@ impl Terminating {
         };
         let settles = place.and_then(|place| settles(session, snapshot, &place));
         let conditions = if is_namespace { conditions(object) } else { Vec::new() };
-        let waits = hold.clone().map_or(Known::Unknown, Known::Counted);
+        let waits = hold.clone().map_or(Known::Unknown, Known::of);
         let hold_known = Hold { waits, installed: true, unled };
         let (causes, unread) = causes(session, snapshot, hold_known).await;
         Some(Self { since, finalizers, hold, conditions, causes, settles, unread, arguments })
@@ -112,6 +114,12 @@ impl Terminating {
     pub fn goes(&self) -> bool {
         self.finalizers.iter().all(|keeper| keeper.ours)
             && self.hold.as_ref().is_none_or(|waits| waits.free)
+    }
+
+    /// Whether it is not known that anything keeps it.
+    pub fn is_unsure(&self) -> bool {
+        self.finalizers.iter().all(|keeper| keeper.ours)
+            && self.hold.as_ref().is_some_and(|waits| !waits.known)
     }
 
     pub fn text(&self, named: &str) -> String {
@@ -138,7 +146,7 @@ impl Terminating {
             shown(&mut text, finding);
         }
         match &self.hold {
-            Some(Waits { free: true, r#for }) => {
+            Some(Waits { free: true, r#for, .. }) => {
                 let when = match &self.settles {
                     Some(time) => format!("not before {time} (settleSeconds of its policies)"),
                     None => {
@@ -147,8 +155,12 @@ impl Terminating {
                 };
                 let _ = writeln!(text, "the hold: {}; belay lets go {when}", r#for.join(", "));
             }
-            Some(Waits { r#for, .. }) => {
+            Some(Waits { known: true, r#for, .. }) => {
                 let _ = writeln!(text, "the hold waits for: {}", r#for.join(", "));
+            }
+            Some(Waits { r#for, .. }) => {
+                let _ =
+                    writeln!(text, "whether the hold may go is not known: {}", r#for.join(", "));
             }
             None => {}
         }
@@ -261,14 +273,13 @@ fn conditions(object: &Value) -> Vec<String> {
 
 impl Waits {
     pub fn of(count: Count) -> Self {
-        match count {
-            Count::Free(free) => Self { free: true, r#for: vec![why_free(free).to_owned()] },
-            Count::Kept(causes) => Self { free: false, r#for: causes.iter().map(words).collect() },
-            Count::Unknown(what) => Self { free: false, r#for: vec![as_me(&what)] },
-            Count::Read(_) => {
-                Self { free: false, r#for: vec!["what has not been read".to_owned()] }
-            }
-        }
+        let (free, known, r#for) = match count {
+            Count::Free(free) => (true, true, vec![why_free(free).to_owned()]),
+            Count::Kept(causes) => (false, true, causes.iter().map(words).collect()),
+            Count::Unknown(what) => (false, false, vec![as_me(&what)]),
+            Count::Read(_) => (false, false, vec!["not all of it has been read".to_owned()]),
+        };
+        Self { free, known, r#for }
     }
 }
 
@@ -310,7 +321,7 @@ mod tests {
             since: "2026-01-01T00:00:00Z".to_owned(),
             unread: Vec::new(),
             finalizers: vec![keeper("x.dev/y"), keeper(pvc), keeper(HOLD)],
-            hold: Some(Waits { free: false, r#for: vec!["Pod shop/web".to_owned()] }),
+            hold: Some(Waits { free: false, known: true, r#for: vec!["Pod shop/web".to_owned()] }),
             conditions: vec!["it shows the API".to_owned(), "1 left".to_owned()],
             causes: vec![
                 finding(None, Cause::BrokenApi, "the API"),
@@ -335,7 +346,8 @@ mod tests {
             "why it stays: the API\n    it shows the API\n  next: look\n\
              the hold waits for: Pod shop/web\nthe Namespace says: 1 left\n"
         );
-        terminating.hold = Some(Waits { free: true, r#for: vec!["nothing".to_owned()] });
+        terminating.hold =
+            Some(Waits { free: true, known: true, r#for: vec!["nothing".to_owned()] });
         let says = "the hold: nothing; belay lets go within moments, or now: kubectl belay release \
                     pvc/a -n shop\n";
         assert!(terminating.text("x").contains(says));

@@ -26,7 +26,7 @@ use crate::command::document::NotRead;
 use crate::command::files::{self, filled, stdin_once};
 use crate::command::place::PlaceArguments;
 use crate::command::screen::{OutputArguments, Progress, Screen};
-use crate::command::target::as_me;
+use crate::command::target::{SILENT, as_me};
 use crate::command::visitor::Visitor;
 use crate::command::{CommandError, print};
 use crate::decide::{Live, Situation};
@@ -127,7 +127,7 @@ async fn of_cluster(rules: files::Rules, place: PlaceArguments) -> Result<Report
     }
     drop(progress);
     for group in &snapshot.stale {
-        not_read.insert(format!("every kind of {group}"), "its server does not answer".to_owned());
+        not_read.insert(format!("every kind of {group}"), SILENT.to_owned());
     }
     let not_read = not_read.into_iter();
     let not_read = not_read.map(|(resource, why)| NotRead { resource, why: as_me(&why) });

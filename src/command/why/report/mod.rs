@@ -98,6 +98,9 @@ pub struct Report {
     named: String,
     #[serde(skip)]
     now: Timestamp,
+    /// Whether files were asked in the place of a cluster.
+    #[serde(skip)]
+    of_files: bool,
 }
 
 /// A policy of the object.
@@ -196,6 +199,7 @@ impl Report {
             lately(client, written, &session.target, session.uid(), now),
             Approvers::of(session, &needs, &accounts),
         );
+        let events = events.or_else(|| snapshot.not_held("", "events").map(Into::into));
         let mut not_read: Vec<NotRead> = snapshot.unread().into_iter().map(Into::into).collect();
         not_read.extend(approvers.iter().flat_map(|approvers| approvers.unread.clone()));
         let evidence = terminating.iter().flat_map(|terminating| terminating.unread.clone());
@@ -232,6 +236,7 @@ impl Report {
             approvers,
             named: quoted(&session.target),
             now,
+            of_files: session.visitor.asks_files(),
         }
     }
 
@@ -240,6 +245,7 @@ impl Report {
         ExitCode::from(match (self.deletable, &self.terminating, self.verdict) {
             (true, ..) => 0,
             (false, None, Word::Unknown) => 3,
+            (false, Some(terminating), _) if terminating.is_unsure() => 3,
             (false, ..) => 1,
         })
     }

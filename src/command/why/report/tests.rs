@@ -28,6 +28,7 @@ fn report() -> Report {
         approvers: None,
         named: "configmaps \"settings\"".to_owned(),
         now: Timestamp::UNIX_EPOCH,
+        of_files: false,
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use super::{Approval, Protecting, Report};
 use crate::command::document::Word;
+use crate::command::place::OF_FILES;
 use crate::command::screen::{cut, harmless};
 use crate::command::status::LeaderState;
 use crate::command::target::as_me;
@@ -93,6 +94,9 @@ impl Report {
                 "nobody leads belay: if it is down, the API server refuses every delete of a kind \
                  that a policy names; next: see that its Pods run\n",
             );
+        }
+        if self.of_files {
+            let _ = writeln!(text, "{OF_FILES}");
         }
         text
     }
