@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::document::{Content, List, Object, document};
 use super::duration::age;
-use super::place::PlaceArguments;
+use super::place::{self, PlaceArguments};
 use super::screen::{Field, OutputArguments, Screen, Table, Tone, cut};
 use super::visitor::Visitor;
 use super::{CommandError, block_on, print};
@@ -24,7 +24,7 @@ const SHOWN: usize = 50;
 pub struct ApprovalsArguments {
     /// Of objects in this namespace, and of the Namespace itself [default: of all
     /// objects]
-    #[arg(short, long, value_name = "NAME", conflicts_with = "all_namespaces")]
+    #[arg(short, long, value_name = "NAME", conflicts_with = "all_namespaces", value_parser = place::namespace)]
     namespace: Option<String>,
 
     /// Of objects in all namespaces, and of what has none: as if neither were said

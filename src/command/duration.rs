@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// A duration as people write it: `45s`, `30m`, `1h30m`.
+/// A duration as people write it: `45s`, `30m`, `1h30m`, `7d`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("\"{text}\" is no duration; expected something like 45s, 30m or 1h30m");
     let (mut seconds, mut number) = (0_u64, String::new());
@@ -12,6 +12,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
                 number.push(c);
                 continue;
             }
+            'd' => 86_400,
             'h' => 3600,
             'm' => 60,
             's' => 1,
@@ -63,7 +64,8 @@ mod tests {
             assert_eq!(duration(text), Ok(Duration::from_secs(seconds)));
             assert_eq!(told(Duration::from_secs(seconds)), text);
         }
-        for wrong in ["", "0s", "30", "m", "1d", "-5m", "1.5h", "99999999999999999999h", "9999999h"]
+        assert_eq!(duration("7d12h"), Ok(Duration::from_secs(648_000)));
+        for wrong in ["", "0s", "30", "m", "1w", "-5m", "1.5h", "99999999999999999999h", "9999999h"]
         {
             assert!(duration(wrong).is_err(), "{wrong}");
         }

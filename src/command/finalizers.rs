@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use crate::decide::shell_word;
 use crate::objects::{HOLD, is_hold};
 
 /// Who takes off the finalizers that are known.
@@ -50,5 +51,38 @@ pub fn by_hand(finalizer: &str, index: usize, arguments: &str) -> String {
     let path = format!("/metadata/finalizers/{index}");
     let patch = json!([{"op": "test", "path": path, "value": finalizer},
                        {"op": "remove", "path": path}]);
-    format!("kubectl patch {arguments} --type=json -p '{patch}'")
+    format!("kubectl patch {arguments} --type=json -p {}", shell_word(&patch.to_string()))
+}
+
+/// Who writes manifests of people, and has nothing to do with what is in them;
+/// and names that say nothing.
+const TOOLS: &[&str] = &[
+    "kubectl",
+    "helm",
+    "argocd",
+    "kustomize-controller",
+    "helm-controller",
+    "terraform",
+    "pulumi",
+    "manager",
+    "operator",
+    "controller",
+    "before-first-apply",
+    "unknown",
+    "python",
+    "curl",
+    "node-fetch",
+    "go-http-client",
+    "openapi-generator",
+];
+
+/// Whether a field manager is one of those.
+pub fn is_tool(manager: &str) -> bool {
+    let manager = manager.to_lowercase();
+    TOOLS.iter().any(|tool| {
+        manager.strip_prefix(tool).is_some_and(|rest| {
+            let ends = ["manager", "operator", "controller", "node-fetch"].contains(tool);
+            rest.is_empty() || (!ends && !rest.starts_with(|c: char| c.is_alphanumeric()))
+        })
+    })
 }

@@ -85,11 +85,21 @@ impl FromArguments {
     }
 }
 
+/// The name of a namespace. What is none would become another path of the API
+/// server's, or, when it is empty, all of them.
+pub fn namespace(text: &str) -> Result<String, String> {
+    let sound = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    match !text.is_empty() && text.len() <= 63 && text.chars().all(sound) {
+        true => Ok(text.to_owned()),
+        false => Err("this names no namespace; expected small letters, digits and -".to_owned()),
+    }
+}
+
 /// Which namespaces are meant.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ScopeArguments {
     /// The namespace [default: that of the context; with --from all]
-    #[arg(short, long, value_name = "NAME", conflicts_with = "all_namespaces")]
+    #[arg(short, long, value_name = "NAME", conflicts_with = "all_namespaces", value_parser = namespace)]
     namespace: Option<String>,
 
     /// All namespaces, and what has none

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::CommandError;
 use super::document::Object;
-use super::place::{FromArguments, PlaceArguments};
+use super::place::{self, FromArguments, PlaceArguments};
 use super::visitor::Visitor;
 use crate::cluster::{Place, Snapshot, Trouble, Unread, World};
 use crate::decide::{self, Live, Situation};
@@ -21,7 +21,7 @@ pub struct TargetArguments {
     pub(super) target: Vec<String>,
 
     /// Its namespace [default: that of the context]
-    #[arg(short, long, value_name = "NAME")]
+    #[arg(short, long, value_name = "NAME", value_parser = place::namespace)]
     pub(super) namespace: Option<String>,
 
     #[command(flatten)]
@@ -85,7 +85,15 @@ impl TargetArguments {
                     info.full_name(),
                     me.name
                 ),
-                _ => String::new(),
+                // Nobody converts it, perhaps; what is known of it without that
+                // says what keeps it.
+                _ => {
+                    let place = match target.namespace.as_str() {
+                        "" => " -A".to_owned(),
+                        namespace => format!(" -n {namespace}"),
+                    };
+                    format!("; next: if it is Terminating, kubectl belay stuck{place} says why")
+                }
             };
             unknown(format!("cannot read {what}{place}: {}{next}", as_me(&why.words())))
         })?;

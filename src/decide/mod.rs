@@ -40,7 +40,7 @@ pub(crate) use approved::{Consent, approved, consent};
 pub(crate) use create::{Harm, harm, is_harm, is_harm_on_kind};
 pub use delete::decide_together;
 pub(crate) use item::{HARMLESS, Item, named};
-pub(crate) use render::{arguments, cause, named_by, quoted, sentence, ways};
+pub(crate) use render::{arguments, cause, named_by, quoted, sentence, shell_word, ways};
 pub use render::{audit_annotations, message, patch, warnings};
 pub use review::{DeleteOptions, Door, Extra, Operation, Resource, Review, User};
 pub use situation::{Live, LiveRead, LiveReads, Situation};

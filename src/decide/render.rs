@@ -341,6 +341,38 @@ pub(crate) fn quoted(target: &Target) -> String {
 /// `persistentvolumeclaims/data -n db`, the way a person types an object.
 pub(crate) fn arguments(target: &Target) -> String {
     let Target { resource, group, namespace, name } = target;
-    let place = if namespace.is_empty() { String::new() } else { format!(" -n {namespace}") };
-    format!("{}/{name}{place}", full_name(group, resource))
+    let place = match namespace.as_str() {
+        "" => String::new(),
+        namespace => format!(" -n {}", shell_word(namespace)),
+    };
+    format!("{}{place}", shell_word(&format!("{}/{name}", full_name(group, resource))))
+}
+
+/// A word as a shell takes it for itself: people copy what they are told to
+/// type, and names of RBAC's kinds may have anything in them.
+pub(crate) fn shell_word(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./:@%+=,".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_people_copy_is_one_word_to_a_shell() {
+        let target = |name: &str| Target {
+            resource: "roles".into(),
+            group: "rbac.authorization.k8s.io".into(),
+            namespace: "shop".into(),
+            name: name.into(),
+        };
+        let typed = arguments(&target("system:node"));
+        assert_eq!(typed, "roles.rbac.authorization.k8s.io/system:node -n shop");
+        let typed = arguments(&target("x;touch y $(id) it's"));
+        assert_eq!(typed, "'roles.rbac.authorization.k8s.io/x;touch y $(id) it'\\''s' -n shop");
+    }
 }

@@ -128,7 +128,7 @@ fn what_belay_holds_is_told_with_for_whom() {
     let all = causes(plane, &["-n", &ns], &object, "HeldByBelay");
     let says = all[0]["says"].as_str().unwrap();
     assert!(
-        says.starts_with("belay holds it for Pod ") && says.contains("/web (spec.volumes[0]"),
+        says.starts_with("belay holds it for: Pod ") && says.contains("/web (spec.volumes[0]"),
         "{says}"
     );
     assert_eq!(all[0]["next"], format!("kubectl belay why {object}"));

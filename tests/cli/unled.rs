@@ -77,7 +77,7 @@ fn a_hold_is_counted_where_nobody_leads_and_what_is_named_lets_go() {
     let kept = first(&told(plane.kubeconfig(), &ns, "HeldByBelay"), "HeldByBelay");
     let says = kept["says"].as_str().unwrap();
     assert!(
-        says.starts_with(&format!("belay holds it for Pod {ns}/web (spec.volumes[0]")),
+        says.starts_with(&format!("belay holds it for: Pod {ns}/web (spec.volumes[0]")),
         "{kept}"
     );
     assert!(kept["evidence"].as_array().unwrap().contains(&unled.into()), "{kept}");

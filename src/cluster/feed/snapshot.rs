@@ -167,15 +167,12 @@ impl Snapshot {
         let Some(held) = &self.held else { return true };
         let kind = (info.group.clone(), info.resource.clone());
         let Some(places) = held.get(&kind) else { return false };
-        match (info.namespaced, namespace) {
-            (false, _) => true,
-            (true, "") => {
-                let mut all = held.values().flatten().filter(|place| !place.is_empty());
-                let first = all.next();
-                all.any(|place| Some(place) != first)
-            }
-            (true, namespace) => places.contains(namespace),
-        }
+        let several = || {
+            let mut all = held.values().flatten().filter(|place| !place.is_empty());
+            let first = all.next();
+            all.any(|place| Some(place) != first)
+        };
+        !info.namespaced || places.contains(namespace) || several()
     }
 
     /// That files have nothing of a kind; none: they have, or a cluster is read.

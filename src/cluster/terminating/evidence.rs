@@ -36,8 +36,10 @@ pub struct Evidence {
     pub stale: BTreeSet<String>,
     /// The APIServices that are not available.
     pub broken: Vec<BrokenApi>,
-    /// What runs in the cluster; none: it could not be read.
-    pub workloads: Option<Vec<Workload>>,
+    /// What runs in the cluster.
+    pub workloads: Vec<Workload>,
+    /// Whether more may: not all of it could be read.
+    pub more_workloads: bool,
     /// The nodes, and whether each is ready; none: they could not be read.
     pub nodes: Option<BTreeMap<String, bool>>,
     /// The webhooks that the API server asks about writes.
@@ -122,7 +124,8 @@ pub async fn evidence(
         look.said(found.get(..asked).unwrap_or(found), survey),
         look.users(found),
     );
-    (evidence.broken, evidence.workloads, evidence.nodes) = (broken, workloads, nodes);
+    (evidence.workloads, evidence.more_workloads) = workloads;
+    (evidence.broken, evidence.nodes) = (broken, nodes);
     evidence.more_webhooks = webhooks.is_none();
     (evidence.webhooks, evidence.places) = webhooks.unwrap_or_default();
     (evidence.conversions, evidence.said, evidence.users) = (conversions, said, users);
@@ -194,18 +197,19 @@ impl Look<'_> {
         all.unwrap_or_default().iter().filter_map(broken).collect()
     }
 
-    async fn workloads(&self) -> Option<Vec<Workload>> {
+    /// What runs, and whether more may.
+    async fn workloads(&self) -> (Vec<Workload>, bool) {
         let (deployments, sets, daemons) = tokio::join!(
             self.all("apps", "deployments", ""),
             self.all("apps", "statefulsets", ""),
             self.all("apps", "daemonsets", ""),
         );
-        // That nobody is there only a whole look proves.
-        let kinds = [("deploy", deployments?), ("sts", sets?), ("ds", daemons?)];
-        let of = |(kind, all): (&'static str, Vec<Value>)| {
-            all.into_iter().filter_map(move |object| workload(kind, &object))
+        let kinds = [("deploy", deployments), ("sts", sets), ("ds", daemons)];
+        let more = kinds.iter().any(|(_, all)| all.is_none());
+        let of = |(kind, all): (&'static str, Option<Vec<Value>>)| {
+            all.into_iter().flatten().filter_map(move |object| workload(kind, &object))
         };
-        Some(kinds.into_iter().flat_map(of).collect())
+        (kinds.into_iter().flat_map(of).collect(), more)
     }
 
     async fn nodes(&self) -> Option<BTreeMap<String, bool>> {

@@ -2,6 +2,8 @@
 
 use clap::{Arg, Command};
 
+use crate::decide::shell_word;
+
 /// What is known of a cluster. It is asked only where that is what is typed.
 pub trait Known {
     /// Words for kinds.
@@ -98,7 +100,7 @@ fn values(option: &Arg) -> Vec<String> {
 /// Shells expand what they put in: a word that says something to one of them is
 /// no name of anything in a cluster, and is not offered.
 fn fitting(words: impl Iterator<Item = String>, current: &str) -> Vec<String> {
-    words.filter(|word| word.starts_with(current)).collect()
+    words.filter(|word| word.starts_with(current) && shell_word(word) == *word).collect()
 }
 
 #[cfg(test)]
@@ -109,7 +111,7 @@ mod tests {
 
     impl Known for Shop {
         fn kinds(&self) -> Vec<String> {
-            ["secrets", "services", "pvc"].map(str::to_owned).to_vec()
+            ["secrets", "services", "pvc", "se$(id)", "se;id"].map(str::to_owned).to_vec()
         }
 
         fn namespaces(&self) -> Vec<String> {

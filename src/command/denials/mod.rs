@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use super::document::{Content, NotRead, Object, document};
 use super::duration::{age, duration};
-use super::place::PlaceArguments;
+use super::place::{self, PlaceArguments};
 use super::screen::{Field, OutputArguments, Progress, Screen, Table, Tone, cut};
 use super::visitor::Visitor;
 use super::{CommandError, block_on, print};
@@ -43,7 +43,7 @@ const SAME: i64 = 700;
 pub struct DenialsArguments {
     /// Of objects in this namespace, and of the Namespace itself [default: of all
     /// objects]
-    #[arg(short, long, value_name = "NAME", conflicts_with = "all_namespaces")]
+    #[arg(short, long, value_name = "NAME", conflicts_with = "all_namespaces", value_parser = place::namespace)]
     namespace: Option<String>,
 
     /// Of objects in all namespaces, and of what has none: as if neither were said
@@ -188,7 +188,8 @@ struct Sum {
 pub struct Denials {
     /// What was refused, or would have been, the newest first.
     items: Vec<Denial>,
-    /// The last 24 hours of each policy that said anything in them.
+    /// The last 24 hours of each policy that said anything in them, in the whole
+    /// cluster.
     policies: Vec<Sum>,
     /// What could not be read, and might tell of more.
     not_read: Vec<NotRead>,
@@ -258,7 +259,7 @@ fn items(policies: &[DeletionPolicy], events: &[Event], asked: Asked) -> Vec<Den
 
 /// What the status of a policy names as `deployments.apps shop/web`.
 fn of_status(target: &str, kinds: &Kinds) -> Object {
-    let (resource, place) = target.rsplit_once(' ').unwrap_or(("", target));
+    let (resource, place) = target.split_once(' ').unwrap_or(("", target));
     let (resource, group) = resource.split_once('.').unwrap_or((resource, ""));
     let (namespace, name) = place.split_once('/').unwrap_or(("", place));
     let target = Target {
@@ -272,7 +273,7 @@ fn of_status(target: &str, kinds: &Kinds) -> Object {
 
 /// What a target is, without its group, and where.
 fn parts(target: &str) -> (&str, &str) {
-    let (resource, place) = target.rsplit_once(' ').unwrap_or(("", target));
+    let (resource, place) = target.split_once(' ').unwrap_or(("", target));
     (resource.split('.').next().unwrap_or_default(), place)
 }
 
@@ -382,7 +383,7 @@ impl Denials {
         }
         for Sum { name, denied_last_24h, would_deny_last_24h, held_last_24h } in &self.policies {
             let line = format!(
-                "policy {name} in the last 24 hours: {denied_last_24h} refused, \
+                "policy {name}, everywhere in the last 24 hours: {denied_last_24h} refused, \
                  {would_deny_last_24h} would have been, {held_last_24h} held"
             );
             text.push_str(&screen.paragraph(0, &line));

@@ -107,7 +107,7 @@ fn the_table_has_the_sums_of_each_policy() {
         said.rendered(output, false, Screen::pipe(), now).unwrap(),
         "AGO   VERDICT   OBJECT              BY      WHY\n\
          2m    denied    configmaps shop/a   alice   configmaps shop/a is protected (2 times)\n\
-         policy kept in the last 24 hours: 12 refused, 3 would have been, 0 held\n\
+         policy kept, everywhere in the last 24 hours: 12 refused, 3 would have been, 0 held\n\
          not read: events: forbidden\n"
     );
     let code = |said: &Denials, would| format!("{:?}", said.exit_code(would));

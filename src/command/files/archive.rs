@@ -21,8 +21,11 @@ use crate::policy::api::GROUP;
 pub struct Archive {
     kinds: Kinds,
     names: Names,
-    objects: HashMap<(String, String), Vec<Value>>,
+    objects: HashMap<(String, String), OfKind>,
 }
+
+/// The objects of one kind, by namespace and name.
+type OfKind = BTreeMap<(String, String), Value>;
 
 /// An answer: the code of HTTP, and what comes with it.
 type Answer = (u16, Value);
@@ -32,10 +35,11 @@ impl Archive {
     /// `default`.
     pub fn read(from: &[PathBuf]) -> Result<Self, CommandError> {
         let files = filled(from)?;
-        let mut objects: HashMap<_, Vec<Value>> = HashMap::new();
+        let mut objects: HashMap<_, OfKind> = HashMap::new();
         let see = &mut |info: &KindInfo, object: &Value| {
             let kind = (info.group.clone(), info.resource.clone());
-            objects.entry(kind).or_default().push(object.clone());
+            let place = (text(object, "namespace"), text(object, "name"));
+            objects.entry(kind).or_default().insert(place, object.clone());
         };
         let World { graph, .. } = World::read_layers(&[&files], "default", see)?;
         let names = names(&graph.kinds, &files)?;
@@ -53,8 +57,8 @@ impl Archive {
         for (kind, all) in &self.objects {
             // Of a Namespace that something lives in, and that no file describes,
             // nobody knows the labels.
-            let own = all.iter().filter(|object| **object != made_up(&text(object, "name")));
-            let places: HashSet<String> = own.map(|object| text(object, "namespace")).collect();
+            let own = all.iter().filter(|((_, name), object)| **object != made_up(name));
+            let places: HashSet<String> = own.map(|((place, _), _)| place.clone()).collect();
             if !places.is_empty() {
                 held.insert(kind.clone(), places);
             }
@@ -157,18 +161,23 @@ impl Archive {
             return no_path();
         }
         let all = self.objects.get(&(group.to_owned(), resource.to_owned()));
-        let is_there = |object: &&Value| {
-            namespace.is_none_or(|namespace| is_said(&text(object, "namespace"), namespace))
-        };
-        let mut here = all.into_iter().flatten().filter(is_there);
+        let namespace = namespace.map(unescaped);
         match name {
-            Some(name) => match here.find(|object| is_said(&text(object, "name"), name)) {
-                Some(object) => (200, object.clone()),
-                None => status(404, "the files have no such object", (resource, name)),
-            },
+            Some(name) => {
+                let place = (namespace.unwrap_or_default(), unescaped(name));
+                match all.and_then(|all| all.get(&place)) {
+                    Some(object) => (200, object.clone()),
+                    None => status(404, "the files have no such object", (resource, &place.1)),
+                }
+            }
             None => match Chosen::of(uri.query().unwrap_or_default()) {
                 Ok(chosen) => {
-                    let items: Vec<&Value> = here.filter(|object| chosen.has(object)).collect();
+                    let is_there = |(place, _): &&(String, String)| {
+                        namespace.as_ref().is_none_or(|namespace| place == namespace)
+                    };
+                    let all = all.into_iter().flatten().filter(|(place, _)| is_there(place));
+                    let items: Vec<&Value> =
+                        all.map(|(_, object)| object).filter(|object| chosen.has(object)).collect();
                     let metadata = json!({"resourceVersion": "1"});
                     let (version, kind) = ("v1", "List");
                     let list = json!({"apiVersion": version, "kind": kind, "metadata": metadata,
@@ -218,12 +227,6 @@ impl Chosen {
 
 fn text(object: &Value, field: &str) -> String {
     object["metadata"][field].as_str().unwrap_or_default().to_owned()
-}
-
-/// Whether a part of a path says this. Some clients escape what they put there,
-/// and some do not; a percent sign stands in no name.
-fn is_said(text: &str, part: &str) -> bool {
-    text == unescaped(part)
 }
 
 /// Part of a path or a query, as it was before it was escaped.

@@ -82,22 +82,23 @@ fn learn_definition(kinds: &mut Kinds, document: &Document) -> Result<(), FileEr
     Ok(())
 }
 
-/// The plural that kubectl guesses, too.
+/// The plural that is the likeliest: kubectl guesses so, but for a vowel before a
+/// y, where its guess is nobody's plural.
 fn plural(kind: &str) -> String {
     let singular = kind.to_lowercase();
     match singular.strip_suffix('y') {
         _ if singular == "endpoints" => singular,
-        Some(stem) => format!("{stem}ies"),
-        None if singular.ends_with(['s', 'x']) => format!("{singular}es"),
-        None if singular.ends_with("ch") || singular.ends_with("sh") => format!("{singular}es"),
-        None => format!("{singular}s"),
+        Some(stem) if !stem.ends_with(['a', 'e', 'o', 'u']) => format!("{stem}ies"),
+        _ if singular.ends_with(['s', 'x']) => format!("{singular}es"),
+        _ if singular.ends_with("ch") || singular.ends_with("sh") => format!("{singular}es"),
+        _ => format!("{singular}s"),
     }
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
-    fn plurals_are_those_that_kubectl_guesses() {
+    fn plurals_are_those_of_english() {
         for (kind, expected) in [
             ("Widget", "widgets"),
             ("Policy", "policies"),
@@ -105,7 +106,7 @@ mod tests {
             ("Box", "boxes"),
             ("Patch", "patches"),
             ("Mesh", "meshes"),
-            ("Gateway", "gatewaies"),
+            ("Gateway", "gateways"),
         ] {
             assert_eq!(super::plural(kind), expected);
         }

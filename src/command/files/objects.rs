@@ -1,5 +1,6 @@
 //! From a document to an object as a cluster would have it.
 
+use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::FileError;
@@ -19,6 +20,13 @@ pub fn key(kinds: &Kinds, kind: KindId, document: &Document, home: &str) -> Resu
     slim.map_err(|error| {
         document.error(error.place.unwrap_or(document.node.place), error.to_string())
     })?;
+    let deleted = document.node.at(&["metadata", "deletionTimestamp"]);
+    let read = |node: &&Node| node.text().is_some_and(|text| text.parse::<Timestamp>().is_err());
+    if let Some(node) = deleted.filter(read) {
+        let says = "metadata.deletionTimestamp: this is no time; expected one such as \
+                    2026-01-01T00:00:00Z";
+        return Err(document.error(node.place, says));
+    }
     let namespace = document.node.at(&["metadata", "namespace"]).and_then(Node::text);
     let namespace = match kinds.info(kind).namespaced {
         false => "",

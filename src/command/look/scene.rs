@@ -103,9 +103,11 @@ pub async fn read(
                 format!("there is no {}; cannot read {}", missing.join(", "), unread(&scene))
             }
         };
-        return Err(unknown(format!(
-            "{none}; next: see whether the namespace is the right one (-n)"
-        )));
+        let next = match (scene.missing.is_empty(), scene.unseen.is_empty()) {
+            (true, false) => "it takes the RBAC verbs get and list on it, if it is there",
+            _ => "see whether the namespace is the right one (-n)",
+        };
+        return Err(unknown(format!("{none}; next: {next}")));
     }
     Ok(scene)
 }

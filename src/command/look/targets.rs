@@ -9,7 +9,7 @@ use super::change::Change;
 use super::selector;
 use crate::command::CommandError;
 use crate::command::files::{Manifest, filled, manifests, stdin_once};
-use crate::command::place::{FromArguments, PlaceArguments};
+use crate::command::place::{self, FromArguments, PlaceArguments};
 use crate::command::target::{unknown, unserved};
 use crate::graph::{Graph, NodeId, Requirement};
 use crate::objects::{KindInfo, Names};
@@ -18,7 +18,7 @@ use crate::objects::{KindInfo, Names};
 #[derive(Debug, Args)]
 pub struct WhereArguments {
     /// Their namespace [default: that of the context; with --from default]
-    #[arg(short, long, value_name = "NAME")]
+    #[arg(short, long, value_name = "NAME", value_parser = place::namespace)]
     pub namespace: Option<String>,
 
     #[command(flatten)]

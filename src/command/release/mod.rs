@@ -13,7 +13,7 @@ use clap::Args;
 
 pub use self::left::ReleasedAll;
 pub use self::said::Released;
-use super::place::PlaceArguments;
+use super::place::{self, PlaceArguments};
 use super::screen::FormatArguments;
 use super::target::TargetArguments;
 use super::{CommandError, block_on};
@@ -30,7 +30,7 @@ pub struct ReleaseArguments {
     target: Vec<String>,
 
     /// Its namespace [default: that of the context]
-    #[arg(short, long, value_name = "NAME", conflicts_with = "all")]
+    #[arg(short, long, value_name = "NAME", conflicts_with = "all", value_parser = place::namespace)]
     namespace: Option<String>,
 
     #[command(flatten)]

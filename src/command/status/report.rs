@@ -284,8 +284,9 @@ impl Report {
     fn text(&self, all: bool, screen: Screen) -> String {
         let mut text = String::new();
         for (tone, line) in self.lines() {
-            text.push_str(&screen.paint(tone, &line));
-            text.push('\n');
+            for line in screen.lines(0, &line) {
+                text.push_str(&(screen.paint(tone, &line) + "\n"));
+            }
         }
         if self.policies.is_empty() {
             text.push_str("no policy: nothing but what carries the label is protected\n");
@@ -377,6 +378,11 @@ impl PolicyStatus {
             denied.into(),
             self.protects.join(", ").into(),
         ]);
+        // What was held before a policy was changed stays held.
+        let none = self.not_held.iter().filter(|none| none.resource == "*" && self.held == 0);
+        for NotHeld { why, .. } in none {
+            table.below(&screen.paragraph(2, &format!("no hold: {why}")));
+        }
         for note in &self.notes {
             table.below(&screen.paragraph(2, note));
         }

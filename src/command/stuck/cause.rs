@@ -134,10 +134,11 @@ fn held(found: &Found, hold: &Hold) -> Finding {
         Known::Counted(Waits { free: true, r#for, .. }) => {
             finding(format!("belay holds it, and may let go: {}", r#for.join(", ")), release)
         }
-        Known::Counted(Waits { r#for, .. }) => {
-            finding(format!("belay holds it for {}", r#for.first().map_or("", String::as_str)), why)
-                .shown(r#for.iter().skip(1).take(4).map(|also| format!("and for {also}")))
-        }
+        Known::Counted(Waits { r#for, .. }) => finding(
+            format!("belay holds it for: {}", r#for.first().map_or("", String::as_str)),
+            why,
+        )
+        .shown(r#for.iter().skip(1).take(4).map(|also| format!("and for {also}"))),
     };
     finding.shown(unled)
 }

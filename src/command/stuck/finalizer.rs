@@ -1,8 +1,8 @@
 //! Finalizers of others: whether whoever takes one off is still there.
 
 use super::finding::{Cause, Finding};
-use crate::cluster::terminating::{At, Evidence, Found, Silence, Workload};
-use crate::command::finalizers::{by_hand, writer};
+use crate::cluster::terminating::{Evidence, Found, Silence, Workload};
+use crate::command::finalizers::{by_hand, is_tool, writer};
 use crate::decide::{Target, arguments};
 
 /// An object, as a person types it.
@@ -14,28 +14,6 @@ pub fn target(found: &Found) -> Target {
         name: found.name.clone(),
     }
 }
-
-/// Who writes manifests of people, and has nothing to do with what is in them;
-/// and names that say nothing.
-const TOOLS: &[&str] = &[
-    "kubectl",
-    "helm",
-    "argocd",
-    "kustomize-controller",
-    "helm-controller",
-    "terraform",
-    "pulumi",
-    "manager",
-    "operator",
-    "controller",
-    "before-first-apply",
-    "unknown",
-    "python",
-    "curl",
-    "node-fetch",
-    "go-http-client",
-    "openapi-generator",
-];
 
 /// What runs outside of what workloads show.
 const SYSTEM: &[&str] = &[
@@ -58,10 +36,17 @@ pub fn foreign(finalizer: &str, index: usize, found: &Found, evidence: &Evidence
     let off = by_hand(finalizer, index, &object);
     let gone = format!("if its owner is gone for good, and its work is done: {off}");
     let api = Api::of(finalizer, evidence);
-    let unread = || "what runs in the cluster could not be read".to_owned();
+    let unread = || "not all that runs in the cluster could be read".to_owned();
     let manifest = || match &manager {
         Some(tool) if is_tool(tool) => Some(format!("{tool} says nothing about who takes it off")),
-        None => Some("managedFields do not say who put it there".to_owned()),
+        None if found.object.pointer("/metadata/managedFields").is_some() => {
+            Some("managedFields do not say who put it there".to_owned())
+        }
+        None => Some(
+            "without managedFields nobody knows who put it there (kubectl get has \
+             --show-managed-fields)"
+                .to_owned(),
+        ),
         _ => None,
     };
     if let Some(who) = owner.filter(|who| SYSTEM.contains(who)) {
@@ -69,11 +54,7 @@ pub fn foreign(finalizer: &str, index: usize, found: &Found, evidence: &Evidence
         let next = format!("see that {who} runs, and what it logs");
         return Finding::new(Cause::Owner, says, next);
     }
-    let Some(workloads) = &evidence.workloads else {
-        let says = format!("{name}: whether its owner runs is not known");
-        return Finding::new(Cause::Unknown, says, gone)
-            .shown([unread()].into_iter().chain(manifest()).chain(api.says()));
-    };
+    let workloads = &evidence.workloads;
     let mut running = owner.map_or_else(Vec::new, |who| matching(workloads, who));
     if owner.is_none() {
         running.extend(api.word().map_or_else(Vec::new, |word| mentioning(workloads, word)));
@@ -92,6 +73,12 @@ pub fn foreign(finalizer: &str, index: usize, found: &Found, evidence: &Evidence
             let says = format!("{name}: its owner does not run");
             let next = format!("kubectl describe {}/{} -n {}", one.kind, one.name, one.namespace);
             Finding::new(Cause::OwnerDown, says, next).shown(told)
+        }
+        // Who was seen is there; that nobody is only a whole look proves.
+        None if evidence.more_workloads => {
+            let says = format!("{name}: whether its owner runs is not known");
+            Finding::new(Cause::Unknown, says, gone)
+                .shown([unread()].into_iter().chain(manifest()).chain(api.says()))
         }
         None => {
             let none = match owner {
@@ -115,16 +102,6 @@ pub fn foreign(finalizer: &str, index: usize, found: &Found, evidence: &Evidence
     }
 }
 
-fn is_tool(manager: &str) -> bool {
-    let manager = manager.to_lowercase();
-    TOOLS.iter().any(|tool| {
-        manager.strip_prefix(tool).is_some_and(|rest| {
-            let ends = ["manager", "operator", "controller", "node-fetch"].contains(tool);
-            rest.is_empty() || (!ends && !rest.starts_with(|c: char| c.is_alphanumeric()))
-        })
-    })
-}
-
 /// The workloads that a field manager may be: by name or by image.
 fn matching<'w>(workloads: &'w [Workload], manager: &str) -> Vec<&'w Workload> {
     let begins = |long: &str, short: &str| {
@@ -141,10 +118,10 @@ fn matching<'w>(workloads: &'w [Workload], manager: &str) -> Vec<&'w Workload> {
 
 /// The workloads that have a word in a name of theirs.
 fn mentioning<'w>(workloads: &'w [Workload], word: &str) -> Vec<&'w Workload> {
-    let has = |one: &&Workload| {
-        one.name.contains(word) || one.images.iter().any(|image| image.contains(word))
-    };
-    workloads.iter().filter(has).collect()
+    // Whole parts of a name: `app` is in the name of everything.
+    let has = |name: &String| format!("-{name}-").contains(&format!("-{word}-"));
+    let has = |one: &&Workload| has(&one.name) || one.images.iter().any(has);
+    workloads.iter().filter(|one| word.len() > 2 && has(one)).collect()
 }
 
 /// The API groups of a finalizer's domain.
@@ -167,8 +144,6 @@ impl<'e> Api<'e> {
         let base = base(domain).filter(|base| !["kubernetes.io", "k8s.io"].contains(base));
         let related = |group: &&String| base.is_some() && self::base(group) == base;
         let hooks = evidence.webhooks.iter().filter(|hook| related(&&hook.name));
-        // Of one that is elsewhere nobody sees whether it is there.
-        let hooks = hooks.filter(|hook| matches!(hook.at, At::Service(_)));
         let hooks = hooks.map(|hook| {
             (format!("the webhook {} ({})", hook.name, hook.configuration), hook.silence.as_ref())
         });

@@ -92,7 +92,9 @@ fn told(said: &Said) -> String {
 /// Where nothing that was found explains that a finalizer stays: the webhooks
 /// that may refuse that it is taken off, without anybody having said so.
 pub fn perhaps(found: &Found, evidence: &Evidence, findings: &[Finding]) -> Option<Finding> {
-    if findings.iter().any(|finding| !matches!(finding.cause, Cause::Owner | Cause::Unknown)) {
+    // What takes a finalizer off by hand is asked about, too.
+    let open = |cause| matches!(cause, Cause::Owner | Cause::OwnerGone | Cause::Unknown);
+    if findings.iter().any(|finding| !open(finding.cause)) {
         return None;
     }
     let asked =

@@ -51,7 +51,7 @@ fn workload(name: &str, image: &str, ready: i64) -> Workload {
 
 fn evidence(workloads: &[Workload]) -> Evidence {
     let groups = ["", "apps", "db.example.com"].map(str::to_owned);
-    Evidence { groups: groups.into(), workloads: Some(workloads.to_vec()), ..Evidence::default() }
+    Evidence { groups: groups.into(), workloads: workloads.to_vec(), ..Evidence::default() }
 }
 
 /// A Service that is not there.
@@ -116,7 +116,7 @@ fn an_owner_is_gone_when_nothing_of_its_name_runs() {
     assert_eq!(down.cause, Cause::OwnerDown);
     assert_eq!(down.evidence, ["deploy/db-operator -n operators has 0 ready Pods"]);
     // Who may not see what runs is told no tales.
-    let unread = Evidence { workloads: None, ..evidence(&[]) };
+    let unread = Evidence { more_workloads: true, ..evidence(&[]) };
     assert_eq!(of(&stuck, &unread).cause, Cause::Unknown);
 }
 
@@ -210,8 +210,11 @@ fn a_webhook_that_may_refuse_is_told_where_nothing_else_explains_it() {
     let next = "see whether it is, with nothing changed: kubectl patch configmaps/settings -n shop \
                 --dry-run=server --type=json -p '";
     assert!(perhaps.next.starts_with(next), "{perhaps:?}");
+    // Whoever would take it off by hand is asked about, too.
+    let unowned = all(&with(&[&far], &[]));
+    assert_eq!((unowned.len(), unowned[0].cause), (2, Cause::OwnerGone));
     // What explains it says enough; so do belay's own webhooks, in Events.
-    assert_eq!(all(&with(&[&far], &[])).len(), 1);
+    assert_eq!(all(&with(&[&far], &[workload("db-operator", "x", 0)])).len(), 1);
     let own = Webhook { name: "update.belay.dev".to_owned(), ..near.clone() };
     assert_eq!(all(&with(&[&own], &runs)).len(), 1);
     // One that is skipped when it is not there refuses nothing.
@@ -238,7 +241,7 @@ fn our_hold_says_for_whom() {
     let kept = of(waits(false, &["Deployment shop/web", "Pod shop/x"]), true, false);
     assert_eq!(
         kept,
-        "belay holds it for Deployment shop/web; and for Pod shop/x; kubectl belay why \
+        "belay holds it for: Deployment shop/web; and for Pod shop/x; kubectl belay why \
          configmaps/settings -n shop"
     );
     let free = of(waits(true, &["nothing needs it"]), true, true);

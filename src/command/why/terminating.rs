@@ -13,7 +13,7 @@ use crate::cluster::release::settle;
 use crate::cluster::terminating::{Found, Survey, evidence, survey};
 use crate::cluster::{Place, Snapshot};
 use crate::command::document::NotRead;
-use crate::command::finalizers::{by_hand, known, writer};
+use crate::command::finalizers::{by_hand, is_tool, known, writer};
 use crate::command::screen::{Progress, harmless};
 use crate::command::stuck::{Cause, Finding, Hold, Known, findings};
 use crate::command::target::{Session, as_me};
@@ -245,7 +245,9 @@ fn settles(session: &Session, snapshot: &Snapshot, place: &Place) -> Option<Time
 impl Keeper {
     fn of(name: &str, object: &Value) -> Self {
         let known = known(name);
-        let removed_by = match (known, writer(name, object)) {
+        // A tool of people writes what they tell it, and takes nothing off.
+        let writer = writer(name, object).filter(|writer| !is_tool(writer));
+        let removed_by = match (known, writer) {
             (Some(who), _) => who.to_owned(),
             (None, Some(writer)) => format!("whoever {writer} is: it put it there"),
             (None, None) => "its own controller, which belay does not know".to_owned(),

@@ -41,8 +41,13 @@ fn a_kind_that_a_dump_leaves_out_proves_nothing() {
     // A dump without definitions does not say which kinds there were, and one
     // without policies not whom belay holds something for.
     assert_eq!((&whole["tenant"], &whole["settings"]), (&"Unknown".into(), &"HeldByBelay".into()));
-    let part = objects(&dump.replace("kind: StatefulSet", "kind: Deployment"));
-    assert_eq!(part["bucket"], "Unknown");
+    let gone = dump.replace("name: bucket-operator", "name: other");
+    assert_eq!(objects(&gone)["bucket"], "OwnerGone");
+    let part = gone.replace("kind: StatefulSet", "kind: Deployment");
+    assert_eq!(objects(&part)["bucket"], "Unknown");
+    // One that was seen is there, whatever was not.
+    let seen = dump.replace("kind: StatefulSet", "kind: Deployment");
+    assert_eq!(objects(&seen)["bucket"], "OwnerDown");
     // With a definition it does: those of this one's domain are gone.
     let definition = "
 - apiVersion: apiextensions.k8s.io/v1
@@ -54,8 +59,23 @@ fn a_kind_that_a_dump_leaves_out_proves_nothing() {
     scope: Namespaced
     versions: [{name: v1, served: true, storage: true}]
 ";
+    // Nor does one without webhooks say which there are.
     let known = objects(&format!("{}{definition}", dump.trim_end()));
+    assert_eq!(known["tenant"], "Unknown");
+    let webhooks = "
+- apiVersion: admissionregistration.k8s.io/v1
+  kind: ValidatingWebhookConfiguration
+  metadata: {name: other, uid: 00000000-0000-4000-8000-0000000000fe}
+- apiVersion: admissionregistration.k8s.io/v1
+  kind: MutatingWebhookConfiguration
+  metadata: {name: other, uid: 00000000-0000-4000-8000-0000000000fd}
+";
+    let known = objects(&format!("{}{definition}{}", dump.trim_end(), webhooks.trim_start()));
     assert_eq!(known["tenant"], "OwnerGone");
+    // A dump of one namespace knows nothing of the others.
+    let shop = gone.replace("namespace: buckets", "namespace: shop");
+    let shop = objects(&shop.replace("namespace: kube-system", "namespace: shop"));
+    assert_eq!(shop["bucket"], "Unknown");
 }
 
 #[test]
