@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::document::{Content, List, Object, document};
 use super::duration::age;
-use super::place::{self, PlaceArguments};
+use super::place::{NearArguments, PlaceArguments};
 use super::screen::{Field, OutputArguments, Screen, Table, Tone, cut};
 use super::visitor::Visitor;
 use super::{CommandError, block_on, print};
@@ -22,14 +22,8 @@ const SHOWN: usize = 50;
 
 #[derive(Debug, Args)]
 pub struct ApprovalsArguments {
-    /// Of objects in this namespace, and of the Namespace itself [default: of all
-    /// objects]
-    #[arg(short, long, value_name = "NAME", conflicts_with = "all_namespaces", value_parser = place::namespace)]
-    namespace: Option<String>,
-
-    /// Of objects in all namespaces, and of what has none: as if neither were said
-    #[arg(short = 'A', long)]
-    all_namespaces: bool,
+    #[command(flatten)]
+    near: NearArguments,
 
     #[command(flatten)]
     output: OutputArguments,
@@ -43,11 +37,11 @@ pub fn run(arguments: ApprovalsArguments) -> Result<ExitCode, CommandError> {
 }
 
 async fn approvals(arguments: ApprovalsArguments) -> Result<ExitCode, CommandError> {
-    let ApprovalsArguments { namespace, output, place, .. } = arguments;
+    let ApprovalsArguments { near, output, place } = arguments;
     let visitor = Visitor::open(place).await?;
     let all = visitor.all::<DeletionApproval>().await?;
     let now = visitor.now();
-    let given = given(all, namespace.as_deref(), output.all, now);
+    let given = given(all, near.namespace.as_deref(), output.all, now);
     print(&rendered(given, output, Screen::stdout(), now)?)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -16,6 +16,7 @@ mod place;
 mod refusal;
 mod release;
 mod screen;
+mod selector;
 mod serve;
 mod status;
 mod stuck;

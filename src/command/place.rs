@@ -95,6 +95,19 @@ pub fn namespace(text: &str) -> Result<String, String> {
     }
 }
 
+/// Of which objects a list tells that is about all of them.
+#[derive(Debug, Clone, Default, Args)]
+pub struct NearArguments {
+    /// Of objects in this namespace, and of the Namespace itself [default: of all
+    /// objects]
+    #[arg(short, long, value_name = "NAME", conflicts_with = "all_namespaces", value_parser = namespace)]
+    pub namespace: Option<String>,
+
+    /// Of objects in all namespaces, and of what has none: as if neither were said
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
+}
+
 /// Which namespaces are meant.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ScopeArguments {

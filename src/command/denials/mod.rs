@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use super::document::{Content, NotRead, Object, document};
 use super::duration::{age, duration};
-use super::place::{self, PlaceArguments};
+use super::place::{NearArguments, PlaceArguments};
 use super::screen::{Field, OutputArguments, Progress, Screen, Table, Tone, cut};
 use super::visitor::Visitor;
 use super::{CommandError, block_on, print};
@@ -41,14 +41,8 @@ const SAME: i64 = 700;
                   tell with what could be read"
 )]
 pub struct DenialsArguments {
-    /// Of objects in this namespace, and of the Namespace itself [default: of all
-    /// objects]
-    #[arg(short, long, value_name = "NAME", conflicts_with = "all_namespaces", value_parser = place::namespace)]
-    namespace: Option<String>,
-
-    /// Of objects in all namespaces, and of what has none: as if neither were said
-    #[arg(short = 'A', long)]
-    all_namespaces: bool,
+    #[command(flatten)]
+    near: NearArguments,
 
     /// What went through, and would have been refused by action Deny
     #[arg(long)]
@@ -70,7 +64,7 @@ pub fn run(arguments: DenialsArguments) -> Result<ExitCode, CommandError> {
 }
 
 async fn denials(arguments: DenialsArguments) -> Result<ExitCode, CommandError> {
-    let DenialsArguments { namespace, would, since, output, place, .. } = arguments;
+    let DenialsArguments { near, would, since, output, place } = arguments;
     let visitor = Visitor::open(place).await?;
     let progress = Progress::begin();
     progress.say(|| "reading policies and Events".to_owned());
@@ -84,7 +78,7 @@ async fn denials(arguments: DenialsArguments) -> Result<ExitCode, CommandError> 
     let since = SignedDuration::try_from(since).unwrap_or(SignedDuration::MAX);
     let asked = Asked { would, since: now.saturating_sub(since).unwrap_or(Timestamp::MIN) };
     let mut items = items(&policies, &events, asked);
-    if let Some(namespace) = &namespace {
+    if let Some(namespace) = &near.namespace {
         items.retain(|item| item.is_in(namespace));
     }
     let said = Denials { items, policies: sums(&policies), not_read };

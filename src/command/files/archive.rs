@@ -13,7 +13,7 @@ use super::objects::namespace as made_up;
 use super::{World, filled, names};
 use crate::cluster::Held;
 use crate::command::CommandError;
-use crate::command::look::selector;
+use crate::command::selector;
 use crate::objects::{KindInfo, Kinds, Names};
 use crate::policy::api::GROUP;
 

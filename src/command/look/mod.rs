@@ -14,7 +14,6 @@ mod change;
 mod impact;
 mod say;
 mod scene;
-pub(super) mod selector;
 mod stock;
 mod targets;
 mod tree;

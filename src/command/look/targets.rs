@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args};
 
 use super::change::Change;
-use super::selector;
 use crate::command::CommandError;
 use crate::command::files::{Manifest, filled, manifests, stdin_once};
 use crate::command::place::{self, FromArguments, PlaceArguments};
+use crate::command::selector;
 use crate::command::target::{unknown, unserved};
 use crate::graph::{Graph, NodeId, Requirement};
 use crate::objects::{KindInfo, Names};
