@@ -56,7 +56,7 @@ fn served_until(plane: &ControlPlane) -> String {
     eventually("the end of the certificate that is served", LIMIT, || {
         let said = run(program(), plane.kubeconfig(), &["status", "-o", "json"], None)?;
         let said: serde_json::Value = serde_json::from_str(&said.stdout)?;
-        match (&said["certificate"]["until"], &said["authorities"]["until"]) {
+        match (&said["certificate"]["until"], &said["authority"]["until"]) {
             (serde_json::Value::String(served), trusted) if trusted == served => Ok(served.clone()),
             other => Err(format!("{other:?}").into()),
         }
