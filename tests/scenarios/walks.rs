@@ -29,8 +29,8 @@ fn s49_a_finalizer_that_no_controller_knows_hangs_and_a_guard_says_who_may_end_i
     let zoe = Person::new(team.plane, ns, "zoe", None);
     let why = zoe.belay(&["why", "configmap/plain", "-n", ns]);
     assert_eq!(why.code, 1, "{why:?}");
-    let says = "- example.com/nobody: taken off by whoever kubectl-client-side-apply is: it put it \
-                there\n";
+    // Whoever put it there with kubectl takes nothing off.
+    let says = "- example.com/nobody: taken off by its own controller, which belay does not know\n";
     assert!(why.stdout.contains(says), "{why:?}");
     // What to do stands there as well, to be typed as it is.
     let (_, typed) = why.stdout.split_once("and its work is done: kubectl ").unwrap();
