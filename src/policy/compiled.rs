@@ -75,6 +75,27 @@ pub struct Modes {
     pub from_stripping: Option<Stripping>,
 }
 
+impl Modes {
+    /// The names of those that are switched on, as a policy writes them.
+    pub fn names(&self) -> Vec<&'static str> {
+        mode_names([
+            self.always,
+            self.while_used.is_some(),
+            self.while_not_empty.is_some(),
+            !self.while_exists.is_empty(),
+            self.from_orphaning,
+            self.from_stripping.is_some(),
+        ])
+    }
+}
+
+/// The names of modes: which of them are on, in the order of [`Modes`].
+pub fn mode_names(on: [bool; 6]) -> Vec<&'static str> {
+    let names =
+        ["always", "whileUsed", "whileNotEmpty", "whileExists", "fromOrphaning", "fromStripping"];
+    on.into_iter().zip(names).filter(|(on, _)| *on).map(|(_, name)| name).collect()
+}
+
 /// How the use of an object protects it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InUse {

@@ -17,7 +17,9 @@ mod set;
 mod tests;
 
 pub use approvals::{Approval, Approvals, Identity, Pause};
-pub use compiled::{BACKFILL, Exists, InUse, Modes, NotEmpty, Policy, Source, Stripping, Terms};
+pub use compiled::{
+    BACKFILL, Exists, InUse, Modes, NotEmpty, Policy, Source, Stripping, Terms, mode_names,
+};
 pub use facts::{Facts, Pairs, Places};
 pub use people::{Identities, Person, account as service_account};
 pub use relation::compile as compile_relation;

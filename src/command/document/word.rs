@@ -37,19 +37,6 @@ impl From<Decision> for Word {
 }
 
 impl Word {
-    /// As documents have it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Allow => "Allow",
-            Self::Audit => "Audit",
-            Self::Warn => "Warn",
-            Self::Hold => "Hold",
-            Self::Deny => "Deny",
-            Self::Unknown => "Unknown",
-            Self::NoPolicies => "NoPolicies",
-        }
-    }
-
     /// As people read it.
     pub fn shown(self) -> &'static str {
         match self {

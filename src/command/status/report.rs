@@ -14,6 +14,7 @@ use crate::command::screen::{Field, OutputArguments, Screen, Table, Tone, cut};
 use crate::policy::api::{
     Action, DeletionPolicy, DeletionPolicySpec, HoldMode, NotHeld, Pause, Protect,
 };
+use crate::policy::mode_names;
 
 /// So many policies are shown, unless all are asked for.
 pub(super) const SHOWN: usize = 60;
@@ -127,15 +128,14 @@ pub(super) fn modes(protect: &Protect) -> Vec<&'static str> {
         from_orphaning,
         from_stripping,
     } = protect;
-    let all = [
-        (always.is_some(), "always"),
-        (while_used.is_some(), "whileUsed"),
-        (while_not_empty.is_some(), "whileNotEmpty"),
-        (while_exists.is_some(), "whileExists"),
-        (from_orphaning.is_some(), "fromOrphaning"),
-        (from_stripping.is_some(), "fromStripping"),
-    ];
-    all.into_iter().filter(|(on, _)| *on).map(|(_, name)| name).collect()
+    mode_names([
+        always.is_some(),
+        while_used.is_some(),
+        while_not_empty.is_some(),
+        while_exists.is_some(),
+        from_orphaning.is_some(),
+        from_stripping.is_some(),
+    ])
 }
 
 /// Who leads belay.

@@ -77,7 +77,7 @@ impl Tried {
     /// The verdict with its word: `Deny InUse`.
     fn said(&self) -> String {
         let reason = self.reason.map_or(String::new(), |reason| format!(" {reason}"));
-        format!("{}{reason}", self.verdict.as_str())
+        format!("{:?}{reason}", self.verdict)
     }
 
     /// Why it failed, a line each: what differs, and then everything that was

@@ -376,22 +376,11 @@ fn letting_go(session: &Session, world: &World, known: bool) -> Option<Approval>
 fn protecting(session: &Session, world: &World) -> Vec<Protecting> {
     let Some(node) = node(session, world) else { return Vec::new() };
     let applied = situation(world).applied(Facts::of_node(node));
-    let told = applied.iter().map(|applied| {
-        let modes = &applied.policy.modes;
-        let named = [
-            (modes.always, "always"),
-            (modes.while_used.is_some(), "whileUsed"),
-            (modes.while_not_empty.is_some(), "whileNotEmpty"),
-            (!modes.while_exists.is_empty(), "whileExists"),
-            (modes.from_orphaning, "fromOrphaning"),
-            (modes.from_stripping.is_some(), "fromStripping"),
-        ];
-        Protecting {
-            name: policy_name(&applied.policy.source),
-            action: applied.action,
-            protects: named.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect(),
-            named: applied.policy.source.to_string(),
-        }
+    let told = applied.iter().map(|applied| Protecting {
+        name: policy_name(&applied.policy.source),
+        action: applied.action,
+        protects: applied.policy.modes.names(),
+        named: applied.policy.source.to_string(),
     });
     told.collect()
 }
