@@ -13,6 +13,7 @@ mod harness;
 mod admin;
 mod applying;
 mod approvals;
+mod attacks;
 mod cascades;
 mod conversion;
 mod deleting;
