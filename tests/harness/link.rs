@@ -40,6 +40,7 @@ impl Link {
             for client in listener.incoming().flatten() {
                 // Dropped, and so closed: the API server is not there.
                 let Ok(server) = TcpStream::connect(server) else { continue };
+                let _ = (client.set_nodelay(true), server.set_nodelay(true));
                 accepting.carry(client, server);
             }
         });

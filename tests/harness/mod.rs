@@ -17,6 +17,7 @@ pub mod audit;
 pub mod belay;
 pub mod chart;
 pub mod clock;
+pub mod https;
 pub mod install;
 pub mod kubectl;
 pub mod kubelet;

@@ -102,6 +102,8 @@ impl EgressProxy {
             let _ = client.write_all(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n");
             return;
         };
+        // The API server sets it, too; without it each review waits 40 ms for an acknowledgement.
+        let _ = server.set_nodelay(true);
         if client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").is_err() {
             return;
         }

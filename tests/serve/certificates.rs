@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rustls::version::{TLS12, TLS13};
 
-use crate::client::Client;
 use crate::harness::belay::make_certificates;
+use crate::harness::https::{Client, receive, send};
 use crate::harness::pki::Pki;
 use crate::harness::{Belay, eventually};
 use crate::{belay, client, program, sample};
@@ -113,10 +113,8 @@ fn with_a_client_ca_only_its_clients_get_in_and_it_can_be_replaced() {
         // TLS 1.3 tells a refused client only after its handshake.
         let Ok(mut connection) = client.connect() else { return false };
         let body = sample("delete-denied.json");
-        let sent =
-            crate::client::send(&mut connection, "/validate", "application/json", body.as_bytes());
-        sent.is_ok()
-            && crate::client::receive(&mut connection).is_ok_and(|answer| answer.code == 200)
+        let sent = send(&mut connection, "/validate", "application/json", body.as_bytes());
+        sent.is_ok() && receive(&mut connection).is_ok_and(|answer| answer.code == 200)
     };
     assert!(!gets_in(&with(None)), "nobody gets in without a certificate");
     let ours_all_along = with(Some((&ours.cert, &ours.key)));

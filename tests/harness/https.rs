@@ -35,6 +35,7 @@ impl Answer {
 #[derive(Clone)]
 pub struct Client {
     address: SocketAddr,
+    name: &'static str,
     config: Arc<ClientConfig>,
 }
 
@@ -47,6 +48,13 @@ impl Client {
         Self::with(address, ca, rustls::ALL_VERSIONS, None)
     }
 
+    /// Calls a replica of an installation, as a Pod in the cluster can. `ca` is
+    /// the caBundle of its webhook configuration.
+    pub fn of_replica(address: SocketAddr, ca: &[u8]) -> Self {
+        let ca = CertificateDer::pem_slice_iter(ca).map(Result::unwrap);
+        Self { name: "belay.belay.svc", ..Self::build(address, ca, rustls::ALL_VERSIONS, None) }
+    }
+
     /// With these versions of TLS and this client certificate.
     pub fn with(
         address: SocketAddr,
@@ -54,10 +62,18 @@ impl Client {
         versions: &[&'static SupportedProtocolVersion],
         identity: Option<(&Path, &Path)>,
     ) -> Self {
+        let ca = CertificateDer::pem_file_iter(ca).unwrap().map(Result::unwrap);
+        Self::build(address, ca, versions, identity)
+    }
+
+    fn build(
+        address: SocketAddr,
+        ca: impl Iterator<Item = CertificateDer<'static>>,
+        versions: &[&'static SupportedProtocolVersion],
+        identity: Option<(&Path, &Path)>,
+    ) -> Self {
         let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_file_iter(ca).unwrap() {
-            roots.add(certificate.unwrap()).unwrap();
-        }
+        ca.for_each(|certificate| roots.add(certificate).unwrap());
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(versions)
@@ -73,12 +89,12 @@ impl Client {
                     .unwrap()
             }
         };
-        Self { address, config: Arc::new(config) }
+        Self { address, name: "localhost", config: Arc::new(config) }
     }
 
     /// A connection whose handshake has been made.
     pub fn connect(&self) -> std::io::Result<Connection> {
-        let name = ServerName::try_from("localhost").unwrap();
+        let name = ServerName::try_from(self.name).unwrap();
         let mut tls =
             ClientConnection::new(self.config.clone(), name).map_err(std::io::Error::other)?;
         let mut tcp = TcpStream::connect(self.address)?;
@@ -91,6 +107,13 @@ impl Client {
     /// POST of a JSON body on a connection of its own.
     pub fn post(&self, path: &str, body: impl AsRef<[u8]>) -> Answer {
         self.post_as(path, "application/json", body)
+    }
+
+    /// The same, of a server that may be down.
+    pub fn try_post(&self, path: &str, body: impl AsRef<[u8]>) -> std::io::Result<Answer> {
+        let mut connection = self.connect()?;
+        let _ = send(&mut connection, path, "application/json", body.as_ref());
+        receive(&mut connection)
     }
 
     /// POST with this content type.
