@@ -103,7 +103,10 @@ impl<'a> Item<'a> {
 
     pub(super) fn hold(&self) -> HoldAge {
         match self.body {
-            Body::Review(object) => object.hold_age(),
+            Body::Review(object) => {
+                let age = object.hold_age();
+                self.node.map_or(age, |node| node.hold().then(age))
+            }
             Body::Node(node) => node.hold(),
         }
     }

@@ -146,6 +146,10 @@ impl Graph {
             .map(|(key, value)| (key.as_str(), value.as_str()))
             .filter(|(key, _)| key.starts_with("belay.dev/") || self.annotation_keys.contains(*key))
             .collect();
+        let hold = match &before {
+            Some(before) if applied == Applied::Updated => before.hold.then(object.hold_age()),
+            _ => object.hold_age(),
+        };
         let labels = metadata.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         let finalizers = metadata.finalizers.iter().flatten().map(|f| f.as_str());
         self.slots[id.index()].live = Some(Box::new(Live {
@@ -155,7 +159,7 @@ impl Graph {
             finalizers: PackedList::new(finalizers, &mut self.interner),
             created: object.created().unwrap_or(i64::MIN),
             deleted: object.deleted(),
-            hold: object.hold_age(),
+            hold,
             progress,
             owners,
             uses,

@@ -102,6 +102,21 @@ impl HoldAge {
     /// seen it. By then it has ended: the API server gives a write 34 seconds.
     const SETTLED_SECONDS: i64 = 45;
 
+    /// The age of a hold now, of an object that was seen with this age before.
+    ///
+    /// An editor can rewrite managedFields and so make a hold look older than it
+    /// is. What was seen before the change stands.
+    pub fn then(self, now: Self) -> Self {
+        match (self, now) {
+            // managedFields name a hold that was added later, unless an editor
+            // has removed the entry: the age is unknown.
+            (Self::NotHeld, Self::FromCreate) => Self::Since(i64::MAX),
+            (Self::Since(before), Self::FromCreate) => Self::Since(before),
+            (Self::Since(before), Self::Since(time)) => Self::Since(time.max(before)),
+            (_, now) => now,
+        }
+    }
+
     /// Whether the hold may be relied on at this time.
     pub fn is_effective(self, now: i64) -> bool {
         match self {
@@ -237,6 +252,24 @@ mod tests {
         assert_eq!(age(r#"{"finalizers":["belay.dev/hold"]}"#), HoldAge::FromCreate);
         assert_eq!(age(&managed("x/y")), HoldAge::FromCreate);
         assert_eq!(age(&managed("belay.dev/hold")), HoldAge::Since(1_767_225_660));
+    }
+
+    #[test]
+    fn an_editor_can_not_make_a_hold_older_than_it_was_seen() {
+        let (create, recent, old) = (HoldAge::FromCreate, HoldAge::Since(200), HoldAge::Since(100));
+        for (before, claimed, expected) in [
+            (create, create, create),
+            (recent, create, recent),
+            (recent, old, recent),
+            (old, recent, recent),
+            (create, recent, recent),
+            (HoldAge::NotHeld, recent, recent),
+            (HoldAge::NotHeld, create, HoldAge::Since(i64::MAX)),
+            (recent, HoldAge::NotHeld, HoldAge::NotHeld),
+        ] {
+            assert_eq!(before.then(claimed), expected, "{before:?}, then {claimed:?}");
+        }
+        assert!(!HoldAge::Since(i64::MAX).is_effective(i64::MAX - 1));
     }
 
     #[test]
