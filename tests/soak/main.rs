@@ -13,6 +13,7 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod attacker;
 mod call;
 mod checks;
 mod manifests;

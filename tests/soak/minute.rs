@@ -5,6 +5,7 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod attacker;
 mod call;
 mod checks;
 mod manifests;
@@ -40,5 +41,6 @@ async fn a_minute_of_everything_at_once_leaves_nothing_wrong() {
     assert!(report.sentence.refused.iter().any(|(why, _)| why.starts_with("403")), "{report}");
     assert!(report.compared > 0 && report.changes > 0, "{report}");
     assert!(report.killed + report.paused > 0, "{report}");
+    assert!(report.attacks() > 20, "{report}");
     println!("{report}");
 }

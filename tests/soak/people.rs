@@ -14,6 +14,18 @@ use crate::random::Random;
 /// How often an action was tried, and what came of it.
 pub type Tally = BTreeMap<(&'static str, String), usize>;
 
+/// What came of an action, as the report has it.
+pub fn outcome(done: Result<Answer, tokio::time::error::Elapsed>) -> String {
+    match done {
+        Ok(Ok(_)) => "done".to_owned(),
+        Ok(Err(refusal)) => match (refusal.code, refusal.reason.as_str()) {
+            (0, _) => "no answer".to_owned(),
+            (code, reason) => format!("{code} {reason}").trim_end().to_owned(),
+        },
+        Err(_) => "no answer in a minute".to_owned(),
+    }
+}
+
 /// A user.
 pub struct Person {
     /// As the API server knows it.
@@ -34,15 +46,7 @@ impl Person {
             // A request that hangs on a webhook is cut off by the API server
             // after half a minute; nobody waits for longer than a minute.
             let done = tokio::time::timeout(Duration::from_secs(60), self.perform(action)).await;
-            let outcome = match done {
-                Ok(Ok(_)) => "done".to_owned(),
-                Ok(Err(refusal)) => match (refusal.code, refusal.reason.as_str()) {
-                    (0, _) => "no answer".to_owned(),
-                    (code, reason) => format!("{code} {reason}").trim_end().to_owned(),
-                },
-                Err(_) => "no answer in a minute".to_owned(),
-            };
-            *tally.entry((action.name(), outcome)).or_default() += 1;
+            *tally.entry((action.name(), outcome(done))).or_default() += 1;
         }
         tally
     }

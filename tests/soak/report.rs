@@ -58,6 +58,11 @@ impl Report {
         }
     }
 
+    /// How many attacks were tried.
+    pub fn attacks(&self) -> usize {
+        self.tally.iter().filter(|((name, _), _)| name.starts_with("attack")).map(|(_, n)| n).sum()
+    }
+
     /// Whether nothing is wrong.
     pub fn is_clean(&self) -> bool {
         self.sentence.findings.is_empty()
@@ -74,7 +79,7 @@ impl fmt::Display for Report {
         let actions: usize = self.tally.values().sum();
         writeln!(f, "{actions} actions:")?;
         for ((name, outcome), count) in &self.tally {
-            writeln!(f, "  {name:<16} {count:>6}  {outcome}")?;
+            writeln!(f, "  {name:<24} {count:>6}  {outcome}")?;
         }
         writeln!(f, "{} policies, Relations, kinds and namespaces came or went", self.changes)?;
         writeln!(f, "leaders killed: {}, paused: {}", self.killed, self.paused)?;

@@ -13,13 +13,16 @@ use tokio::time::Instant;
 use crate::checks::{self, is_ours};
 use crate::harness::Result;
 use crate::memory;
-use crate::people::{self, Tally};
+use crate::people;
 use crate::policies;
 use crate::random::Random;
 use crate::referee::{Key, Referee, Watches};
 use crate::report::Report;
 use crate::stage::{BELAY, REPLICAS, Stage};
 use crate::trouble::trouble;
+
+/// How often the attacker acts.
+const ATTACK: Duration = Duration::from_secs(1);
 
 /// What a soak is told.
 #[derive(Debug, Clone)]
@@ -121,8 +124,11 @@ async fn act(stage: &Stage, settings: &Settings) -> Result<Report> {
         .iter()
         .zip(0..)
         .map(|(person, number)| person.live(Random::new(settings.seed, number), pause, until));
-    let mut tally = Tally::new();
-    for of_one in futures_util::future::join_all(lives).await {
+    // One attack a second leaves the people room for what they do.
+    let attack = stage.attacker.attack(Random::new(settings.seed, 1002), ATTACK, until);
+    let (lives, mut tally) =
+        futures_util::future::join(futures_util::future::join_all(lives), attack).await;
+    for of_one in lives {
         for (what, count) in of_one {
             *tally.entry(what).or_default() += count;
         }

@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::attacker::{Attacker, NAME};
 use crate::call::Caller;
 use crate::harness::{ControlPlane, Install, Installed, Options, Result};
 use crate::people::Person;
@@ -56,7 +57,25 @@ subjects:
 - {kind: Group, apiGroup: rbac.authorization.k8s.io, name: soakers}
 - {kind: ServiceAccount, namespace: soak, name: robot}
 - {kind: ServiceAccount, namespace: soak, name: operator}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: soak-tenant}
+rules:
+- apiGroups: ["", apps, batch, soak.dev]
+  resources: ["*"]
+  verbs: [get, list, create, update, patch, delete, deletecollection]
 "#;
+
+/// What the attacker may do in a room, and nowhere else.
+fn tenant(room: &str) -> String {
+    format!(
+        "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\n\
+         metadata: {{name: soak-tenant, namespace: {room}}}\n\
+         roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: soak-tenant}}\n\
+         subjects: [{{kind: User, apiGroup: rbac.authorization.k8s.io, name: {NAME}}}]\n"
+    )
+}
 
 /// Everything that a soak needs.
 pub struct Stage {
@@ -70,6 +89,8 @@ pub struct Stage {
     pub people: Vec<Person>,
     /// The operator.
     pub operator: Caller,
+    /// The attacker.
+    pub attacker: Attacker,
 }
 
 impl Stage {
@@ -87,6 +108,7 @@ impl Stage {
             plane.apply(RIGHTS)?;
             for room in ROOMS {
                 plane.kubectl(&["create", "namespace", room])?.success()?;
+                plane.apply(&tenant(room))?;
             }
             Ok((plane, belay))
         };
@@ -104,7 +126,12 @@ impl Stage {
         let name = "system:serviceaccount:soak:robot".to_owned();
         people.push(Person { name, caller: robot });
         let operator = Caller::of(&plane.account("soak", "operator")?).await?;
-        Ok(Self { plane, belay: Arc::new(Mutex::new(belay)), admin, people, operator })
+        let attacker = Attacker {
+            caller: Caller::of(&plane.user(NAME, None)?).await?,
+            admin: admin.clone(),
+            replicas: belay.addresses(),
+        };
+        Ok(Self { plane, belay: Arc::new(Mutex::new(belay)), admin, people, operator, attacker })
     }
 
     /// Writes the policies that last.

@@ -1,0 +1,234 @@
+//! A tenant who attacks: edits objects in the rooms, has no right to approve,
+//! and can reach the port of belay.
+//!
+//! The referee judges what comes of it as it judges everybody else's requests.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use crate::call::{Answer, Caller};
+use crate::harness::https::Client;
+use crate::people::{Tally, outcome};
+use crate::plan::{Kind, Place, ROOMS};
+use crate::random::Random;
+
+/// The name of the attacker.
+pub const NAME: &str = "mallory";
+
+/// Beyond the depth that a recursive parser of JSON reads.
+const DEPTH: usize = 300;
+
+/// One attack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Attack {
+    /// Adds an owner to an object: one that others may have approved, one of
+    /// another scope, or one that does not exist.
+    AddOwner(Place, Owner),
+    /// Adds an owner of the attacker's own, and then removes all the others.
+    ReplaceOwner(Place),
+    /// Creates an object with managedFields that are nested deep.
+    DeepObject(Place),
+    /// Creates an object of almost the largest size, of a character that JSON escapes.
+    LargeObject(Place),
+    /// Creates an object with thousands of owner references.
+    ManyOwners(Place),
+    /// Writes thousands of finalizers to an object.
+    ManyFinalizers(Place),
+    /// Posts a DELETE review of a cluster administrator straight to belay.
+    ForgedReview(Place),
+}
+
+/// Which owner is added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    /// Another object of the room.
+    Sibling(usize),
+    /// The Namespace of another room.
+    OtherNamespace,
+    /// A uid that no object has.
+    Absent,
+}
+
+impl Attack {
+    fn choose(random: &mut Random) -> Self {
+        let room = random.below(ROOMS.len());
+        let kinds = [Kind::ConfigMap, Kind::Child, Kind::Secret, Kind::Claim];
+        let place = Place { room, kind: random.pick(&kinds), number: random.below(4) };
+        match random.below(100) {
+            0..30 => {
+                let owners =
+                    [Owner::Sibling(random.below(6)), Owner::OtherNamespace, Owner::Absent];
+                Self::AddOwner(place, random.pick(&owners))
+            }
+            30..50 => Self::ReplaceOwner(Place { kind: Kind::Child, ..place }),
+            50..60 => Self::DeepObject(place),
+            60..66 => Self::LargeObject(place),
+            66..76 => Self::ManyOwners(place),
+            76..84 => Self::ManyFinalizers(place),
+            _ => Self::ForgedReview(place),
+        }
+    }
+
+    /// What the report calls it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::AddOwner(..) => "attack: add owner",
+            Self::ReplaceOwner(_) => "attack: replace owner",
+            Self::DeepObject(_) => "attack: deep object",
+            Self::LargeObject(_) => "attack: large object",
+            Self::ManyOwners(_) => "attack: many owners",
+            Self::ManyFinalizers(_) => "attack: many finalizers",
+            Self::ForgedReview(_) => "attack: forged review",
+        }
+    }
+}
+
+/// The attacker, and where belay answers.
+pub struct Attacker {
+    pub caller: Caller,
+    /// A reader of the webhook configuration: the attacker is assumed to know
+    /// all of it, the path included.
+    pub admin: Caller,
+    pub replicas: Vec<SocketAddr>,
+}
+
+impl Attacker {
+    /// Attacks until then.
+    pub async fn attack(&self, mut random: Random, pause: Duration, until: Instant) -> Tally {
+        let mut tally = Tally::new();
+        let mut ticks = interval(pause);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        while Instant::now() < until {
+            ticks.tick().await;
+            let attack = Attack::choose(&mut random);
+            let replica = self.replicas[random.below(self.replicas.len())];
+            let done =
+                tokio::time::timeout(Duration::from_secs(60), self.perform(attack, replica)).await;
+            *tally.entry((attack.name(), outcome(done))).or_default() += 1;
+        }
+        tally
+    }
+
+    async fn perform(&self, attack: Attack, replica: SocketAddr) -> Answer {
+        match attack {
+            Attack::AddOwner(place, owner) => self.add_owner(place, owner).await,
+            Attack::ReplaceOwner(place) => {
+                self.add_owner(place, Owner::Sibling(5)).await?;
+                let object = self.caller.get(&place.url()).await?;
+                let last = object["metadata"]["ownerReferences"].as_array().and_then(|o| o.last());
+                let only = json!({"metadata": {"ownerReferences": [last]}});
+                self.caller.merge(&place.url(), only).await
+            }
+            Attack::DeepObject(place) => {
+                let fields = (0..DEPTH).fold(json!({}), |inner, _| json!({"f:a": inner}));
+                let managed = json!([{"manager": NAME, "operation": "Update", "apiVersion": "v1",
+                    "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": fields}]);
+                let object = json!({"apiVersion": "v1", "kind": "Pod",
+                    "metadata": {"name": format!("deep-{}", place.number),
+                        "managedFields": managed},
+                    "spec": {"containers": [{"name": "main", "image": "soak"}],
+                        "volumes": [{"name": "config",
+                            "configMap": {"name": format!("config-{}", place.number)}}]}});
+                self.replace(Place { kind: Kind::Pod, ..place }, "deep", object).await
+            }
+            Attack::LargeObject(place) => {
+                let object = json!({"apiVersion": "v1", "kind": "ConfigMap",
+                    "metadata": {"name": format!("large-{}", place.number)},
+                    "data": {"a": "<".repeat(900_000)}});
+                self.replace(Place { kind: Kind::ConfigMap, ..place }, "large", object).await
+            }
+            Attack::ManyOwners(place) => {
+                // These uids collide in a hash that is not keyed.
+                let owner = |number| {
+                    json!({"apiVersion": "v1", "kind": "ConfigMap",
+                    "name": format!("owner-{number}"),
+                    "uid": format!("d308a385-886a-3f24-8000-{number:012x}")})
+                };
+                let owners: Vec<Value> = (0..3_000).map(owner).collect();
+                let object = json!({"apiVersion": "v1", "kind": "ConfigMap",
+                    "metadata": {"name": format!("owned-{}", place.number),
+                        "ownerReferences": owners}});
+                self.replace(Place { kind: Kind::ConfigMap, ..place }, "owned", object).await
+            }
+            Attack::ManyFinalizers(place) => {
+                let finalizers: Vec<String> =
+                    (0..3_000).map(|number| format!("soak.dev/f-{number}")).collect();
+                let url = Place { kind: Kind::ConfigMap, ..place }.collection();
+                let name = format!("finalized-{}", place.number);
+                let object = json!({"apiVersion": "v1", "kind": "ConfigMap",
+                    "metadata": {"name": name, "finalizers": finalizers}});
+                self.caller.post(&url, object).await?;
+                // They go again in one request, or the object would stay for ever.
+                let none = json!({"metadata": {"finalizers": null}});
+                self.caller.merge(&format!("{url}/{name}"), none).await?;
+                self.caller.delete(&format!("{url}/{name}"), Some("Background")).await
+            }
+            Attack::ForgedReview(place) => self.forge(place, replica).await,
+        }
+    }
+
+    /// Deletes what an earlier attack created under this name, and creates it.
+    async fn replace(&self, place: Place, prefix: &str, object: Value) -> Answer {
+        let url = place.collection();
+        let old = format!("{url}/{prefix}-{}", place.number);
+        let _ = self.caller.delete(&old, Some("Background")).await;
+        self.caller.post(&url, object).await
+    }
+
+    async fn add_owner(&self, place: Place, owner: Owner) -> Answer {
+        let reference = match owner {
+            Owner::Sibling(number) => {
+                let sibling = Place { kind: Kind::ConfigMap, number, ..place };
+                let object = self.caller.get(&sibling.url()).await?;
+                json!({"apiVersion": "v1", "kind": "ConfigMap", "name": sibling.name(),
+                    "uid": object["metadata"]["uid"]})
+            }
+            Owner::OtherNamespace => {
+                let name = ROOMS[(place.room + 1) % ROOMS.len()];
+                let object = self.caller.get(&format!("/api/v1/namespaces/{name}")).await?;
+                json!({"apiVersion": "v1", "kind": "Namespace", "name": name,
+                    "uid": object["metadata"]["uid"]})
+            }
+            Owner::Absent => json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "absent",
+                "uid": "0f9e0d6c-3f0d-4b53-9c35-6d9f5b0b7c11"}),
+        };
+        let object = self.caller.get(&place.url()).await?;
+        let mut owners: Vec<Value> =
+            object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+        owners.push(reference);
+        self.caller.merge(&place.url(), json!({"metadata": {"ownerReferences": owners}})).await
+    }
+
+    /// The review that the API server would send of a DELETE by an administrator.
+    async fn forge(&self, place: Place, replica: SocketAddr) -> Answer {
+        let object = self.caller.get(&place.url()).await?;
+        let url = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/belay";
+        let configuration = self.admin.get(url).await?;
+        let client = &configuration["webhooks"][0]["clientConfig"];
+        let ca =
+            STANDARD.decode(client["caBundle"].as_str().unwrap_or_default()).unwrap_or_default();
+        let registered = client["service"]["path"].as_str().unwrap_or("/validate").to_owned();
+        let (group, resource) = place.resource();
+        let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "request": {"uid": "5a1f1d7e-4b1c-4d53-9d0e-0a2b3c4d5e6f", "operation": "DELETE",
+                "kind": {"group": group, "version": "v1", "kind": object["kind"]},
+                "resource": {"group": group, "version": "v1", "resource": resource},
+                "name": place.name(), "namespace": place.namespace(),
+                "userInfo": {"username": "admin", "groups": ["system:masters"]},
+                "object": null, "oldObject": object, "dryRun": false,
+                "options": {"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"}}});
+        let post = move || {
+            let client = Arc::new(Client::of_replica(replica, &ca));
+            let body = review.to_string();
+            ["/validate", &registered].map(|path| client.try_post(path, &body).map(|a| a.code))
+        };
+        let codes = tokio::task::spawn_blocking(post).await;
+        Ok(json!(codes.ok().map(|codes| codes.map(|code| code.unwrap_or_default()))))
+    }
+}
