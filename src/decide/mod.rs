@@ -19,6 +19,8 @@ mod create;
 mod delete;
 mod evict;
 mod finalize;
+#[cfg(test)]
+mod inputs;
 mod item;
 mod judgement;
 mod lets_go;

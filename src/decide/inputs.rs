@@ -1,0 +1,104 @@
+//! Every value that a decision reads, held against the table "Who may write
+//! what a decision reads" of docs/THREATS.md.
+
+use std::collections::BTreeSet;
+
+use super::{DeleteOptions, Extra, Resource, Review, Situation, User};
+use crate::objects::{ManagedFields, Metadata, Object, OwnerReference};
+use crate::policy::Approval;
+
+/// The names of all fields of a type. A field that is not named here is an error of the compiler.
+macro_rules! fields {
+    ($type:ident { $($field:ident),* $(,)? }) => {{
+        let _is_complete = |value: $type<'_>| { let $type { $($field: _),* } = value; };
+        names(stringify!($type), &[$(stringify!($field)),*])
+    }};
+    (owned $type:ident { $($field:ident),* $(,)? }) => {{
+        let _is_complete = |value: $type| { let $type { $($field: _),* } = value; };
+        names(stringify!($type), &[$(stringify!($field)),*])
+    }};
+}
+
+fn names(of: &str, fields: &[&str]) -> Vec<String> {
+    fields.iter().map(|field| format!("{of}.{field}")).collect()
+}
+
+/// What a decision reads.
+fn inputs() -> BTreeSet<String> {
+    let inputs = [
+        fields!(Review {
+            uid,
+            door,
+            operation,
+            resource,
+            name,
+            namespace,
+            user,
+            dry_run,
+            options,
+            object,
+            old_object,
+            extra,
+            labelled,
+        }),
+        fields!(Resource { group, resource, subresource }),
+        fields!(User { name, groups }),
+        fields!(DeleteOptions { propagation_policy, orphan_dependents }),
+        fields!(owned Extra { rest_changes, old_spec_finalizers, new_spec_finalizers }),
+        fields!(Object { api_version, kind, metadata }),
+        fields!(Metadata {
+            name,
+            generate_name,
+            namespace,
+            uid,
+            labels,
+            annotations,
+            finalizers,
+            owner_references,
+            deletion_timestamp,
+            creation_timestamp,
+            managed_fields,
+        }),
+        fields!(OwnerReference { api_version, kind, name, uid, block_owner_deletion }),
+        fields!(ManagedFields { time, fields }),
+        fields!(owned Approval {
+            name,
+            own_uid,
+            approver,
+            group,
+            resource,
+            namespace,
+            object,
+            uid,
+            content,
+            exempts,
+            created,
+            expires,
+        }),
+        fields!(Situation { graph, policies, live, now }),
+    ];
+    inputs.into_iter().flatten().collect()
+}
+
+#[test]
+fn every_input_of_a_decision_has_a_row_that_says_who_may_write_it() {
+    let page = include_str!("../../docs/THREATS.md");
+    let (_, table) = page.split_once("## Who may write what a decision reads").unwrap();
+    let table = table.split("\n## ").next().unwrap();
+    let mut rows = BTreeSet::new();
+    for row in table.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let [inputs, writer, conclusion] = cells[..] else {
+            panic!("a row has three cells: {row}")
+        };
+        assert!(!writer.is_empty() && !conclusion.is_empty(), "an empty cell: {row}");
+        for input in inputs.split(", ") {
+            assert!(rows.insert(input.trim_matches('`').to_owned()), "{input} has two rows");
+        }
+    }
+    let inputs = inputs();
+    let without: Vec<_> = inputs.difference(&rows).collect();
+    assert!(without.is_empty(), "without a row in docs/THREATS.md: {without:?}");
+    let unknown: Vec<_> = rows.difference(&inputs).collect();
+    assert!(unknown.is_empty(), "rows of docs/THREATS.md that are no input: {unknown:?}");
+}
