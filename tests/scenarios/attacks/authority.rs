@@ -294,7 +294,7 @@ fn f03_an_approval_that_lasts_too_long_says_so() {
     assert!(why.stdout.contains(&says), "{why:?}");
     let list = erin.belay(&["approvals", "-n", &ns]).success().unwrap();
     let row = list.lines().find(|line| line.contains("precious")).unwrap().to_owned();
-    let reason = format!("no: longer than policy {ns} allows (10m)");
+    let reason = format!("no: it lasts longer than policy {ns} allows (10m)");
     assert!(row.contains(&reason), "{list}");
 
     // The command that approves never sends one that is too long.
