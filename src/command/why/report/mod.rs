@@ -53,15 +53,7 @@ pub struct Report {
     /// What else than an approval helps; not there where nothing is known to.
     #[serde(skip_serializing_if = "Option::is_none")]
     way_out: Option<String>,
-    /// The approvals of a held object that do not count.
-fn holding_uncounted(session: &Session, world: &World) -> Vec<String> {
-    let Some(node) = node(session, world) else { return Vec::new() };
-    let (situation, policies) = (situation(world), holding(session, world));
-    let found = uncounted(&situation, &Item::of_node(&situation, node), &policies);
-    found.iter().map(ToString::to_string).collect()
-}
-
-/// What it takes to have belay let go of it although something needs it; not
+    /// What it takes to have belay let go of it although something needs it; not
     /// there if belay does not hold it.
     #[serde(skip_serializing_if = "Option::is_none")]
     approval: Option<Approval>,
@@ -369,6 +361,14 @@ fn holding<'w>(session: &Session, world: &'w World) -> Vec<&'w Policy> {
     let Some(node) = node(session, world) else { return Vec::new() };
     let applied = keeping(&situation(world), Facts::of_node(node));
     applied.iter().map(|applied| applied.policy).collect()
+}
+
+/// The approvals of a held object that do not count.
+fn holding_uncounted(session: &Session, world: &World) -> Vec<String> {
+    let Some(node) = node(session, world) else { return Vec::new() };
+    let (situation, policies) = (situation(world), holding(session, world));
+    let found = uncounted(&situation, &Item::of_node(&situation, node), &policies);
+    found.iter().map(ToString::to_string).collect()
 }
 
 /// What it takes to have belay let go of a held object all the same.
