@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 use futures_util::future::LocalBoxFuture;
 use jiff::Timestamp;
 
-use super::exemption::{approval_of, unrecorded};
+use super::exemption::{approval_of, unrecorded, unrevoked};
 use super::journal::Journal;
 use super::live::{CarryOut, Gathered};
 use super::world::{SharedWorld, World};
 use crate::decide::{
-    Live, LiveReads, Review, Situation, Verdict, decide, decide_unconfirmed, decide_unknown,
+    Exemption, Live, LiveReads, Review, Situation, Verdict, decide, decide_unconfirmed,
+    decide_unknown,
 };
 use crate::webhook::Decider;
 
@@ -95,25 +96,40 @@ impl ClusterDecider {
 
     /// The final verdict, after what it says was written down. Who is exempt
     /// begins a cascade: if that is on no record, the collectors' deletes are
-    /// refused one after the other, and nothing but a person ends it.
+    /// refused one after the other, and nothing but a person ends it. Any other
+    /// record of the same object is deleted: nobody knows who sent the request
+    /// that it was written for.
     async fn recorded(&self, review: &Review<'_>, verdict: Verdict, until: Instant) -> Verdict {
-        let Some(exemption) = &verdict.exemption else { return verdict };
         if review.dry_run || !verdict.decision.passes() {
             return verdict;
         }
-        let own = self.world.read().policies.identities.own.clone();
-        let written = match own {
-            None => Err("belay does not know the name of its own account".to_owned()),
-            Some(own) => {
-                let now = Timestamp::now();
-                let approval = approval_of(&verdict.target, exemption, &own, now);
-                self.cluster.record(approval, until).await
+        let mut written = None;
+        if let Some(exemption) = &verdict.exemption {
+            match self.record(&verdict, exemption, until).await {
+                Ok(name) => written = name,
+                Err(why) => return decide_unknown(review, unrecorded(exemption, &why)),
             }
-        };
-        match written {
-            Ok(()) => verdict,
-            Err(why) => decide_unknown(review, unrecorded(exemption, &why)),
         }
+        for record in verdict.revoked.iter().filter(|r| written.as_ref() != Some(&r.name)) {
+            if let Err(why) = self.cluster.revoke(record.clone(), until).await {
+                return decide_unknown(review, unrevoked(record, &why));
+            }
+        }
+        verdict
+    }
+
+    /// Writes the record of an exemption; returns its name.
+    async fn record(
+        &self,
+        verdict: &Verdict,
+        exemption: &Exemption,
+        until: Instant,
+    ) -> Result<Option<String>, String> {
+        let own = self.world.read().policies.identities.own.clone();
+        let own = own.ok_or("belay does not know the name of its own account")?;
+        let approval = approval_of(&verdict.target, exemption, &own, Timestamp::now());
+        let name = approval.metadata.name.clone();
+        self.cluster.record(approval, until).await.map(|()| name)
     }
 }
 

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, DeleteParams, PostParams, Preconditions};
 
 use super::api::{MANAGER, Trouble};
-use crate::decide::{Exemption, Target};
+use crate::decide::{Exemption, Revoked, Target};
 use crate::policy::Source;
 use crate::policy::api::{
     DeletionApproval, DeletionApprovalSpec, MAX_APPROVAL_SECONDS, Scope, TargetRef,
@@ -55,6 +55,11 @@ pub fn approval_of(
         exempts: exempts.collect(),
     };
     DeletionApproval::new(&name(exemption), spec)
+}
+
+/// What is said when one could not be deleted.
+pub fn unrevoked(record: &Revoked, why: &str) -> String {
+    format!("the record of an exemption, {}, could not be deleted: {why}", record.name)
 }
 
 /// What is said when it could not be written.
@@ -126,6 +131,21 @@ pub async fn write(client: &kube::Client, approval: &DeletionApproval) -> Result
         }
     }
     Err(format!("DeletionApproval {name} is there, expires soon, and cannot be replaced"))
+}
+
+/// Deletes a record: what it names is deleted by somebody whom it does not
+/// exempt, and it must not open what follows from that.
+pub async fn revoke(client: &kube::Client, record: &Revoked) -> Result<(), String> {
+    let api: Api<DeletionApproval> = Api::all(client.clone());
+    let same = Preconditions { uid: Some(record.uid.clone()), ..Preconditions::default() };
+    let options = DeleteParams { preconditions: Some(same), ..DeleteParams::default() };
+    match api.delete(&record.name, &options).await {
+        Ok(_) => Ok(()),
+        // It is gone, or another one has its name, which is newer than the
+        // request.
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+        Err(error) => Err(Trouble::from(error).words()),
+    }
 }
 
 #[cfg(test)]

@@ -11,11 +11,14 @@ use super::document::{Content, List, Object, document};
 use super::duration::age;
 use super::place::{NearArguments, PlaceArguments};
 use super::screen::{Field, OutputArguments, Screen, Table, Tone, cut};
+use super::target::situation;
 use super::visitor::Visitor;
 use super::{CommandError, block_on, print};
+use crate::cluster::Snapshot;
 use crate::decide::Target;
 use crate::objects::Kinds;
-use crate::policy::api::{DeletionApproval, Scope};
+use crate::policy::api::{Action, DeletionApproval, Scope};
+use crate::policy::{Approval, Facts, Policy};
 
 /// So many are shown, unless all are asked for.
 const SHOWN: usize = 50;
@@ -41,9 +44,42 @@ async fn approvals(arguments: ApprovalsArguments) -> Result<ExitCode, CommandErr
     let visitor = Visitor::open(place).await?;
     let all = visitor.all::<DeletionApproval>().await?;
     let now = visitor.now();
-    let given = given(all, near.namespace.as_deref(), output.all, now);
+    let compiled: Vec<_> = all.iter().filter_map(Approval::compile).collect();
+    let mut given = given(all, near.namespace.as_deref(), output.all, now);
+    // Who may read approvals alone is told when they end.
+    if let Ok(snapshot) = visitor.rules().await {
+        for given in given.iter_mut().filter(|given| given.in_force && given.exempts.is_empty()) {
+            if let Some(approval) = compiled.iter().find(|one| one.name == given.name) {
+                given.uncounted = uncounted(&snapshot, approval).await;
+            }
+        }
+    }
     print(&rendered(given, output, Screen::stdout(), now)?)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Why an approval does not count for a policy of its object; none: it does,
+/// or the object could not be read.
+async fn uncounted(snapshot: &Snapshot, approval: &Approval) -> Option<String> {
+    let Approval { group, resource, namespace, object, .. } = approval;
+    let (kind, place) = {
+        let world = snapshot.context.world.read();
+        let kinds = &world.graph.kinds;
+        let named = world.policies.iter().filter(|policy| policy.names_kind(group, resource));
+        // Only then is the object read.
+        Policy::discounting(approval, named)?;
+        (kinds.find_resource(group, resource)?, kinds.find("", "Namespace"))
+    };
+    if let Some(place) = place.filter(|_| !namespace.is_empty()) {
+        snapshot.look_up(place, "", namespace).await.ok()?;
+    }
+    snapshot.look_up(kind, namespace, object).await.ok()?;
+    let world = snapshot.context.world.read();
+    let node = world.graph.object(kind, namespace, object)?;
+    let applied = situation(&world).applied(Facts::of_node(node));
+    let enforcing = applied.iter().filter(|applied| applied.action == Action::Deny);
+    let policies = enforcing.map(|applied| applied.policy);
+    Policy::discounting(approval, policies).map(|(policy, why)| why.words(&policy.source))
 }
 
 /// One approval.
@@ -67,6 +103,10 @@ pub struct Given {
     until: String,
     /// Whether that is still to come.
     in_force: bool,
+    /// Why it does not count although it is in force; not there if it does, or
+    /// its object could not be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uncounted: Option<String>,
     /// The policies that exempted somebody, of what belay itself recorded.
     exempts: Vec<String>,
     #[serde(skip)]
@@ -97,6 +137,7 @@ impl Given {
             since: metadata.creation_timestamp.map(|time| time.0.to_string()),
             until: expires.to_string(),
             in_force: now < expires,
+            uncounted: None,
             exempts: spec.exempts,
             expires,
         }
@@ -105,9 +146,10 @@ impl Given {
     /// Until when, in a word or two, and whether that is still to come.
     fn state(&self, now: Timestamp) -> Field {
         let left = self.expires.as_second().saturating_sub(now.as_second());
-        match self.in_force {
-            true => Field::toned(Tone::Good, format!("{} left", age(left))),
-            false => Field::toned(Tone::Quiet, format!("expired {} ago", age(-left))),
+        match (&self.uncounted, self.in_force) {
+            (Some(why), _) => Field::toned(Tone::Doubtful, format!("no: it {why}")),
+            (None, true) => Field::toned(Tone::Good, format!("{} left", age(left))),
+            (None, false) => Field::toned(Tone::Quiet, format!("expired {} ago", age(-left))),
         }
     }
 }
@@ -217,6 +259,16 @@ mod tests {
             text(Some("nowhere"), false, Format::Table),
             "approvals: none is in force; --all has expired ones\n"
         );
+    }
+
+    #[test]
+    fn f03_one_that_does_not_count_is_not_in_force() {
+        let now = Timestamp::from_second(1000).unwrap();
+        let mut all = given(vec![approval("long", "shop", 2800)], None, false, now);
+        all[0].uncounted = Some("lasts longer than policy p allows (10m)".to_owned());
+        let output = OutputArguments { output: Format::Table, all: false };
+        let text = rendered(all, output, Screen::pipe(), now).unwrap();
+        assert!(text.contains(" no: it lasts longer than policy p allows (10m) "), "{text}");
     }
 
     #[test]

@@ -31,10 +31,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 
 /// The same, the other way round.
 pub fn told(duration: Duration) -> String {
-    let seconds = duration.as_secs();
-    let parts = [(seconds / 3600, "h"), (seconds % 3600 / 60, "m"), (seconds % 60, "s")];
-    let parts = parts.iter().filter(|(number, _)| *number > 0);
-    parts.map(|(number, unit)| format!("{number}{unit}")).collect()
+    crate::policy::told(duration.as_secs())
 }
 
 /// How long something has lasted, as a column of a table has it: in one unit,

@@ -1,36 +1,50 @@
 //! Which approvals are in force for an object.
 
 use super::Situation;
+use super::ancestors::{Ancestors, Leads, Records, State, counts};
 use super::item::Item;
-use super::owners::{DEEPEST, MOST, Standing, standing};
-use crate::graph::Claim;
-use crate::objects::Uid;
-use crate::policy::{Approval, Identity, Policy, Terms};
+use super::owners::is_cascade;
+use crate::policy::{Approval, Discount, Policy, Source, Terms};
 
 /// The approvals in force for this object: those that name it, and those of
 /// scope Content that name what it lives in, or that certainly takes it along.
-pub(super) fn in_force<'a>(situation: &Situation<'a>, item: &Item<'a>) -> Vec<&'a Approval> {
+fn in_force<'a>(
+    situation: &Situation<'a>,
+    item: &Item<'a>,
+    records: Records,
+) -> Vec<&'a Approval> {
     let approvals = &situation.policies.approvals;
-    let identity = item.identity();
+    let (identity, state) = (item.identity(), State::of_item(item));
+    let only = |wanted| if records == wanted { records } else { Records::Ignored };
+    let (itself, above) = (only(Records::Itself), only(Records::Cascade));
     let named = approvals.of(identity.uid).iter().filter(|approval| {
-        approval.names(&identity) && approval.is_in_force(item.deleted(), situation.now)
+        approval.names(&identity) && counts(situation, itself, approval, state)
     });
     let mut found: Vec<_> = named.collect();
+    let namespace = item.facts.namespace;
     for container in containers(situation, item) {
-        let identity = container.identity();
+        let (identity, state) = (container.identity(), State::of_item(&container));
         found.extend(approvals.of(identity.uid).iter().filter(|approval| {
             approval.content
                 && approval.names(&identity)
-                && approval.is_in_force(container.deleted(), situation.now)
+                && approval.reaches(namespace)
+                && counts(situation, above, approval, state)
         }));
     }
-    let mut ancestors = Ancestors { situation, found: Vec::new(), seen: Vec::new() };
-    if ancestors.lead(item.facts.namespace, &item.owners(situation), 0) == Leads::There {
+    let mut ancestors = Ancestors::new(situation, above, namespace);
+    if ancestors.lead(namespace, &item.owners(situation), 0) == Leads::There {
         found.append(&mut ancestors.found);
     }
     found.sort_by(|a, b| a.name.cmp(&b.name));
     found.dedup_by(|a, b| a.name == b.name);
     found
+}
+
+/// Whether the DELETE of this object follows by state from the deletion of what
+/// owns or contains it. Exemption records open no other request.
+pub(super) fn follows(situation: &Situation<'_>, item: &Item<'_>) -> bool {
+    let dies = || containers(situation, item).iter().any(Item::is_terminating);
+    !item.is_terminating() && (is_cascade(situation, item) || dies())
 }
 
 /// Whether nothing of what these policies refuse about an object stands any
@@ -40,8 +54,9 @@ pub(crate) fn approved<'a>(
     situation: &Situation<'a>,
     item: &Item<'a>,
     policies: &[&Policy],
+    records: Records,
 ) -> Option<Vec<&'a Approval>> {
-    let Asked { own, people, terms } = asked(situation, item, policies);
+    let Asked { own, people, terms } = asked(situation, item, policies, records);
     match terms {
         None => Some(own),
         Some(terms) if terms.are_met(&people) => Some([own, people].concat()),
@@ -65,10 +80,44 @@ pub(crate) fn consent(
     item: &Item<'_>,
     policies: &[&Policy],
 ) -> Option<Consent> {
-    let Asked { people, terms, .. } = asked(situation, item, policies);
+    let Asked { people, terms, .. } = asked(situation, item, policies, Records::Ignored);
     let terms = terms?;
     let people = terms.people(&people).into_iter().map(str::to_owned).collect();
     Some(Consent { terms, people })
+}
+
+/// An approval that is in force and does not count.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Uncounted {
+    /// Who gave it.
+    pub approver: String,
+    /// The policy for which it does not count.
+    pub policy: Source,
+    /// Why.
+    pub why: Discount,
+}
+
+impl std::fmt::Display for Uncounted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { approver, policy, why } = self;
+        write!(f, "the approval by {approver} does not count: it {}", why.words(policy))
+    }
+}
+
+/// The approvals of an object that are in force and do not count for one of
+/// these policies.
+pub(crate) fn uncounted(
+    situation: &Situation<'_>,
+    item: &Item<'_>,
+    policies: &[&Policy],
+) -> Vec<Uncounted> {
+    let people = asked(situation, item, policies, Records::Ignored).people;
+    let uncounted = people.into_iter().filter_map(|approval| {
+        let (policy, why) = Policy::discounting(approval, policies.iter().copied())?;
+        let (approver, policy) = (approval.approver.clone(), policy.source.clone());
+        Some(Uncounted { approver, policy, why })
+    });
+    uncounted.collect()
 }
 
 /// Approvals beside what is asked for.
@@ -80,10 +129,16 @@ struct Asked<'a> {
     terms: Option<Terms>,
 }
 
-fn asked<'a>(situation: &Situation<'a>, item: &Item<'a>, policies: &[&Policy]) -> Asked<'a> {
+fn asked<'a>(
+    situation: &Situation<'a>,
+    item: &Item<'a>,
+    policies: &[&Policy],
+    records: Records,
+) -> Asked<'a> {
     let identities = &situation.policies.identities;
+    let found = in_force(situation, item, records);
     let (own, people): (Vec<_>, Vec<_>) =
-        in_force(situation, item).into_iter().partition(|yes| identities.is_own(&yes.approver));
+        found.into_iter().partition(|yes| identities.is_own(&yes.approver));
     let exempted =
         |policy: &Policy| own.iter().any(|yes: &&Approval| yes.exempts.contains(&policy.source));
     let left = policies.iter().filter(|policy| !exempted(policy));
@@ -105,103 +160,4 @@ fn containers<'a>(situation: &Situation<'a>, item: &Item<'a>) -> Vec<Item<'a>> {
         graph.object(kind, "", name)
     });
     nodes.map(|node| Item::of_node(situation, node)).collect()
-}
-
-/// The way up by owner references. An object is in the certain closure of an
-/// ancestor when each of its owners is that ancestor, or gone, or in the
-/// closure itself: one that stays would keep the object (R5).
-struct Ancestors<'s, 'a> {
-    situation: &'s Situation<'a>,
-    found: Vec<&'a Approval>,
-    /// Whose owners have been looked at: in a cycle nobody leads anywhere.
-    seen: Vec<Uid>,
-}
-
-/// Where a way leads.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Leads {
-    /// To something that is approved with its content.
-    There,
-    /// Nowhere: what it led to is gone.
-    Nowhere,
-    /// To something that stays.
-    Elsewhere,
-}
-
-impl<'a> Ancestors<'_, 'a> {
-    fn lead(&mut self, namespace: &str, owners: &[Claim<'_>], depth: usize) -> Leads {
-        let mut all = Leads::Nowhere;
-        for owner in owners {
-            match self.owner(namespace, owner, depth) {
-                Leads::Elsewhere => return Leads::Elsewhere,
-                Leads::There => all = Leads::There,
-                Leads::Nowhere => {}
-            }
-        }
-        all
-    }
-
-    fn owner(&mut self, namespace: &str, claim: &Claim<'_>, depth: usize) -> Leads {
-        let node = match standing(self.situation, namespace, claim) {
-            Standing::Unresolved => return Leads::Elsewhere,
-            Standing::Absent => return self.gone(claim),
-            Standing::Waiting(node) | Standing::Solid(node) => node,
-        };
-        if self.approved(claim, node.deleted()) {
-            return Leads::There;
-        }
-        // What is not found within the bounds, or leads in a circle, stays.
-        if depth > DEEPEST || self.seen.len() > MOST || self.seen.contains(&node.uid()) {
-            return Leads::Elsewhere;
-        }
-        self.seen.push(node.uid());
-        let owners: Vec<_> = node.claims().collect();
-        match self.lead(node.namespace(), &owners, depth + 1) {
-            Leads::There => Leads::There,
-            // It is there, and nothing that is approved takes it along.
-            Leads::Nowhere | Leads::Elsewhere => Leads::Elsewhere,
-        }
-    }
-
-    /// An owner that is gone: perhaps it was approved, or taken along by what
-    /// was.
-    fn gone(&mut self, claim: &Claim<'_>) -> Leads {
-        let graph = self.situation.graph;
-        let mut next = vec![*claim];
-        let mut seen = Vec::new();
-        while let Some(claim) = next.pop() {
-            if seen.contains(&claim.uid) {
-                continue;
-            }
-            seen.push(claim.uid);
-            let gone = graph.gone(claim.uid);
-            if self.approved(&claim, gone.and_then(|gone| gone.deleted)) {
-                return Leads::There;
-            }
-            next.extend(gone.iter().flat_map(|gone| &*gone.owners).map(|owner| Claim {
-                kind: Some(owner.kind),
-                version: "",
-                namespace: &owner.namespace,
-                name: &owner.name,
-                uid: owner.uid,
-            }));
-        }
-        Leads::Nowhere
-    }
-
-    /// Whether approvals of scope Content name this owner.
-    fn approved(&mut self, claim: &Claim<'_>, deleted: Option<i64>) -> bool {
-        let Some(kind) = claim.kind else { return false };
-        let info = self.situation.graph.kinds.info(kind);
-        let (namespace, name, uid) = (claim.namespace, claim.name, claim.uid);
-        let (group, resource) = (info.group.as_str(), info.resource.as_str());
-        let identity = Identity { group, resource, namespace, name, uid };
-        let now = self.situation.now;
-        let of = self.situation.policies.approvals.of(uid).iter();
-        let before = self.found.len();
-        self.found.extend(of.filter(|approval| {
-            approval.content && approval.names(&identity) && approval.is_in_force(deleted, now)
-        }));
-        self.found.len() > before
-    }
 }

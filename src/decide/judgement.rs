@@ -6,12 +6,14 @@ use std::collections::{HashMap, HashSet};
 
 use rustc_hash::FxBuildHasher;
 
-use super::approved::approved;
+use super::ancestors::{Above, Records};
+use super::approved::{Uncounted, approved, follows, uncounted};
 use super::item::Item;
 use super::{
-    Blocker, Cause, Decision, Exemption, LiveRead, Passed, Reason, Review, Situation, Verdict,
+    Blocker, Cause, Decision, Exemption, LiveRead, Operation, Passed, Reason, Review, Revoked,
+    Situation, Verdict,
 };
-use crate::objects::Uid;
+use crate::objects::{HoldAge, Uid};
 use crate::policy::api::Action;
 use crate::policy::{Applied, Policy, Source, Terms};
 
@@ -30,6 +32,9 @@ struct Finding<'a> {
 /// So many blockers a verdict has at the most; of the others their number.
 const KEPT: usize = 20;
 
+/// So many approvals that don't count are told.
+const UNCOUNTED: usize = 3;
+
 /// What has been found so far.
 pub(super) struct Judgement<'a> {
     pub(super) situation: Situation<'a>,
@@ -37,7 +42,9 @@ pub(super) struct Judgement<'a> {
     findings: Vec<Finding<'a>>,
     exempted: Vec<&'a Policy>,
     confirm: Vec<LiveRead>,
+    uncounted: Vec<Uncounted>,
     deletes: bool,
+    may_wait: bool,
     along: bool,
 }
 
@@ -49,7 +56,9 @@ impl<'a> Judgement<'a> {
             findings: Vec::new(),
             exempted: Vec::new(),
             confirm: Vec::new(),
+            uncounted: Vec::new(),
             deletes: false,
+            may_wait: true,
             along: false,
         }
     }
@@ -57,6 +66,12 @@ impl<'a> Judgement<'a> {
     /// The request leads to a deletion, from which others may follow.
     pub(super) fn deletes(&mut self) {
         self.deletes = true;
+    }
+
+    /// What a hold would keep is refused: after this request an approval would
+    /// release it.
+    pub(super) fn allow_no_hold(&mut self) {
+        self.may_wait = false;
     }
 
     /// What is found next goes certainly along with the target, or does not.
@@ -115,7 +130,7 @@ impl<'a> Judgement<'a> {
         item: &Item<'a>,
         (causes, more): (Vec<Cause>, usize),
     ) {
-        if applied.action == Action::Deny {
+        if applied.action == Action::Deny && self.may_wait {
             self.add(applied, item, Reason::InUse, Decision::Hold, (causes, more));
         } else {
             self.refuse(applied, item, Reason::InUse, (causes, more));
@@ -127,15 +142,20 @@ impl<'a> Judgement<'a> {
         applied: &Applied<'a>,
         item: &Item<'a>,
         reason: Reason,
-        outcome: Decision,
+        mut outcome: Decision,
         (mut causes, more): (Vec<Cause>, usize),
     ) {
         let Applied { policy, certain, .. } = *applied;
         if policy.exempts(self.review.user.person()) {
-            if applied.action == Action::Deny {
-                self.exempted.push(policy);
+            if applied.action != Action::Deny {
+                return;
             }
-            return;
+            self.exempted.push(policy);
+            // An exemption releases no hold, and the user is told.
+            if reason != Reason::InUse || item.hold() == HoldAge::NotHeld {
+                return;
+            }
+            outcome = Decision::Hold;
         }
         let reason = if certain { reason } else { Reason::Unknown };
         if !certain {
@@ -171,12 +191,17 @@ impl<'a> Judgement<'a> {
     /// The verdict on these targets; it names the first of them.
     pub(super) fn verdict(mut self, targets: &[Item<'a>]) -> Verdict {
         let mut passed = Passed::default();
-        self.take_approved(&mut passed);
+        self.take_approved(&mut passed, targets);
+        self.confirm_records(targets);
         let strictest = self.findings.iter().map(|finding| finding.outcome).max();
         let passes = strictest.is_none_or(Decision::passes);
         passed.exempted = sources(self.exempted.iter().copied());
+        let ends = self.ends().then(|| targets.first()).flatten();
+        let ends = ends.filter(|target| passes && !target.is_terminating());
+        let ends = ends.filter(|_| !self.review.dry_run);
         let records = self.deletes && !self.exempted.is_empty();
-        let exemption = (records && passes && !self.review.dry_run).then(|| Exemption {
+        let exempt = records && ends.is_some_and(|target| self.is_there(target));
+        let exemption = exempt.then(|| Exemption {
             uid: targets.first().map(Item::uid_text).unwrap_or_default(),
             user: self.review.user.name.to_string(),
             policies: passed.exempted.clone(),
@@ -187,17 +212,66 @@ impl<'a> Judgement<'a> {
         self.confirm.dedup();
         let (blockers, more) = blockers(self.findings, targets);
         let target = targets.first().map(Item::target).unwrap_or_default();
+        let revoked = ends.map_or_else(Vec::new, |target| named_by_records(&self.situation, target));
+        let uncounted = if passes { Vec::new() } else { self.uncounted };
         let verdict = Verdict::of(target, blockers);
-        Verdict { confirm: self.confirm, more, passed, exemption, ..verdict }
+        Verdict { confirm: self.confirm, more, passed, exemption, revoked, uncounted, ..verdict }
+    }
+
+    /// Whether the request deletes an object, and does not only lead to that.
+    fn ends(&self) -> bool {
+        let Review { operation, resource, .. } = self.review;
+        *operation == Operation::Delete || resource.subresource == "eviction"
+    }
+
+    /// Whether the target is there, live: a record of what nobody can delete any
+    /// more would be of use to a forger alone.
+    fn is_there(&mut self, target: &Item<'a>) -> bool {
+        let Some(kind) = target.kind else { return false };
+        let (namespace, name) = (target.facts.namespace, target.facts.name);
+        if let Some(found) = self.situation.read_object(kind, namespace, name) {
+            return found.is_some_and(|node| node.uid() == target.uid());
+        }
+        let read = self.situation.object_read(kind, namespace, name);
+        if self.situation.is_unread(&read) {
+            self.confirm.push(read);
+            return true;
+        }
+        target.node.is_some()
+    }
+
+    /// What may follow from a deletion that is on the record is refused by what
+    /// the graph knows, which may lag behind that deletion.
+    fn confirm_records(&mut self, targets: &[Item<'a>]) {
+        let refused = self.findings.iter().any(|finding| finding.outcome == Decision::Deny);
+        let approvals = &self.situation.policies.approvals;
+        if self.review.operation != Operation::Delete || !refused || approvals.is_empty() {
+            return;
+        }
+        for target in targets.iter().filter(|target| !target.is_terminating()) {
+            let above = Above::of(&self.situation, &target.owners(&self.situation));
+            if above.recorded {
+                self.confirm.extend(above.unread);
+            }
+        }
     }
 
     /// Takes away what enough people have approved, object by object: an
     /// approval for a Namespace is none for a claim in it, unless its scope
     /// says so.
-    fn take_approved(&mut self, passed: &mut Passed) {
+    fn take_approved(&mut self, passed: &mut Passed, targets: &[Item<'a>]) {
         if self.situation.policies.approvals.is_empty() {
             return;
         }
+        let records = match targets {
+            [target]
+                if self.review.operation == Operation::Delete
+                    && follows(&self.situation, target) =>
+            {
+                Records::Cascade
+            }
+            _ => Records::Ignored,
+        };
         // What is refused first, and then what would only wait.
         for outcome in [Decision::Deny, Decision::Hold] {
             let mut by_object: HashMap<Uid, Vec<usize>, FxBuildHasher> = HashMap::default();
@@ -210,9 +284,15 @@ impl<'a> Judgement<'a> {
             for (uid, findings) in by_object {
                 let of: Vec<_> = findings.iter().map(|at| &self.findings[*at]).collect();
                 let policies: Vec<_> = of.iter().map(|finding| finding.policy).collect();
-                if let Some(yes) = approved(&self.situation, &of[0].item, &policies) {
+                // Nobody's exemption leaves dependents behind later.
+                let orphans = of.iter().any(|finding| finding.reason == Reason::WouldOrphan);
+                let records = if orphans { Records::Ignored } else { records };
+                let item = &of[0].item;
+                if let Some(yes) = approved(&self.situation, item, &policies, records) {
                     passed.approvals.extend(yes.iter().map(|approval| approval.name.clone()));
                     gone.insert(uid);
+                } else if outcome == Decision::Deny && self.uncounted.len() < UNCOUNTED {
+                    self.uncounted.extend(uncounted(&self.situation, item, &policies));
                 }
             }
             // What only warns or records says nothing of what is approved.
@@ -223,7 +303,25 @@ impl<'a> Judgement<'a> {
         }
         passed.approvals.sort_unstable();
         passed.approvals.dedup();
+        self.uncounted.sort_unstable();
+        self.uncounted.dedup();
+        self.uncounted.truncate(UNCOUNTED);
     }
+}
+
+/// The exemption records that name an object.
+fn named_by_records(situation: &Situation<'_>, target: &Item<'_>) -> Vec<Revoked> {
+    let policies = situation.policies;
+    let identity = target.identity();
+    let of = policies.approvals.of(identity.uid).iter();
+    let records = of.filter(|approval| {
+        approval.names(&identity) && policies.identities.is_own(&approval.approver)
+    });
+    let revoked = records.map(|approval| {
+        let (name, uid) = (approval.name.clone(), approval.own_uid.clone());
+        Revoked { name, uid }
+    });
+    revoked.collect()
 }
 
 /// Findings that say the same of the same object are one blocker, which names

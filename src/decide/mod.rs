@@ -13,6 +13,7 @@
 //!             evict                   approvals
 //! ```
 
+mod ancestors;
 mod approved;
 mod content;
 mod create;
@@ -38,7 +39,9 @@ mod verdict;
 mod tests;
 
 // What the release and the plans share with verdicts.
-pub(crate) use approved::{Consent, approved, consent};
+pub(crate) use ancestors::Records;
+pub use approved::Uncounted;
+pub(crate) use approved::{Consent, approved, consent, uncounted};
 pub(crate) use create::{Harm, harm, is_harm, is_harm_on_kind};
 pub use delete::decide_together;
 pub(crate) use item::{HARMLESS, Item, named};
@@ -50,7 +53,7 @@ pub use unreadable::{FailurePolicy, decide_unconfirmed, decide_unknown, decide_u
 pub(crate) use users::counting_users;
 pub use verdict::{
     Answer, Blocker, Cause, Counts, Decision, Exemption, HoldChange, HoldPlace, Named, Passed,
-    Reason, Target, Verdict,
+    Reason, Revoked, Target, Verdict,
 };
 
 /// The verdict on a review. It is final when nothing is left to confirm; until

@@ -5,7 +5,8 @@ use super::judgement::Judgement;
 use super::owners::{Standing, standing};
 use super::users::LISTED;
 use super::{Cause, Named, Reason, Situation};
-use crate::graph::{Fates, Node, Outcome, Propagation};
+use crate::graph::{Claim, Fates, Node, Outcome, Propagation};
+use crate::objects::ORPHAN;
 
 /// Refuses what would leave protected objects without their owner, or a
 /// protected owner without its dependents.
@@ -26,15 +27,23 @@ pub(super) fn orphaned<'a>(
     if dependents.is_empty() {
         return;
     }
-    dependents.retain(|node| !keeps_an_owner(&situation, *node, target, fates));
+    dependents.retain(|node| {
+        loses_a_living_owner(&situation, *node, (target, propagation), fates)
+            || !keeps_an_owner(&situation, *node, target, fates)
+    });
     dependents.sort_by_key(|node| (node.kind(), node.namespace(), node.name()));
     for node in &dependents {
         let item = Item::of_node(&situation, *node);
         let applied = judgement.binding(&item);
+        if keeps_an_owner(&situation, *node, target, fates) {
+            // An approval of one owner does not cover what another one keeps.
+            judgement.goes_along(false);
+        }
         for applied in applied.iter().filter(|applied| applied.policy.modes.from_orphaning) {
             let causes = vec![Cause::Owner(owner_that_goes(&situation, *node, target, fates))];
             judgement.refuse(applied, &item, Reason::WouldOrphan, (causes, 0));
         }
+        judgement.goes_along(propagation == Propagation::Orphan);
     }
     if propagation != Propagation::Orphan || dependents.is_empty() {
         return;
@@ -47,6 +56,25 @@ pub(super) fn orphaned<'a>(
             judgement.refuse(&applied, target, Reason::WouldOrphan, (causes, more));
         }
     }
+}
+
+/// Whether an owner goes and leaves this one behind, as the collector's patch
+/// will show: with such an owner another one that stays is no excuse.
+fn loses_a_living_owner(
+    situation: &Situation<'_>,
+    node: Node<'_>,
+    (target, propagation): (&Item<'_>, Propagation),
+    fates: &Fates,
+) -> bool {
+    let graph = situation.graph;
+    let of_target = |claim: &Claim<'_>| claim.uid == target.uid();
+    let orphans = |owner: Node<'_>| {
+        owner.uid() != target.uid()
+            && fates.may_be_lost(owner.id())
+            && owner.finalizers().contains(ORPHAN)
+    };
+    (propagation == Propagation::Orphan && node.claims().any(|claim| of_target(&claim)))
+        || node.owners().iter().filter_map(|owner| graph.owner(node, owner)).any(orphans)
 }
 
 /// Whether another solid owner stays.

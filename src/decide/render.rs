@@ -40,6 +40,12 @@ fn refusal(verdict: &Verdict) -> String {
     if more > 0 {
         let _ = write!(text, "There are {more} more reasons. ");
     }
+    for uncounted in &verdict.uncounted {
+        let says = uncounted.to_string();
+        let mut letters = says.chars();
+        let first = letters.next().map_or_else(String::new, |c| c.to_uppercase().to_string());
+        let _ = write!(text, "{first}{}. ", letters.as_str());
+    }
     let ways = way_out(&verdict.target, first);
     let approvals = approve(verdict, &told).join(" and ");
     let ways = ways.into_iter().chain([approvals]).collect::<Vec<_>>().join(", or ");

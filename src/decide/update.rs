@@ -1,6 +1,7 @@
 //! UPDATE: finalizers, owner references, labels. What a DELETE would be
 //! refused for is not to be had by the back door.
 
+use super::ancestors::{Above, Records};
 use super::approved::approved;
 use super::delete::take;
 use super::item::{Item, named};
@@ -11,6 +12,7 @@ use super::{Cause, HoldChange, HoldPlace, LiveRead, Reason, Review, Situation, V
 use crate::graph::{Claim, Graph, Node, Propagation, User};
 use crate::objects::{FOREGROUND, KindId, ORPHAN, Text, is_hold};
 use crate::policy::Applied;
+use crate::policy::api::Action;
 
 /// The validating phase: the object is final.
 pub(super) fn update(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
@@ -135,7 +137,8 @@ fn are_complete(graph: &Graph, kinds: impl IntoIterator<Item = KindId>) -> bool 
 }
 
 /// Owner references go from an object that may not lose its owner, or come to
-/// one that would then have no owner that keeps it.
+/// one that would then have no owner that keeps it, or one that opens a way to
+/// delete it.
 fn owners_change<'a>(
     judgement: &mut Judgement<'a>,
     review: &'a Review<'a>,
@@ -150,20 +153,29 @@ fn owners_change<'a>(
         (a.kind, a.namespace, a.name, a.uid) == (b.kind, b.namespace, b.name, b.uid)
     };
     let gone = before.iter().filter(|claim| !after.iter().any(|other| same(claim, other)));
-    let came = after.iter().any(|claim| !before.iter().any(|other| same(claim, other)));
+    let came = after.iter().filter(|claim| !before.iter().any(|other| same(claim, other)));
+    let came: Vec<_> = came.copied().collect();
     let keeps = |claim: &Claim<'_>| {
         matches!(standing(&situation, target.facts.namespace, claim), Standing::Solid(_))
     };
+    let lost = gone.clone().any(keeps);
     let kept = after.iter().any(keeps);
-    if kept {
+    // The control plane replaces owners: a StatefulSet by a Pod of it. Of
+    // anybody else the owner that stays may be one's own, and added for this.
+    let identities = &situation.policies.identities;
+    if !kept || !identities.is_control_plane(&review.user.name) {
+        for claim in gone {
+            loses_owner(judgement, target, applied, claim);
+        }
+    }
+    let changed = lost || !came.is_empty();
+    if opens_a_way(judgement, target, applied, &came) {
+        judgement.allow_no_hold();
+        take(judgement, &[(*target, Propagation::Background)]);
         return;
     }
-    let lost = gone.clone().any(keeps);
-    for claim in gone {
-        loses_owner(judgement, target, applied, claim);
-    }
     // What has owners and none that keeps it is deleted by the collector.
-    if (came || lost) && !after.is_empty() && !target.is_terminating() {
+    if changed && !kept && !after.is_empty() && !target.is_terminating() {
         // The graph may lag behind an owner that was made a moment ago.
         let unread = after.iter().filter_map(|claim| unread(&situation, claim));
         let unread: Vec<_> = unread.collect();
@@ -174,13 +186,53 @@ fn owners_change<'a>(
     }
 }
 
+/// So many owner references of one change are read live.
+const READ: usize = 16;
+
+/// Whether one of these added owners opens a way to delete the object that a
+/// DELETE of the object does not have: an approval or an exemption record of
+/// what is above it, a deletion under way, or an owner of another place.
+fn opens_a_way(
+    judgement: &mut Judgement<'_>,
+    target: &Item<'_>,
+    applied: &[Applied<'_>],
+    came: &[Claim<'_>],
+) -> bool {
+    if came.is_empty() || !applied.iter().any(|applied| applied.action == Action::Deny) {
+        return false;
+    }
+    let situation = judgement.situation;
+    let namespace = target.facts.namespace;
+    let above = Above::of(&situation, came);
+    if above.approved || above.recorded || above.endless || came.len() > READ {
+        return true;
+    }
+    let opens = |claim: &Claim<'_>| {
+        let foreign = !namespace.is_empty() && claim.kind.is_some() && claim.namespace.is_empty();
+        foreign
+            || match standing(&situation, namespace, claim) {
+                Standing::Waiting(_) => true,
+                Standing::Solid(owner) => owner.is_terminating(),
+                // It keeps nothing, and the collector removes it.
+                Standing::Absent => false,
+                Standing::Unresolved => unread(&situation, claim).is_none(),
+            }
+    };
+    if came.iter().any(opens) {
+        return true;
+    }
+    // The graph may lag behind the deletion of an owner.
+    judgement.confirm_all(came.iter().filter_map(|claim| unread(&situation, claim)));
+    false
+}
+
 /// The read of an owner, if it is still to be made.
 fn unread(situation: &Situation<'_>, claim: &Claim<'_>) -> Option<LiveRead> {
     let read = situation.object_read(claim.kind?, claim.namespace, claim.name);
     situation.is_unread(&read).then_some(read)
 }
 
-/// One owner reference goes, and none stays that keeps the object.
+/// One owner reference goes.
 fn loses_owner<'a>(
     judgement: &mut Judgement<'a>,
     target: &Item<'a>,
@@ -213,18 +265,22 @@ fn loses_owner<'a>(
     let refusing: Vec<_> = applied.iter().filter(orphaning).collect();
     let policies: Vec<_> = refusing.iter().map(|applied| applied.policy).collect();
     // Whoever approved the end of the owner approved this, too.
-    let yes = approved(&situation, &owner_item, &policies);
+    let yes = approved(&situation, &owner_item, &policies, Records::Itself);
     if policies.is_empty() || yes.is_none() {
         let name = Cause::Owner(named(owner));
-        for applied in refusing {
+        for applied in &refusing {
             judgement.refuse(applied, target, Reason::WouldOrphan, (vec![name.clone()], 0));
         }
     }
     let dependent = Cause::Dependent(target.named(&situation));
-    for applied in judgement.binding(&owner_item) {
-        if orphaning(&&applied) {
-            let causes = vec![dependent.clone()];
-            judgement.refuse(&applied, &owner_item, Reason::WouldOrphan, (causes, 0));
-        }
+    let mut of_owner = judgement.binding(&owner_item);
+    of_owner.retain(|applied| {
+        let by = |records| approved(&situation, &owner_item, &[applied.policy], records).is_some();
+        // What people approved is taken off with the rest.
+        orphaning(&applied) && (by(Records::Ignored) || !by(Records::Itself))
+    });
+    for applied in &of_owner {
+        let causes = vec![dependent.clone()];
+        judgement.refuse(applied, &owner_item, Reason::WouldOrphan, (causes, 0));
     }
 }

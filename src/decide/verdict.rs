@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Deserialize;
 
-use super::LiveRead;
+use super::{LiveRead, Uncounted};
 use crate::objects::Object;
 use crate::policy::Source;
 
@@ -213,6 +213,16 @@ pub struct Exemption {
     pub seconds: i64,
 }
 
+/// A record of an exemption that is to be deleted before the answer: what it
+/// names is deleted by somebody else.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Revoked {
+    /// The name of the approval.
+    pub name: String,
+    /// Its own uid.
+    pub uid: String,
+}
+
 /// What the mutating phase does to the object's finalizers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HoldChange {
@@ -276,6 +286,10 @@ pub struct Verdict {
     pub passed: Passed,
     /// What is to be written down, unless it is a dry run.
     pub exemption: Option<Exemption>,
+    /// Which records are to be deleted, unless it is a dry run.
+    pub revoked: Vec<Revoked>,
+    /// Approvals in force that don't count for what refuses.
+    pub uncounted: Vec<Uncounted>,
     /// What happens to the hold.
     pub hold: Option<HoldChange>,
     /// What has to be read live before the verdict is final.
@@ -295,6 +309,8 @@ impl Verdict {
             more: 0,
             passed: Passed::default(),
             exemption: None,
+            revoked: Vec::new(),
+            uncounted: Vec::new(),
             hold: None,
             confirm: Vec::new(),
             answer: Answer::Forbidden,

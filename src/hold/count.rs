@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::chain::Chain;
 use super::excuses::{Excuse, Held, is_only_held};
 use crate::decide::{
-    Cause, Item, Live, LiveRead, LiveReads, Situation, approved, counting_users, named,
+    Cause, Item, Live, LiveRead, LiveReads, Records, Situation, approved, counting_users, named,
 };
 use crate::graph::{Node, NodeId, User};
 use crate::objects::{Kinds, is_hold};
@@ -138,10 +138,7 @@ struct WhileUsed<'p> {
 /// approvals are there. What only warns or records keeps nothing.
 pub fn keeping<'p>(situation: &Situation<'p>, facts: Facts<'_>) -> Vec<Applied<'p>> {
     let mut applied = situation.written(facts);
-    applied.retain(|applied| {
-        let modes = &applied.policy.modes;
-        applied.action == Action::Deny && (modes.always || modes.while_used.is_some())
-    });
+    applied.retain(|applied| applied.action == Action::Deny && applied.policy.keeps());
     applied
 }
 
@@ -154,13 +151,15 @@ fn protection<'p>(chain: Chain<'p>, node: Node<'p>) -> Protection<'p> {
     // Approvals are looked for with all that is known of the cluster: what the
     // object lives in, and who owned it when that was still there.
     let policies: Vec<&Policy> = applied.iter().map(|applied| applied.policy).collect();
-    if approved(situation, &Item::of_node(situation, node), &policies).is_some() {
+    // What an exempt subject deletes waits like anything else.
+    let item = Item::of_node(situation, node);
+    if approved(situation, &item, &policies, Records::Ignored).is_some() {
         return Protection::Not(Free::Approved);
     }
     if applied.iter().any(|applied| !applied.certain) {
         return Protection::Uncertain;
     }
-    if applied.iter().any(|applied| applied.policy.modes.always) {
+    if applied.iter().any(|applied| applied.policy.keeps_always()) {
         return Protection::Always;
     }
     let modes = applied.iter().filter_map(|applied| applied.policy.modes.while_used.as_ref());

@@ -6,12 +6,15 @@ use std::collections::HashMap;
 use rustc_hash::FxBuildHasher;
 
 use super::api::{DeletionApproval, Scope};
-use super::compiled::{Source, Terms};
+use super::compiled::{Policy, Source, Terms};
 use super::people::account;
 use crate::objects::Uid;
 
 /// So far ahead of belay's clock an approval may have been given.
 const SKEW_SECONDS: i64 = 300;
+
+/// So much the clocks of two API servers may differ.
+const SERVERS_SKEW_SECONDS: i64 = 5;
 
 /// A pause: everything is Audit until it expires.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -106,6 +109,23 @@ impl Approval {
             && self.object == identity.name
     }
 
+    /// Whether its content may be in this namespace: only where the API server
+    /// checked the right to approve. That of a cluster-scoped object other than
+    /// a Namespace is checked in the whole cluster.
+    pub fn reaches(&self, namespace: &str) -> bool {
+        let checked = match (self.group.as_str(), self.resource.as_str()) {
+            ("", "namespaces") => &self.object,
+            _ => &self.namespace,
+        };
+        checked.is_empty() || checked == namespace
+    }
+
+    /// Whether it was there when its object was deleted. The clocks of two API
+    /// servers may differ a little.
+    pub fn precedes(&self, deleted: i64) -> bool {
+        self.created <= deleted.saturating_add(SERVERS_SKEW_SECONDS)
+    }
+
     /// Whether it is in force: before it expires, and after that for what was
     /// being deleted by then, so that a cascade which began in time may end.
     pub fn is_in_force(&self, deleted: Option<i64>, now: i64) -> bool {
@@ -187,23 +207,69 @@ impl Terms {
     /// Those of the people who gave these approvals whose yes counts, each
     /// once.
     pub fn people<'p>(&self, approvals: &[&'p Approval]) -> Vec<&'p str> {
-        let mut people: Vec<&str> = approvals
-            .iter()
-            .filter(|approval| {
-                let seconds = approval.expires.saturating_sub(approval.created);
-                (1..=self.longest_seconds).contains(&seconds)
-            })
-            .map(|approval| approval.approver.as_str())
-            .filter(|approver| match account(approver) {
-                None => true,
-                Some((namespace, name)) => self
-                    .accounts
-                    .iter()
-                    .any(|listed| listed.split_once('/') == Some((namespace, name))),
-            })
-            .collect();
+        let counting = approvals.iter().filter(|approval| self.discount(approval).is_none());
+        let mut people: Vec<&str> = counting.map(|approval| approval.approver.as_str()).collect();
         people.sort_unstable();
         people.dedup();
         people
     }
+
+    /// Why an approval does not count; none: it counts.
+    fn discount(&self, approval: &Approval) -> Option<Discount> {
+        let seconds = approval.expires.saturating_sub(approval.created);
+        if !(1..=self.longest_seconds).contains(&seconds) {
+            return Some(Discount::TooLong { longest_seconds: self.longest_seconds });
+        }
+        let (namespace, name) = account(&approval.approver)?;
+        let listed = |listed: &String| listed.split_once('/') == Some((namespace, name));
+        (!self.accounts.iter().any(listed)).then_some(Discount::Unlisted)
+    }
+}
+
+impl Policy {
+    /// The first of these policies for which an approval does not count, and
+    /// why; none: it counts for all.
+    pub fn discounting<'p>(
+        approval: &Approval,
+        policies: impl IntoIterator<Item = &'p Self>,
+    ) -> Option<(&'p Self, Discount)> {
+        let discounts = policies
+            .into_iter()
+            .filter_map(|policy| Some((policy, policy.approval.discount(approval)?)));
+        discounts.min_by_key(|(_, why)| *why)
+    }
+}
+
+/// Why an approval does not count for a policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Discount {
+    /// It lasts longer than this.
+    TooLong {
+        /// What the policy allows.
+        longest_seconds: i64,
+    },
+    /// The policy does not list the service account that gave it.
+    Unlisted,
+}
+
+impl Discount {
+    /// The words after "the approval": what is wrong with it for a policy.
+    pub fn words(self, policy: &Source) -> String {
+        match self {
+            Self::TooLong { longest_seconds } => {
+                let longest = told(longest_seconds.unsigned_abs());
+                format!("lasts longer than {policy} allows ({longest})")
+            }
+            Self::Unlisted => {
+                format!("is by a service account that approval.serviceAccounts of {policy} lacks")
+            }
+        }
+    }
+}
+
+/// A duration as people write it: `1h30m`.
+pub fn told(seconds: u64) -> String {
+    let parts = [(seconds / 3600, "h"), (seconds % 3600 / 60, "m"), (seconds % 60, "s")];
+    let parts = parts.iter().filter(|(number, _)| *number > 0);
+    parts.map(|(number, unit)| format!("{number}{unit}")).collect()
 }

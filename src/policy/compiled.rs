@@ -299,7 +299,18 @@ impl Policy {
     /// Whether it puts the hold on objects: only where something is kept that
     /// a release can find free later.
     pub fn holds(&self) -> bool {
-        self.hold == HoldMode::Auto && (self.modes.always || self.modes.while_used.is_some())
+        self.hold == HoldMode::Auto && self.keeps()
+    }
+
+    /// Whether a hold waits for what it says.
+    pub fn keeps(&self) -> bool {
+        self.keeps_always() || self.modes.while_used.is_some()
+    }
+
+    /// Whether only an approval releases a hold. With exempt subjects it keeps
+    /// nothing: what one of them deletes would wait for ever.
+    pub fn keeps_always(&self) -> bool {
+        self.modes.always && self.exempt.is_empty()
     }
 }
 

@@ -16,7 +16,7 @@ mod set;
 #[cfg(test)]
 mod tests;
 
-pub use approvals::{Approval, Approvals, Identity, Pause};
+pub use approvals::{Approval, Approvals, Discount, Identity, Pause, told};
 pub use compiled::{
     BACKFILL, Exists, InUse, Modes, NotEmpty, Policy, Source, Stripping, Terms, mode_names,
 };

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::super::live::{Answer, Found};
 use super::*;
-use crate::decide::{Decision, Door, LiveRead, Reason, message};
+use crate::decide::{Decision, Door, LiveRead, Reason, Revoked, message};
 use crate::objects::Kinds;
 use crate::policy::api::DeletionApproval;
-use crate::policy::{Policy, PolicySet};
+use crate::policy::{Approval, Approvals, Policy, PolicySet};
 use crate::relations::Catalogue;
 use crate::telemetry::Metrics;
 use crate::webhook::{Parsed, parse_review};
@@ -23,6 +23,17 @@ struct Script {
     record: Result<(), String>,
     read: Mutex<Vec<(Vec<LiveRead>, Instant)>>,
     recorded: Mutex<Vec<DeletionApproval>>,
+    revoked: Mutex<Vec<String>>,
+}
+
+impl Script {
+    fn new(
+        answers: impl Fn(LiveRead) -> Option<Result<Vec<Value>, String>> + Send + Sync + 'static,
+        record: Result<(), String>,
+    ) -> Self {
+        let (read, recorded, revoked) = Default::default();
+        Self { answers: Box::new(answers), record, read, recorded, revoked }
+    }
 }
 
 impl CarryOut for Script {
@@ -47,6 +58,11 @@ impl CarryOut for Script {
         self.recorded.lock().push(approval);
         Box::pin(async { self.record.clone() })
     }
+
+    fn revoke(&self, record: Revoked, _: Instant) -> LocalBoxFuture<'_, Result<(), String>> {
+        self.revoked.lock().push(record.name);
+        Box::pin(async { self.record.clone() })
+    }
 }
 
 /// ConfigMaps are protected while they are used, and carol is exempt.
@@ -68,10 +84,19 @@ fn pod() -> Value {
         "spec": {"containers": [{"name": "c", "envFrom": [{"configMapRef": {"name": "data"}}]}]}})
 }
 
-/// Pods are found where they are looked for, and nothing else is there.
+/// Pods are found where they are looked for, and so is the ConfigMap.
 fn pods(read: LiveRead) -> Option<Result<Vec<Value>, String>> {
-    let pods = matches!(&read, LiveRead::List { resource, .. } if resource == "pods");
-    Some(Ok(if pods { vec![pod()] } else { Vec::new() }))
+    Some(Ok(match &read {
+        LiveRead::List { resource, .. } if resource == "pods" => vec![pod()],
+        LiveRead::Object { resource, .. } if resource == "configmaps" => vec![data()],
+        _ => Vec::new(),
+    }))
+}
+
+/// The ConfigMap that is deleted.
+fn data() -> Value {
+    json!({"metadata": {"name": "data", "namespace": "a",
+        "uid": "11111111-1111-4111-8111-111111111111"}})
 }
 
 fn nothing(_: LiveRead) -> Option<Result<Vec<Value>, String>> {
@@ -123,14 +148,12 @@ impl Question {
         answers: impl Fn(LiveRead) -> Option<Result<Vec<Value>, String>> + Send + Sync + 'static,
     ) -> Asked {
         let Self { world, door, user, resource, dry_run, record } = self;
-        let (read, recorded) = Default::default();
-        let script = Arc::new(Script { answers: Box::new(answers), record, read, recorded });
+        let script = Arc::new(Script::new(answers, record));
         let decider = {
             let (journal, _) = Journal::new(Metrics::default());
             ClusterDecider::new(world, Arc::clone(&script) as Arc<dyn CarryOut>, journal)
         };
-        let old = json!({"metadata": {"name": "data", "namespace": "a",
-            "uid": "11111111-1111-4111-8111-111111111111"}});
+        let old = data();
         let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
             "request": {"uid": "1", "operation": "DELETE", "userInfo": {"username": user},
             "resource": {"group": "", "version": "v1", "resource": resource}, "name": "data",
@@ -269,6 +292,49 @@ async fn an_exemption_is_written_down_before_it_counts() {
     assert!(asked.script.recorded.lock().is_empty());
 }
 
+/// A record is of use to the deletion for which it was written, and a forged
+/// review must not leave one behind.
+#[tokio::test]
+async fn h02_a_record_ends_with_a_delete_by_another_and_is_of_nothing_that_is_not_there() {
+    let recorded = |approver: &str| {
+        let approval = json!({
+            "metadata": {"name": "belay-exempts-1", "uid": "r",
+                "creationTimestamp": "2020-01-01T00:00:00Z"},
+            "spec": {"targetRef": {"resource": "configmaps", "namespace": "a", "name": "data",
+                "uid": "11111111-1111-4111-8111-111111111111"}, "approver": approver,
+                "reason": "x", "expirationTime": "2100-01-01T00:00:00Z", "scope": "Content",
+                "exempts": ["used"]},
+        });
+        let approval = Approval::compile(&serde_json::from_value(approval).unwrap()).unwrap();
+        let question = Question::default();
+        question.world.write().policies.approvals = Approvals::new([approval]);
+        question
+    };
+    // Nobody needs it, so alice may delete it.
+    let asked = recorded("belay").ask(nothing).await;
+    assert_eq!(asked.verdict.decision, Decision::Allow, "{}", asked.said());
+    assert_eq!(*asked.script.revoked.lock(), ["belay-exempts-1"]);
+    let asked = recorded("bob").ask(nothing).await;
+    assert!(asked.script.revoked.lock().is_empty());
+    let asked = Question { dry_run: true, ..recorded("belay") }.ask(nothing).await;
+    assert!(asked.script.revoked.lock().is_empty());
+    // A refused one changes nothing.
+    let asked = recorded("belay").ask(pods).await;
+    assert_eq!(asked.verdict.decision, Decision::Deny);
+    assert!(asked.script.revoked.lock().is_empty());
+    let failing = Question { record: Err("no room".to_owned()), ..recorded("belay") };
+    let asked = failing.ask(nothing).await;
+    assert_eq!(asked.verdict.reason, Some(Reason::Unknown), "{}", asked.said());
+
+    // carol is exempt, and what she is said to delete is not there.
+    let absent = |read: LiveRead| {
+        let object = matches!(read, LiveRead::Object { .. });
+        if object { Some(Ok(Vec::new())) } else { pods(read) }
+    };
+    let asked = Question { user: "carol", ..Question::default() }.ask(absent).await;
+    assert!(asked.script.recorded.lock().is_empty());
+}
+
 /// A hold that nobody can see is one that nobody ever takes off.
 #[tokio::test]
 async fn what_belay_does_not_watch_gets_no_hold() {
@@ -281,8 +347,7 @@ async fn what_belay_does_not_watch_gets_no_hold() {
         let Parsed::Review(review) = parse_review(&bytes, Door::Mutate).unwrap() else {
             panic!("unreadable")
         };
-        let (read, recorded) = Default::default();
-        let script = Script { answers: Box::new(nothing), record: Ok(()), read, recorded };
+        let script = Script::new(nothing, Ok(()));
         let (journal, _) = Journal::new(Metrics::default());
         let decider = ClusterDecider::new(Arc::clone(world), Arc::new(script), journal);
         decider.look(&review, None).map_err(drop).unwrap().hold
@@ -317,8 +382,7 @@ async fn what_is_asked_twice_is_noted_once() {
             panic!("unreadable")
         };
         review.labelled = labelled;
-        let (read, recorded) = Default::default();
-        let script = Script { answers: Box::new(nothing), record: Ok(()), read, recorded };
+        let script = Script::new(nothing, Ok(()));
         let (journal, mut entries) = Journal::new(Metrics::default());
         let decider = ClusterDecider::new(Arc::clone(&world), Arc::new(script), journal);
         let verdict = decider.decide(&review, Instant::now() + Duration::from_secs(5)).await;

@@ -35,7 +35,7 @@ pub use gathered::{Answer, Gathered, merge};
 use super::context::Context;
 use super::exemption;
 use super::world::SharedWorld;
-use crate::decide::LiveRead;
+use crate::decide::{LiveRead, Revoked};
 use crate::policy::api::DeletionApproval;
 use crate::telemetry::Metrics;
 
@@ -59,6 +59,9 @@ pub trait CarryOut: Send + Sync {
         approval: DeletionApproval,
         until: Instant,
     ) -> LocalBoxFuture<'_, Result<(), String>>;
+
+    /// Deletes such an approval by this time, or says why it could not.
+    fn revoke(&self, record: Revoked, until: Instant) -> LocalBoxFuture<'_, Result<(), String>>;
 }
 
 /// The handle of the task that talks to the API server. Cheap to clone; other
@@ -72,7 +75,14 @@ pub struct Reader {
 /// What the task is sent.
 enum Errand {
     Read(LiveRead, Waiter),
-    Record(Box<DeletionApproval>, Instant, oneshot::Sender<Result<(), String>>),
+    Write(Write, Instant, oneshot::Sender<Result<(), String>>),
+}
+
+/// A write about the record of an exemption.
+#[derive(Debug)]
+enum Write {
+    Record(Box<DeletionApproval>),
+    Revoke(Revoked),
 }
 
 /// Somebody who waits for a read.
@@ -89,21 +99,26 @@ impl Reader {
     pub fn new(context: Context) -> Self {
         let Context { client, world, metrics, .. } = context;
         let api = client.clone();
-        let record = move |approval: DeletionApproval| {
+        let write = move |write: Write| {
             let api = api.clone();
-            async move { exemption::write(&api, &approval).await }
+            async move {
+                match write {
+                    Write::Record(approval) => exemption::write(&api, &approval).await,
+                    Write::Revoke(record) => exemption::revoke(&api, &record).await,
+                }
+            }
         };
-        Self::start(client, world, metrics, record)
+        Self::start(client, world, metrics, write)
     }
 
-    fn start<T, F, R>(transport: T, world: SharedWorld, metrics: Metrics, record: R) -> Self
+    fn start<T, F, W>(transport: T, world: SharedWorld, metrics: Metrics, write: W) -> Self
     where
         T: Transport,
         F: Future<Output = Result<(), String>> + Send + 'static,
-        R: Fn(DeletionApproval) -> F + Send + 'static,
+        W: Fn(Write) -> F + Send + 'static,
     {
         let (errands, asked) = mpsc::channel(BOUNDS.waiting);
-        tokio::spawn(serve(transport, world, record, asked));
+        tokio::spawn(serve(transport, world, write, asked));
         Self { errands, metrics }
     }
 
@@ -148,9 +163,9 @@ impl Reader {
         })
     }
 
-    async fn record_one(&self, approval: DeletionApproval, until: Instant) -> Result<(), String> {
+    async fn write(&self, write: Write, until: Instant) -> Result<(), String> {
         let (answer, written) = oneshot::channel();
-        self.send(Errand::Record(Box::new(approval), until, answer))?;
+        self.send(Errand::Write(write, until, answer))?;
         match time::timeout_at(until.into(), written).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(ENDED.to_owned()),
@@ -169,25 +184,29 @@ impl CarryOut for Reader {
         approval: DeletionApproval,
         until: Instant,
     ) -> LocalBoxFuture<'_, Result<(), String>> {
-        Box::pin(self.record_one(approval, until))
+        Box::pin(self.write(Write::Record(Box::new(approval)), until))
+    }
+
+    fn revoke(&self, record: Revoked, until: Instant) -> LocalBoxFuture<'_, Result<(), String>> {
+        Box::pin(self.write(Write::Revoke(record), until))
     }
 }
 
 /// The task: errands in, requests to the API server out, in bounded number.
-async fn serve<T, F, R>(
+async fn serve<T, F, W>(
     transport: T,
     world: SharedWorld,
-    record: R,
+    write: W,
     mut errands: mpsc::Receiver<Errand>,
 ) where
     T: Transport,
     F: Future<Output = Result<(), String>> + Send + 'static,
-    R: Fn(DeletionApproval) -> F,
+    W: Fn(Write) -> F,
 {
     let mut desk: Desk<Waiter> = Desk::new(BOUNDS);
     let mut running = JoinSet::new();
     let mut names = HashMap::new();
-    let mut records = JoinSet::new();
+    let mut writes = JoinSet::new();
     let mut arrived = Vec::new();
     loop {
         while let Some((read, waiters)) = desk.begin(|waiter| !waiter.answer.is_closed()) {
@@ -219,7 +238,7 @@ async fn serve<T, F, R>(
                     }
                 }
             }
-            Some(_) = records.join_next() => {}
+            Some(_) = writes.join_next() => {}
         }
         for errand in arrived.drain(..) {
             match errand {
@@ -229,12 +248,12 @@ async fn serve<T, F, R>(
                         let _ = waiter.answer.send(Err(TOO_MANY.to_owned()));
                     }
                 }
-                Errand::Record(_, _, answer) if records.len() >= BOUNDS.running => {
+                Errand::Write(_, _, answer) if writes.len() >= BOUNDS.running => {
                     let _ = answer.send(Err(TOO_MANY.to_owned()));
                 }
-                Errand::Record(approval, until, answer) => {
-                    let writing = time::timeout_at(until.into(), record(*approval));
-                    records.spawn(async move {
+                Errand::Write(change, until, answer) => {
+                    let writing = time::timeout_at(until.into(), write(change));
+                    writes.spawn(async move {
                         if let Ok(result) = writing.await {
                             let _ = answer.send(result);
                         }

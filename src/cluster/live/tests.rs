@@ -242,10 +242,11 @@ async fn a_kind_that_is_not_served_has_no_objects_only_if_nobody_has_it() {
 
 fn reader(script: &Script) -> Reader {
     let world = Arc::new(RwLock::new(world()));
-    Reader::start(script.clone(), world, Metrics::default(), |approval| async move {
-        match approval.metadata.name.as_deref() {
-            Some("good") => Ok(()),
-            _ => Err("it is full".to_owned()),
+    Reader::start(script.clone(), world, Metrics::default(), |write| async move {
+        match write {
+            Write::Record(approval) if approval.metadata.name.as_deref() == Some("good") => Ok(()),
+            Write::Revoke(record) if record.name == "good" => Ok(()),
+            Write::Record(_) | Write::Revoke(_) => Err("it is full".to_owned()),
         }
     })
 }

@@ -18,7 +18,7 @@ use crate::command::target::{
 };
 use crate::command::visitor::Visitor;
 use crate::command::why::{why_free, words};
-use crate::decide::{Cause, Item, approved, arguments, consent, quoted};
+use crate::decide::{Cause, Item, Records, approved, arguments, consent, quoted};
 use crate::hold::{Count, Sight, Waiting, keeping};
 use crate::objects::is_hold;
 use crate::policy::{Facts, Policy};
@@ -288,7 +288,7 @@ impl Work {
         let keeping = keeping(&situation, Facts::of_node(node));
         let policies: Vec<&Policy> = keeping.iter().map(|applied| applied.policy).collect();
         let item = Item::of_node(&situation, node);
-        match approved(&situation, &item, &policies) {
+        match approved(&situation, &item, &policies, Records::Ignored) {
             Some(approvals) if !approvals.is_empty() => Ok(()),
             Some(_) => Err("no approval of it is in force".to_owned()),
             None => {

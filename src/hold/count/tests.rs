@@ -8,7 +8,7 @@ use super::*;
 use crate::decide::Live;
 use crate::graph::Graph;
 use crate::objects::{HOLD, Uid, split_api_version};
-use crate::policy::{Approval, Approvals, Pause, Policy, PolicySet};
+use crate::policy::{Approval, Approvals, Pause, Policy, PolicySet, Source};
 use crate::relations::Catalogue;
 
 /// When the target was deleted, and a minute later, when it is counted.
@@ -216,21 +216,42 @@ fn a_create_that_began_before_the_delete_is_no_newcomer_within_settle() {
 fn always_keeps_until_a_person_says_yes() {
     let mut world = World::new(json!([{"protect": {"always": {}, "whileUsed": {}}}]));
     assert_eq!(world.count(), Count::Kept(vec![Cause::Always]));
-    world.policies.approvals = Approvals::new([Approval {
+    world.policies.approvals = Approvals::new([approval("bob")]);
+    assert_eq!(world.count(), Count::Free(Free::Approved));
+}
+
+fn approval(approver: &str) -> Approval {
+    Approval {
         name: "yes".into(),
         own_uid: "1".into(),
-        approver: "bob".into(),
+        approver: approver.into(),
         group: String::new(),
         resource: "secrets".into(),
         namespace: "a".into(),
         object: "s".into(),
         uid: Uid::new("s"),
-        content: false,
-        exempts: Vec::new(),
+        content: true,
+        exempts: vec![Source::Policy("p".into())],
         created: NOW - 60,
         expires: NOW + 60,
-    }]);
-    assert_eq!(world.count(), Count::Free(Free::Approved));
+    }
+}
+
+/// Anybody who reaches the webhook can make belay write such a record.
+#[test]
+fn h02_the_record_of_an_exemption_releases_no_hold() {
+    let exempt = json!([{"kind": "User", "name": "carol"}]);
+    let mut world = World::new(json!([{"protect": {"whileUsed": {}}, "exemptSubjects": exempt}]));
+    world = world.found(&[pod("p", json!({}))]);
+    world.policies.identities.own = Some("belay".to_owned());
+    world.policies.approvals = Approvals::new([approval("belay")]);
+    assert_eq!(world.keeps(), ["Pod a/p"]);
+
+    // So nothing is held by what only an approval would release.
+    let always = json!({"protect": {"always": {}}, "exemptSubjects": exempt});
+    assert_eq!(World::new(json!([always])).count(), Count::Free(Free::Unprotected));
+    let used = json!({"protect": {"whileUsed": {}}});
+    assert_eq!(World::new(json!([always, used])).found(&[]).count(), UNUSED);
 }
 
 #[test]

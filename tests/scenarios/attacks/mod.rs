@@ -2,4 +2,6 @@
 //! another namespace. Each test is named after its attack (docs/THREATS.md) and
 //! tries it on a real API server.
 
+mod authority;
+mod forged;
 mod hold_age;

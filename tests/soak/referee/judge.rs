@@ -2,6 +2,7 @@
 
 use super::event::SECOND;
 use super::history::{History, Life};
+use super::object::Version;
 use super::policy::{MARGIN, Policy, is_approved};
 use super::uses::{HOLD, PERHAPS, Use, counts, is_newcomer, needed};
 
@@ -192,7 +193,7 @@ impl Judge<'_> {
                 }
                 if policy.has("fromOrphaning") {
                     for owner in old.owners.iter().filter(|o| !new.owners.contains(o)) {
-                        if self.is_orphaning(policy, owner, new.owners.as_slice(), span.to) {
+                        if self.is_orphaning(policy, owner, new, span.to) {
                             findings.push(Finding::Orphaned {
                                 target: target(),
                                 policy: name(),
@@ -231,8 +232,8 @@ impl Judge<'_> {
     }
 
     /// Whether an owner was still there, and not on its way out with its
-    /// dependents.
-    fn is_orphaning(&self, policy: &Policy, owner: &str, left: &[String], when: i64) -> bool {
+    /// dependents. The control plane may leave them to another owner.
+    fn is_orphaning(&self, policy: &Policy, owner: &str, new: &Version, when: i64) -> bool {
         let solid = |uid: &str| {
             let life = self.history.lives.get(uid).filter(|life| life.was_there(when));
             let version = life.and_then(|life| life.at(when));
@@ -240,7 +241,8 @@ impl Judge<'_> {
         };
         let life = self.history.lives.get(owner);
         let approved = life.is_some_and(|life| is_approved(self.history, policy, life, when, when));
-        solid(owner).is_some() && !left.iter().any(|uid| solid(uid).is_some()) && !approved
+        let excused = || !is_person(&new.by) && new.owners.iter().any(|uid| solid(uid).is_some());
+        solid(owner).is_some() && !excused() && !approved
     }
 
     /// Whoever waits looks again now and then, and when something happens:

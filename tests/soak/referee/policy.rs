@@ -185,7 +185,7 @@ pub fn is_approved(
             // When what stands above was deleted is another question.
             let lasts = *above || expires(spec).is_some_and(|time| time + MARGIN >= asked);
             spec["targetRef"]["uid"] == uid.as_str()
-                && (!above || spec["scope"] == "Content")
+                && (!above || (spec["scope"] == "Content" && reaches(spec, namespace)))
                 && lasts
         });
         let counts = |name: &&str| names && !name.starts_with("system:serviceaccount:");
@@ -194,6 +194,15 @@ pub fn is_approved(
     people.sort_unstable();
     people.dedup();
     people.len() >= policy.required()
+}
+
+/// Whether the content of what is approved may be in a namespace: the right to
+/// approve was checked in one, or in the whole cluster.
+fn reaches(approval: &Value, namespace: &str) -> bool {
+    let of = &approval["targetRef"];
+    let is_namespace = of["resource"] == "namespaces" && of["group"].as_str().is_none_or(str::is_empty);
+    let checked = if is_namespace { &of["name"] } else { &of["namespace"] };
+    checked.as_str().is_none_or(|checked| checked.is_empty() || checked == namespace)
 }
 
 fn expires(approval: &Value) -> Option<i64> {

@@ -431,6 +431,25 @@ fn a_child_was_orphaned() {
     assert_eq!(log.found(&["child"]), [""; 0]);
 }
 
+/// Another owner that stays excuses the control plane and nobody else.
+#[test]
+fn a_child_was_given_another_owner() {
+    let family = json!({"fromOrphaning": {}});
+    let child = |owner: &str| {
+        json!({"name": "child", "uid": "child", "finalizers": [],
+            "ownerReferences": [{"uid": owner}]})
+    };
+    for (by, found) in [("alice", &["orphaned"][..]), (GC, &[])] {
+        let mut log = Log::with(family.clone());
+        log.config("create", "alice", json!({"finalizers": []}));
+        log.config("create", "alice", json!({"name": "mine", "uid": "mine", "finalizers": []}));
+        log.config("create", "alice", child("settings"));
+        log.wait(10);
+        log.config("patch", by, child("mine"));
+        assert_eq!(log.found(&["settings", "mine", "child"]), found, "{by}");
+    }
+}
+
 #[test]
 fn something_waits_for_nobody() {
     let mut log = Log::with(used());

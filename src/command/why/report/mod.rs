@@ -24,7 +24,7 @@ use crate::command::target::{
 };
 use crate::decide::{
     Blocker, Cause, Decision, Item, Target, Verdict, arguments, consent, named_by, quoted,
-    sentence, ways,
+    sentence, uncounted, ways,
 };
 use crate::graph::{Graph, Node};
 use crate::hold::keeping;
@@ -71,6 +71,8 @@ pub struct Report {
     by_itself: Vec<String>,
     /// The approvals by which it passes.
     approvals: Vec<String>,
+    /// Approvals that are in force and do not count, and why.
+    uncounted: Vec<String>,
     /// The policies that exempt the one who asks.
     exempted: Vec<String>,
     /// The policies that protect it, in whatever way.
@@ -224,6 +226,10 @@ impl Report {
             you_may: approvers.as_ref().and_then(|approvers| approvers.you),
             by_itself: by_itself(&world, verdict),
             approvals: verdict.passed.approvals.clone(),
+            uncounted: match held {
+                true => holding_uncounted(session, &world),
+                false => verdict.uncounted.iter().map(ToString::to_string).collect(),
+            },
             exempted: verdict.passed.exempted.iter().map(ToString::to_string).collect(),
             policies: protecting(session, &world),
             terminating,
@@ -355,6 +361,14 @@ fn holding<'w>(session: &Session, world: &'w World) -> Vec<&'w Policy> {
     let Some(node) = node(session, world) else { return Vec::new() };
     let applied = keeping(&situation(world), Facts::of_node(node));
     applied.iter().map(|applied| applied.policy).collect()
+}
+
+/// The approvals of a held object that do not count.
+fn holding_uncounted(session: &Session, world: &World) -> Vec<String> {
+    let Some(node) = node(session, world) else { return Vec::new() };
+    let (situation, policies) = (situation(world), holding(session, world));
+    let found = uncounted(&situation, &Item::of_node(&situation, node), &policies);
+    found.iter().map(ToString::to_string).collect()
 }
 
 /// What it takes to have belay let go of a held object all the same.

@@ -16,6 +16,7 @@ fn report() -> Report {
         you_may: None,
         by_itself: Vec::new(),
         approvals: Vec::new(),
+        uncounted: Vec::new(),
         exempted: Vec::new(),
         policies: Vec::new(),
         terminating: None,

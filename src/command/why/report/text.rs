@@ -57,6 +57,9 @@ impl Report {
         if !self.approvals.is_empty() {
             let _ = writeln!(text, "approved by {}", self.approvals.join(", "));
         }
+        for says in &self.uncounted {
+            let _ = writeln!(text, "{}", harmless(says));
+        }
         if !self.exempted.is_empty() {
             let _ = writeln!(text, "{subject} is exempt by {}", self.exempted.join(", "));
         }

@@ -1,0 +1,276 @@
+//! The way up by owner references, to what somebody approved with its content
+//! or deleted as an exempt subject.
+
+use super::item::Item;
+use super::owners::{DEEPEST, MOST, Standing, standing};
+use super::{LiveRead, Situation};
+use crate::graph::{Claim, Gone, Node};
+use crate::objects::Uid;
+use crate::policy::{Approval, Identity};
+
+/// Whether exemption records count: the approvals that belay itself writes when
+/// an exempt subject deletes something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Records {
+    /// They don't: a record opens no new request and releases no hold.
+    Ignored,
+    /// Those of what the object is below and what is being deleted: the request
+    /// follows from that deletion.
+    Cascade,
+    /// Those of the object itself, which is being deleted: the garbage collector
+    /// completes that.
+    Itself,
+}
+
+/// What has become of an object that an approval names.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum State {
+    /// It is not being deleted, or belay does not remember it.
+    Lives,
+    /// It is Terminating, or was deleted; since when, if it was seen Terminating.
+    Ends(Option<i64>),
+}
+
+impl State {
+    pub(super) fn of_item(item: &Item<'_>) -> Self {
+        item.deleted().map_or(Self::Lives, |deleted| Self::Ends(Some(deleted)))
+    }
+
+    fn of_node(node: Node<'_>) -> Self {
+        node.deleted().map_or(Self::Lives, |deleted| Self::Ends(Some(deleted)))
+    }
+
+    fn deleted(self) -> Option<i64> {
+        match self {
+            Self::Lives => None,
+            Self::Ends(deleted) => deleted,
+        }
+    }
+}
+
+/// Whether an approval counts for what is below an object in this state.
+pub(super) fn counts(
+    situation: &Situation<'_>,
+    records: Records,
+    approval: &Approval,
+    state: State,
+) -> bool {
+    if !approval.is_in_force(state.deleted(), situation.now) {
+        return false;
+    }
+    if !situation.policies.identities.is_own(&approval.approver) {
+        return true;
+    }
+    match state {
+        State::Lives => false,
+        State::Ends(deleted) => {
+            records != Records::Ignored && deleted.is_none_or(|deleted| approval.precedes(deleted))
+        }
+    }
+}
+
+/// The certain closure: an object is in that of an ancestor when each of its
+/// owners is that ancestor, or gone, or in the closure itself. An owner that
+/// stays would keep the object (R5).
+pub(super) struct Ancestors<'s, 'a> {
+    situation: &'s Situation<'a>,
+    records: Records,
+    /// The namespace of the object at the bottom.
+    namespace: &'s str,
+    pub(super) found: Vec<&'a Approval>,
+    /// Whose owners have been looked at: in a cycle nobody leads anywhere.
+    seen: Vec<Uid>,
+}
+
+/// Where a way leads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Leads {
+    /// To something that is approved with its content.
+    There,
+    /// Nowhere: what it led to is gone.
+    Nowhere,
+    /// To something that stays.
+    Elsewhere,
+}
+
+impl<'s, 'a> Ancestors<'s, 'a> {
+    pub(super) fn new(situation: &'s Situation<'a>, records: Records, namespace: &'s str) -> Self {
+        Self { situation, records, namespace, found: Vec::new(), seen: Vec::new() }
+    }
+
+    pub(super) fn lead(&mut self, namespace: &str, owners: &[Claim<'_>], depth: usize) -> Leads {
+        let mut all = Leads::Nowhere;
+        for owner in owners {
+            match self.owner(namespace, owner, depth) {
+                Leads::Elsewhere => return Leads::Elsewhere,
+                Leads::There => all = Leads::There,
+                Leads::Nowhere => {}
+            }
+        }
+        all
+    }
+
+    fn owner(&mut self, namespace: &str, claim: &Claim<'_>, depth: usize) -> Leads {
+        let node = match standing(self.situation, namespace, claim) {
+            Standing::Unresolved => return Leads::Elsewhere,
+            Standing::Absent => return self.gone(claim),
+            Standing::Waiting(node) | Standing::Solid(node) => node,
+        };
+        if self.approved(claim, State::of_node(node)) {
+            return Leads::There;
+        }
+        // What is not found within the bounds, or leads in a circle, stays.
+        if depth > DEEPEST || self.seen.len() > MOST || self.seen.contains(&node.uid()) {
+            return Leads::Elsewhere;
+        }
+        self.seen.push(node.uid());
+        let owners: Vec<_> = node.claims().collect();
+        match self.lead(node.namespace(), &owners, depth + 1) {
+            Leads::There => Leads::There,
+            // It is there, and nothing that is approved takes it along.
+            Leads::Nowhere | Leads::Elsewhere => Leads::Elsewhere,
+        }
+    }
+
+    /// An owner that is gone: perhaps it was approved, or taken along by what
+    /// was.
+    fn gone(&mut self, claim: &Claim<'_>) -> Leads {
+        let mut next = vec![*claim];
+        let mut seen = Vec::new();
+        while let Some(claim) = next.pop() {
+            if seen.len() > MOST {
+                return Leads::Elsewhere;
+            }
+            if seen.contains(&claim.uid) {
+                continue;
+            }
+            seen.push(claim.uid);
+            let (state, owners) = remembered(self.situation, &claim);
+            if self.approved(&claim, state) {
+                return Leads::There;
+            }
+            next.extend(owners);
+        }
+        Leads::Nowhere
+    }
+
+    /// Whether approvals of scope Content name this owner.
+    fn approved(&mut self, claim: &Claim<'_>, state: State) -> bool {
+        let before = self.found.len();
+        let (situation, records, namespace) = (self.situation, self.records, self.namespace);
+        self.found.extend(naming(situation, claim).filter(|approval| {
+            approval.reaches(namespace) && counts(situation, records, approval, state)
+        }));
+        self.found.len() > before
+    }
+}
+
+/// The approvals of scope Content that name an owner, in force or not.
+fn naming<'a>(
+    situation: &Situation<'a>,
+    claim: &Claim<'_>,
+) -> impl Iterator<Item = &'a Approval> + use<'a> {
+    let info = claim.kind.map(|kind| situation.graph.kinds.info(kind));
+    let of = situation.policies.approvals.of(claim.uid);
+    let named = |approval: &&Approval| {
+        info.is_some_and(|info| {
+            let (group, resource) = (info.group.as_str(), info.resource.as_str());
+            let Claim { namespace, name, uid, .. } = *claim;
+            approval.content && approval.names(&Identity { group, resource, namespace, name, uid })
+        })
+    };
+    of.iter().filter(named).collect::<Vec<_>>().into_iter()
+}
+
+/// What is known of an owner that is not there: its state, and its owners.
+fn remembered<'a>(situation: &Situation<'a>, claim: &Claim<'_>) -> (State, Vec<Claim<'a>>) {
+    let graph = situation.graph;
+    if let Some(Gone { owners, deleted }) = graph.gone(claim.uid) {
+        let owners = owners.iter().map(|owner| Claim {
+            kind: Some(owner.kind),
+            version: "",
+            namespace: &owner.namespace,
+            name: &owner.name,
+            uid: owner.uid,
+        });
+        return (State::Ends(*deleted), owners.collect());
+    }
+    let Some(node) = node(situation, claim) else { return (State::Lives, Vec::new()) };
+    // A live read has not found it, so it was deleted a moment ago.
+    match is_absent(situation, claim) {
+        true => (State::Ends(node.deleted()), node.claims().collect()),
+        false => (State::of_node(node), Vec::new()),
+    }
+}
+
+/// The owner as it was read live, or as the graph has it.
+fn node<'a>(situation: &Situation<'a>, claim: &Claim<'_>) -> Option<Node<'a>> {
+    let kind = claim.kind?;
+    let live = situation.read_object(kind, claim.namespace, claim.name).flatten();
+    let live = live.filter(|node| node.uid() == claim.uid);
+    let cached = || situation.graph.object(kind, claim.namespace, claim.name);
+    live.or_else(|| cached().filter(|node| node.uid() == claim.uid))
+}
+
+/// Whether a live read says that the owner is not there.
+fn is_absent(situation: &Situation<'_>, claim: &Claim<'_>) -> bool {
+    let read =
+        claim.kind.and_then(|kind| situation.read_object(kind, claim.namespace, claim.name));
+    read.is_some_and(|found| found.is_none_or(|node| node.uid() != claim.uid))
+}
+
+/// Everything above some owners, whichever way leads there.
+#[derive(Debug, Default)]
+pub(super) struct Above {
+    /// Whether an approval of scope Content in force names something there.
+    pub(super) approved: bool,
+    /// Whether an exemption record does.
+    pub(super) recorded: bool,
+    /// There is more than is looked at.
+    pub(super) endless: bool,
+    /// The reads of those that seem to live and have not been read.
+    pub(super) unread: Vec<LiveRead>,
+}
+
+/// So many owners of one object are read live.
+const READ: usize = 16;
+
+impl Above {
+    pub(super) fn of(situation: &Situation<'_>, owners: &[Claim<'_>]) -> Self {
+        let mut above = Self::default();
+        let mut next: Vec<Claim<'_>> = owners.to_vec();
+        let mut seen: Vec<Uid> = Vec::new();
+        while let Some(claim) = next.pop() {
+            if seen.contains(&claim.uid) {
+                continue;
+            }
+            if seen.len() > MOST || next.len() > 10 * MOST {
+                above.endless = true;
+                break;
+            }
+            seen.push(claim.uid);
+            for approval in naming(situation, &claim) {
+                let own = situation.policies.identities.is_own(&approval.approver);
+                let deleted = node(situation, &claim).and_then(Node::deleted);
+                above.recorded |= own;
+                above.approved |= !own && approval.is_in_force(deleted, situation.now);
+            }
+            match node(situation, &claim) {
+                Some(node) => {
+                    above.read(situation, &claim);
+                    next.extend(node.claims());
+                }
+                None => next.extend(remembered(situation, &claim).1),
+            }
+        }
+        above
+    }
+
+    fn read(&mut self, situation: &Situation<'_>, claim: &Claim<'_>) {
+        let Some(kind) = claim.kind else { return };
+        let read = situation.object_read(kind, claim.namespace, claim.name);
+        if self.unread.len() < READ && situation.is_unread(&read) && !self.unread.contains(&read) {
+            self.unread.push(read);
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! Approvals, exemption records and owner references of a hostile user.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::forged::Forged;
+use crate::harness::eventually;
+use crate::team::{Approver, Of, SOON, Team, owned_by, pod};
+use crate::way::Person;
+use crate::{policy, world};
+
+/// A namespace whose ConfigMaps with the label `vault` are always protected.
+fn vault(prefix: &str, more: &str) -> Team<'static> {
+    let team = Team::new(&world().plane, prefix);
+    let target = policy::target("", "configmaps", &team.ns).replace(
+        "namespaceSelector",
+        "objectSelector: {matchLabels: {vault: locked}}, namespaceSelector",
+    );
+    policy::apply(team.plane, &team.ns, &format!("{target}  protect: {{always: {{}}}}\n{more}"));
+    team
+}
+
+/// A ConfigMap that the policy protects.
+fn locked(name: &str, metadata: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, labels: {{vault: locked}}, \
+         {metadata}}}\n"
+    )
+}
+
+fn map(name: &str, metadata: &str) -> String {
+    format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, {metadata}}}\n")
+}
+
+fn owner(team: &Team<'_>, name: &str) -> Value {
+    let uid = team.field(&format!("configmap/{name}"), ".metadata.uid");
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid})
+}
+
+/// jane sets the owner references of a ConfigMap.
+fn own(team: &Team<'_>, name: &str, owners: &Value) -> crate::harness::Result<String> {
+    let patch = json!({"metadata": {"ownerReferences": owners}}).to_string();
+    let object = format!("configmap/{name}");
+    let output = team.kubectl(&["patch", &object, "--type=merge", "-p", &patch]);
+    if output.stderr.contains("(Forbidden)") {
+        return Err(output.stderr.into());
+    }
+    output.failure()
+}
+
+/// A patch of owner references that has to be refused with this reason.
+fn is_not_owned(team: &Team<'_>, name: &str, owners: &Value, reason: &str) {
+    let said = own(team, name, owners).unwrap();
+    assert!(said.contains(&format!("({reason})")), "{said}");
+}
+
+/// Waits until belay knows of an approval that covers this ConfigMap.
+fn approval_counts(team: &Team<'_>, name: &str) {
+    let object = format!("configmap/{name}");
+    eventually("the approval", SOON, || team.delete(&[&object, "--dry-run=server"]).success())
+        .unwrap();
+}
+
+#[test]
+fn h01_an_approval_of_one_namespace_covers_nothing_in_another() {
+    let (prod, dev) = (vault("h01-prod", ""), vault("h01-dev", ""));
+    let dev_ns = Of { resource: "namespaces", group: "", name: &dev.ns, place: "" };
+    dev.approve(Approver::Carol, dev_ns, "Content");
+    dev.apply(&locked("known", ""));
+    approval_counts(&dev, "known");
+
+    // Her own object, with the approved Namespace as its owner from the start.
+    let uid = dev.uid(dev_ns);
+    let by_namespace = owned_by("Namespace", &dev.ns, &uid);
+    prod.apply(&locked("mine", &by_namespace));
+    let said = prod.refused(&["configmap/mine"]);
+    assert!(said.contains("configmaps \"mine\" is protected"), "{said}");
+    prod.stands("configmap/mine");
+
+    // An object of others gets no cluster-scoped owner, approved or not.
+    prod.apply(&locked("precious", ""));
+    let owners = json!([{"apiVersion": "v1", "kind": "Namespace", "name": dev.ns, "uid": uid}]);
+    is_not_owned(&prod, "precious", &owners, "Protected");
+    prod.refused(&["configmap/precious"]);
+    prod.stands("configmap/precious");
+}
+
+#[test]
+fn h01b_a_protected_object_gets_no_owner_that_is_approved_or_being_deleted() {
+    let team = vault("h01b", "");
+    team.apply(&map("approved", ""));
+    team.apply(&map("above", ""));
+    team.apply(&map("going", "finalizers: [example.com/slow]"));
+    team.apply(&map("living", ""));
+    team.apply(&locked("precious", ""));
+    let of_above = owned_by("ConfigMap", "above", &team.field("configmap/above", ".metadata.uid"));
+    team.apply(&map("below", &of_above));
+    for name in ["approved", "above"] {
+        team.approve(Approver::Carol, team.of("configmaps", name), "Content");
+        let owned = owned_by("ConfigMap", name, &team.uid(team.of("configmaps", name)));
+        team.apply(&locked(&format!("known-{name}"), &owned));
+        approval_counts(&team, &format!("known-{name}"));
+    }
+    team.deleted(&["configmap/going"]);
+
+    // An owner that lives and is not approved is no attack, and keeps none away.
+    let living = owner(&team, "living");
+    assert!(own(&team, "precious", &json!([living])).is_err(), "a living owner was refused");
+    for name in ["approved", "below", "going"] {
+        let owners = json!([living, owner(&team, name)]);
+        is_not_owned(&team, "precious", &owners, "Protected");
+        is_not_owned(&team, "precious", &json!([owner(&team, name)]), "Protected");
+    }
+    team.refused(&["configmap/precious"]);
+    team.stands("configmap/precious");
+}
+
+#[test]
+fn h10_the_owner_of_a_protected_object_is_not_replaced_by_another() {
+    let team = Team::new(&world().plane, "h10");
+    let target = policy::target("", "configmaps", &team.ns)
+        .replace("namespaceSelector", "names: [child], namespaceSelector");
+    policy::apply(team.plane, &team.ns, &format!("{target}  protect: {{fromOrphaning: {{}}}}\n"));
+    team.apply(&map("real", ""));
+    team.apply(&map("mine", ""));
+    let real = owned_by("ConfigMap", "real", &team.field("configmap/real", ".metadata.uid"));
+    team.apply(&map("child", &real));
+    let (real, mine) = (owner(&team, "real"), owner(&team, "mine"));
+
+    is_not_owned(&team, "child", &json!([mine]), "WouldOrphan");
+    // In two patches: to add an owner is no loss, to remove the real one is.
+    assert!(own(&team, "child", &json!([real, mine])).is_err(), "a second owner was refused");
+    is_not_owned(&team, "child", &json!([mine]), "WouldOrphan");
+    let said = team.kubectl(&["delete", "configmap/real", "--cascade=orphan"]).failure().unwrap();
+    assert!(said.contains("(WouldOrphan)"), "{said}");
+    let names = team.field("configmap/child", ".metadata.ownerReferences[*].name");
+    assert_eq!(names, "real mine");
+
+    // The collector removes the reference to an owner that was deleted.
+    team.deleted(&["configmap/real", "--cascade=foreground"]);
+    team.goes("configmap/real");
+    eventually("the end of the reference", SOON, || {
+        let names = team.field("configmap/child", ".metadata.ownerReferences[*].name");
+        if names == "mine" { Ok(()) } else { Err(names.into()) }
+    })
+    .unwrap();
+    team.stands("configmap/child");
+}
+
+/// The group that policies exempt here; only a forger is in it.
+const EXEMPT: &str = "  exemptSubjects: [{kind: Group, name: sre-on-call}]\n";
+
+/// Any Pod posts that somebody exempt deletes this object.
+fn forge(team: &Team<'_>, resource: &str, name: &str) {
+    let args = ["get", resource, name, "-n", &team.ns, "-o", "json"];
+    let object = team.plane.kubectl(&args).unwrap().success().unwrap();
+    let user = format!("jane-{}", team.ns);
+    let forged = Forged {
+        user: &user,
+        groups: &["sre-on-call"],
+        operation: "DELETE",
+        group: "",
+        resource,
+        object: serde_json::from_str(&object).unwrap(),
+    };
+    forged.post(world()).unwrap();
+}
+
+/// The exemption records of objects in a namespace, by name.
+fn records(team: &Team<'_>) -> Vec<String> {
+    let args = ["get", "deletionapprovals", "-o", "json"];
+    let list: Value =
+        serde_json::from_str(&team.plane.kubectl(&args).unwrap().success().unwrap()).unwrap();
+    let items = list["items"].as_array().unwrap().iter();
+    let of = items.map(|item| &item["spec"]["targetRef"]).filter(|of| {
+        of["namespace"] == json!(team.ns) || of["name"] == json!(team.ns)
+    });
+    of.map(|of| of["name"].as_str().unwrap().to_owned()).collect()
+}
+
+/// A later approval has reached belay, and so has every record from before.
+fn records_are_known(team: &Team<'_>) {
+    team.apply(&locked("marker", ""));
+    team.approve(Approver::Carol, team.of("configmaps", "marker"), "Object");
+    approval_counts(team, "marker");
+}
+
+#[test]
+fn h02_a_forged_delete_opens_no_delete_by_another() {
+    let team = vault("h02", EXEMPT);
+    let ns = team.ns.clone();
+    team.may(
+        "[{apiGroups: [''], resources: [namespaces], verbs: [get, list, delete]}, {apiGroups: \
+         [belay.dev], resources: [deletionapprovals], verbs: [get, list]}]",
+    );
+    team.apply(&locked("precious", ""));
+    team.apply(&locked("content", ""));
+    team.apply(&map("above", ""));
+    let above = owned_by("ConfigMap", "above", &team.field("configmap/above", ".metadata.uid"));
+    team.apply(&locked("below", &above));
+    for object in ["configmap/precious", "configmap/above", "configmap/below"] {
+        team.refused(&[object]);
+    }
+    eventually("a question about the Namespace", SOON, || {
+        team.kubectl(&["delete", "namespace", &ns, "--dry-run=server"]).failure()
+    })
+    .unwrap();
+
+    forge(&team, "configmaps", "precious");
+    forge(&team, "configmaps", "above");
+    forge(&team, "namespaces", &ns);
+    records_are_known(&team);
+    for object in ["precious", "content", "above", "below"] {
+        let said = team.delete(&[&format!("configmap/{object}")]).failure().unwrap();
+        assert!(said.contains("is protected"), "{object}: {said}");
+        team.stands(&format!("configmap/{object}"));
+    }
+    let said = team.kubectl(&["delete", "namespace", &ns, "--wait=false"]).failure().unwrap();
+    assert!(said.contains("is protected"), "{said}");
+    // Nor does an owner that a record names open the way to what is attached to it.
+    is_not_owned(&team, "precious", &json!([owner(&team, "above")]), "Protected");
+}
+
+#[test]
+fn h02_a_forged_delete_releases_no_hold_and_ends_with_a_delete_by_another() {
+    let team = Team::new(&world().plane, "h02-held");
+    let target = policy::target("", "configmaps", &team.ns);
+    let protect = "  protect: {whileUsed: {onDelete: Hold}}\n";
+    policy::apply(team.plane, &team.ns, &format!("{target}{protect}{EXEMPT}"));
+    team.apply(&map("used", ""));
+    team.apply(&pod("reader", "configMapRef", "used"));
+    // No record is written before belay knows of the Pod.
+    eventually("belay knows of the Pod", SOON, || {
+        let said = team.delete(&["configmap/used", "--dry-run=server"]).stderr;
+        if said.contains("stays Terminating until Pod") { Ok(()) } else { Err(said.into()) }
+    })
+    .unwrap();
+    forge(&team, "configmaps", "used");
+    let written = records(&team);
+    assert_eq!(written, ["used"], "the forged review is as good as one of the API server");
+    let said = team.deleted(&["configmap/used"]);
+    assert!(said.contains("stays Terminating until Pod"), "{said}");
+    assert_eq!(records(&team), Vec::<String>::new());
+    team.was_kept("configmap/used");
+    team.deleted(&["pod/reader"]);
+    team.goes("configmap/used");
+}
+
+/// What a record is for: the deletes of the garbage collector that follow.
+#[test]
+fn h02_what_an_exempt_subject_deletes_takes_its_dependents() {
+    let team = Team::new(&world().plane, "h02-exempt");
+    let subject = format!("  exemptSubjects: [{{kind: User, name: jane-{}}}]\n", team.ns);
+    let target = policy::target("", "configmaps", &team.ns);
+    let protect = "  protect: {always: {}}\n";
+    policy::apply(team.plane, &team.ns, &format!("{target}{protect}{subject}"));
+    for (name, how) in [("back", "background"), ("fore", "foreground")] {
+        team.apply(&map(name, ""));
+        let uid = |name: &str| team.field(&format!("configmap/{name}"), ".metadata.uid");
+        let (child, grandchild) = (format!("{name}-child"), format!("{name}-grandchild"));
+        team.apply(&map(&child, &owned_by("ConfigMap", name, &uid(name))));
+        team.apply(&map(&grandchild, &owned_by("ConfigMap", &child, &uid(&child))));
+        let grandchild = format!("configmap/{grandchild}");
+        eventually("the rights", SOON, || {
+            team.delete(&[&grandchild, "--dry-run=server"]).success()
+        })
+        .unwrap();
+        team.deleted(&[&format!("configmap/{name}"), &format!("--cascade={how}")]);
+        team.goes(&grandchild);
+        team.goes(&format!("configmap/{name}"));
+    }
+}
+
+#[test]
+fn f03_an_approval_that_lasts_too_long_says_so() {
+    let team = vault("f03", "  approval: {maxDurationSeconds: 600}\n");
+    let ns = team.ns.clone();
+    team.apply(&locked("precious", ""));
+    let of = team.of("configmaps", "precious");
+    team.approve_for(Approver::Carol, of, "Object", Duration::from_secs(3600));
+    let carol = team.name_of(Approver::Carol);
+    let says = format!(
+        "the approval by {carol} does not count: it lasts longer than policy {ns} allows (10m)"
+    );
+    eventually("a refusal that says so", SOON, || {
+        let said = team.delete(&["configmap/precious"]).failure()?;
+        if said.contains(&says) { Ok(()) } else { Err(said.into()) }
+    })
+    .unwrap();
+
+    let erin = Person::new(team.plane, &ns, "erin", Some(("", "configmaps")));
+    let why = erin.belay(&["why", "configmaps/precious", "-n", &ns]);
+    assert!(why.stdout.contains(&says), "{why:?}");
+    let list = erin.belay(&["approvals", "-n", &ns]).success().unwrap();
+    let row = list.lines().find(|line| line.contains("precious")).unwrap().to_owned();
+    let reason = format!("no: it lasts longer than policy {ns} allows (10m)");
+    assert!(row.contains(&reason), "{list}");
+
+    // The command that approves never sends one that is too long.
+    let approve = ["approve", "configmaps/precious", "-n", &ns, "--reason", "x", "--for", "1h"];
+    let said = erin.belay(&approve).success().unwrap();
+    assert!(said.contains(&format!("1h is more than policy {ns} allows for one approval")), "{said}");
+    eventually("an approval that counts", SOON, || team.delete(&["configmap/precious"]).success())
+        .unwrap();
+    team.goes("configmap/precious");
+}
