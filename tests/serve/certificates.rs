@@ -138,6 +138,51 @@ fn with_a_client_ca_only_its_clients_get_in_and_it_can_be_replaced() {
 }
 
 #[test]
+fn h04_a_client_ca_that_cannot_be_used_is_an_error_at_start_in_every_mode() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    make_certificates(program(), &folder.path().join("certs")).unwrap();
+    // Nothing answers there; what is wrong with the file is found without it.
+    let kubeconfig = file(
+        "config",
+        "apiVersion: v1\nkind: Config\ncurrent-context: none\nclusters: [{name: none, cluster: \
+         {server: 'https://127.0.0.1:1'}}]\nusers: [{name: none, user: {token: none}}]\ncontexts: \
+         [{name: none, context: {cluster: none, user: none, namespace: belay}}]\n",
+    );
+    let in_cluster = format!("--kubeconfig={kubeconfig}");
+    let certs = format!("--cert-dir={}", folder.path().join("certs").display());
+    let modes = [
+        vec!["--standalone", &certs],
+        vec!["--certificates=own", &in_cluster],
+        vec!["--certificates=files", &in_cluster, &certs],
+    ];
+    let missing = folder.path().join("missing.crt").display().to_string();
+    for (path, words) in [
+        (missing, "cannot read"),
+        (file("empty.crt", ""), "there is no PEM certificate in it"),
+        (file("broken.crt", "hello"), "there is no PEM certificate in it"),
+    ] {
+        for mode in &modes {
+            let output = std::process::Command::new(program())
+                .args(["serve", "--listen=127.0.0.1:0", "--probes=127.0.0.1:0"])
+                .arg(format!("--client-ca={path}"))
+                .args(mode)
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(3), "{mode:?}: {said}");
+            let errors: Vec<_> = said.lines().filter(|line| line.contains(&path)).collect();
+            assert_eq!(errors.len(), 1, "{mode:?}: {said}");
+            assert!(errors[0].contains(words), "{mode:?}: {said}");
+        }
+    }
+}
+
+#[test]
 fn what_cannot_be_served_is_one_sentence_and_an_exit_code() {
     let folder = tempfile::tempdir().unwrap();
     let run = |args: &[&str]| {

@@ -7,7 +7,6 @@ mod harness;
 
 mod bad_input;
 mod certificates;
-mod client;
 mod ending;
 mod files;
 mod standalone;
@@ -15,8 +14,8 @@ mod verdicts;
 
 use std::path::Path;
 
-use client::Client;
 use harness::Belay;
+use harness::client::{self, Client};
 
 /// The program under test.
 pub fn program() -> &'static Path {

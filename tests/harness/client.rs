@@ -35,6 +35,7 @@ impl Answer {
 #[derive(Clone)]
 pub struct Client {
     address: SocketAddr,
+    name: ServerName<'static>,
     config: Arc<ClientConfig>,
 }
 
@@ -73,14 +74,19 @@ impl Client {
                     .unwrap()
             }
         };
-        Self { address, config: Arc::new(config) }
+        let name = ServerName::try_from("localhost").unwrap();
+        Self { address, name, config: Arc::new(config) }
+    }
+
+    /// Expects a certificate for this name instead of localhost.
+    pub fn for_name(self, name: &str) -> Self {
+        Self { name: ServerName::try_from(name.to_owned()).unwrap(), ..self }
     }
 
     /// A connection whose handshake has been made.
     pub fn connect(&self) -> std::io::Result<Connection> {
-        let name = ServerName::try_from("localhost").unwrap();
-        let mut tls =
-            ClientConnection::new(self.config.clone(), name).map_err(std::io::Error::other)?;
+        let mut tls = ClientConnection::new(self.config.clone(), self.name.clone())
+            .map_err(std::io::Error::other)?;
         let mut tcp = TcpStream::connect(self.address)?;
         tcp.set_read_timeout(Some(Duration::from_secs(20)))?;
         tcp.set_nodelay(true)?;
