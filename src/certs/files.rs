@@ -15,21 +15,33 @@ use crate::telemetry::Metrics;
 /// The files that TLS is served from.
 #[derive(Debug, Clone)]
 pub struct CertificateFiles {
-    /// The server's certificate chain, leaf first.
+    /// The server's certificate and key; none: they come from a Secret.
+    pub pair: Option<PairFiles>,
+    /// The authorities whose clients are let in; none: everybody is.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// The files of the server's certificate.
+#[derive(Debug, Clone)]
+pub struct PairFiles {
+    /// The certificate chain, leaf first.
     pub tls_cert: PathBuf,
     /// The private key of the leaf.
     pub tls_key: PathBuf,
-    /// The authorities whose clients are let in; none: everybody is.
-    pub client_ca: Option<PathBuf>,
 }
 
 /// The bytes of all files at one moment. Their comparison is the test for a
 /// change: a mounted Secret swaps links, so neither times nor inotify tell.
 #[derive(PartialEq, Eq)]
 pub struct Contents {
+    pair: Option<PairContents>,
+    client_ca: Option<Vec<u8>>,
+}
+
+#[derive(PartialEq, Eq)]
+struct PairContents {
     tls_cert: Vec<u8>,
     tls_key: Vec<u8>,
-    client_ca: Option<Vec<u8>>,
 }
 
 impl CertificateFiles {
@@ -40,10 +52,15 @@ impl CertificateFiles {
         Ok(contents)
     }
 
+    /// One of the files, for the log.
+    fn first(&self) -> Option<String> {
+        let pair = self.pair.as_ref().map(|pair| &pair.tls_cert);
+        pair.or(self.client_ca.as_ref()).map(|path| path.display().to_string())
+    }
+
     fn read(&self) -> Result<Contents, CertError> {
         Ok(Contents {
-            tls_cert: read(&self.tls_cert, "--tls-cert or --cert-dir")?,
-            tls_key: read(&self.tls_key, "--tls-key or --cert-dir")?,
+            pair: self.pair.as_ref().map(PairFiles::read).transpose()?,
             client_ca: self.client_ca.as_ref().map(|path| read(path, "--client-ca")).transpose()?,
         })
     }
@@ -54,8 +71,8 @@ impl CertificateFiles {
         serving: &Serving,
         metrics: &Metrics,
     ) -> Result<(), CertError> {
-        let pair = Pair::read(&contents.tls_cert, &contents.tls_key)
-            .map_err(|error| self.unusable(error))?;
+        let pair = self.pair.as_ref().zip(contents.pair.as_ref());
+        let pair = pair.map(|(files, contents)| files.parse(contents)).transpose()?;
         // Both are checked before either is used: a good pair beside a broken
         // client CA changes nothing.
         if let (Some(path), Some(pem)) = (&self.client_ca, &contents.client_ca) {
@@ -73,24 +90,38 @@ impl CertificateFiles {
                 .map_err(|e| content(e.to_string()))?;
             serving.clients.replace(verifier);
         }
-        if pair.expires < jiff::Timestamp::now().as_second() {
-            tracing::warn!(path = %self.tls_cert.display(), "the certificate has expired: every client will refuse it");
+        if let Some(pair) = pair {
+            serving.take(pair, metrics);
         }
-        serving.take(pair, metrics);
         Ok(())
-    }
-
-    fn unusable(&self, error: PairError) -> CertError {
-        let (path, what, detail) = match error {
-            PairError::Certificate(detail) => (&self.tls_cert, "certificate chain", detail),
-            PairError::Key(detail) => (&self.tls_key, "private key", detail),
-        };
-        CertError::Content { path: path.clone(), what, detail }
     }
 }
 
-/// Looks at the files every `every`, for ever, and takes up what differs from
-/// what was `loaded`. What cannot be used is counted and logged once, and the
+impl PairFiles {
+    fn read(&self) -> Result<PairContents, CertError> {
+        Ok(PairContents {
+            tls_cert: read(&self.tls_cert, "--tls-cert or --cert-dir")?,
+            tls_key: read(&self.tls_key, "--tls-key or --cert-dir")?,
+        })
+    }
+
+    fn parse(&self, contents: &PairContents) -> Result<Pair, CertError> {
+        let pair = Pair::read(&contents.tls_cert, &contents.tls_key).map_err(|error| {
+            let (path, what, detail) = match error {
+                PairError::Certificate(detail) => (&self.tls_cert, "certificate chain", detail),
+                PairError::Key(detail) => (&self.tls_key, "private key", detail),
+            };
+            CertError::Content { path: path.clone(), what, detail }
+        })?;
+        if pair.expires < jiff::Timestamp::now().as_second() {
+            tracing::warn!(path = %self.tls_cert.display(), "the certificate has expired: every client will refuse it");
+        }
+        Ok(pair)
+    }
+}
+
+/// Looks at the files every `every`, for ever, and uses what differs from what
+/// was `loaded`. With no files there is nothing to do. What cannot be used is counted and logged once, and the
 /// last good pair stays.
 pub async fn watch(
     files: CertificateFiles,
@@ -119,7 +150,7 @@ pub async fn watch(
             Err(error) => Err(error.clone()),
         };
         match used {
-            Ok(()) => tracing::info!(path = %files.tls_cert.display(), "certificate replaced"),
+            Ok(()) => tracing::info!(path = files.first(), "certificate replaced"),
             Err(error) => {
                 metrics.certificate_failed();
                 tracing::error!(%error, "changed certificate files cannot be used; the last good ones stay in use");

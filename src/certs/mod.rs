@@ -7,7 +7,7 @@ mod pair;
 mod serving;
 mod verifier;
 
-pub use files::{CertificateFiles, Contents, watch};
+pub use files::{CertificateFiles, Contents, PairFiles, watch};
 pub use make::{Fresh, MAX_DAYS, Made, make, make_pair};
 pub use pair::{Pair, PairError, certificates, expiry};
 pub use serving::{Serving, server_config};

@@ -16,6 +16,7 @@ use serde_json::value::RawValue;
 
 use super::world::Detail;
 use crate::objects::{KindInfo, null_is_default};
+use crate::webhook::redact_tokens;
 
 /// The name under which belay writes, as managedFields show it.
 pub const MANAGER: &str = "belay";
@@ -59,9 +60,12 @@ impl Trouble {
     pub fn of_status(code: u16, message: &str) -> Self {
         match code {
             404 => Self::NotFound,
-            401 | 403 => Self::Forbidden(shortened(message)),
+            401 | 403 => Self::Forbidden(shortened(&redact_tokens(message))),
             410 => Self::Expired,
-            _ => Self::Failed(shortened(&format!("the API server answers {code}: {message}"))),
+            _ => {
+                let message = redact_tokens(message);
+                Self::Failed(shortened(&format!("the API server answers {code}: {message}")))
+            }
         }
     }
 }

@@ -10,6 +10,7 @@ use tokio::sync::{Notify, watch};
 use super::status::Holding;
 use super::world::SharedWorld;
 use crate::telemetry::{Metrics, Readiness};
+use crate::webhook::PathToken;
 
 /// Who this belay is, and what its objects are called.
 #[derive(Debug, Clone)]
@@ -105,6 +106,8 @@ pub struct Signals {
     /// The authorities that the API server is to trust, PEM; none: they are
     /// somebody else's matter, or not known yet.
     pub bundle: watch::Sender<Option<Arc<str>>>,
+    /// The secrets in the paths of the webhooks; none: they were not read yet.
+    pub paths: watch::Sender<Option<Paths>>,
     /// What of the registration is in place.
     pub registered: watch::Sender<Registered>,
     /// How far the holds of each policy are, by its name.
@@ -123,6 +126,7 @@ impl Default for Signals {
             changed: watch::Sender::new(0),
             leading: watch::Sender::new(false),
             bundle: watch::Sender::new(None),
+            paths: watch::Sender::new(None),
             registered: watch::Sender::new(Registered::default()),
             holding: watch::Sender::new(Arc::default()),
             ending: watch::Sender::new(false),
@@ -145,6 +149,15 @@ impl Signals {
     }
 }
 
+/// The secrets in the paths of the webhooks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Paths {
+    /// The one that belongs in the webhook configurations.
+    pub register: PathToken,
+    /// All that are accepted.
+    pub accepted: Vec<PathToken>,
+}
+
 /// What of the registration is in place, as it was read back from the API
 /// server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -154,6 +167,8 @@ pub struct Registered {
     pub generation: Option<u64>,
     /// The authorities that stand in every entry of both.
     pub bundle: Option<Arc<str>>,
+    /// The secret in the path of every entry of both.
+    pub token: Option<PathToken>,
     /// The configurations that do not exist, as `kind/name`, and the entries
     /// that those which exist lack, as `kind/name entry name`.
     pub missing: Vec<String>,

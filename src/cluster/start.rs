@@ -20,13 +20,13 @@ use super::journal::Journal;
 use super::live::Reader;
 use super::world::SharedWorld;
 use super::{
-    certificates, election, expired, feed, holds, journal, pace, paused, registration, release,
-    status,
+    certificates, election, expired, feed, holds, journal, pace, paths, paused, registration,
+    release, status,
 };
 use crate::certs::Serving;
 use crate::policy::Identities;
 use crate::telemetry::{Condition, Metrics, Readiness};
-use crate::webhook::Decider;
+use crate::webhook::{AcceptedTokens, Decider};
 
 /// Threads of the cluster side: one that feeds may be busy with a long list
 /// while a verdict waits for a live read.
@@ -53,6 +53,8 @@ pub struct Options {
     /// Whose matter certificates are. Without names they are those of the
     /// installation's Service.
     pub certificates: Certificates,
+    /// How the secret in the paths of the webhooks is rotated.
+    pub path_rotation: paths::PathRotation,
     /// So many objects of one kind may get a hold late for one policy; 0: any
     /// number.
     pub backfill: usize,
@@ -89,6 +91,7 @@ pub struct Cluster {
     parts: JoinHandle<()>,
     died: watch::Receiver<Option<&'static str>>,
     serving: Option<Arc<Serving>>,
+    accepted_tokens: Arc<AcceptedTokens>,
     decider: Arc<ClusterDecider>,
 }
 
@@ -137,6 +140,7 @@ impl Cluster {
         };
         let serving = matches!(context.settings.certificates, Certificates::Own { .. })
             .then(Arc::<Serving>::default);
+        let accepted_tokens = Arc::<AcceptedTokens>::default();
         let (journal, entries) = Journal::new(context.metrics.clone());
         let (written, read) = watch::channel(Arc::default());
         let whole = context.readiness.condition("parts");
@@ -153,6 +157,8 @@ impl Cluster {
         let feed = feed::run(context.clone(), options.identities, written);
         parts.start("feed", feed, handle);
         parts.start("certificates", certificates::run(context.clone(), held), handle);
+        let paths = paths::run(context.clone(), options.path_rotation, accepted_tokens.clone());
+        parts.start("paths", paths, handle);
         parts.start("election", election::run(context.clone()), handle);
         parts.start("journal", journal::run(context.clone(), entries), handle);
         let status = status::run(context.clone(), read, feed::plan::needs);
@@ -167,7 +173,8 @@ impl Cluster {
         parts.start("holds", until_the_end(&context, holds::run(context.clone())), handle);
         let (dies, died) = watch::channel(None);
         let parts = handle.spawn(parts.supervise(context.signals.clone(), whole, dies));
-        Ok(Self { runtime, parts, died, context, serving, decider: Arc::new(decider) })
+        let decider = Arc::new(decider);
+        Ok(Self { runtime, parts, died, context, serving, accepted_tokens, decider })
     }
 
     /// The part that has ended though belay had not, once there is one: without
@@ -190,6 +197,11 @@ impl Cluster {
     /// The certificates that are fed from a Secret; none: they are in files.
     pub fn serving(&self) -> Option<Arc<Serving>> {
         self.serving.clone()
+    }
+
+    /// The secrets below which reviews are answered, as they are in the Secret.
+    pub fn accepted_tokens(&self) -> Arc<AcceptedTokens> {
+        self.accepted_tokens.clone()
     }
 
     /// Ends it: whoever leads gives the Lease back.

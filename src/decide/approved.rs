@@ -8,18 +8,15 @@ use crate::policy::{Approval, Discount, Policy, Source, Terms};
 
 /// The approvals in force for this object: those that name it, and those of
 /// scope Content that name what it lives in, or that certainly takes it along.
-fn in_force<'a>(
-    situation: &Situation<'a>,
-    item: &Item<'a>,
-    records: Records,
-) -> Vec<&'a Approval> {
+fn in_force<'a>(situation: &Situation<'a>, item: &Item<'a>, records: Records) -> Vec<&'a Approval> {
     let approvals = &situation.policies.approvals;
     let (identity, state) = (item.identity(), State::of_item(item));
     let only = |wanted| if records == wanted { records } else { Records::Ignored };
     let (itself, above) = (only(Records::Itself), only(Records::Cascade));
-    let named = approvals.of(identity.uid).iter().filter(|approval| {
-        approval.names(&identity) && counts(situation, itself, approval, state)
-    });
+    let named = approvals
+        .of(identity.uid)
+        .iter()
+        .filter(|approval| approval.names(&identity) && counts(situation, itself, approval, state));
     let mut found: Vec<_> = named.collect();
     let namespace = item.facts.namespace;
     for container in containers(situation, item) {

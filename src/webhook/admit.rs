@@ -15,11 +15,18 @@ use crate::decide::{Blocker, Decision, Door, Operation, Reason, User, Verdict, d
 use crate::policy::Source;
 use crate::telemetry::Answered;
 
-/// Routes for both doors. Everything else a client may try gets a sentence.
-pub fn routes(config: &mut web::ServiceConfig) {
-    let doors = [("/validate", Door::Validate), ("/mutate", Door::Mutate)];
-    let paths =
-        doors.map(|(path, door)| [(path.to_owned(), door), (format!("{path}{LABELLED}"), door)]);
+/// The name of the path's secret segment.
+const TOKEN: &str = "token";
+
+/// Routes for both doors, below a secret or not. Everything else a client may
+/// try gets 404.
+pub fn routes(config: &mut web::ServiceConfig, secret: bool) {
+    let below = if secret { format!("/{{{TOKEN}}}") } else { String::new() };
+    let doors = [Door::Validate, Door::Mutate];
+    let paths = doors.map(|door| {
+        let path = format!("{below}/{}", door.as_str());
+        [(format!("{path}{LABELLED}"), door), (path, door)]
+    });
     for (path, door) in paths.into_iter().flatten() {
         let post = move |request: HttpRequest,
                          payload: web::Payload,
@@ -39,25 +46,43 @@ async fn wrong_method(
     payload: web::Payload,
     shared: web::Data<Shared>,
 ) -> HttpResponse {
-    let message = format!("{} takes POST, not {}", request.path(), request.method());
+    if !has_token(&request, &shared) {
+        return not_found(payload, shared).await;
+    }
+    // The path may contain the secret.
+    let message = format!("this path takes POST, not {}", request.method());
     let refusal = BadRequest::new(StatusCode::METHOD_NOT_ALLOWED, message);
     let mut response = refuse(&shared, refusal, payload);
     response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
     response
 }
 
+/// Whether a caller knows the secret of the path, where there is one.
+fn has_token(request: &HttpRequest, shared: &Shared) -> bool {
+    let Some(tokens) = &shared.tokens else { return true };
+    request.match_info().get(TOKEN).is_some_and(|segment| tokens.accepts(segment))
+}
+
+/// Anything that reaches the port can send this, so it is counted and not
+/// logged.
 async fn not_found(payload: web::Payload, shared: web::Data<Shared>) -> HttpResponse {
-    let message = "there is nothing here; belay answers POST /validate and POST /mutate";
-    refuse(&shared, BadRequest::new(StatusCode::NOT_FOUND, message), payload)
+    let message = match shared.tokens {
+        Some(_) => "not found",
+        None => "there is nothing here; belay answers POST /validate and POST /mutate",
+    };
+    answer_refusal(&shared, BadRequest::new(StatusCode::NOT_FOUND, message), payload)
 }
 
 async fn admit(
     door: Door,
     request: &HttpRequest,
     mut payload: web::Payload,
-    shared: &Shared,
+    shared: &web::Data<Shared>,
     draining: &Draining,
 ) -> HttpResponse {
+    if !has_token(request, shared) {
+        return not_found(payload, shared.clone()).await;
+    }
     match answer(door, request, &mut payload, shared).await {
         Ok(bytes) => {
             let mut response = HttpResponse::Ok();
@@ -214,9 +239,14 @@ fn callers_timeout(query: &str) -> Option<Duration> {
 }
 
 fn refuse(shared: &Shared, refusal: BadRequest, unread: web::Payload) -> HttpResponse {
+    let BadRequest { code, message } = &refusal;
+    tracing::warn!(code = code.as_u16(), message, "bad request");
+    answer_refusal(shared, refusal, unread)
+}
+
+fn answer_refusal(shared: &Shared, refusal: BadRequest, unread: web::Payload) -> HttpResponse {
     let BadRequest { code, message } = refusal;
     shared.metrics.bad_request(code.as_u16());
-    tracing::warn!(code = code.as_u16(), message, "bad request");
     HttpResponse::build(code)
         .force_close()
         .content_type(ContentType::plaintext())

@@ -6,11 +6,15 @@
 //!                    size, time    borrowed       pure
 //! ```
 //!
+//! In a cluster both paths are below a secret ([`PathToken`]). A caller without
+//! it gets 404, and no more work is done for it.
+//!
 //! The handlers know nothing of Kubernetes policy. What decides is plugged in
 //! as a [`Decider`].
 
 mod admit;
 mod body;
+mod path;
 mod probes;
 mod server;
 mod timed;
@@ -22,6 +26,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{LocalBoxFuture, ready};
 
+pub use path::{AcceptedTokens, PathToken, redact_tokens};
 pub use server::{Bound, Certificates, Server, bind};
 pub use wire::{Parsed, parse as parse_review, respond};
 
@@ -94,6 +99,9 @@ pub struct Shared {
     pub metrics: Metrics,
     /// Whether belay is ready.
     pub readiness: Readiness,
+    /// The secrets below which reviews are answered; none: the paths have no
+    /// secret, because belay serves without a cluster.
+    pub tokens: Option<Arc<AcceptedTokens>>,
     /// What prints the graph, where somebody has asked to see it.
     pub graph: Option<Arc<dyn Fn() -> String + Send + Sync>>,
 }

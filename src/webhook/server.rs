@@ -34,16 +34,14 @@ pub struct Server {
 
 /// Where the certificates come from.
 #[derive(Debug, Clone)]
-pub enum Certificates {
-    /// From files, which have to be good now, and are looked at again.
-    Files {
-        /// The files.
-        files: CertificateFiles,
-        /// How often they are looked at.
-        every: Duration,
-    },
-    /// Somebody else feeds them in. Until there is one every handshake fails.
-    Held(Arc<Serving>),
+pub struct Certificates {
+    /// What is served. Where no file holds the server's certificate, another
+    /// part of belay replaces it here; until then every handshake fails.
+    pub serving: Arc<Serving>,
+    /// The files, which have to be good now, and are read again.
+    pub files: CertificateFiles,
+    /// How often they are read.
+    pub every: Duration,
 }
 
 /// A server that listens and does not serve yet, so that its addresses can be
@@ -57,14 +55,8 @@ pub struct Bound {
     draining: Draining,
     admission: actix_web::dev::Server,
     probing: actix_web::dev::Server,
-    certificates: Option<CertificateWatch>,
-}
-
-struct CertificateWatch {
-    files: CertificateFiles,
+    certificates: Certificates,
     loaded: certs::Contents,
-    serving: Arc<Serving>,
-    every: Duration,
 }
 
 /// Whether the end has begun: clients are to take their next request elsewhere.
@@ -84,7 +76,9 @@ impl Draining {
 /// Loads the certificates and listens on both addresses. Serves nothing yet.
 pub fn bind(server: Server, shared: Shared) -> Result<Bound, ServeError> {
     let Server { listen, probes, certificates, workers } = server;
-    let (tls, certificates) = load(certificates, &shared)?;
+    let Certificates { serving, files, .. } = &certificates;
+    let loaded = files.load(serving, &shared.metrics)?;
+    let tls = certs::server_config(serving, files.client_ca.is_some())?;
     let draining = Draining::default();
 
     let listener = TcpListener::bind(listen).map_err(|source| ServeError::Bind {
@@ -113,23 +107,8 @@ pub fn bind(server: Server, shared: Shared) -> Result<Bound, ServeError> {
         admission,
         probing: probing.run(),
         certificates,
+        loaded,
     })
-}
-
-/// The TLS side, and what has to be watched for it.
-fn load(
-    certificates: Certificates,
-    shared: &Shared,
-) -> Result<(rustls::ServerConfig, Option<CertificateWatch>), ServeError> {
-    match certificates {
-        Certificates::Files { files, every } => {
-            let serving = Arc::new(Serving::default());
-            let loaded = files.load(&serving, &shared.metrics)?;
-            let tls = certs::server_config(&serving, files.client_ca.is_some())?;
-            Ok((tls, Some(CertificateWatch { files, loaded, serving, every })))
-        }
-        Certificates::Held(serving) => Ok((certs::server_config(&serving, false)?, None)),
-    }
 }
 
 /// The TLS server: what `HttpServer` would build, with [`Timed`] between TLS
@@ -156,7 +135,7 @@ fn admission(
         let app = App::new()
             .app_data(web::Data::new(shared.clone()))
             .app_data(web::Data::new(draining.clone()))
-            .configure(admit::routes);
+            .configure(|config| admit::routes(config, shared.tokens.is_some()));
         let http = HttpService::build()
             .graceful_shutdown_signal(move || {
                 let signal = graceful.clone();
@@ -194,12 +173,11 @@ impl Bound {
 
     /// Serves until a signal, or until `over`, and ends in the same order.
     pub async fn serve_until(self, over: impl Future<Output = ()>) -> Result<(), ServeError> {
-        let Self { listen: _, probes: _, shared, draining, admission, probing, certificates } =
-            self;
+        let Self { shared, draining, admission, probing, certificates, loaded, .. } = self;
         let ready = shared.readiness.condition("serving");
-        let watching = certificates.map(|CertificateWatch { files, loaded, serving, every }| {
-            tokio::spawn(certs::watch(files, loaded, serving, shared.metrics.clone(), every))
-        });
+        let Certificates { serving, files, every } = certificates;
+        let metrics = shared.metrics.clone();
+        let watching = tokio::spawn(certs::watch(files, loaded, serving, metrics, every));
         let handle = admission.handle();
         let probe_handle = probing.handle();
         let mut probing = tokio::spawn(probing);
@@ -230,9 +208,7 @@ impl Bound {
                 Err(ServeError::Aborted)
             }
         };
-        if let Some(watching) = watching {
-            watching.abort();
-        }
+        watching.abort();
         // What is left ends with the process.
         drop(probe_handle.stop(false));
         tracing::info!("ended");

@@ -74,7 +74,9 @@ fn certificates_come_in_one_of_three_ways() {
         let mounted = pod["containers"][0]["volumeMounts"][0]["mountPath"].as_str();
         let folder = arguments.iter().find_map(|a| a.strip_prefix("--cert-dir="));
         assert_eq!(mounted, folder);
-        let secrets = objects.get("Role", "belay")["rules"].to_string().contains("secrets");
+        let role = objects.get("Role", "belay")["rules"].to_string();
+        assert!(role.contains("belay-path"), "{role}");
+        let secrets = role.contains("belay-tls");
         (source.unwrap().to_owned(), secret.to_owned(), secrets, objects.of("Certificate").len())
     };
     let own = told(Render::default());
@@ -221,11 +223,15 @@ fn whatever_is_scraped_is_a_port_of_a_service_and_of_the_replicas() {
 #[test]
 fn metrics_are_open_to_those_that_are_named_and_to_nobody_else() {
     let rules = |from: &str| {
-        let render = Render::default().set("networkPolicy.enabled=true");
+        let api_server = "networkPolicy.apiServer={\"cidrs\":[\"10.0.0.1/32\"],\"ports\":[443]}";
+        let render = Render::default().set("networkPolicy.enabled=true").set(api_server);
         let objects = render.set(&format!("networkPolicy.metricsFrom={from}")).objects();
         objects.get("NetworkPolicy", "belay")["spec"]["ingress"].clone()
     };
-    let webhook = json!({"ports": [{"port": "webhook", "protocol": "TCP"}]});
+    let webhook = json!({
+        "from": [{"ipBlock": {"cidr": "10.0.0.1/32"}}],
+        "ports": [{"port": "webhook", "protocol": "TCP"}],
+    });
     for nobody in ["[]", "null"] {
         assert_eq!(rules(nobody), json!([webhook]), "an empty `from` would be everybody");
     }
@@ -234,6 +240,25 @@ fn metrics_are_open_to_those_that_are_named_and_to_nobody_else() {
         "ports": [{"port": "metrics", "protocol": "TCP"}],
     });
     assert_eq!(rules("[{\"podSelector\":{}}]"), json!([webhook, metrics]));
+}
+
+#[test]
+fn reviews_are_admitted_from_the_places_that_are_named_and_from_no_other() {
+    let admits = |values: &[&str]| {
+        let render = values.iter().fold(Render::default(), |render, value| render.set(value));
+        let objects = render.set("networkPolicy.enabled=true").objects();
+        let ingress = objects.get("NetworkPolicy", "belay")["spec"]["ingress"].clone();
+        let rules = ingress.as_array().unwrap().clone();
+        let webhook = rules.iter().find(|rule| rule["ports"][0]["port"] == "webhook").unwrap();
+        webhook["from"].clone()
+    };
+    let servers = "networkPolicy.apiServer.cidrs=[\"10.0.0.1/32\",\"10.0.0.2/32\"]";
+    let blocks =
+        json!([{"ipBlock": {"cidr": "10.0.0.1/32"}}, {"ipBlock": {"cidr": "10.0.0.2/32"}}]);
+    assert_eq!(admits(&[servers]), blocks);
+    let agents = "networkPolicy.webhookFrom=[{\"podSelector\":{}}]";
+    assert_eq!(admits(&[agents]), json!([{"podSelector": {}}]));
+    assert_eq!(admits(&[servers, agents]), json!([{"podSelector": {}}]));
 }
 
 #[test]

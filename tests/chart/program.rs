@@ -81,6 +81,7 @@ fn the_webhook_configurations_are_those_of_the_program() {
                 // The leader fills these in, and an upgrade must not take them out.
                 assert_eq!(found.get("rules"), None);
                 assert_eq!(found["clientConfig"].get("caBundle"), None);
+                assert_eq!(found["clientConfig"]["service"].get("path"), None);
             }
             assert_eq!(bare(found), bare(expected));
         }

@@ -35,6 +35,10 @@ const REFUSED: &[(&str, &[&str])] = &[
         "certManager={\"enabled\":true,\"issuerRef\":{\"kind\":\"ClusterIssuer\"}}",
         &["certManager.issuerRef is a ClusterIssuer without a name"],
     ),
+    (
+        "networkPolicy.enabled=true",
+        &["the API server has to be named: set networkPolicy.apiServer.cidrs", "webhookFrom"],
+    ),
     ("serviceAccount.create=false", &["serviceAccount.name has to name the account"]),
     (
         "podDisruptionBudget.minAvailable=2",

@@ -138,6 +138,12 @@ fn a_value_that_null_unsets_is_empty_or_refused_and_never_guessed() {
         let render = Render::default();
         let switched = ["networkPolicy", "serviceMonitor", "prometheusRule", "dashboard"];
         let render = switched.iter().fold(render, |r, what| r.set(&format!("{what}.enabled=true")));
+        // The one is needed where the other is unset.
+        let render = if name == "networkPolicy.apiServer.cidrs" {
+            render.set("networkPolicy.webhookFrom=[{\"podSelector\":{}}]")
+        } else {
+            render.set("networkPolicy.apiServer.cidrs=[\"10.0.0.1/32\"]")
+        };
         if name.starts_with("certManager") {
             render.set("certManager.enabled=true")
         } else {

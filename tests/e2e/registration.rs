@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 
 use belay::cluster::registration::configurations::{Address, skeleton};
 use belay::cluster::registration::run;
-use belay::cluster::{Context, Settings, Signals, World};
+use belay::cluster::{Context, Paths, Settings, Signals, World};
 use belay::policy::api::DeletionPolicySpec;
 use belay::policy::{Policy, PolicySet};
 use belay::telemetry::{Metrics, Readiness};
+use belay::webhook::PathToken;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
@@ -119,6 +120,9 @@ impl Installed {
         };
         context.signals.leading.send_replace(true);
         context.signals.bundle.send_replace(Some("-----BEGIN".into()));
+        let token = PathToken::parse(&"1".repeat(64)).unwrap();
+        let paths = Paths { register: token.clone(), accepted: vec![token] };
+        context.signals.paths.send_replace(Some(paths));
         let task = tokio::spawn(run(context.clone()));
         let (validating, mutating) = (Api::all(client.clone()), Api::all(client));
         Self { name: name.to_owned(), context, validating, mutating, task }

@@ -16,8 +16,9 @@
 pub mod audit;
 pub mod belay;
 pub mod chart;
+pub mod client;
 pub mod clock;
-pub mod https;
+pub mod direct;
 pub mod install;
 pub mod kubectl;
 pub mod kubelet;

@@ -27,8 +27,8 @@ pub fn faulty() -> MutexGuard<'static, World> {
 
 fn start() -> Result<World> {
     let plane = ControlPlane::start_with(&Options { nodes: 2, ..Options::default() })?;
-    let install =
-        Install { serve: vec!["--rotation-margin=1".to_owned()], ..Install::of_everything(2) };
+    let serve = ["--rotation-margin=1", "--path-settle=2", "--path-overlap=3"];
+    let install = Install { serve: serve.map(str::to_owned).to_vec(), ..Install::of_everything(2) };
     let belay = install.on(&plane, program())?;
     Ok(World { plane, belay })
 }

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::json;
 
+use crate::client::{self, Client};
 use crate::harness::Belay;
-use crate::harness::https::{self, Client};
 use crate::{belay, sample};
 
 /// One belay for all of these: each test is also a test that the others did
@@ -175,7 +175,7 @@ fn a_body_over_the_limit_is_413_announced_or_not() {
         }
     }
     let _ = connection.flush();
-    assert_eq!(https::receive(&mut connection).unwrap().code, 413);
+    assert_eq!(client::receive(&mut connection).unwrap().code, 413);
 
     // The largest that is allowed is read: blanks are JSON's own padding.
     let mut largest = sample("delete-denied.json").into_bytes();
@@ -216,9 +216,9 @@ fn slow_senders_get_an_answer_or_a_closed_connection_within_the_deadline() {
         scope.spawn(move || {
             let mut connection = client().connect().unwrap();
             let review = sample("delete-denied.json");
-            https::send(&mut connection, "/validate", "application/json", review.as_bytes())
+            client::send(&mut connection, "/validate", "application/json", review.as_bytes())
                 .unwrap();
-            assert_eq!(https::receive(&mut connection).unwrap().code, 200);
+            assert_eq!(client::receive(&mut connection).unwrap().code, 200);
             let ended = "POST /validate HTTP/1.1\r\nHost: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
                 .bytes()
                 .any(|byte| {
@@ -256,7 +256,7 @@ fn stalled_senders_cost_next_to_no_memory() {
             connection.write_all(head.as_bytes()).unwrap();
             connection.flush().unwrap();
             // That it says to go on shows that it waits for the body.
-            assert_eq!(https::receive(&mut connection).unwrap().code, 100);
+            assert_eq!(client::receive(&mut connection).unwrap().code, 100);
             connection.write_all(b"{").unwrap();
             connection.flush().unwrap();
             connection

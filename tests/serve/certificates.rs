@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rustls::version::{TLS12, TLS13};
 
+use crate::client::Client;
 use crate::harness::belay::make_certificates;
-use crate::harness::https::{Client, receive, send};
 use crate::harness::pki::Pki;
 use crate::harness::{Belay, eventually};
 use crate::{belay, client, program, sample};
@@ -113,8 +113,10 @@ fn with_a_client_ca_only_its_clients_get_in_and_it_can_be_replaced() {
         // TLS 1.3 tells a refused client only after its handshake.
         let Ok(mut connection) = client.connect() else { return false };
         let body = sample("delete-denied.json");
-        let sent = send(&mut connection, "/validate", "application/json", body.as_bytes());
-        sent.is_ok() && receive(&mut connection).is_ok_and(|answer| answer.code == 200)
+        let sent =
+            crate::client::send(&mut connection, "/validate", "application/json", body.as_bytes());
+        sent.is_ok()
+            && crate::client::receive(&mut connection).is_ok_and(|answer| answer.code == 200)
     };
     assert!(!gets_in(&with(None)), "nobody gets in without a certificate");
     let ours_all_along = with(Some((&ours.cert, &ours.key)));
@@ -133,6 +135,51 @@ fn with_a_client_ca_only_its_clients_get_in_and_it_can_be_replaced() {
     // One that has sessions to resume gets in no more than a new one.
     assert!(!gets_in(&ours_all_along));
     assert!(!gets_in(&with(Some((&ours.cert, &ours.key)))));
+}
+
+#[test]
+fn h04_a_client_ca_that_cannot_be_used_is_an_error_at_start_in_every_mode() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    make_certificates(program(), &folder.path().join("certs")).unwrap();
+    // Nothing answers there; what is wrong with the file is found without it.
+    let kubeconfig = file(
+        "config",
+        "apiVersion: v1\nkind: Config\ncurrent-context: none\nclusters: [{name: none, cluster: \
+         {server: 'https://127.0.0.1:1'}}]\nusers: [{name: none, user: {token: none}}]\ncontexts: \
+         [{name: none, context: {cluster: none, user: none, namespace: belay}}]\n",
+    );
+    let in_cluster = format!("--kubeconfig={kubeconfig}");
+    let certs = format!("--cert-dir={}", folder.path().join("certs").display());
+    let modes = [
+        vec!["--standalone", &certs],
+        vec!["--certificates=own", &in_cluster],
+        vec!["--certificates=files", &in_cluster, &certs],
+    ];
+    let missing = folder.path().join("missing.crt").display().to_string();
+    for (path, words) in [
+        (missing, "cannot read"),
+        (file("empty.crt", ""), "there is no PEM certificate in it"),
+        (file("broken.crt", "hello"), "there is no PEM certificate in it"),
+    ] {
+        for mode in &modes {
+            let output = std::process::Command::new(program())
+                .args(["serve", "--listen=127.0.0.1:0", "--probes=127.0.0.1:0"])
+                .arg(format!("--client-ca={path}"))
+                .args(mode)
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(3), "{mode:?}: {said}");
+            let errors: Vec<_> = said.lines().filter(|line| line.contains(&path)).collect();
+            assert_eq!(errors.len(), 1, "{mode:?}: {said}");
+            assert!(errors[0].contains(words), "{mode:?}: {said}");
+        }
+    }
 }
 
 #[test]

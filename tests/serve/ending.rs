@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::harness::https::{receive, send};
+use crate::client::{receive, send};
 use crate::harness::{belay::http_get, eventually};
 use crate::{belay, client, sample};
 

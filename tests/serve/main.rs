@@ -15,7 +15,7 @@ mod verdicts;
 use std::path::Path;
 
 use harness::Belay;
-use harness::https::Client;
+use harness::client::{self, Client};
 
 /// The program under test.
 pub fn program() -> &'static Path {

@@ -3,17 +3,13 @@
 //!
 //! The referee judges what comes of it as it judges everybody else's requests.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::call::{Answer, Caller};
-use crate::harness::https::Client;
+use crate::harness::client::Client;
 use crate::people::{Tally, outcome};
 use crate::plan::{Kind, Place, ROOMS};
 use crate::random::Random;
@@ -95,7 +91,7 @@ pub struct Attacker {
     /// A reader of the webhook configuration: the attacker is assumed to know
     /// all of it, the path included.
     pub admin: Caller,
-    pub replicas: Vec<SocketAddr>,
+    pub replicas: Vec<Client>,
 }
 
 impl Attacker {
@@ -107,7 +103,7 @@ impl Attacker {
         while Instant::now() < until {
             ticks.tick().await;
             let attack = Attack::choose(&mut random);
-            let replica = self.replicas[random.below(self.replicas.len())];
+            let replica = self.replicas[random.below(self.replicas.len())].clone();
             let done =
                 tokio::time::timeout(Duration::from_secs(60), self.perform(attack, replica)).await;
             *tally.entry((attack.name(), outcome(done))).or_default() += 1;
@@ -115,7 +111,7 @@ impl Attacker {
         tally
     }
 
-    async fn perform(&self, attack: Attack, replica: SocketAddr) -> Answer {
+    async fn perform(&self, attack: Attack, replica: Client) -> Answer {
         match attack {
             Attack::AddOwner(place, owner) => self.add_owner(place, owner).await,
             Attack::ReplaceOwner(place) => {
@@ -206,14 +202,12 @@ impl Attacker {
     }
 
     /// The review that the API server would send of a DELETE by an administrator.
-    async fn forge(&self, place: Place, replica: SocketAddr) -> Answer {
+    async fn forge(&self, place: Place, replica: Client) -> Answer {
         let object = self.caller.get(&place.url()).await?;
         let url = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/belay";
         let configuration = self.admin.get(url).await?;
-        let client = &configuration["webhooks"][0]["clientConfig"];
-        let ca =
-            STANDARD.decode(client["caBundle"].as_str().unwrap_or_default()).unwrap_or_default();
-        let registered = client["service"]["path"].as_str().unwrap_or("/validate").to_owned();
+        let registered = &configuration["webhooks"][0]["clientConfig"]["service"]["path"];
+        let registered = registered.as_str().unwrap_or_default().to_owned();
         let (group, resource) = place.resource();
         let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
             "request": {"uid": "5a1f1d7e-4b1c-4d53-9d0e-0a2b3c4d5e6f", "operation": "DELETE",
@@ -224,9 +218,8 @@ impl Attacker {
                 "object": null, "oldObject": object, "dryRun": false,
                 "options": {"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"}}});
         let post = move || {
-            let client = Arc::new(Client::of_replica(replica, &ca));
             let body = review.to_string();
-            ["/validate", &registered].map(|path| client.try_post(path, &body).map(|a| a.code))
+            ["/validate", &registered].map(|path| replica.try_post(path, &body).map(|a| a.code))
         };
         let codes = tokio::task::spawn_blocking(post).await;
         Ok(json!(codes.ok().map(|codes| codes.map(|code| code.unwrap_or_default()))))

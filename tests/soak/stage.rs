@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::attacker::{Attacker, NAME};
 use crate::call::Caller;
-use crate::harness::{ControlPlane, Install, Installed, Options, Result};
+use crate::harness::{ControlPlane, Install, Installed, Options, Result, direct};
 use crate::people::Person;
 use crate::plan::ROOMS;
 use crate::policies::{self, in_force, lasting};
@@ -126,10 +126,13 @@ impl Stage {
         let name = "system:serviceaccount:soak:robot".to_owned();
         people.push(Person { name, caller: robot });
         let operator = Caller::of(&plane.account("soak", "operator")?).await?;
+        let clients = belay.addresses().into_iter();
+        let clients = clients.map(|address| direct::client(&plane, address));
+        let clients = clients.collect::<Result<_>>()?;
         let attacker = Attacker {
             caller: Caller::of(&plane.user(NAME, None)?).await?,
             admin: admin.clone(),
-            replicas: belay.addresses(),
+            replicas: clients,
         };
         Ok(Self { plane, belay: Arc::new(Mutex::new(belay)), admin, people, operator, attacker })
     }

@@ -31,6 +31,10 @@ template is read.
 {{- if and (not .Values.crds.keep) (not .Values.uninstall.enabled) }}
 {{- fail "crds.keep is false and uninstall.enabled is false: the policies would go while objects still have its hold; set uninstall.enabled to true, or keep the definitions and delete them by hand after `belay release --all`" }}
 {{- end }}
+{{- $network := .Values.networkPolicy }}
+{{- if and $network.enabled (not $network.webhookFrom) (not $network.apiServer.cidrs) }}
+{{- fail "networkPolicy.enabled is true, so the API server has to be named: set networkPolicy.apiServer.cidrs to its addresses, or networkPolicy.webhookFrom where it asks through other Pods, as Konnectivity agents; [{ipBlock: {cidr: 0.0.0.0/0}}] is anywhere" }}
+{{- end }}
 {{- range $kind := .Values.rbac.watchAlso }}
   {{- $parts := splitList "/" $kind }}
   {{- if and (eq (len $parts) 2) (has (first $parts) (list "core" "v1")) }}

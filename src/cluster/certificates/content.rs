@@ -9,39 +9,23 @@ use kube::api::ObjectMeta;
 
 use super::rotation::{Authority, Content, Next, Pair};
 use crate::certs::{self, Fresh};
+use crate::cluster::secret::{MADE_BY, REQUESTED, has_annotation, is_own};
 
 const CURRENT: [&str; 3] = ["tls.crt", "tls.key", "ca.crt"];
 const NEXT: [&str; 3] = ["next-tls.crt", "next-tls.key", "next-ca.crt"];
 const OLD: &str = "old-ca.crt";
 
-/// The mark of what belay has written.
-const MADE_BY: &str = "belay.dev/made-by";
-/// Somebody asks for a new pair.
-pub const REQUESTED: &str = "belay.dev/rotate-requested";
-
-/// Whether belay has written what is in a Secret.
-pub fn is_own(secret: &ObjectMeta) -> bool {
-    secret.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(MADE_BY))
-}
-
 /// What a Secret holds, if there is one, for who asks for these names.
 pub fn read(secret: Option<&Secret>, names: &[String]) -> Content {
     let Some(secret) = secret else { return Content::default() };
-    let marked = |key: &str| {
-        secret
-            .metadata
-            .annotations
-            .as_ref()
-            .is_some_and(|annotations| annotations.contains_key(key))
-    };
     let [certificate, key, ca] = CURRENT.map(|key| bytes(secret, key));
     let authorities = authorities(ca);
     let old = self::authorities(bytes(secret, OLD));
     // One that a chart has made for belay is empty.
     let empty = certificate.is_empty() && key.is_empty() && ca.is_empty();
     Content {
-        foreign: !empty && !marked(MADE_BY),
-        requested: marked(REQUESTED),
+        foreign: !empty && !is_own(&secret.metadata),
+        requested: has_annotation(&secret.metadata, REQUESTED),
         current: pair(certificate, key, &authorities, names),
         // An authority stands in one place.
         old: old.difference(&authorities).cloned().collect(),

@@ -10,18 +10,18 @@ use futures_util::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
-use kube::api::PostParams;
 use kube::runtime::watcher::watch_object;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 
 use super::replicas::Replicas;
 use super::rotation::{self, Authority, Content, Seen, Step, Waiting};
-use super::{LIMIT, content, no_answer, publish};
+use super::{content, publish};
 use crate::certs::{Pair, PairError, Serving};
 use crate::cluster::api::{Trouble, chain};
 use crate::cluster::context::Context;
 use crate::cluster::pace::{Backoff, jittered};
+use crate::cluster::secret;
 use crate::telemetry::Condition;
 
 /// How pairs are made and rotated.
@@ -241,7 +241,7 @@ impl Driver {
             Step::Make | Step::Stage | Step::Promote | Step::Drop => {
                 self.said = None;
                 let secret = self.after(&step, &content)?;
-                self.write(&secret).await?;
+                secret::write(&self.secrets, &secret).await?;
                 if matches!(step, Step::Make | Step::Stage) {
                     self.rested = Instant::now() + REST;
                 }
@@ -261,7 +261,7 @@ impl Driver {
                 "the Secret holds a certificate that belay has not made, and is left alone; delete \
                  the Secret, or annotate it with {}=yes, and belay makes its own; or let belay \
                  read certificates from files",
-                content::REQUESTED
+                secret::REQUESTED
             );
         } else if is_news {
             tracing::debug!(?waiting, "certificate rotation");
@@ -295,23 +295,6 @@ impl Driver {
                 content::make(secret, place, fresh()?, &trusted)
             }
         })
-    }
-
-    /// Writes the Secret, if it still is as it was seen. If it is not, the
-    /// watch tells of it, and the next step follows from that.
-    async fn write(&self, secret: &Secret) -> Result<(), Trouble> {
-        let parameters = PostParams::default();
-        let write = async {
-            match secret.metadata.resource_version {
-                None => self.secrets.create(&parameters, secret).await,
-                Some(_) => self.secrets.replace(&self.name, &parameters, secret).await,
-            }
-        };
-        match timeout(LIMIT, write).await.map_err(|_| no_answer())? {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-            Err(error) => Err(error.into()),
-        }
     }
 }
 

@@ -25,7 +25,6 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-pub(in crate::cluster) use self::content::is_own;
 pub(in crate::cluster) use self::replicas::{is_running, label as replica_label};
 use super::api::Trouble;
 use super::context::{Certificates, Context};

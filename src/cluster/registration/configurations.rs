@@ -46,11 +46,12 @@ impl Entry {
         Self { labelled: true, ..self }
     }
 
-    /// Where it asks: those for labelled objects by themselves, because an
-    /// object of a kind that a policy names is asked about twice.
-    fn path(&self, door: &str) -> String {
+    /// Where it asks: those for labelled objects have a path of their own,
+    /// because the API server asks twice about an object of a kind that a
+    /// policy names.
+    pub(super) fn path(&self) -> String {
         let labelled = if self.labelled { LABELLED } else { "" };
-        format!("{door}{labelled}")
+        format!("/{}{labelled}", self.door.as_str())
     }
 
     const fn when(self, conditions: &'static [Condition]) -> Self {
@@ -107,12 +108,13 @@ pub struct Configurations {
     pub mutating: MutatingWebhookConfiguration,
 }
 
-/// The configurations for a leader to fill in: every entry, with no rules and
-/// no authorities. `account` is the user name of belay's own ServiceAccount.
+/// The configurations for a leader to fill in: every entry, with no rules, no
+/// authorities and no path. `account` is the user name of belay's own ServiceAccount.
 pub fn skeleton(name: &str, address: &Address, account: &str) -> Configurations {
     let fill = |entry: &Entry| Filling {
         bundle: None,
         rules: None,
+        path: None,
         conditions: entry.conditions.iter().filter_map(|c| c.render(Some(account))).collect(),
     };
     build(name, address, ENTRIES.iter(), fill)
@@ -129,7 +131,8 @@ pub fn of_labels(name: &str, address: &Address, bundle: &[u8]) -> Configurations
             Door::Validate => "DELETE",
         };
         let rules = Some(vec![super::rules::everything(operation, "*")]);
-        Filling { bundle: Some(ByteString(bundle.to_vec())), rules, conditions: Vec::new() }
+        let bundle = Some(ByteString(bundle.to_vec()));
+        Filling { bundle, rules, path: Some(entry.path()), conditions: Vec::new() }
     };
     build(name, address, entries, fill)
 }
@@ -138,6 +141,7 @@ pub fn of_labels(name: &str, address: &Address, bundle: &[u8]) -> Configurations
 struct Filling {
     bundle: Option<ByteString>,
     rules: Option<Vec<RuleWithOperations>>,
+    path: Option<String>,
     conditions: Vec<MatchCondition>,
 }
 
@@ -150,7 +154,8 @@ fn build<'e>(
     let metadata = || ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
     let (mut validating, mut mutating) = (Vec::new(), Vec::new());
     for entry in entries {
-        let Filling { bundle, rules, conditions } = fill(entry);
+        let Filling { bundle, rules, path, conditions } = fill(entry);
+        let client_config = client_config(address, bundle, path);
         let conditions = (!conditions.is_empty()).then_some(conditions);
         let failure_policy = Some(if entry.fails { "Fail" } else { "Ignore" }.to_owned());
         let object_selector = entry.labelled.then(labelled);
@@ -158,7 +163,7 @@ fn build<'e>(
             Door::Validate => validating.push(ValidatingWebhook {
                 name: entry.name.to_owned(),
                 admission_review_versions: vec!["v1".to_owned()],
-                client_config: client_config(address, bundle, &entry.path("/validate")),
+                client_config,
                 failure_policy,
                 match_conditions: conditions,
                 match_policy: Some("Equivalent".to_owned()),
@@ -171,7 +176,7 @@ fn build<'e>(
             Door::Mutate => mutating.push(MutatingWebhook {
                 name: entry.name.to_owned(),
                 admission_review_versions: vec!["v1".to_owned()],
-                client_config: client_config(address, bundle, &entry.path("/mutate")),
+                client_config,
                 failure_policy,
                 match_conditions: conditions,
                 match_policy: Some("Equivalent".to_owned()),
@@ -194,15 +199,19 @@ fn build<'e>(
     }
 }
 
-fn client_config(address: &Address, bundle: Option<ByteString>, path: &str) -> WebhookClientConfig {
+fn client_config(
+    address: &Address,
+    bundle: Option<ByteString>,
+    path: Option<String>,
+) -> WebhookClientConfig {
     let (url, service) = match address {
-        Address::Url(base) => (Some(format!("{base}{path}")), None),
+        Address::Url(base) => (Some(format!("{base}{}", path.unwrap_or_default())), None),
         Address::Service { namespace, name, port } => {
             let service = ServiceReference {
                 namespace: namespace.clone(),
                 name: name.clone(),
                 port: Some(*port),
-                path: Some(path.to_owned()),
+                path,
             };
             (None, Some(service))
         }
@@ -258,6 +267,7 @@ mod tests {
         assert_eq!((validating.len(), mutating.len()), (8, 2));
         for entry in &validating {
             assert_eq!((&entry.rules, &entry.client_config.ca_bundle), (&None, &None));
+            assert_eq!(entry.client_config.service.as_ref().unwrap().path, None);
             assert_eq!(entry.object_selector.is_some(), entry.name.starts_with("label-"));
             let fails = !["cascade.belay.dev", "evict.belay.dev"].contains(&&*entry.name);
             assert_eq!(entry.failure_policy.as_deref() == Some("Fail"), fails, "{}", entry.name);

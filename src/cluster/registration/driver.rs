@@ -16,14 +16,15 @@ use tokio::time::{Instant, sleep_until};
 use super::events;
 use super::follow::follow;
 use super::owner::Owned;
-use super::patch::{Difference, bundle, compare};
+use super::patch::{self, Difference, bundle, compare, token};
 use super::rules::{Rules, rules};
 use super::watched::{News, Watched};
 use crate::cluster::api::{MANAGER, Trouble};
 use crate::cluster::pace::{Backoff, within};
-use crate::cluster::{Context, Registered};
+use crate::cluster::{Context, Paths, Registered};
 use crate::decide::Door;
 use crate::telemetry::Condition;
+use crate::webhook::PathToken;
 
 /// An Event that says the same is written again after this time, when the API
 /// server has forgotten the last one.
@@ -55,7 +56,7 @@ pub async fn run(context: Context) {
     }
 }
 
-/// What both configurations are to say.
+/// What both configurations have to ask.
 #[derive(Clone, PartialEq)]
 struct Wanted {
     /// The change of policies that this follows from.
@@ -72,13 +73,21 @@ struct Driver {
     remark: Condition,
 }
 
+/// What a configuration is filled in with.
+#[derive(Clone, PartialEq)]
+struct Filled {
+    rules: Arc<Rules>,
+    bundle: Option<Arc<str>>,
+    token: PathToken,
+}
+
 struct Configuration {
     door: Door,
     kind: &'static str,
     api: Api<DynamicObject>,
     watched: Watched,
-    /// What stood in it when it was last in place.
-    in_place: Option<(Arc<Rules>, Option<Arc<str>>)>,
+    /// What was in it when it was last as wanted.
+    in_place: Option<Filled>,
     /// Entries that are missing, as they were told.
     told: Vec<&'static str>,
     /// Whether it was told that it is missing.
@@ -128,18 +137,30 @@ impl Driver {
         let signals = self.context.signals.clone();
         let mut changed = signals.changed.subscribe();
         let mut bundle = signals.bundle.subscribe();
+        let mut paths = signals.paths.subscribe();
         let mut leading = signals.leading.subscribe();
         loop {
             self.look(*changed.borrow_and_update());
             let bundle_now = bundle.borrow_and_update().clone();
+            let paths_now = paths.borrow_and_update().clone();
+            // Without a path nothing is filled in: what asks before replicas
+            // answer would be refused.
+            let filled =
+                self.wanted.as_ref().zip(paths_now.as_ref()).map(|(wanted, paths)| Filled {
+                    rules: wanted.rules.clone(),
+                    bundle: bundle_now,
+                    token: paths.register.clone(),
+                });
             if *leading.borrow_and_update() {
                 for index in 0..self.configurations.len() {
-                    self.put_right(index, bundle_now.as_deref()).await;
+                    if let Some(filled) = &filled {
+                        self.put_right(index, filled).await;
+                    }
                     self.put_owner(index).await;
                     self.write_event(index).await;
                 }
             }
-            self.report();
+            self.report(paths_now.as_ref());
             let again = self.again(*leading.borrow());
             tokio::select! {
                 news = heard.recv() => match news {
@@ -148,6 +169,7 @@ impl Driver {
                 },
                 Ok(()) = changed.changed() => {}
                 Ok(()) = bundle.changed() => {}
+                Ok(()) = paths.changed() => {}
                 Ok(()) = leading.changed() => {}
                 () = sleep_until(again.unwrap_or_else(Instant::now)), if again.is_some() => {}
             }
@@ -182,8 +204,12 @@ impl Driver {
     }
 
     /// Writes what differs, if anything does.
-    async fn put_right(&mut self, index: usize, bundle: Option<&str>) {
-        let Some(wanted) = &self.wanted else { return };
+    async fn put_right(&mut self, index: usize, filled: &Filled) {
+        let wanted = patch::Wanted {
+            rules: &filled.rules,
+            bundle: filled.bundle.as_deref(),
+            token: Some(&filled.token),
+        };
         let configuration = &mut self.configurations[index];
         if configuration.watched.entries().is_none() {
             // There is nothing to try again upon.
@@ -198,22 +224,17 @@ impl Driver {
         let mut trouble = None;
         for _ in 0..TRIES {
             let Some(entries) = configuration.watched.entries() else { return };
-            let Some(patch) = compare(entries, configuration.door, &wanted.rules, bundle).patch
-            else {
+            let Some(patch) = compare(entries, configuration.door, wanted).patch else {
                 if configuration.held_off.take().is_some() {
                     tracing::info!(kind, name, "the webhook configuration is filled in again");
                 }
                 configuration.backoff.succeeded();
-                let bundle = bundle.map(Arc::from);
-                configuration.in_place = Some((wanted.rules.clone(), bundle));
+                configuration.in_place = Some(filled.clone());
                 return;
             };
             // Nothing new was wanted, and still it differs: somebody took it
             // out.
-            let repair = configuration
-                .in_place
-                .as_ref()
-                .is_some_and(|(rules, known)| *rules == wanted.rules && known.as_deref() == bundle);
+            let repair = configuration.in_place.as_ref() == Some(filled);
             let params =
                 PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
             let patch = Patch::Json::<()>(patch);
@@ -224,8 +245,8 @@ impl Driver {
                         tracing::warn!(
                             kind,
                             name,
-                            "somebody has changed the rules or the authorities of the webhook \
-                             configuration; they are put back"
+                            "another client has changed the rules, the authorities or the path \
+                             of the webhook configuration; belay has restored them"
                         );
                     } else {
                         tracing::info!(kind, name, "the webhook configuration is filled in");
@@ -301,12 +322,12 @@ impl Driver {
     }
 
     /// Tells everybody what stands there.
-    fn report(&mut self) {
+    fn report(&mut self, paths: Option<&Paths>) {
         let name = &self.context.settings.name;
         let signals = &self.context.signals;
         let mut missing = Vec::new();
         let mut asks = self.wanted.is_some();
-        let mut bundles = Vec::new();
+        let (mut bundles, mut tokens) = (Vec::new(), Vec::new());
         let mut known = true;
         for configuration in &mut self.configurations {
             let kind = configuration.kind;
@@ -341,8 +362,13 @@ impl Driver {
             }
             self.context.metrics.registration_missing(label, false);
             bundles.push(bundle(entries, configuration.door));
+            // A path that replicas do not accept asks nothing.
+            let token = token(entries, configuration.door);
+            asks &= token.as_ref().zip(paths).is_some_and(|(t, p)| p.accepted.contains(t));
+            tokens.push(token);
             let Some(wanted) = &self.wanted else { continue };
-            let compared = compare(entries, configuration.door, &wanted.rules, None);
+            let rules_alone = patch::Wanted { rules: &wanted.rules, bundle: None, token: None };
+            let compared = compare(entries, configuration.door, rules_alone);
             let Difference { asks: its, missing: absent, .. } = compared;
             asks &= its;
             missing.extend(absent.iter().map(|entry| format!("{kind}/{name} entry {entry}")));
@@ -364,6 +390,9 @@ impl Driver {
         let registered = Registered {
             generation: self.wanted.as_ref().filter(|_| asks).map(|wanted| wanted.generation),
             bundle: bundles.first().copied().flatten().filter(|_| same).map(Arc::from),
+            token: tokens.first().cloned().flatten().filter(|first| {
+                tokens.len() == 2 && tokens.iter().all(|token| token.as_ref() == Some(first))
+            }),
             missing,
             there: self.configurations.iter().any(|c| c.watched.entries().is_some()),
         };

@@ -13,9 +13,10 @@ use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::configurations::entries;
+use super::configurations::{Entry, entries};
 use super::rules::Rules;
 use crate::decide::Door;
+use crate::webhook::PathToken;
 
 /// An entry of a configuration, as it stands in the API server.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -35,6 +36,43 @@ pub struct Standing {
 struct Client {
     #[serde(default)]
     ca_bundle: Option<ByteString>,
+    #[serde(default)]
+    url: Option<String>,
+    #[serde(default)]
+    service: Option<Service>,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+struct Service {
+    #[serde(default)]
+    path: Option<String>,
+}
+
+impl Client {
+    /// The URL without its path, and the path; none: it has no path.
+    fn split_url(&self) -> Option<(&str, &str)> {
+        let url = self.url.as_deref()?;
+        let host = url.find("://")? + "://".len();
+        let path = url[host..].find('/').map_or(url.len(), |at| host + at);
+        Some(url.split_at(path))
+    }
+
+    /// The path at which the API server asks.
+    fn path(&self) -> Option<&str> {
+        match &self.service {
+            Some(service) => service.path.as_deref(),
+            None => self.split_url().map(|(_, path)| path),
+        }
+    }
+
+    /// What writes another path into the webhook at this index.
+    fn set_path(&self, index: usize, path: String) -> Option<PatchOperation> {
+        if self.service.is_some() {
+            return Some(add(index, &["clientConfig", "service", "path"], path.into()));
+        }
+        let (base, _) = self.split_url()?;
+        Some(add(index, &["clientConfig", "url"], format!("{base}{path}").into()))
+    }
 }
 
 /// The entries of a configuration, from its field `webhooks`.
@@ -56,17 +94,24 @@ pub struct Difference {
     pub missing: Vec<&'static str>,
 }
 
-/// Compares. Without a bundle the authorities are somebody else's matter.
-pub fn compare(
-    standing: &[Standing],
-    door: Door,
-    rules: &Rules,
-    bundle: Option<&str>,
-) -> Difference {
+/// What belay fills in.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    /// The rules.
+    pub rules: &'a Rules,
+    /// The authorities, PEM; none: something else fills them in.
+    pub bundle: Option<&'a str>,
+    /// The secret in the path; none: the path is not compared.
+    pub token: Option<&'a PathToken>,
+}
+
+/// Compares.
+pub fn compare(standing: &[Standing], door: Door, wanted: Wanted<'_>) -> Difference {
+    let Wanted { rules, bundle, token } = wanted;
     let mut operations = Vec::new();
     let mut asks = true;
-    let known = |name: &str| entries(door).any(|entry| entry.name == name);
-    for (index, entry) in standing.iter().enumerate().filter(|(_, entry)| known(&entry.name)) {
+    for (index, entry) in standing.iter().enumerate() {
+        let Some(known) = entry.known(door) else { continue };
         let before = operations.len();
         let wanted = rules.of(&entry.name);
         let stand = entry.rules.as_deref().unwrap_or_default();
@@ -85,6 +130,12 @@ pub fn compare(
         {
             let bundle = ByteString(bundle.as_bytes().to_vec());
             operations.push(add(index, &["clientConfig", "caBundle"], serde_json::json!(bundle)));
+        }
+        if let Some(path) = token.map(|token| format!("/{}{}", token.expose(), known.path()))
+            && entry.client_config.path() != Some(&path)
+        {
+            asks = false;
+            operations.extend(entry.client_config.set_path(index, path));
         }
         if operations.len() > before {
             let value = Value::String(entry.name.clone());
@@ -105,6 +156,11 @@ pub fn compare(
 }
 
 impl Standing {
+    /// The entry of belay's that it is; none: belay does not know it.
+    fn known(&self, door: Door) -> Option<&'static Entry> {
+        entries(door).find(|entry| entry.name == self.name)
+    }
+
     fn bundle(&self) -> Option<&[u8]> {
         self.client_config.ca_bundle.as_ref().map(|bundle| bundle.0.as_slice())
     }
@@ -113,10 +169,23 @@ impl Standing {
 /// The authorities that stand in every entry of belay's; `None`: they differ,
 /// or there are none.
 pub fn bundle(standing: &[Standing], door: Door) -> Option<&str> {
-    let known = |name: &str| entries(door).any(|entry| entry.name == name);
-    let mut bundles = standing.iter().filter(|entry| known(&entry.name)).map(Standing::bundle);
+    let known = standing.iter().filter(|entry| entry.known(door).is_some());
+    let mut bundles = known.map(Standing::bundle);
     let first = bundles.next()??;
     bundles.all(|bundle| bundle == Some(first)).then(|| std::str::from_utf8(first).ok())?
+}
+
+/// The secret in the path of every entry of belay's; `None`: they differ, or
+/// there is none.
+pub fn token(standing: &[Standing], door: Door) -> Option<PathToken> {
+    let mut tokens = standing.iter().filter_map(|entry| {
+        let known = entry.known(door)?;
+        let path = entry.client_config.path().unwrap_or_default();
+        let token = path.strip_suffix(&known.path()).and_then(|rest| rest.strip_prefix('/'));
+        Some(token.and_then(PathToken::parse))
+    });
+    let first = tokens.next()??;
+    tokens.all(|token| token.as_ref() == Some(&first)).then_some(first)
 }
 
 /// Whether two lists of rules ask the same. The order says nothing, and the API

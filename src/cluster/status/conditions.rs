@@ -245,7 +245,7 @@ mod tests {
 
     fn registered(generation: Option<u64>, missing: &[&str]) -> Registered {
         let missing = missing.iter().map(|name| (*name).to_owned()).collect();
-        Registered { generation, bundle: None, missing, there: true }
+        Registered { generation, bundle: None, token: None, missing, there: true }
     }
 
     #[test]

@@ -20,12 +20,13 @@ use serde_json::json;
 use super::NotBegun;
 use super::news::News;
 use crate::cluster::api::Trouble;
-use crate::cluster::certificates::{is_own, is_running, replica_label};
+use crate::cluster::certificates::{is_running, replica_label};
 use crate::cluster::context::Settings;
 use crate::cluster::exemption;
 use crate::cluster::journal::replica::LABEL as JOURNAL;
 use crate::cluster::pace::within;
 use crate::cluster::registration::configurations::ENTRIES;
+use crate::cluster::secret::is_own;
 use crate::policy::api::DeletionApproval;
 
 /// Deletes an object by its name. The result is whether it was there.
@@ -253,16 +254,18 @@ impl Remains<'_> {
             }
             Err(trouble) => self.behind("the journals (ConfigMaps)", &trouble),
         }
-        self.certificate().await;
+        for secret in [format!("{name}-tls"), format!("{name}-path")] {
+            self.secret(&secret).await;
+        }
         self.exemptions().await;
     }
 
-    /// The Secret, if belay has made what is in it.
-    async fn certificate(&self) {
-        let (secrets, name): (Api<Secret>, _) = (self.api(), format!("{}-tls", self.settings.name));
-        match within(secrets.get_metadata(&name)).await {
+    /// Deletes a Secret, if belay has made what is in it.
+    async fn secret(&self, name: &str) {
+        let secrets: Api<Secret> = self.api();
+        match within(secrets.get_metadata(name)).await {
             Ok(secret) if is_own(&secret.metadata) => {
-                self.away(&secrets, "Secret", &name, secret.uid()).await;
+                self.away(&secrets, "Secret", name, secret.uid()).await;
             }
             Ok(_) | Err(Trouble::NotFound) => {}
             Err(trouble) => self.behind(&format!("Secret {name}"), &trouble),

@@ -154,7 +154,7 @@ const KNOWN: [(&str, &str); 8] = [
 
 /// In belay's own namespace. RBAC cannot restrict a create to names.
 fn own_namespace(name: &str) -> Vec<PolicyRule> {
-    let tls = format!("{name}-tls");
+    let [path, tls] = ["path", "tls"].map(|suffix| format!("{name}-{suffix}"));
     vec![
         // Who leads, and which certificate each replica serves. Replicas come
         // and go under new names, so names do not restrict these.
@@ -163,9 +163,9 @@ fn own_namespace(name: &str) -> Vec<PolicyRule> {
             &["leases"],
             &["get", "list", "create", "update", "patch", "delete"],
         ),
-        // The certificate, and no other Secret.
+        // The secret of the webhook path, the certificate, and no other Secret.
         rule(&[""], &["secrets"], &["create"]),
-        named(rule(&[""], &["secrets"], &["list", "watch", "update"]), &[&tls]),
+        named(rule(&[""], &["secrets"], &["list", "watch", "update"]), &[&path, &tls]),
         // What each replica has counted, for the leader to add up.
         rule(&[""], &["configmaps"], &["get", "list", "create", "update", "patch", "delete"]),
     ]

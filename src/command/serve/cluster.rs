@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::seconds;
+use crate::cluster::paths::PathRotation;
 use crate::cluster::{Certificates, Cluster, Options, StartError};
 use crate::policy::Identities;
 use crate::telemetry::{Metrics, Readiness};
@@ -66,6 +67,19 @@ pub struct ClusterArguments {
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds, help_heading = "In a cluster")]
     rotation_margin: Duration,
 
+    /// How old the secret in the paths of the webhooks becomes before the leader
+    /// makes a new one
+    #[arg(long, value_name = "HOURS", default_value = "24", value_parser = clap::value_parser!(u64).range(1..=8760), help_heading = "In a cluster")]
+    path_hours: u64,
+
+    /// How long a new path waits for all replicas before it is registered
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds, hide = true)]
+    path_settle: Duration,
+
+    /// How long the previous path is accepted after a new one is registered
+    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = seconds, hide = true)]
+    path_overlap: Duration,
+
     /// Kinds, as RESOURCE or RESOURCE.GROUP, of which objects with the label
     /// belay.dev/protect are watched and held though no policy names them
     #[arg(long, value_name = "KIND", num_args = 1.., default_values = LABELLED, help_heading = "In a cluster")]
@@ -120,6 +134,11 @@ impl ClusterArguments {
             labelled,
             identities,
             certificates,
+            path_rotation: PathRotation {
+                every: Duration::from_secs(self.path_hours * 3600),
+                settle: self.path_settle,
+                overlap: self.path_overlap,
+            },
             backfill: self.backfill_max_objects,
         };
         Cluster::start(options, metrics, readiness)

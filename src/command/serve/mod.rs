@@ -15,15 +15,16 @@ pub use self::cluster::{BACKFILL, LABELLED, parsed};
 use self::standalone::{StandaloneArguments, make_certificates_once};
 use super::welcome::welcome;
 use super::{CommandError, print};
-use crate::certs::{CertificateFiles, Made};
+use crate::certs::{CertificateFiles, Made, PairFiles, Serving};
 use crate::decide::FailurePolicy;
 use crate::telemetry::{LogFormat, Metrics, Readiness, init_logs};
 use crate::webhook::{self, Certificates, Limits, Server, Shared};
 
 #[derive(Debug, Args)]
 pub struct ServeArguments {
-    /// Serve with no cluster: listen on 127.0.0.1 and make certificates in
-    /// --cert-dir on first start
+    /// Serve with no cluster: listen on 127.0.0.1, make certificates in
+    /// --cert-dir on first start, and answer at /validate and /mutate without
+    /// the secret that these paths have in a cluster
     #[arg(long)]
     standalone: bool,
 
@@ -90,7 +91,8 @@ pub struct ServeArguments {
 struct Common {
     listen: Option<SocketAddr>,
     probes: Option<SocketAddr>,
-    files: CertificateFiles,
+    pair: PairFiles,
+    client_ca: Option<PathBuf>,
     certificate_poll: Duration,
     failure_policy: FailurePolicy,
     limits: Limits,
@@ -121,16 +123,16 @@ pub fn run(arguments: ServeArguments) -> Result<(), CommandError> {
     } = arguments;
     init_logs(log_format);
     let own = Made::in_folder(&cert_dir);
-    let files = CertificateFiles {
+    let pair = PairFiles {
         tls_cert: tls_cert.unwrap_or_else(|| own.tls_cert.clone()),
         tls_key: tls_key.unwrap_or_else(|| own.tls_key.clone()),
-        client_ca,
     };
     let cores = || std::thread::available_parallelism().map_or(2, usize::from);
     let common = Common {
         listen,
         probes,
-        files,
+        pair,
+        client_ca,
         certificate_poll,
         failure_policy,
         limits: Limits { deadline, ..Limits::default() },
@@ -152,15 +154,13 @@ fn serve_alone(
     own: &Made,
 ) -> Result<(), CommandError> {
     let decider = Arc::new(with_files.decider(&common.metrics, &common.readiness)?);
-    let embedded = common.files.tls_cert == own.tls_cert;
+    let embedded = common.pair.tls_cert == own.tls_cert;
     if embedded {
         make_certificates_once(own)?;
     }
-    let asks_clients = common.files.client_ca.is_some();
-    let certificates =
-        Certificates::Files { files: common.files.clone(), every: common.certificate_poll };
+    let asks_clients = common.client_ca.is_some();
     let (server, shared) =
-        common.server(Ipv4Addr::LOCALHOST, Duration::ZERO, certificates, decider.clone());
+        common.server(Ipv4Addr::LOCALHOST, Duration::ZERO, None, decider.clone());
     actix_web::rt::System::new().block_on(async move {
         let bound = webhook::bind(server, shared)?;
         tracing::info!(listen = %bound.listen, probes = %bound.probes, "serving");
@@ -178,13 +178,10 @@ fn serve_cluster(
     let shows_graph = arguments.debug_graph;
     let cluster =
         arguments.start(&own.ca_cert, common.metrics.clone(), common.readiness.clone())?;
-    let certificates = match cluster.serving() {
-        Some(serving) => Certificates::Held(serving),
-        None => Certificates::Files { files: common.files.clone(), every: common.certificate_poll },
-    };
     let drain = Duration::from_secs(5);
     let (server, mut shared) =
-        common.server(Ipv4Addr::UNSPECIFIED, drain, certificates, cluster.decider());
+        common.server(Ipv4Addr::UNSPECIFIED, drain, cluster.serving(), cluster.decider());
+    shared.tokens = Some(cluster.accepted_tokens());
     if shows_graph {
         shared.graph = Some(Arc::new(cluster.dump()));
     }
@@ -217,14 +214,21 @@ fn serve_cluster(
 
 impl Common {
     /// The server, and what its handlers share. On `address` and with `drain`
-    /// unless somebody said otherwise.
+    /// unless an option sets another one. The server's certificate is in files
+    /// unless the cluster side replaces it in `serving`.
     fn server(
         self,
         address: Ipv4Addr,
         drain: Duration,
-        certificates: Certificates,
+        serving: Option<Arc<Serving>>,
         decider: Arc<dyn webhook::Decider>,
     ) -> (Server, Shared) {
+        let pair = serving.is_none().then_some(self.pair);
+        let certificates = Certificates {
+            serving: serving.unwrap_or_default(),
+            files: CertificateFiles { pair, client_ca: self.client_ca },
+            every: self.certificate_poll,
+        };
         let server = Server {
             listen: self.listen.unwrap_or(SocketAddr::from((address, 8443))),
             probes: self.probes.unwrap_or(SocketAddr::from((address, 8081))),
@@ -237,6 +241,7 @@ impl Common {
             limits: Limits { drain: self.drain.unwrap_or(drain), ..self.limits },
             metrics: self.metrics,
             readiness: self.readiness,
+            tokens: None,
             graph: None,
         };
         (server, shared)

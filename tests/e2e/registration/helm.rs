@@ -49,6 +49,8 @@ async fn an_upgrade_and_a_rollback_keep_what_belay_has_filled_in() {
         for webhook in live.webhooks.unwrap() {
             assert_eq!(webhook.timeout_seconds, Some(seconds), "{step} {}", webhook.name);
             assert!(webhook.client_config.ca_bundle.is_some(), "{step} {}", webhook.name);
+            let path = webhook.client_config.service.unwrap().path.unwrap_or_default();
+            assert!(path.contains(&"1".repeat(64)), "{step} {}", webhook.name);
         }
         assert_eq!(it.resources("delete.belay.dev").await, ["widgets"], "{step}");
     }

@@ -56,6 +56,7 @@ async fn a_replica_waits_for_its_rights_and_fills_in_with_no_others() {
     let own: Api<Secret> = Api::namespaced(client.clone(), "belay");
     let by_name = |name: &str| ListParams::default().fields(&format!("metadata.name={name}"));
     own.list(&by_name("reg-rights-tls")).await.unwrap();
+    own.list(&by_name("reg-rights-path")).await.unwrap();
     assert!(forbidden(own.list(&by_name("other")).await));
     let live = it.validating.get("reg-rights").await.unwrap();
     assert!(forbidden(read.replace("reg-rights", &PostParams::default(), &live).await));

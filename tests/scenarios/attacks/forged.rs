@@ -1,18 +1,10 @@
-//! Reviews that the API server did not send: any Pod can reach the port of the webhook.
+//! Reviews that the API server did not send: any Pod can reach the port of the
+//! webhook.
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
-use std::sync::Arc;
-
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::{Value, json};
 
 use crate::World;
-use crate::harness::Result;
+use crate::harness::{Result, direct};
 
 /// Who sends a forged review, and what about.
 pub struct Forged<'a> {
@@ -44,58 +36,13 @@ impl Forged<'_> {
         let review = json!({
             "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request,
         });
-        let (path, roots) = registered(world)?;
-        let addresses = world.belay.addresses();
-        addresses
-            .iter()
-            .map(|address| {
-                let stream = TcpStream::connect(address)?;
-                let answer = call(stream, &path, roots.clone(), &review.to_string())?;
-                let answer: Value = serde_json::from_str(&answer)?;
-                Ok(answer["response"]["allowed"] == json!(true))
-            })
-            .collect()
+        let path = direct::registered_path(&world.plane, "validatingwebhookconfiguration")?;
+        let addresses = world.belay.addresses().into_iter();
+        let answers = addresses.map(|address| {
+            let answer =
+                direct::client(&world.plane, address)?.try_post(&path, review.to_string())?;
+            Ok(answer.json()["response"]["allowed"] == json!(true))
+        });
+        answers.collect()
     }
-}
-
-/// The path and the CA of the webhook, as the API server has them.
-fn registered(world: &World) -> Result<(String, RootCertStore)> {
-    let args = ["get", "validatingwebhookconfiguration", "belay", "-o", "json"];
-    let configuration: Value = serde_json::from_str(&world.plane.kubectl(&args)?.success()?)?;
-    let webhooks = configuration["webhooks"].as_array().ok_or("no webhooks")?;
-    let named = |webhook: &&Value| webhook["name"] == json!("delete.belay.dev");
-    let config = &webhooks.iter().find(named).ok_or("no delete.belay.dev")?["clientConfig"];
-    let path = config["service"]["path"].as_str().unwrap_or("/validate").to_owned();
-    let bundle = STANDARD.decode(config["caBundle"].as_str().ok_or("no caBundle")?)?;
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(&bundle) {
-        roots.add(certificate?)?;
-    }
-    Ok((path, roots))
-}
-
-/// Sends one POST over TLS and returns the body of the answer.
-fn call(mut tcp: TcpStream, path: &str, roots: RootCertStore, body: &str) -> Result<String> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let name = ServerName::try_from("belay.belay.svc")?;
-    let mut tls = ClientConnection::new(Arc::new(config), name)?;
-    tls.complete_io(&mut tcp)?;
-    let mut stream = StreamOwned::new(tls, tcp);
-    write!(
-        stream,
-        "POST {path}?timeout=10s HTTP/1.1\r\nHost: belay\r\nContent-Type: \
-         application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
-        body.len()
-    )?;
-    stream.flush()?;
-    let mut answer = Vec::new();
-    // A server that closes without a TLS alert has answered all the same.
-    let _ = stream.read_to_end(&mut answer);
-    let answer = String::from_utf8(answer)?;
-    let (_, body) = answer.split_once("\r\n\r\n").ok_or("no HTTP answer")?;
-    Ok(body.to_owned())
 }

@@ -3,5 +3,6 @@
 //! tries it on a real API server.
 
 mod authority;
+mod callers;
 mod forged;
 mod hold_age;

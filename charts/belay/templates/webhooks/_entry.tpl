@@ -1,8 +1,9 @@
 {{/*
-One entry of a webhook configuration, without `rules` and `caBundle`: the leader fills them in, from the policies and
-its certificates. An entry without rules matches nothing, and an upgrade that sends none leaves alone what is there.
+One entry of a webhook configuration, without `rules`, `caBundle` and the path of the Service: the leader fills them in,
+from the policies, its certificates and the secret of the path. An entry without rules matches nothing, and an upgrade
+that sends none leaves alone what is there.
 
-Called with root, name, path, fails, and where they apply labelled, conditions, mutates. A test holds all entries
+Called with root, name, fails, and where they apply labelled, conditions, mutates. A test holds all entries
 against what `belay admin manifests` prints.
 */}}
 {{- define "belay.webhookEntry" -}}
@@ -14,7 +15,6 @@ clientConfig:
     namespace: {{ .root.Release.Namespace | quote }}
     name: {{ $fullname }}
     port: 443
-    path: {{ .path }}
 failurePolicy: {{ ternary "Fail" "Ignore" .fails }}
 {{- with .conditions }}
 matchConditions:

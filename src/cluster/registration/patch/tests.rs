@@ -21,9 +21,19 @@ fn wanted() -> Rules {
     rules(&World::default(), &[])
 }
 
+/// A token with this digit alone.
+fn secret(digit: &str) -> PathToken {
+    PathToken::parse(&digit.repeat(64)).unwrap()
+}
+
 fn compared(live: &Value, bundle: Option<&str>) -> Difference {
+    compared_with(live, bundle, &secret("1"))
+}
+
+fn compared_with(live: &Value, bundle: Option<&str>, token: &PathToken) -> Difference {
     let entries = standing(live.get("webhooks")).unwrap();
-    compare(&entries, Door::Validate, &wanted(), bundle)
+    let wanted = Wanted { rules: &wanted(), bundle, token: Some(token) };
+    compare(&entries, Door::Validate, wanted)
 }
 
 /// The configuration after the patch, which has to apply to it.
@@ -54,6 +64,9 @@ fn one_patch_fills_in_what_belay_owns_and_nothing_else() {
         let asks = asks.contains(&entry["name"].as_str().unwrap());
         assert_eq!(entry.remove("rules").is_some(), asks, "{entry:?}");
         entry["clientConfig"].as_object_mut().unwrap().remove("caBundle");
+        let path = entry["clientConfig"]["service"].as_object_mut().unwrap().remove("path");
+        let labelled = if asks { "/labelled" } else { "" };
+        assert_eq!(path, Some(json!(format!("/{}/validate{labelled}", "1".repeat(64)))));
     }
     assert_eq!(without, before);
 }
@@ -93,6 +106,8 @@ fn what_was_taken_out_or_added_is_put_right() {
         ("/webhooks/6/rules/0/operations", json!(["UPDATE"])),
         ("/webhooks/6/rules/0/scope", json!("Namespaced")),
         ("/webhooks/6/clientConfig/caBundle", Value::Null),
+        ("/webhooks/6/clientConfig/service/path", Value::Null),
+        ("/webhooks/0/clientConfig/service/path", json!("/validate")),
     ] {
         let mut live = whole.clone();
         *live.pointer_mut(field).unwrap() = value;
@@ -148,8 +163,8 @@ fn entries_that_belay_does_not_know_are_left_alone_and_missing_ones_are_told() {
 #[test]
 fn a_configuration_without_entries_lacks_them() {
     for webhooks in [None, Some(&Value::Null), Some(&json!([]))] {
-        let difference =
-            compare(&standing(webhooks).unwrap(), Door::Mutate, &wanted(), Some("pem"));
+        let wanted = Wanted { rules: &wanted(), bundle: Some("pem"), token: Some(&secret("1")) };
+        let difference = compare(&standing(webhooks).unwrap(), Door::Mutate, wanted);
         assert_eq!(difference.missing, ["label-hold.belay.dev"]);
         assert_eq!(difference.patch, None);
     }
@@ -161,4 +176,32 @@ fn authorities_that_differ_are_none() {
     live["webhooks"][3]["clientConfig"]["caBundle"] = json!(ByteString(b"old".to_vec()));
     assert_eq!(bundle(&standing(live.get("webhooks")).unwrap(), Door::Validate), None);
     assert_eq!(bundle(&standing(installed().get("webhooks")).unwrap(), Door::Validate), None);
+}
+
+#[test]
+fn a_new_token_is_written_into_every_path_of_a_service_or_a_url() {
+    let of = |live: &Value| token(&standing(live.get("webhooks")).unwrap(), Door::Validate);
+    assert_eq!(of(&installed()), None);
+    let mut live = patched(&installed(), Some("pem"));
+    for (index, url) in [(0, "https://a:8443"), (1, "https://a/"), (2, "https://a/old/validate")] {
+        live["webhooks"][index]["clientConfig"] = json!({"url": url});
+    }
+    let old = patched(&live, Some("pem"));
+    assert_eq!(of(&old), Some(secret("1")));
+    let difference = compared_with(&old, Some("pem"), &secret("2"));
+    assert!(!difference.asks);
+    let mut new = old.clone();
+    json_patch::patch(&mut new, &difference.patch.unwrap()).unwrap();
+    assert_eq!(of(&new), Some(secret("2")));
+    for (index, host) in [(0, "https://a:8443"), (1, "https://a"), (2, "https://a")] {
+        let url = format!("{host}/{}/validate", "2".repeat(64));
+        assert_eq!(new["webhooks"][index]["clientConfig"]["url"], url);
+    }
+    // One webhook with another token, or with another path below it.
+    for path in ["/validate", "/labelled/validate"] {
+        let mut mixed = new.clone();
+        mixed["webhooks"][6]["clientConfig"]["service"]["path"] =
+            json!(format!("/{}{path}", "2".repeat(64)));
+        assert_eq!(of(&mixed), None);
+    }
 }

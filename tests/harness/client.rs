@@ -35,7 +35,7 @@ impl Answer {
 #[derive(Clone)]
 pub struct Client {
     address: SocketAddr,
-    name: &'static str,
+    name: ServerName<'static>,
     config: Arc<ClientConfig>,
 }
 
@@ -48,13 +48,6 @@ impl Client {
         Self::with(address, ca, rustls::ALL_VERSIONS, None)
     }
 
-    /// Calls a replica of an installation, as a Pod in the cluster can. `ca` is
-    /// the caBundle of its webhook configuration.
-    pub fn of_replica(address: SocketAddr, ca: &[u8]) -> Self {
-        let ca = CertificateDer::pem_slice_iter(ca).map(Result::unwrap);
-        Self { name: "belay.belay.svc", ..Self::build(address, ca, rustls::ALL_VERSIONS, None) }
-    }
-
     /// With these versions of TLS and this client certificate.
     pub fn with(
         address: SocketAddr,
@@ -62,18 +55,10 @@ impl Client {
         versions: &[&'static SupportedProtocolVersion],
         identity: Option<(&Path, &Path)>,
     ) -> Self {
-        let ca = CertificateDer::pem_file_iter(ca).unwrap().map(Result::unwrap);
-        Self::build(address, ca, versions, identity)
-    }
-
-    fn build(
-        address: SocketAddr,
-        ca: impl Iterator<Item = CertificateDer<'static>>,
-        versions: &[&'static SupportedProtocolVersion],
-        identity: Option<(&Path, &Path)>,
-    ) -> Self {
         let mut roots = RootCertStore::empty();
-        ca.for_each(|certificate| roots.add(certificate).unwrap());
+        for certificate in CertificateDer::pem_file_iter(ca).unwrap() {
+            roots.add(certificate.unwrap()).unwrap();
+        }
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(versions)
@@ -89,14 +74,19 @@ impl Client {
                     .unwrap()
             }
         };
-        Self { address, name: "localhost", config: Arc::new(config) }
+        let name = ServerName::try_from("localhost").unwrap();
+        Self { address, name, config: Arc::new(config) }
+    }
+
+    /// Expects a certificate for this name instead of localhost.
+    pub fn for_name(self, name: &str) -> Self {
+        Self { name: ServerName::try_from(name.to_owned()).unwrap(), ..self }
     }
 
     /// A connection whose handshake has been made.
     pub fn connect(&self) -> std::io::Result<Connection> {
-        let name = ServerName::try_from(self.name).unwrap();
-        let mut tls =
-            ClientConnection::new(self.config.clone(), name).map_err(std::io::Error::other)?;
+        let mut tls = ClientConnection::new(self.config.clone(), self.name.clone())
+            .map_err(std::io::Error::other)?;
         let mut tcp = TcpStream::connect(self.address)?;
         tcp.set_read_timeout(Some(Duration::from_secs(20)))?;
         tcp.set_nodelay(true)?;

@@ -1,0 +1,105 @@
+//! The Secret with the tokens.
+
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::ObjectMeta;
+use serde::{Deserialize, Serialize};
+
+use super::rotation::{Content, DatedToken};
+use crate::cluster::secret::{MADE_BY, REQUESTED, has_annotation};
+use crate::webhook::PathToken;
+
+/// The key of the Secret's data.
+const KEY: &str = "tokens.json";
+
+/// A token as it is stored.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    token: String,
+    made: String,
+}
+
+/// What a Secret contains; none: it does not exist. Tokens that can't be read
+/// are left out.
+pub fn read(secret: Option<&Secret>) -> Content {
+    let Some(secret) = secret else { return Content::default() };
+    let bytes = secret.data.as_ref().and_then(|data| data.get(KEY));
+    let stored: Vec<Stored> =
+        bytes.and_then(|bytes| serde_json::from_slice(&bytes.0).ok()).unwrap_or_default();
+    let parse = |stored: Stored| {
+        let made: Timestamp = stored.made.parse().ok()?;
+        Some(DatedToken { token: PathToken::parse(&stored.token)?, made: made.as_second() })
+    };
+    Content {
+        tokens: stored.into_iter().filter_map(parse).collect(),
+        requested: has_annotation(&secret.metadata, REQUESTED),
+    }
+}
+
+/// The Secret with these tokens in it, the newest one last. A request to rotate
+/// stays in it unless it is `answered`.
+pub fn with_tokens(
+    secret: Option<Secret>,
+    (namespace, name): (&str, &str),
+    tokens: &[DatedToken],
+    answered: bool,
+) -> Result<Secret, String> {
+    let mut secret = secret.unwrap_or_else(|| Secret {
+        metadata: ObjectMeta {
+            namespace: Some(namespace.to_owned()),
+            name: Some(name.to_owned()),
+            ..ObjectMeta::default()
+        },
+        ..Secret::default()
+    });
+    let stored = tokens.iter().map(|dated| Stored {
+        token: dated.token.expose().to_owned(),
+        made: Timestamp::from_second(dated.made).unwrap_or_default().to_string(),
+    });
+    let bytes = serde_json::to_vec(&stored.collect::<Vec<_>>()).map_err(|e| e.to_string())?;
+    secret.data.get_or_insert_default().insert(KEY.to_owned(), ByteString(bytes));
+    let annotations = secret.metadata.annotations.get_or_insert_default();
+    annotations.insert(MADE_BY.to_owned(), name.to_owned());
+    if answered {
+        annotations.remove(REQUESTED);
+    }
+    Ok(secret)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLACE: (&str, &str) = ("belay", "belay-path");
+
+    #[test]
+    fn tokens_are_read_as_they_were_written_and_what_is_none_is_left_out() {
+        assert_eq!(read(None), Content::default());
+        let dated = |made| DatedToken { token: PathToken::generate().unwrap(), made };
+        let tokens = vec![dated(1_800_000_000), dated(1_800_086_400)];
+        let secret = with_tokens(None, PLACE, &tokens, true).unwrap();
+        assert_eq!(read(Some(&secret)), Content { tokens: tokens.clone(), requested: false });
+
+        let mut asked = secret.clone();
+        let annotations = asked.metadata.annotations.get_or_insert_default();
+        annotations.insert(REQUESTED.to_owned(), "yes".to_owned());
+        assert!(read(Some(&asked)).requested);
+        let kept = with_tokens(Some(asked.clone()), PLACE, &tokens[1..], false).unwrap();
+        assert_eq!(read(Some(&kept)), Content { tokens: tokens[1..].to_vec(), requested: true });
+        assert!(!read(Some(&with_tokens(Some(asked), PLACE, &tokens, true).unwrap())).requested);
+
+        for broken in [
+            "",
+            "[]",
+            "{}",
+            r#"[{"token": "validate", "made": "2026-01-01T00:00:00Z"}]"#,
+            r#"[{"token": "", "made": "yesterday"}]"#,
+        ] {
+            let mut secret = secret.clone();
+            let bytes = ByteString(broken.as_bytes().to_vec());
+            secret.data.get_or_insert_default().insert(KEY.to_owned(), bytes);
+            assert_eq!(read(Some(&secret)), Content::default(), "{broken}");
+        }
+    }
+}

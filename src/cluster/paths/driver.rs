@@ -1,0 +1,229 @@
+//! Follows the Secret, and while this replica is the leader takes it through
+//! rotations.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::runtime::watcher::watch_object;
+use tokio::time::{Instant, sleep_until};
+
+use super::content;
+use super::rotation::{Content, DatedToken, PathRotation, Step, step, token_to_register};
+use crate::cluster::api::{Trouble, chain};
+use crate::cluster::context::{Context, Paths};
+use crate::cluster::pace::Backoff;
+use crate::cluster::secret;
+use crate::telemetry::Condition;
+use crate::webhook::{AcceptedTokens, PathToken};
+
+/// How long to wait where only time passes; every change wakes the driver.
+const IDLE: Duration = Duration::from_secs(3600);
+/// How long the watch may take to report a write.
+const ECHO: Duration = Duration::from_secs(2);
+
+/// Follows the Secret.
+pub struct Driver {
+    context: Context,
+    rotation: PathRotation,
+    accepted: Arc<AcceptedTokens>,
+    condition: Condition,
+    secrets: Api<Secret>,
+    name: String,
+    /// The Secret as the watch last reported it; none: it does not exist.
+    secret: Option<Secret>,
+    /// Whether the watch has reported anything.
+    is_read: bool,
+    /// The last tokens that could be read, the newest last. They stay in use
+    /// while the Secret is missing or can't be read.
+    tokens: Vec<DatedToken>,
+    /// Since when the newest token is known.
+    newest_since: Instant,
+    /// The token in every webhook, and since when.
+    registered: (Option<PathToken>, Instant),
+}
+
+impl Driver {
+    pub fn new(
+        context: Context,
+        rotation: PathRotation,
+        accepted: Arc<AcceptedTokens>,
+        condition: Condition,
+    ) -> Self {
+        Self {
+            secrets: Api::namespaced(context.client.clone(), &context.settings.namespace),
+            name: format!("{}-path", context.settings.name),
+            context,
+            rotation,
+            accepted,
+            condition,
+            secret: None,
+            is_read: false,
+            tokens: Vec::new(),
+            newest_since: Instant::now(),
+            registered: (None, Instant::now()),
+        }
+    }
+
+    /// Runs for ever.
+    pub async fn run(mut self) {
+        let mut registered = self.context.signals.registered.subscribe();
+        let mut leading = self.context.signals.leading.subscribe();
+        let mut events = pin!(watch_object(self.secrets.clone(), &self.name));
+        let (mut watching, mut stepping) = (backoff(), backoff());
+        // When to poll the stream again, and when to take the next step.
+        let (mut next_event, mut next_step) = (Instant::now(), Instant::now());
+        loop {
+            tokio::select! {
+                event = async { sleep_until(next_event).await; events.next().await } => match event {
+                    Some(Ok(secret)) => {
+                        watching.succeeded();
+                        self.take(secret);
+                        next_step = Instant::now();
+                    }
+                    Some(Err(error)) => {
+                        if watching.is_first() {
+                            tracing::error!(
+                                error = chain(&error),
+                                secret = self.name,
+                                "cannot watch the Secret with the webhook path; the last tokens \
+                                 stay in use; check that belay's account may list and watch it"
+                            );
+                        }
+                        next_event = Instant::now() + watching.next();
+                    }
+                    // A watch has no end.
+                    None => return,
+                },
+                // Both senders belong to the context.
+                _ = registered.changed() => next_step = Instant::now(),
+                _ = leading.changed() => next_step = Instant::now(),
+                () = sleep_until(next_step) => {}
+            }
+            // Every replica measures this: the next leader may be this one.
+            self.take_registered(registered.borrow_and_update().token.clone());
+            let settled_at = self.publish();
+            if next_step > Instant::now() {
+                continue;
+            }
+            let is_leader = *leading.borrow_and_update();
+            let wait = match self.lead(is_leader).await {
+                Ok(wait) => {
+                    stepping.succeeded();
+                    wait
+                }
+                Err(trouble) => {
+                    if stepping.is_first() {
+                        tracing::error!(
+                            error = trouble.words(),
+                            secret = self.name,
+                            "cannot write the Secret with the webhook path; belay tries again"
+                        );
+                    }
+                    stepping.next()
+                }
+            };
+            next_step = Instant::now() + wait;
+            if let Some(settled_at) = settled_at {
+                next_step = next_step.min(settled_at);
+            }
+        }
+    }
+
+    /// Takes over the Secret as it is now.
+    fn take(&mut self, secret: Option<Secret>) {
+        let content = content::read(secret.as_ref());
+        self.secret = secret;
+        self.is_read = true;
+        let Some(newest) = content.tokens.last() else {
+            if self.secret.is_some() {
+                tracing::error!(
+                    secret = self.name,
+                    "the Secret with the webhook path contains no token; the last tokens stay in \
+                     use, and the leader adds a new one"
+                );
+            }
+            return;
+        };
+        if self.tokens.last() != Some(newest) {
+            self.newest_since = Instant::now();
+            tracing::info!(secret = self.name, "a new webhook path is accepted");
+        }
+        self.tokens = content.tokens;
+        self.accepted.replace(self.accepted_tokens());
+        self.condition.set(true);
+    }
+
+    fn take_registered(&mut self, token: Option<PathToken>) {
+        if token != self.registered.0 {
+            self.registered = (token, Instant::now());
+        }
+    }
+
+    fn accepted_tokens(&self) -> Vec<PathToken> {
+        self.tokens.iter().map(|dated| dated.token.clone()).collect()
+    }
+
+    /// Tells the registration what to register. The result is when that may
+    /// change because time passes.
+    fn publish(&self) -> Option<Instant> {
+        let seen_for = self.newest_since.elapsed();
+        let now = Timestamp::now().as_second();
+        let register = token_to_register(&self.tokens, &self.rotation, seen_for, now)?.clone();
+        let is_newest = self.tokens.last().is_some_and(|newest| newest.token == register);
+        let paths = Paths { register, accepted: self.accepted_tokens() };
+        self.context.signals.paths.send_if_modified(|known| {
+            let changed = known.as_ref() != Some(&paths);
+            if changed {
+                *known = Some(paths);
+            }
+            changed
+        });
+        (!is_newest).then(|| self.newest_since + self.rotation.settle)
+    }
+
+    /// Takes the next step, if this replica is the leader. The result is how
+    /// long to wait before the one after it.
+    async fn lead(&self, is_leader: bool) -> Result<Duration, Trouble> {
+        if !is_leader || !self.is_read {
+            return Ok(IDLE);
+        }
+        let content = content::read(self.secret.as_ref());
+        let newest = content.tokens.last().map(|newest| &newest.token);
+        let (token, since) = &self.registered;
+        let registered_for = (token.is_some() && token.as_ref() == newest).then(|| since.elapsed());
+        let now = Timestamp::now().as_second();
+        let next = step(&content, &self.rotation, registered_for, now);
+        let (tokens, answered) = match &next {
+            Step::Wait(wait) => return Ok(wait.unwrap_or(IDLE).min(IDLE)),
+            Step::Add => (self.with_new_token(now)?, true),
+            Step::Drop => (last(content), false),
+        };
+        let place = (self.context.settings.namespace.as_str(), self.name.as_str());
+        let written = content::with_tokens(self.secret.clone(), place, &tokens, answered);
+        secret::write(&self.secrets, &written.map_err(Trouble::Failed)?).await?;
+        tracing::info!(secret = self.name, done = ?next, "rotation of the webhook path");
+        Ok(ECHO)
+    }
+
+    /// The tokens in use and a new one. Those in use stay even if the Secret
+    /// was deleted: the API servers use one of them.
+    fn with_new_token(&self, now: i64) -> Result<Vec<DatedToken>, Trouble> {
+        let token = PathToken::generate().map_err(Trouble::Failed)?;
+        let new = DatedToken { token, made: now };
+        Ok(self.tokens.iter().cloned().chain([new]).collect())
+    }
+}
+
+/// The newest token alone.
+fn last(content: Content) -> Vec<DatedToken> {
+    content.tokens.into_iter().next_back().into_iter().collect()
+}
+
+fn backoff() -> Backoff {
+    Backoff::new(Duration::from_millis(500), Duration::from_secs(10))
+}

@@ -1,0 +1,45 @@
+//! The secret in the paths at which belay answers reviews, by which it tells
+//! the API server from other callers.
+//!
+//! ```text
+//!             watch                 ┌─► AcceptedTokens (every replica)
+//!   Secret ───────────► every replica ─► signals.paths ─► the registration
+//!     ▲                                                        │
+//!     │ one step at a time                                     │
+//!   the leader ◄── rotation::step ◄── signals.registered ◄─────┘
+//! ```
+//!
+//! A token is accepted from the moment it is in the Secret. It is registered
+//! once every replica has read it, and is removed once every API server uses
+//! the next one.
+
+mod content;
+mod driver;
+mod rotation;
+
+use std::sync::Arc;
+
+pub use self::rotation::PathRotation;
+use super::context::Context;
+use crate::webhook::AcceptedTokens;
+
+/// Keeps `accepted` and `signals.paths`, and while this replica is the leader
+/// the Secret, until belay ends.
+///
+/// The condition "path" of readiness exists from this call on, before the
+/// future is polled.
+pub fn run(
+    context: Context,
+    rotation: PathRotation,
+    accepted: Arc<AcceptedTokens>,
+) -> impl Future<Output = ()> + Send {
+    let condition = context.readiness.condition("path");
+    async move {
+        let signals = context.signals.clone();
+        let driver = driver::Driver::new(context, rotation, accepted, condition);
+        tokio::select! {
+            () = driver.run() => {}
+            () = signals.ended() => {}
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Which token is registered, and when tokens come and go: functions of what
+//! is in the Secret and what was observed.
+
+use std::time::Duration;
+
+use crate::webhook::PathToken;
+
+/// How tokens are rotated.
+#[derive(Debug, Clone, Copy)]
+pub struct PathRotation {
+    /// How old a token becomes before the leader makes the next one.
+    pub every: Duration,
+    /// How long a new token is in the Secret before it is registered, so that
+    /// every replica has read it.
+    pub settle: Duration,
+    /// How long a new token is registered before the previous one is removed,
+    /// so that every API server has read the webhook configurations.
+    pub overlap: Duration,
+}
+
+/// A token, and when it was made, in seconds since 1970.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DatedToken {
+    pub token: PathToken,
+    pub made: i64,
+}
+
+/// What is in the Secret.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Content {
+    /// All are accepted. The newest is the last one.
+    pub tokens: Vec<DatedToken>,
+    /// Whether a person asks for a new token.
+    pub requested: bool,
+}
+
+/// What the leader does next.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Make a token and add it.
+    Add,
+    /// Remove all but the newest.
+    Drop,
+    /// Nothing for so long; none: until something changes.
+    Wait(Option<Duration>),
+}
+
+/// What to do next. `registered_for` is how long the newest token has been in
+/// every webhook; none: it is not there.
+pub fn step(
+    content: &Content,
+    rotation: &PathRotation,
+    registered_for: Option<Duration>,
+    now: i64,
+) -> Step {
+    let Some(newest) = content.tokens.last() else { return Step::Add };
+    if content.tokens.len() > 1 {
+        let Some(registered_for) = registered_for else { return Step::Wait(None) };
+        let left = rotation.overlap.saturating_sub(registered_for);
+        return if left.is_zero() { Step::Drop } else { Step::Wait(Some(left)) };
+    }
+    // A date in the future comes from a wrong clock.
+    let age = Duration::from_secs(now.abs_diff(newest.made));
+    let left = rotation.every.saturating_sub(age);
+    if content.requested || left.is_zero() { Step::Add } else { Step::Wait(Some(left)) }
+}
+
+/// The token to register. `seen_for` is how long this replica has known the
+/// newest one. The only one is registered at once.
+pub fn token_to_register<'t>(
+    tokens: &'t [DatedToken],
+    rotation: &PathRotation,
+    seen_for: Duration,
+    now: i64,
+) -> Option<&'t PathToken> {
+    let (newest, older) = tokens.split_last()?;
+    let age = Duration::from_secs(u64::try_from(now - newest.made).unwrap_or_default());
+    let chosen = match older.last() {
+        // Another leader may have waited long enough already.
+        Some(previous) if seen_for.max(age) < rotation.settle => previous,
+        _ => newest,
+    };
+    Some(&chosen.token)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: i64 = 1_800_000_000;
+    const ROTATION: PathRotation = PathRotation {
+        every: Duration::from_secs(86_400),
+        settle: Duration::from_secs(60),
+        overlap: Duration::from_secs(600),
+    };
+
+    fn made(ages: &[i64]) -> Content {
+        let token =
+            |age: &i64| DatedToken { token: PathToken::generate().unwrap(), made: NOW - age };
+        Content { tokens: ages.iter().map(token).collect(), requested: false }
+    }
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_token_is_made_first_on_schedule_and_on_request() {
+        let next = |content: &Content| step(content, &ROTATION, Some(seconds(9)), NOW);
+        assert_eq!(next(&made(&[])), Step::Add);
+        assert_eq!(next(&made(&[86_000])), Step::Wait(Some(seconds(400))));
+        assert_eq!(next(&made(&[86_400])), Step::Add);
+        assert_eq!(next(&made(&[-86_400])), Step::Add, "made by a clock that was wrong");
+        assert_eq!(next(&Content { requested: true, ..made(&[5]) }), Step::Add);
+        // One rotation ends before the next one begins.
+        let both = Content { requested: true, ..made(&[90_000, 5]) };
+        assert_eq!(next(&both), Step::Wait(Some(seconds(591))));
+    }
+
+    #[test]
+    fn the_previous_token_is_removed_once_the_next_was_registered_for_long_enough() {
+        let both = made(&[90_000, 700]);
+        let next = |registered| step(&both, &ROTATION, registered, NOW);
+        assert_eq!(next(None), Step::Wait(None));
+        assert_eq!(next(Some(seconds(599))), Step::Wait(Some(seconds(1))));
+        assert_eq!(next(Some(seconds(600))), Step::Drop);
+    }
+
+    #[test]
+    fn a_new_token_is_registered_once_every_replica_has_read_it() {
+        let at = |content: &Content, seen, now| {
+            let chosen = token_to_register(&content.tokens, &ROTATION, seconds(seen), now);
+            chosen.map(|token| content.tokens.iter().position(|t| t.token == *token).unwrap())
+        };
+        assert_eq!(at(&made(&[]), 0, NOW), None);
+        assert_eq!(at(&made(&[0]), 0, NOW), Some(0), "the only one, at once");
+        let both = made(&[90_000, 0]);
+        assert_eq!(at(&both, 59, NOW + 59), Some(0));
+        assert_eq!(at(&both, 60, NOW), Some(1), "even if the clock stands still");
+        assert_eq!(at(&both, 0, NOW + 60), Some(1), "a leader that began just now");
+        assert_eq!(at(&made(&[9, 8, 0]), 5, NOW), Some(1));
+    }
+}

@@ -1,0 +1,42 @@
+//! The Secrets that belay keeps for itself.
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::{ObjectMeta, PostParams};
+
+use super::api::Trouble;
+use super::pace::within;
+
+/// The annotation of a Secret whose content belay has written.
+pub(super) const MADE_BY: &str = "belay.dev/made-by";
+/// The annotation that asks belay to replace what is in a Secret.
+pub(super) const REQUESTED: &str = "belay.dev/rotate-requested";
+
+/// Whether belay has written what is in a Secret.
+pub(super) fn is_own(secret: &ObjectMeta) -> bool {
+    has_annotation(secret, MADE_BY)
+}
+
+/// Whether a Secret has this annotation.
+pub(super) fn has_annotation(secret: &ObjectMeta, key: &str) -> bool {
+    secret.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(key))
+}
+
+/// Creates or replaces a Secret, if it still is as it was read. If it is not,
+/// the watch reports the change, and the next step follows from that.
+pub(super) async fn write(secrets: &Api<Secret>, secret: &Secret) -> Result<(), Trouble> {
+    let parameters = PostParams::default();
+    let name = secret.metadata.name.as_deref().unwrap_or_default();
+    let write = async {
+        let written = match secret.metadata.resource_version {
+            None => secrets.create(&parameters, secret).await,
+            Some(_) => secrets.replace(name, &parameters, secret).await,
+        };
+        match written {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+            Err(error) => Err(error),
+        }
+    };
+    within(write).await
+}

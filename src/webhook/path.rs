@@ -1,0 +1,150 @@
+//! The secret in the path by which belay tells the API server from other
+//! callers.
+//!
+//! The API server prints the URL when a webhook does not answer, so this is a
+//! barrier and no proof of who calls.
+
+use std::fmt;
+use std::hint::black_box;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use rustls::crypto::CryptoProvider;
+
+/// The secret segment of the path: 32 random bytes in lowercase hexadecimal
+/// digits, because the API server accepts only DNS names as segments.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PathToken(Arc<str>);
+
+/// The digits of a token.
+const DIGITS: usize = 64;
+
+impl PathToken {
+    /// A new token.
+    pub fn generate() -> Result<Self, String> {
+        let provider = CryptoProvider::get_default()
+            .cloned()
+            .unwrap_or_else(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider()));
+        let mut bytes = [0; DIGITS / 2];
+        let filled = provider.secure_random.fill(&mut bytes);
+        filled.map_err(|_| "the system has no random numbers".to_owned())?;
+        let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Self(text.into()))
+    }
+
+    /// A token from its digits; none: it is not one.
+    pub fn parse(text: &str) -> Option<Self> {
+        is_token(text).then(|| Self(text.into()))
+    }
+
+    /// Its digits, which belong in the Secret, the webhook configurations and
+    /// nowhere else.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The digits never reach a log.
+impl fmt::Debug for PathToken {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("PathToken")
+    }
+}
+
+fn is_token(text: &str) -> bool {
+    text.len() == DIGITS && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// The tokens that the server accepts, replaceable while it serves. Without
+/// any it accepts no review.
+#[derive(Debug, Default)]
+pub struct AcceptedTokens(ArcSwap<Vec<PathToken>>);
+
+impl AcceptedTokens {
+    /// Accepts these from now on, and no others.
+    pub fn replace(&self, tokens: Vec<PathToken>) {
+        self.0.store(Arc::new(tokens));
+    }
+
+    /// Whether a segment of a path is an accepted token. It compares every
+    /// byte of every token, so that the time says nothing about them.
+    pub fn accepts(&self, segment: &str) -> bool {
+        let tokens = self.0.load();
+        tokens.iter().fold(false, |found, token| found | are_equal(token.expose(), segment))
+    }
+}
+
+fn are_equal(token: &str, segment: &str) -> bool {
+    // The length is no secret.
+    let pairs = token.bytes().zip(segment.bytes());
+    let difference = pairs.fold(0, |seen, (a, b)| black_box(seen | (a ^ b)));
+    token.len() == segment.len() && black_box(difference) == 0
+}
+
+/// A text of the API server without the tokens in it: it quotes the URL of a
+/// webhook that does not answer.
+pub fn redact_tokens(text: &str) -> String {
+    let mut segments = text.split('/');
+    let first = segments.next().unwrap_or_default().to_owned();
+    segments.fold(first, |mut redacted, segment| {
+        redacted.push('/');
+        // What is behind the digits, such as a quotation mark, stays.
+        match segment.split_at_checked(DIGITS) {
+            Some((digits, rest)) if is_token(digits) => {
+                redacted.push_str("REDACTED");
+                redacted.push_str(rest);
+            }
+            _ => redacted.push_str(segment),
+        }
+        redacted
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_token_is_new_and_reads_back() {
+        let (one, two) = (PathToken::generate().unwrap(), PathToken::generate().unwrap());
+        assert_ne!(one, two);
+        assert_eq!(PathToken::parse(one.expose()), Some(one.clone()));
+        assert_eq!(format!("{one:?}"), "PathToken");
+        for no_token in ["", "abc", &one.expose().to_uppercase(), &format!("{}0", one.expose())] {
+            // Digits alone have no upper case.
+            assert!(PathToken::parse(no_token).is_none() || no_token == one.expose());
+        }
+    }
+
+    #[test]
+    fn accepts_the_tokens_it_was_given_and_nothing_else() {
+        let (old, new) = (PathToken::generate().unwrap(), PathToken::generate().unwrap());
+        let accepted = AcceptedTokens::default();
+        assert!(!accepted.accepts("") && !accepted.accepts(old.expose()));
+        accepted.replace(vec![old.clone(), new.clone()]);
+        assert!(accepted.accepts(old.expose()) && accepted.accepts(new.expose()));
+        let prefix = &new.expose()[..63];
+        for wrong in ["", "validate", prefix, &format!("{}0", new.expose()), &"0".repeat(64)] {
+            assert!(!accepted.accepts(wrong), "{wrong}");
+        }
+        accepted.replace(vec![new.clone()]);
+        assert!(!accepted.accepts(old.expose()) && accepted.accepts(new.expose()));
+    }
+
+    #[test]
+    fn a_message_of_the_api_server_keeps_everything_but_the_token() {
+        let token = PathToken::generate().unwrap();
+        let said = |secret: &str| {
+            format!(
+                "failed calling webhook \"delete.belay.dev\": Post \
+                 \"https://belay.belay.svc:443/{secret}/validate?timeout=5s\": deadline exceeded"
+            )
+        };
+        assert_eq!(redact_tokens(&said(token.expose())), said("REDACTED"));
+        let end = format!("invalid value: \"/{}\"", token.expose());
+        assert_eq!(redact_tokens(&end), "invalid value: \"/REDACTED\"");
+        for plain in ["", "/", "no path", "a/b//c/ä"] {
+            assert_eq!(redact_tokens(plain), plain);
+        }
+    }
+}
