@@ -138,10 +138,7 @@ struct WhileUsed<'p> {
 /// approvals are there. What only warns or records keeps nothing.
 pub fn keeping<'p>(situation: &Situation<'p>, facts: Facts<'_>) -> Vec<Applied<'p>> {
     let mut applied = situation.written(facts);
-    applied.retain(|applied| {
-        let modes = &applied.policy.modes;
-        applied.action == Action::Deny && (modes.always || modes.while_used.is_some())
-    });
+    applied.retain(|applied| applied.action == Action::Deny && applied.policy.keeps());
     applied
 }
 
