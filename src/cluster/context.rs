@@ -30,6 +30,9 @@ pub struct Settings {
     /// So many objects of one kind may get a hold late for one policy that does
     /// not say another number; 0: any number.
     pub backfill: usize,
+    /// How long the API server waits for an answer, as the webhook
+    /// configurations were installed.
+    pub timeout_seconds: i32,
 }
 
 /// Whose matter the certificates are.
@@ -83,6 +86,7 @@ impl Context {
             labelled: labelled.iter().map(own).collect(),
             certificates: Certificates::Files { authorities: None },
             backfill: 0,
+            timeout_seconds: 5,
         };
         Self {
             client,
@@ -172,6 +176,9 @@ pub struct Registered {
     /// The configurations that do not exist, as `kind/name`, and the entries
     /// that those which exist lack, as `kind/name entry name`.
     pub missing: Vec<String>,
+    /// The webhooks that are not as they were installed, as `kind/name webhook
+    /// name (fields)`.
+    pub changed: Vec<String>,
     /// Whether one of both is known to exist. While none does belay is being
     /// taken out, and nothing gets a hold.
     pub there: bool,

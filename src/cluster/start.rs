@@ -58,6 +58,9 @@ pub struct Options {
     /// So many objects of one kind may get a hold late for one policy; 0: any
     /// number.
     pub backfill: usize,
+    /// How long the API server waits for an answer, as the webhook
+    /// configurations were installed.
+    pub timeout_seconds: i32,
 }
 
 /// Why the cluster side could not start.
@@ -129,6 +132,7 @@ impl Cluster {
             labelled: options.labelled,
             certificates,
             backfill: options.backfill,
+            timeout_seconds: options.timeout_seconds,
         };
         let context = Context {
             client,

@@ -107,6 +107,7 @@ impl Visitor {
             certificates: Certificates::Files { authorities: None },
             // A person's command puts no holds on.
             backfill: 0,
+            timeout_seconds: 5,
         }
     }
 

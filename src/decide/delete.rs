@@ -223,11 +223,13 @@ fn protected<'a>(
             judgement.refuse(applied, item, Reason::Protected, (vec![Cause::Always], 0));
         }
         if let Some(in_use) = &modes.while_used {
-            let found = users(&situation, fates, item, in_use, live);
+            // The release does not wait for a policy that binds only some.
+            let keeps = applied.policy.keeps();
+            let found = users(&situation, fates, (item, keeps), in_use, live);
             judgement.confirm(applied, found.confirm);
             if !found.blocking.is_empty() {
                 let causes = (found.blocking, found.more);
-                let hold = in_use.on_delete == OnDelete::Hold;
+                let hold = keeps && in_use.on_delete == OnDelete::Hold;
                 match hold && item.may_wait(&situation) {
                     true => judgement.wait(applied, item, causes),
                     false => judgement.refuse(applied, item, Reason::InUse, causes),

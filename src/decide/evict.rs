@@ -6,7 +6,6 @@ use super::item::Item;
 use super::judgement::Judgement;
 use super::{Answer, Review, Situation, Verdict};
 use crate::graph::Propagation;
-use crate::policy::Source;
 
 pub(super) fn evict(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
     let mut judgement = Judgement::new(situation, review);
@@ -18,8 +17,9 @@ pub(super) fn evict(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
     let cached = situation.graph.object(kind, namespace, name);
     let live = situation.read_object(kind, namespace, name);
     let Some(pod) = live.unwrap_or(cached) else {
-        // That there is none has to be known, where a policy is about Pods. The
-        // Eviction has the Pod's name and place, which is all that is read.
+        // That there is none has to be known: a Pod that is not watched may have
+        // the label. The Eviction has the Pod's name and place, which is all
+        // that is read.
         let Some(object) = &review.object else { return Verdict::allow(review.target()) };
         let target = Item::of_review(situation, review, object);
         let read = situation.object_read(kind, namespace, name);
@@ -28,9 +28,8 @@ pub(super) fn evict(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
         } else if live.is_none() && !situation.graph.is_complete(kind) {
             let why = situation.graph.why_incomplete(kind);
             let unknown = format!("objects of kind Pod: {why}");
-            judgement.unknown(&target, &unknown, |policy| {
-                matches!(policy.source, Source::Policy(_)) && policy.names_kind("", "pods")
-            });
+            // Of Pods the label is not watched, unless a setting says so.
+            judgement.unknown(&target, &unknown, |policy| policy.names_kind("", "pods"));
         }
         return Verdict { answer: Answer::TooManyRequests, ..judgement.verdict(&[target]) };
     };

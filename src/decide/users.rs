@@ -43,16 +43,17 @@ pub(super) struct Found {
 /// Who needs this object and is not certainly gone with it. Whom it finds is
 /// enough to refuse; that there is nobody has to be proved: by a graph that
 /// has all objects of every kind that could be one, and `live` where nothing
-/// would catch a mistake.
+/// would catch a mistake. `keeps` says whether a release waits for the policy:
+/// a hold that does not is no hold here.
 pub(super) fn users<'a>(
     situation: &Situation<'a>,
     fates: &Fates,
-    item: &Item<'a>,
+    (item, keeps): (&Item<'a>, bool),
     in_use: &'a InUse,
     live: bool,
 ) -> Found {
     let mut found = Found::default();
-    let held = item.is_held(situation);
+    let held = keeps && item.is_held(situation);
     let live = live && !held;
     let (mut blocking, mut doomed) = (Roots::default(), Roots::default());
     for user in counting_users(situation, item, in_use, situation.graph) {

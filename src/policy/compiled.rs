@@ -9,11 +9,15 @@ use super::api::{
 use super::facts::{Facts, Places};
 use super::people::{Identities, Person, account, includes};
 use super::selectors::{Glob, Labels, Matched, Matcher, Users};
-use crate::objects::PROTECT_LABEL;
+use crate::objects::{FOREGROUND, ORPHAN, PROTECT_LABEL};
 
 /// The annotation of a DeletionPolicy that says how many objects of one kind may
 /// get the hold late because of it; 0: any number.
 pub const BACKFILL: &str = "belay.dev/backfill-max-objects";
+
+/// Why a policy with subjects places no hold.
+pub const BINDS_SOME: &str =
+    "the policy binds only some subjects, and others may delete what it protects";
 
 /// Where a policy comes from, which is how it is named.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -296,15 +300,32 @@ impl Policy {
         self.targets.iter().chain(&self.exclude).chain(ignored).flat_map(Matcher::annotation_keys)
     }
 
-    /// Whether it puts the hold on objects: only where something is kept that
-    /// a release can find free later.
-    pub fn holds(&self) -> bool {
-        self.hold == HoldMode::Auto && self.keeps()
+    /// Whether it binds everybody. A policy that binds only some subjects keeps
+    /// no object that another subject has deleted: that subject was told
+    /// "deleted".
+    pub fn binds_everybody(&self) -> bool {
+        self.subjects.is_empty()
     }
 
-    /// Whether a hold waits for what it says.
+    /// Whether a release waits for this policy.
     pub fn keeps(&self) -> bool {
+        self.binds_everybody() && self.waits()
+    }
+
+    /// Whether it says something that a release can find free later.
+    fn waits(&self) -> bool {
         self.keeps_always() || self.modes.while_used.is_some()
+    }
+
+    /// Whether it would put the hold on objects if it bound everybody.
+    pub fn holds_but_for_subjects(&self) -> bool {
+        self.hold == HoldMode::Auto && self.waits() && !self.binds_everybody()
+    }
+
+    /// Whether it puts the hold on objects: only where a release keeps them for
+    /// it.
+    pub fn holds(&self) -> bool {
+        self.hold == HoldMode::Auto && self.keeps()
     }
 
     /// Whether only an approval releases a hold. With exempt subjects it keeps
@@ -373,12 +394,30 @@ impl Stripping {
         if of_kubernetes && identities.is_control_plane(person.name) {
             return true;
         }
-        match self.removers.is_empty() {
-            true => person.name.starts_with("system:") || account(person.name).is_some(),
-            false => includes(&self.removers, person),
+        if !self.removers.is_empty() {
+            return includes(&self.removers, person);
         }
+        // Who may edit a namespace may create tokens of its service accounts.
+        // Of a finalizer whose controller is known they are not needed.
+        let has_account = account(person.name).is_some();
+        person.name.starts_with("system:") && !(has_account && IN_TREE.contains(&finalizer))
     }
 }
+
+/// Finalizers that only controllers of the control plane remove.
+const IN_TREE: &[&str] = &[
+    FOREGROUND,
+    ORPHAN,
+    "kubernetes",
+    "kubernetes.io/pvc-protection",
+    "kubernetes.io/pv-controller",
+    "kubernetes.io/pv-protection",
+    "kubernetes.io/vac-protection",
+    "batch.kubernetes.io/job-tracking",
+    "customresourcecleanup.apiextensions.k8s.io",
+    "networking.k8s.io/service-cidr-finalizer",
+    "resource.kubernetes.io/delete-protection",
+];
 
 /// Whether a finalizer is one that Kubernetes itself puts on: without a
 /// domain, or of a domain that it keeps for itself.

@@ -18,7 +18,8 @@ mod tests;
 
 pub use approvals::{Approval, Approvals, Discount, Identity, Pause, told};
 pub use compiled::{
-    BACKFILL, Exists, InUse, Modes, NotEmpty, Policy, Source, Stripping, Terms, mode_names,
+    BACKFILL, BINDS_SOME, Exists, InUse, Modes, NotEmpty, Policy, Source, Stripping, Terms,
+    mode_names,
 };
 pub use facts::{Facts, Pairs, Places};
 pub use people::{Identities, Person, account as service_account};

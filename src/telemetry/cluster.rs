@@ -52,6 +52,7 @@ pub struct ClusterMetrics {
     leader_changes: Counter,
     registration_repairs: Family<Configuration, Counter>,
     registration_missing: Family<Configuration, Gauge>,
+    registration_changed: Family<Configuration, Gauge>,
     holds: Gauge,
     backfills_stopped: Gauge,
     hold_changes: Family<HoldChange, Counter>,
@@ -77,6 +78,7 @@ impl ClusterMetrics {
             leader_changes: new(registry, "leader_changes", "Times that this replica began to lead or ceased to"),
             registration_repairs: new(registry, "registration_repairs", "Times that somebody had taken out what a webhook configuration has to say, and it was put back"),
             registration_missing: new(registry, "registration_missing", "Whether a webhook configuration does not exist (1) or does (0)"),
+            registration_changed: new(registry, "registration_changed", "Webhooks of a webhook configuration that are not as they were installed"),
             holds: new(registry, "holds", "Objects that have the hold, as the leader counts them"),
             backfills_stopped: new(registry, "backfills_stopped", "Policies, each kind of theirs by itself, of whose objects more lack the hold than may get it late, so that none does"),
             hold_changes: new(registry, "hold_changes", "Holds put on late or taken off because nothing wants them"),
@@ -123,6 +125,12 @@ impl Metrics {
     pub fn registration_missing(&self, configuration: &'static str, missing: bool) {
         let labels = Configuration { configuration };
         self.0.cluster.registration_missing.get_or_create(&labels).set(missing.into());
+    }
+
+    /// So many webhooks of a configuration are not as they were installed.
+    pub fn registration_changed(&self, configuration: &'static str, count: usize) {
+        let labels = Configuration { configuration };
+        self.0.cluster.registration_changed.get_or_create(&labels).set(number(count));
     }
 
     /// So many objects have the hold.

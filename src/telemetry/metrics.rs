@@ -213,6 +213,7 @@ mod tests {
         metrics.leads(true);
         metrics.registration_repaired("mutating");
         metrics.registration_missing("validating", true);
+        metrics.registration_changed("validating", 2);
         metrics.read_live("ok", Duration::from_millis(3));
         metrics.hold_changed("put on", true);
         metrics.fed(&Fed {
@@ -241,6 +242,7 @@ mod tests {
             "belay_leader_changes_total 1",
             r#"belay_registration_repairs_total{configuration="mutating"} 1"#,
             r#"belay_registration_missing{configuration="validating"} 1"#,
+            r#"belay_registration_changed{configuration="validating"} 2"#,
             r#"belay_live_reads_total{result="ok"} 1"#,
             "belay_live_read_duration_seconds_count 1",
             r#"belay_hold_changes_total{change="put on",result="ok"} 1"#,

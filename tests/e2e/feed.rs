@@ -35,6 +35,7 @@ async fn fed(plane: &ControlPlane, labelled: &[&str]) -> Fed {
     let settings = Settings {
         certificates: belay::cluster::Certificates::Files { authorities: None },
         backfill: 0,
+        timeout_seconds: 5,
         namespace: "belay".to_owned(),
         name: "belay".to_owned(),
         replica: "feed-test".to_owned(),

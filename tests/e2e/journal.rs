@@ -38,6 +38,7 @@ impl Replica {
             settings: Arc::new(Settings {
                 certificates: belay::cluster::Certificates::Files { authorities: None },
                 backfill: 0,
+                timeout_seconds: 5,
                 namespace: namespace.to_owned(),
                 name: "belay".to_owned(),
                 replica: name.to_owned(),
@@ -268,7 +269,7 @@ fn the_status_sums_what_two_replicas_said_and_kubectl_shows_it() {
     let registered = Registered { generation: Some(1), ..Registered::default() };
     leader.signals.registered.send_replace(registered);
     let none_on = vec!["pods".to_owned()];
-    let holding = Holding { done: 1, total: 2, none_on, stopped: Vec::new() };
+    let holding = Holding { done: 1, total: 2, none_on, ..Holding::default() };
     leader.signals.holding.send_replace(Arc::new([("journal-kept".to_owned(), holding)].into()));
     let columns = ["get", "delpol", "journal-kept", "--no-headers"];
     eventually("the columns", SOON, || {

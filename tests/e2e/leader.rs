@@ -33,6 +33,7 @@ fn replica(runtime: &Runtime, plane: &ControlPlane, namespace: &str, name: &str)
         labelled: Vec::new(),
         certificates: Certificates::Own { names: vec![host(namespace)], days: 90, margin: MARGIN },
         backfill: 0,
+        timeout_seconds: 5,
     };
     Context {
         client: runtime.block_on(plane.client()).unwrap(),

@@ -47,6 +47,7 @@ impl Side {
         let settings = Settings {
             certificates: belay::cluster::Certificates::Files { authorities: None },
             backfill: 0,
+            timeout_seconds: 5,
             namespace: "belay".to_owned(),
             name: "belay".to_owned(),
             replica: "belay-0".to_owned(),

@@ -109,6 +109,7 @@ impl Installed {
             settings: Arc::new(Settings {
                 certificates: belay::cluster::Certificates::Files { authorities: None },
                 backfill: 0,
+                timeout_seconds: 5,
                 namespace: "belay".to_owned(),
                 name: name.to_owned(),
                 replica: format!("{name}-a"),
@@ -170,7 +171,7 @@ async fn rules_follow_policies_and_are_put_back_when_somebody_empties_them() {
     it.in_place(0).await;
     assert_eq!(it.resources("delete.belay.dev").await, ["widgets"]);
     assert_eq!(it.resources("update.belay.dev").await, ["widgets/*"]);
-    assert_eq!(it.resources("evict.belay.dev").await, Vec::<String>::new());
+    assert_eq!(it.resources("evict.belay.dev").await, ["pods/eviction"]);
     assert_eq!(it.context.readiness.describe(), "[+]registration ok\n");
 
     // New policies are no repair, whatever they change.

@@ -93,7 +93,7 @@ template is read.
     {{- end }}
   {{- end }}
 {{- end }}
-{{- $own := list "--name" "--namespace" "--certificates" "--cert-dir" "--certificate-days" "--labelled-kinds" "--former-hold" "--backfill-max-objects" "--deadline" "--drain" "--log-format" "--listen" "--probes" }}
+{{- $own := list "--name" "--namespace" "--certificates" "--cert-dir" "--certificate-days" "--labelled-kinds" "--former-hold" "--backfill-max-objects" "--webhook-timeout" "--deadline" "--drain" "--log-format" "--listen" "--probes" }}
 {{- range .Values.extraArgs }}
   {{- $option := regexFind "^--[a-z-]+" . }}
   {{- if has $option $own }}

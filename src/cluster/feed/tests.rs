@@ -47,6 +47,7 @@ fn settings(labelled: &[(&str, &str)]) -> Settings {
         labelled: labelled.iter().map(|(g, r)| ((*g).into(), (*r).into())).collect(),
         certificates: Certificates::Files { authorities: None },
         backfill: 0,
+        timeout_seconds: 5,
     }
 }
 

@@ -359,7 +359,8 @@ impl Holds {
             let (done, total) = survey.holding.get(name).copied().unwrap_or_default();
             let none_on = never.remove(name).unwrap_or_default().into_iter().collect();
             let stopped = self.backfill.stopped(name);
-            all.insert(name.clone(), Holding { done, total, none_on, stopped });
+            let binds_some = policy.holds_but_for_subjects();
+            all.insert(name.clone(), Holding { done, total, none_on, binds_some, stopped });
         }
         drop(world);
         self.context.signals.holding.send_if_modified(|holding| {

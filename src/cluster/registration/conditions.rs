@@ -63,11 +63,13 @@ fn hold_goes(former: &[String]) -> String {
 }
 
 // A repeat can change how dependents go: only one that says Background, or
-// Foreground where that is under way, surely does not. A Namespace is always
+// Foreground where that is under way, surely does not, and neither where the
+// dependents are being orphaned: then it deletes them. A Namespace is always
 // asked about, because its content is looked at each time.
 const NO_REPEAT: &str = "request.operation != 'DELETE' || oldObject == null || \
 !has(oldObject.metadata) || !has(oldObject.metadata.deletionTimestamp) || \
 request.resource.resource == 'namespaces' || \
+'orphan' in oldObject.metadata.?finalizers.orValue([]) || \
 !(request.?options.?propagationPolicy.orValue('') == 'Background' || \
 request.?options.?orphanDependents.orValue(true) == false || \
 (request.?options.?propagationPolicy.orValue('') == 'Foreground' && \

@@ -13,10 +13,11 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
+use super::changed::{changed, installed};
 use super::events;
 use super::follow::follow;
 use super::owner::Owned;
-use super::patch::{self, Difference, bundle, compare, token};
+use super::patch::{self, Difference, Standing, bundle, compare, token};
 use super::rules::{Rules, rules};
 use super::watched::{News, Watched};
 use crate::cluster::api::{MANAGER, Trouble};
@@ -43,8 +44,8 @@ pub async fn run(context: Context) {
     let name = context.settings.name.clone();
     let remark = context.readiness.remark(
         "registration",
-        "a webhook configuration, or an entry of it, is missing or was not read yet: belay is \
-         not asked everything; install belay again if it stays so",
+        "a webhook configuration, or an entry of it, is missing, is not as it was installed, or \
+         was not read yet: belay is not asked everything; install belay again if it stays so",
     );
     let driver = Driver { context, configurations, wanted: None, remark };
     tokio::select! {
@@ -62,6 +63,8 @@ struct Wanted {
     /// The change of policies that this follows from.
     generation: u64,
     rules: Arc<Rules>,
+    /// The user name of belay's own account, once it is known.
+    account: Option<String>,
 }
 
 struct Driver {
@@ -90,6 +93,10 @@ struct Configuration {
     in_place: Option<Filled>,
     /// Entries that are missing, as they were told.
     told: Vec<&'static str>,
+    /// Webhooks that are not as they were installed, as they were told.
+    changed: Vec<String>,
+    /// The webhooks as they were installed, for this account.
+    installed: Option<(String, Vec<Standing>)>,
     /// Whether it was told that it is missing.
     told_missing: bool,
     /// When to write the next Event.
@@ -115,12 +122,19 @@ impl Configuration {
             watched: Watched::Unknown,
             in_place: None,
             told: Vec::new(),
+            changed: Vec::new(),
+            installed: None,
             told_missing: false,
             event_due: None,
             held_off: None,
             backoff: Backoff::default(),
             owned: Owned::default(),
         }
+    }
+
+    /// Whether it is missing, or not as it was installed.
+    fn is_wrong(&self) -> bool {
+        self.watched == Watched::Missing || !self.changed.is_empty()
     }
 
     /// Its name in metrics.
@@ -141,6 +155,7 @@ impl Driver {
         let mut leading = signals.leading.subscribe();
         loop {
             self.look(*changed.borrow_and_update());
+            self.find_changes();
             let bundle_now = bundle.borrow_and_update().clone();
             let paths_now = paths.borrow_and_update().clone();
             // Without a path nothing is filled in: what asks before replicas
@@ -187,10 +202,44 @@ impl Driver {
             return;
         }
         let rules = rules(&world, &self.context.settings.labelled);
+        let account = world.policies.identities.own.clone();
         drop(world);
         let same = self.wanted.take().map(|wanted| wanted.rules).filter(|old| **old == rules);
         let rules = same.unwrap_or_else(|| Arc::new(rules));
-        self.wanted = Some(Wanted { generation, rules });
+        self.wanted = Some(Wanted { generation, rules, account });
+    }
+
+    /// Compares both configurations with what was installed.
+    fn find_changes(&mut self) {
+        let settings = &self.context.settings;
+        let Some(Wanted { rules, account: Some(account), .. }) = &self.wanted else { return };
+        for configuration in &mut self.configurations {
+            let door = configuration.door;
+            if configuration.installed.as_ref().is_none_or(|(of, _)| of != account) {
+                configuration.installed =
+                    Some((account.clone(), installed(settings, account, door)));
+            }
+            let expected = configuration.installed.as_ref().map_or(&[][..], |(_, all)| all);
+            let now = configuration.watched.entries().unwrap_or_default();
+            let found = changed(now, expected, rules);
+            self.context.metrics.registration_changed(configuration.label(), found.len());
+            if found == configuration.changed {
+                continue;
+            }
+            let (kind, name) = (configuration.kind, &settings.name);
+            match found.is_empty() {
+                true => tracing::info!(kind, name, "the webhooks are as they were installed again"),
+                false => tracing::warn!(
+                    kind,
+                    name,
+                    webhooks = ?found,
+                    "webhooks are not as they were installed, so the API server may not ask belay \
+                     what policies need; belay does not write these fields, install belay again"
+                ),
+            }
+            configuration.changed = found;
+            configuration.event_due = None;
+        }
     }
 
     fn take(&mut self, index: usize, news: News) {
@@ -301,22 +350,26 @@ impl Driver {
         owned.put_right(&self.context.settings, (*kind, &*api), watched).await;
     }
 
-    /// Says in an Event that a configuration is missing, once an hour while it
-    /// is.
+    /// Says in an Event that a configuration is missing or not as it was
+    /// installed, once an hour while it is so.
     async fn write_event(&mut self, index: usize) {
         let settings = &self.context.settings;
         let configuration = &mut self.configurations[index];
         let due = configuration.event_due.is_none_or(|due| due <= Instant::now());
-        if configuration.watched != Watched::Missing || !due {
+        if !configuration.is_wrong() || !due {
             return;
         }
         configuration.event_due = Some(Instant::now() + EVENT_AGAIN);
-        let event = events::missing(settings, configuration.kind, jiff::Timestamp::now());
+        let (kind, now) = (configuration.kind, jiff::Timestamp::now());
+        let event = match configuration.watched {
+            Watched::Missing => events::missing(settings, kind, now),
+            _ => events::changed(settings, kind, now, &configuration.changed),
+        };
         let api: Api<Event> = Api::namespaced(self.context.client.clone(), &settings.namespace);
         if let Err(trouble) = within(api.create(&PostParams::default(), &event)).await {
             tracing::warn!(
                 why = trouble.words(),
-                "the Event about a missing configuration was not written"
+                "the Event about a webhook configuration was not written"
             );
         }
     }
@@ -326,6 +379,7 @@ impl Driver {
         let name = &self.context.settings.name;
         let signals = &self.context.signals;
         let mut missing = Vec::new();
+        let mut changed = Vec::new();
         let mut asks = self.wanted.is_some();
         let (mut bundles, mut tokens) = (Vec::new(), Vec::new());
         let mut known = true;
@@ -366,6 +420,8 @@ impl Driver {
             let token = token(entries, configuration.door);
             asks &= token.as_ref().zip(paths).is_some_and(|(t, p)| p.accepted.contains(t));
             tokens.push(token);
+            let different = configuration.changed.iter();
+            changed.extend(different.map(|webhook| format!("{kind}/{name} webhook {webhook}")));
             let Some(wanted) = &self.wanted else { continue };
             let rules_alone = patch::Wanted { rules: &wanted.rules, bundle: None, token: None };
             let compared = compare(entries, configuration.door, rules_alone);
@@ -385,7 +441,7 @@ impl Driver {
                 configuration.told = absent;
             }
         }
-        self.remark.set(known && missing.is_empty());
+        self.remark.set(known && missing.is_empty() && changed.is_empty());
         let same = bundles.len() == 2 && bundles[0] == bundles[1];
         let registered = Registered {
             generation: self.wanted.as_ref().filter(|_| asks).map(|wanted| wanted.generation),
@@ -394,6 +450,7 @@ impl Driver {
                 tokens.len() == 2 && tokens.iter().all(|token| token.as_ref() == Some(first))
             }),
             missing,
+            changed,
             there: self.configurations.iter().any(|c| c.watched.entries().is_some()),
         };
         signals.registered.send_if_modified(|known| {
@@ -409,7 +466,7 @@ impl Driver {
     fn again(&self, leads: bool) -> Option<Instant> {
         let of = |configuration: &Configuration| {
             let missing = configuration.watched == Watched::Missing;
-            let event = configuration.event_due.filter(|_| missing);
+            let event = configuration.event_due.filter(|_| configuration.is_wrong());
             let owner = configuration.owned.held_off.filter(|_| !missing);
             [configuration.held_off, event, owner].into_iter().flatten().min()
         };

@@ -1,4 +1,4 @@
-//! The Event that says that a configuration is missing.
+//! The Events that report what is wrong with a configuration.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
@@ -6,10 +6,36 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
 use crate::cluster::Settings;
 
-/// Says it in belay's own namespace, where whoever runs belay looks. The API
+/// Reports that a configuration does not exist.
+pub(super) fn missing(settings: &Settings, kind: &str, now: Timestamp) -> Event {
+    let name = &settings.name;
+    let message = format!(
+        "{kind} {name} does not exist, so the API server asks belay nothing and what only it \
+         would refuse passes; belay never makes it: install belay again, or uninstall all of it"
+    );
+    event(settings, kind, now, ("Missing", message))
+}
+
+/// Reports that webhooks are not as they were installed.
+pub(super) fn changed(settings: &Settings, kind: &str, now: Timestamp, what: &[String]) -> Event {
+    let name = &settings.name;
+    let message = format!(
+        "{kind} {name} is not as it was installed: {}; the API server may not ask belay what \
+         policies need. belay does not write these fields: install belay again",
+        what.join(", ")
+    );
+    event(settings, kind, now, ("Changed", message))
+}
+
+/// An Event in belay's own namespace, where whoever runs belay looks. The API
 /// server wants an Event to lie in the namespace of what it is about, and the
 /// configuration lives in none; so the reference claims ours.
-pub(super) fn missing(settings: &Settings, kind: &str, now: Timestamp) -> Event {
+fn event(
+    settings: &Settings,
+    kind: &str,
+    now: Timestamp,
+    (reason, message): (&str, String),
+) -> Event {
     let Settings { namespace, name, replica, .. } = settings;
     let time = Some(Time(now));
     Event {
@@ -25,11 +51,8 @@ pub(super) fn missing(settings: &Settings, kind: &str, now: Timestamp) -> Event 
             namespace: Some(namespace.clone()),
             ..ObjectReference::default()
         },
-        reason: Some("Missing".to_owned()),
-        message: Some(format!(
-            "{kind} {name} does not exist, so the API server asks belay nothing and what only it \
-             would refuse passes; belay never makes it: install belay again, or uninstall all of it"
-        )),
+        reason: Some(reason.to_owned()),
+        message: Some(message),
         type_: Some("Warning".to_owned()),
         source: Some(EventSource {
             component: Some("belay".to_owned()),

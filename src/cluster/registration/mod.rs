@@ -18,6 +18,7 @@
 //! A patch never makes a configuration: what somebody has uninstalled stays
 //! away.
 
+mod changed;
 mod conditions;
 pub mod configurations;
 mod driver;

@@ -9,7 +9,10 @@ use std::collections::BTreeSet;
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, TestOperation};
 use k8s_openapi::ByteString;
-use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
+use k8s_openapi::api::admissionregistration::v1::{
+    MatchCondition, RuleWithOperations, ServiceReference,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -28,24 +31,33 @@ pub struct Standing {
     #[serde(default)]
     rules: Option<Vec<RuleWithOperations>>,
     #[serde(default)]
-    client_config: Client,
+    pub(super) client_config: Client,
+    #[serde(default)]
+    pub(super) failure_policy: Option<String>,
+    #[serde(default)]
+    pub(super) match_policy: Option<String>,
+    #[serde(default)]
+    pub(super) match_conditions: Option<Vec<MatchCondition>>,
+    #[serde(default)]
+    pub(super) namespace_selector: Option<LabelSelector>,
+    #[serde(default)]
+    pub(super) object_selector: Option<LabelSelector>,
+    #[serde(default)]
+    pub(super) side_effects: Option<String>,
+    #[serde(default)]
+    pub(super) timeout_seconds: Option<i32>,
 }
 
+/// Where the API server finds whom it asks.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Client {
+pub(super) struct Client {
     #[serde(default)]
     ca_bundle: Option<ByteString>,
     #[serde(default)]
-    url: Option<String>,
+    pub(super) url: Option<String>,
     #[serde(default)]
-    service: Option<Service>,
-}
-
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-struct Service {
-    #[serde(default)]
-    path: Option<String>,
+    pub(super) service: Option<ServiceReference>,
 }
 
 impl Client {

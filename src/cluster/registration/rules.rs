@@ -41,7 +41,6 @@ const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefini
 /// What to ask. `labelled` are the kinds of which labelled objects are watched
 /// though no policy names them: what is around them is asked about, too.
 pub fn rules(world: &World, labelled: &[(String, String)]) -> Rules {
-    let kinds = &world.graph.kinds;
     let policies = || plan::policies(world);
     let of = |chosen: &dyn Fn(&Policy) -> bool| {
         Pairs::of(policies().filter(|policy| chosen(policy)).flat_map(Policy::kinds))
@@ -64,13 +63,13 @@ pub fn rules(world: &World, labelled: &[(String, String)]) -> Rules {
     }
     rules.ask("update.belay.dev", "UPDATE", &updated, "/*");
     let reads = |policy: &Policy| policy.annotation_keys().any(|k| !k.starts_with("belay.dev/"));
-    rules.ask("annotate.belay.dev", "UPDATE", &of(&reads), "");
-    if protected.0.iter().any(|pair| is_namespaced(kinds, pair)) {
+    rules.ask("annotate.belay.dev", "UPDATE", &of(&reads), "/*");
+    if kept(&protected, labelled).iter().any(|pair| is_namespaced(&world.graph.kinds, pair)) {
         rules.ask("finalize.belay.dev", "UPDATE", &Pairs::of([NAMESPACES]), "/finalize");
     }
-    if protected.has("", "pods") {
-        rules.ask("evict.belay.dev", "CREATE", &Pairs::of([("", "pods")]), "/eviction");
-    }
+    // A selector on the label sees the Eviction and not the Pod, so every
+    // eviction is asked about, whatever policies name.
+    rules.ask("evict.belay.dev", "CREATE", &Pairs::of([("", "pods")]), "/eviction");
 
     // The selector on the label narrows these. A hold goes where belay finds
     // it again: on other kinds the label is the early no alone.
@@ -94,8 +93,7 @@ fn around(world: &World, protected: &Pairs, labelled: &[(String, String)]) -> Pa
     // Of a kind that is only mentioned nobody knows the plural name.
     let owners = owners.filter(|info| !info.resource.is_empty());
     let mut around = Pairs::of(owners.map(|info| (&*info.group, &*info.resource)));
-    let mut kept: BTreeSet<Pair> = protected.0.clone();
-    kept.extend(labelled.iter().cloned());
+    let kept = kept(protected, labelled);
     if kept.iter().any(|pair| is_namespaced(kinds, pair)) {
         around.add(NAMESPACES);
     }
@@ -104,6 +102,12 @@ fn around(world: &World, protected: &Pairs, labelled: &[(String, String)]) -> Pa
     }
     around.0.retain(|(group, resource)| !protected.has(group, resource));
     around
+}
+
+/// The kinds of which objects are known to be protected: by policies, and by the
+/// label.
+fn kept(protected: &Pairs, labelled: &[(String, String)]) -> BTreeSet<Pair> {
+    protected.0.iter().chain(labelled).cloned().collect()
 }
 
 /// Whether objects of a kind may live in namespaces. Of one that nobody serves

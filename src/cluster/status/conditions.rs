@@ -13,7 +13,7 @@ use crate::decide::Harm;
 use crate::graph::Graph;
 use crate::objects::{KindId, full_name};
 use crate::policy::api::NotHeld;
-use crate::policy::{BACKFILL, Pause};
+use crate::policy::{BACKFILL, BINDS_SOME, Pause};
 
 /// So many kinds are named in a message; of the others their number.
 const NAMED: usize = 5;
@@ -50,6 +50,17 @@ pub(super) fn ready(
             "ConfigurationMissing",
             format!(
                 "{missing} does not exist, so {so}; install belay again, belay never makes it itself"
+            ),
+        );
+    }
+    if !registered.changed.is_empty() {
+        let changed = registered.changed.join(", ");
+        return finding(
+            "False",
+            "ConfigurationChanged",
+            format!(
+                "{changed} is not as it was installed, so the API server may not ask belay what \
+                 this policy needs; install belay again, belay does not write these fields"
             ),
         );
     }
@@ -151,7 +162,11 @@ pub(super) fn not_watching() -> Finding {
 
 /// Whether the objects of a policy have the hold.
 pub(super) fn holding(policy: &str, holding: &Holding) -> Finding {
-    let Holding { done, total, none_on, stopped } = holding;
+    let Holding { done, total, none_on, binds_some, stopped } = holding;
+    if *binds_some {
+        let message = format!("no object gets the hold: {BINDS_SOME}; the early no protects");
+        return Finding { type_: "Holding", status: "False", reason: "BindsSome", message };
+    }
     let mut message = format!("{done} of {total} objects have the hold");
     if !none_on.is_empty() {
         let kinds = none_on.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
@@ -175,7 +190,13 @@ pub(super) fn holding(policy: &str, holding: &Holding) -> Finding {
 }
 
 /// What of it has no hold and gets none, as programs read it.
-pub(super) fn not_held(Holding { none_on, stopped, .. }: &Holding) -> Vec<NotHeld> {
+pub(super) fn not_held(holding: &Holding) -> Vec<NotHeld> {
+    let Holding { none_on, stopped, binds_some, .. } = holding;
+    let of_any = binds_some.then(|| NotHeld {
+        resource: "*".to_owned(),
+        why: BINDS_SOME.to_owned(),
+        objects: None,
+    });
     let none_on = none_on.iter().map(|resource| NotHeld {
         resource: resource.clone(),
         why: Harm::Kind.words().to_owned(),
@@ -186,7 +207,7 @@ pub(super) fn not_held(Holding { none_on, stopped, .. }: &Holding) -> Vec<NotHel
         why: format!("more lack it than the {limit} that may get it late"),
         objects: i64::try_from(*missing).ok(),
     });
-    none_on.chain(stopped).collect()
+    of_any.into_iter().chain(none_on).chain(stopped).collect()
 }
 
 /// Where a backfill stands still, and how it goes on.
@@ -245,7 +266,8 @@ mod tests {
 
     fn registered(generation: Option<u64>, missing: &[&str]) -> Registered {
         let missing = missing.iter().map(|name| (*name).to_owned()).collect();
-        Registered { generation, bundle: None, token: None, missing, there: true }
+        let changed = Vec::new();
+        Registered { generation, bundle: None, token: None, missing, changed, there: true }
     }
 
     #[test]
@@ -261,6 +283,13 @@ mod tests {
             let finding = ready(&good, &registered, None);
             assert_eq!((finding.status, finding.reason), (status, reason), "{registered:?}");
         }
+        let tampered = Registered {
+            changed: vec!["V/belay webhook delete.belay.dev (failurePolicy)".to_owned()],
+            ..registered(Some(9), &[])
+        };
+        let finding = ready(&good, &tampered, None);
+        assert_eq!((finding.status, finding.reason), ("False", "ConfigurationChanged"));
+        assert!(finding.message.starts_with(&tampered.changed[0]), "{}", finding.message);
         let missing =
             ready(&good, &registered(None, &["ValidatingWebhookConfiguration/belay"]), None);
         assert!(missing.message.starts_with("ValidatingWebhookConfiguration/belay does not exist"));
@@ -329,6 +358,9 @@ mod tests {
         let finding = holding("p", &progress);
         assert_eq!((finding.status, finding.reason), ("False", "Progressing"));
         assert_eq!(finding.message, "120 of 500 objects have the hold");
+        let some = Holding { binds_some: true, ..Holding::default() };
+        let finding = holding("p", &some);
+        assert_eq!((finding.status, finding.reason), ("False", "BindsSome"));
         progress.done = 500;
         progress.none_on = vec!["pods".to_owned(), "nodes".to_owned()];
         let finding = holding("p", &progress);
@@ -345,7 +377,8 @@ mod tests {
         };
         let stopped = vec![stopped("configmaps", 12_000), stopped("secrets", 7000)];
         let pods = vec!["pods".to_owned()];
-        let still = Holding { done: 3, total: 19_003, none_on: pods, stopped };
+        let still =
+            Holding { done: 3, total: 19_003, none_on: pods, stopped, ..Holding::default() };
         let told = not_held(&still).into_iter().map(|one| (one.resource, one.objects, one.why));
         let late = "more lack it than the 5000 that may get it late".to_owned();
         assert_eq!(

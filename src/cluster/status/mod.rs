@@ -62,6 +62,9 @@ pub struct Holding {
     pub total: usize,
     /// The kinds on which `hold: Auto` puts none.
     pub none_on: Vec<String>,
+    /// Whether the policy places no hold at all, because it binds only some
+    /// subjects.
+    pub binds_some: bool,
     /// The kinds of which too many objects lack it for putting it on.
     pub stopped: Vec<Stopped>,
 }

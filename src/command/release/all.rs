@@ -347,6 +347,7 @@ mod tests {
             labelled: Vec::new(),
             certificates: Certificates::Files { authorities: None },
             backfill: 0,
+            timeout_seconds: 5,
         };
         let said = why(
             &settings,

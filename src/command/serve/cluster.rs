@@ -92,6 +92,11 @@ pub struct ClusterArguments {
     #[arg(long, value_name = "N", default_value_t = BACKFILL, help_heading = "In a cluster")]
     backfill_max_objects: usize,
 
+    /// How long the API server waits for an answer, as the webhook configurations
+    /// say it: another number there is reported
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = clap::value_parser!(i32).range(1..=30), help_heading = "In a cluster")]
+    webhook_timeout: i32,
+
     /// Who takes off the finalizers of Kubernetes' own: names of users, or
     /// prefixes that end with a colon [default: the control plane's, in both
     /// ways that kube-controller-manager runs]
@@ -140,6 +145,7 @@ impl ClusterArguments {
                 overlap: self.path_overlap,
             },
             backfill: self.backfill_max_objects,
+            timeout_seconds: self.webhook_timeout,
         };
         Cluster::start(options, metrics, readiness)
     }

@@ -14,7 +14,7 @@ use crate::command::screen::{Field, OutputArguments, Screen, Table, Tone, cut};
 use crate::policy::api::{
     Action, DeletionPolicy, DeletionPolicySpec, HoldMode, NotHeld, Pause, Protect,
 };
-use crate::policy::mode_names;
+use crate::policy::{BINDS_SOME, mode_names};
 
 /// So many policies are shown, unless all are asked for.
 pub(super) const SHOWN: usize = 60;
@@ -101,6 +101,7 @@ fn never_held(spec: &DeletionPolicySpec, protected: i64) -> Option<NotHeld> {
     let why = match spec.action {
         _ if spec.hold == HoldMode::Never => NEVER,
         _ if spec.protect.always.is_none() && spec.protect.while_used.is_none() => NO_MODE,
+        _ if !spec.subjects.is_empty() => BINDS_SOME,
         // Elsewhere it may refuse.
         _ if !spec.action_overrides.is_empty() => return None,
         Action::Audit => ONLY_RECORDS,
@@ -483,6 +484,8 @@ mod tests {
         assert_eq!(told(json!({})), json!([{"resource": "pods", "why": "harm"}]));
         assert_eq!(told(json!({"hold": "Never"})), all(NEVER));
         assert_eq!(told(json!({"protect": {"fromOrphaning": {}}})), all(NO_MODE));
+        let some = json!({"subjects": [{"kind": "User", "name": "bob"}]});
+        assert_eq!(told(some), all(BINDS_SOME));
         assert_eq!(told(json!({"action": "Audit"})), all(ONLY_RECORDS));
         assert_eq!(told(json!({"action": "Warn"})), all(ONLY_WARNS));
         let overrides = json!([{"namespaceSelector": {}, "action": "Deny"}]);

@@ -83,6 +83,12 @@ impl Check for DeletionPolicySpec {
             "whileNotEmpty is for namespaces and customresourcedefinitions: every other target of \
              this policy would be left without protection",
         );
+        let holds = protect.while_used.as_ref().is_some_and(|w| w.on_delete == OnDelete::Hold);
+        checker.require(
+            subjects.is_empty() || !holds,
+            "a policy with subjects places no hold, because others may delete what it protects: \
+             take out subjects, or whileUsed.onDelete Hold",
+        );
         checker.field("targets", |checker| {
             checker.require(
                 !targets.is_empty(),

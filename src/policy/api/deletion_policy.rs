@@ -37,6 +37,7 @@ use super::selectors::{By, Existing, LabelSelector, Subject, Target};
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!has(self.protect.whileNotEmpty) || self.targets.all(t, t.resources.all(r, r in ['namespaces', 'customresourcedefinitions']))").message("whileNotEmpty is for namespaces and customresourcedefinitions: every other target of this policy would be left without protection"))]
+#[x_kube(validation = Rule::new("!has(self.subjects) || size(self.subjects) == 0 || !has(self.protect.whileUsed) || self.protect.whileUsed.onDelete != 'Hold'").message("a policy with subjects places no hold, because others may delete what it protects: take out subjects, or whileUsed.onDelete Hold"))]
 pub struct DeletionPolicySpec {
     /// The objects; any entry matches.
     #[schemars(length(max = 64))]
@@ -46,7 +47,9 @@ pub struct DeletionPolicySpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub exclude: Vec<Target>,
-    /// Whom the policy binds; none: everybody.
+    /// Whom the policy binds; none: everybody. A policy with subjects places no
+    /// hold: other subjects, and the garbage collector, may delete what it
+    /// protects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub subjects: Vec<Subject>,
@@ -56,7 +59,7 @@ pub struct DeletionPolicySpec {
     pub exempt_subjects: Vec<Subject>,
     /// Against what: the presence of a mode switches it on.
     pub protect: Protect,
-    /// Whether objects get the hold.
+    /// Whether objects get the hold. With `subjects` they do not.
     #[serde(default)]
     pub hold: HoldMode,
     /// What happens when the policy refuses.
@@ -200,7 +203,11 @@ pub struct FromStripping {
     #[x_kube(validation = Rule::new("size(self) > 0 && self.all(f, size(f) > 0)").message("finalizers must name at least one finalizer; \"*\" is every one"))]
     pub finalizers: Vec<String>,
     /// Who may take them off; none: service accounts and what belongs to the
-    /// system, so people are refused and operators are not.
+    /// system, so people are refused and operators are not. The finalizers of
+    /// Kubernetes' own controllers, such as `kubernetes.io/pvc-protection`, no
+    /// service account may take off but those of kube-system. Who may create
+    /// tokens of a service account may do what it may: name the account of the
+    /// controller here where that matters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub removers: Vec<Subject>,

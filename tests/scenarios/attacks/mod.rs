@@ -6,3 +6,4 @@ mod authority;
 mod callers;
 mod forged;
 mod hold_age;
+mod rules;

@@ -47,7 +47,7 @@ stands in src/cluster/registration/conditions.rs.
 
 {{/*
 On DELETE: it is no repeat that changes nothing. A Namespace is always asked about, because its content is looked at
-each time.
+each time, and so is an object whose dependents are being orphaned: a repeat would delete them.
 */}}
 {{- define "belay.condition.no-repeat" -}}
 - name: no-repeat
@@ -55,6 +55,7 @@ each time.
     request.operation != 'DELETE' || oldObject == null ||
     !has(oldObject.metadata) || !has(oldObject.metadata.deletionTimestamp) ||
     request.resource.resource == 'namespaces' ||
+    'orphan' in oldObject.metadata.?finalizers.orValue([]) ||
     !(request.?options.?propagationPolicy.orValue('') == 'Background' ||
     request.?options.?orphanDependents.orValue(true) == false ||
     (request.?options.?propagationPolicy.orValue('') == 'Foreground' &&

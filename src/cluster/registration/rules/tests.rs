@@ -51,7 +51,9 @@ fn without_policies_the_label_alone_is_asked_about() {
     assert_eq!(shown(&rules, "label-hold.belay.dev"), hold);
     assert_eq!(shown(&rules, "label-delete.belay.dev"), ["DELETE [*] *"]);
     assert_eq!(shown(&rules, "label-update.belay.dev"), ["UPDATE [*] */*"]);
-    assert_eq!(rules.0.len(), 4, "{rules:?}");
+    assert_eq!(shown(&rules, "finalize.belay.dev"), ["UPDATE [] namespaces/finalize"]);
+    assert_eq!(shown(&rules, "evict.belay.dev"), ["CREATE [] pods/eviction"]);
+    assert_eq!(rules.0.len(), 6, "{rules:?}");
 }
 
 #[test]
@@ -68,7 +70,7 @@ fn a_protected_kind_is_asked_about_with_what_is_around_it() {
             ("update.belay.dev", &["UPDATE [] persistentvolumeclaims/*"]),
             ("finalize.belay.dev", &["UPDATE [] namespaces/finalize"]),
             ("annotate.belay.dev", &[]),
-            ("evict.belay.dev", &[]),
+            ("evict.belay.dev", &["CREATE [] pods/eviction"]),
         ],
     );
 }
@@ -123,7 +125,7 @@ fn what_is_watched_for_the_label_alone_has_its_surroundings_asked_about() {
     let rules = rules(&World::default(), &labelled);
     assert_eq!(shown(&rules, "cascade.belay.dev"), ["DELETE [] namespaces"]);
     assert_eq!(shown(&rules, "delete.belay.dev"), [""; 0]);
-    assert_eq!(shown(&rules, "finalize.belay.dev"), [""; 0]);
+    assert_eq!(shown(&rules, "finalize.belay.dev"), ["UPDATE [] namespaces/finalize"]);
 }
 
 #[test]
@@ -209,7 +211,7 @@ fn annotations_are_asked_about_where_a_policy_reads_others_than_ours() {
     reads["targets"][0]["matchAnnotations"] = json!({"example.com/tier": "gold"});
     check(
         &world(&[reads, policy(&[""], &["services"])]),
-        &[("annotate.belay.dev", &["UPDATE [] secrets"])],
+        &[("annotate.belay.dev", &["UPDATE [] secrets/*"])],
     );
 }
 

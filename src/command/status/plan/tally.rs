@@ -11,7 +11,7 @@ use crate::decide::{Situation, harm};
 use crate::hold::{Plan, Wanted, plan, wanted, wants};
 use crate::objects::{KindInfo, Object};
 use crate::policy::api::{Action, HoldMode};
-use crate::policy::{Applied, Facts, Source};
+use crate::policy::{Applied, BINDS_SOME, Facts, Source};
 
 /// The counts of each policy, by its name.
 #[derive(Debug, Default)]
@@ -84,6 +84,9 @@ fn why_not(
 ) -> &'static str {
     if applied.policy.hold == HoldMode::Never {
         return NEVER;
+    }
+    if applied.policy.holds_but_for_subjects() {
+        return BINDS_SOME;
     }
     if !applied.policy.holds() {
         return NO_MODE;

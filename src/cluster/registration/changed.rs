@@ -1,0 +1,168 @@
+//! What of a webhook is not as it was installed, beside what belay fills in.
+//!
+//! belay reports these fields and does not write them: they belong to the
+//! manifests of the installation. The path is not among them, because the leader
+//! fills it in, and neither is the port, which only the installation knows.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::admissionregistration::v1::{MatchCondition, ServiceReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+
+use super::configurations::{Address, skeleton};
+use super::patch::{Standing, standing};
+use super::rules::Rules;
+use crate::cluster::Settings;
+use crate::decide::Door;
+
+/// The webhooks of one configuration, as the installation made them. `account`
+/// is the user name of belay's own ServiceAccount.
+pub(super) fn installed(settings: &Settings, account: &str, door: Door) -> Vec<Standing> {
+    let Settings { namespace, name, timeout_seconds, .. } = settings;
+    let address = Address::Service { namespace: namespace.clone(), name: name.clone(), port: 443 };
+    let configurations = skeleton(name, &address, account);
+    let webhooks = match door {
+        Door::Mutate => serde_json::to_value(configurations.mutating.webhooks),
+        Door::Validate => serde_json::to_value(configurations.validating.webhooks),
+    };
+    // belay's own manifests can be read.
+    let webhooks = webhooks.and_then(|webhooks| standing(Some(&webhooks))).unwrap_or_default();
+    let timeout = |webhook| Standing { timeout_seconds: Some(*timeout_seconds), ..webhook };
+    webhooks.into_iter().map(timeout).collect()
+}
+
+/// The webhooks that have something to ask and do not ask it as they were
+/// installed, each with the fields that differ.
+pub(super) fn changed(now: &[Standing], installed: &[Standing], rules: &Rules) -> Vec<String> {
+    let asks = installed.iter().filter(|webhook| !rules.of(&webhook.name).is_empty());
+    let differs = asks.filter_map(|webhook| {
+        let now = now.iter().find(|now| now.name == webhook.name)?;
+        let fields = differing(now, webhook);
+        (!fields.is_empty()).then(|| format!("{} ({})", webhook.name, fields.join(", ")))
+    });
+    differs.collect()
+}
+
+fn differing(now: &Standing, installed: &Standing) -> Vec<&'static str> {
+    let same_target = |a: &Standing, b: &Standing| {
+        let of = |webhook: &Standing| {
+            let service = webhook.client_config.service.as_ref();
+            service
+                .map(|ServiceReference { namespace, name, .. }| (namespace.clone(), name.clone()))
+        };
+        (a.client_config.url == b.client_config.url, of(a) == of(b))
+    };
+    let (same_url, same_service) = same_target(now, installed);
+    [
+        ("clientConfig.url", same_url),
+        ("clientConfig.service", same_service),
+        ("failurePolicy", now.failure_policy == installed.failure_policy),
+        ("matchPolicy", now.match_policy == installed.match_policy),
+        ("matchConditions", conditions(now) == conditions(installed)),
+        (
+            "namespaceSelector",
+            selector(now.namespace_selector.as_ref())
+                == selector(installed.namespace_selector.as_ref()),
+        ),
+        (
+            "objectSelector",
+            selector(now.object_selector.as_ref()) == selector(installed.object_selector.as_ref()),
+        ),
+        ("sideEffects", now.side_effects == installed.side_effects),
+        ("timeoutSeconds", now.timeout_seconds == installed.timeout_seconds),
+    ]
+    .into_iter()
+    .filter(|(_, same)| !same)
+    .map(|(field, _)| field)
+    .collect()
+}
+
+/// The conditions in any order. White space says nothing: manifests break lines.
+fn conditions(webhook: &Standing) -> BTreeSet<(String, String)> {
+    let conditions = webhook.match_conditions.iter().flatten();
+    let plain = |MatchCondition { name, expression }: &MatchCondition| {
+        (name.clone(), expression.split_whitespace().collect::<String>())
+    };
+    conditions.map(plain).collect()
+}
+
+/// A selector in any order; none selects what an empty one does.
+fn selector(selector: Option<&LabelSelector>) -> BTreeSet<(String, String, BTreeSet<String>)> {
+    let labels = selector.iter().flat_map(|selector| selector.match_labels.iter().flatten());
+    let labels =
+        labels.map(|(key, value)| (key.clone(), "In".to_owned(), BTreeSet::from([value.clone()])));
+    let expressions = selector.iter().flat_map(|s| s.match_expressions.iter().flatten());
+    let expressions = expressions.map(|requirement| {
+        let values = requirement.values.iter().flatten().cloned().collect();
+        (requirement.key.clone(), requirement.operator.clone(), values)
+    });
+    labels.chain(expressions).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::cluster::registration::rules::rules;
+    use crate::cluster::{Certificates, World};
+
+    fn settings() -> Settings {
+        Settings {
+            namespace: "ops".into(),
+            name: "guard".into(),
+            replica: "r".into(),
+            labelled: Vec::new(),
+            certificates: Certificates::Files { authorities: None },
+            backfill: 0,
+            timeout_seconds: 5,
+        }
+    }
+
+    const ACCOUNT: &str = "system:serviceaccount:ops:guard";
+
+    /// What differs when this field of `label-delete.belay.dev` has this value.
+    fn with(pointer: &str, value: Value) -> Vec<String> {
+        let address =
+            Address::Service { namespace: "ops".into(), name: "guard".into(), port: 8443 };
+        let webhooks = skeleton("guard", &address, ACCOUNT).validating.webhooks;
+        let mut webhooks = serde_json::to_value(webhooks).unwrap();
+        let entry = webhooks.as_array_mut().unwrap().iter_mut();
+        let entry = entry.filter(|entry| entry["name"] == "label-delete.belay.dev").next().unwrap();
+        let (parent, field) = pointer.rsplit_once('/').unwrap();
+        entry.pointer_mut(parent).unwrap()[field] = value;
+        let installed = installed(&settings(), ACCOUNT, Door::Validate);
+        let rules = rules(&World::default(), &[]);
+        changed(&standing(Some(&webhooks)).unwrap(), &installed, &rules)
+    }
+
+    #[test]
+    fn every_field_that_decides_what_is_asked_is_compared() {
+        let selects = json!({"matchExpressions": [{"key": "a", "operator": "Exists"}]});
+        for (pointer, value, field) in [
+            ("/failurePolicy", json!("Ignore"), "failurePolicy"),
+            ("/matchPolicy", json!("Exact"), "matchPolicy"),
+            ("/timeoutSeconds", json!(1), "timeoutSeconds"),
+            ("/sideEffects", json!("None"), "sideEffects"),
+            ("/namespaceSelector", selects.clone(), "namespaceSelector"),
+            ("/objectSelector", selects, "objectSelector"),
+            ("/matchConditions", json!([]), "matchConditions"),
+            ("/clientConfig/service/name", json!("other"), "clientConfig.service"),
+            ("/clientConfig/url", json!("https://other"), "clientConfig.url"),
+        ] {
+            assert_eq!(with(pointer, value), [format!("label-delete.belay.dev ({field})")]);
+        }
+    }
+
+    #[test]
+    fn what_says_the_same_is_no_change() {
+        let namespaces = json!({"matchExpressions": [{"key": "kubernetes.io/metadata.name",
+            "operator": "NotIn", "values": ["ops", "kube-node-lease", "kube-system"]}],
+            "matchLabels": {}});
+        assert_eq!(with("/namespaceSelector", namespaces), [""; 0]);
+        assert_eq!(with("/clientConfig/service/path", json!("/secret/validate")), [""; 0]);
+        assert_eq!(with("/clientConfig/caBundle", json!("")), [""; 0]);
+        // A webhook that asks nothing is no matter of any policy.
+        assert_eq!(with("/name", json!("delete.belay.dev")), [""; 0]);
+    }
+}

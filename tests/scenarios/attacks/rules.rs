@@ -1,0 +1,294 @@
+//! Ways around what belay is asked and what it promises: subjects, labels,
+//! subresources, repeated DELETEs, tokens, and the webhooks themselves.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::editor::{editor, field, operator};
+use crate::harness::{ControlPlane, Install, eventually};
+use crate::people::Person;
+use crate::team::{Team, owned_by, pod};
+use crate::{World, policy, program, world};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// belay with no policy about Pods, and none about what is in namespaces.
+fn labels_alone() -> &'static World {
+    static WORLD: OnceLock<Result<World, String>> = OnceLock::new();
+    let start = || {
+        let plane = ControlPlane::start()?;
+        let belay = Install::of_everything(1).on(&plane, program())?;
+        crate::harness::Result::Ok(World { plane, belay })
+    };
+    WORLD.get_or_init(|| start().map_err(|error| error.to_string())).as_ref().unwrap()
+}
+
+/// The fields of an object that a merge patch changes.
+fn patch(
+    plane: &ControlPlane,
+    who: &std::path::Path,
+    args: &[&str],
+    patch: &str,
+) -> Result<String, String> {
+    let args = [&["patch", "--type=merge", "-p", patch], args].concat();
+    let output = plane.kubectl_as(who, &args).unwrap();
+    if output.ok() { Ok(output.stdout) } else { Err(output.stderr) }
+}
+
+#[test]
+fn f01_what_a_policy_of_some_subjects_protects_is_deleted_for_the_others() {
+    let team = Team::new(&world().plane, "f01");
+    let target = policy::target("", "configmaps", &team.ns);
+    let subjects = "  subjects: [{kind: User, name: bob}]\n";
+    policy::apply(
+        team.plane,
+        &team.ns,
+        &format!("{target}{subjects}  protect: {{always: {{}}}}\n"),
+    );
+    team.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: owner}\n");
+    let uid = team.uid(team.of("configmaps", "owner"));
+    let owned = owned_by("ConfigMap", "owner", &uid);
+    team.apply(&format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: owned\n  {owned}\n"));
+    // jane is told "deleted", and so it is; the collector deletes the rest.
+    team.deleted(&["configmap/owner"]);
+    team.goes("configmap/owner");
+    team.goes("configmap/owned");
+    let path = ".status.notHeld[*].why";
+    eventually("the reason in the status", LIMIT, || {
+        let why = field(team.plane, "default", &format!("deletionpolicy/{}", team.ns), path);
+        if why.contains("binds only some subjects") { Ok(()) } else { Err(why.into()) }
+    })
+    .unwrap();
+
+    let hold = "apiVersion: belay.dev/v1alpha1\nkind: DeletionPolicy\nmetadata: {name: f01-hold}\n\
+                spec:\n";
+    let hold = format!("{hold}{target}{subjects}  protect: {{whileUsed: {{onDelete: Hold}}}}\n");
+    let refused = team.plane.apply_to(&["create", "-f", "-"], &hold).unwrap().failure().unwrap();
+    assert!(refused.contains("a policy with subjects places no hold"), "{refused}");
+}
+
+#[test]
+fn h09_annotations_that_a_policy_reads_are_not_changed_through_status() {
+    let plane = &world().plane;
+    let ns = plane.namespace("h09").unwrap();
+    let who = editor(plane, &ns);
+    let target = policy::target("", "persistentvolumeclaims", &ns);
+    let read = "matchAnnotations: {example.com/tier: gold}, namespaceSelector";
+    let target = target.replace("namespaceSelector", read);
+    policy::apply(plane, &ns, &format!("{target}  protect: {{always: {{}}}}\n"));
+    plane
+        .apply(&format!(
+            "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: data, namespace: {ns}, \
+             annotations: {{example.com/tier: gold}}}}\nspec: {{accessModes: [ReadWriteOnce], \
+             storageClassName: none, resources: {{requests: {{storage: 1Gi}}}}}}\n"
+        ))
+        .unwrap();
+    let change = r#"{"metadata":{"annotations":{"example.com/tier":"tin"}}}"#;
+    for way in [&[][..], &["--subresource=status"]] {
+        let args = [&["pvc", "data", "-n", &ns], way].concat();
+        let refused = patch(plane, &who, &args, change).unwrap_err();
+        assert!(refused.contains("annotate.belay.dev\" denied the request"), "{way:?}: {refused}");
+    }
+}
+
+#[test]
+fn h11_a_labelled_pod_is_not_evicted() {
+    let plane = &labels_alone().plane;
+    let ns = plane.namespace("h11").unwrap();
+    let who = editor(plane, &ns);
+    let manifest = |name: &str, label: &str| {
+        format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: {ns}{label}}}\n\
+             spec: {{containers: [{{name: main, image: x}}]}}\n"
+        )
+    };
+    plane.apply(&manifest("kept", ", labels: {belay.dev/protect: Always}")).unwrap();
+    plane.apply(&manifest("plain", "")).unwrap();
+    let evict = |name: &str| {
+        let path = format!("/api/v1/namespaces/{ns}/pods/{name}/eviction");
+        let eviction = format!(
+            "{{\"apiVersion\": \"policy/v1\", \"kind\": \"Eviction\", \"metadata\": {{\"name\": \
+             \"{name}\", \"namespace\": \"{ns}\"}}}}"
+        );
+        plane.kubectl_with(Some(&who), &["create", "--raw", &path, "-f", "-"], &eviction).unwrap()
+    };
+    let refused = evict("kept").failure().unwrap();
+    assert!(refused.contains("label belay.dev/protect=Always"), "{refused}");
+    assert_eq!(field(plane, &ns, "pod/kept", ".metadata.deletionTimestamp"), "");
+    evict("plain").success().unwrap();
+}
+
+#[test]
+fn h13_a_repeated_delete_does_not_turn_orphaning_into_deletion() {
+    let team = Team::new(&world().plane, "h13");
+    let (plane, ns) = (team.plane, &team.ns);
+    let target = policy::target("", "configmaps", ns)
+        .replace("], namespaceSelector", "], names: [child], namespaceSelector");
+    policy::apply(plane, ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
+    team.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: owner}\n");
+    let uid = team.uid(team.of("configmaps", "owner"));
+    let owned = owned_by("ConfigMap", "owner", &uid);
+    team.apply(&format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: child\n  {owned}\n"));
+    team.apply(&pod("user", "configMapRef", "child"));
+    team.refused(&["configmap/owner"]);
+
+    // The collector removes no owner here, so the owner stays while it is being
+    // orphaned, as it does for a moment otherwise.
+    let collector = "system:serviceaccount:kube-system:generic-garbage-collector";
+    let name = format!("h13-{ns}");
+    let admission = "apiVersion: admissionregistration.k8s.io/v1";
+    plane
+        .apply(&format!(
+            "{admission}\nkind: ValidatingAdmissionPolicy\nmetadata: {{name: {name}}}\nspec:\n  \
+             matchConstraints:\n    namespaceSelector: {{matchLabels: \
+             {{kubernetes.io/metadata.name: {ns}}}}}\n    resourceRules: [{{apiGroups: [''], \
+             apiVersions: [v1], operations: [UPDATE], resources: [configmaps]}}]\n  validations: \
+             [{{expression: \"request.userInfo.username != '{collector}' || object.metadata.name \
+             != 'child'\"}}]\n---\n{admission}\nkind: ValidatingAdmissionPolicyBinding\n\
+             metadata: {{name: {name}}}\nspec: {{policyName: {name}, validationActions: [Deny]}}\n"
+        ))
+        .unwrap();
+    let as_collector = format!("--as={collector}");
+    let touch = ["label", "configmap/child", "-n", ns, "a=b", "--dry-run=server", &as_collector];
+    eventually("a refusal to the collector", LIMIT, || {
+        plane.kubectl(&[&touch[..], &["--as-group=system:masters"]].concat())?.failure().map(drop)
+    })
+    .unwrap();
+
+    team.kubectl(&["delete", "configmap/owner", "--cascade=orphan", "--wait=false"])
+        .success()
+        .unwrap();
+    let finalizers = team.field("configmap/owner", ".metadata.finalizers");
+    assert!(finalizers.contains("\"orphan\""), "{finalizers}");
+    let again = team.kubectl(&["delete", "configmap/owner", "--wait=false"]);
+    let refused = again.failure().unwrap();
+    assert!(refused.contains("in use"), "{refused}");
+    team.stands("configmap/child");
+    plane
+        .kubectl(&["delete", "validatingadmissionpolicybinding", &name])
+        .unwrap()
+        .success()
+        .unwrap();
+}
+
+#[test]
+fn h14_a_token_that_an_editor_makes_strips_no_finalizer_of_kubernetes() {
+    let plane = &world().plane;
+    let ns = plane.namespace("h14").unwrap();
+    // An editor may create tokens of it.
+    let account = operator(plane, &ns, &ns, "build");
+    let target = policy::target("", "persistentvolumeclaims", &ns);
+    policy::apply(plane, &ns, &format!("{target}  protect: {{fromStripping: {{}}}}\n"));
+    plane
+        .apply(&format!(
+            "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: data, namespace: \
+             {ns}}}\nspec: {{accessModes: [ReadWriteOnce], storageClassName: none, resources: \
+             {{requests: {{storage: 1Gi}}}}}}\n---\napiVersion: v1\nkind: Pod\nmetadata: {{name: \
+             user, namespace: {ns}}}\nspec:\n  containers: [{{name: main, image: x}}]\n  volumes: \
+             [{{name: v, persistentVolumeClaim: {{claimName: data}}}}]\n"
+        ))
+        .unwrap();
+    eventually("the finalizer of the claim", LIMIT, || {
+        let finalizers = field(plane, &ns, "pvc/data", ".metadata.finalizers");
+        if finalizers.contains("pvc-protection") { Ok(()) } else { Err(finalizers.into()) }
+    })
+    .unwrap();
+    let strip = r#"{"metadata":{"finalizers":null}}"#;
+    let refused = patch(plane, &account, &["pvc", "data", "-n", &ns], strip).unwrap_err();
+    assert!(refused.contains("is not yours to take off"), "{refused}");
+    // A finalizer of somebody's operator it may still remove.
+    let add = r#"{"metadata":{"finalizers":["kubernetes.io/pvc-protection","example.com/x"]}}"#;
+    patch(plane, &account, &["pvc", "data", "-n", &ns], add).unwrap();
+    let remove = r#"{"metadata":{"finalizers":["kubernetes.io/pvc-protection"]}}"#;
+    patch(plane, &account, &["pvc", "data", "-n", &ns], remove).unwrap();
+}
+
+#[test]
+fn h16_with_labels_alone_a_namespace_with_content_is_not_finalized() {
+    let plane = &labels_alone().plane;
+    let ns = plane.namespace("h16").unwrap();
+    let who = Person::of(plane, &ns);
+    who.may("[{apiGroups: [''], resources: [namespaces, namespaces/finalize], verbs: ['*']}]");
+    plane
+        .apply(&format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: kept, namespace: {ns}, labels: \
+             {{belay.dev/protect: Always}}}}\n"
+        ))
+        .unwrap();
+    let namespace = plane.kubectl(&["get", "namespace", &ns, "-o", "json"]).unwrap();
+    let mut namespace: Value = serde_json::from_str(&namespace.success().unwrap()).unwrap();
+    namespace["spec"]["finalizers"] = serde_json::json!([]);
+    let path = format!("/api/v1/namespaces/{ns}/finalize");
+    let finalize = || who.send(&["replace", "--raw", &path, "-f", "-"], &namespace.to_string());
+    let refused = finalize().failure().unwrap();
+    assert!(refused.contains("finalize.belay.dev\" denied the request"), "{refused}");
+    assert!(refused.contains("label belay.dev/protect=Always"), "{refused}");
+}
+
+#[test]
+fn h17_a_webhook_that_is_not_as_it_was_installed_is_reported_by_name() {
+    let World { plane, belay } = labels_alone();
+    let name = "h17";
+    policy::apply(
+        plane,
+        name,
+        "  targets: [{apiGroups: [storage.k8s.io], resources: [storageclasses], names: [h17]}]\n  \
+         protect: {always: {}}\n",
+    );
+    let kind = "validatingwebhookconfiguration";
+    let path = "jsonpath={range .webhooks[*]}{.name} {end}";
+    let names = plane.kubectl(&["get", kind, "belay", "-o", path]).unwrap().success().unwrap();
+    let index = names.split(' ').position(|name| name == "delete.belay.dev").unwrap();
+    let write = |field: &str, value: &str| {
+        let patch = format!(
+            "[{{\"op\":\"replace\",\"path\":\"/webhooks/{index}/{field}\",\"value\":{value}}}]"
+        );
+        plane
+            .kubectl(&["patch", kind, "belay", "--type=json", "-p", &patch])
+            .unwrap()
+            .success()
+            .unwrap();
+    };
+    let read = |field: &str| {
+        let path = format!("jsonpath={{.webhooks[{index}].{field}}}");
+        plane.kubectl(&["get", kind, "belay", "-o", &path]).unwrap().success().unwrap()
+    };
+    let ready = |status: &str, says: &str| {
+        eventually(&format!("Ready {status}: {says}"), LIMIT, || {
+            let of = |field: &str| format!("{{.status.conditions[?(@.type==\"Ready\")].{field}}}");
+            let path = format!("jsonpath={} {} {}", of("status"), of("reason"), of("message"));
+            let said = plane.kubectl(&["get", "deletionpolicy", name, "-o", &path])?.success()?;
+            if said.starts_with(status) && said.contains(says) { Ok(()) } else { Err(said.into()) }
+        })
+        .unwrap();
+    };
+    let nobody = r#"{"matchLabels":{"kubernetes.io/metadata.name":"none"}}"#;
+    for (field, value) in [
+        ("failurePolicy", "\"Ignore\""),
+        ("namespaceSelector", nobody),
+        ("objectSelector", nobody),
+        ("matchConditions", r#"[{"name":"never","expression":"false"}]"#),
+    ] {
+        let before = match read(field) {
+            text if text.starts_with(['{', '[']) => text,
+            text => format!("{text:?}"),
+        };
+        write(field, value);
+        ready("False", &format!("webhook delete.belay.dev ({field})"));
+        assert!(belay.metric("belay_registration_changed{configuration=\"validating\"}") > 0.5);
+        write(field, &before);
+        ready("True", "");
+    }
+    let log: String = belay.replicas.iter().map(|replica| replica.process.log()).collect();
+    assert!(log.contains("delete.belay.dev (failurePolicy)"), "{log}");
+    eventually("the Event", LIMIT, || {
+        let about = "involvedObject.name=belay,reason=Changed";
+        let path = "jsonpath={.items[*].message}";
+        let events = ["get", "events", "-n", "belay", "--field-selector", about, "-o", path];
+        let said = plane.kubectl(&events)?.success()?;
+        if said.contains("delete.belay.dev (failurePolicy)") { Ok(()) } else { Err(said.into()) }
+    })
+    .unwrap();
+}
