@@ -15,10 +15,9 @@ fn in_force<'a>(
 ) -> Vec<&'a Approval> {
     let approvals = &situation.policies.approvals;
     let (identity, state) = (item.identity(), State::of_item(item));
-    let only = |wanted| if records == wanted { records } else { Records::Ignored };
-    let (itself, above) = (only(Records::Itself), only(Records::Cascade));
+    let above = if records == Records::Cascade { records } else { Records::Ignored };
     let named = approvals.of(identity.uid).iter().filter(|approval| {
-        approval.names(&identity) && counts(situation, itself, approval, state)
+        approval.names(&identity) && counts(situation, records, approval, state)
     });
     let mut found: Vec<_> = named.collect();
     let namespace = item.facts.namespace;
