@@ -11,12 +11,10 @@ use crate::policy::{Approval, Discount, Policy, Source, Terms};
 fn in_force<'a>(situation: &Situation<'a>, item: &Item<'a>, records: Records) -> Vec<&'a Approval> {
     let approvals = &situation.policies.approvals;
     let (identity, state) = (item.identity(), State::of_item(item));
-    let only = |wanted| if records == wanted { records } else { Records::Ignored };
-    let (itself, above) = (only(Records::Itself), only(Records::Cascade));
-    let named = approvals
-        .of(identity.uid)
-        .iter()
-        .filter(|approval| approval.names(&identity) && counts(situation, itself, approval, state));
+    let above = if records == Records::Cascade { records } else { Records::Ignored };
+    let named = approvals.of(identity.uid).iter().filter(|approval| {
+        approval.names(&identity) && counts(situation, records, approval, state)
+    });
     let mut found: Vec<_> = named.collect();
     let namespace = item.facts.namespace;
     for container in containers(situation, item) {

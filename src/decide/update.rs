@@ -152,7 +152,7 @@ fn owners_change<'a>(
     let same = |a: &Claim<'_>, b: &Claim<'_>| {
         (a.kind, a.namespace, a.name, a.uid) == (b.kind, b.namespace, b.name, b.uid)
     };
-    let gone = before.iter().filter(|claim| !after.iter().any(|other| same(claim, other)));
+    let mut gone = before.iter().filter(|claim| !after.iter().any(|other| same(claim, other)));
     let came = after.iter().filter(|claim| !before.iter().any(|other| same(claim, other)));
     let came: Vec<_> = came.copied().collect();
     let keeps = |claim: &Claim<'_>| {
@@ -164,12 +164,15 @@ fn owners_change<'a>(
     // anybody else the owner that stays may be one's own, and added for this.
     let identities = &situation.policies.identities;
     if !kept || !identities.is_control_plane(&review.user.name) {
-        for claim in gone {
+        for claim in gone.clone() {
             loses_owner(judgement, target, applied, claim);
         }
     }
     let changed = lost || !came.is_empty();
-    if opens_a_way(judgement, target, applied, &came) {
+    // The collector removes what keeps nothing.
+    let collects = came.is_empty() && identities.is_control_plane(&review.user.name);
+    let differs = gone.next().is_some() || !came.is_empty();
+    if differs && !collects && opens_a_way(judgement, target, applied, (&came, &after)) {
         judgement.allow_no_hold();
         take(judgement, &[(*target, Propagation::Background)]);
         return;
@@ -189,24 +192,29 @@ fn owners_change<'a>(
 /// So many owner references of one change are read live.
 const READ: usize = 16;
 
-/// Whether one of these added owners opens a way to delete the object that a
-/// DELETE of the object does not have: an approval or an exemption record of
-/// what is above it, a deletion under way, or an owner of another place.
+/// Whether the owners that an object has after a change open a way to delete it,
+/// or its dependents, that a DELETE does not have: an approval or an exemption
+/// record of what is above it. Of an object that is protected itself also a
+/// deletion under way, or an owner of another place.
 fn opens_a_way(
     judgement: &mut Judgement<'_>,
     target: &Item<'_>,
     applied: &[Applied<'_>],
-    came: &[Claim<'_>],
+    (came, after): (&[Claim<'_>], &[Claim<'_>]),
 ) -> bool {
-    if came.is_empty() || !applied.iter().any(|applied| applied.action == Action::Deny) {
+    let situation = judgement.situation;
+    let protected = applied.iter().any(|applied| applied.action == Action::Deny);
+    if !protected && situation.graph.dependents_of(target.uid()).next().is_none() {
         return false;
     }
-    let situation = judgement.situation;
-    let namespace = target.facts.namespace;
-    let above = Above::of(&situation, came);
-    if above.approved || above.recorded || above.endless || came.len() > READ {
+    let above = Above::of(&situation, after);
+    if above.approved || above.recorded || above.endless {
         return true;
     }
+    if !protected || came.len() > READ {
+        return protected;
+    }
+    let namespace = target.facts.namespace;
     let opens = |claim: &Claim<'_>| {
         let foreign = !namespace.is_empty() && claim.kind.is_some() && claim.namespace.is_empty();
         foreign

@@ -68,7 +68,7 @@ pub const ENTRIES: &[Entry] = &[
     entry("hold.belay.dev", Door::Mutate, false).when(&[HoldGoes, NotOurs]),
     entry("label-hold.belay.dev", Door::Mutate, false).labelled().when(&[HoldGoes, NotOurs]),
     entry("delete.belay.dev", Door::Validate, true).when(&[NoRepeat]),
-    entry("cascade.belay.dev", Door::Validate, false).when(&[NoRepeat]),
+    entry("cascade.belay.dev", Door::Validate, false).when(&[NoRepeat, Changes]),
     entry("update.belay.dev", Door::Validate, true).when(&[Changes, NotOurs]),
     // The condition of the entry above looks at belay's own annotations alone.
     entry("annotate.belay.dev", Door::Validate, true).when(&[AnnotationsChange, NotOurs]),

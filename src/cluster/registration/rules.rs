@@ -54,7 +54,14 @@ pub fn rules(world: &World, labelled: &[(String, String)]) -> Rules {
 
     let protected = of(&|_| true);
     rules.ask("delete.belay.dev", "DELETE", &protected, "");
-    rules.ask("cascade.belay.dev", "DELETE", &around(world, &protected, labelled), "");
+    let mut around = around(world, &protected, labelled);
+    rules.ask("cascade.belay.dev", "DELETE", &around, "");
+    // An owner between what is protected and what is approved is an owner that
+    // was given owners of its own.
+    around.0.retain(|(group, resource)| {
+        ![NAMESPACES, DEFINITIONS].contains(&(group.as_str(), resource.as_str()))
+    });
+    rules.ask("cascade.belay.dev", "UPDATE", &around, "");
 
     let moved = |policy: &Policy| policy.place_keys().any(|key| key != NAME_LABEL);
     let mut updated = protected.clone();

@@ -112,6 +112,19 @@ fn h01b_a_protected_object_gets_no_owner_that_is_approved_or_being_deleted() {
         is_not_owned(&team, "precious", &owners, "Protected");
         is_not_owned(&team, "precious", &json!([owner(&team, name)]), "Protected");
     }
+    // Nor in two steps: her own object between, of a kind that no policy names.
+    team.apply("apiVersion: v1\nkind: Secret\nmetadata: {name: between}\n");
+    let uid = team.field("secret/between", ".metadata.uid");
+    let between = json!({"apiVersion": "v1", "kind": "Secret", "name": "between", "uid": uid});
+    assert!(own(&team, "precious", &json!([between])).is_err(), "a living owner was refused");
+    let patch = json!({"metadata": {"ownerReferences": [owner(&team, "approved")]}}).to_string();
+    let patch = ["patch", "secret/between", "--type=merge", "-p", &patch];
+    eventually("a question about the owner", SOON, || {
+        team.kubectl(&[&patch[..], &["--dry-run=server"]].concat()).failure()
+    })
+    .unwrap();
+    let said = team.kubectl(&patch).failure().unwrap();
+    assert!(said.contains("takes configmaps \"precious\" along"), "{said}");
     team.refused(&["configmap/precious"]);
     team.stands("configmap/precious");
 }
@@ -281,7 +294,7 @@ fn f03_an_approval_that_lasts_too_long_says_so() {
     team.approve_for(Approver::Carol, of, "Object", Duration::from_secs(3600));
     let carol = team.name_of(Approver::Carol);
     let says = format!(
-        "the approval by {carol} does not count: it lasts longer than policy {ns} allows (10m)"
+        "approval by {carol} does not count: it lasts longer than policy {ns} allows (10m)"
     );
     eventually("a refusal that says so", SOON, || {
         let said = team.delete(&["configmap/precious"]).failure()?;
