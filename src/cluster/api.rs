@@ -60,17 +60,15 @@ impl Trouble {
     pub fn of_status(code: u16, message: &str) -> Self {
         match code {
             404 => Self::NotFound,
-            401 | 403 => Self::Forbidden(shortened(&redact_tokens(message))),
+            401 | 403 => Self::Forbidden(shortened(message)),
             410 => Self::Expired,
-            _ => {
-                let message = redact_tokens(message);
-                Self::Failed(shortened(&format!("the API server answers {code}: {message}")))
-            }
+            _ => Self::Failed(shortened(&format!("the API server answers {code}: {message}"))),
         }
     }
 }
 
 /// The whole story of an error: the outermost words alone often say nothing.
+/// Without the secret path of belay's webhooks, which the API server may quote.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -82,20 +80,21 @@ pub fn chain(error: &dyn std::error::Error) -> String {
         }
         source = error.source();
     }
-    text
+    redact_tokens(&text)
 }
 
 /// As much of a message as fits into a sentence: how it begins, and how it
 /// ends. The API server wraps errors into each other, and the cause stands
-/// last.
+/// last. Without the secret path, as in [`chain`].
 pub fn shortened(text: &str) -> String {
     const HEAD: usize = 100;
     const TAIL: usize = 200;
+    let text = redact_tokens(text);
     let from = |count: usize| text.char_indices().nth(count).map(|(at, _)| at);
     let tail = text.char_indices().rev().nth(TAIL - 1).map(|(at, _)| at);
     match (from(HEAD), tail, from(HEAD + TAIL)) {
         (Some(head), Some(tail), Some(_)) => format!("{}…{}", &text[..head], &text[tail..]),
-        _ => text.to_owned(),
+        _ => text,
     }
 }
 

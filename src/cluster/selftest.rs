@@ -15,6 +15,7 @@ use kube::api::{Api, DeleteParams, PostParams};
 use super::api::{MANAGER, Trouble};
 use super::pace::{random, within};
 use crate::objects::{HOLD, PROTECT_LABEL};
+use crate::webhook::redact_tokens;
 
 /// What one look came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -168,7 +169,7 @@ async fn once<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, Re
     match within(async { Ok::<_, Trouble>(request.await) }).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(kube::Error::Api(status))) => {
-            Err(Refusal::Answered(status.code, status.message.clone()))
+            Err(Refusal::Answered(status.code, redact_tokens(&status.message)))
         }
         Ok(Err(error)) => Err(Refusal::None(error.into())),
         Err(trouble) => Err(Refusal::None(trouble)),

@@ -1,5 +1,4 @@
-//! Follows the Secret, and while this replica is the leader takes it through
-//! rotations.
+//! Follows the Secret, and rotates its tokens while this replica is the leader.
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Which token is registered, and when tokens come and go: functions of what
-//! is in the Secret and what was observed.
+//! Which token is registered, and when tokens are made and removed: functions
+//! of the content of the Secret and of what a replica has observed.
 
 use std::time::Duration;
 
