@@ -21,7 +21,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::cluster::api::{self, ListQuery, Trouble, escaped};
+use crate::cluster::api::{self, Trouble, escaped};
+use crate::cluster::list::{Buffers, ListQuery, ListReader, Next};
 use crate::cluster::pace::{Backoff, random};
 use crate::cluster::world::Detail;
 use crate::objects::{KindInfo, Unreadable};
@@ -70,9 +71,6 @@ impl Server {
         Self { client, streams: Arc::new(AtomicBool::new(true)) }
     }
 }
-
-/// Objects on a page where lists are read page by page.
-const PAGE: usize = 500;
 
 /// Bookmarks come once a minute: a connection that says less is dead, though
 /// nobody has closed it.
@@ -283,21 +281,23 @@ async fn pages(
     sink: &mut impl Sink,
     lost: &mut Lost,
 ) -> Result<String, Trouble> {
-    let mut next = String::new();
+    let Source { info, detail, labels } = source;
+    let query = ListQuery { info, namespace: "", detail: *detail, labels };
+    let mut list = ListReader::new(client, query, Buffers::new(1));
     sink.begin();
     loop {
-        let query = ListQuery { limit: PAGE, next: &next, labels: source.labels };
-        let asking = timeout(ANSWER, api::page(client, &source.info, "", source.detail, query));
-        let page = lost.during(sink, asking).await.map_err(|_| slow(ANSWER))??;
-        for item in &page.items {
-            sink.list(item.get()).map_err(|error| Trouble::Failed(error.to_string()))?;
-        }
-        next = page.metadata.next;
-        if next.is_empty() {
-            sink.end();
-            return Ok(page.metadata.resource_version);
+        let asking = timeout(ANSWER, list.next());
+        let next = lost.during(sink, asking).await.map_err(|_| slow(ANSWER))?;
+        match next.map_err(Trouble::from)? {
+            Next::Object(json) => {
+                sink.list(json).map_err(|error| Trouble::Failed(error.to_string()))?;
+            }
+            Next::Again => sink.begin(),
+            Next::End => break,
         }
     }
+    sink.end();
+    Ok(list.version().to_owned())
 }
 
 /// A connection that is being read.

@@ -36,6 +36,9 @@ fn apply(
     if found.objects().len() == 0 {
         return Ok(());
     }
+    if !found.has_all_of(catalogue, graph) {
+        return Err("a policy or a Relation changed while they were read".to_owned());
+    }
     let (group, resource) = coordinates(read);
     let Some(kind) = graph.kinds.find_resource(group, resource) else {
         return Err("their kind has only just appeared".to_owned());
