@@ -10,12 +10,10 @@ use http::Request;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE};
 use kube::Api;
 use kube::api::ListParams;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::value::RawValue;
 
 use super::world::Detail;
-use crate::objects::{KindInfo, null_is_default};
+use crate::objects::KindInfo;
 use crate::webhook::redact_tokens;
 
 /// The name under which belay writes, as managedFields show it.
@@ -135,117 +133,14 @@ pub fn get(path: &str, detail: Detail, list: bool) -> Result<Request<Vec<u8>>, T
         .map_err(|error| Trouble::Failed(format!("no such path can be asked for: {error}")))
 }
 
-/// One page of a list.
-#[derive(Debug, Deserialize)]
-pub struct Page {
-    /// Of the list as a whole.
-    #[serde(default)]
-    pub metadata: PageMetadata,
-    /// The objects. A list of metadata with none has `null` here, and what has
-    /// no such field at all is no list, least of all an empty one.
-    #[serde(deserialize_with = "null_is_default")]
-    pub items: Vec<Box<RawValue>>,
-}
-
-/// What a page says of the list.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct PageMetadata {
-    /// The version of everything in it.
-    pub resource_version: String,
-    /// Where the next page begins; empty: this is the last one.
-    #[serde(rename = "continue")]
-    pub next: String,
-}
-
-/// What to ask of a list.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct ListQuery<'a> {
-    /// How many objects a page has at the most; 0: all.
-    pub limit: usize,
-    /// Where the page begins, as the page before said.
-    pub next: &'a str,
-    /// Which labels.
-    pub labels: &'a str,
-}
-
-/// The path of one page of a list.
-pub fn page_path(info: &KindInfo, namespace: &str, query: ListQuery<'_>) -> String {
-    let ListQuery { limit, next, labels } = query;
-    let mut path = collection(info, namespace);
-    let mut sign = '?';
-    let limit = if limit == 0 { String::new() } else { limit.to_string() };
-    for (key, value) in [("limit", limit.as_str()), ("continue", next), ("labelSelector", labels)] {
-        if !value.is_empty() {
-            path.push(sign);
-            path.push_str(key);
-            path.push('=');
-            path.push_str(&escaped(value));
-            sign = '&';
-        }
-    }
-    path
-}
-
-impl Page {
-    /// Reads a page. The parser's words may quote what they found, so they are
-    /// not repeated; nor does the client see it, which logs what it cannot read.
-    pub fn read(text: &str) -> Result<Self, Trouble> {
-        serde_json::from_str(text).map_err(|error| {
-            let (line, column) = (error.line(), error.column());
-            Trouble::Failed(format!("the answer is no list, at line {line} column {column}"))
-        })
-    }
-}
-
-/// Reads one page of a list, consistent with everything stored before.
-pub async fn page(
-    client: &kube::Client,
-    info: &KindInfo,
-    namespace: &str,
-    detail: Detail,
-    query: ListQuery<'_>,
-) -> Result<Page, Trouble> {
-    let request = get(&page_path(info, namespace, query), detail, true)?;
-    Page::read(&client.request_text(request).await?)
-}
-
-/// Objects on a page of those who read a list to its end.
-pub(super) const PAGE: usize = 500;
+/// Objects on a page.
+const PAGE: usize = 500;
 
 /// How often a list is begun whose pages the API server no longer has.
-pub(super) const BEGINNINGS: usize = 3;
+const BEGINNINGS: usize = 3;
 
-/// Reads all pages of a list, and takes what is on them into a whole. When the
-/// API server no longer has what the pages are of, a new whole is begun.
-pub async fn pages<T: Default>(
-    client: &kube::Client,
-    info: &KindInfo,
-    namespace: &str,
-    detail: Detail,
-    labels: &str,
-    take: impl Fn(&mut T, Vec<Box<RawValue>>) -> Result<(), Trouble>,
-) -> Result<T, Trouble> {
-    'again: for _ in 0..BEGINNINGS {
-        let (mut whole, mut next) = (T::default(), String::new());
-        loop {
-            let query = ListQuery { limit: PAGE, next: &next, labels };
-            let page = match page(client, info, namespace, detail, query).await {
-                Ok(page) => page,
-                Err(Trouble::Expired) => continue 'again,
-                Err(trouble) => return Err(trouble),
-            };
-            take(&mut whole, page.items)?;
-            next = page.metadata.next;
-            if next.is_empty() {
-                return Ok(whole);
-            }
-        }
-    }
-    Err(Trouble::Expired)
-}
-
-/// The same, of objects that have a Rust type.
+/// Reads all objects that have this Rust type. When the API server no longer
+/// has what the pages are of, the list begins again.
 pub async fn all_of<K>(api: Api<K>, params: ListParams) -> Result<Vec<K>, Trouble>
 where
     K: Clone + DeserializeOwned + Debug,
@@ -325,18 +220,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_list_is_not_an_empty_one() {
-        let read = |text: &str| Page::read(text).map(|page| page.items.len());
-        assert_eq!(read(r#"{"metadata": {"resourceVersion": "7"}, "items": null}"#), Ok(0));
-        assert_eq!(read(r#"{"items": [{}, {}]}"#), Ok(2));
-        for no_list in [r#"{"kind": "Status", "status": "Success"}"#, "{}", "<html>"] {
-            assert!(read(no_list).is_err(), "{no_list}");
-        }
-        let secret = read(r#"{"items": "hunter2"}"#).unwrap_err().words();
-        assert!(!secret.contains("hunter2"), "{secret}");
-    }
-
-    #[test]
     fn of_a_long_message_the_cause_is_kept() {
         // What Kubernetes 1.37 says of a list whose conversion webhook is gone.
         let said = "storage is (re)initializing: failed to list <unspecified>: failed to read one \
@@ -358,7 +241,6 @@ mod tests {
         let kinds = crate::objects::Kinds::default();
         let pods = kinds.info(kinds.find("", "Pod").unwrap());
         assert_eq!(item(pods, "a/b", "p?q"), "/api/v1/namespaces/a%2Fb/pods/p%3Fq");
-        let query = ListQuery { limit: 5, next: "a=b", labels: "" };
-        assert_eq!(page_path(pods, "", query), "/api/v1/pods?limit=5&continue=a%3Db");
+        assert_eq!(collection(pods, ""), "/api/v1/pods");
     }
 }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::exemption::{approval_of, unrecorded, unrevoked};
 use super::journal::Journal;
-use super::live::{CarryOut, Gathered};
+use super::live::{CarryOut, Gathered, ReadGroup};
 use super::world::{SharedWorld, World};
 use crate::decide::{
     Exemption, Live, LiveReads, Review, Situation, Verdict, decide, decide_unconfirmed,
@@ -43,6 +43,7 @@ impl ClusterDecider {
     async fn answer(&self, review: &Review<'_>, until: Instant) -> Verdict {
         let until = until.checked_sub(MARGIN).unwrap_or(until);
         let mut gathered: Option<Gathered> = None;
+        let group = ReadGroup::of(review);
         for left in (0..=ROUNDS).rev() {
             let verdict = match self.look(review, gathered.as_ref()) {
                 Ok(verdict) => verdict,
@@ -57,7 +58,7 @@ impl ClusterDecider {
             if left == 0 {
                 return decide_unconfirmed(review, verdict);
             }
-            let answers = self.cluster.read(verdict.confirm, until).await;
+            let answers = self.cluster.read(&group, verdict.confirm, until).await;
             gathered.get_or_insert_with(|| Gathered::new(&self.world.read())).add(answers);
         }
         decide_unknown(review, "the kinds that are served change all the time".into())

@@ -262,6 +262,11 @@ impl Graph {
         self.annotation_keys = keys.into_iter().collect();
     }
 
+    /// The keys of the annotations that are kept.
+    pub fn kept_annotations(&self) -> impl Iterator<Item = &str> {
+        self.annotation_keys.iter().map(String::as_str)
+    }
+
     /// The node at these coordinates, whether its object exists or not.
     pub fn find(&self, kind: KindId, namespace: &str, name: &str) -> Option<NodeId> {
         let namespace_id = match namespace {

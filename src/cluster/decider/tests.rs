@@ -37,7 +37,12 @@ impl Script {
 }
 
 impl CarryOut for Script {
-    fn read(&self, reads: Vec<LiveRead>, until: Instant) -> LocalBoxFuture<'_, Vec<Answer>> {
+    fn read<'a>(
+        &'a self,
+        _: &'a ReadGroup,
+        reads: Vec<LiveRead>,
+        until: Instant,
+    ) -> LocalBoxFuture<'a, Vec<Answer>> {
         self.read.lock().push((reads.clone(), until));
         let found = |objects: Vec<Value>| {
             let raw = |value: Value| serde_json::value::to_raw_value(&value).unwrap();

@@ -27,6 +27,7 @@ use crate::cluster::api::{self, Trouble};
 use crate::cluster::context::{Context, Settings, Signals};
 use crate::cluster::decider::ClusterDecider;
 use crate::cluster::journal::Journal;
+use crate::cluster::list::{ListQuery, read_list};
 use crate::cluster::live::Reader;
 use crate::cluster::registration::configurations::left_out;
 use crate::cluster::world::{self, Detail, SharedWorld, World};
@@ -357,11 +358,13 @@ impl Snapshot {
         namespace: &str,
         labels: &str,
     ) -> Result<Vec<Box<RawValue>>, Trouble> {
-        let take = |all: &mut Vec<_>, page| {
-            all.extend::<Vec<_>>(page);
+        let take = |all: &mut Vec<_>, json: &str| {
+            let no_json = |_| Trouble::Failed("one of them is not what it should be".to_owned());
+            all.push(RawValue::from_string(json.to_owned()).map_err(no_json)?);
             Ok(())
         };
-        api::pages(&self.context.client, info, namespace, detail, labels, take).await
+        let query = ListQuery { info, namespace, detail, labels };
+        read_list(&self.context.client, query, take).await
     }
 
     fn note(&self, resource: String, why: String) {

@@ -21,10 +21,11 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::cluster::api::{self, ListQuery, Trouble, escaped};
+use crate::cluster::api::{self, Trouble, escaped};
+use crate::cluster::list::{Buffers, ListQuery, ListReader, Next};
 use crate::cluster::pace::{Backoff, random};
 use crate::cluster::world::Detail;
-use crate::objects::KindInfo;
+use crate::objects::{KindInfo, Unreadable};
 
 /// What is watched, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,13 +43,13 @@ pub trait Sink: Send {
     /// A list begins.
     fn begin(&mut self);
     /// An object of the list.
-    fn list(&mut self, json: &str) -> Result<(), serde_json::Error>;
+    fn list(&mut self, json: &str) -> Result<(), Unreadable>;
     /// The list has ended: what was not in it is gone.
     fn end(&mut self);
     /// An object was made, or has changed.
-    fn change(&mut self, json: &str) -> Result<(), serde_json::Error>;
+    fn change(&mut self, json: &str) -> Result<(), Unreadable>;
     /// An object is gone.
-    fn remove(&mut self, json: &str) -> Result<(), serde_json::Error>;
+    fn remove(&mut self, json: &str) -> Result<(), Unreadable>;
     /// What is known is as new as the API server's own.
     fn current(&mut self);
     /// It may not be, since this long.
@@ -70,9 +71,6 @@ impl Server {
         Self { client, streams: Arc::new(AtomicBool::new(true)) }
     }
 }
-
-/// Objects on a page where lists are read page by page.
-const PAGE: usize = 500;
 
 /// Bookmarks come once a minute: a connection that says less is dead, though
 /// nobody has closed it.
@@ -283,21 +281,23 @@ async fn pages(
     sink: &mut impl Sink,
     lost: &mut Lost,
 ) -> Result<String, Trouble> {
-    let mut next = String::new();
+    let Source { info, detail, labels } = source;
+    let query = ListQuery { info, namespace: "", detail: *detail, labels };
+    let mut list = ListReader::new(client, query, Buffers::new(1));
     sink.begin();
     loop {
-        let query = ListQuery { limit: PAGE, next: &next, labels: source.labels };
-        let asking = timeout(ANSWER, api::page(client, &source.info, "", source.detail, query));
-        let page = lost.during(sink, asking).await.map_err(|_| slow(ANSWER))??;
-        for item in &page.items {
-            sink.list(item.get()).map_err(|error| unreadable(&error))?;
-        }
-        next = page.metadata.next;
-        if next.is_empty() {
-            sink.end();
-            return Ok(page.metadata.resource_version);
+        let asking = timeout(ANSWER, list.next());
+        let next = lost.during(sink, asking).await.map_err(|_| slow(ANSWER))?;
+        match next.map_err(Trouble::from)? {
+            Next::Object(json) => {
+                sink.list(json).map_err(|error| Trouble::Failed(error.to_string()))?;
+            }
+            Next::Again => sink.begin(),
+            Next::End => break,
         }
     }
+    sink.end();
+    Ok(list.version().to_owned())
 }
 
 /// A connection that is being read.
@@ -363,7 +363,7 @@ impl<S: Sink> Reading<'_, S> {
                 return Err(Trouble::of_status(status.code, &status.message));
             }
         };
-        take.map_err(|error| unreadable(&error))?;
+        take.map_err(|error| Trouble::Failed(error.to_string()))?;
         // Half of a list is no place to go on from.
         if self.listing && event.kind != "BOOKMARK" {
             return Ok(());

@@ -7,14 +7,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use serde::Deserialize as _;
-use serde_json::value::RawValue;
 use tokio::time::{Instant, Interval};
 
 use super::Holds;
-use super::survey::SLICE;
-use crate::cluster::api::{self, ListQuery, Trouble};
+use crate::cluster::api::Trouble;
 use crate::cluster::feed::plan::labelled;
+use crate::cluster::list::{Buffers, ListQuery, ListReader};
 use crate::cluster::pace::within;
 use crate::cluster::world::{Detail, Seen, World};
 use crate::hold::Sight;
@@ -69,24 +67,21 @@ impl Holds {
         info: &KindInfo,
         pace: &mut Interval,
     ) -> Result<(), Trouble> {
-        let mut next = String::new();
+        let query = ListQuery { info, namespace: "", detail: Detail::Metadata, labels: "" };
+        let mut list = ListReader::new(&self.context.client, query, Buffers::new(1));
         loop {
-            let query = ListQuery { limit: SLICE, next: &next, labels: "" };
-            let page = api::page(&self.context.client, info, "", Detail::Metadata, query);
-            let page = match within(page).await {
-                Ok(page) => page,
+            let page = match within(list.next_page(is_held)).await {
+                Ok(Some(page)) => page,
                 // What cannot be read any more has no holds of ours to take off
                 // that we could; a list that expired is read the next time.
-                Err(Trouble::NotFound | Trouble::Forbidden(_) | Trouble::Expired) => return Ok(()),
+                Ok(None) | Err(Trouble::NotFound | Trouble::Forbidden(_) | Trouble::Expired) => {
+                    return Ok(());
+                }
                 Err(trouble) => return Err(trouble),
             };
-            for item in page.items.iter().filter(|item| is_held(item)) {
+            for json in &page {
                 pace.tick().await;
-                self.carry_out(kind, info, item.get()).await;
-            }
-            next = page.metadata.next;
-            if next.is_empty() {
-                return Ok(());
+                self.carry_out(kind, info, json).await;
             }
         }
     }
@@ -118,6 +113,6 @@ fn waits(json: &str) -> Option<(Sight, String, String)> {
     waits.then(|| (sight, metadata.namespace.to_string(), metadata.name.to_string()))
 }
 
-fn is_held(item: &RawValue) -> bool {
-    Object::deserialize(item).is_ok_and(|object| object.is_held())
+fn is_held(json: &str) -> bool {
+    serde_json::from_str::<Object<'_>>(json).is_ok_and(|object| object.is_held())
 }

@@ -1,83 +1,82 @@
 //! One live read, as a conversation with the API server.
 
-use std::future::Future;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use tokio::time::Instant;
 
-use super::super::api::{self, BEGINNINGS, ListQuery, PAGE, Page, Trouble};
+use super::super::api::{self, Trouble};
+use super::super::list::{Failure, ListQuery, ListReader, Next, Transport, read_object};
 use super::super::world::{Detail, World};
+use super::memory::{Account, ReadMemory, Share};
+use super::queue::ReadGroup;
 use crate::decide::LiveRead;
-use crate::objects::{KindInfo, Kinds};
+use crate::graph::Graph;
+use crate::objects::{KindId, KindInfo, Kinds};
+use crate::relations::Catalogue;
 
-/// What a read found: the objects, as the API server wrote them. Cheap to
+/// What an object takes beside its JSON.
+const OVERHEAD: usize = 64;
+
+/// What a read found: what verdicts read of each object, as JSON. Cheap to
 /// clone, for those who share a read.
 #[derive(Debug, Clone, Default)]
-pub struct Found(Arc<[Box<RawValue>]>);
+pub struct Found {
+    objects: Arc<[Box<RawValue>]>,
+    /// The memory that the objects take, and the graph that is made of them.
+    held: Vec<Arc<Vec<Share>>>,
+    /// What is there of the objects; `None`: all.
+    pruned: Option<Arc<Pruned>>,
+    /// When the last of it was asked for.
+    sent: Option<Instant>,
+}
+
+/// What is there of objects that were read.
+#[derive(Debug)]
+struct Pruned {
+    kind: KindId,
+    /// What this reads.
+    catalogue: Arc<Catalogue>,
+    /// The annotations with these keys.
+    annotations: BTreeSet<String>,
+}
 
 impl Found {
     /// These objects.
     pub fn new(objects: Vec<Box<RawValue>>) -> Self {
-        Self(objects.into())
+        Self { objects: objects.into(), ..Self::default() }
     }
 
     /// The JSON of each.
     pub fn objects(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.0.iter().map(|object| object.get())
+        self.objects.iter().map(|object| object.get())
     }
-}
 
-/// Who sends a GET and brings the text of the answer.
-pub trait Transport: Clone + Send + Sync + 'static {
-    /// The answer.
-    fn get(
-        &self,
-        path: &str,
-        detail: Detail,
-        list: bool,
-    ) -> impl Future<Output = Result<String, Failure>> + Send;
-}
-
-/// An answer that is none.
-#[derive(Debug, Clone)]
-pub struct Failure {
-    /// Why.
-    pub trouble: Trouble,
-    /// The resource and the name that a Status is about; empty where it names
-    /// none.
-    pub about: (String, String),
-}
-
-impl From<Trouble> for Failure {
-    fn from(trouble: Trouble) -> Self {
-        Self { trouble, about: Default::default() }
+    /// When the last of it was asked for; `None`: nothing had to be.
+    pub fn sent(&self) -> Option<Instant> {
+        self.sent
     }
-}
 
-impl From<kube::Error> for Failure {
-    fn from(error: kube::Error) -> Self {
-        let about = match &error {
-            kube::Error::Api(status) => status.details.as_ref(),
-            _ => None,
-        };
-        let about = about.map(|details| (details.kind.clone(), details.name.clone()));
-        Self { trouble: error.into(), about: about.unwrap_or_default() }
+    /// Whether the objects have all that this catalogue reads and this graph
+    /// keeps.
+    pub fn has_all_of(&self, catalogue: &Catalogue, graph: &Graph) -> bool {
+        self.pruned.as_ref().is_none_or(|pruned| {
+            pruned.catalogue.reads_like(catalogue, pruned.kind)
+                && graph.kept_annotations().all(|key| pruned.annotations.contains(key))
+        })
     }
-}
 
-impl Failure {
-    /// Whether it says that exactly this object is not there: a path that is
-    /// not served is a 404 as well, and says nothing of objects.
-    fn is_absence(&self, resource: &str, name: &str) -> bool {
-        let (kind, named) = &self.about;
-        self.trouble == Trouble::NotFound && kind == resource && named == name
+    /// How much memory it takes.
+    pub(super) fn bytes(&self) -> usize {
+        self.objects().map(|object| object.len() + OVERHEAD).sum()
     }
-}
 
-impl Transport for kube::Client {
-    async fn get(&self, path: &str, detail: Detail, list: bool) -> Result<String, Failure> {
-        Ok(self.request_text(api::get(path, detail, list)?).await?)
+    /// Holds this for as long as there is a clone of it.
+    pub(super) fn holding(mut self, shares: Vec<Share>) -> Self {
+        self.held.push(Arc::new(shares));
+        self
     }
 }
 
@@ -86,6 +85,8 @@ impl Transport for kube::Client {
 pub struct Known {
     info: KindInfo,
     detail: Detail,
+    /// What is kept of its objects.
+    pruned: Arc<Pruned>,
     /// Whether its objects can be listed. What cannot be has no objects that
     /// last.
     lists: bool,
@@ -97,9 +98,12 @@ impl Known {
         let (group, resource) = coordinates(read);
         let kinds = &world.graph.kinds;
         let kind = kinds.find_resource(group, resource)?;
+        let annotations = world.policies.annotation_keys().map(str::to_owned).collect();
+        let catalogue = Arc::clone(&world.catalogue);
         Some(Self {
             info: kinds.info(kind).clone(),
             detail: world.detail(kind),
+            pruned: Arc::new(Pruned { kind, catalogue, annotations }),
             lists: world.served.get(&kind).is_none_or(|served| served.list),
         })
     }
@@ -107,6 +111,13 @@ impl Known {
     /// The place to ask in: what lives in no namespace is asked for in none.
     fn place<'a>(&self, namespace: &'a str) -> &'a str {
         if self.info.namespaced { namespace } else { "" }
+    }
+
+    /// What is found, with the memory that it takes.
+    fn found(&self, objects: Vec<Box<RawValue>>, account: Account, sent: Instant) -> Found {
+        let pruned = Some(Arc::clone(&self.pruned));
+        let held = vec![Arc::new(account.into_shares())];
+        Found { objects: objects.into(), held, pruned, sent: Some(sent) }
     }
 }
 
@@ -119,144 +130,163 @@ pub fn coordinates(read: &LiveRead) -> (&str, &str) {
     }
 }
 
-/// Carries a read out. An error is words that finish the sentence "objects of
-/// kind Pod may need it:".
-pub async fn carry_out(
-    transport: &impl Transport,
-    known: Option<&Known>,
-    read: &LiveRead,
-) -> Result<Found, String> {
-    let outcome = match (known, read) {
-        (None, _) => Err(Trouble::NotFound.into()),
-        (Some(known), LiveRead::Object { namespace, name, .. }) => {
-            object(transport, known, namespace, name).await
+/// How a read is carried out.
+pub struct Exchange<'a, T> {
+    pub transport: &'a T,
+    pub memory: &'a ReadMemory,
+    /// Who causes it.
+    pub group: &'a ReadGroup,
+    /// It waits no longer than this.
+    pub until: Instant,
+}
+
+impl<T: Transport> Exchange<'_, T> {
+    /// Carries a read out. An error is words that finish the sentence "objects
+    /// of kind Pod may need it:".
+    pub async fn carry_out(&self, known: Option<&Known>, read: &LiveRead) -> Result<Found, String> {
+        let outcome = match (known, read) {
+            (None, _) => Err(Trouble::NotFound.into()),
+            (Some(known), LiveRead::Object { namespace, name, .. }) => {
+                self.object(known, namespace, name).await
+            }
+            (Some(known), LiveRead::List { .. }) if !known.lists => Ok(Found::default()),
+            (Some(known), LiveRead::List { namespace, first, .. }) => {
+                self.list(known, namespace, *first).await
+            }
+        };
+        match outcome {
+            Ok(found) => Ok(found),
+            // It proves that there is nothing, or that this is not known.
+            Err(Failure { trouble: Trouble::NotFound, .. }) => {
+                let (group, resource) = coordinates(read);
+                self.is_served_nowhere(group, resource).await.map(|()| Found::default())
+            }
+            Err(failure) => Err(failure.trouble.words()),
         }
-        (Some(known), LiveRead::List { .. }) if !known.lists => Ok(Found::default()),
-        (Some(known), LiveRead::List { namespace, first, .. }) => {
-            list(transport, known, namespace, *first).await
+    }
+
+    async fn object(&self, known: &Known, namespace: &str, name: &str) -> Result<Found, Failure> {
+        let namespace = known.place(namespace);
+        if !is_name(name) || !(namespace.is_empty() || is_name(namespace)) {
+            return Ok(Found::default());
         }
-    };
-    match outcome {
-        Ok(found) => Ok(found),
-        Err(Failure { trouble: Trouble::NotFound, .. }) => not_found(transport, read).await,
-        Err(failure) => Err(failure.trouble.words()),
+        let path = api::item(&known.info, namespace, name);
+        let sent = Instant::now();
+        match self.transport.get(&path, known.detail, false).await {
+            Ok(body) => {
+                let read = |json: &str| pruned(known, json);
+                let object = read_object(body, &self.memory.buffers, read).await??;
+                let mut account = self.memory.account(self.group, self.until);
+                hold(&mut account, &object).await?;
+                Ok(known.found(vec![object], account, sent))
+            }
+            Err(failure) if failure.is_absence(&known.info.resource, name) => Ok(Found::default()),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// The objects of a list, or one of them.
+    async fn list(&self, known: &Known, namespace: &str, first: bool) -> Result<Found, Failure> {
+        let Known { info, detail, .. } = known;
+        let namespace = known.place(namespace);
+        let query = ListQuery { info, namespace, detail: *detail, labels: "" };
+        let mut list = ListReader::new(self.transport, query, self.memory.buffers.clone());
+        if first {
+            list = list.first();
+        }
+        let mut account = self.memory.account(self.group, self.until);
+        let mut objects = Vec::new();
+        loop {
+            match list.next().await? {
+                Next::Object(json) => {
+                    let object = pruned(known, json)?;
+                    hold(&mut account, &object).await?;
+                    objects.push(object);
+                    if first {
+                        break;
+                    }
+                }
+                Next::Again => {
+                    objects.clear();
+                    account.clear();
+                }
+                Next::End => break,
+            }
+        }
+        Ok(known.found(objects, account, list.sent()))
+    }
+
+    /// Whether nobody serves this kind, so that it has no objects. A path that
+    /// is not found proves nothing by itself: it is so, too, when belay asks for
+    /// a version that is no longer served. Only that there is no CRD, live, and
+    /// that nobody else has the kind in that group, means none.
+    async fn is_served_nowhere(&self, group: &str, resource: &str) -> Result<(), String> {
+        if resource.is_empty() {
+            return Err("belay does not know this kind".to_owned());
+        }
+        if Kinds::is_built_in_group(group) {
+            return Err(Trouble::NotFound.words());
+        }
+        let unknown = |failure: Failure| {
+            format!("whether there are such objects cannot be read: {}", failure.trouble.words())
+        };
+        let name = format!("{resource}.{group}");
+        let path = format!(
+            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}",
+            api::escaped(&name)
+        );
+        match self.transport.get(&path, Detail::Metadata, false).await {
+            Ok(_) => return Err(format!("CRD {name} is there, and belay asked for what it lacks")),
+            Err(failure) if failure.is_absence("customresourcedefinitions", &name) => {}
+            Err(failure) => return Err(unknown(failure)),
+        }
+        for version in self.versions(group).await.map_err(unknown)? {
+            let Resources { resources } = self.discovery(&version).await.map_err(unknown)?;
+            if resources.iter().any(|known| known.name == resource) {
+                return Err("the API server names them and does not serve them".to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// The paths of the versions of a group: of other CRDs' kinds, or of an
+    /// aggregated API server's. None: nobody has the group.
+    async fn versions(&self, group: &str) -> Result<Vec<String>, Failure> {
+        let path = format!("/apis/{}", api::escaped(group));
+        match self.discovery::<Group>(&path).await {
+            Ok(Group { versions }) => {
+                let path = |version: &str| format!("{path}/{}", api::escaped(version));
+                Ok(versions.iter().map(|served| path(&served.version)).collect())
+            }
+            Err(Failure { trouble: Trouble::NotFound, .. }) => Ok(Vec::new()),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    async fn discovery<D: for<'de> Deserialize<'de>>(&self, path: &str) -> Result<D, Failure> {
+        let odd = || Trouble::Failed("discovery is not what it should be".to_owned());
+        let body = self.transport.get(path, Detail::Whole, false).await?;
+        let read = read_object(body, &self.memory.buffers, |json| serde_json::from_str(json));
+        Ok(read.await.map_err(|_| odd())?.map_err(|_| odd())?)
     }
 }
 
-/// What a 404 upon this read proves: that there is nothing, or, in words, that
-/// it is not known.
-pub async fn not_found(transport: &impl Transport, read: &LiveRead) -> Result<Found, String> {
-    let (group, resource) = coordinates(read);
-    is_served_nowhere(transport, group, resource).await.map(|()| Found::default())
+/// What verdicts read of an object.
+fn pruned(known: &Known, json: &str) -> Result<Box<RawValue>, Trouble> {
+    let Pruned { kind, catalogue, annotations } = &*known.pruned;
+    let pruned = catalogue.prune(*kind, json, |key| annotations.contains(key));
+    pruned.map_err(|error| Trouble::Failed(format!("of one of them, {error}")))
+}
+
+async fn hold(account: &mut Account, object: &RawValue) -> Result<(), Trouble> {
+    let held = account.hold(object.get().len() + OVERHEAD).await;
+    held.map_err(|words| Trouble::Failed(words.to_owned()))
 }
 
 /// Whether anything can have this name. References name what their writers
 /// please, and what the API server takes for no name is not one object's path.
 fn is_name(name: &str) -> bool {
     !matches!(name, "" | "." | "..") && !name.contains(['/', '%'])
-}
-
-async fn object(
-    transport: &impl Transport,
-    known: &Known,
-    namespace: &str,
-    name: &str,
-) -> Result<Found, Failure> {
-    let namespace = known.place(namespace);
-    if !is_name(name) || !(namespace.is_empty() || is_name(namespace)) {
-        return Ok(Found::default());
-    }
-    let path = api::item(&known.info, namespace, name);
-    match transport.get(&path, known.detail, false).await {
-        Ok(text) => {
-            let object = RawValue::from_string(text)
-                .map_err(|_| Trouble::Failed("the API server's answer is no object".to_owned()))?;
-            Ok(Found::new(vec![object]))
-        }
-        Err(failure) if failure.is_absence(&known.info.resource, name) => Ok(Found::default()),
-        Err(failure) => Err(failure),
-    }
-}
-
-/// A list, page by page. When the API server no longer has what the pages are
-/// of, it begins again: half of one list and half of another is neither.
-async fn list(
-    transport: &impl Transport,
-    known: &Known,
-    namespace: &str,
-    first: bool,
-) -> Result<Found, Failure> {
-    let limit = if first { 1 } else { PAGE };
-    'again: for _ in 0..BEGINNINGS {
-        let mut objects = Vec::new();
-        let mut next = String::new();
-        loop {
-            let query = ListQuery { limit, next: &next, labels: "" };
-            let path = api::page_path(&known.info, known.place(namespace), query);
-            let page = match transport.get(&path, known.detail, true).await {
-                Ok(text) => Page::read(&text)?,
-                Err(Failure { trouble: Trouble::Expired, .. }) => continue 'again,
-                Err(failure) => return Err(failure),
-            };
-            objects.extend(page.items);
-            if page.metadata.next.is_empty() || (first && !objects.is_empty()) {
-                return Ok(Found::new(objects));
-            }
-            next = page.metadata.next;
-        }
-    }
-    Err(Trouble::Expired.into())
-}
-
-/// Whether nobody serves this kind, so that it has no objects. A path that is
-/// not found proves nothing by itself: it is so, too, when belay asks for a
-/// version that is no longer served. Only that there is no CRD, live, and that
-/// nobody else has the kind in that group, means none.
-async fn is_served_nowhere(
-    transport: &impl Transport,
-    group: &str,
-    resource: &str,
-) -> Result<(), String> {
-    if resource.is_empty() {
-        return Err("belay does not know this kind".to_owned());
-    }
-    if Kinds::is_built_in_group(group) {
-        return Err(Trouble::NotFound.words());
-    }
-    let unknown = |failure: Failure| {
-        format!("whether there are such objects cannot be read: {}", failure.trouble.words())
-    };
-    let name = format!("{resource}.{group}");
-    let path =
-        format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}", api::escaped(&name));
-    match transport.get(&path, Detail::Metadata, false).await {
-        Ok(_) => return Err(format!("CRD {name} is there, and belay asked for what it lacks")),
-        Err(failure) if failure.is_absence("customresourcedefinitions", &name) => {}
-        Err(failure) => return Err(unknown(failure)),
-    }
-    for version in versions(transport, group).await.map_err(unknown)? {
-        let text = transport.get(&version, Detail::Whole, false).await.map_err(unknown)?;
-        let Resources { resources } = parsed(&text).map_err(unknown)?;
-        if resources.iter().any(|known| known.name == resource) {
-            return Err("the API server names them and does not serve them".to_owned());
-        }
-    }
-    Ok(())
-}
-
-/// The paths of the versions of a group: of other CRDs' kinds, or of an
-/// aggregated API server's. None: nobody has the group.
-async fn versions(transport: &impl Transport, group: &str) -> Result<Vec<String>, Failure> {
-    let path = format!("/apis/{}", api::escaped(group));
-    match transport.get(&path, Detail::Whole, false).await {
-        Ok(text) => {
-            let Group { versions } = parsed(&text)?;
-            let path = |version: &str| format!("{path}/{}", api::escaped(version));
-            Ok(versions.iter().map(|served| path(&served.version)).collect())
-        }
-        Err(Failure { trouble: Trouble::NotFound, .. }) => Ok(Vec::new()),
-        Err(failure) => Err(failure),
-    }
 }
 
 /// An APIGroup, as far as it is read.
@@ -279,9 +309,4 @@ struct Resources {
 #[derive(Deserialize)]
 struct Resource {
     name: String,
-}
-
-fn parsed<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Failure> {
-    serde_json::from_str(text)
-        .map_err(|_| Trouble::Failed("discovery is not what it should be".to_owned()).into())
 }

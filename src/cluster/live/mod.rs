@@ -3,18 +3,21 @@
 //! ```text
 //!  threads that answer reviews          │ threads of the cluster side
 //!                                       │
-//!  verdict.confirm ─► Reader::read ─────┼─► desk: shares equal reads, bounds
-//!        ▲                              │     │    how many run and wait
+//!  verdict.confirm ─► Reader::read ─────┼─► queue: shares equal reads, bounds
+//!        ▲                              │     │     how many run and wait, gives
+//!        │                              │     │     each namespace its turn
 //!        │                              │     ▼
 //!  Gathered::add ◄── answers ◄──────────┼── exchange: GETs, pages, 404 rules
+//!                                       │     └── memory: one budget for all
 //! ```
 //!
 //! An answer reflects everything that was stored before the question, and
 //! comes before the deadline, if only as words that say that nothing came.
 
-mod desk;
 mod exchange;
 mod gathered;
+mod memory;
+mod queue;
 
 #[cfg(test)]
 mod tests;
@@ -27,19 +30,24 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time;
 
-use desk::{Bounds, Desk};
-pub use exchange::{Found, not_found};
-use exchange::{Known, Transport, carry_out};
+pub use exchange::Found;
+use exchange::{Exchange, Known};
 pub use gathered::{Answer, Gathered, merge};
+use memory::ReadMemory;
+pub use queue::ReadGroup;
+use queue::{Bounds, ReadQueue};
 
 use super::context::Context;
 use super::exemption;
+use super::fair::Places;
+use super::list::Transport;
 use super::world::SharedWorld;
 use crate::decide::{LiveRead, Revoked};
 use crate::policy::api::DeletionApproval;
 use crate::telemetry::Metrics;
 
-const BOUNDS: Bounds = Bounds { running: 32, waiting: 1024 };
+const BOUNDS: Bounds =
+    Bounds { running: Places { all: 32, each: 16 }, waiting: Places { all: 1024, each: 512 } };
 
 /// What is said to whoever comes when too much is waited for.
 const TOO_MANY: &str = "too many reads of the API server wait already";
@@ -49,8 +57,14 @@ const ENDED: &str = "belay is ending";
 
 /// What verdicts have the cluster side do.
 pub trait CarryOut: Send + Sync {
-    /// Carries reads out by this time, each with an answer.
-    fn read(&self, reads: Vec<LiveRead>, until: Instant) -> LocalBoxFuture<'_, Vec<Answer>>;
+    /// Carries reads out by this time, each with an answer. Those of different
+    /// groups are carried out in turn.
+    fn read<'a>(
+        &'a self,
+        group: &'a ReadGroup,
+        reads: Vec<LiveRead>,
+        until: Instant,
+    ) -> LocalBoxFuture<'a, Vec<Answer>>;
 
     /// Writes an approval of belay's own down by this time, or says why it
     /// could not.
@@ -69,12 +83,13 @@ pub trait CarryOut: Send + Sync {
 #[derive(Clone)]
 pub struct Reader {
     errands: mpsc::Sender<Errand>,
+    memory: ReadMemory,
     metrics: Metrics,
 }
 
 /// What the task is sent.
 enum Errand {
-    Read(LiveRead, Waiter),
+    Read(ReadGroup, LiveRead, Waiter),
     Write(Write, Instant, oneshot::Sender<Result<(), String>>),
 }
 
@@ -117,20 +132,29 @@ impl Reader {
         F: Future<Output = Result<(), String>> + Send + 'static,
         W: Fn(Write) -> F + Send + 'static,
     {
-        let (errands, asked) = mpsc::channel(BOUNDS.waiting);
-        tokio::spawn(serve(transport, world, write, asked));
-        Self { errands, metrics }
+        let (errands, asked) = mpsc::channel(BOUNDS.waiting.all);
+        let memory = ReadMemory::new();
+        tokio::spawn(serve(transport, world, memory.clone(), write, asked));
+        Self { errands, memory, metrics }
     }
 
-    /// The same, for whoever lives on the cluster side.
-    pub async fn read_all(&self, reads: Vec<LiveRead>, until: Instant) -> Vec<Answer> {
+    /// The same, for callers on the cluster side.
+    pub async fn read_all(
+        &self,
+        group: &ReadGroup,
+        reads: Vec<LiveRead>,
+        until: Instant,
+    ) -> Vec<Answer> {
         let asked = time::Instant::now();
         let limit = until.saturating_duration_since(asked.into_std());
         let late = || format!("the API server did not answer within {} ms", limit.as_millis());
         // All are asked before any is waited for.
-        let reads: Vec<_> = reads.into_iter().map(|read| (self.ask(&read, until), read)).collect();
-        let mut answers = Vec::with_capacity(reads.len());
-        for (waited, read) in reads {
+        let mut waiting = Vec::with_capacity(reads.len());
+        for read in reads {
+            waiting.push((self.ask(group, &read, until).await, read));
+        }
+        let mut answers = Vec::with_capacity(waiting.len());
+        for (waited, read) in waiting {
             let (result, answer) = match waited {
                 Err(words) => ("refused", Err(words.to_owned())),
                 Ok(answer) => match time::timeout_at(until.into(), answer).await {
@@ -143,29 +167,64 @@ impl Reader {
             self.metrics.read_live(result, asked.elapsed());
             answers.push((read, answer));
         }
+        self.make_room(group, answers, until).await
+    }
+
+    /// Waits for the memory that the graph takes which is made of answers: each
+    /// of those who share an answer makes its own.
+    async fn make_room(
+        &self,
+        group: &ReadGroup,
+        mut answers: Vec<Answer>,
+        until: Instant,
+    ) -> Vec<Answer> {
+        let found = answers.iter().filter_map(|(_, answer)| answer.as_ref().ok());
+        let bytes: usize = found.map(Found::bytes).sum();
+        if bytes == 0 {
+            return answers;
+        }
+        let mut account = self.memory.account(group, until.into());
+        let held = account.hold(bytes).await;
+        let mut shares = account.into_shares();
+        for (_, answer) in &mut answers {
+            let Ok(found) = answer else { continue };
+            match held {
+                Ok(()) => {
+                    let found = std::mem::take(found);
+                    *answer = Ok(found.holding(std::mem::take(&mut shares)));
+                }
+                Err(words) if found.objects().len() > 0 => *answer = Err(words.to_owned()),
+                Err(_) => {}
+            }
+        }
         answers
     }
 
-    fn ask(
+    async fn ask(
         &self,
+        group: &ReadGroup,
         read: &LiveRead,
         until: Instant,
     ) -> Result<oneshot::Receiver<Result<Found, String>>, &'static str> {
         let (answer, waited) = oneshot::channel();
-        self.send(Errand::Read(read.clone(), Waiter { until, answer }))?;
+        let errand = Errand::Read(group.clone(), read.clone(), Waiter { until, answer });
+        self.send(errand, until).await?;
         Ok(waited)
     }
 
-    fn send(&self, errand: Errand) -> Result<(), &'static str> {
-        self.errands.try_send(errand).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => TOO_MANY,
-            mpsc::error::TrySendError::Closed(_) => ENDED,
-        })
+    /// Those who send get their turn, so that a caller with much to send does
+    /// not keep others out.
+    async fn send(&self, errand: Errand, until: Instant) -> Result<(), &'static str> {
+        match time::timeout_at(until.into(), self.errands.send(errand)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(ENDED),
+            Err(_) => Err(TOO_MANY),
+        }
     }
 
     async fn write(&self, write: Write, until: Instant) -> Result<(), String> {
         let (answer, written) = oneshot::channel();
-        self.send(Errand::Write(write, until, answer))?;
+        self.send(Errand::Write(write, until, answer), until).await?;
         match time::timeout_at(until.into(), written).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(ENDED.to_owned()),
@@ -175,8 +234,13 @@ impl Reader {
 }
 
 impl CarryOut for Reader {
-    fn read(&self, reads: Vec<LiveRead>, until: Instant) -> LocalBoxFuture<'_, Vec<Answer>> {
-        Box::pin(self.read_all(reads, until))
+    fn read<'a>(
+        &'a self,
+        group: &'a ReadGroup,
+        reads: Vec<LiveRead>,
+        until: Instant,
+    ) -> LocalBoxFuture<'a, Vec<Answer>> {
+        Box::pin(self.read_all(group, reads, until))
     }
 
     fn record(
@@ -196,6 +260,7 @@ impl CarryOut for Reader {
 async fn serve<T, F, W>(
     transport: T,
     world: SharedWorld,
+    memory: ReadMemory,
     write: W,
     mut errands: mpsc::Receiver<Errand>,
 ) where
@@ -203,20 +268,23 @@ async fn serve<T, F, W>(
     F: Future<Output = Result<(), String>> + Send + 'static,
     W: Fn(Write) -> F,
 {
-    let mut desk: Desk<Waiter> = Desk::new(BOUNDS);
+    let mut queue: ReadQueue<Waiter> = ReadQueue::new(BOUNDS);
     let mut running = JoinSet::new();
     let mut names = HashMap::new();
     let mut writes = JoinSet::new();
     let mut arrived = Vec::new();
     loop {
-        while let Some((read, waiters)) = desk.begin(|waiter| !waiter.answer.is_closed()) {
+        while let Some((read, group, waiters)) = queue.begin(|waiter| !waiter.answer.is_closed()) {
             // As long as anybody waits; by then each has given up by itself.
             let until = waiters.iter().map(|waiter| waiter.until).max();
             let (transport, world, name) = (transport.clone(), world.clone(), read.clone());
+            let (memory, group) = (memory.clone(), group.clone());
             let task = running.spawn(async move {
                 let known = Known::of(&world.read(), &read);
                 let until = until.map_or_else(time::Instant::now, time::Instant::from_std);
-                let reading = carry_out(&transport, known.as_ref(), &read);
+                let (transport, memory, group) = (&transport, &memory, &group);
+                let exchange = Exchange { transport, memory, group, until };
+                let reading = exchange.carry_out(known.as_ref(), &read);
                 let late = |_| Err("the API server did not answer in time".to_owned());
                 time::timeout_at(until, reading).await.unwrap_or_else(late)
             });
@@ -224,7 +292,7 @@ async fn serve<T, F, W>(
         }
         tokio::select! {
             // All that have come by now, before the next read begins.
-            number = errands.recv_many(&mut arrived, BOUNDS.waiting) => if number == 0 {
+            number = errands.recv_many(&mut arrived, BOUNDS.waiting.all) => if number == 0 {
                 return;
             },
             Some(ended) = running.join_next_with_id() => {
@@ -233,7 +301,7 @@ async fn serve<T, F, W>(
                     Err(error) => (error.id(), Err("the read broke off".to_owned())),
                 };
                 if let Some(read) = names.remove(&task) {
-                    for waiter in desk.end(&read) {
+                    for waiter in queue.end(&read) {
                         let _ = waiter.answer.send(answer.clone());
                     }
                 }
@@ -242,13 +310,13 @@ async fn serve<T, F, W>(
         }
         for errand in arrived.drain(..) {
             match errand {
-                Errand::Read(read, waiter) => {
-                    if let Err(waiter) = desk.ask(read, waiter) {
+                Errand::Read(group, read, waiter) => {
+                    if let Some(waiter) = queue.ask(&group, read, waiter) {
                         // Whoever has gone needs no answer.
                         let _ = waiter.answer.send(Err(TOO_MANY.to_owned()));
                     }
                 }
-                Errand::Write(_, _, answer) if writes.len() >= BOUNDS.running => {
+                Errand::Write(_, _, answer) if writes.len() >= BOUNDS.running.all => {
                     let _ = answer.send(Err(TOO_MANY.to_owned()));
                 }
                 Errand::Write(change, until, answer) => {

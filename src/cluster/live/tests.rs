@@ -8,12 +8,15 @@ use parking_lot::{Mutex, RwLock};
 use serde_json::json;
 use tokio::sync::Semaphore;
 
-use super::exchange::Failure;
+use futures_util::io::Cursor;
+
 use super::*;
 use crate::cluster::api::Trouble;
+use crate::cluster::list::{Body, Failure};
 use crate::cluster::world::{Detail, Served, World};
 use crate::decide::LiveReads;
 use crate::objects::Kinds;
+use crate::relations::Catalogue;
 
 /// What is answered to each path, in turn.
 type Answers = HashMap<String, VecDeque<Result<String, Failure>>>;
@@ -47,11 +50,12 @@ impl Script {
 }
 
 impl Transport for Script {
-    async fn get(&self, path: &str, _: Detail, _: bool) -> Result<String, Failure> {
+    async fn get(&self, path: &str, _: Detail, _: bool) -> Result<Body, Failure> {
         self.asked.lock().push(path.to_owned());
         self.permits.acquire().await.unwrap().forget();
         let next = self.answers.lock().get_mut(path).and_then(VecDeque::pop_front);
-        next.unwrap_or_else(|| Ok(json!({"metadata": {"name": path}}).to_string()))
+        let text = next.unwrap_or_else(|| Ok(json!({"metadata": {"name": path}}).to_string()))?;
+        Ok(Box::pin(Cursor::new(text.into_bytes())))
     }
 }
 
@@ -68,6 +72,10 @@ fn absent(resource: &str, name: &str) -> Result<String, Failure> {
 fn page(names: &[&str], next: &str) -> Result<String, Failure> {
     let items: Vec<_> = names.iter().map(|name| json!({"metadata": {"name": name}})).collect();
     Ok(json!({"metadata": {"continue": next}, "items": items}).to_string())
+}
+
+fn of(namespace: &str) -> ReadGroup {
+    ReadGroup::Namespace(namespace.to_owned())
 }
 
 fn pod(name: &str) -> LiveRead {
@@ -96,7 +104,10 @@ fn world() -> World {
 
 async fn asked_of(script: &Script, world: &World, read: &LiveRead) -> Result<Vec<String>, String> {
     let known = Known::of(world, read);
-    let found = carry_out(script, known.as_ref(), read).await?;
+    let (memory, group) = (ReadMemory::new(), of("a"));
+    let until = time::Instant::now() + Duration::from_secs(30);
+    let exchange = Exchange { transport: script, memory: &memory, group: &group, until };
+    let found = exchange.carry_out(known.as_ref(), read).await?;
     let names = found.objects().map(|json| {
         let object: serde_json::Value = serde_json::from_str(json).unwrap();
         object["metadata"]["name"].as_str().unwrap().to_owned()
@@ -104,7 +115,8 @@ async fn asked_of(script: &Script, world: &World, read: &LiveRead) -> Result<Vec
     Ok(names.collect())
 }
 
-const PODS: &str = "/api/v1/namespaces/a/pods?limit=500";
+const PODS: &str = "/api/v1/namespaces/a/pods?limit=20";
+const AGAIN: &str = "/api/v1/namespaces/a/pods?limit=500";
 const SECOND: &str = "/api/v1/namespaces/a/pods?limit=500&continue=2";
 
 #[tokio::test]
@@ -113,12 +125,12 @@ async fn a_list_whose_pages_are_gone_begins_again_and_not_for_ever() {
     let script = Script::of([
         (PODS, page(&["old", "older"], "2")),
         (SECOND, failed(Trouble::Expired)),
-        (PODS, page(&["a"], "2")),
+        (AGAIN, page(&["a"], "2")),
         (SECOND, page(&["b"], "")),
     ]);
     let names = asked_of(&script, &world(), &read).await;
     assert_eq!(names.unwrap(), ["a", "b"], "nothing of the first list");
-    assert_eq!(script.asked(), [PODS, SECOND, PODS, SECOND]);
+    assert_eq!(script.asked(), [PODS, SECOND, AGAIN, SECOND]);
 
     let expired = || failed(Trouble::Expired);
     let script = Script::of([(PODS, expired()), (PODS, expired()), (PODS, expired())]);
@@ -170,7 +182,7 @@ async fn an_object_is_absent_when_the_api_server_says_so_of_that_object() {
     assert_eq!(script.asked(), Vec::<String>::new());
 }
 
-const WIDGETS: &str = "/apis/example.com/v1/namespaces/a/widgets?limit=500";
+const WIDGETS: &str = "/apis/example.com/v1/namespaces/a/widgets?limit=20";
 const CRD: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com";
 const GROUP: &str = "/apis/example.com";
 const V1: &str = "/apis/example.com/v1";
@@ -268,7 +280,7 @@ async fn a_read_that_has_begun_is_not_joined_and_later_ones_are_one() {
     let reader = reader(&script);
     let ask = || {
         let (reader, until) = (reader.clone(), after(1000));
-        tokio::spawn(async move { reader.read_all(vec![pod("p")], until).await })
+        tokio::spawn(async move { reader.read_all(&of("a"), vec![pod("p")], until).await })
     };
     let early = [ask(), ask()];
     settle().await;
@@ -297,40 +309,76 @@ async fn every_read_ends_by_the_deadline_and_frees_its_place() {
     let script = Script::new(0);
     let reader = reader(&script);
     let start = time::Instant::now();
-    let reads = (0..BOUNDS.running + 8).map(|n| pod(&n.to_string())).collect();
-    let answers = reader.read_all(reads, after(300)).await;
+    let reads = (0..BOUNDS.running.each + 8).map(|n| pod(&n.to_string())).collect();
+    let answers = reader.read_all(&of("a"), reads, after(300)).await;
     assert_eq!(start.elapsed().as_millis(), 300);
     for (_, answer) in &answers {
         assert_eq!(answer.as_ref().unwrap_err(), "the API server did not answer within 300 ms");
     }
     // Those for which there was no room never began, and are not begun now.
     settle().await;
-    assert_eq!(script.asked().len(), BOUNDS.running);
+    assert_eq!(script.asked().len(), BOUNDS.running.each);
     script.permits.add_permits(1);
-    let answers = reader.read_all(vec![pod("next")], after(300)).await;
+    let answers = reader.read_all(&of("a"), vec![pod("next")], after(300)).await;
     assert!(answers[0].1.is_ok());
-    assert_eq!(script.asked().len(), BOUNDS.running + 1);
+    assert_eq!(script.asked().len(), BOUNDS.running.each + 1);
     let text = reader.metrics.encode();
-    assert!(text.contains(r#"belay_live_reads_total{result="late"} 40"#), "{text}");
+    assert!(text.contains(r#"belay_live_reads_total{result="late"} 24"#), "{text}");
     assert!(text.contains(r#"belay_live_reads_total{result="ok"} 1"#), "{text}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn beyond_what_may_wait_the_answer_comes_at_once() {
+async fn h12_a_namespace_with_many_reads_keeps_no_other_one_waiting() {
     let script = Script::new(0);
     let reader = reader(&script);
-    let all = BOUNDS.running + BOUNDS.waiting;
-    // In portions, so that what is sent fits between the threads.
-    for portion in (0..all).collect::<Vec<_>>().chunks(500) {
+    for portion in (0..2 * BOUNDS.waiting.each).collect::<Vec<_>>().chunks(200) {
         let reads = portion.iter().map(|n| pod(&n.to_string())).collect();
         let (reader, until) = (reader.clone(), after(1000));
-        tokio::spawn(async move { reader.read_all(reads, until).await });
+        tokio::spawn(async move { reader.read_all(&of("busy"), reads, until).await });
         settle().await;
     }
+    assert_eq!(script.asked().len(), BOUNDS.running.each);
     let start = time::Instant::now();
-    let answers = reader.read_all(vec![pod("more")], after(1000)).await;
+    let answers = reader.read_all(&of("busy"), vec![pod("more")], after(1000)).await;
     assert_eq!(answers[0].1.as_ref().unwrap_err(), TOO_MANY);
+    // Those of another namespace begin at once.
+    let quiet = tokio::spawn({
+        let (reader, until) = (reader.clone(), after(1000));
+        async move { reader.read_all(&of("quiet"), vec![pod("quiet")], until).await }
+    });
+    settle().await;
+    assert!(script.asked().last().unwrap().ends_with("/pods/quiet"));
     assert_eq!(start.elapsed(), Duration::ZERO);
+    script.permits.add_permits(BOUNDS.running.each + 1);
+    assert!(quiet.await.unwrap()[0].1.is_ok());
+}
+
+#[tokio::test]
+async fn objects_that_take_more_memory_than_a_read_may_hold_are_refused_in_words() {
+    // 80 objects of half a MiB of labels are more than 32 MiB.
+    let label = "x".repeat(512 << 10);
+    let object = |n: usize| json!({"metadata": {"name": format!("{n}"), "labels": {"l": label}}});
+    let objects: Vec<_> = (0..80).map(object).collect();
+    let text = json!({"metadata": {}, "items": objects}).to_string();
+    let script = Script::of([(PODS, Ok(text))]);
+    let words = asked_of(&script, &world(), &list("", "pods", false)).await.unwrap_err();
+    assert_eq!(words, "there is more of them than a live read may hold (32 MiB)");
+}
+
+#[tokio::test]
+async fn of_a_large_object_little_is_kept() {
+    let arguments = "<".repeat(1 << 20);
+    let object = json!({"metadata": {"name": "p", "managedFields": [{"fieldsV1": {"f:x": arguments}}]},
+        "spec": {"volumes": [{"secret": {"secretName": "s"}}], "containers": [{"args": [arguments]}]}});
+    let script = Script::of([(PODS, Ok(json!({"items": [object]}).to_string()))]);
+    let mut world = world();
+    world.catalogue = Arc::new(Catalogue::new(&world.graph.kinds, &[]).unwrap());
+    let world = Arc::new(RwLock::new(world));
+    let reader = Reader::start(script, world, Metrics::default(), |_| async { Ok(()) });
+    let answers = reader.read_all(&of("a"), vec![list("", "pods", false)], after(1000)).await;
+    let found = answers[0].1.as_ref().unwrap();
+    assert!(found.bytes() < 1000, "{}", found.bytes());
+    assert!(found.objects().all(|json| json.contains("secretName")));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -341,7 +389,7 @@ async fn threads_with_runtimes_of_their_own_get_answers() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let reads = (0..100).map(|n| pod(&n.to_string())).collect();
         let until = Instant::now() + Duration::from_secs(30);
-        runtime.block_on(reader.read(reads, until))
+        runtime.block_on(reader.read(&of("a"), reads, until))
     });
     let answers = tokio::task::spawn_blocking(|| thread.join().unwrap()).await.unwrap();
     assert_eq!(answers.len(), 100);
@@ -394,7 +442,7 @@ fn what_was_found_is_applied_and_each_read_is_noted() {
     assert_eq!(done[&pod("gone")], Ok(()));
     assert_eq!(done[&pod("late")], Err("it is late".to_owned()));
     let words = done[&pod("broken")].as_ref().unwrap_err();
-    assert!(words.starts_with("one of them is not what it should be"), "{words}");
+    assert!(words.contains("can't be read"), "{words}");
     assert!(!words.contains("hunter2"), "{words}");
     let unknown = &done[&list("other.com", "things", true)];
     assert_eq!(unknown, &Err("their kind has only just appeared".to_owned()));

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 
 use super::requests::Target;
 use super::settle;
 use super::target::{Common, Driver, News, Word, counted};
 use crate::cluster::context::Context;
-use crate::cluster::live::{Found, Reader};
+use crate::cluster::fair::{FairSemaphore, Places};
+use crate::cluster::live::{Found, ReadGroup, Reader};
 use crate::cluster::world::Place;
 use crate::decide::LiveRead;
 use crate::hold::{Answer, Count, End, Free, Mark, ROUNDS, Removal, Sight, Waiting, as_released};
@@ -25,15 +26,16 @@ const LIMIT: Duration = Duration::from_secs(15);
 pub async fn look(context: &Context, reader: &Reader, place: &Place, object: &Value) -> Count {
     let released = as_released(object);
     let (mut gathered, mut lacks) = (None, None);
+    let group = ReadGroup::Release(place.1.clone());
     for _ in 0..=ROUNDS {
         match counted(&context.world, &mut gathered, place.0, &released) {
             Count::Read(reads) => {
-                let mut answers = reader.read_all(reads, Instant::now() + LIMIT).await;
+                let mut answers = reader.read_all(&group, reads, Instant::now() + LIMIT).await;
                 for (read, answer) in &mut answers {
                     let (Err(why), LiveRead::List { .. }) = (&*answer, &*read) else { continue };
                     lacks.get_or_insert(format!("{} may need it: {why}", read.kind_name()));
                     // With a list that lacks something nothing is ever free.
-                    *answer = Ok(near(reader, read, &place.1).await);
+                    *answer = Ok(near(reader, &group, read).await);
                 }
                 if let Some(gathered) = &mut gathered {
                     gathered.add(answers);
@@ -49,7 +51,8 @@ pub async fn look(context: &Context, reader: &Reader, place: &Place, object: &Va
 }
 
 /// What a list has in this namespace, if that may be read.
-async fn near(reader: &Reader, list: &LiveRead, namespace: &str) -> Found {
+async fn near(reader: &Reader, group: &ReadGroup, list: &LiveRead) -> Found {
+    let ReadGroup::Release(namespace) = group else { return Found::default() };
     let mut near = list.clone();
     match &mut near {
         LiveRead::List { namespace: all, .. } if all.is_empty() && !namespace.is_empty() => {
@@ -57,7 +60,7 @@ async fn near(reader: &Reader, list: &LiveRead, namespace: &str) -> Found {
         }
         _ => return Found::default(),
     }
-    let answers = reader.read_all(vec![near], Instant::now() + LIMIT).await;
+    let answers = reader.read_all(group, vec![near], Instant::now() + LIMIT).await;
     let found = answers.into_iter().next().and_then(|(_, answer)| answer.ok());
     found.unwrap_or_default()
 }
@@ -92,7 +95,7 @@ pub async fn drive(
     let common = Common {
         context: context.clone(),
         reader: reader.clone(),
-        passes: Arc::new(Semaphore::new(1)),
+        passes: FairSemaphore::new(Places { all: 1, each: 1 }),
         start: tokio::time::Instant::now(),
     };
     let target = Target::at(&context.world.read(), place);

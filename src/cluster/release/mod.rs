@@ -22,21 +22,22 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval};
 
 pub(super) use self::requests::Target;
 use self::target::{Common, Driver, News, Word};
 use super::context::Context;
+use super::fair::{FairSemaphore, Places};
 use super::live::Reader;
 use super::world::{Place, Seen, World};
 use crate::decide::{Live, Situation};
 use crate::hold::{End, Free, Waiting, keeping};
 use crate::policy::Facts;
 
-/// So many passes are under way at once.
-const PASSES: usize = 16;
+/// So many passes are under way at once, and of one namespace.
+const PASSES: Places = Places { all: 16, each: 4 };
 
 /// A target that somebody still seems to need is looked at again at the most
 /// so often when one of its users changes: of those who do not count the graph
@@ -105,7 +106,7 @@ struct Driven {
 
 impl Releases {
     fn new(context: Context, reader: Reader) -> Self {
-        let passes = Arc::new(Semaphore::new(PASSES));
+        let passes = FairSemaphore::new(PASSES);
         let common = Common { context, reader, passes, start: Instant::now() };
         Self {
             common,

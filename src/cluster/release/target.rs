@@ -4,14 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use serde_json::value::RawValue;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use super::requests::Target;
-use crate::cluster::api::{self, ListQuery, Trouble};
 use crate::cluster::context::Context;
-use crate::cluster::live::{Found, Gathered, Reader, not_found};
+use crate::cluster::fair::FairSemaphore;
+use crate::cluster::live::{Answer as ReadAnswer, Found, Gathered, ReadGroup, Reader};
 use crate::cluster::world::{Place, SharedWorld, World};
 use crate::decide::{Live, LiveRead, LiveReads, Situation};
 use crate::hold::{
@@ -43,23 +42,16 @@ pub enum Word {
     Ended(End),
 }
 
-/// So long a shared read may take; one that takes longer is a long list, and
-/// read page by page by whoever needs it.
-const SHARED: Duration = Duration::from_millis(1500);
-
-/// How long one page may take.
-const PAGE: Duration = Duration::from_secs(10);
-
-/// Objects on a page.
-const SIZE: usize = 500;
+/// How long a read may take, with its wait for its turn.
+const READ: Duration = Duration::from_secs(30);
 
 /// What all targets share.
 #[derive(Clone)]
 pub struct Common {
     pub context: Context,
     pub reader: Reader,
-    /// So many passes are under way at once.
-    pub passes: Arc<Semaphore>,
+    /// The passes that are under way at once; namespaces get them in turn.
+    pub passes: FairSemaphore,
     /// From when on times are counted.
     pub start: Instant,
 }
@@ -73,8 +65,8 @@ pub struct Driver {
     /// The target, as the answer to the token had it.
     marked: Option<Value>,
     gathered: Option<Gathered>,
-    /// A list that is read page by page: what was found so far.
-    pages: Vec<Box<RawValue>>,
+    /// What was read, of which the machine knows only when it was asked for.
+    arrived: Option<(Instant, ReadAnswer)>,
     /// What made it free, as the last count had it.
     free: Option<Free>,
     /// A removal was sent and, as far as its answer says, carried out. The
@@ -104,7 +96,7 @@ impl Driver {
             release,
             marked: None,
             gathered: None,
-            pages: Vec::new(),
+            arrived: None,
             free: None,
             let_go: false,
             look_at: None,
@@ -132,7 +124,7 @@ impl Driver {
             // nobody.
             let passes = self.common.passes.clone();
             let _turn = match input {
-                Input::Look => passes.acquire_owned().await.ok(),
+                Input::Look => passes.acquire(&self.place.1).await,
                 _ => None,
             };
             self.pass(input, &mut news, &say).await;
@@ -185,7 +177,11 @@ impl Driver {
     /// Tells the machine of one input, and carries out what follows; what comes
     /// of that are inputs again.
     async fn step(&mut self, input: Input, inputs: &mut Vec<Input>, say: &impl Fn(Word)) {
-        let now = self.common.start.elapsed();
+        let now = match (&input, &self.arrived) {
+            (Input::Page { next: Some(_) }, Some((sent, _))) => *sent,
+            _ => Instant::now(),
+        };
+        let now = now.saturating_duration_since(self.common.start);
         for output in self.release.step(now, input) {
             inputs.extend(self.carry_out(output, say).await);
         }
@@ -210,7 +206,8 @@ impl Driver {
                 Some(Input::Marked(answer))
             }
             Output::Read { read, from } => Some(self.read(read, from).await),
-            // The machine's own proof, which is never asked for: see no_list.
+            // The machine's own proof, which is never asked for: what the 404 of
+            // a list proves is asked where every live read asks it.
             Output::NoneOf(read) => {
                 self.gathered().add(vec![(read, Ok(Found::default()))]);
                 None
@@ -224,7 +221,7 @@ impl Driver {
                 Some(Input::Counted(count))
             }
             Output::Forget => {
-                self.gathered = None;
+                (self.gathered, self.arrived) = (None, None);
                 None
             }
             Output::Remove(removal) => {
@@ -244,7 +241,7 @@ impl Driver {
                 None
             }
             Output::Ended(end) => {
-                self.gathered = None;
+                (self.gathered, self.arrived) = (None, None);
                 let let_go = self.free.filter(|_| self.let_go);
                 let end = match (end, let_go) {
                     (End::Gone, Some(free)) => End::Released(free),
@@ -261,81 +258,39 @@ impl Driver {
         self.gathered.get_or_insert_with(|| Gathered::new(&world.read()))
     }
 
-    /// A whole read, shared with whoever asks the same at this time; or, of a
-    /// list that is too long for that, a page.
+    /// Reads, together with those who ask the same at this time. The machine is
+    /// told first when the last page was asked for: a long list, or a wait for
+    /// its turn, does not make an answer old.
     async fn read(&mut self, read: LiveRead, from: Option<Arc<str>>) -> Input {
-        if from.is_none() {
-            self.pages.clear();
-            let until = (Instant::now() + SHARED).into_std();
-            let answers = self.common.reader.read_all(vec![read.clone()], until).await;
-            let is_late = Instant::now().into_std() >= until;
-            match answers.into_iter().next() {
-                Some((_, Ok(found))) => {
-                    let absent = found.objects().len() == 0;
-                    let object = matches!(read, LiveRead::Object { .. });
-                    self.gathered().add(vec![(read, Ok(found))]);
-                    return if absent && object {
-                        Input::NotFound
-                    } else {
-                        Input::Page { next: None }
-                    };
+        if from.is_some() {
+            return self.take_arrived();
+        }
+        let group = ReadGroup::Release(self.place.1.clone());
+        let until = (Instant::now() + READ).into_std();
+        let answers = self.common.reader.read_all(&group, vec![read], until).await;
+        match answers.into_iter().next() {
+            Some((_, Err(why))) => Input::Unreadable(why.into()),
+            Some((read, Ok(found))) => {
+                let sent = found.sent();
+                self.arrived = Some((sent.unwrap_or_else(Instant::now), (read, Ok(found))));
+                match sent {
+                    Some(_) => Input::Page { next: Some("the last page".into()) },
+                    None => self.take_arrived(),
                 }
-                Some((_, Err(_))) if is_late && matches!(read, LiveRead::List { .. }) => {}
-                Some((_, Err(why))) => return Input::Unreadable(why.into()),
-                None => return Input::Unreadable("nobody reads any more".into()),
             }
+            None => Input::Unreadable("the reads have ended".into()),
         }
-        self.page(read, from).await
     }
 
-    async fn page(&mut self, read: LiveRead, from: Option<Arc<str>>) -> Input {
-        let LiveRead::List { group, resource, namespace, .. } = &read else {
-            return Input::Unreadable("it is no list".into());
+    /// Takes in what was read.
+    fn take_arrived(&mut self) -> Input {
+        let Some((_, (read, answer))) = self.arrived.take() else {
+            return Input::Unreadable("what was read is not there any more".into());
         };
-        let known = {
-            let world = self.common.context.world.read();
-            let kind = world.graph.kinds.find_resource(group, resource);
-            kind.map(|kind| (world.graph.kinds.info(kind).clone(), world.detail(kind)))
-        };
-        let Some((info, detail)) = known else { return self.no_list(read).await };
-        let query =
-            ListQuery { limit: SIZE, next: from.as_deref().unwrap_or_default(), labels: "" };
-        let page = api::page(&self.common.context.client, &info, namespace, detail, query);
-        let page = match tokio::time::timeout(PAGE, page).await {
-            Ok(Ok(page)) => page,
-            Ok(Err(Trouble::Expired)) => {
-                self.pages.clear();
-                return Input::Expired;
-            }
-            Ok(Err(Trouble::NotFound)) => return self.no_list(read).await,
-            Ok(Err(trouble)) => return Input::Unreadable(trouble.words().into()),
-            Err(_) => return Input::Unreadable("the API server did not answer in time".into()),
-        };
-        self.pages.extend(page.items);
-        let next = page.metadata.next;
-        if next.is_empty() {
-            let found = Found::new(std::mem::take(&mut self.pages));
-            self.gathered().add(vec![(read, Ok(found))]);
-            return Input::Page { next: None };
-        }
-        Input::Page { next: Some(next.into()) }
-    }
-
-    /// A list that is not found. What that proves is asked where every other
-    /// live read asks it: the machine would believe the absence of the CRD
-    /// alone, and a kind of an aggregated API server has none, so it is never
-    /// told of a list's 404, and its own proving is not reached from here.
-    async fn no_list(&mut self, read: LiveRead) -> Input {
-        self.pages.clear();
-        let proof = not_found(&self.common.context.client, &read);
-        match tokio::time::timeout(PAGE, proof).await {
-            Ok(Ok(nothing)) => {
-                self.gathered().add(vec![(read, Ok(nothing))]);
-                Input::Page { next: None }
-            }
-            Ok(Err(why)) => Input::Unreadable(why.into()),
-            Err(_) => Input::Unreadable("the API server did not answer in time".into()),
-        }
+        let is_object = matches!(read, LiveRead::Object { .. });
+        let is_absent = answer.as_ref().is_ok_and(|found| found.objects().len() == 0);
+        self.gathered().add(vec![(read, answer)]);
+        if is_absent && is_object { Input::NotFound } else { Input::Page { next: None } }
     }
 
     /// Who still counts.
@@ -386,6 +341,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::cluster::fair::Places;
     use crate::hold::Removal;
     use crate::objects::{HOLD, Kinds};
 
@@ -408,7 +364,7 @@ mod tests {
         };
         let context = Context::of_test(kube::Client::new(service, "default"), world, &[]);
         let reader = Reader::new(context.clone());
-        let passes = Arc::new(Semaphore::new(1));
+        let passes = FairSemaphore::new(Places { all: 1, each: 1 });
         let common = Common { context, reader, passes, start: Instant::now() };
         let place = (kind, "shop".to_owned(), "settings".to_owned());
         Driver::new(common, place, target, "u".into(), Duration::ZERO)
@@ -422,52 +378,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_page_that_is_not_found_proves_nothing_while_discovery_names_the_kind() {
-        let read = LiveRead::List {
-            group: "example.com".to_owned(),
-            resource: "widgets".to_owned(),
-            namespace: String::new(),
-            first: false,
-        };
-        let crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com";
-        for (named, wanted) in [
-            (
-                "widgets",
-                Input::Unreadable("the API server names them and does not serve them".into()),
-            ),
-            ("gadgets", Input::Page { next: None }),
-        ] {
-            let mut driver = driver(move |path| match path {
-                // As an aggregated API server that is coming up.
-                "/apis/example.com" => (200, json!({"versions": [{"version": "v1"}]})),
-                "/apis/example.com/v1" => (200, json!({"resources": [{"name": named}]})),
-                path if path == crd => {
-                    status(404, "customresourcedefinitions", "widgets.example.com")
-                }
-                _ => status(404, "", ""),
-            });
-            // Of the page before it nothing is left in any case.
-            driver.pages.push(serde_json::value::to_raw_value(&json!({})).unwrap());
-            assert_eq!(driver.page(read.clone(), Some("2".into())).await, wanted);
-            assert!(driver.pages.is_empty());
-            let known = driver.gathered().reads().done.contains_key(&read);
-            assert_eq!(known, named == "gadgets");
-            // Nor does it when belay has forgotten the kind meanwhile.
-            *driver.common.context.world.write() = World::default();
-            assert_eq!(driver.page(read.clone(), None).await, wanted);
-        }
-    }
-
-    #[tokio::test]
     async fn a_pass_waits_for_its_turn_however_it_was_told_to_begin() {
         let asked = Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let counter = asked.clone();
-        let mut driver = driver(move |_| {
+        let driver = driver(move |_| {
             counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             status(500, "", "")
         });
-        let passes = Arc::new(Semaphore::new(0));
-        driver.common.passes = passes.clone();
+        let passes = driver.common.passes.clone();
+        let turn = passes.acquire("elsewhere").await;
         let object = json!({"metadata": {"name": "settings", "uid": "u", "resourceVersion": "1",
             "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [HOLD]}});
         let (news, told) = mpsc::unbounded_channel();
@@ -479,7 +398,7 @@ mod tests {
             tokio::task::yield_now().await;
         }
         assert_eq!(asked(), 0);
-        passes.add_permits(1);
+        drop(turn);
         while asked() == 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

@@ -9,13 +9,13 @@ use kube::Api;
 use kube::api::ListParams;
 use parking_lot::Mutex;
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 use super::services::DeadConversion;
 use super::webhooks::{Places, Webhook};
 use super::{AT_ONCE, Found, Survey};
-use crate::cluster::api::{self, Trouble};
+use crate::cluster::api::Trouble;
 use crate::cluster::feed::{Snapshot, Unread};
+use crate::cluster::list::{ListQuery, read_list};
 use crate::cluster::world::Detail;
 use crate::objects::KindInfo;
 
@@ -178,11 +178,12 @@ impl Look<'_> {
         labels: &str,
     ) -> Option<Vec<Value>> {
         let client = &self.snapshot.context.client;
-        let take = |all: &mut Vec<Value>, page: Vec<Box<RawValue>>| {
-            all.extend(page.iter().filter_map(|object| serde_json::from_str(object.get()).ok()));
+        let take = |all: &mut Vec<Value>, json: &str| {
+            all.extend(serde_json::from_str::<Value>(json).ok());
             Ok(())
         };
-        match api::pages(client, info, namespace, Detail::Whole, labels, take).await {
+        let query = ListQuery { info, namespace, detail: Detail::Whole, labels };
+        match read_list(client, query, take).await {
             Ok(all) => Some(all),
             Err(trouble) => {
                 let unread = Unread { resource: info.full_name(), why: trouble.words() };

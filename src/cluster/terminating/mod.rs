@@ -11,13 +11,13 @@ use std::collections::HashMap;
 use futures_util::StreamExt as _;
 use jiff::Timestamp;
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 pub use self::evidence::{BrokenApi, Evidence, Said, Workload, evidence};
 pub use self::services::{DeadConversion, Silence};
 pub use self::webhooks::{At, Rule, Webhook};
 use super::api::{self, Trouble};
 use super::feed::{Snapshot, Unread};
+use super::list::{ListQuery, read_list};
 use super::world::Detail;
 use crate::objects::{KindInfo, Object, full_name};
 
@@ -225,12 +225,13 @@ async fn kind(
     namespace: &str,
     count: &dyn Fn(usize),
 ) -> Result<Part, Trouble> {
-    let take = |part: &mut Part, objects: Vec<Box<RawValue>>| {
-        count(objects.len());
+    let take = |part: &mut Part, json: &str| {
+        count(1);
         let odd = |_| Trouble::Failed("one of them is not what it should be".to_owned());
-        objects.iter().try_for_each(|object| part.take(info, object.get()).map_err(odd))
+        part.take(info, json).map_err(odd)
     };
-    api::pages(client, info, namespace, Detail::Metadata, "", take).await
+    let query = ListQuery { info, namespace, detail: Detail::Metadata, labels: "" };
+    read_list(client, query, take).await
 }
 
 /// All of an object, in the place of its metadata: what it says of itself. What

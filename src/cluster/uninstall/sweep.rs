@@ -13,7 +13,8 @@ use super::kinds::Look;
 use super::leaving::Leaving;
 use super::news::{Left, News, Tally, Why};
 use super::plan::{Step, mentions_hold, plan};
-use crate::cluster::api::{self, ListQuery, Trouble};
+use crate::cluster::api::{self, Trouble};
+use crate::cluster::list::{Buffers, ListQuery, ListReader};
 use crate::cluster::pace::{Backoff, within};
 use crate::cluster::release::Target as At;
 use crate::cluster::world::Detail;
@@ -26,9 +27,6 @@ const RATE: Duration = Duration::from_millis(40);
 
 /// How often it is told how far it is.
 const PROGRESS: Duration = Duration::from_secs(5);
-
-/// Objects on a page.
-const PAGE: usize = 500;
 
 /// How often one write, or one page, is tried.
 const TRIES: usize = 5;
@@ -115,39 +113,33 @@ impl<'a> Sweeper<'a> {
     /// All objects of a kind, page by page. A list whose pages the API server
     /// no longer has begins again: what was done is not in it any more.
     async fn kind(&mut self, info: &KindInfo) -> Result<(), Trouble> {
-        let (mut next, mut failures) = (String::new(), 0);
+        let query = ListQuery { info, namespace: "", detail: Detail::Metadata, labels: "" };
+        let mut list = ListReader::new(self.client, query, Buffers::new(1));
+        let mut failures = 0;
         let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(5));
         loop {
             let released = self.swept.released;
-            let query = ListQuery { limit: PAGE, next: &next, labels: "" };
-            let page = within(api::page(self.client, info, "", Detail::Metadata, query)).await;
-            let page = match page {
-                Ok(page) => page,
+            let page = match within(list.next_page(mentions_hold)).await {
+                Ok(Some(page)) => page,
+                Ok(None) => return Ok(()),
                 Err(trouble @ (Trouble::NotFound | Trouble::Forbidden(_))) => return Err(trouble),
                 Err(trouble) => {
                     failures += 1;
                     if failures == TRIES {
                         return Err(trouble);
                     }
-                    if trouble == Trouble::Expired {
-                        next.clear();
-                    }
                     sleep(backoff.next()).await;
                     continue;
                 }
             };
-            for item in page.items.iter().filter(|item| mentions_hold(item.get())) {
+            for json in &page {
                 // The API server wrote it: what is no object has no hold.
-                let Ok(value) = serde_json::from_str::<Value>(item.get()) else { continue };
+                let Ok(value) = serde_json::from_str::<Value>(json) else { continue };
                 self.object(info, &value).await;
             }
             self.progress();
             if self.swept.released > released {
                 failures = 0;
-            }
-            next = page.metadata.next;
-            if next.is_empty() {
-                return Ok(());
             }
         }
     }

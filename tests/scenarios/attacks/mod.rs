@@ -6,4 +6,5 @@ mod authority;
 mod callers;
 mod forged;
 mod hold_age;
+mod live;
 mod rules;

@@ -1,0 +1,225 @@
+//! Turns: who waits for one of a number of places is grouped by a key, and the
+//! groups get their places in turn, so that a group with much to do delays the
+//! others by no more than one place each.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+/// How many places there are.
+#[derive(Debug, Clone, Copy)]
+pub struct Places {
+    /// In all.
+    pub all: usize,
+    /// For each group.
+    pub each: usize,
+}
+
+/// What waits for a place, by groups.
+#[derive(Debug)]
+pub struct FairQueue<K, T> {
+    places: Places,
+    taken: usize,
+    groups: HashMap<K, Group<T>>,
+    /// The groups of which something waits and may begin, in turn.
+    turn: VecDeque<K>,
+}
+
+#[derive(Debug)]
+struct Group<T> {
+    waiting: VecDeque<T>,
+    taken: usize,
+}
+
+impl<T> Group<T> {
+    fn may_begin(&self, places: Places) -> bool {
+        !self.waiting.is_empty() && self.taken < places.each
+    }
+}
+
+impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
+    /// Nothing waits.
+    pub fn new(places: Places) -> Self {
+        Self { places, taken: 0, groups: HashMap::new(), turn: VecDeque::new() }
+    }
+
+    /// Something waits, behind what waits of its group.
+    pub fn push(&mut self, key: &K, item: T) {
+        let group = self
+            .groups
+            .entry(key.clone())
+            .or_insert_with(|| Group { waiting: VecDeque::new(), taken: 0 });
+        let was_in_turn = group.may_begin(self.places);
+        group.waiting.push_back(item);
+        if !was_in_turn && group.may_begin(self.places) {
+            self.turn.push_back(key.clone());
+        }
+    }
+
+    /// What begins next, if there is a place; it is taken until
+    /// [`FairQueue::end`].
+    pub fn begin(&mut self) -> Option<(K, T)> {
+        if self.taken >= self.places.all {
+            return None;
+        }
+        let key = self.turn.pop_front()?;
+        let group = self.groups.get_mut(&key)?;
+        let item = group.waiting.pop_front()?;
+        group.taken += 1;
+        self.taken += 1;
+        if group.may_begin(self.places) {
+            self.turn.push_back(key.clone());
+        }
+        Some((key, item))
+    }
+
+    /// Gives a place of this group back.
+    pub fn end(&mut self, key: &K) {
+        let Some(group) = self.groups.get_mut(key) else { return };
+        let was_in_turn = group.may_begin(self.places);
+        group.taken -= 1;
+        self.taken -= 1;
+        if !was_in_turn && group.may_begin(self.places) {
+            self.turn.push_back(key.clone());
+        }
+        self.forget(key);
+    }
+
+    /// Something of a group does not wait any more.
+    pub fn remove(&mut self, key: &K, is_it: impl Fn(&T) -> bool) {
+        let Some(group) = self.groups.get_mut(key) else { return };
+        group.waiting.retain(|item| !is_it(item));
+        if group.waiting.is_empty() {
+            self.turn.retain(|other| other != key);
+        }
+        self.forget(key);
+    }
+
+    fn forget(&mut self, key: &K) {
+        let is_idle = |group: &Group<T>| group.waiting.is_empty() && group.taken == 0;
+        if self.groups.get(key).is_some_and(is_idle) {
+            self.groups.remove(key);
+        }
+    }
+}
+
+/// A semaphore whose places groups get in turn. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct FairSemaphore(Arc<Mutex<FairQueue<String, oneshot::Sender<Turn>>>>);
+
+/// A place, until it is dropped.
+#[derive(Debug)]
+pub struct Turn {
+    group: String,
+    of: Option<FairSemaphore>,
+}
+
+impl FairSemaphore {
+    /// With so many places.
+    pub fn new(places: Places) -> Self {
+        Self(Arc::new(Mutex::new(FairQueue::new(places))))
+    }
+
+    /// Waits for a place.
+    pub async fn acquire(&self, group: &str) -> Option<Turn> {
+        let (sender, turn) = oneshot::channel();
+        self.0.lock().push(&group.to_owned(), sender);
+        self.give();
+        turn.await.ok()
+    }
+
+    /// Gives the free places to those who wait.
+    fn give(&self) {
+        loop {
+            let begun = self.0.lock().begin();
+            let Some((group, waiter)) = begun else { return };
+            let turn = Turn { group, of: Some(self.clone()) };
+            if let Err(mut turn) = waiter.send(turn) {
+                // It waits no more, and the next one gets the place.
+                turn.of = None;
+                self.0.lock().end(&turn.group);
+            }
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let Some(of) = self.of.take() else { return };
+        of.0.lock().end(&self.group);
+        of.give();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLACES: Places = Places { all: 3, each: 2 };
+
+    fn begun(queue: &mut FairQueue<&'static str, usize>) -> Vec<(&'static str, usize)> {
+        std::iter::from_fn(|| queue.begin()).collect()
+    }
+
+    #[test]
+    fn groups_begin_in_turn_however_much_one_of_them_has() {
+        let mut queue = FairQueue::new(Places { all: 4, each: 4 });
+        (0..100).for_each(|n| queue.push(&"a", n));
+        queue.push(&"b", 0);
+        queue.push(&"b", 1);
+        queue.push(&"c", 0);
+        assert_eq!(begun(&mut queue), [("a", 0), ("b", 0), ("c", 0), ("a", 1)]);
+        queue.end(&"c");
+        assert_eq!(begun(&mut queue), [("b", 1)]);
+    }
+
+    #[test]
+    fn a_group_never_has_all_places() {
+        let mut queue = FairQueue::new(PLACES);
+        (0..9).for_each(|n| queue.push(&"a", n));
+        assert_eq!(begun(&mut queue), [("a", 0), ("a", 1)], "one is left");
+        queue.push(&"b", 0);
+        queue.push(&"b", 1);
+        assert_eq!(begun(&mut queue), [("b", 0)]);
+        queue.end(&"a");
+        assert_eq!(begun(&mut queue), [("b", 1)], "it came before a was free to begin");
+        queue.end(&"b");
+        assert_eq!(begun(&mut queue), [("a", 2)]);
+    }
+
+    #[test]
+    fn a_group_of_which_nothing_is_left_is_forgotten() {
+        let mut queue = FairQueue::new(PLACES);
+        queue.push(&"a", 0);
+        queue.push(&"b", 1);
+        queue.push(&"b", 2);
+        queue.remove(&"a", |item| *item == 0);
+        queue.remove(&"b", |item| *item == 1);
+        assert_eq!(begun(&mut queue), [("b", 2)]);
+        queue.end(&"b");
+        assert!(queue.groups.is_empty() && queue.turn.is_empty() && queue.taken == 0);
+    }
+
+    #[tokio::test]
+    async fn a_place_goes_to_the_next_group_and_past_those_who_wait_no_more() {
+        let places = FairSemaphore::new(Places { all: 1, each: 1 });
+        let first = places.acquire("a").await;
+        let wait = |group: &'static str| {
+            let places = places.clone();
+            tokio::spawn(async move { places.acquire(group).await })
+        };
+        let (left, second, other) = (wait("a"), wait("a"), wait("b"));
+        tokio::task::yield_now().await;
+        left.abort();
+        tokio::task::yield_now().await;
+        drop(first);
+        let turn = other.await.unwrap();
+        assert_eq!(turn.as_ref().map(|turn| turn.group.as_str()), Some("b"));
+        assert!(!second.is_finished());
+        drop(turn);
+        assert!(second.await.unwrap().is_some());
+    }
+}

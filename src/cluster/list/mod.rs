@@ -1,0 +1,124 @@
+//! Answers of the API server, read object by object while they arrive.
+//!
+//! ```text
+//!  ListReader ──► PageStream ──► ListScanner
+//!   pages, their    one answer    finds the objects in its bytes
+//!   size, 410
+//! ```
+//!
+//! One object is in memory at a time, whatever the API server sends: objects
+//! are as large as their writers please.
+
+mod page;
+mod reader;
+mod scanner;
+
+use std::future::Future;
+use std::pin::Pin;
+
+use futures_util::AsyncBufRead;
+use serde::Deserialize;
+
+pub use self::page::{Buffers, read_object};
+pub use self::reader::{ListQuery, ListReader, Next};
+use self::scanner::ListError;
+
+use super::api::{self, Trouble};
+use super::world::Detail;
+
+/// The bytes of an answer, as they arrive.
+pub type Body = Pin<Box<dyn AsyncBufRead + Send>>;
+
+/// Sends a GET and brings the answer.
+pub trait Transport: Clone + Send + Sync + 'static {
+    /// The answer, once it has begun.
+    fn get(
+        &self,
+        path: &str,
+        detail: Detail,
+        list: bool,
+    ) -> impl Future<Output = Result<Body, Failure>> + Send;
+}
+
+impl Transport for kube::Client {
+    async fn get(&self, path: &str, detail: Detail, list: bool) -> Result<Body, Failure> {
+        Ok(Box::pin(self.request_stream(api::get(path, detail, list)?).await?))
+    }
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    /// Why.
+    pub trouble: Trouble,
+    /// The resource and the name that a Status is about; empty where it names
+    /// none.
+    pub about: (String, String),
+}
+
+impl From<Trouble> for Failure {
+    fn from(trouble: Trouble) -> Self {
+        Self { trouble, about: Default::default() }
+    }
+}
+
+impl From<Failure> for Trouble {
+    fn from(failure: Failure) -> Self {
+        failure.trouble
+    }
+}
+
+impl From<ListError> for Trouble {
+    fn from(error: ListError) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+impl From<kube::Error> for Failure {
+    fn from(error: kube::Error) -> Self {
+        let about = match &error {
+            kube::Error::Api(status) => status.details.as_ref(),
+            _ => None,
+        };
+        let about = about.map(|details| (details.kind.clone(), details.name.clone()));
+        Self { trouble: error.into(), about: about.unwrap_or_default() }
+    }
+}
+
+impl Failure {
+    /// Whether it says that exactly this object is not there: a path that is
+    /// not served is a 404 as well, and says nothing of objects.
+    pub fn is_absence(&self, resource: &str, name: &str) -> bool {
+        let (kind, named) = &self.about;
+        self.trouble == Trouble::NotFound && kind == resource && named == name
+    }
+}
+
+/// Reads a whole list, and takes each object into a whole. When the API server
+/// no longer has what the pages are of, a new whole is begun.
+pub async fn read_list<T: Default>(
+    client: &kube::Client,
+    query: ListQuery<'_>,
+    mut take: impl FnMut(&mut T, &str) -> Result<(), Trouble>,
+) -> Result<T, Trouble> {
+    let mut list = ListReader::new(client, query, Buffers::new(1));
+    let mut whole = T::default();
+    loop {
+        match list.next().await? {
+            Next::Object(json) => take(&mut whole, json)?,
+            Next::Again => whole = T::default(),
+            Next::End => return Ok(whole),
+        }
+    }
+}
+
+/// What a page says of the list.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PageMetadata {
+    /// The version of everything in it.
+    pub resource_version: String,
+    /// Where the next page begins; empty: this is the last one.
+    #[serde(rename = "continue")]
+    pub next: String,
+}

@@ -1,0 +1,309 @@
+//! Who waits for which read: what is shared, whose turn it is, and what is too
+//! much.
+
+use std::collections::HashMap;
+
+use crate::cluster::fair::{FairQueue, Places};
+use crate::decide::{LiveRead, Review};
+
+/// Who causes a read. Reads of different groups begin in turn.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum ReadGroup {
+    /// Requests about objects of a namespace, whoever sends them: a tenant may
+    /// have many accounts.
+    Namespace(String),
+    /// Requests of one subject about what is in no namespace.
+    Subject(String),
+    /// Releases of objects of a namespace, or of what is in none (empty).
+    Release(String),
+}
+
+impl ReadGroup {
+    /// The group of a request. Both words are the API server's own.
+    pub fn of(review: &Review<'_>) -> Self {
+        match review.namespace.as_str() {
+            "" => Self::Subject(review.user.name.to_string()),
+            namespace => Self::Namespace(namespace.to_owned()),
+        }
+    }
+}
+
+/// How many reads are under way at once, and how many waiters wait for reads
+/// that have not begun.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Each read asks one thing at a time, so that this is how many requests
+    /// the API server gets at once.
+    pub running: Places,
+    /// Beyond these a waiter is turned away: the newest of the group that has
+    /// most of them.
+    pub waiting: Places,
+}
+
+/// Reads and those who wait for them.
+///
+/// An answer has to reflect everything that was stored before the question. So
+/// a read that is under way is joined by nobody: a later waiter waits for the
+/// next one, and that one is shared by all who come until it begins.
+#[derive(Debug)]
+pub struct ReadQueue<W> {
+    bounds: Bounds,
+    entries: HashMap<LiveRead, Entry<W>>,
+    /// What can begin: reads that a group waits for and of which none is under
+    /// way. A read that several groups wait for stands here for each.
+    queue: FairQueue<ReadGroup, LiveRead>,
+    /// How many wait, of each group and in all.
+    waiting: HashMap<ReadGroup, usize>,
+    all_waiting: usize,
+}
+
+#[derive(Debug)]
+struct Entry<W> {
+    /// Those whose read is under way, and whose turn it was.
+    running: Option<(ReadGroup, Vec<W>)>,
+    /// Those who wait for the next one.
+    pending: Vec<(ReadGroup, W)>,
+}
+
+impl<W> Entry<W> {
+    fn is_pending(&self, group: &ReadGroup) -> bool {
+        self.pending.iter().any(|(other, _)| other == group)
+    }
+}
+
+impl<W> ReadQueue<W> {
+    /// Nobody waits.
+    pub fn new(bounds: Bounds) -> Self {
+        Self {
+            bounds,
+            entries: HashMap::new(),
+            queue: FairQueue::new(bounds.running),
+            waiting: HashMap::new(),
+            all_waiting: 0,
+        }
+    }
+
+    /// Takes a waiter in. What comes back is turned away, because too many wait
+    /// already: this waiter, or one of a group that has more of them.
+    pub fn ask(&mut self, group: &ReadGroup, read: LiveRead, waiter: W) -> Option<W> {
+        let own = self.waiting.get(group).copied().unwrap_or_default();
+        if own >= self.bounds.waiting.each {
+            return Some(waiter);
+        }
+        let mut turned_away = None;
+        if self.all_waiting >= self.bounds.waiting.all {
+            match self.turn_away(own + 1) {
+                None => return Some(waiter),
+                other => turned_away = other,
+            }
+        }
+        *self.waiting.entry(group.clone()).or_default() += 1;
+        self.all_waiting += 1;
+        let entry = self
+            .entries
+            .entry(read.clone())
+            .or_insert_with(|| Entry { running: None, pending: Vec::new() });
+        if entry.running.is_none() && !entry.is_pending(group) {
+            self.queue.push(group, read);
+        }
+        entry.pending.push((group.clone(), waiter));
+        turned_away
+    }
+
+    /// The next read to begin, with those who wait for it. What nobody waits
+    /// for any more does not begin.
+    pub fn begin(&mut self, waits: impl Fn(&W) -> bool) -> Option<(LiveRead, &ReadGroup, &[W])> {
+        loop {
+            let (group, read) = self.queue.begin()?;
+            let Some(entry) = self.entries.get_mut(&read) else {
+                self.queue.end(&group);
+                continue;
+            };
+            let pending = std::mem::take(&mut entry.pending);
+            for (other, _) in &pending {
+                count_down(&mut self.waiting, &mut self.all_waiting, other);
+                self.queue.remove(other, |queued| *queued == read);
+            }
+            let waiters: Vec<W> =
+                pending.into_iter().map(|(_, waiter)| waiter).filter(&waits).collect();
+            if waiters.is_empty() {
+                self.entries.remove(&read);
+                self.queue.end(&group);
+                continue;
+            }
+            let entry = self.entries.get_mut(&read)?;
+            let (group, waiters) = entry.running.insert((group, waiters));
+            return Some((read, group, waiters));
+        }
+    }
+
+    /// A read has ended: those who waited for it.
+    pub fn end(&mut self, read: &LiveRead) -> Vec<W> {
+        let Some(entry) = self.entries.get_mut(read) else { return Vec::new() };
+        let Some((group, waiters)) = entry.running.take() else { return Vec::new() };
+        self.queue.end(&group);
+        if entry.pending.is_empty() {
+            self.entries.remove(read);
+            return waiters;
+        }
+        let mut groups: Vec<&ReadGroup> = Vec::new();
+        for (group, _) in &entry.pending {
+            if !groups.contains(&group) {
+                groups.push(group);
+                self.queue.push(group, read.clone());
+            }
+        }
+        waiters
+    }
+
+    /// Turns the newest waiter of the largest group away, if that has more than
+    /// so many.
+    fn turn_away(&mut self, more_than: usize) -> Option<W> {
+        let largest = self.waiting.iter().max_by_key(|(_, waiting)| **waiting);
+        let (group, _) = largest.filter(|(_, waiting)| **waiting > more_than)?;
+        let group = group.clone();
+        let mut entries = self.entries.iter_mut();
+        let (read, entry) = entries.find(|(_, entry)| entry.is_pending(&group))?;
+        let at = entry.pending.iter().rposition(|(other, _)| *other == group)?;
+        let (_, waiter) = entry.pending.remove(at);
+        let read = read.clone();
+        if !entry.is_pending(&group) {
+            self.queue.remove(&group, |queued| *queued == read);
+        }
+        if entry.pending.is_empty() && entry.running.is_none() {
+            self.entries.remove(&read);
+        }
+        count_down(&mut self.waiting, &mut self.all_waiting, &group);
+        Some(waiter)
+    }
+}
+
+/// One of a group waits no more.
+fn count_down(waiting: &mut HashMap<ReadGroup, usize>, all: &mut usize, group: &ReadGroup) {
+    *all = all.saturating_sub(1);
+    if let Some(own) = waiting.get_mut(group) {
+        *own = own.saturating_sub(1);
+        if *own == 0 {
+            waiting.remove(group);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(name: &str) -> LiveRead {
+        LiveRead::Object {
+            group: String::new(),
+            resource: "pods".to_owned(),
+            namespace: "a".to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    fn of(namespace: &str) -> ReadGroup {
+        ReadGroup::Namespace(namespace.to_owned())
+    }
+
+    fn queue(running: (usize, usize), waiting: (usize, usize)) -> ReadQueue<usize> {
+        let places = |(all, each)| Places { all, each };
+        ReadQueue::new(Bounds { running: places(running), waiting: places(waiting) })
+    }
+
+    fn begin(queue: &mut ReadQueue<usize>) -> Option<(LiveRead, Vec<usize>)> {
+        queue.begin(|_| true).map(|(read, _, waiters)| (read, waiters.to_vec()))
+    }
+
+    #[test]
+    fn a_read_is_shared_until_it_begins_and_not_after() {
+        let mut queue = queue((8, 8), (8, 8));
+        assert_eq!(queue.ask(&of("a"), read("a"), 1), None);
+        assert_eq!(queue.ask(&of("b"), read("a"), 2), None);
+        assert_eq!(begin(&mut queue), Some((read("a"), vec![1, 2])));
+        // Later ones share one more, which waits until the first has ended.
+        queue.ask(&of("b"), read("a"), 3);
+        queue.ask(&of("a"), read("a"), 4);
+        assert_eq!(begin(&mut queue), None);
+        assert_eq!(queue.end(&read("a")), [1, 2]);
+        assert_eq!(begin(&mut queue), Some((read("a"), vec![3, 4])));
+        assert_eq!(queue.end(&read("a")), [3, 4]);
+        assert_eq!(begin(&mut queue), None);
+        assert!(queue.entries.is_empty() && queue.waiting.is_empty() && queue.all_waiting == 0);
+    }
+
+    #[test]
+    fn a_namespace_with_many_reads_delays_another_one_by_one_read() {
+        let mut queue = queue((4, 3), (100, 100));
+        for n in 0..90 {
+            queue.ask(&of("busy"), read(&format!("busy-{n}")), n);
+        }
+        queue.ask(&of("quiet"), read("quiet"), 100);
+        let mut begun = Vec::new();
+        while let Some((read, _)) = begin(&mut queue) {
+            begun.push(read);
+        }
+        assert_eq!(begun, [read("busy-0"), read("quiet"), read("busy-1"), read("busy-2")]);
+        // One place is left for others, and those come at once.
+        queue.end(&read("quiet"));
+        assert_eq!(begin(&mut queue), None);
+        queue.ask(&of("other"), read("other"), 101);
+        assert_eq!(begin(&mut queue), Some((read("other"), vec![101])));
+        assert_eq!(queue.end(&read("busy-0")), [0]);
+        assert_eq!(begin(&mut queue), Some((read("busy-3"), vec![3])));
+    }
+
+    #[test]
+    fn a_read_that_a_busy_namespace_waits_for_begins_when_another_one_has_its_turn() {
+        let mut queue = queue((2, 1), (100, 100));
+        for n in 0..9 {
+            queue.ask(&of("busy"), read(&format!("busy-{n}")), n);
+        }
+        queue.ask(&of("quiet"), read("busy-8"), 100);
+        assert_eq!(begin(&mut queue), Some((read("busy-0"), vec![0])));
+        assert_eq!(begin(&mut queue), Some((read("busy-8"), vec![8, 100])));
+        assert_eq!(queue.waiting[&of("busy")], 7);
+    }
+
+    #[test]
+    fn a_namespace_fills_neither_the_queue_nor_its_own_part_for_others() {
+        let mut queue = queue((1, 1), (4, 3));
+        for n in 0..3 {
+            assert_eq!(queue.ask(&of("busy"), read(&n.to_string()), n), None);
+        }
+        assert_eq!(queue.ask(&of("busy"), read("more"), 9), Some(9), "its part is full");
+        assert_eq!(queue.ask(&of("b"), read("b"), 10), None);
+        // The queue is full: the group that has most makes room.
+        for (number, other) in [(11, "c"), (12, "d")] {
+            let gone = queue.ask(&of(other), read(other), number);
+            assert!(gone.is_some_and(|gone| gone < 3), "{gone:?}");
+        }
+        assert_eq!(queue.ask(&of("e"), read("e"), 13), Some(13), "no group has more than one");
+        assert_eq!(queue.all_waiting, 4);
+        let mut served = Vec::new();
+        while let Some((read, waiters)) = begin(&mut queue) {
+            served.extend(waiters);
+            queue.end(&read);
+        }
+        served.sort_unstable();
+        assert_eq!(served.len(), 4);
+        assert!(served.ends_with(&[10, 11, 12]), "{served:?}");
+        assert!(queue.entries.is_empty() && queue.waiting.is_empty() && queue.all_waiting == 0);
+    }
+
+    #[test]
+    fn a_read_that_nobody_waits_for_any_more_does_not_begin() {
+        let mut queue = queue((8, 8), (2, 2));
+        queue.ask(&of("a"), read("a"), 1);
+        queue.ask(&of("a"), read("b"), 2);
+        let begun = queue.begin(|waiter| *waiter != 1);
+        assert_eq!(
+            begun.map(|(read, _, waiters)| (read, waiters.to_vec())),
+            Some((read("b"), vec![2]))
+        );
+        // The one that left does not count as one that waits, either.
+        assert_eq!(queue.ask(&of("a"), read("a"), 3), None);
+        assert_eq!(queue.ask(&of("a"), read("a"), 4), None);
+        assert_eq!(begin(&mut queue), Some((read("a"), vec![3, 4])));
+    }
+}
