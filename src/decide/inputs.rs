@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::{DeleteOptions, Extra, Resource, Review, Situation, User};
-use crate::objects::{ManagedFields, Metadata, Object, OwnerReference};
+use crate::objects::{Metadata, Object, OwnerReference};
 use crate::policy::Approval;
 
 /// The names of all fields of a type. A field that is not named here is an error of the compiler.
@@ -60,7 +60,6 @@ fn inputs() -> BTreeSet<String> {
             managed_fields,
         }),
         fields!(OwnerReference { api_version, kind, name, uid, block_owner_deletion }),
-        fields!(ManagedFields { time, fields }),
         fields!(owned Approval {
             name,
             own_uid,

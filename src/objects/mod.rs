@@ -25,7 +25,7 @@ pub use interner::Interner;
 pub use kinds::{DefaultPropagation, KindId, KindInfo, Kinds, full_name, split_api_version};
 pub use names::{Called, Names};
 pub(crate) use object::null_is_default;
-pub use object::{HoldAge, ManagedFields, Metadata, Object, OwnerReference};
+pub use object::{HoldAge, Metadata, Object, OwnerReference};
 pub use packed::{PackedList, PackedMap};
 pub use text::Text;
 pub use uid::Uid;
