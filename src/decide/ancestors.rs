@@ -214,8 +214,7 @@ fn node<'a>(situation: &Situation<'a>, claim: &Claim<'_>) -> Option<Node<'a>> {
 
 /// Whether a live read says that the owner is not there.
 fn is_absent(situation: &Situation<'_>, claim: &Claim<'_>) -> bool {
-    let read =
-        claim.kind.and_then(|kind| situation.read_object(kind, claim.namespace, claim.name));
+    let read = claim.kind.and_then(|kind| situation.read_object(kind, claim.namespace, claim.name));
     read.is_some_and(|found| found.is_none_or(|node| node.uid() != claim.uid))
 }
 

@@ -8,11 +8,7 @@ use crate::policy::{Approval, Discount, Policy, Source, Terms};
 
 /// The approvals in force for this object: those that name it, and those of
 /// scope Content that name what it lives in, or that certainly takes it along.
-fn in_force<'a>(
-    situation: &Situation<'a>,
-    item: &Item<'a>,
-    records: Records,
-) -> Vec<&'a Approval> {
+fn in_force<'a>(situation: &Situation<'a>, item: &Item<'a>, records: Records) -> Vec<&'a Approval> {
     let approvals = &situation.policies.approvals;
     let (identity, state) = (item.identity(), State::of_item(item));
     let above = if records == Records::Cascade { records } else { Records::Ignored };

@@ -212,7 +212,8 @@ impl<'a> Judgement<'a> {
         self.confirm.dedup();
         let (blockers, more) = blockers(self.findings, targets);
         let target = targets.first().map(Item::target).unwrap_or_default();
-        let revoked = ends.map_or_else(Vec::new, |target| named_by_records(&self.situation, target));
+        let revoked =
+            ends.map_or_else(Vec::new, |target| named_by_records(&self.situation, target));
         let uncounted = if passes { Vec::new() } else { self.uncounted };
         let verdict = Verdict::of(target, blockers);
         Verdict { confirm: self.confirm, more, passed, exemption, revoked, uncounted, ..verdict }

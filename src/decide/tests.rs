@@ -612,7 +612,10 @@ const RULES: &[(&str, &str)] = &[
     ("L-failed", "what cannot be read live is unknown"),
     ("P-strictest", "all policies apply, the strictest verdict wins, all are named"),
     ("P-exempt", "exempt subjects pass, on the record"),
-    ("P-record", "the record of an exemption opens what follows from that deletion, and no request"),
+    (
+        "P-record",
+        "the record of an exemption opens what follows from that deletion, and no request",
+    ),
     ("P-subjects", "a policy binds its subjects alone"),
     ("P-exclude", "exclude wins"),
     ("P-annotations", "annotations match by their value"),

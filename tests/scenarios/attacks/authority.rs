@@ -186,9 +186,9 @@ fn records(team: &Team<'_>) -> Vec<String> {
     let list: Value =
         serde_json::from_str(&team.plane.kubectl(&args).unwrap().success().unwrap()).unwrap();
     let items = list["items"].as_array().unwrap().iter();
-    let of = items.map(|item| &item["spec"]["targetRef"]).filter(|of| {
-        of["namespace"] == json!(team.ns) || of["name"] == json!(team.ns)
-    });
+    let of = items
+        .map(|item| &item["spec"]["targetRef"])
+        .filter(|of| of["namespace"] == json!(team.ns) || of["name"] == json!(team.ns));
     of.map(|of| of["name"].as_str().unwrap().to_owned()).collect()
 }
 
@@ -313,7 +313,10 @@ fn f03_an_approval_that_lasts_too_long_says_so() {
     // The command that approves never sends one that is too long.
     let approve = ["approve", "configmaps/precious", "-n", &ns, "--reason", "x", "--for", "1h"];
     let said = erin.belay(&approve).success().unwrap();
-    assert!(said.contains(&format!("1h is more than policy {ns} allows for one approval")), "{said}");
+    assert!(
+        said.contains(&format!("1h is more than policy {ns} allows for one approval")),
+        "{said}"
+    );
     eventually("an approval that counts", SOON, || team.delete(&["configmap/precious"]).success())
         .unwrap();
     team.goes("configmap/precious");

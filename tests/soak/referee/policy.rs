@@ -200,7 +200,8 @@ pub fn is_approved(
 /// approve was checked in one, or in the whole cluster.
 fn reaches(approval: &Value, namespace: &str) -> bool {
     let of = &approval["targetRef"];
-    let is_namespace = of["resource"] == "namespaces" && of["group"].as_str().is_none_or(str::is_empty);
+    let is_namespace =
+        of["resource"] == "namespaces" && of["group"].as_str().is_none_or(str::is_empty);
     let checked = if is_namespace { &of["name"] } else { &of["namespace"] };
     checked.as_str().is_none_or(|checked| checked.is_empty() || checked == namespace)
 }
