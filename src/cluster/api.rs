@@ -237,6 +237,17 @@ mod tests {
     }
 
     #[test]
+    fn no_message_contains_the_secret_path() {
+        let secret = "5e".repeat(32);
+        let said = format!("Post \"https://belay.belay.svc:443/{secret}/mutate?timeout=5s\": EOF");
+        for code in [403, 500] {
+            let words = Trouble::of_status(code, &said).words();
+            assert!(words.contains("/mutate?timeout=5s") && !words.contains(&secret), "{words}");
+        }
+        assert!(!chain(&std::io::Error::other(said)).contains(&secret));
+    }
+
+    #[test]
     fn names_do_not_leave_their_place_in_a_path() {
         let kinds = crate::objects::Kinds::default();
         let pods = kinds.info(kinds.find("", "Pod").unwrap());

@@ -1,5 +1,7 @@
 //! An HTTP client that can misbehave: bytes over TLS, as slowly and as broken
-//! as a test wants them.
+//! as a test wants them. Its mistakes are the test's own, so it panics.
+
+#![allow(clippy::unwrap_used)]
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

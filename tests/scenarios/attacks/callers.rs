@@ -184,7 +184,7 @@ fn h02b_the_path_is_rotated_on_command_under_load_and_the_old_one_ends() {
     let load = Load::start(&world.plane, &ns).unwrap();
     load.goes_on().unwrap();
     let first = registered_secret(&world).unwrap();
-    assert_eq!(stored_secrets(&world), [first.clone()]);
+    assert_eq!(stored_secrets(&world), std::slice::from_ref(&first));
     let review = forged(&ns, "nothing", "00000000-0000-4000-8000-0000000000ff", "nobody");
     let codes = |secret: &str| -> Vec<u16> {
         let posted = world.belay.replicas.iter().map(|replica| {
