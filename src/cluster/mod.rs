@@ -23,6 +23,7 @@ mod pace;
 mod paused;
 pub mod registration;
 pub mod release;
+mod rights;
 pub mod selftest;
 mod start;
 pub mod status;

@@ -10,6 +10,7 @@ use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::election::Clock;
+use super::rights::PatchRights;
 use crate::graph::{Edges, Graph, Listing, NodeId, Progress};
 use crate::hold::Sight;
 use crate::objects::{KindId, Object, Uid};
@@ -42,6 +43,9 @@ pub struct World {
     /// The kinds whose watch has been read to the end of a list: on others no
     /// hold is put, because nobody would see when to let go of it.
     pub watched: HashSet<KindId, FxBuildHasher>,
+    /// The kinds that belay's account may patch: on others no hold is put either,
+    /// because nobody could take it off.
+    pub patch_rights: PatchRights,
     /// Which kinds own which, as far as owner references have said: the kind of
     /// a dependent, and that of an owner.
     pub owned: HashSet<(KindId, KindId), FxBuildHasher>,

@@ -26,9 +26,10 @@ pub(super) fn installed(settings: &Settings, account: &str, door: Door) -> Vec<S
         Door::Validate => serde_json::to_value(configurations.validating.webhooks),
     };
     // belay's own manifests can be read.
-    let webhooks = webhooks.and_then(|webhooks| standing(Some(&webhooks))).unwrap_or_default();
-    let timeout = |webhook| Standing { timeout_seconds: Some(*timeout_seconds), ..webhook };
-    webhooks.into_iter().map(timeout).collect()
+    let webhooks = webhooks.and_then(|webhooks| standing(Some(&webhooks)));
+    let mut webhooks = webhooks.unwrap_or_default();
+    webhooks.iter_mut().for_each(|webhook| webhook.timeout_seconds = Some(*timeout_seconds));
+    webhooks
 }
 
 /// The webhooks that have something to ask and do not ask it as they were
