@@ -84,12 +84,13 @@ impl ClusterDecider {
         let live = Live::Read(gathered.map_or(&self.none, Gathered::reads));
         let now = clock.now().as_second();
         let mut verdict = decide(&Situation { graph, policies, live, now }, review);
-        // Nobody would ever let go of a hold on what belay cannot see; one that
-        // was there before is put back all the same.
+        // Nobody would ever let go of a hold on what belay cannot see, or may
+        // not patch; one that was there before is put back all the same.
         let (group, resource) = (&review.resource.group, &review.resource.resource);
         let is_seen = || {
             let kind = graph.kinds.find_resource(group, resource);
             kind.is_some_and(|kind| world.watched.contains(&kind))
+                && world.patch_rights.allow(group, resource)
         };
         verdict.hold = verdict.hold.filter(|hold| hold.put_back || is_seen());
         Ok(verdict)

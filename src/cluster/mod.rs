@@ -26,6 +26,7 @@ pub mod paths;
 mod paused;
 pub mod registration;
 pub mod release;
+mod rights;
 mod secret;
 pub mod selftest;
 mod start;

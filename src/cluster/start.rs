@@ -21,7 +21,7 @@ use super::live::Reader;
 use super::world::SharedWorld;
 use super::{
     certificates, election, expired, feed, holds, journal, pace, paths, paused, registration,
-    release, status,
+    release, rights, status,
 };
 use crate::certs::Serving;
 use crate::policy::Identities;
@@ -167,6 +167,8 @@ impl Cluster {
         parts.start("journal", journal::run(context.clone(), entries), handle);
         let status = status::run(context.clone(), read, feed::plan::needs);
         parts.start("status", status, handle);
+        let rights = until_the_end(&context, rights::run(context.clone()));
+        parts.start("rights", rights, handle);
         parts.start("registration", registration::run(context.clone()), handle);
         let release = until_the_end(&context, release::run(context.clone(), reader));
         parts.start("release", release, handle);

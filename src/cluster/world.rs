@@ -8,6 +8,7 @@ use parking_lot::RwLock;
 use rustc_hash::FxBuildHasher;
 
 use super::election::Clock;
+use super::rights::PatchRights;
 use crate::graph::{Graph, Listing, NodeId};
 use crate::hold::Sight;
 use crate::objects::{KindId, Object, Uid, Unreadable};
@@ -40,6 +41,9 @@ pub struct World {
     /// The kinds whose watch has been read to the end of a list: on others no
     /// hold is put, because nobody would see when to let go of it.
     pub watched: HashSet<KindId, FxBuildHasher>,
+    /// The kinds that belay's account may patch: on others no hold is put either,
+    /// because nobody could take it off.
+    pub patch_rights: PatchRights,
     /// Which kinds own which, as far as owner references have said: the kind of
     /// a dependent, and that of an owner.
     pub owned: HashSet<(KindId, KindId), FxBuildHasher>,

@@ -7,9 +7,10 @@ use super::api::{
     OptionalReferences, Owned, Problem, Protect, Subject,
 };
 use super::facts::{Facts, Places};
-use super::people::{Identities, Person, account, includes};
-use super::selectors::{Glob, Labels, Matched, Matcher, Users};
-use crate::objects::{FOREGROUND, ORPHAN, PROTECT_LABEL};
+use super::people::{Person, includes};
+use super::selectors::{Labels, Matched, Matcher, Users};
+use super::stripping::Stripping;
+use crate::objects::PROTECT_LABEL;
 
 /// The annotation of a DeletionPolicy that says how many objects of one kind may
 /// get the hold late because of it; 0: any number.
@@ -129,13 +130,6 @@ pub struct Exists {
     pub kinds: Vec<(String, String)>,
     /// The labels of their Namespaces.
     pub place: Labels,
-}
-
-/// Which finalizers may be taken off by whom.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Stripping {
-    finalizers: Vec<Glob>,
-    removers: Vec<Subject>,
 }
 
 /// What it takes to delete all the same.
@@ -364,10 +358,7 @@ impl Modes {
             }),
             while_exists: while_exists.iter().flatten().map(Exists::compile).collect(),
             from_orphaning: from_orphaning.is_some(),
-            from_stripping: from_stripping.as_ref().map(|mode| Stripping {
-                finalizers: mode.finalizers.iter().map(|f| Glob::new(f)).collect(),
-                removers: mode.removers.clone(),
-            }),
+            from_stripping: from_stripping.as_ref().map(Stripping::compile),
         }
     }
 }
@@ -379,52 +370,4 @@ impl Exists {
             api_groups.iter().flat_map(|g| resources.iter().map(|r| (g.clone(), r.clone())));
         Self { kinds: kinds.collect(), place: Labels::compile(namespace_selector.as_ref()) }
     }
-}
-
-impl Stripping {
-    /// Whether this finalizer is guarded.
-    pub fn guards(&self, finalizer: &str) -> bool {
-        self.finalizers.iter().any(|glob| glob.matches(finalizer))
-    }
-
-    /// Whether somebody may take it off. The control plane always may take off
-    /// what is Kubernetes' own: a cascade that cannot end helps nobody.
-    pub fn may_remove(&self, person: Person<'_>, finalizer: &str, identities: &Identities) -> bool {
-        let of_kubernetes = is_of_kubernetes(finalizer);
-        if of_kubernetes && identities.is_control_plane(person.name) {
-            return true;
-        }
-        if !self.removers.is_empty() {
-            return includes(&self.removers, person);
-        }
-        // Who may edit a namespace may create tokens of its service accounts.
-        // Of a finalizer whose controller is known they are not needed.
-        let has_account = account(person.name).is_some();
-        person.name.starts_with("system:") && !(has_account && IN_TREE.contains(&finalizer))
-    }
-}
-
-/// Finalizers that only controllers of the control plane remove.
-const IN_TREE: &[&str] = &[
-    FOREGROUND,
-    ORPHAN,
-    "kubernetes",
-    "kubernetes.io/pvc-protection",
-    "kubernetes.io/pv-controller",
-    "kubernetes.io/pv-protection",
-    "kubernetes.io/vac-protection",
-    "batch.kubernetes.io/job-tracking",
-    "customresourcecleanup.apiextensions.k8s.io",
-    "networking.k8s.io/service-cidr-finalizer",
-    "resource.kubernetes.io/delete-protection",
-];
-
-/// Whether a finalizer is one that Kubernetes itself puts on: without a
-/// domain, or of a domain that it keeps for itself.
-fn is_of_kubernetes(finalizer: &str) -> bool {
-    let Some((domain, _)) = finalizer.split_once('/') else { return true };
-    let own = |suffix: &str| {
-        domain.strip_suffix(suffix).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-    };
-    own("kubernetes.io") || own("k8s.io")
 }

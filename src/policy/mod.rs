@@ -12,17 +12,18 @@ mod people;
 mod relation;
 mod selectors;
 mod set;
+mod stripping;
 
 #[cfg(test)]
 mod tests;
 
 pub use approvals::{Approval, Approvals, Discount, Identity, Pause, told};
 pub use compiled::{
-    BACKFILL, BINDS_SOME, Exists, InUse, Modes, NotEmpty, Policy, Source, Stripping, Terms,
-    mode_names,
+    BACKFILL, BINDS_SOME, Exists, InUse, Modes, NotEmpty, Policy, Source, Terms, mode_names,
 };
 pub use facts::{Facts, Pairs, Places};
 pub use people::{Identities, Person, account as service_account};
 pub use relation::compile as compile_relation;
 pub use selectors::{Labels, Matched, Matcher, Users};
 pub use set::{Applied, PolicySet};
+pub use stripping::Stripping;

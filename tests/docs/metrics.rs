@@ -26,6 +26,7 @@ fn scraped() -> String {
     metrics.bad_request(413);
     metrics.registration_repaired("mutating");
     metrics.registration_missing("mutating", false);
+    metrics.registration_changed("mutating", 0);
     metrics.hold_changed("put on", true);
     metrics.released("unused");
     metrics.read_live("ok", Duration::ZERO);

@@ -21,10 +21,24 @@ const GROUPS: [&str; 8] = [
     "soak.dev",
 ];
 
+/// Kubernetes' own kinds on which policies of tests hold beside the chart's list.
+const KINDS: [&str; 9] = [
+    "apps/replicasets",
+    "autoscaling/horizontalpodautoscalers",
+    "batch/jobs",
+    "networking.k8s.io/networkpolicies",
+    "policy/poddisruptionbudgets",
+    "podtemplates",
+    "replicationcontrollers",
+    "scheduling.k8s.io/priorityclasses",
+    "secrets",
+];
+
 /// The chart's value for what belay may read and hold beside the chart's list.
 pub fn also() -> String {
     let groups = GROUPS.map(|group| format!("\"{group}/*\"")).join(",");
-    format!("rbac.watchAlso=[\"secrets\",{groups}]")
+    let kinds = KINDS.map(|kind| format!("\"{kind}\"")).join(",");
+    format!("rbac.watchAlso=[{kinds},{groups}]")
 }
 
 /// Manifests without their roles and bindings.

@@ -192,14 +192,8 @@ fn define_what_is_not_served(plane: &ControlPlane) {
 /// Has every kind watched, and one object of each that may be held: what was
 /// there before its policy gets the hold late. Says which kinds these are.
 fn hold_one_of_each(plane: &ControlPlane, ns: &str, rights: &BTreeSet<Right>) -> Vec<String> {
-    let mut objects = OBJECTS.to_owned();
-    let bundles = ("certificates.k8s.io".to_owned(), "clustertrustbundles".to_owned());
-    // Kubernetes 1.37 is the first that has them without being asked to.
-    if kinds(rights, "patch").contains(&bundles) {
-        objects.push_str(&bundle(plane));
-    }
     let create = ["create", "-n", ns, "-f", "-"];
-    plane.apply_to(&create, &objects).unwrap().success().unwrap();
+    plane.apply_to(&create, OBJECTS).unwrap().success().unwrap();
     let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (group, resource) in kinds(rights, "watch") {
         groups.entry(group).or_default().push(resource);
@@ -241,17 +235,6 @@ fn hold_one_of_each(plane: &ControlPlane, ns: &str, rights: &BTreeSet<Right>) ->
     })
     .unwrap();
     held
-}
-
-/// A bundle of authorities, which is nothing without one: the control plane's.
-fn bundle(plane: &ControlPlane) -> String {
-    let path = "jsonpath={.data.ca\\.crt}";
-    let args = ["get", "configmap", "kube-root-ca.crt", "-n", "default", "-o", path];
-    let authority = plane.kubectl(&args).unwrap().success().unwrap();
-    format!(
-        "---\napiVersion: certificates.k8s.io/v1\nkind: ClusterTrustBundle\n\
-         metadata: {{name: proof, labels: {{rights: proof}}}}\nspec: {{trustBundle: {authority:?}}}\n"
-    )
 }
 
 /// Approvals that have expired, one for an object of each kind. Before belay

@@ -6,6 +6,7 @@ use parking_lot::{Mutex, RwLock};
 use serde_json::{Value, json};
 
 use super::super::live::{Answer, Found};
+use super::super::rights::PatchRights;
 use super::*;
 use crate::decide::{Decision, Door, LiveRead, Reason, Revoked, message};
 use crate::objects::Kinds;
@@ -362,6 +363,9 @@ async fn what_belay_does_not_watch_gets_no_hold() {
     let kind = world.read().graph.kinds.find_resource("", "configmaps").unwrap();
     world.write().watched.insert(kind);
     assert!(created(&world).is_some());
+    // Nor does what it may not patch.
+    world.write().patch_rights = PatchRights::none();
+    assert_eq!(created(&world), None);
 }
 
 /// An object with the label, of a kind that a policy names, is asked about by

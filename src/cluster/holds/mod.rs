@@ -12,7 +12,7 @@ mod survey;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use self::backfill::Backfill;
 use self::record::{ALL, Kinds, LABELLED, Record};
-use self::survey::{SLICE, Survey, Work, kinds};
+use self::survey::{HeldKinds, SLICE, Survey, Work, kinds};
 use super::api::{self, Trouble};
 use super::context::Context;
 use super::feed::plan::{labelled, policies};
@@ -155,7 +155,8 @@ impl Holds {
             return Ok(());
         }
         let generation = *self.context.signals.changed.borrow();
-        let (wanted, never) = kinds(&self.context.world.read());
+        let kinds = kinds(&self.context.world.read());
+        let wanted = kinds.held.clone();
         self.want();
         self.note().await?;
         if !self.is_clear() {
@@ -164,7 +165,7 @@ impl Holds {
         let mut survey = self.survey(&wanted);
         self.context.metrics.holds(survey.held_objects);
         self.count(&survey);
-        self.publish(&survey, never.clone());
+        self.publish(&survey, kinds.clone());
         let now = Instant::now();
         self.settled.retain(|_, (until, under)| *until > now && *under == generation);
         let work = survey.work(|kind, sources| self.backfill.allows(kind, sources));
@@ -185,7 +186,7 @@ impl Holds {
             }
             if told.elapsed() >= PROGRESS {
                 told = Instant::now();
-                self.publish(&self.survey(&wanted), never.clone());
+                self.publish(&self.survey(&wanted), kinds.clone());
             }
             pace.tick().await;
             let settled = match self.look(work.kind, &work.namespace, &work.name).await {
@@ -254,7 +255,7 @@ impl Holds {
         }
         let world = self.context.world.read();
         let name = |kind: KindId| world.graph.kinds.info(kind).full_name();
-        for kind in kinds(&world).0 {
+        for kind in kinds(&world).held {
             self.pending.insert(name(kind), ALL.to_owned());
         }
         for kind in labelled(&world, &self.context.settings) {
@@ -347,20 +348,22 @@ impl Holds {
         survey
     }
 
-    fn publish(
-        &self,
-        survey: &Survey,
-        mut never: std::collections::BTreeMap<String, BTreeSet<String>>,
-    ) {
+    fn publish(&self, survey: &Survey, HeldKinds { mut never, mut forbidden, .. }: HeldKinds) {
         let world = self.context.world.read();
         let mut all = HashMap::new();
         for policy in policies(&world) {
             let crate::policy::Source::Policy(name) = &policy.source else { continue };
             let (done, total) = survey.holding.get(name).copied().unwrap_or_default();
-            let none_on = never.remove(name).unwrap_or_default().into_iter().collect();
+            let of = |kinds: &mut BTreeMap<String, BTreeSet<String>>| {
+                kinds.remove(name).unwrap_or_default().into_iter().collect()
+            };
+            let (none_on, forbidden) = (of(&mut never), of(&mut forbidden));
             let stopped = self.backfill.stopped(name);
             let binds_some = policy.holds_but_for_subjects();
-            all.insert(name.clone(), Holding { done, total, none_on, binds_some, stopped });
+            all.insert(
+                name.clone(),
+                Holding { done, total, none_on, forbidden, binds_some, stopped },
+            );
         }
         drop(world);
         self.context.signals.holding.send_if_modified(|holding| {

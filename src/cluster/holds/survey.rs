@@ -73,7 +73,8 @@ impl Survey {
                 self.former.push(work());
             }
             let applied = situation.applied(facts);
-            if !held && wanted == Wanted::Yes {
+            let may_patch = world.patch_rights.allow(&node.info().group, &node.info().resource);
+            if !held && wanted == Wanted::Yes && may_patch {
                 let place = (node.kind(), wanting(&applied));
                 self.missing.entry(place).or_default().push(work());
             }
@@ -101,23 +102,37 @@ impl Survey {
     }
 }
 
-/// The kinds that policies want holds on, and by name of the policy those on
-/// which there is none because it would be harm.
-pub fn kinds(world: &World) -> (BTreeSet<KindId>, BTreeMap<String, BTreeSet<String>>) {
-    let mut held = BTreeSet::new();
-    let mut never: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+/// The kinds that policies want holds on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HeldKinds {
+    /// Those that get it.
+    pub held: BTreeSet<KindId>,
+    /// By name of the policy, those on which it would be harm.
+    pub never: BTreeMap<String, BTreeSet<String>>,
+    /// By name of the policy, those that belay's account may not patch.
+    pub forbidden: BTreeMap<String, BTreeSet<String>>,
+}
+
+/// The kinds that policies want holds on.
+pub fn kinds(world: &World) -> HeldKinds {
+    let HeldKinds { mut held, mut never, mut forbidden } = HeldKinds::default();
     for policy in plan::policies(world).filter(|policy| policy.holds()) {
         for (group, resource) in policy.kinds() {
             for kind in named(world, group, resource) {
                 let info = world.graph.kinds.info(kind);
-                if crate::decide::is_harm_on_kind(&info.group, &info.resource) {
-                    let Source::Policy(name) = &policy.source else { continue };
-                    never.entry(name.clone()).or_default().insert(info.resource.clone());
-                } else {
+                let is_harm = crate::decide::is_harm_on_kind(&info.group, &info.resource);
+                if !is_harm && world.patch_rights.allow(&info.group, &info.resource) {
                     held.insert(kind);
+                    continue;
                 }
+                let Source::Policy(name) = &policy.source else { continue };
+                let (of, kind) = match is_harm {
+                    true => (&mut never, info.resource.clone()),
+                    false => (&mut forbidden, info.full_name()),
+                };
+                of.entry(name.clone()).or_default().insert(kind);
             }
         }
     }
-    (held, never)
+    HeldKinds { held, never, forbidden }
 }

@@ -15,9 +15,43 @@ use super::rules::Rules;
 use crate::cluster::Settings;
 use crate::decide::Door;
 
-/// The webhooks of one configuration, as the installation made them. `account`
-/// is the user name of belay's own ServiceAccount.
-pub(super) fn installed(settings: &Settings, account: &str, door: Door) -> Vec<Standing> {
+/// The webhooks of one configuration that are not as they were installed.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    /// The webhooks as they were installed, for this account.
+    installed: Option<(String, Vec<Standing>)>,
+    found: Vec<String>,
+}
+
+impl Changes {
+    /// Each with the fields that differ.
+    pub(super) fn found(&self) -> &[String] {
+        &self.found
+    }
+
+    /// Compares the webhooks with what was installed; says whether it finds
+    /// something else than before. `account` is the user name of belay's own
+    /// ServiceAccount.
+    pub(super) fn compare(
+        &mut self,
+        settings: &Settings,
+        (door, account): (Door, &str),
+        now: &[Standing],
+        rules: &Rules,
+    ) -> bool {
+        if self.installed.as_ref().is_none_or(|(of, _)| of != account) {
+            self.installed = Some((account.to_owned(), installed(settings, account, door)));
+        }
+        let expected = self.installed.as_ref().map_or(&[][..], |(_, webhooks)| webhooks);
+        let found = changed(now, expected, rules);
+        let differs = found != self.found;
+        self.found = found;
+        differs
+    }
+}
+
+/// The webhooks of one configuration, as the installation made them.
+fn installed(settings: &Settings, account: &str, door: Door) -> Vec<Standing> {
     let Settings { namespace, name, timeout_seconds, .. } = settings;
     let address = Address::Service { namespace: namespace.clone(), name: name.clone(), port: 443 };
     let configurations = skeleton(name, &address, account);
@@ -28,15 +62,13 @@ pub(super) fn installed(settings: &Settings, account: &str, door: Door) -> Vec<S
     // belay's own manifests can be read.
     let webhooks = webhooks.and_then(|webhooks| standing(Some(&webhooks)));
     let mut webhooks = webhooks.unwrap_or_default();
-    for webhook in &mut webhooks {
-        webhook.timeout_seconds = Some(*timeout_seconds);
-    }
+    webhooks.iter_mut().for_each(|webhook| webhook.timeout_seconds = Some(*timeout_seconds));
     webhooks
 }
 
 /// The webhooks that have something to ask and do not ask it as they were
 /// installed, each with the fields that differ.
-pub(super) fn changed(now: &[Standing], installed: &[Standing], rules: &Rules) -> Vec<String> {
+fn changed(now: &[Standing], installed: &[Standing], rules: &Rules) -> Vec<String> {
     let asks = installed.iter().filter(|webhook| !rules.of(&webhook.name).is_empty());
     let differs = asks.filter_map(|webhook| {
         let now = now.iter().find(|now| now.name == webhook.name)?;

@@ -13,11 +13,11 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use super::changed::{changed, installed};
+use super::changed::Changes;
 use super::events;
 use super::follow::follow;
 use super::owner::Owned;
-use super::patch::{self, Difference, Standing, bundle, compare, token};
+use super::patch::{self, Difference, bundle, compare, token};
 use super::rules::{Rules, rules};
 use super::watched::{News, Watched};
 use crate::cluster::api::{MANAGER, Trouble};
@@ -93,10 +93,8 @@ struct Configuration {
     in_place: Option<Filled>,
     /// Entries that are missing, as they were told.
     told: Vec<&'static str>,
-    /// Webhooks that are not as they were installed, as they were told.
-    changed: Vec<String>,
-    /// The webhooks as they were installed, for this account.
-    installed: Option<(String, Vec<Standing>)>,
+    /// Webhooks that are not as they were installed.
+    changes: Changes,
     /// Whether it was told that it is missing.
     told_missing: bool,
     /// When to write the next Event.
@@ -122,8 +120,7 @@ impl Configuration {
             watched: Watched::Unknown,
             in_place: None,
             told: Vec::new(),
-            changed: Vec::new(),
-            installed: None,
+            changes: Changes::default(),
             told_missing: false,
             event_due: None,
             held_off: None,
@@ -134,7 +131,7 @@ impl Configuration {
 
     /// Whether it is missing, or not as it was installed.
     fn is_wrong(&self) -> bool {
-        self.watched == Watched::Missing || !self.changed.is_empty()
+        self.watched == Watched::Missing || !self.changes.found().is_empty()
     }
 
     /// Its name in metrics.
@@ -214,31 +211,26 @@ impl Driver {
         let settings = &self.context.settings;
         let Some(Wanted { rules, account: Some(account), .. }) = &self.wanted else { return };
         for configuration in &mut self.configurations {
-            let door = configuration.door;
-            if configuration.installed.as_ref().is_none_or(|(of, _)| of != account) {
-                configuration.installed =
-                    Some((account.clone(), installed(settings, account, door)));
-            }
-            let expected = configuration.installed.as_ref().map_or(&[][..], |(_, all)| all);
+            let (kind, name) = (configuration.kind, &settings.name);
             let now = configuration.watched.entries().unwrap_or_default();
-            let found = changed(now, expected, rules);
-            self.context.metrics.registration_changed(configuration.label(), found.len());
-            if found == configuration.changed {
+            let differs =
+                configuration.changes.compare(settings, (configuration.door, account), now, rules);
+            let webhooks = configuration.changes.found();
+            self.context.metrics.registration_changed(configuration.label(), webhooks.len());
+            if !differs {
                 continue;
             }
-            let (kind, name) = (configuration.kind, &settings.name);
-            match found.is_empty() {
+            configuration.event_due = None;
+            match webhooks.is_empty() {
                 true => tracing::info!(kind, name, "the webhooks are as they were installed again"),
                 false => tracing::warn!(
                     kind,
                     name,
-                    webhooks = ?found,
+                    ?webhooks,
                     "webhooks are not as they were installed, so the API server may not ask belay \
                      what policies need; belay does not write these fields, install belay again"
                 ),
             }
-            configuration.changed = found;
-            configuration.event_due = None;
         }
     }
 
@@ -363,7 +355,7 @@ impl Driver {
         let (kind, now) = (configuration.kind, jiff::Timestamp::now());
         let event = match configuration.watched {
             Watched::Missing => events::missing(settings, kind, now),
-            _ => events::changed(settings, kind, now, &configuration.changed),
+            _ => events::changed(settings, kind, now, configuration.changes.found()),
         };
         let api: Api<Event> = Api::namespaced(self.context.client.clone(), &settings.namespace);
         if let Err(trouble) = within(api.create(&PostParams::default(), &event)).await {
@@ -420,7 +412,7 @@ impl Driver {
             let token = token(entries, configuration.door);
             asks &= token.as_ref().zip(paths).is_some_and(|(t, p)| p.accepted.contains(t));
             tokens.push(token);
-            let different = configuration.changed.iter();
+            let different = configuration.changes.found().iter();
             changed.extend(different.map(|webhook| format!("{kind}/{name} webhook {webhook}")));
             let Some(wanted) = &self.wanted else { continue };
             let rules_alone = patch::Wanted { rules: &wanted.rules, bundle: None, token: None };

@@ -4,7 +4,8 @@
 //! and no authorities in them ([`configurations`]): such a webhook matches
 //! nothing. The leader fills both in, from what policies protect ([`rules`]),
 //! with one JSON patch a configuration ([`patch`]), and again whenever somebody
-//! takes them out ([`run`]).
+//! takes them out ([`run`]). What else a webhook says belongs to the
+//! installation: where that was changed, belay reports it ([`changed`]).
 //!
 //! ```text
 //!   policies, kinds, owners ─► rules ─┐

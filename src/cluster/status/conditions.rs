@@ -160,9 +160,13 @@ pub(super) fn not_watching() -> Finding {
     }
 }
 
+/// Why a kind gets no hold that belay may not patch, and what gives the right.
+const NO_RIGHT: &str = "belay's account may not patch them, so it could not remove a hold; add \
+     them to rbac.watchAlso of the chart";
+
 /// Whether the objects of a policy have the hold.
 pub(super) fn holding(policy: &str, holding: &Holding) -> Finding {
-    let Holding { done, total, none_on, binds_some, stopped } = holding;
+    let Holding { done, total, none_on, forbidden, binds_some, stopped } = holding;
     if *binds_some {
         let message = format!("no object gets the hold: {BINDS_SOME}; the early no protects");
         return Finding { type_: "Holding", status: "False", reason: "BindsSome", message };
@@ -177,12 +181,19 @@ pub(super) fn holding(policy: &str, holding: &Holding) -> Finding {
              protects those"
         ));
     }
+    if !forbidden.is_empty() {
+        let kinds = forbidden.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+        let more = forbidden.len().saturating_sub(NAMED);
+        let more = if more > 0 { format!(" and {more} more kinds") } else { String::new() };
+        message.push_str(&format!("; none on {kinds}{more}: {NO_RIGHT}"));
+    }
     let most = stopped.iter().map(|stopped| stopped.missing).max();
     if let Some(most) = most {
         message.push_str(&too_many(policy, stopped, most));
     }
     let (status, reason) = match most {
         Some(_) => ("False", "TooManyObjects"),
+        None if !forbidden.is_empty() => ("False", "Forbidden"),
         None if done >= total => ("True", "InPlace"),
         None => ("False", "Progressing"),
     };
@@ -191,10 +202,15 @@ pub(super) fn holding(policy: &str, holding: &Holding) -> Finding {
 
 /// What of it has no hold and gets none, as programs read it.
 pub(super) fn not_held(holding: &Holding) -> Vec<NotHeld> {
-    let Holding { none_on, stopped, binds_some, .. } = holding;
+    let Holding { none_on, stopped, binds_some, forbidden, .. } = holding;
     let of_any = binds_some.then(|| NotHeld {
         resource: "*".to_owned(),
         why: BINDS_SOME.to_owned(),
+        objects: None,
+    });
+    let forbidden = forbidden.iter().map(|resource| NotHeld {
+        resource: resource.clone(),
+        why: NO_RIGHT.to_owned(),
         objects: None,
     });
     let none_on = none_on.iter().map(|resource| NotHeld {
@@ -207,7 +223,7 @@ pub(super) fn not_held(holding: &Holding) -> Vec<NotHeld> {
         why: format!("more lack it than the {limit} that may get it late"),
         objects: i64::try_from(*missing).ok(),
     });
-    of_any.into_iter().chain(none_on).chain(stopped).collect()
+    of_any.into_iter().chain(none_on).chain(forbidden).chain(stopped).collect()
 }
 
 /// Where a backfill stands still, and how it goes on.
@@ -361,6 +377,11 @@ mod tests {
         let some = Holding { binds_some: true, ..Holding::default() };
         let finding = holding("p", &some);
         assert_eq!((finding.status, finding.reason), ("False", "BindsSome"));
+        let no_right = Holding { forbidden: vec!["jobs.batch".to_owned()], ..Holding::default() };
+        let finding = holding("p", &no_right);
+        assert_eq!((finding.status, finding.reason), ("False", "Forbidden"));
+        assert!(finding.message.contains("rbac.watchAlso"), "{}", finding.message);
+        assert_eq!(not_held(&no_right)[0].resource, "jobs.batch");
         progress.done = 500;
         progress.none_on = vec!["pods".to_owned(), "nodes".to_owned()];
         let finding = holding("p", &progress);

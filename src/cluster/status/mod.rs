@@ -62,6 +62,8 @@ pub struct Holding {
     pub total: usize,
     /// The kinds on which `hold: Auto` puts none.
     pub none_on: Vec<String>,
+    /// The kinds that belay's account may not patch.
+    pub forbidden: Vec<String>,
     /// Whether the policy places no hold at all, because it binds only some
     /// subjects.
     pub binds_some: bool,

@@ -15,7 +15,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::yaml;
 use crate::command::CommandError;
-use crate::decide::is_harm_on_kind;
+use crate::command::serve::{LABELLED, parsed};
 use crate::policy::api::GROUP;
 use crate::relations::related_kinds;
 
@@ -102,13 +102,12 @@ impl Rights {
             vec![rule(&["*"], &["*"], READ), rule(&["*"], &["*"], &["patch"])]
         } else {
             // The hold is put on and taken off by a patch, and RBAC knows no
-            // smaller right than to patch anything of an object. Where a hold
-            // is never put on, that right is not asked for; nor for what
-            // decides about admission, of which the next rule names ours.
-            let holdable = |(group, resource): &(&str, &str)| {
-                !is_harm_on_kind(group, resource) && *group != REGISTRATION
-            };
-            let held: BTreeSet<_> = read.iter().copied().filter(holdable).chain(also()).collect();
+            // smaller right than to patch anything of an object. So it is asked
+            // for only where belay's own policies and the label hold, and for
+            // what whoever installs belay adds.
+            let labelled = parsed(LABELLED);
+            let labelled = labelled.iter().map(|(g, r)| (g.as_str(), r.as_str()));
+            let held: BTreeSet<_> = HELD.into_iter().chain(labelled).chain(also()).collect();
             let mut rules = grouped(&read, READ);
             rules.extend(grouped(&held, &["patch"]));
             rules
@@ -138,6 +137,16 @@ impl Rights {
         rules
     }
 }
+
+/// The kinds on which policies of the chart hold, whichever of them are on: what
+/// a policy held before it was switched off has to be released.
+const HELD: [(&str, &str); 5] = [
+    ("", "configmaps"),
+    ("", "persistentvolumeclaims"),
+    ("", "persistentvolumes"),
+    ("storage.k8s.io", "csidrivers"),
+    ("storage.k8s.io", "storageclasses"),
+];
 
 /// What belay reads whatever it protects: containers, what is served, and who
 /// owns what.
@@ -230,8 +239,15 @@ mod tests {
             assert!(may(&rights, "watch", group, resource), "{resource}");
             assert!(may(&rights, "patch", group, resource), "{resource}");
         }
-        for (group, resource) in [("", "pods"), ("", "namespaces"), ("", "nodes"), (RBAC, "roles")]
-        {
+        for (group, resource) in [
+            ("", "pods"),
+            ("", "namespaces"),
+            ("", "nodes"),
+            (RBAC, "roles"),
+            ("apiregistration.k8s.io", "apiservices"),
+            ("certificates.k8s.io", "clustertrustbundles"),
+            ("apps", "controllerrevisions"),
+        ] {
             assert!(may(&rights, "watch", group, resource), "{resource}");
             assert!(!may(&rights, "patch", group, resource), "{resource}");
         }

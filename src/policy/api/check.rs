@@ -85,7 +85,7 @@ impl Check for DeletionPolicySpec {
         );
         let holds = protect.while_used.as_ref().is_some_and(|w| w.on_delete == OnDelete::Hold);
         checker.require(
-            subjects.is_empty() || !holds,
+            subjects.is_empty() || protect.always.is_some() || !holds,
             "a policy with subjects places no hold, because others may delete what it protects: \
              take out subjects, or whileUsed.onDelete Hold",
         );

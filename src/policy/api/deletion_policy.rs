@@ -37,7 +37,7 @@ use super::selectors::{By, Existing, LabelSelector, Subject, Target};
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!has(self.protect.whileNotEmpty) || self.targets.all(t, t.resources.all(r, r in ['namespaces', 'customresourcedefinitions']))").message("whileNotEmpty is for namespaces and customresourcedefinitions: every other target of this policy would be left without protection"))]
-#[x_kube(validation = Rule::new("!has(self.subjects) || size(self.subjects) == 0 || !has(self.protect.whileUsed) || self.protect.whileUsed.onDelete != 'Hold'").message("a policy with subjects places no hold, because others may delete what it protects: take out subjects, or whileUsed.onDelete Hold"))]
+#[x_kube(validation = Rule::new("!has(self.subjects) || size(self.subjects) == 0 || has(self.protect.always) || !has(self.protect.whileUsed) || self.protect.whileUsed.onDelete != 'Hold'").message("a policy with subjects places no hold, because others may delete what it protects: take out subjects, or whileUsed.onDelete Hold"))]
 pub struct DeletionPolicySpec {
     /// The objects; any entry matches.
     #[schemars(length(max = 64))]

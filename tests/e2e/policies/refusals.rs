@@ -99,6 +99,8 @@ const MODELESS: &str = "protect switches no mode on: give at least one of always
      whileNotEmpty, whileExists, fromOrphaning, fromStripping";
 const HELD_ALWAYS: &str =
     "always is never held in place of a denial: take out always, or whileUsed.onDelete Hold";
+const SOME_SUBJECTS: &str = "a policy with subjects places no hold, because others may delete what \
+     it protects: take out subjects, or whileUsed.onDelete Hold";
 const NO_CONTAINER: &str = "whileNotEmpty is for namespaces and customresourcedefinitions: every \
      other target of this policy would be left without protection";
 const RESOURCES: &str = "resources must name at least one plural resource, such as \
@@ -133,6 +135,7 @@ fn policies() -> Vec<Row> {
         row("/protect", json!({}), "spec.protect", MODELESS),
         row("/protect", json!({"always": null}), "spec.protect", MODELESS),
         row("/protect/whileUsed", json!({"onDelete": "Hold"}), "spec.protect", HELD_ALWAYS),
+        row("/protect", json!({"whileUsed": {"onDelete": "Hold"}}), "spec", SOME_SUBJECTS),
         row(
             "/targets",
             json!([]),

@@ -58,12 +58,13 @@ async fn the_api_server_asks_only_about_what_matters() {
     let deployments = objects(&client, &ns, ("apps", "v1", "Deployment"));
     let accounts = objects(&client, &ns, ("", "v1", "ServiceAccount"));
     create(&accounts, json!({"metadata": {"name": "default"}})).await;
-    for name in ["plain", "terminating", "swept"] {
+    for name in ["plain", "terminating", "swept", "orphaned"] {
         let finalizers = if name == "plain" { json!([]) } else { json!(["x.example.com/y"]) };
         create(&config_maps, json!({"metadata": {"name": name, "finalizers": finalizers}})).await;
     }
     config_maps.delete("terminating", &DeleteParams::background()).await.unwrap();
     config_maps.delete("swept", &DeleteParams::foreground()).await.unwrap();
+    config_maps.delete("orphaned", &DeleteParams::orphan()).await.unwrap();
     create(&secrets, json!({"metadata": {"name": "plain"}})).await;
     create(&secrets, json!({"metadata": {"name": "held", "finalizers": ["belay.dev/hold"]}})).await;
     let pod = json!({"containers": [{"name": "a", "image": "a"}]});
@@ -206,6 +207,7 @@ async fn the_api_server_asks_only_about_what_matters() {
     assert_eq!(deleted("terminating", DeleteParams::foreground()).await, delete);
     assert_eq!(deleted("swept", DeleteParams::foreground()).await, None);
     assert_eq!(deleted("swept", DeleteParams::orphan()).await, delete);
+    assert_eq!(deleted("orphaned", DeleteParams::background()).await, delete);
 
     // belay's own account lets go of holds, and nobody asks belay about belay.
     let kubectl = |ns: &str, account: &str| {

@@ -292,3 +292,32 @@ fn h17_a_webhook_that_is_not_as_it_was_installed_is_reported_by_name() {
     })
     .unwrap();
 }
+
+#[test]
+fn a_kind_that_belay_may_not_patch_gets_no_hold_and_the_policy_says_so() {
+    let World { plane, .. } = labels_alone();
+    let name = "unpatched";
+    policy::apply(
+        plane,
+        name,
+        "  targets: [{apiGroups: [node.k8s.io], resources: [runtimeclasses]}]\n  protect: \
+         {whileUsed: {}}\n",
+    );
+    plane
+        .apply(&format!(
+            "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {{name: {name}}}\n\
+             handler: none\n"
+        ))
+        .unwrap();
+    // belay could not remove a hold that it places here.
+    let object = format!("runtimeclass/{name}");
+    assert_eq!(field(plane, "default", &object, ".metadata.finalizers"), "");
+    eventually("the reason in the status", LIMIT, || {
+        let path = ".status.conditions[?(@.type==\"Holding\")]";
+        let said = field(plane, "default", &format!("deletionpolicy/{name}"), path);
+        let told = ["Forbidden", "runtimeclasses.node.k8s.io", "rbac.watchAlso"];
+        if told.iter().all(|word| said.contains(word)) { Ok(()) } else { Err(said.into()) }
+    })
+    .unwrap();
+    plane.kubectl(&["delete", &object, "--timeout=60s"]).unwrap().success().unwrap();
+}

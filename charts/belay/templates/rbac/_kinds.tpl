@@ -1,5 +1,6 @@
 {{/*
-The kinds that belay may read and hold, as YAML: `read` and `hold`, each from API groups to plural names.
+The kinds that belay may read and hold, as YAML: `read` and `hold`, each from API groups to plural names. It may hold
+what policies of the chart and the label hold, and what values add.
 
 RBAC can say "these kinds" and "every kind", never "every kind but Secrets". So it is a list: what the built-in
 relations know (files/kinds.yaml, without Secrets), the kinds of the relation families that are on, and what values add.
@@ -10,11 +11,9 @@ relations know (files/kinds.yaml, without Secrets), the kinds of the relation fa
 {{- $hold := dict }}
 {{- range $group, $resources := $known.read }}
   {{- $_ := set $read $group $resources }}
-  {{- $held := list }}
-  {{- range $resources }}
-    {{- if not (has . (default list (get $known.neverHeld $group))) }}{{ $held = append $held . }}{{ end }}
-  {{- end }}
-  {{- $_ := set $hold $group $held }}
+{{- end }}
+{{- range $group, $resources := $known.held }}
+  {{- $_ := set $hold $group $resources }}
 {{- end }}
 {{- range $family, $on := .Values.relations }}
   {{- if $on }}

@@ -60,7 +60,7 @@ fn one_patch_fills_in_what_belay_owns_and_nothing_else() {
     let mut without = after.clone();
     for entry in without["webhooks"].as_array_mut().unwrap() {
         let entry = entry.as_object_mut().unwrap();
-        let asks = ["label-delete.belay.dev", "label-update.belay.dev"];
+        let asks = ["evict.belay.dev", "label-delete.belay.dev", "label-update.belay.dev"];
         let asks = asks.contains(&entry["name"].as_str().unwrap());
         assert_eq!(entry.remove("rules").is_some(), asks, "{entry:?}");
         entry["clientConfig"].as_object_mut().unwrap().remove("caBundle");
