@@ -33,6 +33,9 @@ fn apply(
     read: &LiveRead,
     found: &Found,
 ) -> Result<(), String> {
+    if let Some(unreadable) = found.unreadable().first() {
+        return Err(format!("of one of them, {unreadable}"));
+    }
     if found.objects().len() == 0 {
         return Ok(());
     }
