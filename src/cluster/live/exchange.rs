@@ -301,6 +301,12 @@ impl<T: Transport> Exchange<'_, T> {
     }
 }
 
+/// Whether anything can have this name. References name what their writers
+/// please, and what the API server takes for no name is not one object's path.
+fn is_name(name: &str) -> bool {
+    !matches!(name, "" | "." | "..") && !name.contains(['/', '%'])
+}
+
 /// Waits for the memory of an object of this length.
 async fn hold(account: &mut Account, length: usize) -> Result<(), Trouble> {
     let held = account.hold(length + OVERHEAD).await;

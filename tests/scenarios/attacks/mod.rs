@@ -2,3 +2,4 @@
 //! after its attack (docs/THREATS.md) and tries it on a real API server.
 
 mod live;
+mod reader;
