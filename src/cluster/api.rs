@@ -5,7 +5,9 @@
 //! keeps a few hundred bytes, so their JSON is looked at once, as it arrived.
 
 use std::fmt::Debug;
+use std::pin::pin;
 
+use futures_util::AsyncReadExt as _;
 use http::Request;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE};
 use kube::Api;
@@ -133,6 +135,17 @@ pub fn get(path: &str, detail: Detail, list: bool) -> Result<Request<Vec<u8>>, T
         .map_err(|error| Trouble::Failed(format!("no such path can be asked for: {error}")))
 }
 
+/// Sends a request and reads the answer. A client can have the API server store
+/// bytes that are no text, in managedFields for example: these are replaced, so
+/// that one object doesn't make a whole list unreadable.
+pub async fn text(client: &kube::Client, request: Request<Vec<u8>>) -> kube::Result<String> {
+    let mut bytes = Vec::new();
+    let mut answer = pin!(client.request_stream(request).await?);
+    answer.read_to_end(&mut bytes).await.map_err(kube::Error::ReadEvents)?;
+    Ok(String::from_utf8(bytes)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+}
+
 /// Objects on a page.
 const PAGE: usize = 500;
 
@@ -173,7 +186,7 @@ pub async fn object(
     detail: Detail,
 ) -> Result<Option<String>, Trouble> {
     let path = item(info, namespace, name);
-    match client.request_text(get(&path, detail, false)?).await.map_err(Trouble::from) {
+    match text(client, get(&path, detail, false)?).await.map_err(Trouble::from) {
         Ok(text) => Ok(Some(text)),
         Err(Trouble::NotFound) => Ok(None),
         Err(trouble) => Err(trouble),
@@ -195,7 +208,7 @@ pub async fn patch(
         .header(CONTENT_TYPE, "application/json-patch+json")
         .body(body)
         .map_err(|error| Trouble::Failed(format!("no such patch can be sent: {error}")))?;
-    client.request_text(request).await?;
+    text(client, request).await?;
     Ok(())
 }
 

@@ -44,6 +44,11 @@ impl Unreadable {
         let place = named.map(|named| (named.namespace.to_string(), named.name.to_string()));
         Self { place, line: error.line(), column: error.column() }
     }
+
+    /// The length of its namespace and name.
+    pub fn place_len(&self) -> usize {
+        self.place.as_ref().map_or(0, |(namespace, name)| namespace.len() + name.len())
+    }
 }
 
 impl fmt::Display for Unreadable {

@@ -32,13 +32,15 @@ pub struct PageStream {
     scanner: ListScanner,
     buffers: Buffers,
     large: Option<OwnedSemaphorePermit>,
+    /// The object, where its bytes are no text.
+    replaced: Option<String>,
     bytes: usize,
 }
 
 impl PageStream {
     /// A page of a list.
     pub fn new(body: Body, buffers: Buffers) -> Self {
-        Self { body, scanner: ListScanner::new(), buffers, large: None, bytes: 0 }
+        Self { body, scanner: ListScanner::new(), buffers, large: None, replaced: None, bytes: 0 }
     }
 
     /// How many bytes have been read.
@@ -49,7 +51,7 @@ impl PageStream {
     /// Goes on to the next object; whether there is one.
     pub async fn advance(&mut self) -> Result<bool, Trouble> {
         self.scanner.clear();
-        self.large = None;
+        (self.large, self.replaced) = (None, None);
         loop {
             let broken = |error| Trouble::Failed(format!("the answer broke off: {error}"));
             let arrived = self.body.fill_buf().await.map_err(broken)?;
@@ -63,8 +65,10 @@ impl PageStream {
             self.body.consume_unpin(used);
             self.bytes += used;
             if is_complete {
-                let no_text = |_| Trouble::Failed("one of them is no text".to_owned());
-                return std::str::from_utf8(self.scanner.element()).map(|_| true).map_err(no_text);
+                let element = self.scanner.element();
+                let replaced = || String::from_utf8_lossy(element).into_owned();
+                self.replaced = std::str::from_utf8(element).err().map(|_| replaced());
+                return Ok(true);
             }
             if self.scanner.kept() <= SMALL {
                 self.large = None;
@@ -72,10 +76,12 @@ impl PageStream {
         }
     }
 
-    /// The JSON of the object that it has come to.
+    /// The JSON of the object that it has come to. A client can have the API
+    /// server store bytes that are no text, in managedFields for example: they
+    /// are replaced.
     pub fn object(&self) -> &str {
-        // It was looked at when it was complete.
-        std::str::from_utf8(self.scanner.element()).unwrap_or_default()
+        let text = || std::str::from_utf8(self.scanner.element()).unwrap_or_default();
+        self.replaced.as_deref().unwrap_or_else(text)
     }
 
     /// What the page says of the list, when it has been read to its end.
@@ -100,5 +106,55 @@ pub async fn read_object<T>(
     match page.advance().await {
         Ok(false) if page.finish().is_ok() => Ok(made),
         _ => Err(no_object()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::io::Cursor;
+
+    use super::*;
+
+    fn body(bytes: impl Into<Vec<u8>>) -> Body {
+        Box::pin(Cursor::new(bytes.into()))
+    }
+
+    #[tokio::test]
+    async fn bytes_that_are_no_text_are_replaced_in_their_own_object_alone() {
+        let list = b"{\"items\": [{\"a\": \"\xff\"}, {\"b\": \"\xc3\xbc\"}]}";
+        let mut page = PageStream::new(body(*list), Buffers::new(1));
+        let mut found = Vec::new();
+        while page.advance().await.unwrap() {
+            found.push(page.object().to_owned());
+        }
+        assert_eq!(found, ["{\"a\": \"\u{fffd}\"}", "{\"b\": \"ü\"}"]);
+        assert!(page.finish().is_ok());
+    }
+
+    #[tokio::test]
+    async fn large_objects_are_read_one_after_the_other_and_small_ones_wait_for_none() {
+        let buffers = Buffers::new(1);
+        let large = format!("{{\"items\": [{{\"a\": \"{}\"}}, {{}}]}}", "x".repeat(2 * SMALL));
+        let mut first = PageStream::new(body(large.clone()), buffers.clone());
+        assert!(first.advance().await.unwrap());
+        let mut second = PageStream::new(body(large), buffers.clone());
+        let waiting = tokio::spawn(async move { second.advance().await });
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished());
+        let mut small = PageStream::new(body("{\"items\": [{}]}"), buffers);
+        assert!(small.advance().await.unwrap());
+        // The next object is a small one.
+        assert!(first.advance().await.unwrap());
+        assert!(waiting.await.unwrap().unwrap());
+    }
+
+    #[tokio::test]
+    async fn one_object_is_read_whole_or_not_at_all() {
+        let buffers = Buffers::new(1);
+        let read = |text: &'static str| read_object(body(text), &buffers, str::to_owned);
+        assert_eq!(read("{\"a\": 1}\n").await, Ok("{\"a\": 1}".to_owned()));
+        for text in ["", "{\"a\": 1", "<html>", "{} {}"] {
+            assert!(read(text).await.is_err(), "{text}");
+        }
     }
 }

@@ -11,9 +11,9 @@
 
 use super::PageMetadata;
 
-/// The largest object that is read, in bytes of JSON. What is stored has at
-/// most 1.5 MiB, of which JSON may make six times as much.
-pub const LARGEST: usize = 16 << 20;
+/// The largest object that is read, in bytes of JSON. An API server stores 1.5
+/// MiB if it is not told otherwise, of which JSON may make six times as much.
+pub const LARGEST: usize = 32 << 20;
 
 /// An object up to this length needs no share of the memory for large ones.
 pub const SMALL: usize = 128 << 10;
@@ -416,7 +416,7 @@ mod tests {
         let mut scanner = ListScanner::new();
         scanner.scan(b"{\"items\": [{\"a\": \"").unwrap();
         let piece = vec![b'<'; 1 << 20];
-        let scanned: Result<Vec<_>, _> = (0..20).map(|_| scanner.scan(&piece)).collect();
+        let scanned: Result<Vec<_>, _> = (0..40).map(|_| scanner.scan(&piece)).collect();
         assert_eq!(scanned, Err(ListError::TooLarge));
         assert!(scanner.kept() <= LARGEST);
     }

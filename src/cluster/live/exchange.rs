@@ -14,7 +14,7 @@ use super::memory::{Account, ReadMemory, Share};
 use super::queue::ReadGroup;
 use crate::decide::LiveRead;
 use crate::graph::Graph;
-use crate::objects::{KindId, KindInfo, Kinds};
+use crate::objects::{KindId, KindInfo, Kinds, Unreadable};
 use crate::relations::Catalogue;
 
 /// What an object takes beside its JSON.
@@ -25,6 +25,8 @@ const OVERHEAD: usize = 64;
 #[derive(Debug, Clone, Default)]
 pub struct Found {
     objects: Arc<[Box<RawValue>]>,
+    /// Objects of a list that can't be read.
+    unreadable: Arc<[Unreadable]>,
     /// The memory that the objects take, and the graph that is made of them.
     held: Vec<Arc<Vec<Share>>>,
     /// What is there of the objects; `None`: all.
@@ -52,6 +54,11 @@ impl Found {
     /// The JSON of each.
     pub fn objects(&self) -> impl ExactSizeIterator<Item = &str> {
         self.objects.iter().map(|object| object.get())
+    }
+
+    /// The objects of a list that can't be read: any may use anything.
+    pub fn unreadable(&self) -> &[Unreadable] {
+        &self.unreadable
     }
 
     /// When the last of it was asked for; `None`: nothing had to be.
@@ -114,11 +121,25 @@ impl Known {
     }
 
     /// What is found, with the memory that it takes.
-    fn found(&self, objects: Vec<Box<RawValue>>, account: Account, sent: Instant) -> Found {
+    fn found(&self, read: ObjectsRead, account: Account, sent: Instant) -> Found {
         let pruned = Some(Arc::clone(&self.pruned));
         let held = vec![Arc::new(account.into_shares())];
-        Found { objects: objects.into(), held, pruned, sent: Some(sent) }
+        let (objects, unreadable) = (read.objects.into(), read.unreadable.into());
+        Found { objects, unreadable, held, pruned, sent: Some(sent) }
     }
+
+    /// What verdicts read of an object.
+    fn prune(&self, json: &str) -> Result<Box<RawValue>, Unreadable> {
+        let Pruned { kind, catalogue, annotations } = &*self.pruned;
+        catalogue.prune(*kind, json, |key| annotations.contains(key))
+    }
+}
+
+/// The objects of one read.
+#[derive(Default)]
+struct ObjectsRead {
+    objects: Vec<Box<RawValue>>,
+    unreadable: Vec<Unreadable>,
 }
 
 /// Group and plural name of what is read.
@@ -174,11 +195,13 @@ impl<T: Transport> Exchange<'_, T> {
         let sent = Instant::now();
         match self.transport.get(&path, known.detail, false).await {
             Ok(body) => {
-                let read = |json: &str| pruned(known, json);
+                let words = |error: Unreadable| Trouble::Failed(error.to_string());
+                let read = |json: &str| known.prune(json).map_err(words);
                 let object = read_object(body, &self.memory.buffers, read).await??;
                 let mut account = self.memory.account(self.group, self.until);
-                hold(&mut account, &object).await?;
-                Ok(known.found(vec![object], account, sent))
+                hold(&mut account, object.get().len()).await?;
+                let read = ObjectsRead { objects: vec![object], ..ObjectsRead::default() };
+                Ok(known.found(read, account, sent))
             }
             Err(failure) if failure.is_absence(&known.info.resource, name) => Ok(Found::default()),
             Err(failure) => Err(failure),
@@ -195,25 +218,32 @@ impl<T: Transport> Exchange<'_, T> {
             list = list.first();
         }
         let mut account = self.memory.account(self.group, self.until);
-        let mut objects = Vec::new();
+        let mut read = ObjectsRead::default();
         loop {
             match list.next().await? {
                 Next::Object(json) => {
-                    let object = pruned(known, json)?;
-                    hold(&mut account, &object).await?;
-                    objects.push(object);
+                    match known.prune(json) {
+                        Ok(object) => {
+                            hold(&mut account, object.get().len()).await?;
+                            read.objects.push(object);
+                        }
+                        Err(unreadable) => {
+                            hold(&mut account, unreadable.place_len()).await?;
+                            read.unreadable.push(unreadable);
+                        }
+                    }
                     if first {
                         break;
                     }
                 }
                 Next::Again => {
-                    objects.clear();
+                    read = ObjectsRead::default();
                     account.clear();
                 }
                 Next::End => break,
             }
         }
-        Ok(known.found(objects, account, list.sent()))
+        Ok(known.found(read, account, list.sent()))
     }
 
     /// Whether nobody serves this kind, so that it has no objects. A path that
@@ -271,22 +301,16 @@ impl<T: Transport> Exchange<'_, T> {
     }
 }
 
-/// What verdicts read of an object.
-fn pruned(known: &Known, json: &str) -> Result<Box<RawValue>, Trouble> {
-    let Pruned { kind, catalogue, annotations } = &*known.pruned;
-    let pruned = catalogue.prune(*kind, json, |key| annotations.contains(key));
-    pruned.map_err(|error| Trouble::Failed(format!("of one of them, {error}")))
-}
-
-async fn hold(account: &mut Account, object: &RawValue) -> Result<(), Trouble> {
-    let held = account.hold(object.get().len() + OVERHEAD).await;
-    held.map_err(|words| Trouble::Failed(words.to_owned()))
-}
-
 /// Whether anything can have this name. References name what their writers
 /// please, and what the API server takes for no name is not one object's path.
 fn is_name(name: &str) -> bool {
     !matches!(name, "" | "." | "..") && !name.contains(['/', '%'])
+}
+
+/// Waits for the memory of an object of this length.
+async fn hold(account: &mut Account, length: usize) -> Result<(), Trouble> {
+    let held = account.hold(length + OVERHEAD).await;
+    held.map_err(|words| Trouble::Failed(words.to_owned()))
 }
 
 /// An APIGroup, as far as it is read.

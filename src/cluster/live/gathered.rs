@@ -33,7 +33,7 @@ fn apply(
     read: &LiveRead,
     found: &Found,
 ) -> Result<(), String> {
-    if found.objects().len() == 0 {
+    if found.objects().len() == 0 && found.unreadable().is_empty() {
         return Ok(());
     }
     if !found.has_all_of(catalogue, graph) {
@@ -43,9 +43,16 @@ fn apply(
     let Some(kind) = graph.kinds.find_resource(group, resource) else {
         return Err("their kind has only just appeared".to_owned());
     };
+    // An unreadable object affects itself alone: the absence of others is a fact.
+    for unreadable in found.unreadable() {
+        graph.set_unreadable(kind, unreadable.place.as_ref());
+    }
     for json in found.objects() {
-        take(graph, catalogue, kind, json, None)
-            .map_err(|error| format!("of one of them, {error}"))?;
+        let Err(unreadable) = take(graph, catalogue, kind, json, None) else { continue };
+        match read {
+            LiveRead::List { .. } => drop(graph.set_unreadable(kind, unreadable.place.as_ref())),
+            LiveRead::Object { .. } => return Err(unreadable.to_string()),
+        }
     }
     Ok(())
 }

@@ -20,7 +20,7 @@ use crate::cluster::release::Target as At;
 use crate::cluster::world::Detail;
 use crate::decide::Target;
 use crate::hold::Answer;
-use crate::objects::KindInfo;
+use crate::objects::{KindInfo, read_shallow};
 
 /// Patches a second at the most, as in `cluster::holds`.
 const RATE: Duration = Duration::from_millis(40);
@@ -134,7 +134,7 @@ impl<'a> Sweeper<'a> {
             };
             for json in &page {
                 // The API server wrote it: what is no object has no hold.
-                let Ok(value) = serde_json::from_str::<Value>(json) else { continue };
+                let Ok(value) = read_shallow(json) else { continue };
                 self.object(info, &value).await;
             }
             self.progress();

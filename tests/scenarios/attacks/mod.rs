@@ -7,4 +7,5 @@ mod callers;
 mod forged;
 mod hold_age;
 mod live;
+mod reader;
 mod rules;
