@@ -6,13 +6,11 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 use rustc_hash::FxBuildHasher;
-use serde::Deserialize as _;
-use serde_json::Value;
 
 use super::election::Clock;
-use crate::graph::{Edges, Graph, Listing, NodeId, Progress};
+use crate::graph::{Graph, Listing, NodeId};
 use crate::hold::Sight;
-use crate::objects::{KindId, Object, Uid};
+use crate::objects::{KindId, Object, Uid, Unreadable};
 use crate::policy::PolicySet;
 use crate::relations::{Catalogue, Reads};
 
@@ -144,41 +142,31 @@ pub fn take(
     kind: KindId,
     json: &str,
     listing: Option<&mut Listing>,
-) -> Result<Option<NodeId>, serde_json::Error> {
-    let place = |graph: &Graph, object: &Object<'_>| {
-        if let Some(listing) = listing {
-            graph.list(listing, object);
-        }
-        let namespaced = graph.kinds.info(kind).namespaced;
-        let namespace = if namespaced { object.metadata.namespace.as_str() } else { "" };
-        graph.find(kind, namespace, &object.metadata.name)
-    };
-    if catalogue.reads(kind) == Reads::Nothing {
-        let object: Object<'_> = serde_json::from_str(json)?;
-        graph.apply(kind, &object, Progress::Ordinary, Edges::default());
-        Ok(place(graph, &object))
-    } else {
-        let value: Value = serde_json::from_str(json)?;
-        catalogue.feed(graph, kind, &value)?;
-        Ok(place(graph, &Object::deserialize(&value)?))
+) -> Result<Option<NodeId>, Unreadable> {
+    let object = catalogue.feed(graph, kind, json)?;
+    if let Some(listing) = listing {
+        graph.list(listing, &object);
     }
+    let namespaced = graph.kinds.info(kind).namespaced;
+    let namespace = if namespaced { object.metadata.namespace.as_str() } else { "" };
+    Ok(graph.find(kind, namespace, &object.metadata.name))
+}
+
+fn read(json: &str) -> Result<Object<'_>, Unreadable> {
+    serde_json::from_str(json).map_err(|error| Unreadable::new(json, &error))
 }
 
 /// Where the object of this JSON stands in a graph.
-pub fn find(graph: &Graph, kind: KindId, json: &str) -> Result<Option<NodeId>, serde_json::Error> {
-    let object: Object<'_> = serde_json::from_str(json)?;
+pub fn find(graph: &Graph, kind: KindId, json: &str) -> Result<Option<NodeId>, Unreadable> {
+    let object = read(json)?;
     let namespace = object.metadata.namespace.as_str();
     Ok(graph.find(kind, namespace, &object.metadata.name))
 }
 
 /// An object is gone, as the watch says; what has been made again under its
 /// name meanwhile is not.
-pub fn forget(
-    graph: &mut Graph,
-    kind: KindId,
-    json: &str,
-) -> Result<(String, String), serde_json::Error> {
-    let object: Object<'_> = serde_json::from_str(json)?;
+pub fn forget(graph: &mut Graph, kind: KindId, json: &str) -> Result<(String, String), Unreadable> {
+    let object = read(json)?;
     let (namespace, name) = (object.metadata.namespace.as_str(), object.metadata.name.as_str());
     graph.delete(kind, namespace, name, Some(Uid::new(&object.metadata.uid)));
     Ok((namespace.to_owned(), name.to_owned()))

@@ -300,7 +300,7 @@ fn feed(graph: &mut Graph, catalogue: &Catalogue, objects: &[Value]) {
         let api_version = whole["apiVersion"].as_str().unwrap();
         let (group, _) = split_api_version(api_version);
         let kind = graph.kinds.find(group, whole["kind"].as_str().unwrap()).unwrap();
-        catalogue.feed(graph, kind, &whole).unwrap();
+        catalogue.feed(graph, kind, &whole.to_string()).unwrap();
     }
 }
 

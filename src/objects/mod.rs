@@ -7,6 +7,7 @@
 
 mod builtin;
 mod hold;
+mod hold_writes;
 mod interner;
 mod kinds;
 mod names;
@@ -14,10 +15,12 @@ mod object;
 mod packed;
 mod text;
 mod uid;
+mod unreadable;
 
 #[cfg(test)]
 pub use hold::{FORMER_OF_TESTS, know_the_former_hold_of_tests};
 pub use hold::{HOLD, StandingHold, former_hold, former_holds, is_hold, know_former_holds};
+pub use hold_writes::HoldWrites;
 pub use interner::Interner;
 pub use kinds::{DefaultPropagation, KindId, KindInfo, Kinds, full_name, split_api_version};
 pub use names::{Called, Names};
@@ -26,6 +29,7 @@ pub use object::{HoldAge, Metadata, Object, OwnerReference};
 pub use packed::{PackedList, PackedMap};
 pub use text::Text;
 pub use uid::Uid;
+pub use unreadable::Unreadable;
 
 /// The label that protects an object with no policy written.
 pub const PROTECT_LABEL: &str = "belay.dev/protect";

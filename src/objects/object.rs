@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use serde::de::IgnoredAny;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{PROTECT_LABEL, StandingHold, Text, is_hold};
+use super::{HoldWrites, PROTECT_LABEL, StandingHold, Text};
 
 /// What a verdict needs of an object, borrowed from its JSON. Every other
-/// field is skipped while parsing and never stored.
-#[derive(Debug, Default, Deserialize)]
+/// field is skipped while parsing and never stored, at any depth.
+#[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 pub struct Object<'a> {
     /// `apiVersion`, for example `apps/v1`.
@@ -22,7 +21,7 @@ pub struct Object<'a> {
 }
 
 /// The part of an object's metadata that verdicts read.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 pub struct Metadata<'a> {
     /// `metadata.name`; empty while `generateName` has not been filled in.
@@ -45,44 +44,19 @@ pub struct Metadata<'a> {
     pub annotations: BTreeMap<Text<'a>, Text<'a>>,
     /// `metadata.finalizers`; `None` when the array is absent, which a JSON
     /// patch that adds to it has to know.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub finalizers: Option<Vec<Text<'a>>>,
     /// `metadata.ownerReferences`.
     #[serde(deserialize_with = "null_is_default")]
     pub owner_references: Vec<OwnerReference<'a>>,
     /// `metadata.deletionTimestamp`: present on a Terminating object.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub deletion_timestamp: Option<Text<'a>>,
     /// `metadata.creationTimestamp`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub creation_timestamp: Option<Text<'a>>,
-    /// `metadata.managedFields`, as far as they tell when the hold was put on.
-    #[serde(deserialize_with = "null_is_default")]
-    pub managed_fields: Vec<ManagedFields<'a>>,
-}
-
-/// Who wrote which fields, and when.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, bound(deserialize = "'de: 'a"))]
-pub struct ManagedFields<'a> {
-    /// When.
-    pub time: Option<Text<'a>>,
-    /// Which.
-    #[serde(rename = "fieldsV1")]
-    pub fields: Option<FieldSet<'a>>,
-}
-
-/// The fields of `metadata` in a field set; others are skipped.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, bound(deserialize = "'de: 'a"))]
-pub struct FieldSet<'a> {
-    #[serde(rename = "f:metadata")]
-    metadata: MetadataFields<'a>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, bound(deserialize = "'de: 'a"))]
-struct MetadataFields<'a> {
-    /// Keys are `v:"x/y"`, the finalizer as JSON.
-    #[serde(rename = "f:finalizers")]
-    finalizers: BTreeMap<Text<'a>, IgnoredAny>,
+    /// `metadata.managedFields`, as far as they tell when the hold was added.
+    pub managed_fields: HoldWrites,
 }
 
 /// Since when the hold has been on an object, which decides whether it may be
@@ -113,7 +87,7 @@ impl HoldAge {
 }
 
 /// One owner reference.
-#[derive(Debug, Default, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 pub struct OwnerReference<'a> {
     /// `apiVersion` of the owner.
@@ -153,18 +127,7 @@ impl Object<'_> {
         if !self.is_held() {
             return HoldAge::NotHeld;
         }
-        let named = |fields: &FieldSet<'_>| {
-            let mut names = fields.metadata.finalizers.keys();
-            names.any(|key| {
-                key.strip_prefix("v:\"").and_then(|k| k.strip_suffix('"')).is_some_and(is_hold)
-            })
-        };
-        let writers = self.metadata.managed_fields.iter();
-        let times = writers.filter(|w| w.fields.as_ref().is_some_and(named)).map(|w| {
-            // A time that cannot be read is no proof of age.
-            w.time.as_deref().and_then(seconds).unwrap_or(i64::MAX)
-        });
-        times.max().map_or(HoldAge::FromCreate, HoldAge::Since)
+        self.metadata.managed_fields.latest().map_or(HoldAge::FromCreate, HoldAge::Since)
     }
 
     /// When the object was created, in seconds since 1970.
@@ -185,7 +148,7 @@ impl Object<'_> {
 }
 
 /// An RFC 3339 time in seconds since 1970.
-fn seconds(text: &str) -> Option<i64> {
+pub(super) fn seconds(text: &str) -> Option<i64> {
     text.parse::<jiff::Timestamp>().ok().map(|time| time.as_second())
 }
 

@@ -3,17 +3,17 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use serde::Deserialize as _;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::catalogue::{ESTABLISHED, FINISHED, Guard, ROWS, Row, SCALED_DOWN, To};
 use super::custom::Custom;
+use super::fields::{Fields, add_value};
 use super::path::{Path, PathError, Step, for_each};
 use crate::graph::{
-    Applied, Edges, Excuse, Graph, NewUse, OpenEdge, Progress, RelationId, Requirement, Selector,
-    Strength,
+    Edges, Excuse, Graph, NewUse, OpenEdge, Progress, RelationId, Requirement, Selector, Strength,
 };
-use crate::objects::{KindId, Kinds, Object, Uid, split_api_version};
+use crate::objects::{KindId, Kinds, Object, Uid, Unreadable, split_api_version};
 
 /// All relations, compiled against the kinds that are known. When kinds come
 /// or go, or users write relations, another one is compiled, and the objects
@@ -66,6 +66,8 @@ struct Compiled {
     finished: Vec<(Path, &'static [&'static str])>,
     scaled_down: Option<(Path, &'static [&'static str])>,
     established: Option<Path>,
+    /// All that is read, of the body and of the metadata beside [`Object`].
+    fields: Fields,
 }
 
 /// Paths, merged where they begin alike.
@@ -158,6 +160,7 @@ impl Catalogue {
         if let Some(kind) = kinds.find_resource(group, resource) {
             catalogue.by_kind.entry(kind).or_default().established = Some(Path::parse(path)?);
         }
+        catalogue.by_kind.values_mut().for_each(Compiled::find_fields);
         Ok(catalogue)
     }
 
@@ -254,44 +257,68 @@ impl Catalogue {
         needers
     }
 
-    /// The edges of an object, and how far it has come, in one walk.
-    pub fn read(&self, kinds: &mut Kinds, kind: KindId, object: &Value) -> (Progress, Edges) {
-        let Some(compiled) = self.by_kind.get(&kind) else {
-            return (Progress::Ordinary, Edges::default());
-        };
-        let metadata = |field: &str| {
-            let value = object.get("metadata").and_then(|metadata| metadata.get(field));
-            value.and_then(Value::as_str).unwrap_or_default()
-        };
-        let scaled_down = compiled.scaled_down.as_ref().is_some_and(|(path, owners)| {
-            let references = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
-            let kinds = references.into_iter().flatten().filter_map(|r| r.get("kind")?.as_str());
-            path.get(object).and_then(Value::as_u64) == Some(0)
-                && kinds.into_iter().any(|kind| owners.contains(&kind))
-        });
-        let mut reading = Reading {
-            object,
-            namespace: metadata("namespace"),
-            name: metadata("name"),
-            scaled_down,
-            kinds,
-            edges: Edges::default(),
-        };
-        compiled.tree.walk(object, &mut String::new(), &mut reading);
-        (compiled.progress(object), reading.edges)
+    /// The edges of an object, and how far it has come. Only the fields that
+    /// relations read are parsed; every other one is skipped, at any depth.
+    pub fn read(
+        &self,
+        kinds: &mut Kinds,
+        kind: KindId,
+        json: &str,
+    ) -> Result<(Progress, Edges), serde_json::Error> {
+        match self.by_kind.get(&kind) {
+            None => Ok((Progress::Ordinary, Edges::default())),
+            Some(compiled) => Ok(compiled.read(kinds, &compiled.fields.read(json)?)),
+        }
     }
 
     /// Reads an object and takes it into a graph.
-    pub fn feed(
+    pub fn feed<'o>(
         &self,
         graph: &mut Graph,
         kind: KindId,
-        object: &Value,
-    ) -> Result<Applied, serde_json::Error> {
-        let slim = Object::deserialize(object)?;
-        let (progress, edges) = self.read(&mut graph.kinds, kind, object);
-        Ok(graph.apply(kind, &slim, progress, edges))
+        json: &'o str,
+    ) -> Result<Object<'o>, Unreadable> {
+        let unreadable = |error| Unreadable::new(json, &error);
+        let object: Object<'_> = serde_json::from_str(json).map_err(unreadable)?;
+        let (progress, edges) = self.read(&mut graph.kinds, kind, json).map_err(unreadable)?;
+        graph.apply(kind, &object, progress, edges);
+        Ok(object)
     }
+
+    /// The object without all that nothing reads: [`Self::feed`] makes the same
+    /// of both. `keeps` says which annotations to keep beside those that
+    /// relations read. The result is good for this catalogue alone: another one
+    /// may read fields that are no longer in it.
+    pub fn prune(
+        &self,
+        kind: KindId,
+        json: &str,
+        keeps: impl Fn(&str) -> bool,
+    ) -> Result<Box<RawValue>, Unreadable> {
+        let prune = || {
+            let mut object: Object<'_> = serde_json::from_str(json)?;
+            object.metadata.annotations.retain(|key, _| keeps(key));
+            let mut pruned = match self.by_kind.get(&kind) {
+                Some(compiled) => compiled.fields.read(json)?,
+                None => Value::Object(serde_json::Map::new()),
+            };
+            add_value(&mut pruned, serde_json::to_value(&object)?);
+            serde_json::value::to_raw_value(&pruned)
+        };
+        prune().map_err(|error: serde_json::Error| Unreadable::new(json, &error))
+    }
+}
+
+/// What decides about the claims of a StatefulSet beside its templates.
+const ORDINALS: [&str; 3] = [
+    "/spec/ordinals/start",
+    "/spec/replicas",
+    "/spec/persistentVolumeClaimRetentionPolicy/whenScaled",
+];
+
+/// The steps of a JSON pointer that leads through fields.
+fn names(pointer: &str) -> Vec<Step> {
+    pointer.split('/').skip(1).map(|name| Step::Field(name.to_owned())).collect()
 }
 
 /// `c[]` is three lists of containers.
@@ -343,6 +370,60 @@ fn target(kinds: &Kinds, to: &To) -> Result<Option<Target>, PathError> {
 }
 
 impl Compiled {
+    fn find_fields(&mut self) {
+        let mut fields = Fields::default();
+        for field in ["name", "namespace"] {
+            fields.add_steps(&[Step::Field("metadata".to_owned()), Step::Field(field.to_owned())]);
+        }
+        self.tree.add_fields(&mut fields);
+        self.tree.leaves(&mut |leaf| {
+            if let Some((path, _)) = &leaf.until {
+                fields.add(path);
+            }
+            if let Target::Claims { .. } = leaf.target {
+                for path in ORDINALS {
+                    fields.add_steps(&names(path));
+                }
+            }
+        });
+        let finished = self.finished.iter().map(|(path, _)| path);
+        for path in finished.chain(&self.established) {
+            fields.add(path);
+        }
+        if let Some((path, _)) = &self.scaled_down {
+            fields.add(path);
+            let owners = fields.add_steps(&names("/metadata/ownerReferences"));
+            owners.add_steps(&[Step::Each, Step::Field("kind".to_owned())]);
+        }
+        fields.finish();
+        self.fields = fields;
+    }
+
+    /// The edges of an object of which the fields were read, and how far it has
+    /// come, in one walk.
+    fn read(&self, kinds: &mut Kinds, object: &Value) -> (Progress, Edges) {
+        let metadata = |field: &str| {
+            let value = object.get("metadata").and_then(|metadata| metadata.get(field));
+            value.and_then(Value::as_str).unwrap_or_default()
+        };
+        let scaled_down = self.scaled_down.as_ref().is_some_and(|(path, owners)| {
+            let references = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+            let kinds = references.into_iter().flatten().filter_map(|r| r.get("kind")?.as_str());
+            path.get(object).and_then(Value::as_u64) == Some(0)
+                && kinds.into_iter().any(|kind| owners.contains(&kind))
+        });
+        let mut reading = Reading {
+            object,
+            namespace: metadata("namespace"),
+            name: metadata("name"),
+            scaled_down,
+            kinds,
+            edges: Edges::default(),
+        };
+        self.tree.walk(object, &mut String::new(), &mut reading);
+        (self.progress(object), reading.edges)
+    }
+
     fn progress(&self, object: &Value) -> Progress {
         let has = |path: &Path, values: &[&str]| {
             let mut found = false;
@@ -377,6 +458,13 @@ impl Tree {
     fn leaves(&self, visit: &mut dyn FnMut(&Leaf)) {
         self.leaves.iter().for_each(&mut *visit);
         self.next.iter().for_each(|(_, tree)| tree.leaves(visit));
+    }
+
+    fn add_fields(&self, fields: &mut Fields) {
+        self.leaves.iter().for_each(|leaf| fields.add_leaf(leaf));
+        for (step, tree) in &self.next {
+            tree.add_fields(fields.add_steps(std::slice::from_ref(step)));
+        }
     }
 
     fn walk(&self, value: &Value, place: &mut String, reading: &mut Reading<'_>) {
@@ -461,14 +549,15 @@ impl Reading<'_> {
     /// and the database is gone), unless the StatefulSet itself would delete
     /// it.
     fn ordinals(&self, template: &str) -> Selector {
+        let [start, replicas, when_scaled] = ORDINALS;
         let number = |pointer: &str| {
             let value = self.object.pointer(pointer).and_then(Value::as_u64);
             value.and_then(|n| u32::try_from(n).ok())
         };
-        let from = number("/spec/ordinals/start").unwrap_or(0);
-        let policy = self.object.pointer("/spec/persistentVolumeClaimRetentionPolicy/whenScaled");
+        let from = number(start).unwrap_or(0);
+        let policy = self.object.pointer(when_scaled);
         let deletes = policy.and_then(Value::as_str) == Some("Delete");
-        let below = deletes.then(|| from.saturating_add(number("/spec/replicas").unwrap_or(1)));
+        let below = deletes.then(|| from.saturating_add(number(replicas).unwrap_or(1)));
         Selector::Ordinals { prefix: format!("{template}-{}-", self.name), from, below }
     }
 

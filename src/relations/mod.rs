@@ -8,6 +8,7 @@
 mod catalogue;
 mod custom;
 mod engine;
+mod fields;
 mod path;
 
 #[cfg(test)]

@@ -55,9 +55,14 @@ impl Path {
             let path = text[..column].to_owned();
             return Err(PathError { path, column: LONGEST, expected: "at most 512 characters" });
         }
-        Parser { text: text.chars().collect(), at: 0 }
-            .path()
-            .map_err(|(column, expected)| PathError { path: text.to_owned(), column, expected })
+        let error = |(column, expected)| PathError { path: text.to_owned(), column, expected };
+        let path = Parser { text: text.chars().collect(), at: 0 }.path().map_err(error)?;
+        // The JSON reader goes down 128 steps at the most.
+        const MOST_STEPS: usize = 100;
+        match path.0.len() > MOST_STEPS {
+            true => Err(error((0, "at most 100 steps"))),
+            false => Ok(path),
+        }
     }
 
     /// Its steps.
@@ -355,6 +360,9 @@ mod tests {
             assert!(error.to_string().contains(word), "{error}");
         }
         assert_eq!(Path::parse(&"a.".repeat(100_000)).unwrap_err().column, 512);
+        let steps = |count: usize| Path::parse(&vec!["a"; count].join("."));
+        assert!(steps(100).is_ok());
+        assert_eq!(steps(101).unwrap_err().expected, "at most 100 steps");
         let error = Path::parse("spec.volumes[.name").unwrap_err().to_string();
         assert!(error.starts_with("spec.volumes[.name\n             ^ expected"), "{error}");
     }

@@ -40,7 +40,7 @@ fn read_value(resource: &str, object: &Value) -> (Progress, Vec<String>) {
     let (mut kinds, catalogue) = catalogue();
     let (group, resource) = resource.split_once('/').unwrap();
     let kind = kinds.find_resource(group, resource).unwrap();
-    let (progress, edges) = catalogue.read(&mut kinds, kind, object);
+    let (progress, edges) = catalogue.read(&mut kinds, kind, &object.to_string()).unwrap();
     (progress, describe(&kinds, &catalogue, &edges))
 }
 
@@ -285,7 +285,7 @@ fn content_is_known_without_a_row() {
     let mut feed = |resource: &str, manifest: &str| {
         let kind = graph.kinds.find_resource("", resource).unwrap();
         let object: Value = serde_saphyr::from_str(manifest).unwrap();
-        catalogue.feed(&mut graph, kind, &object).unwrap();
+        catalogue.feed(&mut graph, kind, &object.to_string()).unwrap();
     };
     feed("configmaps", "{metadata: {name: a, namespace: shop}}");
     feed("namespaces", "{metadata: {name: shop}}");
@@ -355,7 +355,7 @@ fn custom_relations_follow_the_same_rules() {
             },
         })
     };
-    let (_, edges) = catalogue.read(&mut kinds, kind, &manifest("Running"));
+    let (_, edges) = catalogue.read(&mut kinds, kind, &manifest("Running").to_string()).unwrap();
     assert_eq!(
         describe(&kinds, &catalogue, &edges),
         [
@@ -367,7 +367,7 @@ fn custom_relations_follow_the_same_rules() {
             "typed spec.target.name produces deployments ns/web",
         ]
     );
-    let (_, edges) = catalogue.read(&mut kinds, kind, &manifest("Done"));
+    let (_, edges) = catalogue.read(&mut kinds, kind, &manifest("Done").to_string()).unwrap();
     assert!(
         describe(&kinds, &catalogue, &edges)
             .contains(&"one spec.cluster.name mentions clusters ns/main".to_owned())
@@ -393,7 +393,7 @@ fn a_reference_waits_for_what_is_absent() {
     let secrets = graph.kinds.find("", "Secret").unwrap();
     let feed = |graph: &mut Graph, kind, manifest: &str| {
         let object: Value = serde_saphyr::from_str(manifest).unwrap();
-        catalogue.feed(graph, kind, &object).unwrap()
+        catalogue.feed(graph, kind, &object.to_string()).unwrap();
     };
     let pod = "{metadata: {name: p, namespace: ns, uid: u}, spec: {volumes: [{name: v, secret: {secretName: s}}]}}";
     feed(&mut graph, pods, pod);

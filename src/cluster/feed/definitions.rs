@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use super::objects::Objects;
 use super::watching::Sink;
 use crate::cluster::api::Trouble;
-use crate::objects::{KindInfo, Kinds};
+use crate::objects::{KindInfo, Kinds, Unreadable};
 
 /// The kinds that CRDs define, by the names of the CRDs.
 pub type Definitions = Arc<Mutex<BTreeMap<String, Definition>>>;
@@ -91,8 +91,9 @@ struct Condition {
 }
 
 /// Reads a CRD; `None` while it is not established, or serves nothing.
-pub(super) fn read(json: &str) -> Result<(String, Option<Definition>), serde_json::Error> {
-    let Slim { metadata, spec, status } = serde_json::from_str(json)?;
+pub(super) fn read(json: &str) -> Result<(String, Option<Definition>), Unreadable> {
+    let slim = serde_json::from_str(json).map_err(|error| Unreadable::new(json, &error));
+    let Slim { metadata, spec, status } = slim?;
     let established =
         status.conditions.iter().flatten().any(|c| c.kind == "Established" && c.status == "True");
     let mut versions: Vec<&Version> = spec.versions.iter().filter(|v| v.served).collect();
@@ -114,7 +115,7 @@ impl DefinitionSink {
         Self { objects, definitions, news, listed: None }
     }
 
-    fn learn(&mut self, json: &str) -> Result<(), serde_json::Error> {
+    fn learn(&mut self, json: &str) -> Result<(), Unreadable> {
         let (name, definition) = read(json)?;
         if let Some(listed) = &mut self.listed {
             listed.extend(definition.map(|definition| (name, definition)));
@@ -140,7 +141,7 @@ impl Sink for DefinitionSink {
         self.objects.begin();
     }
 
-    fn list(&mut self, json: &str) -> Result<(), serde_json::Error> {
+    fn list(&mut self, json: &str) -> Result<(), Unreadable> {
         self.learn(json)?;
         self.objects.list(json)
     }
@@ -153,12 +154,12 @@ impl Sink for DefinitionSink {
         self.news.notify_one();
     }
 
-    fn change(&mut self, json: &str) -> Result<(), serde_json::Error> {
+    fn change(&mut self, json: &str) -> Result<(), Unreadable> {
         self.objects.change(json)?;
         self.learn(json)
     }
 
-    fn remove(&mut self, json: &str) -> Result<(), serde_json::Error> {
+    fn remove(&mut self, json: &str) -> Result<(), Unreadable> {
         let (name, _) = read(json)?;
         self.definitions.lock().remove(&name);
         self.objects.remove(json)?;

@@ -12,7 +12,7 @@ use crate::cluster::api::Trouble;
 use crate::cluster::context::Signals;
 use crate::cluster::world::{self, SharedWorld, World};
 use crate::graph::{Listing, NodeId};
-use crate::objects::{HoldAge, KindId};
+use crate::objects::{HoldAge, KindId, Unreadable};
 
 /// Of so many objects that have left a watch it is remembered; of others the
 /// next look at all of them tells.
@@ -68,7 +68,7 @@ impl Objects {
         Self { world, kind, all, health: Arc::default(), signals, listing: None, synced: false }
     }
 
-    fn take(&mut self, json: &str) -> Result<(), serde_json::Error> {
+    fn take(&mut self, json: &str) -> Result<(), Unreadable> {
         let mut world = self.world.write();
         let used = waiting::used_by(&world, self.kind, json)?;
         let World { graph, catalogue, .. } = &mut *world;
@@ -112,7 +112,7 @@ impl Sink for Objects {
         self.listing = Some(Listing::of(self.kind));
     }
 
-    fn list(&mut self, json: &str) -> Result<(), serde_json::Error> {
+    fn list(&mut self, json: &str) -> Result<(), Unreadable> {
         self.take(json)
     }
 
@@ -125,11 +125,11 @@ impl Sink for Objects {
         self.tell(false, waits);
     }
 
-    fn change(&mut self, json: &str) -> Result<(), serde_json::Error> {
+    fn change(&mut self, json: &str) -> Result<(), Unreadable> {
         self.take(json)
     }
 
-    fn remove(&mut self, json: &str) -> Result<(), serde_json::Error> {
+    fn remove(&mut self, json: &str) -> Result<(), Unreadable> {
         let mut world = self.world.write();
         let used = waiting::used_by(&world, self.kind, json)?;
         let node = world::find(&world.graph, self.kind, json)?;

@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 
 use super::watching::Sink;
 use crate::cluster::api::Trouble;
+use crate::objects::Unreadable;
 use crate::policy::api::{DeletionApproval, DeletionPolicy, Pause, Relation};
 
 /// Everything that people have written, by name.
@@ -75,7 +76,7 @@ impl<K> Own<K> {
 /// say what this one does not understand: that is its own trouble alone.
 fn read<K: DeserializeOwned + Resource>(
     json: &str,
-) -> Result<(String, Result<K, String>), serde_json::Error> {
+) -> Result<(String, Result<K, String>), Unreadable> {
     #[derive(serde::Deserialize)]
     struct Named {
         metadata: Name,
@@ -87,7 +88,8 @@ fn read<K: DeserializeOwned + Resource>(
     match serde_json::from_str::<K>(json) {
         Ok(object) => Ok((object.name_any(), Ok(object))),
         Err(error) => {
-            let Named { metadata } = serde_json::from_str(json)?;
+            let named = serde_json::from_str(json);
+            let Named { metadata } = named.map_err(|error| Unreadable::new(json, &error))?;
             Ok((metadata.name, Err(error.to_string())))
         }
     }
@@ -98,7 +100,7 @@ impl<K: DeserializeOwned + Resource + Debug + Send> Sink for Own<K> {
         self.listed = Some(BTreeMap::new());
     }
 
-    fn list(&mut self, json: &str) -> Result<(), serde_json::Error> {
+    fn list(&mut self, json: &str) -> Result<(), Unreadable> {
         let (name, object) = read(json)?;
         if let Some(listed) = &mut self.listed {
             listed.insert(name, object);
@@ -115,7 +117,7 @@ impl<K: DeserializeOwned + Resource + Debug + Send> Sink for Own<K> {
         });
     }
 
-    fn change(&mut self, json: &str) -> Result<(), serde_json::Error> {
+    fn change(&mut self, json: &str) -> Result<(), Unreadable> {
         let (name, object) = read(json)?;
         self.note(|kept| {
             kept.all.insert(name, object);
@@ -123,7 +125,7 @@ impl<K: DeserializeOwned + Resource + Debug + Send> Sink for Own<K> {
         Ok(())
     }
 
-    fn remove(&mut self, json: &str) -> Result<(), serde_json::Error> {
+    fn remove(&mut self, json: &str) -> Result<(), Unreadable> {
         let (name, _) = read::<K>(json)?;
         self.note(|kept| {
             kept.all.remove(&name);

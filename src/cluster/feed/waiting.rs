@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::cluster::world::{self, Place, RELEASE_REQUESTED, Seen, World};
 use crate::graph::{Excuse, Graph, Node, NodeId, OpenEdge, OwnerEdge, Progress, Strength};
 use crate::hold::Sight;
-use crate::objects::{HoldAge, KindId, PackedList, PackedMap, Uid};
+use crate::objects::{HoldAge, KindId, PackedList, PackedMap, Uid, Unreadable};
 
 /// An object before it changes or goes: whom it keeps waiting, and by what.
 #[derive(Default)]
@@ -52,7 +52,7 @@ impl Trace {
 
 /// The waiting objects that this one uses, before it changes or goes. Most of
 /// the time nothing waits, and then nothing is looked at.
-pub fn used_by(world: &World, kind: KindId, json: &str) -> Result<Before, serde_json::Error> {
+pub fn used_by(world: &World, kind: KindId, json: &str) -> Result<Before, Unreadable> {
     let graph = &world.graph;
     if world.waiting.seen.is_empty() {
         return Ok(Before::default());

@@ -24,7 +24,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::cluster::api::{self, ListQuery, Trouble, escaped};
 use crate::cluster::pace::{Backoff, random};
 use crate::cluster::world::Detail;
-use crate::objects::KindInfo;
+use crate::objects::{KindInfo, Unreadable};
 
 /// What is watched, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,13 +42,13 @@ pub trait Sink: Send {
     /// A list begins.
     fn begin(&mut self);
     /// An object of the list.
-    fn list(&mut self, json: &str) -> Result<(), serde_json::Error>;
+    fn list(&mut self, json: &str) -> Result<(), Unreadable>;
     /// The list has ended: what was not in it is gone.
     fn end(&mut self);
     /// An object was made, or has changed.
-    fn change(&mut self, json: &str) -> Result<(), serde_json::Error>;
+    fn change(&mut self, json: &str) -> Result<(), Unreadable>;
     /// An object is gone.
-    fn remove(&mut self, json: &str) -> Result<(), serde_json::Error>;
+    fn remove(&mut self, json: &str) -> Result<(), Unreadable>;
     /// What is known is as new as the API server's own.
     fn current(&mut self);
     /// It may not be, since this long.
@@ -290,7 +290,7 @@ async fn pages(
         let asking = timeout(ANSWER, api::page(client, &source.info, "", source.detail, query));
         let page = lost.during(sink, asking).await.map_err(|_| slow(ANSWER))??;
         for item in &page.items {
-            sink.list(item.get()).map_err(|error| unreadable(&error))?;
+            sink.list(item.get()).map_err(|error| Trouble::Failed(error.to_string()))?;
         }
         next = page.metadata.next;
         if next.is_empty() {
@@ -363,7 +363,7 @@ impl<S: Sink> Reading<'_, S> {
                 return Err(Trouble::of_status(status.code, &status.message));
             }
         };
-        take.map_err(|error| unreadable(&error))?;
+        take.map_err(|error| Trouble::Failed(error.to_string()))?;
         // Half of a list is no place to go on from.
         if self.listing && event.kind != "BOOKMARK" {
             return Ok(());

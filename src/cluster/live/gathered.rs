@@ -41,11 +41,8 @@ fn apply(
         return Err("their kind has only just appeared".to_owned());
     };
     for json in found.objects() {
-        // The parser's words may quote what they found, which may be a secret.
-        take(graph, catalogue, kind, json, None).map_err(|error| {
-            let (line, column) = (error.line(), error.column());
-            format!("one of them is not what it should be, at line {line} column {column}")
-        })?;
+        take(graph, catalogue, kind, json, None)
+            .map_err(|error| format!("of one of them, {error}"))?;
     }
     Ok(())
 }
@@ -91,7 +88,7 @@ impl Gathered {
     /// it stands then.
     pub fn put(&mut self, kind: KindId, object: &Value) -> Option<NodeId> {
         let graph = &mut self.reads.graph;
-        self.catalogue.feed(graph, kind, object).ok()?;
+        self.catalogue.feed(graph, kind, &object.to_string()).ok()?;
         let metadata = object.get("metadata")?;
         let text = |field: &str| metadata.get(field).and_then(Value::as_str).unwrap_or_default();
         graph.find(kind, text("namespace"), text("name"))

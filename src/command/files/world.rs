@@ -212,7 +212,7 @@ fn feed(
         let object = objects::complete(&graph.kinds, &key, document);
         see(graph.kinds.info(key.0), &object);
         // The metadata has been read once already, with better words.
-        catalogue.feed(graph, key.0, &object).map_err(|_| {
+        catalogue.feed(graph, key.0, &object.to_string()).map_err(|_| {
             let message = "the metadata of this object cannot be read; compare it with a dump";
             FileError::at(&origin.0, origin.1, message)
         })?;
@@ -224,7 +224,7 @@ fn feed(
             let object = objects::namespace(place);
             see(graph.kinds.info(namespaces), &object);
             catalogue
-                .feed(graph, namespaces, &object)
+                .feed(graph, namespaces, &object.to_string())
                 .map_err(|error| FileError::whole("a made-up Namespace", error.to_string()))?;
         }
     }

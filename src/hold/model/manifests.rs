@@ -62,7 +62,7 @@ fn custom(kinds: &Kinds) -> Vec<crate::relations::Custom> {
 fn feed(catalogue: &Catalogue, graph: &mut Graph, manifest: &Value) -> KindId {
     let (group, _) = split_api_version(manifest["apiVersion"].as_str().unwrap());
     let kind = graph.kinds.find(group, manifest["kind"].as_str().unwrap()).unwrap();
-    catalogue.feed(graph, kind, manifest).unwrap();
+    catalogue.feed(graph, kind, &manifest.to_string()).unwrap();
     kind
 }
 

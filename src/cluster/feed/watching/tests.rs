@@ -64,7 +64,7 @@ impl Sink for Told {
         self.0.lock().unwrap().push("begin".to_owned());
     }
 
-    fn list(&mut self, json: &str) -> Result<(), serde_json::Error> {
+    fn list(&mut self, json: &str) -> Result<(), Unreadable> {
         self.note("list", json);
         Ok(())
     }
@@ -73,12 +73,12 @@ impl Sink for Told {
         self.0.lock().unwrap().push("end".to_owned());
     }
 
-    fn change(&mut self, json: &str) -> Result<(), serde_json::Error> {
+    fn change(&mut self, json: &str) -> Result<(), Unreadable> {
         self.note("change", json);
         Ok(())
     }
 
-    fn remove(&mut self, json: &str) -> Result<(), serde_json::Error> {
+    fn remove(&mut self, json: &str) -> Result<(), Unreadable> {
         self.note("remove", json);
         Ok(())
     }

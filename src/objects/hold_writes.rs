@@ -1,0 +1,266 @@
+//! When managedFields say that the hold was added.
+//!
+//! Every client may write managedFields, in any shape and at any depth, and the
+//! API server stores them. The reader walks to the one place that matters,
+//! skips all others without recursion, and never fails because of a type: what
+//! it can't interpret makes the age of the hold unknown, which is the safe side.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::ser::SerializeSeq as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::{HOLD, is_hold};
+
+/// The latest time at which a manager added the hold, in seconds since 1970.
+/// `i64::MAX` stands for a time that can't be read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HoldWrites(Option<i64>);
+
+impl HoldWrites {
+    /// The time; `None` if no manager added the hold.
+    pub fn latest(self) -> Option<i64> {
+        self.0
+    }
+}
+
+impl<'de> Deserialize<'de> for HoldWrites {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut found = Found::default();
+        Walk { place: Place::Managers, found: &mut found }.deserialize(deserializer)?;
+        Ok(Self(if found.strange { Some(i64::MAX) } else { found.latest }))
+    }
+}
+
+/// Writes managedFields that read the same.
+impl Serialize for HoldWrites {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Some(latest) = self.0 else { return serializer.serialize_seq(Some(0))?.end() };
+        let time = jiff::Timestamp::from_second(latest).ok().map(|time| time.to_string());
+        let key = format!("v:\"{HOLD}\"");
+        let fields = serde_json::json!({"f:metadata": {"f:finalizers": {key: {}}}});
+        let mut managers = serializer.serialize_seq(Some(1))?;
+        managers.serialize_element(&serde_json::json!({"time": time, "fieldsV1": fields}))?;
+        managers.end()
+    }
+}
+
+/// What the walk has found so far.
+#[derive(Default)]
+struct Found {
+    latest: Option<i64>,
+    /// Of the entry at hand.
+    time: Option<i64>,
+    names_hold: bool,
+    /// A value has a type that it can't have.
+    strange: bool,
+}
+
+/// Where in managedFields a value is.
+#[derive(Clone, Copy)]
+enum Place {
+    Managers,
+    Manager,
+    Time,
+    Fields,
+    Metadata,
+    Finalizers,
+}
+
+impl Place {
+    /// Where the value of this key is; `None`: skip it.
+    fn below(self, key: &[u8]) -> Option<Self> {
+        match (self, key) {
+            (Self::Manager, b"time") => Some(Self::Time),
+            (Self::Manager, b"fieldsV1") => Some(Self::Fields),
+            (Self::Fields, b"f:metadata") => Some(Self::Metadata),
+            (Self::Metadata, b"f:finalizers") => Some(Self::Finalizers),
+            _ => None,
+        }
+    }
+}
+
+struct Walk<'w> {
+    place: Place,
+    found: &'w mut Found,
+}
+
+impl Walk<'_> {
+    fn at(&mut self, place: Place) -> Walk<'_> {
+        Walk { place, found: self.found }
+    }
+
+    fn strange<E>(self) -> Result<(), E> {
+        self.found.strange = true;
+        Ok(())
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Walk<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Walk<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("managedFields")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        self.strange()
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        self.strange()
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        self.strange()
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        self.strange()
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+        if !matches!(self.place, Place::Time) {
+            return self.strange();
+        }
+        self.found.time = super::object::seconds(text);
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<(), A::Error> {
+        if matches!(self.place, Place::Managers) {
+            while list.next_element_seed(self.at(Place::Manager))?.is_some() {}
+            return Ok(());
+        }
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        self.strange()
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
+        if matches!(self.place, Place::Manager) {
+            (self.found.time, self.found.names_hold) = (None, false);
+        }
+        while let Some(key) = map.next_key_seed(Key)? {
+            match self.place.below(&key) {
+                Some(place) => map.next_value_seed(self.at(place))?,
+                None => drop(map.next_value::<IgnoredAny>()?),
+            }
+            if matches!(self.place, Place::Finalizers) {
+                self.found.names_hold |= is_hold_key(&key);
+            }
+        }
+        match self.place {
+            Place::Manager if self.found.names_hold => {
+                // A time that can't be read is no proof of age.
+                let time = self.found.time.unwrap_or(i64::MAX);
+                self.found.latest = self.found.latest.max(Some(time));
+            }
+            Place::Managers | Place::Time => self.found.strange = true,
+            Place::Manager | Place::Fields | Place::Metadata | Place::Finalizers => {}
+        }
+        Ok(())
+    }
+}
+
+/// Keys of a field set are `v:"x/y"`, the finalizer as JSON.
+fn is_hold_key(key: &[u8]) -> bool {
+    let key = std::str::from_utf8(key).ok();
+    let finalizer = key.and_then(|key| key.strip_prefix("v:\"")?.strip_suffix('"'));
+    finalizer.is_some_and(is_hold)
+}
+
+/// A key as bytes: one that is no valid text is skipped as any other.
+struct Key;
+
+impl<'de> DeserializeSeed<'de> for Key {
+    type Value = Vec<u8>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Vec<u8>, D::Error> {
+        deserializer.deserialize_bytes(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Key {
+    type Value = Vec<u8>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_bytes<E>(self, key: &[u8]) -> Result<Vec<u8>, E> {
+        Ok(key.to_owned())
+    }
+
+    fn visit_str<E>(self, key: &str) -> Result<Vec<u8>, E> {
+        Ok(key.as_bytes().to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIME: i64 = 1_767_225_660;
+
+    fn latest(json: &str) -> Option<i64> {
+        serde_json::from_str::<HoldWrites>(json).unwrap().latest()
+    }
+
+    fn manager(fields: &str) -> String {
+        format!(r#"[{{"manager":"m","time":"2026-01-01T00:01:00Z","fieldsV1":{fields}}}]"#)
+    }
+
+    fn of_finalizers(finalizers: &str) -> String {
+        manager(&format!(r#"{{"f:metadata":{{"f:finalizers":{finalizers}}}}}"#))
+    }
+
+    #[test]
+    fn reads_the_time_of_the_manager_that_added_the_hold() {
+        assert_eq!(latest("[]"), None);
+        assert_eq!(latest("null"), None);
+        assert_eq!(latest(&of_finalizers(r#"{"v:\"x/y\"":{}}"#)), None);
+        assert_eq!(latest(&of_finalizers(r#"{".":{},"v:\"belay.dev/hold\"":{}}"#)), Some(TIME));
+        let without_time = of_finalizers(r#"{"v:\"belay.dev/hold\"":{}}"#).replace("time", "tame");
+        assert_eq!(latest(&without_time), Some(i64::MAX));
+    }
+
+    #[test]
+    fn reads_any_depth_and_any_type() {
+        let deep = format!("{}1{}", r#"{"f:a":["#.repeat(100_000), "]}".repeat(100_000));
+        assert_eq!(latest(&manager(&deep)), None);
+        let beside = format!(r#"{{"v:\"belay.dev/hold\"":{deep}}}"#);
+        assert_eq!(latest(&of_finalizers(&beside)), Some(TIME));
+        assert_eq!(latest(&manager("null")), None);
+        assert_eq!(latest(&of_finalizers("null")), None);
+        // A key that is no text.
+        assert_eq!(latest(&manager(r#"{"f:\ud800":{},"f:metadata":{"f:\udfff":1}}"#)), None);
+        for strange in ["1", "-1", "1.5", "true", r#""text""#, "[[1]]", r#"[{"a":{}}]"#] {
+            assert_eq!(latest(&manager(strange)), Some(i64::MAX), "{strange}");
+            assert_eq!(latest(&of_finalizers(strange)), Some(i64::MAX), "{strange}");
+        }
+        for strange in ["1", r#""text""#, "{}", "[[]]", "[1]", r#"[{"time":{}}]"#] {
+            assert_eq!(latest(strange), Some(i64::MAX), "{strange}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_reads_the_same() {
+        for writes in [HoldWrites(None), HoldWrites(Some(TIME)), HoldWrites(Some(i64::MAX))] {
+            let json = serde_json::to_string(&writes).unwrap();
+            assert_eq!(latest(&json), writes.latest(), "{json}");
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! An object that can't be read.
+
+use std::fmt;
+
+use serde::Deserialize;
+
+use super::{Text, null_is_default};
+
+/// An object that can't be read, and where it is, as far as that can be read.
+/// It contains nothing of the body: the parser's own words may quote a secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    /// Namespace (empty for a cluster-scoped object) and name; `None` if not
+    /// even these can be read.
+    pub place: Option<(String, String)>,
+    line: usize,
+    column: usize,
+}
+
+/// Longer names than this are not kept. Kubernetes allows 253 characters.
+const LONGEST_NAME: usize = 1024;
+
+#[derive(Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
+struct Named<'a> {
+    metadata: Name<'a>,
+}
+
+#[derive(Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
+struct Name<'a> {
+    name: Text<'a>,
+    #[serde(default, deserialize_with = "null_is_default")]
+    namespace: Text<'a>,
+}
+
+impl Unreadable {
+    /// The object of this JSON, which the parser refused.
+    pub fn new(json: &str, error: &serde_json::Error) -> Self {
+        let named = serde_json::from_str::<Named<'_>>(json).ok().map(|named| named.metadata);
+        let named = named.filter(|named| {
+            !named.name.is_empty() && named.name.len().max(named.namespace.len()) <= LONGEST_NAME
+        });
+        let place = named.map(|named| (named.namespace.to_string(), named.name.to_string()));
+        Self { place, line: error.line(), column: error.column() }
+    }
+}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "it can't be read (line {}, column {})", self.line, self.column)
+    }
+}
+
+impl std::error::Error for Unreadable {}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Object;
+    use super::*;
+
+    fn unreadable(json: &str) -> Unreadable {
+        let error = serde_json::from_str::<Object<'_>>(json).unwrap_err();
+        Unreadable::new(json, &error)
+    }
+
+    #[test]
+    fn keeps_namespace_and_name_and_nothing_of_the_body() {
+        let json = r#"{"metadata":{"namespace":"shop","name":"bad","labels":["hunter2"]}}"#;
+        let found = unreadable(json);
+        assert_eq!(found.place, Some(("shop".to_owned(), "bad".to_owned())));
+        assert!(!format!("{found} {found:?}").contains("hunter2"), "{found:?}");
+        let cluster = unreadable(r#"{"metadata":{"name":"bad","namespace":null,"labels":1}}"#);
+        assert_eq!(cluster.place, Some((String::new(), "bad".to_owned())));
+    }
+
+    #[test]
+    fn has_no_place_where_the_name_is_none() {
+        for json in [
+            r#"{"metadata":{"name":["hunter2"]}}"#.to_owned(),
+            r#"{"metadata":{"labels":1}}"#.to_owned(),
+            r#"{"metadata":{"name":"","labels":1}}"#.to_owned(),
+            r#"{"metadata":{"name":"a","labels":{}"#.to_owned(),
+            format!(r#"{{"metadata":{{"name":"{}","labels":1}}}}"#, "a".repeat(2000)),
+            "7".to_owned(),
+        ] {
+            assert_eq!(unreadable(&json).place, None, "{json}");
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! The fields of an object that relations read, and a reader of these alone.
+//!
+//! Every tenant can write objects of a megabyte, nested as deeply as they like,
+//! into fields that no relation reads. The reader walks down the paths of the
+//! relations and skips every other value without recursion and without keeping
+//! it. So its stack is bounded by the longest path, and its memory by what
+//! relations read.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+
+use super::engine::{Leaf, Target};
+use super::path::{Path, Step};
+use crate::objects::Text;
+
+/// Longer texts than this name nothing: Kubernetes allows names of 253
+/// characters. They are skipped.
+const LONGEST_TEXT: usize = 4096;
+
+/// Which fields to read of a value. A text, number or truth value is read
+/// wherever a path leads to one.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Fields {
+    named: BTreeMap<String, Fields>,
+    /// Of each element of a list.
+    each: Option<Box<Fields>>,
+    /// Of each value of a map, beside the named ones.
+    values: Option<Box<Fields>>,
+}
+
+impl Fields {
+    /// Also what a path leads to.
+    pub(super) fn add(&mut self, path: &Path) -> &mut Self {
+        self.add_steps(path.steps())
+    }
+
+    pub(super) fn add_steps(&mut self, steps: &[Step]) -> &mut Self {
+        steps.iter().fold(self, |fields, step| match step {
+            Step::Field(name) => fields.named(name),
+            Step::Each => fields.each(),
+            Step::Values => fields.values(),
+            Step::Where(field, _) => {
+                let each = fields.each();
+                each.named(field);
+                each
+            }
+        })
+    }
+
+    fn named(&mut self, name: &str) -> &mut Self {
+        self.named.entry(name.to_owned()).or_default()
+    }
+
+    fn each(&mut self) -> &mut Self {
+        self.each.get_or_insert_default()
+    }
+
+    fn values(&mut self) -> &mut Self {
+        self.values.get_or_insert_default()
+    }
+
+    /// Also what makes an edge of the value that these are the fields of.
+    pub(super) fn add_leaf(&mut self, leaf: &Leaf) {
+        match &leaf.target {
+            Target::Name { name, namespace, uid, .. } => {
+                self.add(name);
+                for path in namespace.iter().chain(uid) {
+                    self.add(path);
+                }
+            }
+            Target::Typed { group, kind, name, namespace, .. } => {
+                for path in [kind, name, namespace] {
+                    self.add(path);
+                }
+                if group.steps().is_empty() {
+                    self.named("apiVersion");
+                    self.named("apiGroup");
+                } else {
+                    self.add(group);
+                }
+            }
+            Target::Labels { plain: true, .. } => {
+                self.values();
+            }
+            Target::Labels { plain: false, .. } => {
+                self.named("matchLabels").values();
+                let expressions = self.named("matchExpressions").each();
+                expressions.named("key");
+                expressions.named("operator");
+                expressions.named("values").each();
+            }
+            Target::Claims { .. } => {
+                self.named("metadata").named("name");
+            }
+            Target::EphemeralClaim { .. } => {
+                self.named("name");
+                self.named("ephemeral");
+            }
+            Target::SameName { .. } => {}
+        }
+        if let Some(path) = &leaf.optional {
+            self.add(path);
+        }
+    }
+
+    /// Makes the fields of every value those of the named one as well. To be
+    /// called once, when all paths are in.
+    pub(super) fn finish(&mut self) {
+        if let Some(values) = &self.values {
+            self.named.values_mut().for_each(|named| named.merge(values));
+        }
+        let below = self.each.iter_mut().chain(&mut self.values).map(|below| &mut **below);
+        below.chain(self.named.values_mut()).for_each(Self::finish);
+    }
+
+    fn merge(&mut self, other: &Self) {
+        for (name, fields) in &other.named {
+            self.named(name).merge(fields);
+        }
+        if let Some(each) = &other.each {
+            self.each().merge(each);
+        }
+        if let Some(values) = &other.values {
+            self.values().merge(values);
+        }
+    }
+
+    fn of(&self, key: &str) -> Option<&Self> {
+        self.named.get(key).or(self.values.as_deref())
+    }
+
+    /// Reads them of an object.
+    pub(super) fn read(&self, json: &str) -> Result<Value, serde_json::Error> {
+        let mut deserializer = serde_json::Deserializer::from_str(json);
+        let value = self.deserialize(&mut deserializer)?;
+        deserializer.end()?;
+        match value {
+            Value::Object(_) => Ok(value),
+            _ => Err(serde_json::Error::custom("expected an object")),
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for &Fields {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for &Fields {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+        let kept = (text.len() <= LONGEST_TEXT).then(|| text.to_owned());
+        Ok(kept.map_or(Value::Null, Value::String))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
+        let mut elements = Vec::new();
+        match self.each.as_deref() {
+            Some(each) => {
+                while let Some(element) = list.next_element_seed(each)? {
+                    elements.push(element);
+                }
+            }
+            None => while list.next_element::<IgnoredAny>()?.is_some() {},
+        }
+        Ok(Value::Array(elements))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut fields = Map::new();
+        while let Some(key) = map.next_key::<Text<'_>>()? {
+            match self.of(&key).filter(|_| key.len() <= LONGEST_TEXT) {
+                Some(below) => {
+                    let value = map.next_value_seed(below)?;
+                    fields.insert(key.to_string(), value);
+                }
+                None => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(Value::Object(fields))
+    }
+}
+
+/// Adds to a value what another one has. Elements of lists are the same by
+/// their place.
+pub(super) fn add_value(to: &mut Value, other: Value) {
+    match (to, other) {
+        (Value::Object(to), Value::Object(other)) => {
+            for (key, value) in other {
+                match to.get_mut(&key) {
+                    Some(known) => add_value(known, value),
+                    None => drop(to.insert(key, value)),
+                }
+            }
+        }
+        (Value::Array(to), Value::Array(other)) => {
+            let mut other = other.into_iter();
+            to.iter_mut().zip(&mut other).for_each(|(known, value)| add_value(known, value));
+            to.extend(other);
+        }
+        (to, other) => *to = other,
+    }
+}
