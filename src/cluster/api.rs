@@ -5,7 +5,9 @@
 //! keeps a few hundred bytes, so their JSON is looked at once, as it arrived.
 
 use std::fmt::Debug;
+use std::pin::pin;
 
+use futures_util::AsyncReadExt as _;
 use http::Request;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE};
 use kube::Api;
@@ -132,6 +134,17 @@ pub fn get(path: &str, detail: Detail, list: bool) -> Result<Request<Vec<u8>>, T
         .map_err(|error| Trouble::Failed(format!("no such path can be asked for: {error}")))
 }
 
+/// Sends a request and reads the answer. A client can have the API server store
+/// bytes that are no text, in managedFields for example: these are replaced, so
+/// that one object doesn't make a whole list unreadable.
+pub async fn text(client: &kube::Client, request: Request<Vec<u8>>) -> kube::Result<String> {
+    let mut bytes = Vec::new();
+    let mut answer = pin!(client.request_stream(request).await?);
+    answer.read_to_end(&mut bytes).await.map_err(kube::Error::ReadEvents)?;
+    Ok(String::from_utf8(bytes)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+}
+
 /// One page of a list.
 #[derive(Debug, Deserialize)]
 pub struct Page {
@@ -204,7 +217,7 @@ pub async fn page(
     query: ListQuery<'_>,
 ) -> Result<Page, Trouble> {
     let request = get(&page_path(info, namespace, query), detail, true)?;
-    Page::read(&client.request_text(request).await?)
+    Page::read(&text(client, request).await?)
 }
 
 /// Objects on a page of those who read a list to its end.
@@ -275,7 +288,7 @@ pub async fn object(
     detail: Detail,
 ) -> Result<Option<String>, Trouble> {
     let path = item(info, namespace, name);
-    match client.request_text(get(&path, detail, false)?).await.map_err(Trouble::from) {
+    match text(client, get(&path, detail, false)?).await.map_err(Trouble::from) {
         Ok(text) => Ok(Some(text)),
         Err(Trouble::NotFound) => Ok(None),
         Err(trouble) => Err(trouble),
@@ -297,7 +310,7 @@ pub async fn patch(
         .header(CONTENT_TYPE, "application/json-patch+json")
         .body(body)
         .map_err(|error| Trouble::Failed(format!("no such patch can be sent: {error}")))?;
-    client.request_text(request).await?;
+    text(client, request).await?;
     Ok(())
 }
 

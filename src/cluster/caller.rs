@@ -195,6 +195,6 @@ impl Caller {
             .header(CONTENT_TYPE, "application/merge-patch+json")
             .body(patch.to_string().into_bytes())
             .map_err(|error| Trouble::Failed(error.to_string()))?;
-        Ok(self.client.request_text(request).await.map(drop)?)
+        Ok(api::text(&self.client, request).await.map(drop)?)
     }
 }

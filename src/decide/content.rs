@@ -46,12 +46,17 @@ impl Kept {
         match absence {
             Absence::Proved => {}
             Absence::Unread(list) => self.confirm.push(list),
-            Absence::Unknown(why) if self.unknown.is_none() => {
-                self.unknown = Some(format!("objects of kind {}: {why}", kind.kind));
-                self.unknown_kind = (kind.group.clone(), kind.resource.clone());
+            _ if self.unknown.is_some() => {}
+            Absence::Unreadable(object) => self.unknown(kind, format!("{object} can't be read")),
+            Absence::Unknown(why) => {
+                self.unknown(kind, format!("objects of kind {}: {why}", kind.kind));
             }
-            Absence::Unknown(_) => {}
         }
+    }
+
+    fn unknown(&mut self, kind: &KindInfo, what: String) {
+        self.unknown = Some(what);
+        self.unknown_kind = (kind.group.clone(), kind.resource.clone());
     }
 }
 

@@ -25,8 +25,8 @@ pub(super) fn evict(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
         let read = situation.object_read(kind, namespace, name);
         if situation.is_unread(&read) {
             judgement.confirm_all([read]);
-        } else if live.is_none() && !situation.graph.is_complete(kind) {
-            let why = situation.graph.why_incomplete(kind);
+        } else if live.is_none() && !situation.graph.proves_absence(kind, namespace, name) {
+            let why = situation.why_unknown(kind, namespace);
             let unknown = format!("objects of kind Pod: {why}");
             judgement.unknown(&target, &unknown, |policy| {
                 matches!(policy.source, Source::Policy(_)) && policy.names_kind("", "pods")

@@ -41,7 +41,7 @@ pub(super) fn standing<'a>(
         Some(live) => live,
         None => {
             let cached = graph.object(kind, claim.namespace, claim.name);
-            if cached.is_none() && !graph.is_complete(kind) {
+            if cached.is_none() && !graph.proves_absence(kind, claim.namespace, claim.name) {
                 return Standing::Unresolved;
             }
             cached

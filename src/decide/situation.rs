@@ -143,18 +143,36 @@ impl<'a> Situation<'a> {
 
     /// Whether the absence of objects of a kind is a fact: because this list
     /// was read live, or, where that is not asked for, because the graph has
-    /// them all. If not: what is to be read, or why nobody can tell.
+    /// them all as of now. Where the watch is not connected the list is asked
+    /// for in any case. If not: what is to be read, or why nobody can tell.
     pub(super) fn absence(&self, kind: KindId, list: LiveRead, live: bool) -> Absence {
-        let known = self.graph.is_complete(kind);
+        let known = self.graph.is_current(kind);
+        let proved = |graph: &Graph, namespace| match graph.unreadable(kind, namespace) {
+            None => Absence::Proved,
+            Some(object) => Absence::Unreadable(object),
+        };
+        let LiveRead::List { namespace, .. } = &list else { return Absence::Unread(list) };
         if known && !live {
-            return Absence::Proved;
+            return proved(self.graph, namespace);
         }
-        match self.reads().map(|reads| reads.done.get(&list)) {
-            Some(None) => Absence::Unread(list),
-            Some(Some(Ok(()))) => Absence::Proved,
-            Some(Some(Err(why))) => Absence::Unknown(why.clone()),
-            None if known => Absence::Proved,
-            None => Absence::Unknown(self.graph.why_incomplete(kind).to_owned()),
+        match self.reads().map(|reads| (reads, reads.done.get(&list))) {
+            Some((_, None)) => Absence::Unread(list),
+            Some((reads, Some(Ok(())))) => proved(&reads.graph, namespace),
+            Some((_, Some(Err(why)))) => Absence::Unknown(why.clone()),
+            None if known => proved(self.graph, namespace),
+            None => Absence::Unknown(self.why_unknown(kind, namespace)),
+        }
+    }
+
+    /// Why not all objects of a kind in a namespace (empty: in any) are known.
+    pub(super) fn why_unknown(&self, kind: KindId, namespace: &str) -> String {
+        let graph = self.graph;
+        if !graph.is_complete(kind) {
+            return graph.why_incomplete(kind).to_owned();
+        }
+        match graph.unreadable(kind, namespace) {
+            Some(object) => format!("{object} can't be read"),
+            None => "the watch of them is not connected".to_owned(),
         }
     }
 
@@ -187,6 +205,8 @@ pub(super) enum Absence {
     Proved,
     /// This has to be read first.
     Unread(LiveRead),
+    /// All were looked at, and this one can't be read: it may be anything.
+    Unreadable(String),
     /// Nobody can tell, and why.
     Unknown(String),
 }

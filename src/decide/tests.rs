@@ -52,6 +52,12 @@ struct Row {
     /// Kinds of which the graph does not have everything, and why.
     #[serde(default)]
     incomplete: BTreeMap<String, String>,
+    /// Kinds whose watch is not connected.
+    #[serde(default)]
+    stale: Vec<String>,
+    /// Objects that can't be read.
+    #[serde(default)]
+    unreadable: Vec<String>,
     /// A cluster stands behind the graph; so much of it has been read live.
     live: Option<LiveRow>,
     ask: Ask,
@@ -69,6 +75,9 @@ struct LiveRow {
     found: Vec<Value>,
     #[serde(default)]
     failed: BTreeMap<String, String>,
+    /// Objects of the lists that can't be read.
+    #[serde(default)]
+    unreadable: Vec<String>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -368,7 +377,12 @@ fn prepare(row: &Row) -> Prepared {
             kinds().iter().find(|(_, i)| i.kind == *kind).map(|(id, i)| (id, i.clone())).unwrap();
         graph.set_incomplete(id, why);
     }
+    for kind in &row.stale {
+        let id = graph.kinds.iter().find(|(_, info)| info.kind == *kind).unwrap().0;
+        graph.set_stale(id);
+    }
     feed(&mut graph, &catalogue, &row.objects);
+    mark_unreadable(&mut graph, &row.unreadable);
     for gone in &row.gone {
         let (kind, namespace, name) = split(gone);
         let (group, _) = split_owned(&api_version(&graph.kinds, kind));
@@ -378,9 +392,18 @@ fn prepare(row: &Row) -> Prepared {
     let reads = row.live.as_ref().map(|live| {
         let mut reads = LiveReads { graph: Graph::new(kinds()), ..LiveReads::default() };
         feed(&mut reads.graph, &catalogue, &live.found);
+        mark_unreadable(&mut reads.graph, &live.unreadable);
         reads
     });
     Prepared { graph, policies, reads }
+}
+
+fn mark_unreadable(graph: &mut Graph, objects: &[String]) {
+    for object in objects {
+        let (kind, namespace, name) = split(object);
+        let kind = graph.kinds.iter().find(|(_, info)| info.kind == kind).unwrap().0;
+        assert!(graph.set_unreadable(kind, Some(&(namespace.to_owned(), name.to_owned()))));
+    }
 }
 
 fn split_owned(api_version: &str) -> (String, String) {
@@ -568,6 +591,7 @@ const RULES: &[(&str, &str)] = &[
     ("D5-doomed", "doomed users do not count where the hold is effective"),
     ("D6-exists", "whileExists with such an object is denied"),
     ("D6-not-empty", "whileNotEmpty with content is denied"),
+    ("D5-unreadable", "an object that can't be read may use anything that its kind can"),
     ("D6-unreadable", "what cannot be read is denied"),
     ("D7", "orphaning of what may not be orphaned is denied"),
     ("D8", "everything else is allowed"),
@@ -605,6 +629,7 @@ const RULES: &[(&str, &str)] = &[
     ("M-three", "up to three blockers, then a count"),
     ("L-allow", "an Allow without an effective hold is confirmed live"),
     ("L-hold", "under an effective hold it is not"),
+    ("L-stale", "except while the watch of a kind is not connected"),
     ("L-content", "Namespaces and CRDs always are"),
     ("L-deny", "a Deny whose users have owners is confirmed by the root owners"),
     ("L-owner", "an owner reference that comes is confirmed by its owner"),

@@ -131,7 +131,7 @@ fn guards_nothing(situation: &Situation<'_>, target: &Item<'_>, finalizer: &str)
 }
 
 fn are_complete(graph: &Graph, kinds: impl IntoIterator<Item = KindId>) -> bool {
-    kinds.into_iter().all(|kind| graph.is_complete(kind))
+    kinds.into_iter().all(|kind| graph.is_current(kind) && graph.unreadable(kind, "").is_none())
 }
 
 /// Owner references go from an object that may not lose its owner, or come to

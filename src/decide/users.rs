@@ -66,10 +66,14 @@ pub(super) fn users<'a>(
             break;
         }
     }
-    if let Some(reads) = situation.reads().filter(|_| live && blocking.is_empty()) {
+    // With a hold, too: where a watch is not connected, lists are read.
+    if let Some(reads) = situation.reads().filter(|_| blocking.is_empty()) {
         let users = counting_users(situation, item, in_use, &reads.graph);
         for user in users.take(COUNTED) {
-            if !situation.graph.same(user.node).is_some_and(|node| goes_along(fates, node)) {
+            let goes = situation.graph.same(user.node).is_some_and(|node| {
+                goes_along(fates, node) || (held && is_doomed(situation, node))
+            });
+            if !goes {
                 blocking.add(user);
             }
         }
@@ -236,6 +240,10 @@ fn prove_absence(situation: &Situation<'_>, item: &Item<'_>, live: bool, found: 
         match situation.absence(needer, situation.list(needer, namespace, false), live) {
             Absence::Proved => {}
             Absence::Unread(list) => found.confirm.push(list),
+            Absence::Unreadable(object) => {
+                found.unknown = Some(format!("{object} can't be read, so it may use it"));
+                return;
+            }
             Absence::Unknown(why) => {
                 let kind = &situation.graph.kinds.info(needer).kind;
                 found.unknown = Some(format!("objects of kind {kind} may need it: {why}"));

@@ -19,6 +19,7 @@
 
 mod edges;
 mod fates;
+mod gaps;
 mod gone;
 mod id_set;
 mod node;

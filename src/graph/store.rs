@@ -8,6 +8,7 @@ use hashbrown::HashTable;
 use rustc_hash::FxBuildHasher;
 
 use super::edges::{Edges, NewUse, OpenEdge, OwnerEdge, UseEdge};
+use super::gaps::{Gaps, UnreadableSet};
 use super::gone::{Gone, GoneOwner, Graves};
 use super::id_set::IdSet;
 use super::node::{Live, Node, NodeId, Progress, Slot};
@@ -33,12 +34,13 @@ pub enum Applied {
 pub struct Listing {
     kind: KindId,
     seen: HashSet<NodeId, FxBuildHasher>,
+    unreadable: UnreadableSet,
 }
 
 impl Listing {
     /// A list of this kind, of which nothing has been read.
     pub fn of(kind: KindId) -> Self {
-        Self { kind, seen: HashSet::default() }
+        Self { kind, seen: HashSet::default(), unreadable: UnreadableSet::default() }
     }
 }
 
@@ -64,6 +66,7 @@ pub struct Graph {
     complete: HashSet<KindId, FxBuildHasher>,
     /// Why the objects of a kind are not all here.
     incomplete: HashMap<KindId, Box<str>, FxBuildHasher>,
+    pub(super) gaps: Gaps,
     graves: Graves,
     annotation_keys: HashSet<String>,
     objects: usize,
@@ -90,6 +93,7 @@ impl Graph {
         let namespaced = self.kinds.info(kind).namespaced;
         let namespace = if namespaced { metadata.namespace.as_str() } else { "" };
         let id = self.node(kind, namespace, &metadata.name);
+        self.gaps.close(kind, namespace, &metadata.name);
         self.revision += 1;
         let uid = Uid::new(&metadata.uid);
         let before = self.take_live(id);
@@ -174,6 +178,7 @@ impl Graph {
     /// The object is gone. With a uid, only that one: what has been made again
     /// under its name is another object. Says whether anything went.
     pub fn delete(&mut self, kind: KindId, namespace: &str, name: &str, uid: Option<Uid>) -> bool {
+        self.gaps.close(kind, namespace, name);
         let Some(id) = self.find(kind, namespace, name) else { return false };
         let Some(live) = &self.slots[id.index()].live else { return false };
         if uid.is_some_and(|uid| uid != live.uid) {
@@ -207,10 +212,19 @@ impl Graph {
         listing.seen.extend(self.find(listing.kind, namespace, &object.metadata.name));
     }
 
+    /// An object is in the list that is being read, and can't be read.
+    pub fn list_unreadable(&self, listing: &mut Listing, place: Option<&(String, String)>) {
+        listing.unreadable.add(place);
+        if let Some((namespace, name)) = place {
+            listing.seen.extend(self.find(listing.kind, namespace, name));
+        }
+    }
+
     /// The list has been read to its end: what was known before and is not in
     /// it is gone. Says how many went.
     pub fn end_listing(&mut self, listing: Listing) -> usize {
-        let Listing { kind, seen } = listing;
+        let Listing { kind, seen, unreadable } = listing;
+        self.gaps.replace(kind, unreadable);
         let gone: Vec<_> = self.of_kind(kind).filter(|id| !seen.contains(id)).collect();
         let count = gone.len();
         gone.into_iter().for_each(|id| self.forget(id));
@@ -219,6 +233,7 @@ impl Graph {
 
     /// Forgets at most so many objects of a kind; says how many went.
     pub fn forget_some(&mut self, kind: KindId, most: usize) -> usize {
+        self.gaps.replace(kind, UnreadableSet::default());
         let some: Vec<_> = self.of_kind(kind).take(most).collect();
         let count = some.len();
         some.into_iter().for_each(|id| self.forget(id));
@@ -227,6 +242,7 @@ impl Graph {
 
     /// Says whether all objects of a kind are here.
     pub fn set_complete(&mut self, kind: KindId, complete: bool) {
+        self.gaps.set_stale(kind, false);
         self.incomplete.remove(&kind);
         if complete {
             self.complete.insert(kind);
@@ -238,6 +254,7 @@ impl Graph {
     /// Says why the objects of a kind are not all here: words that finish the
     /// sentence "belay does not know all of them:".
     pub fn set_incomplete(&mut self, kind: KindId, why: &str) {
+        self.gaps.set_stale(kind, false);
         self.complete.remove(&kind);
         self.incomplete.insert(kind, why.into());
     }

@@ -359,7 +359,11 @@ impl<'a> Counting<'a> {
             }
             match self.chain.done(&read) {
                 None => unread.push((place(&info.group, &info.resource), read)),
-                Some(Ok(())) => {}
+                Some(Ok(())) => {
+                    if let Some(object) = self.chain.graph().unreadable(needer, namespace) {
+                        return Err(format!("{object} can't be read, so it may use it"));
+                    }
+                }
                 Some(Err(why)) => {
                     return Err(format!("objects of kind {} may need it: {why}", info.kind));
                 }

@@ -271,6 +271,22 @@ impl Catalogue {
         }
     }
 
+    /// The same of the whole object, to compare with.
+    #[cfg(test)]
+    pub(super) fn read_whole(
+        &self,
+        kinds: &mut Kinds,
+        kind: KindId,
+        object: &Value,
+    ) -> (Progress, Edges) {
+        self.by_kind.get(&kind).map(|c| c.read(kinds, object)).unwrap_or_default()
+    }
+
+    #[cfg(test)]
+    pub(super) fn by_kind_fields(&self, kind: KindId) -> Option<&Fields> {
+        self.by_kind.get(&kind).map(|compiled| &compiled.fields)
+    }
+
     /// Reads an object and takes it into a graph.
     pub fn feed<'o>(
         &self,

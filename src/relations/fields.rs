@@ -232,3 +232,6 @@ pub(super) fn add_value(to: &mut Value, other: Value) {
         (to, other) => *to = other,
     }
 }
+
+#[cfg(test)]
+mod tests;

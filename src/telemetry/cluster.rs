@@ -27,6 +27,11 @@ struct Released {
     why: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Resource {
+    resource: String,
+}
+
 /// How the feed is doing.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Fed {
@@ -65,6 +70,7 @@ pub struct ClusterMetrics {
     unknown: Gauge,
     watched: Gauge,
     failed: Gauge,
+    unreadable: Family<Resource, Gauge>,
 }
 
 impl ClusterMetrics {
@@ -90,6 +96,7 @@ impl ClusterMetrics {
             unknown: new(registry, "unknown_kinds", "Kinds that policies name and nobody serves"),
             watched: new(registry, "watched_kinds", "Kinds that are watched"),
             failed: new(registry, "failed_watches", "Kinds that are watched and not all of whose objects are known: verdicts that need them fail closed"),
+            unreadable: new(registry, "unreadable_objects", "Objects that can't be read, by resource: each counts as an object that may use anything that its kind can use"),
         }
     }
 }
@@ -169,6 +176,16 @@ impl Metrics {
         metrics.unknown.set(number(fed.unknown));
         metrics.watched.set(number(fed.watched));
         metrics.failed.set(number(fed.failed));
+    }
+
+    /// So many objects of these resources can't be read, and of no others.
+    pub fn unreadable(&self, counts: &[(String, usize)]) {
+        let unreadable = &self.0.cluster.unreadable;
+        unreadable.clear();
+        for (resource, count) in counts {
+            let resource = resource.clone();
+            unreadable.get_or_create(&Resource { resource }).set(number(*count));
+        }
     }
 
     /// Counts one live read that a verdict waited for, by what came of it.

@@ -4,7 +4,6 @@ use actix_web::http::StatusCode;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
@@ -13,7 +12,7 @@ use crate::decide::{
     self, Answer as Refused, DeleteOptions, Door, Extra, Operation, Reason, Resource, Review,
     Target, User, Verdict,
 };
-use crate::objects::{Object, Text};
+use crate::objects::{Object, Text, read_shallow};
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
@@ -152,7 +151,10 @@ pub fn parse(body: &[u8], door: Door) -> Result<Parsed<'_>, BadRequest> {
                 _ => {
                     let mut review = review(request, door);
                     if review.wants_extra() {
-                        review.extra = extra(body);
+                        match extra(body) {
+                            Ok(extra) => review.extra = extra,
+                            Err(error) => return Ok(unreadable_review(&review, &error)),
+                        }
                     }
                     return Ok(Parsed::Review(Box::new(review)));
                 }
@@ -172,15 +174,27 @@ pub fn parse(body: &[u8], door: Door) -> Result<Parsed<'_>, BadRequest> {
     }
 }
 
-/// A second look at the bytes, for the few questions that need it.
-fn extra(body: &[u8]) -> Extra {
-    // They have been read once, so they can be read again.
-    let Ok(envelope) = serde_json::from_slice::<Envelope<'_, Value>>(body) else {
-        return Extra::default();
-    };
-    let request = envelope.request.as_ref();
-    let old = request.and_then(|request| request.old_object.as_ref());
-    Extra::read(old, request.and_then(|request| request.object.as_ref()))
+/// A second look at the bytes, for the few questions that need it. An object may
+/// be nested as deeply as its writer likes, and hold bytes that are no text.
+fn extra(body: &[u8]) -> Result<Extra, serde_json::Error> {
+    let text = String::from_utf8_lossy(body);
+    let envelope: Envelope<'_, &RawValue> = serde_json::from_str(&text)?;
+    let Some(request) = envelope.request else { return Ok(Extra::default()) };
+    let read = |object: Option<&RawValue>| object.map(|o| read_shallow(o.get())).transpose();
+    let (old, new) = (read(request.old_object)?, read(request.object)?);
+    Ok(Extra::read(old.as_ref(), new.as_ref()))
+}
+
+/// A review of which the objects could be read, and not all that they say.
+fn unreadable_review<'a>(review: &Review<'a>, error: &serde_json::Error) -> Parsed<'a> {
+    Parsed::Unreadable {
+        uid: review.uid.clone(),
+        operation: review.operation,
+        user: review.user.clone(),
+        dry_run: review.dry_run,
+        target: review.target(),
+        detail: describe(error),
+    }
 }
 
 fn unreadable_request<O>(request: Request<'_, O>, detail: String) -> Parsed<'_> {

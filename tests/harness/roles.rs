@@ -10,7 +10,8 @@ use super::{ControlPlane, Result, eventually};
 /// The API groups of the kinds that tests make and policies are about.
 /// Whoever makes one of another group names it here, as a user of the chart
 /// does in `rbac.watchAlso`.
-const GROUPS: [&str; 8] = [
+const GROUPS: [&str; 9] = [
+    "h07.example.com",
     "s01.example.com",
     "s23.example.com",
     "s25-held.example.com",

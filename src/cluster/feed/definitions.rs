@@ -142,8 +142,8 @@ impl Sink for DefinitionSink {
     }
 
     fn list(&mut self, json: &str) -> Result<(), Unreadable> {
-        self.learn(json)?;
-        self.objects.list(json)
+        let learned = self.learn(json);
+        self.objects.list(json).and(learned)
     }
 
     fn end(&mut self) {
@@ -155,20 +155,32 @@ impl Sink for DefinitionSink {
     }
 
     fn change(&mut self, json: &str) -> Result<(), Unreadable> {
-        self.objects.change(json)?;
-        self.learn(json)
+        let changed = self.objects.change(json);
+        changed.and(self.learn(json))
     }
 
     fn remove(&mut self, json: &str) -> Result<(), Unreadable> {
-        let (name, _) = read(json)?;
-        self.definitions.lock().remove(&name);
-        self.objects.remove(json)?;
+        let name = match read(json) {
+            Ok((name, _)) => Some(name),
+            Err(unreadable) => unreadable.place.map(|(_, name)| name),
+        };
+        if let Some(name) = name {
+            self.definitions.lock().remove(&name);
+        }
         self.news.notify_one();
-        Ok(())
+        self.objects.remove(json)
+    }
+
+    fn skip(&mut self) {
+        self.objects.skip();
     }
 
     fn current(&mut self) {
         self.objects.current();
+    }
+
+    fn disconnected(&mut self) {
+        self.objects.disconnected();
     }
 
     fn broken(&mut self, trouble: &Trouble, since: Duration) {

@@ -145,6 +145,8 @@ struct Feed {
     written: watch::Sender<Arc<Written>>,
     /// How many kinds policies name that nobody serves.
     unknown: usize,
+    /// How many objects can't be read, by resource.
+    unreadable: Vec<(String, usize)>,
     /// What is written and cannot be read.
     lacking: Option<String>,
     /// The kinds that are named and nobody serves, each by who names it.
@@ -188,6 +190,7 @@ impl Feed {
             conditions,
             written,
             unknown: 0,
+            unreadable: Vec::new(),
             lacking: None,
             absent: BTreeSet::new(),
         };
@@ -479,8 +482,14 @@ impl Feed {
     }
 
     /// Tells readiness and metrics how it goes.
-    fn report(&self) {
+    fn report(&mut self) {
         let state = self.watches.state();
+        if self.unreadable != state.unreadable {
+            self.context.metrics.unreadable(&state.unreadable);
+            self.unreadable = state.unreadable;
+            // The status of policies names one.
+            self.context.signals.change();
+        }
         self.context.metrics.fed(&Fed { unknown: self.unknown, ..state.fed });
         // Once ready belay stays ready: only verdicts that need a kind that is
         // not read yet fail closed.

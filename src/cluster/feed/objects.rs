@@ -69,6 +69,35 @@ impl Objects {
     }
 
     fn take(&mut self, json: &str) -> Result<(), Unreadable> {
+        let taken = self.try_take(json);
+        if let Err(unreadable) = &taken {
+            self.skip_object(unreadable.place.as_ref());
+        }
+        taken
+    }
+
+    /// An object can't be read: it may use anything, until it can be read or is
+    /// deleted.
+    fn skip_object(&mut self, place: Option<&(String, String)>) {
+        let mut world = self.world.write();
+        if let Some(listing) = &mut self.listing {
+            world.graph.list_unreadable(listing, place);
+        }
+        if !world.graph.set_unreadable(self.kind, place) {
+            return;
+        }
+        let resource = resource(&world, self.kind);
+        drop(world);
+        let (namespace, name) = place.map_or(("", ""), |(namespace, name)| (namespace, name));
+        tracing::warn!(
+            resource,
+            namespace,
+            name,
+            "an object can't be read, so it may use anything that objects of its kind can use"
+        );
+    }
+
+    fn try_take(&mut self, json: &str) -> Result<(), Unreadable> {
         let mut world = self.world.write();
         let used = waiting::used_by(&world, self.kind, json)?;
         let World { graph, catalogue, .. } = &mut *world;
@@ -77,6 +106,26 @@ impl Objects {
         let waits = waiting::taken(&mut world, node, json) | waiting::freed(&mut world, &used);
         drop(world);
         self.tell(owners, waits);
+        Ok(())
+    }
+
+    fn try_remove(&mut self, json: &str) -> Result<(), Unreadable> {
+        let mut world = self.world.write();
+        let used = waiting::used_by(&world, self.kind, json)?;
+        let node = world::find(&world.graph, self.kind, json)?;
+        let held = node
+            .and_then(|node| world.graph.get(node))
+            .is_some_and(|node| node.hold() != HoldAge::NotHeld);
+        let (namespace, name) = world::forget(&mut world.graph, self.kind, json)?;
+        let waits = waiting::gone(&mut world, self.kind, &namespace, &name)
+            | waiting::freed(&mut world, &used);
+        // Whoever begins to lead reads all of them, so nobody else keeps any.
+        let leads = *self.signals.leading.borrow();
+        if !self.all && held && leads && world.left.len() < MOST_LEFT {
+            world.left.insert((self.kind, namespace, name));
+        }
+        drop(world);
+        self.tell(false, waits);
         Ok(())
     }
 
@@ -130,23 +179,23 @@ impl Sink for Objects {
     }
 
     fn remove(&mut self, json: &str) -> Result<(), Unreadable> {
-        let mut world = self.world.write();
-        let used = waiting::used_by(&world, self.kind, json)?;
-        let node = world::find(&world.graph, self.kind, json)?;
-        let held = node
-            .and_then(|node| world.graph.get(node))
-            .is_some_and(|node| node.hold() != HoldAge::NotHeld);
-        let (namespace, name) = world::forget(&mut world.graph, self.kind, json)?;
-        let waits = waiting::gone(&mut world, self.kind, &namespace, &name)
-            | waiting::freed(&mut world, &used);
-        // Whoever begins to lead reads all of them, so nobody else keeps any.
-        let leads = *self.signals.leading.borrow();
-        if !self.all && held && leads && world.left.len() < MOST_LEFT {
-            world.left.insert((self.kind, namespace, name));
+        let removed = self.try_remove(json);
+        match removed.as_ref().map_err(|unreadable| unreadable.place.as_ref()) {
+            Ok(()) => {}
+            Err(None) => self.skip_object(None),
+            Err(Some((namespace, name))) => {
+                let mut world = self.world.write();
+                world.graph.delete(self.kind, namespace, name, None);
+                let waits = waiting::gone(&mut world, self.kind, namespace, name);
+                drop(world);
+                self.tell(false, waits);
+            }
         }
-        drop(world);
-        self.tell(false, waits);
-        Ok(())
+        removed
+    }
+
+    fn skip(&mut self) {
+        self.skip_object(None);
     }
 
     fn current(&mut self) {
@@ -157,6 +206,10 @@ impl Sink for Objects {
         }
         drop(world);
         *self.health.0.lock() = State { settled: true, ..State::default() };
+    }
+
+    fn disconnected(&mut self) {
+        self.world.write().graph.set_stale(self.kind);
     }
 
     fn broken(&mut self, trouble: &Trouble, since: Duration) {

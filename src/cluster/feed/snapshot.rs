@@ -59,6 +59,15 @@ pub struct Snapshot {
 /// namespaces in which they do.
 pub type Held = HashMap<(String, String), HashSet<String>>;
 
+/// Words for one object of a kind that can't be read.
+fn one_unreadable(place: Option<&(String, String)>) -> String {
+    match place {
+        Some((namespace, name)) if namespace.is_empty() => format!("{name} can't be read"),
+        Some((namespace, name)) => format!("{namespace}/{name} can't be read"),
+        None => "one of them can't be read".to_owned(),
+    }
+}
+
 /// A kind of which the objects could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unread {
@@ -327,19 +336,22 @@ impl Snapshot {
         };
         let mut world = self.context.world.write();
         let mut listing = Listing::of(kind);
+        let mut unreadable_one = None;
         for object in objects {
             let World { graph, catalogue, .. } = &mut *world;
             match world::take(graph, catalogue, kind, object.get(), Some(&mut listing)) {
                 Ok(node) => drop(learn_owners(&mut world, kind, node)),
-                Err(_) => {
-                    let why = "one of them is not what it should be";
-                    world.graph.set_incomplete(kind, why);
-                    drop(world);
-                    return self.note(name, why.to_owned());
+                Err(unreadable) => {
+                    let place = unreadable.place.as_ref();
+                    world.graph.list_unreadable(&mut listing, place);
+                    unreadable_one.get_or_insert_with(|| one_unreadable(place));
                 }
             }
         }
         world.graph.end_listing(listing);
+        if let Some(why) = unreadable_one {
+            self.note(name, why);
+        }
         match (want, lacks) {
             (_, Some(why)) => world.graph.set_incomplete(kind, &why),
             (Want::All, None) => world.graph.set_complete(kind, true),

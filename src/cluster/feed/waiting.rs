@@ -4,12 +4,10 @@
 #[cfg(test)]
 mod tests;
 
-use serde_json::Value;
-
 use crate::cluster::world::{self, Place, RELEASE_REQUESTED, Seen, World};
 use crate::graph::{Excuse, Graph, Node, NodeId, OpenEdge, OwnerEdge, Progress, Strength};
 use crate::hold::Sight;
-use crate::objects::{HoldAge, KindId, PackedList, PackedMap, Uid, Unreadable};
+use crate::objects::{HoldAge, KindId, PackedList, PackedMap, Uid, Unreadable, read_shallow};
 
 /// An object before it changes or goes: whom it keeps waiting, and by what.
 #[derive(Default)]
@@ -117,7 +115,7 @@ pub fn taken(world: &mut World, node: Option<NodeId>, json: &str) -> bool {
         return world.waiting.seen.remove(&place).is_some() && world.waiting.news.insert(place);
     }
     // There are few of these, so their JSON may be looked at twice.
-    let Ok(value) = serde_json::from_str::<Value>(json) else { return false };
+    let Ok(value) = read_shallow(json) else { return false };
     let Some(sight) = Sight::of(&value) else { return false };
     let annotations = value.pointer("/metadata/annotations");
     let requested = annotations.and_then(|map| map.get(RELEASE_REQUESTED)?.as_str());

@@ -49,6 +49,8 @@ pub struct State {
     pub waiting: Vec<String>,
     /// In numbers.
     pub fed: Fed,
+    /// How many objects can't be read, by resource.
+    pub unreadable: Vec<(String, usize)>,
 }
 
 impl Watches {
@@ -214,7 +216,12 @@ impl Watches {
             watched.source.labels.is_empty() && !world.graph.is_complete(**kind)
         };
         let lag = self.running.values().map(|watched| watched.health.behind()).max();
+        let unreadable = world.graph.unreadable_counts();
+        let mut unreadable: Vec<_> =
+            unreadable.map(|(kind, count)| (resource(&world, kind), count)).collect();
+        unreadable.sort();
         State {
+            unreadable,
             waiting: waiting.map(|(kind, _)| resource(&world, *kind)).collect(),
             fed: Fed {
                 objects: world.graph.objects(),

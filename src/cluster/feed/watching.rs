@@ -37,7 +37,8 @@ pub struct Source {
     pub labels: &'static str,
 }
 
-/// Where what is watched goes.
+/// Where what is watched goes. An object that can't be read is the sink's own
+/// affair: the watch goes on. What is returned says which one it is.
 pub trait Sink: Send {
     /// A list begins.
     fn begin(&mut self);
@@ -49,8 +50,12 @@ pub trait Sink: Send {
     fn change(&mut self, json: &str) -> Result<(), Unreadable>;
     /// An object is gone.
     fn remove(&mut self, json: &str) -> Result<(), Unreadable>;
+    /// Something came that can't be read at all: any object may have changed.
+    fn skip(&mut self);
     /// What is known is as new as the API server's own.
     fn current(&mut self);
+    /// The watch is not connected: what is known may be older from now on.
+    fn disconnected(&mut self);
     /// It may not be, since this long.
     fn broken(&mut self, trouble: &Trouble, since: Duration);
 }
@@ -82,6 +87,10 @@ const SILENCE: Duration = Duration::from_secs(90);
 /// there is nothing more.
 const QUIET: Duration = Duration::from_millis(500);
 
+/// A busy kind is never quiet. What was missed has come once the connection
+/// lasts as long as the gap before it, and at least this long.
+const CATCH_UP: Duration = Duration::from_secs(1);
+
 /// A connection that lasted this long was a good one.
 const GOOD: Duration = Duration::from_secs(5);
 
@@ -103,7 +112,7 @@ struct Event<'a> {
     object: &'a RawValue,
 }
 
-/// The little that a bookmark says, and that the version of an object needs.
+/// The version of an object or bookmark.
 #[derive(Deserialize)]
 struct Versioned {
     metadata: VersionedMetadata,
@@ -113,8 +122,27 @@ struct Versioned {
 #[serde(rename_all = "camelCase")]
 struct VersionedMetadata {
     resource_version: String,
+}
+
+/// What a bookmark says beside that.
+#[derive(Deserialize)]
+struct Bookmark {
+    metadata: BookmarkMetadata,
+}
+
+#[derive(Deserialize)]
+struct BookmarkMetadata {
     #[serde(default)]
-    annotations: Option<std::collections::BTreeMap<String, String>>,
+    annotations: Option<std::collections::BTreeMap<String, serde::de::IgnoredAny>>,
+}
+
+impl Bookmark {
+    /// Whether it ends the list that a watch begins with.
+    fn ends_list(json: &str) -> bool {
+        let annotations = |bookmark: Self| bookmark.metadata.annotations;
+        let annotations = serde_json::from_str(json).ok().and_then(annotations);
+        annotations.is_some_and(|map| map.contains_key("k8s.io/initial-events-end"))
+    }
 }
 
 #[derive(Deserialize, Default)]
@@ -136,12 +164,23 @@ struct Lost {
     told: bool,
     /// What the last attempt came to.
     why: Option<Trouble>,
+    /// Whether to list again with the next connection.
+    list_again: bool,
+    /// Whether the API server answered the last attempt.
+    answered: bool,
 }
 
 impl Lost {
     fn is_current(&mut self, sink: &mut impl Sink) {
-        *self = Self { current: Some(Instant::now()), ..Self::default() };
+        let list_again = self.list_again;
+        *self = Self { current: Some(Instant::now()), list_again, ..Self::default() };
         sink.current();
+    }
+
+    /// An object was taken in, or can't be read. Where it is unknown which one,
+    /// only another list tells.
+    fn taken(&mut self, taken: Result<(), Unreadable>) {
+        self.list_again |= taken.is_err_and(|unreadable| unreadable.place.is_none());
     }
 
     /// Whether the last list was good for a while.
@@ -150,10 +189,11 @@ impl Lost {
     }
 
     /// The connection has ended.
-    fn ended(&mut self) {
+    fn ended(&mut self, sink: &mut impl Sink) {
         // What was never known cannot be lost.
-        if self.current.is_some() {
-            self.since.get_or_insert_with(Instant::now);
+        if self.current.is_some() && self.since.is_none() {
+            self.since = Some(Instant::now());
+            sink.disconnected();
         }
     }
 
@@ -190,11 +230,17 @@ pub async fn watch(server: Server, source: Source, mut sink: impl Sink) {
     let mut version = None;
     let mut backoff = Backoff::default();
     let mut lost = Lost::default();
+    // The version at which the last attempt failed.
+    let mut failed_at: Option<String> = None;
     loop {
         let started = Instant::now();
+        lost.answered = false;
         let result = follow(&server, &source, &mut sink, &mut version, &mut lost).await;
         let lasted = started.elapsed();
-        lost.ended();
+        lost.ended(&mut sink);
+        if std::mem::take(&mut lost.list_again) {
+            version = None;
+        }
         match result {
             // The server ends every watch after some minutes.
             Ok(()) if lasted >= GOOD => {
@@ -212,6 +258,13 @@ pub async fn watch(server: Server, source: Source, mut sink: impl Sink) {
             Err(trouble) => {
                 if lasted >= GOOD {
                     backoff.succeeded();
+                }
+                // Where it fails twice it would fail for ever.
+                if lost.answered && version.is_some() {
+                    if failed_at == version {
+                        version = None;
+                    }
+                    failed_at.clone_from(&version);
                 }
                 lost.failed(trouble, &mut sink);
             }
@@ -247,7 +300,14 @@ async fn follow(
     let request = api::get(&path, source.detail, false)?;
     let asking = timeout(ANSWER, server.client.request_stream(request));
     let answer = lost.during(sink, asking).await;
-    let lines = match answer.map_err(|_| slow(ANSWER))?.map_err(Trouble::from) {
+    let answer = answer.map_err(|_| slow(ANSWER))?;
+    // A server that has too much to do says nothing of this version.
+    lost.answered = match &answer {
+        Ok(_) => true,
+        Err(kube::Error::Api(status)) => !matches!(status.code, 429 | 503),
+        Err(_) => false,
+    };
+    let lines = match answer.map_err(Trouble::from) {
         Ok(lines) => lines,
         Err(Trouble::Failed(said)) if streamed && said.contains("sendInitialEvents") => {
             server.streams.store(false, Ordering::Relaxed);
@@ -256,7 +316,9 @@ async fn follow(
         }
         Err(trouble) => return Err(trouble),
     };
-    let reading = Reading { sink, version, lost, listing: streamed };
+    let gap = lost.since.map_or(Duration::ZERO, |since| since.elapsed());
+    let caught_up = Instant::now() + gap.max(CATCH_UP);
+    let reading = Reading { sink, version, lost, listing: streamed, caught_up };
     if streamed {
         reading.sink.begin();
     }
@@ -265,15 +327,6 @@ async fn follow(
 
 fn slow(limit: Duration) -> Trouble {
     Trouble::Failed(format!("the API server did not answer within {} s", limit.as_secs()))
-}
-
-/// Words that repeat nothing of the object.
-fn unreadable(error: &serde_json::Error) -> Trouble {
-    Trouble::Failed(format!(
-        "an object of it could not be read (line {}, column {})",
-        error.line(),
-        error.column()
-    ))
 }
 
 /// Reads a list page by page; says the version of it.
@@ -290,7 +343,7 @@ async fn pages(
         let asking = timeout(ANSWER, api::page(client, &source.info, "", source.detail, query));
         let page = lost.during(sink, asking).await.map_err(|_| slow(ANSWER))??;
         for item in &page.items {
-            sink.list(item.get()).map_err(|error| Trouble::Failed(error.to_string()))?;
+            lost.taken(sink.list(item.get()));
         }
         next = page.metadata.next;
         if next.is_empty() {
@@ -307,6 +360,8 @@ struct Reading<'r, S> {
     lost: &'r mut Lost,
     /// Whether what comes is the list still.
     listing: bool,
+    /// When a busy watch has caught up.
+    caught_up: Instant,
 }
 
 impl<S: Sink> Reading<'_, S> {
@@ -337,7 +392,8 @@ impl<S: Sink> Reading<'_, S> {
                 Ok(0) => return Ok(()),
                 // The last line of a connection that broke off is half of one.
                 Ok(_) if !line.ends_with(b"\n") => return Ok(()),
-                Ok(_) => self.event(&line)?,
+                // A client can have the API server store bytes that are no text.
+                Ok(_) => self.event(&String::from_utf8_lossy(&line))?,
                 Err(error) => return Err(Trouble::Failed(format!("the watch broke off: {error}"))),
             }
             // One large object need not be paid for ever after.
@@ -350,10 +406,14 @@ impl<S: Sink> Reading<'_, S> {
         self.lost.is_current(self.sink);
     }
 
-    fn event(&mut self, line: &[u8]) -> Result<(), Trouble> {
-        let event: Event<'_> = serde_json::from_slice(line).map_err(|error| unreadable(&error))?;
+    fn event(&mut self, line: &str) -> Result<(), Trouble> {
+        let Ok(event) = serde_json::from_str::<Event<'_>>(line) else {
+            self.sink.skip();
+            self.lost.list_again = true;
+            return Ok(());
+        };
         let json = event.object.get();
-        let take = match event.kind {
+        let taken = match event.kind {
             "ADDED" if self.listing => self.sink.list(json),
             "ADDED" | "MODIFIED" => self.sink.change(json),
             "DELETED" => self.sink.remove(json),
@@ -363,28 +423,23 @@ impl<S: Sink> Reading<'_, S> {
                 return Err(Trouble::of_status(status.code, &status.message));
             }
         };
-        take.map_err(|error| Trouble::Failed(error.to_string()))?;
+        self.lost.taken(taken);
         // Half of a list is no place to go on from.
-        if self.listing && event.kind != "BOOKMARK" {
+        let bookmark = event.kind == "BOOKMARK";
+        if self.listing && !(bookmark && Bookmark::ends_list(json)) {
             return Ok(());
         }
-        let Versioned { metadata } =
-            serde_json::from_str(json).map_err(|error| unreadable(&error))?;
-        let ends = || {
-            let annotations = metadata.annotations.as_ref();
-            annotations.is_some_and(|map| map.contains_key("k8s.io/initial-events-end"))
-        };
         if self.listing {
-            if !ends() {
-                return Ok(());
-            }
             self.listing = false;
             self.sink.end();
             self.is_current();
-        } else if event.kind == "BOOKMARK" && self.lost.since.is_some() {
+        } else if self.lost.since.is_some() && (bookmark || Instant::now() >= self.caught_up) {
             self.is_current();
         }
-        *self.version = Some(metadata.resource_version);
+        // Without one the watch goes on from the version before.
+        if let Ok(Versioned { metadata }) = serde_json::from_str(json) {
+            *self.version = Some(metadata.resource_version);
+        }
         Ok(())
     }
 }

@@ -18,7 +18,7 @@ use crate::cluster::feed::plan::labelled;
 use crate::cluster::pace::within;
 use crate::cluster::world::{Detail, Seen, World};
 use crate::hold::Sight;
-use crate::objects::{KindId, KindInfo, Object};
+use crate::objects::{KindId, KindInfo, Object, read_shallow};
 
 /// How often labelled kinds are read as a whole, for holds on what has lost its
 /// label unseen.
@@ -112,7 +112,7 @@ impl Holds {
 /// What a release has to know of an object that is Terminating under the hold.
 /// And where it stands.
 fn waits(json: &str) -> Option<(Sight, String, String)> {
-    let sight = Sight::of(&serde_json::from_str(json).ok()?)?;
+    let sight = Sight::of(&read_shallow(json).ok()?)?;
     let Object { metadata, .. } = serde_json::from_str(json).ok()?;
     let waits = sight.deleted.is_some() && sight.hold.is_some();
     waits.then(|| (sight, metadata.namespace.to_string(), metadata.name.to_string()))

@@ -77,7 +77,7 @@ impl Failure {
 
 impl Transport for kube::Client {
     async fn get(&self, path: &str, detail: Detail, list: bool) -> Result<String, Failure> {
-        Ok(self.request_text(api::get(path, detail, list)?).await?)
+        Ok(api::text(self, api::get(path, detail, list)?).await?)
     }
 }
 

@@ -41,8 +41,12 @@ fn apply(
         return Err("their kind has only just appeared".to_owned());
     };
     for json in found.objects() {
-        take(graph, catalogue, kind, json, None)
-            .map_err(|error| format!("of one of them, {error}"))?;
+        let Err(unreadable) = take(graph, catalogue, kind, json, None) else { continue };
+        match read {
+            // It affects itself alone: the absence of others is a fact.
+            LiveRead::List { .. } => drop(graph.set_unreadable(kind, unreadable.place.as_ref())),
+            LiveRead::Object { .. } => return Err(unreadable.to_string()),
+        }
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use crate::cluster::api::{self, MANAGER, chain, shortened};
 use crate::cluster::world::{Detail, Place, World};
 use crate::hold::{Answer, Sight};
-use crate::objects::KindInfo;
+use crate::objects::{KindInfo, read_shallow};
 
 /// How long one request may take; what a pass has read is stale before that.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -64,12 +64,12 @@ impl Target {
         client: &kube::Client,
         request: Request<Vec<u8>>,
     ) -> (Answer, Option<Value>) {
-        let text = match timeout(LIMIT, client.request_text(request)).await {
+        let text = match timeout(LIMIT, api::text(client, request)).await {
             Ok(Ok(text)) => text,
             Ok(Err(error)) => return (self.refusal(&error), None),
             Err(_) => return (Answer::Lost, None),
         };
-        let value: Option<Value> = serde_json::from_str(&text).ok();
+        let value = read_shallow(&text).ok();
         match value.as_ref().and_then(Sight::of) {
             Some(sight) => (Answer::Done(sight), value),
             // It was carried out, and nobody knows what came of it.

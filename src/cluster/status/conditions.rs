@@ -71,6 +71,7 @@ pub(super) fn ready(
 enum Missing {
     NotInstalled,
     Forbidden,
+    Unreadable,
     Failed,
     Reading,
 }
@@ -92,6 +93,7 @@ impl Missing {
         match self {
             Self::NotInstalled => "NotInstalled",
             Self::Forbidden => "Forbidden",
+            Self::Unreadable => "Unreadable",
             Self::Failed => "Failed",
             Self::Reading => "Reading",
         }
@@ -125,6 +127,14 @@ pub(super) fn watching(graph: &Graph, needs: &BTreeSet<KindId>, unknown: &[Strin
             false => Trouble::NotFound.words(),
         };
         missing.push((Missing::of(&why), name, why));
+    }
+    for kind in needs.iter().filter(|kind| graph.is_complete(**kind)) {
+        if let Some(object) = graph.unreadable(*kind, "") {
+            let info = graph.kinds.info(*kind);
+            let name = full_name(&info.group, &info.resource);
+            let why = format!("{object} can't be read, so it may use anything");
+            missing.push((Missing::Unreadable, name, why));
+        }
     }
     missing.sort();
     let Some((first, ..)) = missing.first() else {
@@ -314,6 +324,10 @@ mod tests {
 
         graph.set_complete(claims, true);
         assert_eq!(watching(&graph, &needs, &[]).status, "True");
+        graph.set_unreadable(pods, Some(&("shop".to_owned(), "bad".to_owned())));
+        let finding = watching(&graph, &needs, &[]);
+        assert_eq!((finding.status, finding.reason), ("False", "Unreadable"));
+        assert_eq!(finding.message, "pods: Pod shop/bad can't be read, so it may use anything");
         let widget = graph.kinds.learn(Kinds::custom("x.dev", "v1", "Widget", "widgets", true));
         graph.kinds.forget(widget);
         let finding = watching(&graph, &BTreeSet::from([widget]), &[]);

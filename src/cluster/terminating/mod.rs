@@ -19,7 +19,7 @@ pub use self::webhooks::{At, Rule, Webhook};
 use super::api::{self, Trouble};
 use super::feed::{Snapshot, Unread};
 use super::world::Detail;
-use crate::objects::{KindInfo, Object, full_name};
+use crate::objects::{KindInfo, Object, full_name, read_shallow};
 
 /// So many kinds are read at once.
 const AT_ONCE: usize = 8;
@@ -238,7 +238,7 @@ async fn kind(
 pub async fn whole(snapshot: &Snapshot, found: &mut Found) {
     let Found { info, namespace, name, uid, .. } = &*found;
     let read = api::object(&snapshot.context.client, info, namespace, name, Detail::Whole).await;
-    match read.map(|json| json.and_then(|json| serde_json::from_str::<Value>(&json).ok())) {
+    match read.map(|json| json.and_then(|json| read_shallow(&json).ok())) {
         Ok(Some(read)) if read.pointer("/metadata/uid").and_then(Value::as_str) == Some(uid) => {
             found.object = read;
         }

@@ -12,6 +12,7 @@ use super::{AT_ONCE, Found};
 use crate::cluster::api;
 use crate::cluster::feed::Unread;
 use crate::cluster::world::Detail;
+use crate::objects::read_shallow;
 
 /// A Service, by its namespace and name.
 pub(super) type Service = (String, String);
@@ -118,7 +119,7 @@ impl Look<'_> {
                 return None;
             }
         };
-        let service: Value = serde_json::from_str(&json).ok()?;
+        let service = read_shallow(&json).ok()?;
         // Whom a Service without a selector leads to is written by hand.
         service.pointer("/spec/selector").filter(|selector| selector.is_object())?;
         let slices = self.info("discovery.k8s.io", "endpointslices", namespace)?;

@@ -17,7 +17,7 @@ use super::news::Why;
 use crate::cluster::api::{self, Trouble, escaped};
 use crate::cluster::pace::within;
 use crate::cluster::world::Detail;
-use crate::objects::{KindInfo, Kinds, split_api_version};
+use crate::objects::{KindInfo, Kinds, read_shallow, split_api_version};
 
 /// For so long what was read is believed: many objects have the same owner.
 const FRESH: Duration = Duration::from_secs(2);
@@ -139,7 +139,7 @@ impl<'a> Leaving<'a> {
             return stand;
         }
         let read = within(api::object(self.client, info, ns, name, Detail::Metadata)).await;
-        let stand = match read.map(|json| json.map(|json| serde_json::from_str::<Value>(&json))) {
+        let stand = match read.map(|json| json.map(|json| read_shallow(&json))) {
             Ok(None) => Stand::Absent,
             Ok(Some(Ok(object))) => of(&object, uid),
             Ok(Some(Err(_))) => Stand::Unknown("the answer is no object".to_owned()),

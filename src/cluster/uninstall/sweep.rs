@@ -19,7 +19,7 @@ use crate::cluster::release::Target as At;
 use crate::cluster::world::Detail;
 use crate::decide::Target;
 use crate::hold::Answer;
-use crate::objects::KindInfo;
+use crate::objects::{KindInfo, read_shallow};
 
 /// Patches a second at the most, as in `cluster::holds`.
 const RATE: Duration = Duration::from_millis(40);
@@ -138,7 +138,7 @@ impl<'a> Sweeper<'a> {
             };
             for item in page.items.iter().filter(|item| mentions_hold(item.get())) {
                 // The API server wrote it: what is no object has no hold.
-                let Ok(value) = serde_json::from_str::<Value>(item.get()) else { continue };
+                let Ok(value) = read_shallow(item.get()) else { continue };
                 self.object(info, &value).await;
             }
             self.progress();

@@ -49,12 +49,12 @@ impl World<'_> {
         if !self.graph.is_resolvable(item, reference) {
             return Reference::Error;
         }
-        let (kind, _, _) = self.graph.coordinates(reference.to);
+        let (kind, namespace, name) = self.graph.coordinates(reference.to);
         let owner = match self.graph.get(reference.to) {
             Some(owner) if owner.uid() == reference.uid => owner,
             // Another object of that name is there.
             Some(_) => return Reference::Dangling,
-            None if self.graph.is_complete(kind) => return Reference::Dangling,
+            None if self.graph.proves_absence(kind, namespace, name) => return Reference::Dangling,
             // It is not in the graph; that says nothing of the cluster.
             None => return Reference::Error,
         };

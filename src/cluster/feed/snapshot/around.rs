@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::super::objects::learn_owners;
 use super::super::plan::{Want, plan};
-use super::Snapshot;
+use super::{Snapshot, one_unreadable};
 use crate::cluster::api::Trouble;
 use crate::cluster::world::{self, Detail, World};
 use crate::graph::Listing;
@@ -183,9 +183,10 @@ impl Snapshot {
             let World { graph, catalogue, .. } = &mut *world;
             match world::take(graph, catalogue, kind, object.get(), Some(&mut listing)) {
                 Ok(node) => drop(learn_owners(&mut world, kind, node)),
-                Err(_) => {
-                    let why = "one of them is not what it should be".to_owned();
-                    read.unread = Some((name.to_owned(), why));
+                Err(unreadable) => {
+                    let place = unreadable.place.as_ref();
+                    world.graph.set_unreadable(kind, place);
+                    read.unread = Some((name.to_owned(), one_unreadable(place)));
                     continue;
                 }
             }

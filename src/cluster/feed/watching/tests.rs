@@ -52,10 +52,16 @@ impl Script {
 struct Told(Arc<Mutex<Vec<String>>>);
 
 impl Told {
-    fn note(&self, what: &str, json: &str) {
+    /// What is named `bad` can't be read.
+    fn note(&self, what: &str, json: &str) -> Result<(), Unreadable> {
         let value: serde_json::Value = serde_json::from_str(json).unwrap();
         let name = value["metadata"]["name"].as_str().unwrap_or_default();
         self.0.lock().unwrap().push(format!("{what} {name}"));
+        let error = || serde_json::from_str::<u8>("hunter2").unwrap_err();
+        if name.starts_with("bad") || name.is_empty() {
+            return Err(Unreadable::new(json, &error()));
+        }
+        Ok(())
     }
 }
 
@@ -65,8 +71,7 @@ impl Sink for Told {
     }
 
     fn list(&mut self, json: &str) -> Result<(), Unreadable> {
-        self.note("list", json);
-        Ok(())
+        self.note("list", json)
     }
 
     fn end(&mut self) {
@@ -74,13 +79,19 @@ impl Sink for Told {
     }
 
     fn change(&mut self, json: &str) -> Result<(), Unreadable> {
-        self.note("change", json);
-        Ok(())
+        self.note("change", json)
     }
 
     fn remove(&mut self, json: &str) -> Result<(), Unreadable> {
-        self.note("remove", json);
-        Ok(())
+        self.note("remove", json)
+    }
+
+    fn skip(&mut self) {
+        self.0.lock().unwrap().push("skip".to_owned());
+    }
+
+    fn disconnected(&mut self) {
+        self.0.lock().unwrap().push("disconnected".to_owned());
     }
 
     fn current(&mut self) {
@@ -111,7 +122,7 @@ fn status(code: u16, message: &str) -> String {
     .to_string()
 }
 
-/// What the sink is told until it has been told this many things.
+/// What the sink is told first, so many things.
 async fn told(script: &Script, count: usize) -> Vec<String> {
     let kinds = Kinds::default();
     let info = kinds.info(kinds.find("", "ConfigMap").unwrap()).clone();
@@ -128,7 +139,9 @@ async fn told(script: &Script, count: usize) -> Vec<String> {
         () = watching => {}
         result = timeout(limit, enough) => result.unwrap_or_else(|_| panic!("only {:?}", sink.0.lock().unwrap())),
     }
-    sink.0.lock().unwrap().clone()
+    let mut told = sink.0.lock().unwrap().clone();
+    told.truncate(count);
+    told
 }
 
 #[tokio::test(start_paused = true)]
@@ -137,8 +150,10 @@ async fn a_list_is_streamed_and_a_watch_that_ends_goes_on_where_it_was() {
         [event("ADDED", "a", 5), bookmark(7), event("ADDED", "b", 8), event("DELETED", "a", 9)];
     let second = [event("MODIFIED", "b", 11)];
     let script = Script::of(&[(200, &first.concat()), (200, &second.concat())]);
-    let told = told(&script, 7).await;
-    assert_eq!(told, ["begin", "list a", "end", "current", "change b", "remove a", "change b"]);
+    let told = told(&script, 8).await;
+    let first = ["begin", "list a", "end", "current", "change b", "remove a"];
+    assert_eq!(told[..6], first);
+    assert_eq!(told[6..], ["disconnected", "change b"]);
     let asked = script.asked();
     assert!(asked[0].contains("sendInitialEvents=true"), "{asked:?}");
     assert!(asked[1].contains("resourceVersion=9") && !asked[1].contains("Initial"), "{asked:?}");
@@ -150,10 +165,10 @@ async fn an_expired_watch_lists_again_and_says_so_to_nobody() {
     let again = [event("ADDED", "c", 20), bookmark(21)].concat();
     let first = [event("ADDED", "a", 5), bookmark(7), gone].concat();
     let script = Script::of(&[(200, &first), (200, &again)]);
-    let told = told(&script, 8).await;
+    let told = told(&script, 9).await;
     // Nothing is taken out before the second list has been read to its end.
-    let expected = ["begin", "list a", "end", "current", "begin", "list c", "end", "current"];
-    assert_eq!(told, expected);
+    assert_eq!(told[..4], ["begin", "list a", "end", "current"]);
+    assert_eq!(told[4..], ["disconnected", "begin", "list c", "end", "current"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -192,21 +207,92 @@ async fn what_cannot_be_watched_says_why_and_is_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_cannot_be_read_stops_the_watch_and_is_not_repeated() {
-    let bad = "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"name\":\"a\",\"resourceVersion\":3,\"x\":\"hunter2\"}}}\n";
-    let script = Script::of(&[(200, &[bookmark(7), bad.to_owned()].concat())]);
-    let told = told(&script, 5).await;
-    assert!(told[4].starts_with("broken: an object of it could not be read"), "{told:?}");
-    assert!(!told[4].contains("hunter2"));
+async fn an_object_that_cannot_be_read_affects_itself_alone() {
+    let listed = [event("ADDED", "bad", 5), event("ADDED", "a", 6), bookmark(7)];
+    let changes = [event("ADDED", "bad", 8), event("ADDED", "b", 9), event("DELETED", "bad", 10)];
+    let script = Script::of(&[(200, &[listed, changes].concat().concat())]);
+    let told = told(&script, 8).await;
+    let expected =
+        ["begin", "list bad", "list a", "end", "current", "change bad", "change b", "remove bad"];
+    assert_eq!(told, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_goes_on_after_the_version_of_an_object_that_cannot_be_read() {
+    let first = [bookmark(7), event("MODIFIED", "bad", 9)].concat();
+    let script = Script::of(&[(200, &first), (200, &event("ADDED", "b", 10))]);
+    let told = told(&script, 6).await;
+    assert_eq!(told[3..], ["change bad", "disconnected", "change b"]);
+    let asked = script.asked();
+    assert!(asked[1].contains("resourceVersion=9") && !asked[1].contains("Initial"), "{asked:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_something_of_unknown_name_the_next_connection_begins_with_a_list() {
+    let nameless = "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"resourceVersion\":\"8\"}}}\n";
+    let no_event = "{\"type\":\"ADDED\",\"object\":{]}\n";
+    for (odd, noted) in [(nameless, "change "), (no_event, "skip")] {
+        let first = [bookmark(7), odd.to_owned(), event("ADDED", "b", 9)].concat();
+        let script = Script::of(&[(200, &first), (200, &bookmark(10))]);
+        let told = told(&script, 9).await;
+        let expected = [noted, "change b", "disconnected", "begin", "end", "current"];
+        assert_eq!(told[3..], expected, "the watch goes on until the server ends it");
+        assert!(script.asked()[1].contains("sendInitialEvents"), "{:?}", script.asked());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_fails_twice_at_the_same_version_lists_again() {
+    for (code, lists) in [(500, true), (503, false)] {
+        let failed = status(code, "boom");
+        let script = Script::of(&[
+            (200, &bookmark(7)),
+            (code, &failed),
+            (code, &failed),
+            (200, &bookmark(8)),
+        ]);
+        let told = told(&script, 7).await;
+        assert!(told[4].starts_with("broken: ") && told[5].starts_with("broken: "), "{told:?}");
+        let asked = script.asked();
+        assert!(asked[1].contains("resourceVersion=7") && asked[2] == asked[1], "{asked:?}");
+        assert_eq!(asked[3].contains("sendInitialEvents"), lists, "{code}: {asked:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_watch_that_was_interrupted_is_current_again() {
+    use futures_util::{TryStreamExt as _, stream};
+    // Never quiet for as long as an idle one, and without bookmarks.
+    let lines = stream::unfold(10, |version| async move {
+        tokio::time::sleep(QUIET / 2).await;
+        let event = event("MODIFIED", "b", version).into_bytes();
+        (version < 40).then_some((Ok::<_, std::io::Error>(event), version + 1))
+    });
+    let mut sink = Told::default();
+    let mut version = Some("9".to_owned());
+    let since = Some(Instant::now());
+    let mut lost = Lost { current: since, since, ..Lost::default() };
+    let caught_up = Instant::now() + CATCH_UP;
+    let reading = Reading {
+        sink: &mut sink,
+        version: &mut version,
+        lost: &mut lost,
+        listing: false,
+        caught_up,
+    };
+    reading.lines(Box::pin(lines).into_async_read()).await.unwrap();
+    let told = sink.0.lock().unwrap().clone();
+    let current = told.iter().position(|what| what == "current");
+    assert!(current.is_some_and(|place| (3..=5).contains(&place)), "{told:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_watch_is_told_in_time_though_the_next_attempt_hangs() {
     let script = Script::of(&[(200, &bookmark(7))]);
     let started = Instant::now();
-    let told = told(&script, 4).await;
-    assert_eq!(told[..3], ["begin", "end", "current"]);
-    assert!(told[3].starts_with("broken: it was not begun again within 5 s"), "{told:?}");
+    let told = told(&script, 5).await;
+    assert_eq!(told[..4], ["begin", "end", "current", "disconnected"]);
+    assert!(told[4].starts_with("broken: it was not begun again within 5 s"), "{told:?}");
     let lasted = started.elapsed();
     assert!(GRACE <= lasted && lasted < GRACE + Duration::from_secs(1), "{lasted:?}");
 }
@@ -218,8 +304,8 @@ async fn a_list_that_expires_at_once_is_not_read_again_without_end() {
     let answers = vec![(200, list.as_str()); 4];
     let script = Script::of(&answers);
     let started = Instant::now();
-    let told = told(&script, 12).await;
-    assert_eq!(told[9..], ["begin", "end", "current"]);
+    let told = told(&script, 15).await;
+    assert_eq!(told[12..], ["begin", "end", "current"]);
     // Three waits, each twice as long as the one before.
     assert!(started.elapsed() > Duration::from_secs(1), "{:?}", started.elapsed());
 }

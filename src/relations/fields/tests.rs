@@ -1,0 +1,261 @@
+//! Any JSON can be read, in bounded memory, and what is skipped changes nothing.
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::graph::Graph;
+use crate::objects::{KindId, Object};
+use crate::relations::Catalogue;
+
+/// Keys of which many lead somewhere.
+const KEYS: &[&str] = &[
+    "metadata",
+    "name",
+    "namespace",
+    "uid",
+    "labels",
+    "annotations",
+    "ownerReferences",
+    "kind",
+    "managedFields",
+    "fieldsV1",
+    "f:metadata",
+    "f:finalizers",
+    "v:\"belay.dev/hold\"",
+    "time",
+    "finalizers",
+    "spec",
+    "status",
+    "template",
+    "containers",
+    "env",
+    "envFrom",
+    "configMapRef",
+    "valueFrom",
+    "secretKeyRef",
+    "volumes",
+    "secret",
+    "secretName",
+    "optional",
+    "ephemeral",
+    "persistentVolumeClaim",
+    "claimName",
+    "volumeClaimTemplates",
+    "replicas",
+    "selector",
+    "matchLabels",
+    "matchExpressions",
+    "key",
+    "operator",
+    "values",
+    "podSelector",
+    "ingress",
+    "from",
+    "namespaceSelector",
+    "kubernetes.io/metadata.name",
+    "subjects",
+    "roleRef",
+    "apiGroup",
+    "dataSource",
+    "phase",
+    "conditions",
+    "type",
+    "webhooks",
+    "clientConfig",
+    "service",
+    "devices",
+    "requests",
+    "exactly",
+    "deviceClassName",
+    "allocation",
+    "other",
+];
+
+const RESOURCES: &[(&str, &str)] = &[
+    ("", "pods"),
+    ("", "persistentvolumeclaims"),
+    ("", "services"),
+    ("apps", "statefulsets"),
+    ("apps", "replicasets"),
+    ("batch", "jobs"),
+    ("networking.k8s.io", "networkpolicies"),
+    ("rbac.authorization.k8s.io", "rolebindings"),
+    ("resource.k8s.io", "resourceclaims"),
+    ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
+    ("", "configmaps"),
+];
+
+fn catalogue() -> (Graph, Catalogue) {
+    let graph = Graph::default();
+    let catalogue = Catalogue::new(&graph.kinds, &[]).unwrap();
+    (graph, catalogue)
+}
+
+fn kind(graph: &Graph, (group, resource): (&str, &str)) -> KindId {
+    graph.kinds.find_resource(group, resource).unwrap()
+}
+
+/// A value in which many paths lead somewhere.
+fn value() -> impl Strategy<Value = Value> {
+    let texts = prop_oneof![
+        Just("a".to_owned()),
+        Just("ServiceAccount".to_owned()),
+        Just("Complete".to_owned()),
+        Just("True".to_owned()),
+        Just("In".to_owned()),
+        Just("Bound".to_owned()),
+        "[a-z]{0,8}",
+    ];
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        Just(json!(0)),
+        texts.prop_map(Value::from),
+    ];
+    leaf.prop_recursive(8, 96, 6, |inner| {
+        let key = prop::sample::select(KEYS).prop_map(str::to_owned);
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::vec((key, inner), 0..6)
+                .prop_map(|fields| Value::Object(fields.into_iter().collect())),
+        ]
+    })
+}
+
+/// An object with readable metadata.
+fn object() -> impl Strategy<Value = Value> {
+    (value(), value(), value()).prop_map(|(spec, status, managed)| {
+        let mut object = json!({"spec": spec.clone(), "status": status, "data": spec, "metadata": {
+            "name": "n", "namespace": "ns", "uid": "u", "managedFields": managed,
+            "labels": {"a": "b"}, "annotations": {"belay.dev/x": "y", "other": "z"},
+            "finalizers": ["belay.dev/hold"], "deletionTimestamp": "2026-01-01T00:00:00Z",
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Deployment", "name": "o", "uid": "1"}],
+        }});
+        for root in ["subjects", "roleRef", "webhooks"] {
+            object[root] = object["spec"].clone();
+        }
+        object
+    })
+}
+
+fn nodes(value: &Value) -> usize {
+    1 + match value {
+        Value::Array(list) => list.iter().map(nodes).sum(),
+        Value::Object(map) => map.values().map(nodes).sum(),
+        _ => 0,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+    /// The walk over the fields finds what the walk over the whole object does,
+    /// and so does the walk over the pruned one.
+    #[test]
+    fn what_is_skipped_changes_nothing(object in object(), resource in prop::sample::select(RESOURCES)) {
+        let (graph, catalogue) = catalogue();
+        let kind = kind(&graph, resource);
+        let json = object.to_string();
+        let read = |json: &str| {
+            let (progress, edges) = catalogue.read(&mut graph.kinds.clone(), kind, json).unwrap();
+            format!("{progress:?} {edges:?}")
+        };
+        let (progress, edges) = catalogue.read_whole(&mut graph.kinds.clone(), kind, &object);
+        prop_assert_eq!(read(&json), format!("{progress:?} {edges:?}"));
+        let pruned = catalogue.prune(kind, &json, |key| key.starts_with("belay.dev/")).unwrap();
+        prop_assert_eq!(read(pruned.get()), read(&json));
+        let mut whole: Object<'_> = serde_json::from_str(&json).unwrap();
+        whole.metadata.annotations.retain(|key, _| key.starts_with("belay.dev/"));
+        let slim: Object<'_> = serde_json::from_str(pruned.get()).unwrap();
+        prop_assert_eq!(format!("{slim:?}"), format!("{whole:?}"));
+    }
+
+    /// Whatever comes: an answer, of bounded size.
+    #[test]
+    fn any_text_is_read_or_refused(
+        object in object(), cut in any::<prop::sample::Index>(), noise in any::<(u8, u8)>(),
+        resource in prop::sample::select(RESOURCES),
+    ) {
+        let (mut graph, catalogue) = catalogue();
+        let kind = kind(&graph, resource);
+        let mut bytes = object.to_string().into_bytes();
+        let at = cut.index(bytes.len());
+        bytes[at] = noise.0;
+        if noise.1 % 2 == 0 {
+            bytes.truncate(at + 1);
+        }
+        let json = String::from_utf8_lossy(&bytes);
+        if let Ok(pruned) = catalogue.prune(kind, &json, |_| true) {
+            let value: Value = serde_json::from_str(pruned.get()).unwrap();
+            prop_assert!(nodes(&value) <= json.len() + 64);
+        }
+        let _ = catalogue.feed(&mut graph, kind, &json);
+    }
+}
+
+/// Around 1 MiB, and how many nodes reading it may make of the values.
+#[test]
+fn a_large_object_reads_to_little() {
+    let (graph, catalogue) = catalogue();
+    let pods = kind(&graph, ("", "pods"));
+    let mib = 1 << 20;
+    let deep = |open: &str, close: &str| {
+        let levels = mib / (open.len() + close.len());
+        format!("{}1{}", open.repeat(levels), close.repeat(levels))
+    };
+    let wide = |element: &str| format!("[{}1]", element.repeat(mib / element.len()));
+    let text = format!("\"{}\"", "<".repeat(mib));
+    for body in [
+        deep("[", "]"),
+        deep("{\"f:a\":", "}"),
+        deep("{\"volumes\":[", "]}"),
+        wide("{\"a\":1},"),
+        wide("[[]],"),
+        text.clone(),
+        format!("{{\"volumes\":{text},\"containers\":{{}},\"imagePullSecrets\":{{}}}}"),
+        format!("{{\"nodeName\":{text},\"serviceAccountName\":{text}}}"),
+        format!("{{\"nodeName\":{}}}", deep("{\"name\":", "}")),
+        format!("{{\"volumes\":[{{\"secret\":{{\"secretName\":{text}}}}}]}}"),
+    ] {
+        for json in [
+            format!(r#"{{"metadata":{{"name":"a"}},"spec":{body}}}"#),
+            format!(r#"{{"metadata":{{"name":"a","managedFields":[{{"fieldsV1":{body}}}]}}}}"#),
+            format!(r#"{{"data":{body},"metadata":{{"name":"a","selfLink":{body}}}}}"#),
+        ] {
+            let pruned = catalogue.prune(pods, &json, |_| false).unwrap();
+            assert!(pruned.get().len() < 2048, "{}", pruned.get().len());
+            let whole = catalogue.by_kind_fields(pods).unwrap().read(&json).unwrap();
+            assert!(nodes(&whole) < 16, "{}", nodes(&whole));
+        }
+    }
+}
+
+/// Where relations read each element of a list, what is read grows with its
+/// length, and no faster.
+#[test]
+fn work_grows_linearly() {
+    let (graph, catalogue) = catalogue();
+    let pods = kind(&graph, ("", "pods"));
+    let fields = catalogue.by_kind_fields(pods).unwrap();
+    for element in
+        ["{}", "0", r#"{"secret":{"secretName":"s"}}"#, r#"{"projected":{"sources":[{},{}]}}"#]
+    {
+        let read = |count: usize| {
+            let list = vec![element; count].join(",");
+            nodes(&fields.read(&format!(r#"{{"spec":{{"volumes":[{list}]}}}}"#)).unwrap())
+        };
+        let (few, many) = (read(1_000), read(10_000));
+        assert!(many <= 10 * few, "{element}: {few}, {many}");
+    }
+}
+
+#[test]
+fn an_object_that_is_none_is_refused() {
+    let (graph, catalogue) = catalogue();
+    let pods = kind(&graph, ("", "pods"));
+    for json in ["", "7", "[]", "{", "{\"spec\":}", "{} {}", "\u{0}", "{\"spec\":1e999}"] {
+        assert!(catalogue.prune(pods, json, |_| true).is_err() || json.contains("1e999"), "{json}");
+    }
+}

@@ -1,0 +1,148 @@
+//! H7: objects that are hard to read. Each affects itself alone.
+
+use std::fs;
+
+use crate::harness::eventually;
+use crate::people::Person;
+use crate::team::SOON;
+use crate::{policy, world};
+
+/// Deeper than the limit of JSON parsers that recurse.
+const DEEP: usize = 300;
+
+fn nested(key: &str) -> String {
+    format!("{}{{}}{}", format!("{{\"{key}\":").repeat(DEEP), "}".repeat(DEEP))
+}
+
+fn claim(name: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: {name}}}\nspec: \
+         {{accessModes: [ReadWriteOnce], storageClassName: none, resources: {{requests: {{storage: \
+         1Gi}}}}}}\n"
+    )
+}
+
+/// Creates a Pod with these fields in its managedFields, byte for byte.
+fn create_pod_with(jane: &Person<'_>, ns: &str, name: &str, fields: &[u8]) {
+    let head = format!(
+        "{{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{{\"name\":\"{name}\",\
+         \"managedFields\":[{{\"manager\":\"odd\",\"operation\":\"Update\",\"apiVersion\":\"v1\",\
+         \"fieldsType\":\"FieldsV1\",\"fieldsV1\":{{\"f:spec\":"
+    );
+    let tail = "}}]},\"spec\":{\"containers\":[{\"name\":\"c\",\"image\":\"none\"}]}}";
+    let file = world().plane.folder().join(format!("{ns}-{name}.json"));
+    fs::write(&file, [head.as_bytes(), fields, tail.as_bytes()].concat()).unwrap();
+    let path = format!("/api/v1/namespaces/{ns}/pods");
+    let args = ["create", "--raw", &path, "-f", file.to_str().unwrap()];
+    jane.kubectl(&args).success().unwrap();
+}
+
+fn is_in_use(jane: &Person<'_>, object: &str, user: &str) {
+    eventually(&format!("{object} in use by {user}"), SOON, || {
+        let denied = jane.delete(object, &["--dry-run=server"]).failure()?;
+        let sentence = format!("is in use by {user}");
+        if denied.contains(&sentence) { Ok(()) } else { Err(denied.into()) }
+    })
+    .unwrap();
+}
+
+#[test]
+fn h07_managed_fields_of_any_depth_hide_no_other_pod() {
+    let plane = &world().plane;
+    let ns = plane.namespace("h07-pods").unwrap();
+    let jane = Person::of(plane, &ns);
+    let target = policy::target("", "persistentvolumeclaims", &ns);
+    policy::apply(plane, &ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
+    let live = format!("{ns}-live");
+    let target = policy::target("", "configmaps", &ns);
+    let never = "  protect: {whileUsed: {}}\n  hold: Never\n";
+    policy::apply(plane, &live, &format!("{target}{never}"));
+    jane.apply(&claim("data"));
+    assert!(jane.finalizers("pvc/data").contains("belay.dev/hold"));
+
+    create_pod_with(&jane, &ns, "deep", nested("f:a").as_bytes());
+    let stored = jane.kubectl(&["get", "pod", "deep", "-o", "json", "--show-managed-fields"]);
+    let depth = stored.success().unwrap().matches("\"f:a\"").count();
+    assert!(depth >= DEEP, "the API server stored {depth} levels");
+    // A key that is no text.
+    create_pod_with(&jane, &ns, "odd", b"{\"f:\xff\":{},\"f:\\ud800\":{}}");
+
+    // Of the Pods that come afterwards each is known, by the watch ...
+    jane.apply(
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: db}\nspec: {containers: [{name: c, image: \
+         none, envFrom: [{configMapRef: {name: used}}]}], volumes: [{name: v, \
+         persistentVolumeClaim: {claimName: data}}]}\n",
+    );
+    is_in_use(&jane, "persistentvolumeclaim/data", &format!("Pod {ns}/db"));
+    // ... and by live reads, which still prove that an object is not in use.
+    for name in ["used", "free"] {
+        jane.kubectl(&["create", "configmap", name]).success().unwrap();
+    }
+    is_in_use(&jane, "configmap/used", &format!("Pod {ns}/db"));
+    jane.delete("configmap/free", &[]).success().unwrap();
+    jane.kubectl(&["delete", "pod", "--all", "--timeout=60s"]).success().unwrap();
+    eventually("the end of the use", SOON, || {
+        jane.delete("persistentvolumeclaim/data", &[]).success().map(drop)
+    })
+    .unwrap();
+    // The release reads all Pods live.
+    eventually("the release", SOON, || match jane.lacks("persistentvolumeclaim/data") {
+        true => Ok(()),
+        false => Err("it is there".into()),
+    })
+    .unwrap();
+    for name in [&ns, &live] {
+        plane.kubectl(&["delete", "deletionpolicy", name]).unwrap().success().unwrap();
+    }
+}
+
+#[test]
+fn h07_a_deep_custom_resource_hides_no_other_one() {
+    let plane = &world().plane;
+    let ns = plane.namespace("h07-custom").unwrap();
+    let jane = Person::of(plane, &ns);
+    let group = "h07.example.com";
+    jane.may(&format!("[{{apiGroups: [{group}], resources: [gadgets], verbs: ['*']}}]"));
+    plane
+        .apply(&format!(
+            "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {{name: \
+             gadgets.{group}}}\nspec:\n  group: {group}\n  scope: Namespaced\n  names: {{kind: \
+             Gadget, plural: gadgets, singular: gadget}}\n  versions:\n  - name: v1\n    served: \
+             true\n    storage: true\n    schema: {{openAPIV3Schema: {{type: object, \
+             x-kubernetes-preserve-unknown-fields: true}}}}\n---\n\
+             apiVersion: belay.dev/v1alpha1\nkind: Relation\nmetadata: {{name: h07-gadgets}}\n\
+             spec: {{from: {{group: {group}, resource: gadgets}}, to: {{resource: configmaps}}, \
+             nameFieldPath: spec.settings.name}}\n"
+        ))
+        .unwrap();
+    let crd = format!("crd/gadgets.{group}");
+    let args = ["wait", "--for=condition=Established", &crd, "--timeout=60s"];
+    plane.kubectl(&args).unwrap().success().unwrap();
+    let target = policy::target("", "configmaps", &ns);
+    policy::apply(plane, &ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
+    let gadget = |name: &str, settings: &str| {
+        let json = format!(
+            "{{\"apiVersion\":\"{group}/v1\",\"kind\":\"Gadget\",\"metadata\":{{\"name\":\"{name}\"}},\
+             \"spec\":{{\"settings\":{settings}}}}}"
+        );
+        eventually("the Gadget", SOON, || {
+            jane.send(&["apply", "-f", "-"], &json).success().map(drop)
+        })
+        .unwrap();
+    };
+    jane.kubectl(&["create", "configmap", "used"]).success().unwrap();
+    gadget("first", "{\"name\":\"used\"}");
+    is_in_use(&jane, "configmap/used", &format!("Gadget {ns}/first"));
+    jane.kubectl(&["delete", "gadget", "first"]).success().unwrap();
+
+    // In the very field that the Relation reads, and beside it.
+    gadget("deep", &nested("name"));
+    gadget("beside", &format!("{{\"name\":\"other\",\"more\":{}}}", nested("a")));
+    jane.kubectl(&["create", "configmap", "late"]).success().unwrap();
+    gadget("second", "{\"name\":\"late\"}");
+    is_in_use(&jane, "configmap/late", &format!("Gadget {ns}/second"));
+
+    plane.kubectl(&["delete", "deletionpolicy", &ns]).unwrap().success().unwrap();
+    plane.kubectl(&["delete", "relation", "h07-gadgets"]).unwrap().success().unwrap();
+    plane.kubectl(&["delete", &crd, "--wait=false"]).unwrap().success().unwrap();
+}
