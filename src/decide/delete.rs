@@ -2,10 +2,6 @@
 //! answers are gathered and the strictest wins; at the end 1 takes off what is
 //! approved.
 
-use std::collections::HashSet;
-
-use rustc_hash::FxBuildHasher;
-
 use super::content::{Container, Kept, content, existing, protects_now, prove_content};
 use super::item::Item;
 use super::judgement::Judgement;
@@ -14,7 +10,7 @@ use super::owners::{Standing, is_cascade, standing};
 use super::users::users;
 use super::{Cause, Counts, Reason, Review, Situation, Verdict};
 use crate::graph::{Certainty, Fates, Node, NodeId, Propagation, Request, fates};
-use crate::objects::{DefaultPropagation, HoldAge};
+use crate::objects::{DefaultPropagation, HoldAge, NumberSet};
 use crate::policy::api::{Action, OnDelete};
 use crate::policy::{Applied, Policy, Source};
 
@@ -118,7 +114,7 @@ pub(super) fn take<'a>(judgement: &mut Judgement<'a>, members: &[(Item<'a>, Prop
     let request = Request { limit: FOLLOWED, ..Request::of(&targets) };
     let fates = fates(situation.graph, &request);
     let nodes = members.iter().filter_map(|(target, _)| target.node);
-    let own: HashSet<NodeId, FxBuildHasher> = nodes.map(|node| node.id()).collect();
+    let own: NumberSet<NodeId> = nodes.map(|node| node.id()).collect();
     for (target, _) in members {
         let applied = judgement.binding(target);
         protected(judgement, &fates, target, &applied, true);

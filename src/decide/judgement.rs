@@ -2,16 +2,13 @@
 //! exempt, what their action makes of it, and what people have approved.
 
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
-
-use rustc_hash::FxBuildHasher;
 
 use super::approved::approved;
 use super::item::Item;
 use super::{
     Blocker, Cause, Decision, Exemption, LiveRead, Passed, Reason, Review, Situation, Verdict,
 };
-use crate::objects::Uid;
+use crate::objects::{KeyedMap, KeyedSet, Uid};
 use crate::policy::api::Action;
 use crate::policy::{Applied, Policy, Source, Terms};
 
@@ -200,13 +197,13 @@ impl<'a> Judgement<'a> {
         }
         // What is refused first, and then what would only wait.
         for outcome in [Decision::Deny, Decision::Hold] {
-            let mut by_object: HashMap<Uid, Vec<usize>, FxBuildHasher> = HashMap::default();
+            let mut by_object: KeyedMap<Uid, Vec<usize>> = KeyedMap::default();
             for (at, finding) in self.findings.iter().enumerate() {
                 if finding.outcome == outcome {
                     by_object.entry(finding.item.uid()).or_default().push(at);
                 }
             }
-            let mut gone = HashSet::with_hasher(FxBuildHasher);
+            let mut gone = KeyedSet::default();
             for (uid, findings) in by_object {
                 let of: Vec<_> = findings.iter().map(|at| &self.findings[*at]).collect();
                 let policies: Vec<_> = of.iter().map(|finding| finding.policy).collect();
@@ -230,13 +227,12 @@ impl<'a> Judgement<'a> {
 /// all policies that say it. The strictest ones are kept, and of the others
 /// their number.
 fn blockers(mut findings: Vec<Finding<'_>>, targets: &[Item<'_>]) -> (Vec<Blocker>, usize) {
-    let own: HashSet<Uid, FxBuildHasher> = targets.iter().map(Item::uid).collect();
+    let own: KeyedSet<Uid> = targets.iter().map(Item::uid).collect();
     findings.sort_by_key(|finding| {
         (Reverse(finding.outcome), !own.contains(&finding.item.uid()), finding.reason)
     });
     let mut blockers: Vec<Blocker> = Vec::new();
-    let mut places: HashMap<(Decision, Reason, Uid), Vec<usize>, FxBuildHasher> =
-        HashMap::default();
+    let mut places: KeyedMap<(Decision, Reason, Uid), Vec<usize>> = KeyedMap::default();
     let mut more = 0;
     for finding in findings {
         let Finding { policy, outcome, item, reason, causes, more: others, along } = finding;

@@ -1,13 +1,9 @@
 //! What an owner reference amounts to right now, and who is doomed.
 
-use std::collections::HashMap;
-
-use rustc_hash::FxBuildHasher;
-
 use super::item::Item;
 use super::{LiveRead, Situation};
 use crate::graph::{Claim, Node};
-use crate::objects::{ORPHAN, Uid};
+use crate::objects::{KeyedMap, ORPHAN, Uid};
 use crate::policy::Facts;
 
 /// What an owner reference amounts to (R1 to R3).
@@ -84,7 +80,7 @@ fn is_in_dying_namespace(situation: &Situation<'_>, item: &Item<'_>) -> bool {
 /// keeps it, and nothing will make it again. A Terminating user with a living
 /// owner is being *replaced*: its successor needs what it used.
 pub(super) fn is_doomed(situation: &Situation<'_>, node: Node<'_>) -> bool {
-    let mut walk = Walk { situation, answers: HashMap::default() };
+    let mut walk = Walk { situation, answers: KeyedMap::default() };
     walk.is_doomed(node, 0)
 }
 
@@ -95,7 +91,7 @@ struct Walk<'s, 'a> {
     situation: &'s Situation<'a>,
     /// By uid; while an answer is looked for it is "no", so that a cycle of
     /// owners, which never collects itself (R10), is not doomed.
-    answers: HashMap<Uid, bool, FxBuildHasher>,
+    answers: KeyedMap<Uid, bool>,
 }
 
 /// Nothing real is owned this deep, or by this many.

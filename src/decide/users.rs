@@ -1,9 +1,6 @@
 //! Question 5 of a DELETE: who needs the object and would be left.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-
-use rustc_hash::FxBuildHasher;
 
 use super::item::{Item, is_harmless, named};
 use super::owners::{Standing, is_doomed, root_read, standing};
@@ -12,7 +9,7 @@ use super::{Cause, LiveRead, Situation};
 use crate::graph::{
     Certainty, Excuse, Fates, Graph, Node, NodeId, Outcome, Progress, Sought, Strength, User,
 };
-use crate::objects::full_name;
+use crate::objects::{NumberMap, full_name};
 use crate::policy::{Facts, InUse};
 
 /// So many causes are listed; of the others their number is told.
@@ -103,7 +100,7 @@ fn goes_along(fates: &Fates, user: Node<'_>) -> bool {
 struct Roots<'g> {
     /// For each root the user that says most.
     users: Vec<(Node<'g>, User<'g>)>,
-    index: HashMap<NodeId, usize, FxBuildHasher>,
+    index: NumberMap<NodeId, usize>,
     looked_at: usize,
 }
 

@@ -21,12 +21,8 @@ mod oracle;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
-
-use rustc_hash::FxBuildHasher;
-
 use super::{Graph, Node, NodeId, User};
-use crate::objects::{DefaultPropagation, FOREGROUND, ORPHAN};
+use crate::objects::{DefaultPropagation, FOREGROUND, NumberMap, ORPHAN};
 use world::World;
 
 /// What a DELETE does with dependents.
@@ -156,7 +152,7 @@ pub struct Fate {
 /// whoever needs three of ten thousand looks at three.
 #[derive(Debug, Default)]
 pub struct Fates {
-    fates: HashMap<NodeId, Fate, FxBuildHasher>,
+    fates: NumberMap<NodeId, Fate>,
     whole: bool,
 }
 
@@ -164,7 +160,7 @@ pub struct Fates {
 pub fn fates(graph: &Graph, request: &Request<'_>) -> Fates {
     let may = World::of_what_may_be(graph, request);
     let must = World::of_what_must_be(graph, request, &may);
-    let mut fates = HashMap::with_capacity_and_hasher(may.size(), FxBuildHasher);
+    let mut fates = NumberMap::with_capacity_and_hasher(may.size(), Default::default());
     for id in may.deleting() {
         let certain = must.is_deleting(id);
         let outcome = if must.is_gone(id) {

@@ -1,16 +1,14 @@
 //! One walk of a deletion, in one of two worlds.
 
-use std::collections::{HashMap, HashSet};
-
-use rustc_hash::FxBuildHasher;
-
 use super::references::Reference;
 use super::{Propagation, Request};
 use crate::graph::{Graph, Node, NodeId, Progress};
-use crate::objects::{DefaultPropagation, FOREGROUND, KindId, ORPHAN, is_hold};
+use crate::objects::{
+    DefaultPropagation, FOREGROUND, KindId, NumberMap, NumberSet, ORPHAN, is_hold,
+};
 
-type Map<V> = HashMap<NodeId, V, FxBuildHasher>;
-type Set = HashSet<NodeId, FxBuildHasher>;
+type Map<V> = NumberMap<NodeId, V>;
+type Set = NumberSet<NodeId>;
 
 /// The finalizer by which the API server deletes the instances of a CRD.
 const CRD_CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
