@@ -4,7 +4,7 @@ use super::Situation;
 use super::item::Item;
 use super::owners::{DEEPEST, MOST, Standing, standing};
 use crate::graph::Claim;
-use crate::objects::Uid;
+use crate::objects::{KeyedSet, Uid};
 use crate::policy::{Approval, Identity, Policy, Terms};
 
 /// The approvals in force for this object: those that name it, and those of
@@ -24,7 +24,7 @@ pub(super) fn in_force<'a>(situation: &Situation<'a>, item: &Item<'a>) -> Vec<&'
                 && approval.is_in_force(container.deleted(), situation.now)
         }));
     }
-    let mut ancestors = Ancestors { situation, found: Vec::new(), seen: Vec::new() };
+    let mut ancestors = Ancestors { situation, found: Vec::new(), seen: KeyedSet::default() };
     if ancestors.lead(item.facts.namespace, &item.owners(situation), 0) == Leads::There {
         found.append(&mut ancestors.found);
     }
@@ -114,7 +114,7 @@ struct Ancestors<'s, 'a> {
     situation: &'s Situation<'a>,
     found: Vec<&'a Approval>,
     /// Whose owners have been looked at: in a cycle nobody leads anywhere.
-    seen: Vec<Uid>,
+    seen: KeyedSet<Uid>,
 }
 
 /// Where a way leads.
@@ -151,10 +151,14 @@ impl<'a> Ancestors<'_, 'a> {
             return Leads::There;
         }
         // What is not found within the bounds, or leads in a circle, stays.
-        if depth > DEEPEST || self.seen.len() > MOST || self.seen.contains(&node.uid()) {
+        if depth > DEEPEST
+            || self.seen.len() > MOST
+            || self.seen.contains(&node.uid())
+            || !self.situation.work.charge(1 + node.owners().len())
+        {
             return Leads::Elsewhere;
         }
-        self.seen.push(node.uid());
+        self.seen.insert(node.uid());
         let owners: Vec<_> = node.claims().collect();
         match self.lead(node.namespace(), &owners, depth + 1) {
             Leads::There => Leads::There,
@@ -168,13 +172,16 @@ impl<'a> Ancestors<'_, 'a> {
     fn gone(&mut self, claim: &Claim<'_>) -> Leads {
         let graph = self.situation.graph;
         let mut next = vec![*claim];
-        let mut seen = Vec::new();
+        let mut seen = KeyedSet::default();
         while let Some(claim) = next.pop() {
-            if seen.contains(&claim.uid) {
+            if !seen.insert(claim.uid) {
                 continue;
             }
-            seen.push(claim.uid);
             let gone = graph.gone(claim.uid);
+            let owners = gone.map_or(0, |gone| gone.owners.len());
+            if !self.situation.work.charge(1 + owners) {
+                return Leads::Elsewhere;
+            }
             if self.approved(&claim, gone.and_then(|gone| gone.deleted)) {
                 return Leads::There;
             }

@@ -63,6 +63,8 @@ impl<'a> Judgement<'a> {
 
     /// The policies of an object that bind the one who asks.
     pub(super) fn binding(&self, item: &Item<'a>) -> Vec<Applied<'a>> {
+        // A look at the policies takes as long as several steps.
+        self.situation.work.charge(8);
         let mut applied = self.situation.applied(item.facts);
         applied.retain(|applied| applied.policy.binds(self.review.user.person()));
         applied
@@ -160,6 +162,30 @@ impl<'a> Judgement<'a> {
         self.confirm.extend(reads);
     }
 
+    /// Whether this object is refused by what was found so far, and no approval
+    /// takes that away.
+    pub(super) fn is_refused(&self, item: &Item<'a>) -> bool {
+        let denies = |finding: &&Finding<'_>| {
+            finding.outcome == Decision::Deny && finding.item.uid() == item.uid()
+        };
+        let denying: Vec<_> = self.findings.iter().filter(denies).map(|f| f.policy).collect();
+        !denying.is_empty() && approved(&self.situation, item, &denying).is_none()
+    }
+
+    /// The budget of work is used up: what else there is to find is unknown, so
+    /// every policy that binds the person refuses.
+    fn give_up(&mut self, target: &Item<'a>) {
+        let Situation { policies, now, .. } = self.situation;
+        let paused = policies.is_paused(now);
+        for policy in policies.iter().filter(|policy| policy.binds(self.review.user.person())) {
+            let action = if paused { Action::Audit } else { policy.strictest_action() };
+            let says = "reaches more objects and references than belay follows for one request";
+            let causes = vec![Cause::Excess(says.to_owned())];
+            let applied = Applied { policy, action, certain: true };
+            self.refuse(&applied, target, Reason::Unknown, (causes, 0));
+        }
+    }
+
     /// Whether nothing has been found so far.
     pub(super) fn is_empty(&self) -> bool {
         self.findings.is_empty()
@@ -167,6 +193,9 @@ impl<'a> Judgement<'a> {
 
     /// The verdict on these targets; it names the first of them.
     pub(super) fn verdict(mut self, targets: &[Item<'a>]) -> Verdict {
+        if let Some(target) = targets.first().filter(|_| self.situation.work.is_used_up()) {
+            self.give_up(target);
+        }
         let mut passed = Passed::default();
         self.take_approved(&mut passed);
         let strictest = self.findings.iter().map(|finding| finding.outcome).max();

@@ -3,7 +3,7 @@
 use super::item::Item;
 use super::{LiveRead, Situation};
 use crate::graph::{Claim, Node};
-use crate::objects::{KeyedMap, ORPHAN, Uid};
+use crate::objects::{KeyedMap, Uid};
 use crate::policy::Facts;
 
 /// What an owner reference amounts to (R1 to R3).
@@ -113,10 +113,13 @@ impl Walk<'_, '_> {
     }
 
     fn goes(&mut self, node: Node<'_>, depth: usize) -> bool {
+        if node.has_too_many_owners() || !self.situation.work.charge(8 + node.owners().len()) {
+            return false;
+        }
         let facts = Facts::of_node(node);
         let always =
             |facts| self.situation.applied(facts).iter().any(|applied| applied.policy.modes.always);
-        if node.finalizers().contains(ORPHAN) || always(facts) {
+        if node.orphans_dependents() || always(facts) {
             return false;
         }
         let mut claims = node.claims().peekable();
@@ -127,7 +130,7 @@ impl Walk<'_, '_> {
             Standing::Unresolved => false,
             Standing::Absent => true,
             Standing::Waiting(owner) | Standing::Solid(owner) => {
-                let goes = owner.is_terminating() && !owner.finalizers().contains(ORPHAN);
+                let goes = owner.is_terminating() && !owner.orphans_dependents();
                 goes || self.is_doomed(owner, depth + 1)
             }
         })

@@ -9,8 +9,8 @@ use super::gone::{Gone, GoneOwner, Graves};
 use super::id_set::IdSet;
 use super::node::{Live, Node, NodeId, Progress, Slot};
 use crate::objects::{
-    Interner, Keyed, KeyedMap, KeyedSet, KindId, Kinds, NumberMap, NumberSet, Object, PackedList,
-    PackedMap, Uid, split_api_version,
+    FOREGROUND, Interner, Keyed, KeyedMap, KeyedSet, KindId, Kinds, NumberMap, NumberSet, ORPHAN,
+    Object, PackedList, PackedMap, Uid, split_api_version,
 };
 
 /// What an `apply` did.
@@ -147,12 +147,14 @@ impl Graph {
             .filter(|(key, _)| key.starts_with("belay.dev/") || self.annotation_keys.contains(*key))
             .collect();
         let labels = metadata.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-        let finalizers = metadata.finalizers.iter().flatten().map(|f| f.as_str());
+        let finalizers = || metadata.finalizers.iter().flatten().map(|f| f.as_str());
         self.slots[id.index()].live = Some(Box::new(Live {
             uid,
             labels: PackedMap::new(labels, &mut self.interner),
             annotations: PackedMap::new(kept, &mut self.interner),
-            finalizers: PackedList::new(finalizers, &mut self.interner),
+            finalizers: PackedList::new(finalizers(), &mut self.interner),
+            orphans: finalizers().any(|finalizer| finalizer == ORPHAN),
+            foreground: finalizers().any(|finalizer| finalizer == FOREGROUND),
             created: object.created().unwrap_or(i64::MIN),
             deleted: object.deleted(),
             hold: object.hold_age(),
@@ -479,6 +481,8 @@ impl Graph {
                 });
             }
         }
+        // By target, so that the edges to one are found without the others.
+        kept.sort_by_key(|edge| edge.to);
         kept.into_boxed_slice()
     }
 

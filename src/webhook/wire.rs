@@ -4,7 +4,6 @@ use actix_web::http::StatusCode;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
@@ -175,12 +174,12 @@ pub fn parse(body: &[u8], door: Door) -> Result<Parsed<'_>, BadRequest> {
 /// A second look at the bytes, for the few questions that need it.
 fn extra(body: &[u8]) -> Extra {
     // They have been read once, so they can be read again.
-    let Ok(envelope) = serde_json::from_slice::<Envelope<'_, Value>>(body) else {
+    let Ok(envelope) = serde_json::from_slice::<Envelope<'_, &RawValue>>(body) else {
         return Extra::default();
     };
     let request = envelope.request.as_ref();
-    let old = request.and_then(|request| request.old_object.as_ref());
-    Extra::read(old, request.and_then(|request| request.object.as_ref()))
+    let old = request.and_then(|request| request.old_object);
+    Extra::read(old, request.and_then(|request| request.object))
 }
 
 fn unreadable_request<O>(request: Request<'_, O>, detail: String) -> Parsed<'_> {

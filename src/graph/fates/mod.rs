@@ -21,7 +21,7 @@ mod oracle;
 #[cfg(test)]
 mod tests;
 
-use super::{Graph, Node, NodeId, User};
+use super::{Graph, Node, NodeId, User, Work};
 use crate::objects::{DefaultPropagation, FOREGROUND, NumberMap, ORPHAN};
 use world::World;
 
@@ -108,12 +108,15 @@ pub struct Request<'r> {
     /// Verdicts and releases name none: what waits for one of these still
     /// waits. The preview says how it ends.
     pub brief: &'r [&'r str],
+    /// What the walk may cost. Beyond it the answer says that it is not whole.
+    pub work: Work<'r>,
 }
 
 impl<'r> Request<'r> {
     /// What a delete of these targets tries to take.
     pub fn of(targets: &'r [(NodeId, Propagation)]) -> Self {
-        Self { targets, cut: &|_| false, limit: usize::MAX, released: &[], brief: &[] }
+        let work = Work::default();
+        Self { targets, cut: &|_| false, limit: usize::MAX, released: &[], brief: &[], work }
     }
 }
 
@@ -188,7 +191,7 @@ pub fn fates(graph: &Graph, request: &Request<'_>) -> Fates {
             },
         });
     }
-    Fates { fates, whole: may.is_whole() && must.is_whole() }
+    Fates { fates, whole: may.is_whole() && must.is_whole() && !request.work.is_used_up() }
 }
 
 impl Fates {
