@@ -96,7 +96,8 @@ fn row(name: &str, measured: bool, graph: &Graph, policies: &PolicySet, review: 
         let Parsed::Review(review) = parse_review(review, door).unwrap() else {
             panic!("unreadable")
         };
-        let situation = Situation { graph, policies, live: Live::Graph, now: NOW };
+        let situation =
+            Situation { graph, policies, live: Live::Graph, now: NOW, work: Default::default() };
         let verdict = decide(&situation, &review);
         respond(&review.uid, &verdict, Vec::new())
     };

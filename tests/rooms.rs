@@ -158,6 +158,23 @@ fn each_room_uses_only_those_above_it() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Hash functions without a secret key, and the one file that may name them.
+const UNKEYED: &[&str] = &["rustc_hash", "FxBuildHasher", "FxHash", "DefaultHasher", "foldhash"];
+const MAPS: &str = "src/objects/maps.rs";
+
+#[test]
+fn keys_that_clients_choose_are_hashed_with_a_secret_key() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut wrong = Vec::new();
+    for path in sources(&root.join("src")).iter().filter(|path| !path.ends_with(MAPS)) {
+        let code = code_of(path);
+        for word in UNKEYED.iter().filter(|word| code.contains(**word)) {
+            wrong.push(format!("{} names {word}; use the maps of {MAPS}", path.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 #[test]
 fn pure_rooms_compute_and_nothing_else() {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");

@@ -83,7 +83,8 @@ impl ClusterDecider {
         let World { graph, policies, clock, .. } = &*world;
         let live = Live::Read(gathered.map_or(&self.none, Gathered::reads));
         let now = clock.now().as_second();
-        let mut verdict = decide(&Situation { graph, policies, live, now }, review);
+        let situation = Situation { graph, policies, live, now, work: Default::default() };
+        let mut verdict = decide(&situation, review);
         // Nobody would ever let go of a hold on what belay cannot see, or may
         // not patch; one that was there before is put back all the same.
         let (group, resource) = (&review.resource.group, &review.resource.resource);

@@ -1,14 +1,13 @@
 //! An exemption on the record: belay's own approval, so that the deletes pass
 //! which the collectors send after the one that was let through.
 
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, DeleteParams, PostParams, Preconditions};
 
 use super::api::{MANAGER, Trouble};
 use crate::decide::{Exemption, Revoked, Target};
+use crate::objects::short_digest;
 use crate::policy::Source;
 use crate::policy::api::{
     DeletionApproval, DeletionApprovalSpec, MAX_APPROVAL_SECONDS, Scope, TargetRef,
@@ -83,9 +82,8 @@ pub fn is_recorded(name: &str) -> bool {
 /// Two exemptions that get one name all the same only take turns: what is
 /// there counts as good for nothing but what it says.
 fn name(exemption: &Exemption) -> String {
-    let mut hasher = DefaultHasher::new();
-    (&exemption.uid, &exemption.user, &exemption.policies).hash(&mut hasher);
-    format!("{PREFIX}{:016x}", hasher.finish())
+    let digest = short_digest(&(&exemption.uid, &exemption.user, &exemption.policies));
+    format!("{PREFIX}{digest}")
 }
 
 /// Whether an approval that is there says the same as one that is wanted, and

@@ -1,17 +1,16 @@
 //! What belay knows: the graph, what people have said, and how objects of each
 //! kind are read.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use rustc_hash::FxBuildHasher;
 
 use super::election::Clock;
 use super::rights::PatchRights;
 use crate::graph::{Graph, Listing, NodeId};
 use crate::hold::Sight;
-use crate::objects::{KindId, Object, Uid, Unreadable};
+use crate::objects::{KeyedMap, KeyedSet, KindId, NumberMap, NumberSet, Object, Uid, Unreadable};
 use crate::policy::PolicySet;
 use crate::relations::{Catalogue, Reads};
 
@@ -37,16 +36,16 @@ pub struct World {
     pub known: bool,
     /// What discovery says of the kinds that are served, beside what the graph
     /// keeps.
-    pub served: HashMap<KindId, Served, FxBuildHasher>,
+    pub served: NumberMap<KindId, Served>,
     /// The kinds whose watch has been read to the end of a list: on others no
     /// hold is put, because nobody would see when to let go of it.
-    pub watched: HashSet<KindId, FxBuildHasher>,
+    pub watched: NumberSet<KindId>,
     /// The kinds that belay's account may patch: on others no hold is put either,
     /// because nobody could take it off.
     pub patch_rights: PatchRights,
     /// Which kinds own which, as far as owner references have said: the kind of
     /// a dependent, and that of an owner.
-    pub owned: HashSet<(KindId, KindId), FxBuildHasher>,
+    pub owned: NumberSet<(KindId, KindId)>,
     /// The kinds of which objects may have the hold, whether a policy names
     /// them still or not: their holds are taken off before they are forgotten.
     pub held: BTreeSet<KindId>,
@@ -57,7 +56,7 @@ pub struct World {
     pub waiting: Waiting,
     /// The kinds whose objects own what policies protect, directly or at the
     /// end of a chain.
-    pub owners: HashSet<KindId, FxBuildHasher>,
+    pub owners: NumberSet<KindId>,
     /// By which approvals and pauses run out.
     pub clock: Clock,
 }
@@ -69,10 +68,10 @@ pub type Place = (KindId, String, String);
 #[derive(Debug, Default)]
 pub struct Waiting {
     /// As they were seen last.
-    pub seen: HashMap<Place, Seen, FxBuildHasher>,
+    pub seen: KeyedMap<Place, Seen>,
     /// Those that have changed, or lost a user, since whoever lets go of them
     /// looked here.
-    pub news: HashSet<Place, FxBuildHasher>,
+    pub news: KeyedSet<Place>,
     /// Whether to look at all of them: policies or approvals have changed.
     pub all: bool,
 }
@@ -107,11 +106,8 @@ pub struct Served {
 
 impl World {
     /// The kinds that own objects of these kinds, and theirs, and so on.
-    pub fn owners_of(
-        &self,
-        kinds: impl IntoIterator<Item = KindId>,
-    ) -> HashSet<KindId, FxBuildHasher> {
-        let mut found = HashSet::default();
+    pub fn owners_of(&self, kinds: impl IntoIterator<Item = KindId>) -> NumberSet<KindId> {
+        let mut found = NumberSet::default();
         let mut next: Vec<KindId> = kinds.into_iter().collect();
         while let Some(dependent) = next.pop() {
             let owners = self.owned.iter().filter(|(of, _)| *of == dependent);

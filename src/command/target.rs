@@ -188,6 +188,7 @@ pub fn situation(world: &World) -> Situation<'_> {
         policies: &world.policies,
         live: Live::Graph,
         now: world.clock.now().as_second(),
+        work: Default::default(),
     }
 }
 

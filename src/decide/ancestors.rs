@@ -5,7 +5,7 @@ use super::item::Item;
 use super::owners::{DEEPEST, MOST, Standing, standing};
 use super::{LiveRead, Situation};
 use crate::graph::{Claim, Gone, Node};
-use crate::objects::Uid;
+use crate::objects::{KeyedSet, Uid};
 use crate::policy::{Approval, Identity};
 
 /// Whether exemption records count: the approvals that belay itself writes when
@@ -79,7 +79,7 @@ pub(super) struct Ancestors<'s, 'a> {
     namespace: &'s str,
     pub(super) found: Vec<&'a Approval>,
     /// Whose owners have been looked at: in a cycle nobody leads anywhere.
-    seen: Vec<Uid>,
+    seen: KeyedSet<Uid>,
 }
 
 /// Where a way leads.
@@ -95,7 +95,7 @@ pub(super) enum Leads {
 
 impl<'s, 'a> Ancestors<'s, 'a> {
     pub(super) fn new(situation: &'s Situation<'a>, records: Records, namespace: &'s str) -> Self {
-        Self { situation, records, namespace, found: Vec::new(), seen: Vec::new() }
+        Self { situation, records, namespace, found: Vec::new(), seen: KeyedSet::default() }
     }
 
     pub(super) fn lead(&mut self, namespace: &str, owners: &[Claim<'_>], depth: usize) -> Leads {
@@ -120,10 +120,13 @@ impl<'s, 'a> Ancestors<'s, 'a> {
             return Leads::There;
         }
         // What is not found within the bounds, or leads in a circle, stays.
-        if depth > DEEPEST || self.seen.len() > MOST || self.seen.contains(&node.uid()) {
+        if depth > DEEPEST
+            || self.seen.len() > MOST
+            || !self.situation.work.charge(1 + node.owners().len())
+            || !self.seen.insert(node.uid())
+        {
             return Leads::Elsewhere;
         }
-        self.seen.push(node.uid());
         let owners: Vec<_> = node.claims().collect();
         match self.lead(node.namespace(), &owners, depth + 1) {
             Leads::There => Leads::There,
@@ -136,16 +139,15 @@ impl<'s, 'a> Ancestors<'s, 'a> {
     /// was.
     fn gone(&mut self, claim: &Claim<'_>) -> Leads {
         let mut next = vec![*claim];
-        let mut seen = Vec::new();
+        let mut seen = KeyedSet::default();
         while let Some(claim) = next.pop() {
-            if seen.len() > MOST {
-                return Leads::Elsewhere;
-            }
-            if seen.contains(&claim.uid) {
+            if !seen.insert(claim.uid) {
                 continue;
             }
-            seen.push(claim.uid);
             let (state, owners) = remembered(self.situation, &claim);
+            if seen.len() > MOST || !self.situation.work.charge(1 + owners.len()) {
+                return Leads::Elsewhere;
+            }
             if self.approved(&claim, state) {
                 return Leads::There;
             }
@@ -238,16 +240,15 @@ impl Above {
     pub(super) fn of(situation: &Situation<'_>, owners: &[Claim<'_>]) -> Self {
         let mut above = Self::default();
         let mut next: Vec<Claim<'_>> = owners.to_vec();
-        let mut seen: Vec<Uid> = Vec::new();
+        let mut seen: KeyedSet<Uid> = KeyedSet::default();
         while let Some(claim) = next.pop() {
-            if seen.contains(&claim.uid) {
+            if !seen.insert(claim.uid) {
                 continue;
             }
-            if seen.len() > MOST || next.len() > 10 * MOST {
+            if seen.len() > MOST || next.len() > 10 * MOST || !situation.work.charge(1) {
                 above.endless = true;
                 break;
             }
-            seen.push(claim.uid);
             for approval in naming(situation, &claim) {
                 let own = situation.policies.identities.is_own(&approval.approver);
                 let deleted = node(situation, &claim).and_then(Node::deleted);

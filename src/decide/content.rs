@@ -177,6 +177,9 @@ pub(super) fn content<'a>(
     let mut kept = Kept::default();
     let Some(container) = Container::of(item) else { return kept };
     for member in container.items(*situation) {
+        if !situation.work.charge(8) {
+            break;
+        }
         if let Some(why) = counts(situation, &member, container, not_empty)
             && !kept.found(|| Cause::Content { object: member.named(situation), why })
         {
@@ -218,6 +221,9 @@ pub(super) fn existing<'a>(
     for (group, resource) in &exists.kinds {
         let container = Container::Definition(group, resource);
         for other in container.items(*situation) {
+            if !situation.work.charge(1) {
+                break;
+            }
             let goes = other.node.is_some_and(|node| fates.is_certainly_deleted(node.id()));
             let placed = exists.place.match_place(situation.places(), other.facts) != Matched::No;
             let counts = other.uid() != item.uid() && !goes && placed;

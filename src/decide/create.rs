@@ -1,6 +1,8 @@
 //! CREATE: the hold is put on, where it helps.
 
+use super::excess::refuse_excess;
 use super::item::Item;
+use super::judgement::Judgement;
 use super::{HoldChange, HoldPlace, Review, Situation, Verdict};
 use crate::objects::{Kinds, Object, is_hold};
 use crate::policy::Applied;
@@ -16,6 +18,10 @@ pub(super) fn create(situation: &Situation<'_>, review: &Review<'_>) -> Verdict 
         || !situation.applied(target.facts).iter().any(wants)
     {
         return verdict;
+    }
+    let mut judgement = Judgement::new(situation, review);
+    if refuse_excess(&mut judgement, review, &target) {
+        return judgement.verdict(&[target]);
     }
     let place = HoldPlace::in_list(object, usize::MAX);
     verdict.hold = Some(HoldChange { place, put_back: false });

@@ -2,11 +2,8 @@
 //! answers are gathered and the strictest wins; at the end 1 takes off what is
 //! approved.
 
-use std::collections::HashSet;
-
-use rustc_hash::FxBuildHasher;
-
 use super::content::{Container, Kept, content, existing, protects_now, prove_content};
+use super::excess::refuse_excess;
 use super::item::Item;
 use super::judgement::Judgement;
 use super::orphaning::orphaned;
@@ -14,7 +11,7 @@ use super::owners::{Standing, is_cascade, standing};
 use super::users::users;
 use super::{Cause, Counts, Reason, Review, Situation, Verdict};
 use crate::graph::{Certainty, Fates, Node, NodeId, Propagation, Request, fates};
-use crate::objects::{DefaultPropagation, HoldAge};
+use crate::objects::{DefaultPropagation, HoldAge, NumberSet};
 use crate::policy::api::{Action, OnDelete};
 use crate::policy::{Applied, Policy, Source};
 
@@ -27,11 +24,28 @@ pub(super) fn delete(situation: &Situation<'_>, review: &Review<'_>) -> Verdict 
     };
     let target = Item::of_review(situation, review, object);
     let propagation = effective(situation, review, &target);
+    let verdict = delete_by(situation, review, &target, propagation);
+    let orphaning = verdict.blockers.iter().any(|blocker| blocker.reason == Reason::WouldOrphan);
+    // Only what would pass is advised.
+    let background_passes = orphaning
+        && propagation != Propagation::Background
+        && delete_by(situation, review, &target, Propagation::Background).decision.passes();
+    Verdict { background_passes, ..verdict }
+}
+
+/// The verdict on a DELETE that does this with dependents.
+fn delete_by<'a>(
+    situation: &Situation<'a>,
+    review: &'a Review<'a>,
+    target: &Item<'a>,
+    propagation: Propagation,
+) -> Verdict {
     let mut judgement = Judgement::new(situation, review);
-    if goes_on(&mut judgement, review, &target, propagation) {
-        take(&mut judgement, &[(target, propagation)]);
+    let refused = refuse_excess(&mut judgement, review, target);
+    if !refused && goes_on(&mut judgement, review, target, propagation) {
+        take(&mut judgement, &[(*target, propagation)]);
     }
-    judgement.verdict(&[target])
+    judgement.verdict(&[*target])
 }
 
 /// The verdict on the DELETEs of several objects as one: what they take
@@ -115,10 +129,10 @@ pub(super) fn take<'a>(judgement: &mut Judgement<'a>, members: &[(Item<'a>, Prop
     judgement.deletes();
     let of = |(target, propagation): &(Item<'a>, _)| targets(&situation, target, *propagation);
     let targets: Vec<_> = members.iter().flat_map(of).collect();
-    let request = Request { limit: FOLLOWED, ..Request::of(&targets) };
+    let request = Request { limit: FOLLOWED, work: situation.work, ..Request::of(&targets) };
     let fates = fates(situation.graph, &request);
     let nodes = members.iter().filter_map(|(target, _)| target.node);
-    let own: HashSet<NodeId, FxBuildHasher> = nodes.map(|node| node.id()).collect();
+    let own: NumberSet<NodeId> = nodes.map(|node| node.id()).collect();
     for (target, _) in members {
         let applied = judgement.binding(target);
         protected(judgement, &fates, target, &applied, true);
@@ -132,6 +146,9 @@ pub(super) fn take<'a>(judgement: &mut Judgement<'a>, members: &[(Item<'a>, Prop
     // What a CRD takes along goes straight from storage: nobody is asked again.
     let live = containers.iter().any(|(_, c)| matches!(c, Container::Definition(..)));
     for id in lost(&fates).filter(|id| !own.contains(id)) {
+        if situation.work.is_used_up() {
+            break;
+        }
         let Some(node) = situation.graph.get(id) else { continue };
         let item = Item::of_node(&situation, node);
         let certain = fates.get(id).is_some_and(|fate| fate.certainty == Certainty::Certain);
@@ -188,6 +205,7 @@ fn targets(
     }
     // With another owner that stays they stay.
     let only = |node: &Node<'_>| {
+        situation.work.charge(node.owners().len());
         node.claims().all(|claim| {
             let standing = standing(situation, node.namespace(), &claim);
             claim.uid == target.uid() || !matches!(standing, Standing::Solid(_))

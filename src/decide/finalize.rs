@@ -5,6 +5,7 @@ use super::item::Item;
 use super::judgement::Judgement;
 use super::update::changes;
 use super::{Review, Situation, Verdict};
+use crate::objects::KeyedSet;
 
 /// Whoever asks, the namespace controller too: it asks when it believes that
 /// nothing is left.
@@ -12,7 +13,7 @@ pub(super) fn finalize(situation: &Situation<'_>, review: &Review<'_>) -> Verdic
     let Some(old) = &review.old_object else { return Verdict::allow(review.target()) };
     let target = Item::of_review(situation, review, old);
     let mut judgement = Judgement::new(situation, review);
-    let left = &review.extra.new_spec_finalizers;
+    let left: KeyedSet<&String> = review.extra.new_spec_finalizers.iter().collect();
     if review.extra.old_spec_finalizers.iter().any(|finalizer| !left.contains(finalizer)) {
         content_is_left(&mut judgement, &target);
     }

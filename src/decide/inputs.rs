@@ -74,7 +74,7 @@ fn inputs() -> BTreeSet<String> {
             created,
             expires,
         }),
-        fields!(Situation { graph, policies, live, now }),
+        fields!(Situation { graph, policies, live, now, work }),
     ];
     inputs.into_iter().flatten().collect()
 }

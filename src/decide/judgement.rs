@@ -2,9 +2,6 @@
 //! exempt, what their action makes of it, and what people have approved.
 
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
-
-use rustc_hash::FxBuildHasher;
 
 use super::ancestors::{Above, Records};
 use super::approved::{Uncounted, approved, follows, uncounted};
@@ -13,7 +10,7 @@ use super::{
     Blocker, Cause, Decision, Exemption, LiveRead, Operation, Passed, Reason, Review, Revoked,
     Situation, Verdict,
 };
-use crate::objects::{HoldAge, Uid};
+use crate::objects::{HoldAge, KeyedMap, KeyedSet, Uid};
 use crate::policy::api::Action;
 use crate::policy::{Applied, Policy, Source, Terms};
 
@@ -81,6 +78,8 @@ impl<'a> Judgement<'a> {
 
     /// The policies of an object that bind the one who asks.
     pub(super) fn binding(&self, item: &Item<'a>) -> Vec<Applied<'a>> {
+        // A look at the policies takes as long as several steps.
+        self.situation.work.charge(8);
         let mut applied = self.situation.applied(item.facts);
         applied.retain(|applied| applied.policy.binds(self.review.user.person()));
         applied
@@ -183,6 +182,30 @@ impl<'a> Judgement<'a> {
         self.confirm.extend(reads);
     }
 
+    /// Whether this object is refused by what was found so far, and no approval
+    /// takes that away.
+    pub(super) fn is_refused(&self, item: &Item<'a>) -> bool {
+        let denies = |finding: &&Finding<'_>| {
+            finding.outcome == Decision::Deny && finding.item.uid() == item.uid()
+        };
+        let denying: Vec<_> = self.findings.iter().filter(denies).map(|f| f.policy).collect();
+        !denying.is_empty() && approved(&self.situation, item, &denying, Records::Ignored).is_none()
+    }
+
+    /// The budget of work is used up: what else there is to find is unknown, so
+    /// every policy that binds the person refuses.
+    fn give_up(&mut self, target: &Item<'a>) {
+        let Situation { policies, now, .. } = self.situation;
+        let paused = policies.is_paused(now);
+        for policy in policies.iter().filter(|policy| policy.binds(self.review.user.person())) {
+            let action = if paused { Action::Audit } else { policy.strictest_action() };
+            let says = "reaches more objects and references than belay follows for one request";
+            let causes = vec![Cause::Excess(says.to_owned())];
+            let applied = Applied { policy, action, certain: true };
+            self.refuse(&applied, target, Reason::Unknown, (causes, 0));
+        }
+    }
+
     /// Whether nothing has been found so far.
     pub(super) fn is_empty(&self) -> bool {
         self.findings.is_empty()
@@ -190,6 +213,9 @@ impl<'a> Judgement<'a> {
 
     /// The verdict on these targets; it names the first of them.
     pub(super) fn verdict(mut self, targets: &[Item<'a>]) -> Verdict {
+        if let Some(target) = targets.first().filter(|_| self.situation.work.is_used_up()) {
+            self.give_up(target);
+        }
         let mut passed = Passed::default();
         self.take_approved(&mut passed, targets);
         self.confirm_records(targets);
@@ -275,13 +301,13 @@ impl<'a> Judgement<'a> {
         };
         // What is refused first, and then what would only wait.
         for outcome in [Decision::Deny, Decision::Hold] {
-            let mut by_object: HashMap<Uid, Vec<usize>, FxBuildHasher> = HashMap::default();
+            let mut by_object: KeyedMap<Uid, Vec<usize>> = KeyedMap::default();
             for (at, finding) in self.findings.iter().enumerate() {
                 if finding.outcome == outcome {
                     by_object.entry(finding.item.uid()).or_default().push(at);
                 }
             }
-            let mut gone = HashSet::with_hasher(FxBuildHasher);
+            let mut gone = KeyedSet::default();
             for (uid, findings) in by_object {
                 let of: Vec<_> = findings.iter().map(|at| &self.findings[*at]).collect();
                 let policies: Vec<_> = of.iter().map(|finding| finding.policy).collect();
@@ -329,13 +355,12 @@ fn named_by_records(situation: &Situation<'_>, target: &Item<'_>) -> Vec<Revoked
 /// all policies that say it. The strictest ones are kept, and of the others
 /// their number.
 fn blockers(mut findings: Vec<Finding<'_>>, targets: &[Item<'_>]) -> (Vec<Blocker>, usize) {
-    let own: HashSet<Uid, FxBuildHasher> = targets.iter().map(Item::uid).collect();
+    let own: KeyedSet<Uid> = targets.iter().map(Item::uid).collect();
     findings.sort_by_key(|finding| {
         (Reverse(finding.outcome), !own.contains(&finding.item.uid()), finding.reason)
     });
     let mut blockers: Vec<Blocker> = Vec::new();
-    let mut places: HashMap<(Decision, Reason, Uid), Vec<usize>, FxBuildHasher> =
-        HashMap::default();
+    let mut places: KeyedMap<(Decision, Reason, Uid), Vec<usize>> = KeyedMap::default();
     let mut more = 0;
     for finding in findings {
         let Finding { policy, outcome, item, reason, causes, more: others, along } = finding;

@@ -19,6 +19,7 @@ mod content;
 mod create;
 mod delete;
 mod evict;
+mod excess;
 mod finalize;
 #[cfg(test)]
 mod inputs;
@@ -56,9 +57,23 @@ pub use verdict::{
     Reason, Revoked, Target, Verdict,
 };
 
+use crate::graph::{Meter, Work};
+
 /// The verdict on a review. It is final when nothing is left to confirm; until
 /// then it says what it would be if the reads found nothing new.
+///
+/// The work is bounded by [`STEPS`]. What takes more is Unknown.
 pub fn decide(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
+    decide_within(situation, review, &Meter::new(STEPS))
+}
+
+/// So many steps a review may take. The largest cascade that is followed
+/// ([`delete`]) takes a quarter of them.
+const STEPS: usize = 16_000_000;
+
+/// The same, by a budget of work that the caller chooses.
+fn decide_within(situation: &Situation<'_>, review: &Review<'_>, meter: &Meter) -> Verdict {
+    let situation = &Situation { work: Work::new(meter), ..*situation };
     let resource = &review.resource;
     let subresource = resource.subresource.as_str();
     let is = |group: &str, name: &str| resource.group == group && resource.resource == name;

@@ -1,13 +1,9 @@
 //! What an owner reference amounts to right now, and who is doomed.
 
-use std::collections::HashMap;
-
-use rustc_hash::FxBuildHasher;
-
 use super::item::Item;
 use super::{LiveRead, Situation};
 use crate::graph::{Claim, Node};
-use crate::objects::{ORPHAN, Uid};
+use crate::objects::{KeyedMap, Uid};
 use crate::policy::Facts;
 
 /// What an owner reference amounts to (R1 to R3).
@@ -84,7 +80,7 @@ fn is_in_dying_namespace(situation: &Situation<'_>, item: &Item<'_>) -> bool {
 /// keeps it, and nothing will make it again. A Terminating user with a living
 /// owner is being *replaced*: its successor needs what it used.
 pub(super) fn is_doomed(situation: &Situation<'_>, node: Node<'_>) -> bool {
-    let mut walk = Walk { situation, answers: HashMap::default() };
+    let mut walk = Walk { situation, answers: KeyedMap::default() };
     walk.is_doomed(node, 0)
 }
 
@@ -95,7 +91,7 @@ struct Walk<'s, 'a> {
     situation: &'s Situation<'a>,
     /// By uid; while an answer is looked for it is "no", so that a cycle of
     /// owners, which never collects itself (R10), is not doomed.
-    answers: HashMap<Uid, bool, FxBuildHasher>,
+    answers: KeyedMap<Uid, bool>,
 }
 
 /// Nothing real is owned this deep, or by this many.
@@ -117,10 +113,13 @@ impl Walk<'_, '_> {
     }
 
     fn goes(&mut self, node: Node<'_>, depth: usize) -> bool {
+        if node.has_too_many_owners() || !self.situation.work.charge(8 + node.owners().len()) {
+            return false;
+        }
         let facts = Facts::of_node(node);
         let always =
             |facts| self.situation.applied(facts).iter().any(|applied| applied.policy.modes.always);
-        if node.finalizers().contains(ORPHAN) || always(facts) {
+        if node.orphans_dependents() || always(facts) {
             return false;
         }
         let mut claims = node.claims().peekable();
@@ -131,7 +130,7 @@ impl Walk<'_, '_> {
             Standing::Unresolved => false,
             Standing::Absent => true,
             Standing::Waiting(owner) | Standing::Solid(owner) => {
-                let goes = owner.is_terminating() && !owner.finalizers().contains(ORPHAN);
+                let goes = owner.is_terminating() && !owner.orphans_dependents();
                 goes || self.is_doomed(owner, depth + 1)
             }
         })

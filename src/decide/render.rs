@@ -46,7 +46,7 @@ fn refusal(verdict: &Verdict) -> String {
         let first = letters.next().map_or_else(String::new, |c| c.to_uppercase().to_string());
         let _ = write!(text, "{first}{}. ", letters.as_str());
     }
-    let ways = way_out(&verdict.target, first);
+    let ways = way_out(verdict, first);
     let approvals = approve(verdict, &told).join(" and ");
     let ways = ways.into_iter().chain([approvals]).collect::<Vec<_>>().join(", or ");
     let why = arguments(&verdict.target);
@@ -89,7 +89,7 @@ pub(crate) fn ways(verdict: &Verdict) -> (Option<String>, Vec<String>) {
         verdict.blockers.iter().filter(|blocker| blocker.outcome == verdict.decision).collect();
     match told.first() {
         Some(first) if !first.policies.is_empty() => {
-            (way_out(&verdict.target, first), approve(verdict, &told))
+            (way_out(verdict, first), approve(verdict, &told))
         }
         _ => (None, Vec::new()),
     }
@@ -146,6 +146,7 @@ pub(crate) fn sentence(target: &Target, blocker: &Blocker) -> String {
         (Reason::FinalizerGuarded, _) => {
             format!("the finalizer {list} of {object} is not yours to take off")
         }
+        (Reason::Unknown, Some(Cause::Excess(what))) => format!("{object} {what}"),
         (Reason::Unknown, _) => format!("belay cannot tell whether {object} may go: {list}"),
     }
 }
@@ -179,7 +180,7 @@ pub(crate) fn cause(cause: &Cause) -> String {
         }
         Cause::Finalizer(name) => name.clone(),
         Cause::Hold { .. } => HOLD.to_owned(),
-        Cause::Unknown(what) | Cause::Unproven(what) => what.clone(),
+        Cause::Unknown(what) | Cause::Unproven(what) | Cause::Excess(what) => what.clone(),
         Cause::Always | Cause::Unproved | Cause::LetsGo(_) => String::new(),
     }
 }
@@ -205,7 +206,8 @@ pub(crate) fn named_by(blocker: &Blocker) -> String {
 }
 
 /// What else than an approval helps.
-fn way_out(target: &Target, blocker: &Blocker) -> Option<String> {
+fn way_out(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
+    let target = &verdict.target;
     let one = blocker.causes.len() + blocker.more == 1;
     let it = if one { "it" } else { "them" };
     match (blocker.reason, blocker.causes.first()?) {
@@ -222,6 +224,8 @@ fn way_out(target: &Target, blocker: &Blocker) -> Option<String> {
         (Reason::WouldOrphan, _) if loses_dependent(target, blocker) => {
             Some("leave the owner reference as it is".to_owned())
         }
+        // What would be refused as well is no advice.
+        (Reason::WouldOrphan, _) if !verdict.background_passes => None,
         // The sentence before speaks of the dependent, which is not meant here.
         (Reason::WouldOrphan, _) if blocker.object != *target => {
             Some(format!("delete {} with --cascade=background", arguments(target)))
@@ -234,6 +238,7 @@ fn way_out(target: &Target, blocker: &Blocker) -> Option<String> {
             Some("leave it: once the object is deleted it goes when nothing needs it".to_owned())
         }
         (Reason::FinalizerGuarded, _) => Some("leave it to its controller".to_owned()),
+        (Reason::Unknown, Cause::Excess(_)) => None,
         (Reason::Unknown, _) => Some("try again when belay can read it".to_owned()),
         _ => None,
     }

@@ -1,6 +1,8 @@
 //! The question: what the API server asks, after it was read from the wire.
 
-use serde_json::Value;
+use std::collections::BTreeMap;
+
+use serde_json::value::RawValue;
 
 use super::Target;
 use crate::objects::{Object, Text, is_hold};
@@ -149,37 +151,76 @@ pub struct Extra {
 }
 
 impl Extra {
-    /// Reads it from the whole objects.
-    pub fn read(old: Option<&Value>, new: Option<&Value>) -> Self {
-        let finalizers = |object: Option<&Value>| {
-            let list = object.and_then(|object| object.pointer("/spec/finalizers"));
-            let list = list.and_then(Value::as_array).into_iter().flatten();
-            list.filter_map(Value::as_str).map(str::to_owned).collect()
-        };
+    /// Reads it from the whole objects. They are compared as the text that
+    /// they are, part by part, and not built: an object may have millions of
+    /// values and be nested at any depth. The API server writes equal parts
+    /// alike; what it did not write alike counts as changed.
+    pub fn read(old: Option<&RawValue>, new: Option<&RawValue>) -> Self {
+        let (old, new) = (Parts::read(old), Parts::read(new));
         Self {
-            rest_changes: old.map(without_hold) != new.map(without_hold),
-            old_spec_finalizers: finalizers(old),
-            new_spec_finalizers: finalizers(new),
+            rest_changes: old.rest != new.rest || old.finalizers != new.finalizers,
+            old_spec_finalizers: old.spec_finalizers,
+            new_spec_finalizers: new.spec_finalizers,
         }
     }
 }
 
-/// The object without the hold, and without what the server keeps by itself.
-fn without_hold(object: &Value) -> Value {
-    let mut object = object.clone();
-    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-        for kept_by_the_server in ["managedFields", "resourceVersion", "generation"] {
-            metadata.remove(kept_by_the_server);
+/// What of an object [`Extra`] compares.
+#[derive(Default)]
+struct Parts<'a> {
+    /// By field, or by field of the metadata; without the finalizers, and
+    /// without what the server keeps by itself.
+    rest: BTreeMap<(bool, Text<'a>), &'a str>,
+    /// The finalizers without the hold.
+    finalizers: Vec<Text<'a>>,
+    spec_finalizers: Vec<String>,
+}
+
+type Fields<'a> = BTreeMap<Text<'a>, &'a RawValue>;
+
+impl<'a> Parts<'a> {
+    fn read(object: Option<&'a RawValue>) -> Self {
+        let mut parts = Self::default();
+        let fields = object.and_then(|object| fields(object)).unwrap_or_default();
+        for (name, value) in fields {
+            if name == "spec" {
+                let list = self::fields(value).and_then(|spec| list(spec.get("finalizers")?));
+                let list = list.unwrap_or_default();
+                parts.spec_finalizers = list.iter().map(ToString::to_string).collect();
+            }
+            let metadata = if name == "metadata" { self::fields(value) } else { None };
+            match metadata {
+                Some(metadata) => parts.add_metadata(metadata),
+                None => {
+                    parts.rest.insert((false, name), value.get());
+                }
+            }
         }
-        let finalizers = metadata.remove("finalizers");
-        if let Some(Value::Array(mut finalizers)) = finalizers {
-            finalizers.retain(|finalizer| !finalizer.as_str().is_some_and(is_hold));
-            if !finalizers.is_empty() {
-                metadata.insert("finalizers".to_owned(), Value::Array(finalizers));
+        parts
+    }
+
+    fn add_metadata(&mut self, metadata: Fields<'a>) {
+        for (name, value) in metadata {
+            match name.as_str() {
+                "managedFields" | "resourceVersion" | "generation" => {}
+                "finalizers" => {
+                    self.finalizers = list(value).unwrap_or_default();
+                    self.finalizers.retain(|finalizer| !is_hold(finalizer));
+                }
+                _ => {
+                    self.rest.insert((true, name), value.get());
+                }
             }
         }
     }
-    object
+}
+
+fn fields(object: &RawValue) -> Option<Fields<'_>> {
+    serde_json::from_str(object.get()).ok()
+}
+
+fn list(value: &RawValue) -> Option<Vec<Text<'_>>> {
+    serde_json::from_str(value.get()).ok()
 }
 
 impl Review<'_> {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::graph::{Graph, Node};
+use crate::graph::{Graph, Node, Work};
 use crate::objects::{KindId, full_name};
 use crate::policy::{Applied, Facts, Places, PolicySet};
 
@@ -17,6 +17,8 @@ pub struct Situation<'a> {
     pub live: Live<'a>,
     /// The time, in seconds since 1970.
     pub now: i64,
+    /// What an answer may cost. [`super::decide`] sets it for each review.
+    pub work: Work<'a>,
 }
 
 /// What stands behind the graph.

@@ -488,14 +488,24 @@ fn check(file: &str, row: &Row) -> Result<(), String> {
         labelled: false,
     };
     if review.wants_extra() {
-        review.extra = Extra::read(old.as_ref(), new.as_ref());
+        let raw = |object: &Option<Value>| {
+            object.as_ref().map(|object| serde_json::value::to_raw_value(object).unwrap())
+        };
+        let (old, new) = (raw(&old), raw(&new));
+        review.extra = Extra::read(old.as_deref(), new.as_deref());
     }
     let mut reads = reads;
     if let (Some(reads), Some(live)) = (&mut reads, &row.live) {
         // Which reads there are is told by the verdict before any was made.
         let none = LiveReads::default();
         let live_none = Live::Read(&none);
-        let situation = Situation { graph: &graph, policies: &policies, live: live_none, now: NOW };
+        let situation = Situation {
+            graph: &graph,
+            policies: &policies,
+            live: live_none,
+            now: NOW,
+            work: Default::default(),
+        };
         let asked = decide(&situation, &review).confirm;
         if let Some(odd) = live.done.iter().find(|done| !asked.iter().any(|a| read(a) == **done)) {
             return Err(format!("{file}: {}\n  nobody asks to {odd}, but {asked:?}", row.row));
@@ -513,7 +523,8 @@ fn check(file: &str, row: &Row) -> Result<(), String> {
         }
     }
     let live = reads.as_ref().map_or(Live::Graph, Live::Read);
-    let situation = Situation { graph: &graph, policies: &policies, live, now: NOW };
+    let situation =
+        Situation { graph: &graph, policies: &policies, live, now: NOW, work: Default::default() };
     let verdict = decide(&situation, &review);
     compare(file, row, &verdict, new.as_ref())
 }

@@ -4,13 +4,14 @@
 use super::ancestors::{Above, Records};
 use super::approved::approved;
 use super::delete::take;
+use super::excess::refuse_excess;
 use super::item::{Item, named};
 use super::judgement::Judgement;
 use super::lets_go::lets_go;
 use super::owners::{Standing, standing};
 use super::{Cause, HoldChange, HoldPlace, LiveRead, Reason, Review, Situation, Verdict};
 use crate::graph::{Claim, Graph, Node, Propagation, User};
-use crate::objects::{FOREGROUND, KindId, ORPHAN, Text, is_hold};
+use crate::objects::{FOREGROUND, KeyedSet, KindId, ORPHAN, Text, Uid, is_hold};
 use crate::policy::Applied;
 use crate::policy::api::Action;
 
@@ -23,7 +24,9 @@ pub(super) fn update(situation: &Situation<'_>, review: &Review<'_>) -> Verdict 
         return Verdict::allow(target.target());
     }
     let mut judgement = Judgement::new(situation, review);
-    changes(&mut judgement, review, &target);
+    if !refuse_excess(&mut judgement, review, &target) {
+        changes(&mut judgement, review, &target);
+    }
     judgement.verdict(&[target])
 }
 
@@ -87,14 +90,19 @@ fn finalizers_go<'a>(
     target: &Item<'a>,
     applied: &[Applied<'a>],
 ) {
+    if !applied.iter().any(|applied| applied.policy.modes.from_stripping.is_some()) {
+        return;
+    }
     let situation = judgement.situation;
     let left = review.object.iter().flat_map(|o| o.metadata.finalizers.iter().flatten());
-    let left: Vec<&str> = left.map(Text::as_str).collect();
+    let left: KeyedSet<&str> = left.map(Text::as_str).collect();
+    let mut seen = KeyedSet::default();
     for finalizer in target.finalizers() {
-        if is_hold(finalizer) || left.contains(&finalizer) {
+        if is_hold(finalizer) || left.contains(finalizer) || !seen.insert(finalizer) {
             continue;
         }
         for applied in applied {
+            situation.work.charge(1);
             let Some(guard) = &applied.policy.modes.from_stripping else { continue };
             let identities = &situation.policies.identities;
             let may = guard.may_remove(review.user.person(), finalizer, identities);
@@ -149,11 +157,11 @@ fn owners_change<'a>(
     let Some(new) = &review.object else { return };
     let before = target.owners(&situation);
     let after = Item::of_review(&situation, review, new).owners(&situation);
-    let same = |a: &Claim<'_>, b: &Claim<'_>| {
-        (a.kind, a.namespace, a.name, a.uid) == (b.kind, b.namespace, b.name, b.uid)
-    };
-    let mut gone = before.iter().filter(|claim| !after.iter().any(|other| same(claim, other)));
-    let came = after.iter().filter(|claim| !before.iter().any(|other| same(claim, other)));
+    situation.work.charge(before.len() + after.len());
+    let stayed: KeyedSet<_> = after.iter().map(identity).collect();
+    let had: KeyedSet<_> = before.iter().map(identity).collect();
+    let mut gone = before.iter().filter(|claim| !stayed.contains(&identity(claim)));
+    let came = after.iter().filter(|claim| !had.contains(&identity(claim)));
     let came: Vec<_> = came.copied().collect();
     let keeps = |claim: &Claim<'_>| {
         matches!(standing(&situation, target.facts.namespace, claim), Standing::Solid(_))
@@ -234,6 +242,11 @@ fn opens_a_way(
     false
 }
 
+/// What tells the owner of one reference from that of another.
+fn identity<'c>(claim: &Claim<'c>) -> (Option<KindId>, &'c str, &'c str, Uid) {
+    (claim.kind, claim.namespace, claim.name, claim.uid)
+}
+
 /// The read of an owner, if it is still to be made.
 fn unread(situation: &Situation<'_>, claim: &Claim<'_>) -> Option<LiveRead> {
     let read = situation.object_read(claim.kind?, claim.namespace, claim.name);
@@ -266,7 +279,7 @@ fn loses_owner<'a>(
     };
     // An owner that ends some other way will take its dependents along, or
     // has let go of them.
-    if owner.is_terminating() && !owner.finalizers().contains(ORPHAN) {
+    if owner.is_terminating() && !owner.orphans_dependents() {
         return;
     }
     let owner_item = Item::of_node(&situation, owner);

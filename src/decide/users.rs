@@ -1,18 +1,15 @@
 //! Question 5 of a DELETE: who needs the object and would be left.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-
-use rustc_hash::FxBuildHasher;
 
 use super::item::{Item, is_harmless, named};
 use super::owners::{Standing, is_doomed, root_read, standing};
 use super::situation::Absence;
 use super::{Cause, LiveRead, Situation};
 use crate::graph::{
-    Certainty, Excuse, Fates, Graph, Node, NodeId, Outcome, Progress, Sought, Strength, User,
+    Certainty, Excuse, Fates, Graph, Node, NodeId, Outcome, Progress, Sought, Strength, User, Work,
 };
-use crate::objects::full_name;
+use crate::objects::{NumberMap, full_name};
 use crate::policy::{Facts, InUse};
 
 /// So many causes are listed; of the others their number is told.
@@ -57,12 +54,15 @@ pub(super) fn users<'a>(
     let live = live && !held;
     let (mut blocking, mut doomed) = (Roots::default(), Roots::default());
     for user in counting_users(situation, item, in_use, situation.graph) {
+        if !situation.work.charge(user.node.finalizers().size()) {
+            break;
+        }
         if goes_along(fates, user.node) {
             continue;
         }
         let goes = held && is_doomed(situation, user.node);
         let roots = if goes { &mut doomed } else { &mut blocking };
-        roots.add(user);
+        roots.add(user, situation.work);
         if blocking.looked_at >= COUNTED {
             break;
         }
@@ -75,7 +75,7 @@ pub(super) fn users<'a>(
                 goes_along(fates, node) || (held && is_doomed(situation, node))
             });
             if !goes {
-                blocking.add(user);
+                blocking.add(user, situation.work);
             }
         }
     }
@@ -108,7 +108,7 @@ fn goes_along(fates: &Fates, user: Node<'_>) -> bool {
 struct Roots<'g> {
     /// For each root the user that says most.
     users: Vec<(Node<'g>, User<'g>)>,
-    index: HashMap<NodeId, usize, FxBuildHasher>,
+    index: NumberMap<NodeId, usize>,
     looked_at: usize,
 }
 
@@ -117,9 +117,9 @@ impl<'g> Roots<'g> {
         self.users.is_empty()
     }
 
-    fn add(&mut self, user: User<'g>) {
+    fn add(&mut self, user: User<'g>, work: Work<'_>) {
         self.looked_at += 1;
-        let root = user.node.root_owner();
+        let root = user.node.root_owner_within(work);
         match self.index.entry(root.id()) {
             Entry::Vacant(place) => {
                 place.insert(self.users.len());
@@ -181,9 +181,12 @@ pub(crate) fn counting_users<'a>(
     let (situation, item) = (*situation, *item);
     let Facts { namespace, name, labels, .. } = item.facts;
     let place = item.kind.and_then(|kind| graph.find(kind, namespace, name));
-    let named = place.into_iter().flat_map(move |id| graph.named_users(id, Some(item.uid())));
+    let named = place
+        .into_iter()
+        .flat_map(move |id| graph.named_users(id, Some(item.uid()), situation.work));
     let label = move |key: &str| labels.get(key);
-    let sought = item.kind.map(|kind| Sought { kind, namespace, name, label });
+    let sought =
+        item.kind.map(|kind| Sought { kind, namespace, name, label, work: situation.work });
     let seekers = sought.into_iter().flat_map(|sought| graph.seekers(sought));
     named
         .chain(seekers)
@@ -211,9 +214,14 @@ fn counts(situation: &Situation<'_>, user: &User<'_>, in_use: &InUse) -> bool {
 /// an owner that nobody knows is taken for what its reference says.
 fn root_is_meant(situation: &Situation<'_>, user: Node<'_>, in_use: &InUse) -> bool {
     let meant = |facts| in_use.by.iter().any(|by| by.matches(facts));
-    let top = user.root_owner();
-    let known = situation.graph.same(top).map(Node::root_owner);
+    let work = situation.work;
+    let top = user.root_owner_within(work);
+    let known = situation.graph.same(top).map(|top| top.root_owner_within(work));
     let top = known.unwrap_or(top);
+    // What is at the end of so many references, or of the budget, is unknown.
+    if top.has_too_many_owners() || !work.charge(top.owners().len()) {
+        return true;
+    }
     if meant(Facts::of_node(top)) {
         return true;
     }

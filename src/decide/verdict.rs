@@ -150,6 +150,8 @@ pub enum Cause {
     LetsGo(Named),
     /// Something is not known; the words say what, and why.
     Unknown(String),
+    /// There is too much of something; the words say of what.
+    Excess(String),
     /// belay could not get so far as to ask what any policy says; the words
     /// say why.
     Unproven(String),
@@ -296,6 +298,9 @@ pub struct Verdict {
     pub confirm: Vec<LiveRead>,
     /// How a refusal is answered.
     pub answer: Answer,
+    /// Whether the same DELETE would pass, as far as is known, if it cascaded in
+    /// the background; asked only of a refusal that orphaning causes.
+    pub background_passes: bool,
 }
 
 impl Verdict {
@@ -314,6 +319,7 @@ impl Verdict {
             hold: None,
             confirm: Vec::new(),
             answer: Answer::Forbidden,
+            background_passes: false,
         }
     }
 

@@ -111,6 +111,13 @@ pub enum Requirement {
 }
 
 impl Requirement {
+    fn size(&self) -> usize {
+        match self {
+            Self::In(_, values) | Self::NotIn(_, values) => 1 + values.len(),
+            Self::Exists(_) | Self::Absent(_) => 1,
+        }
+    }
+
     /// The label.
     pub fn key(&self) -> &str {
         match self {
@@ -130,6 +137,14 @@ impl Requirement {
 }
 
 impl Selector {
+    /// How many steps it takes to look whether something matches.
+    pub fn size(&self) -> usize {
+        match self {
+            Self::Labels(requirements) => requirements.iter().map(Requirement::size).sum(),
+            Self::Ordinals { .. } => 1,
+        }
+    }
+
     /// Whether an object of the right kind and place matches.
     pub fn matches<'a>(&self, name: &str, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         match self {

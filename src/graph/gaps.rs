@@ -2,12 +2,10 @@
 //! objects were read: objects that can't be read, and a watch that is not
 //! connected at the moment.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
-
-use rustc_hash::FxBuildHasher;
+use std::collections::BTreeSet;
 
 use super::Graph;
-use crate::objects::KindId;
+use crate::objects::{KindId, NumberMap, NumberSet};
 
 /// So many unreadable objects of a kind are kept by name. With more of them the
 /// absence of no object of the kind is a fact.
@@ -16,8 +14,8 @@ const KEPT: usize = 1_000;
 /// Kinds of which something is not known.
 #[derive(Debug, Default)]
 pub(super) struct Gaps {
-    stale: HashSet<KindId, FxBuildHasher>,
-    unreadable: HashMap<KindId, UnreadableSet, FxBuildHasher>,
+    stale: NumberSet<KindId>,
+    unreadable: NumberMap<KindId, UnreadableSet>,
 }
 
 /// The objects of a kind that can't be read.

@@ -5,11 +5,9 @@
 //! after the other, so the last ones ask for their DELETE when the object that
 //! somebody approved has long been gone, and everything between with it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
-use rustc_hash::FxBuildHasher;
-
-use crate::objects::{KindId, Uid};
+use crate::objects::{KeyedMap, KindId, Uid};
 
 /// An object that is gone, while dependents of it are left.
 #[derive(Debug)]
@@ -36,9 +34,9 @@ pub struct GoneOwner {
 /// The objects that are gone and not forgotten.
 #[derive(Debug, Default)]
 pub(super) struct Graves {
-    by_uid: HashMap<Uid, Gone, FxBuildHasher>,
+    by_uid: KeyedMap<Uid, Gone>,
     /// How many of them name this uid as their owner.
-    named: HashMap<Uid, u32, FxBuildHasher>,
+    named: KeyedMap<Uid, u32>,
     /// In the order in which they were buried.
     order: VecDeque<Uid>,
 }

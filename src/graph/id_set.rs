@@ -1,10 +1,7 @@
 //! A set of nodes that is small for almost everybody and huge for a few.
 
-use std::collections::HashSet;
-
-use rustc_hash::FxBuildHasher;
-
 use super::NodeId;
+use crate::objects::NumberSet;
 
 /// Most nodes have no more dependents than this; a list is smaller and faster.
 const FEW: usize = 16;
@@ -17,7 +14,7 @@ pub enum IdSet {
     /// A hash set.
     // In a box, so that the many small sets are not as large as this one.
     #[allow(clippy::box_collection)]
-    Many(Box<HashSet<NodeId, FxBuildHasher>>),
+    Many(Box<NumberSet<NodeId>>),
 }
 
 impl Default for IdSet {

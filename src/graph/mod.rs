@@ -25,6 +25,7 @@ mod id_set;
 mod node;
 mod query;
 mod store;
+mod work;
 
 pub use edges::{
     Edges, Excuse, NewUse, OpenEdge, OwnerEdge, RelationId, Requirement, Selector, Strength,
@@ -32,6 +33,7 @@ pub use edges::{
 };
 pub use fates::{Certainty, Cut, Fate, Fates, Outcome, Propagation, Request, fates};
 pub use gone::{Gone, GoneOwner};
-pub use node::{Claim, Node, NodeId, Progress};
+pub use node::{Claim, MANY, Node, NodeId, Progress};
 pub use query::{Sought, User, Via};
 pub use store::{Applied, Graph, Listing};
+pub use work::{Meter, Work};

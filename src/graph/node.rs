@@ -3,7 +3,8 @@
 use super::edges::{OpenEdge, OwnerEdge, UseEdge};
 use super::id_set::IdSet;
 use super::store::Graph;
-use crate::objects::{FOREGROUND, HoldAge, KindId, KindInfo, PackedList, PackedMap, Uid};
+use super::work::Work;
+use crate::objects::{HoldAge, KindId, KindInfo, PackedList, PackedMap, Uid};
 
 /// A node: an object, or a place where one is referred to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -43,6 +44,9 @@ pub(super) struct Live {
     pub(super) labels: PackedMap,
     pub(super) annotations: PackedMap,
     pub(super) finalizers: PackedList,
+    /// Whether these have the collector's own, which is asked all the time.
+    pub(super) orphans: bool,
+    pub(super) foreground: bool,
     pub(super) created: i64,
     pub(super) deleted: Option<i64>,
     pub(super) hold: HoldAge,
@@ -69,6 +73,10 @@ pub(super) struct Slot {
     /// how many kinds are looked for in it by selectors.
     pub(super) residents: u32,
 }
+
+/// More owner references, or finalizers, than this are more than any
+/// controller writes.
+pub const MANY: usize = 1_000;
 
 /// What an owner reference names (R1: by its coordinates).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,10 +121,18 @@ impl<'g> Node<'g> {
     /// The owner at the top: of a Pod its Deployment. A node without a living
     /// owner is its own root. With several owners the first is followed.
     pub fn root_owner(self) -> Self {
+        self.root_owner_within(Work::default())
+    }
+
+    /// The same, within a budget: when it is used up, the way ends.
+    pub fn root_owner_within(self, work: Work<'_>) -> Self {
         // Nothing real is owned this deep; cycles are.
         const DEEPEST: usize = 32;
         let mut at = self;
         for _ in 0..DEEPEST {
+            if at.has_too_many_owners() || !work.charge(1 + at.owners().len()) {
+                break;
+            }
             match at.owners().iter().find_map(|owner| self.graph.owner(at, owner)) {
                 Some(owner) if owner.id() != self.id => at = owner,
                 _ => break,
@@ -177,7 +193,23 @@ impl<'g> Node<'g> {
 
     /// Whether it is Terminating and waits for its dependents (R3).
     pub fn waits_in_foreground(self) -> bool {
-        self.is_terminating() && self.finalizers().contains(FOREGROUND)
+        self.is_terminating() && self.deletes_in_foreground()
+    }
+
+    /// Whether it has the finalizer of a foreground deletion.
+    pub fn deletes_in_foreground(self) -> bool {
+        self.live.foreground
+    }
+
+    /// Whether it has the finalizer by which its dependents are orphaned.
+    pub fn orphans_dependents(self) -> bool {
+        self.live.orphans
+    }
+
+    /// Whether it has more owner references than any controller writes. What
+    /// they amount to is not looked at: it may be anything.
+    pub fn has_too_many_owners(self) -> bool {
+        self.live.owners.len() > MANY
     }
 
     /// Since when it is held.

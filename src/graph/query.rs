@@ -3,6 +3,7 @@
 use super::edges::{Excuse, OpenEdge, OwnerEdge, Strength, UseEdge};
 use super::node::{Node, NodeId, Progress};
 use super::store::Graph;
+use super::work::Work;
 use crate::objects::{KindId, Uid};
 
 /// Somebody with a use edge to a node.
@@ -67,6 +68,8 @@ pub struct Sought<'a, L> {
     pub name: &'a str,
     /// Its labels.
     pub label: L,
+    /// What the search may cost.
+    pub work: Work<'a>,
 }
 
 impl Graph {
@@ -80,17 +83,29 @@ impl Graph {
                 namespace: target.namespace(),
                 name: target.name(),
                 label: move |key: &str| target.labels().get(key),
+                work: Work::default(),
             })
         });
-        self.named_users(id, target.map(Node::uid)).chain(matching.into_iter().flatten())
+        self.named_users(id, target.map(Node::uid), Work::default())
+            .chain(matching.into_iter().flatten())
     }
 
     /// Everybody with a use edge by name to a node, or to the object of this
     /// uid that has its place.
-    pub fn named_users(&self, id: NodeId, uid: Option<Uid>) -> impl Iterator<Item = User<'_>> {
-        self.users_by_name(id).flat_map(move |node| {
-            let edges = node.uses().iter().filter(move |edge| {
-                edge.to == id && (edge.uid.is_none() || edge.uid.as_deref().copied() == uid)
+    pub fn named_users<'g>(
+        &'g self,
+        id: NodeId,
+        uid: Option<Uid>,
+        work: Work<'g>,
+    ) -> impl Iterator<Item = User<'g>> {
+        let users = self.users_by_name(id).take_while(move |_| work.charge(1));
+        users.flat_map(move |node| {
+            // They stand in the order of what they lead to.
+            let uses = node.uses();
+            let first = uses.partition_point(|edge| edge.to < id);
+            let edges = uses[first..].iter().take_while(move |edge| edge.to == id);
+            let edges = edges.filter(move |edge| {
+                work.charge(1) && edge.uid.as_deref().is_none_or(|meant| Some(*meant) == uid)
             });
             edges.map(move |edge| User { node, edge: Via::Use(edge) })
         })
@@ -103,7 +118,7 @@ impl Graph {
         &'g self,
         sought: Sought<'g, L>,
     ) -> impl Iterator<Item = User<'g>> + use<'g, 'l, L> {
-        let Sought { kind, namespace, name, label } = sought;
+        let Sought { kind, namespace, name, label, work } = sought;
         let nowhere = NodeId::NONE;
         let place = match namespace {
             "" => Some(nowhere),
@@ -115,10 +130,12 @@ impl Graph {
             .chain(everywhere)
             .filter_map(move |place| self.open.get(&(place, kind)))
             .flat_map(|set| set.iter())
-            .filter_map(|id| self.get(id));
+            .filter_map(|id| self.get(id))
+            .take_while(move |_| work.charge(1));
         seekers.flat_map(move |node| {
             let edges = node.open().iter().filter(move |edge| {
-                edge.kind == kind
+                work.charge(1 + edge.selector.size())
+                    && edge.kind == kind
                     && (edge.namespace.is_empty() || edge.namespace == namespace)
                     && edge.selector.matches(name, label)
             });

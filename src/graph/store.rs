@@ -1,11 +1,8 @@
 //! The nodes, and how objects come and go.
 
-use std::collections::HashMap;
-use std::collections::HashSet;
 use std::hash::BuildHasher;
 
 use hashbrown::HashTable;
-use rustc_hash::FxBuildHasher;
 
 use super::edges::{Edges, NewUse, OpenEdge, OwnerEdge, UseEdge};
 use super::gaps::{Gaps, UnreadableSet};
@@ -13,7 +10,8 @@ use super::gone::{Gone, GoneOwner, Graves};
 use super::id_set::IdSet;
 use super::node::{Live, Node, NodeId, Progress, Slot};
 use crate::objects::{
-    Interner, KindId, Kinds, Object, PackedList, PackedMap, Uid, split_api_version,
+    FOREGROUND, Interner, Keyed, KeyedMap, KeyedSet, KindId, Kinds, NumberMap, NumberSet, ORPHAN,
+    Object, PackedList, PackedMap, Uid, split_api_version,
 };
 
 /// What an `apply` did.
@@ -33,14 +31,14 @@ pub enum Applied {
 #[derive(Debug)]
 pub struct Listing {
     kind: KindId,
-    seen: HashSet<NodeId, FxBuildHasher>,
+    seen: NumberSet<NodeId>,
     unreadable: UnreadableSet,
 }
 
 impl Listing {
     /// A list of this kind, of which nothing has been read.
     pub fn of(kind: KindId) -> Self {
-        Self { kind, seen: HashSet::default(), unreadable: UnreadableSet::default() }
+        Self { kind, seen: NumberSet::default(), unreadable: UnreadableSet::default() }
     }
 }
 
@@ -55,20 +53,22 @@ pub struct Graph {
     slots: Vec<Slot>,
     free: Vec<NodeId>,
     index: HashTable<NodeId>,
-    by_kind: HashMap<KindId, IdSet, FxBuildHasher>,
-    members: HashMap<NodeId, IdSet, FxBuildHasher>,
+    /// How the index hashes names.
+    keyed: Keyed,
+    by_kind: NumberMap<KindId, IdSet>,
+    members: NumberMap<NodeId, IdSet>,
     /// Who has open edges, by what they are looked for in.
-    pub(super) open: HashMap<(NodeId, KindId), IdSet, FxBuildHasher>,
+    pub(super) open: NumberMap<(NodeId, KindId), IdSet>,
     /// Who has an owner reference with this uid: the collector knows dependents
     /// by uid alone, whatever coordinates they give.
-    by_owner: HashMap<Uid, IdSet, FxBuildHasher>,
+    by_owner: KeyedMap<Uid, IdSet>,
     /// Kinds whose objects are all here: only of these is absence a fact.
-    complete: HashSet<KindId, FxBuildHasher>,
+    complete: NumberSet<KindId>,
     /// Why the objects of a kind are not all here.
-    incomplete: HashMap<KindId, Box<str>, FxBuildHasher>,
+    incomplete: NumberMap<KindId, Box<str>>,
     pub(super) gaps: Gaps,
     graves: Graves,
-    annotation_keys: HashSet<String>,
+    annotation_keys: KeyedSet<String>,
     objects: usize,
     edges: usize,
     revision: u64,
@@ -155,12 +155,14 @@ impl Graph {
             _ => object.hold_age(),
         };
         let labels = metadata.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-        let finalizers = metadata.finalizers.iter().flatten().map(|f| f.as_str());
+        let finalizers = || metadata.finalizers.iter().flatten().map(|f| f.as_str());
         self.slots[id.index()].live = Some(Box::new(Live {
             uid,
             labels: PackedMap::new(labels, &mut self.interner),
             annotations: PackedMap::new(kept, &mut self.interner),
-            finalizers: PackedList::new(finalizers, &mut self.interner),
+            finalizers: PackedList::new(finalizers(), &mut self.interner),
+            orphans: finalizers().any(|finalizer| finalizer == ORPHAN),
+            foreground: finalizers().any(|finalizer| finalizer == FOREGROUND),
             created: object.created().unwrap_or(i64::MIN),
             deleted: object.deleted(),
             hold,
@@ -382,12 +384,12 @@ impl Graph {
         self.kinds.find("", "Namespace")
     }
 
-    fn hash(kind: KindId, namespace: NodeId, name: &str) -> u64 {
-        FxBuildHasher.hash_one((kind, namespace, name))
+    fn hash(keyed: &Keyed, kind: KindId, namespace: NodeId, name: &str) -> u64 {
+        keyed.hash_one((kind, namespace, name))
     }
 
     fn lookup(&self, kind: KindId, namespace: NodeId, name: &str) -> Option<NodeId> {
-        let hash = Self::hash(kind, namespace, name);
+        let hash = Self::hash(&self.keyed, kind, namespace, name);
         let is_it = |id: &NodeId| {
             let slot = &self.slots[id.index()];
             slot.kind == kind && slot.namespace == namespace && *slot.name == *name
@@ -434,12 +436,13 @@ impl Graph {
                 NodeId::from_index(self.slots.len() - 1)
             }
         };
-        let slots = &self.slots;
+        let (slots, keyed) = (&self.slots, &self.keyed);
         let rehash = |id: &NodeId| {
             let slot = &slots[id.index()];
-            Self::hash(slot.kind, slot.namespace, &slot.name)
+            Self::hash(keyed, slot.kind, slot.namespace, &slot.name)
         };
-        self.index.insert_unique(Self::hash(kind, namespace, name), id, rehash);
+        let hash = Self::hash(keyed, kind, namespace, name);
+        self.index.insert_unique(hash, id, rehash);
         id
     }
 
@@ -487,7 +490,7 @@ impl Graph {
     /// Use edges as a node keeps them. An object that names another one twenty
     /// times is one user of it: the first place is kept.
     fn use_edges(&mut self, edges: Vec<NewUse>) -> Box<[UseEdge]> {
-        let mut seen = HashSet::with_hasher(FxBuildHasher);
+        let mut seen = KeyedSet::default();
         let mut kept = Vec::with_capacity(edges.len());
         for edge in edges {
             let namespaced = self.kinds.info(edge.kind).namespaced;
@@ -504,16 +507,18 @@ impl Graph {
                 });
             }
         }
+        // By target, so that the edges to one are found without the others.
+        kept.sort_by_key(|edge| edge.to);
         kept.into_boxed_slice()
     }
 
     /// Ends the edges of an object that was, except where the object that is
     /// now has an edge to the same node.
     fn drop_edges(&mut self, id: NodeId, before: &Live) {
-        type Set<T> = HashSet<T, FxBuildHasher>;
         let now = self.slots[id.index()].live.as_deref();
-        let used: Set<NodeId> = now.iter().flat_map(|now| &now.uses).map(|edge| edge.to).collect();
-        let owning: Set<Uid> = now.iter().flat_map(|now| &now.owners).map(|o| o.uid).collect();
+        let used: NumberSet<NodeId> =
+            now.iter().flat_map(|now| &now.uses).map(|edge| edge.to).collect();
+        let owning: KeyedSet<Uid> = now.iter().flat_map(|now| &now.owners).map(|o| o.uid).collect();
         for edge in &before.uses {
             if !used.contains(&edge.to) {
                 self.slots[edge.to.index()].users.remove(id);
@@ -535,7 +540,7 @@ impl Graph {
             self.release(owner.to);
         }
         let now = self.slots[id.index()].live.as_ref().and_then(|now| now.open.clone());
-        let now = self.open_places(now.as_deref());
+        let now: NumberSet<_> = self.open_places(now.as_deref()).into_iter().collect();
         for place in self.open_places(before.open.as_deref()) {
             if now.contains(&place) {
                 continue;
@@ -583,7 +588,7 @@ impl Graph {
             if !empty {
                 return;
             }
-            let hash = Self::hash(slot.kind, slot.namespace, &slot.name);
+            let hash = Self::hash(&self.keyed, slot.kind, slot.namespace, &slot.name);
             let place = slot.namespace;
             // Not in the index: it has been forgotten already.
             let Ok(entry) = self.index.find_entry(hash, |other| *other == id) else { return };

@@ -1,16 +1,15 @@
 //! Strings that many objects share, stored once.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
-use rustc_hash::FxBuildHasher;
+use super::KeyedSet;
 
 /// Stores each string once, and forgets those that nobody holds any more: a
 /// cluster that makes Pods all day would otherwise fill the memory with the
 /// hashes in their labels.
 #[derive(Debug, Default)]
 pub struct Interner {
-    strings: HashSet<Arc<str>, FxBuildHasher>,
+    strings: KeyedSet<Arc<str>>,
     /// How many there were after the last sweep.
     after_sweep: usize,
 }

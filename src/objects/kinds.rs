@@ -2,8 +2,8 @@
 //! bytes.
 
 use hashbrown::{Equivalent, HashMap};
-use rustc_hash::FxBuildHasher;
 
+use super::Keyed;
 use super::builtin::BUILT_IN;
 
 /// A kind, as [`Kinds`] numbers it.
@@ -50,8 +50,8 @@ pub struct KindInfo {
 #[derive(Debug, Clone)]
 pub struct Kinds {
     infos: Vec<KindInfo>,
-    by_kind: HashMap<(String, String), KindId, FxBuildHasher>,
-    by_resource: HashMap<(String, String), KindId, FxBuildHasher>,
+    by_kind: HashMap<(String, String), KindId, Keyed>,
+    by_resource: HashMap<(String, String), KindId, Keyed>,
 }
 
 /// A key that borrows, so that a lookup makes no strings. It hashes as the

@@ -6,10 +6,12 @@
 //! graph of a million objects keeps them.
 
 mod builtin;
+mod digest;
 mod hold;
 mod hold_writes;
 mod interner;
 mod kinds;
+mod maps;
 mod names;
 mod object;
 mod packed;
@@ -18,12 +20,14 @@ mod text;
 mod uid;
 mod unreadable;
 
+pub use digest::{digest, short_digest};
 #[cfg(test)]
 pub use hold::{FORMER_OF_TESTS, know_the_former_hold_of_tests};
 pub use hold::{HOLD, StandingHold, former_hold, former_holds, is_hold, know_former_holds};
 pub use hold_writes::HoldWrites;
 pub use interner::Interner;
 pub use kinds::{DefaultPropagation, KindId, KindInfo, Kinds, full_name, split_api_version};
+pub use maps::{Keyed, KeyedMap, KeyedSet, NumberHasher, NumberMap, NumberSet};
 pub use names::{Called, Names};
 pub(crate) use object::null_is_default;
 pub use object::{HoldAge, Metadata, Object, OwnerReference};

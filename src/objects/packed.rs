@@ -41,6 +41,11 @@ impl PackedList {
         self.iter().any(|i| i == item)
     }
 
+    /// How many steps it takes to look through it, about.
+    pub fn size(&self) -> usize {
+        1 + self.0.len() / 64
+    }
+
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -1,7 +1,8 @@
 //! The identity of an object through its life.
 
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
+
+use super::digest;
 
 /// A uid in 16 bytes. The API server's uids are UUIDs in lower case, and those
 /// are kept exactly; whatever else somebody wrote into an owner reference is
@@ -53,14 +54,8 @@ impl Uid {
     }
 
     fn digest(text: &str) -> Self {
-        let half = |seed: u8| {
-            let mut hasher = DefaultHasher::new();
-            (seed, text).hash(&mut hasher);
-            hasher.finish().to_be_bytes()
-        };
         let mut uid = [0; 16];
-        uid[..8].copy_from_slice(&half(0));
-        uid[8..].copy_from_slice(&half(1));
+        uid.copy_from_slice(&digest(&text)[..16]);
         uid[VERSION_BYTE] |= 0xf0;
         Self(uid)
     }

@@ -1,14 +1,10 @@
 //! Approvals and pauses, compiled, and what it takes to satisfy policies. Which
 //! approvals are in force for an object is for the decision to say.
 
-use std::collections::HashMap;
-
-use rustc_hash::FxBuildHasher;
-
 use super::api::{DeletionApproval, Scope};
 use super::compiled::{Policy, Source, Terms};
 use super::people::account;
-use crate::objects::Uid;
+use crate::objects::{KeyedMap, Uid};
 
 /// So far ahead of belay's clock an approval may have been given.
 const SKEW_SECONDS: i64 = 300;
@@ -153,7 +149,7 @@ pub struct Identity<'a> {
 /// All approvals.
 #[derive(Debug, Default)]
 pub struct Approvals {
-    by_uid: HashMap<Uid, Vec<Approval>, FxBuildHasher>,
+    by_uid: KeyedMap<Uid, Vec<Approval>>,
 }
 
 impl Approvals {

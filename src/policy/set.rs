@@ -5,20 +5,16 @@
 //! policy to few objects: names, or one team's namespaces. Five thousand
 //! policies for other kinds, names and namespaces cost nothing.
 
-use std::collections::HashMap;
-
-use rustc_hash::FxBuildHasher;
-
 use super::api::{Action, Always, Protect, WhileUsed};
 use super::approvals::{Approvals, Pause};
 use super::compiled::{Policy, Source};
 use super::facts::{Facts, Places};
 use super::people::Identities;
 use super::selectors::{Matched, Narrowed};
-use crate::objects::{KindId, Kinds, full_name};
+use crate::objects::{KeyedMap, KindId, Kinds, full_name};
 use crate::relations::{Catalogue, Needers};
 
-type Map<V> = HashMap<Box<str>, V, FxBuildHasher>;
+type Map<V> = KeyedMap<Box<str>, V>;
 
 /// An entry of `targets`, by number of the policy and of the entry.
 type Entry = (u32, u32);

@@ -7,7 +7,7 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{self, ContentType, HeaderValue};
 use actix_web::{HttpRequest, HttpResponse, web};
 
-use super::body::{self, BadRequest, Refused};
+use super::body::{self, BadRequest, Refused, Room};
 use super::server::Draining;
 use super::wire::{self, Parsed};
 use super::{LABELLED, Shared};
@@ -31,8 +31,9 @@ pub fn routes(config: &mut web::ServiceConfig, secret: bool) {
         let post = move |request: HttpRequest,
                          payload: web::Payload,
                          shared: web::Data<Shared>,
+                         room: web::Data<Room>,
                          draining: web::Data<Draining>| async move {
-            admit(door, &request, payload, &shared, &draining).await
+            admit(door, &request, payload, (&shared, &room), &draining).await
         };
         config.service(
             web::resource(&path).route(web::post().to(post)).default_service(web::to(wrong_method)),
@@ -77,13 +78,13 @@ async fn admit(
     door: Door,
     request: &HttpRequest,
     mut payload: web::Payload,
-    shared: &web::Data<Shared>,
+    (shared, room): (&web::Data<Shared>, &Room),
     draining: &Draining,
 ) -> HttpResponse {
     if !has_token(request, shared) {
         return not_found(payload, shared.clone()).await;
     }
-    match answer(door, request, &mut payload, shared).await {
+    match answer(door, request, &mut payload, shared, room).await {
         Ok(bytes) => {
             let mut response = HttpResponse::Ok();
             if draining.is_draining() {
@@ -101,13 +102,14 @@ async fn answer(
     request: &HttpRequest,
     payload: &mut web::Payload,
     shared: &Shared,
+    room: &Room,
 ) -> Result<Vec<u8>, BadRequest> {
     require_json(request)?;
     let limits = &shared.limits;
     let deadline = callers_timeout(request.query_string())
         .map_or(limits.deadline, |timeout| limits.deadline.min(timeout.mul_f32(0.9)));
     let until = Instant::now() + deadline;
-    let body = body::read(request, payload, limits.body, deadline).await?;
+    let body = body::read(request, payload, room, deadline).await?;
 
     let started = Instant::now();
     let asked = |operation: Operation, user: &User<'_>, dry_run| Asked {
@@ -117,7 +119,7 @@ async fn answer(
         user: user.name.to_string(),
         dry_run,
     };
-    let (asked, verdict, bytes) = match wire::parse(&body, door)? {
+    let (asked, verdict, bytes) = match wire::parse(&body.bytes, door)? {
         Parsed::Review(mut review) => {
             review.labelled = request.path().ends_with(LABELLED);
             let verdict = shared.decider.decide(&review, until).await;

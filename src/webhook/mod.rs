@@ -57,6 +57,10 @@ impl<F: Fn(&Review<'_>) -> Verdict + Send + Sync> Decider for F {
 pub struct Limits {
     /// The largest body that is read.
     pub body: usize,
+    /// The largest body that is read without waiting for room.
+    pub small: usize,
+    /// The bytes of all larger bodies that are in memory at one time.
+    pub bodies: usize,
     /// How long the head of a request may take to arrive, and how long its
     /// body and the answer may take after that. A request whose head takes its
     /// time does not get this twice: half a second past it, counted from the
@@ -75,9 +79,11 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            // The API server's own limit on a request is 3 MiB, and a review
-            // of an UPDATE carries two objects and their encoding.
-            body: 8 << 20,
+            // The API server takes requests of up to 3 MiB. A review of an
+            // UPDATE has two such objects, in which `<` takes six bytes.
+            body: 40 << 20,
+            small: 256 << 10,
+            bodies: 80 << 20,
             deadline: Duration::from_secs(4),
             keep_alive: Duration::from_secs(120),
             drain: Duration::ZERO,

@@ -15,6 +15,7 @@ use actix_web::rt::net::TcpStream;
 use actix_web::{App, HttpServer, web};
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::body::Room;
 use super::timed::Timed;
 use super::{ServeError, Shared, admit, probes};
 use crate::certs::{self, CertificateFiles, Serving};
@@ -121,6 +122,7 @@ fn admission(
     draining: &Draining,
 ) -> std::io::Result<actix_web::dev::Server> {
     let (shared, draining) = (shared.clone(), draining.clone());
+    let room = Room::new(&shared.limits);
     let limits = shared.limits.clone();
     let shutdown = limits.shutdown.as_secs();
     // A refusal of a body that came too late is written before that.
@@ -135,6 +137,7 @@ fn admission(
         let app = App::new()
             .app_data(web::Data::new(shared.clone()))
             .app_data(web::Data::new(draining.clone()))
+            .app_data(web::Data::new(room.clone()))
             .configure(|config| admit::routes(config, shared.tokens.is_some()));
         let http = HttpService::build()
             .graceful_shutdown_signal(move || {

@@ -12,7 +12,7 @@ use crate::decide::{
     self, Answer as Refused, DeleteOptions, Door, Extra, Operation, Reason, Resource, Review,
     Target, User, Verdict,
 };
-use crate::objects::{Object, Text, read_shallow};
+use crate::objects::{Object, Text};
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
@@ -179,10 +179,9 @@ pub fn parse(body: &[u8], door: Door) -> Result<Parsed<'_>, BadRequest> {
 fn extra(body: &[u8]) -> Result<Extra, serde_json::Error> {
     let text = String::from_utf8_lossy(body);
     let envelope: Envelope<'_, &RawValue> = serde_json::from_str(&text)?;
-    let Some(request) = envelope.request else { return Ok(Extra::default()) };
-    let read = |object: Option<&RawValue>| object.map(|o| read_shallow(o.get())).transpose();
-    let (old, new) = (read(request.old_object)?, read(request.object)?);
-    Ok(Extra::read(old.as_ref(), new.as_ref()))
+    let request = envelope.request.as_ref();
+    let old = request.and_then(|request| request.old_object);
+    Ok(Extra::read(old, request.and_then(|request| request.object)))
 }
 
 /// A review of which the objects could be read, and not all that they say.

@@ -79,8 +79,10 @@ impl Replica {
         for _ in 0..times {
             let world = self.context.world.read();
             let World { graph, policies, .. } = &*world;
-            let verdict =
-                decide(&Situation { graph, policies, live: Live::Graph, now: 0 }, &review);
+            let verdict = decide(
+                &Situation { graph, policies, live: Live::Graph, now: 0, work: Default::default() },
+                &review,
+            );
             self.journal.note(&review, &verdict);
         }
     }

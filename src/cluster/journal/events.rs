@@ -1,13 +1,11 @@
 //! Events on what was not deleted, as `kubectl describe` shows them.
 
-use std::hash::BuildHasher as _;
 use std::time::Instant;
 
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
-use rustc_hash::FxBuildHasher;
 use serde_json::json;
 
 use super::Desk;
@@ -16,6 +14,7 @@ use super::notices::{Involved, Key, Next, Notice, Outcome};
 use crate::cluster::api::{MANAGER, Trouble};
 use crate::cluster::pace::within;
 use crate::cluster::{Context, World};
+use crate::objects::short_digest;
 
 /// Who says so.
 const COMPONENT: &str = "belay";
@@ -116,10 +115,10 @@ fn manager() -> PatchParams {
 fn event(replica: &str, key: &Key, notice: &Notice) -> Event {
     let involved = &notice.involved;
     let namespace = if involved.namespace.is_empty() { OUTSIDE } else { &involved.namespace };
-    let mark = FxBuildHasher.hash_one((replica, key, notice.first.as_second()));
+    let mark = short_digest(&(replica, key, notice.first.as_second()));
     Event {
         metadata: ObjectMeta {
-            name: Some(format!("{}.{mark:016x}", front(&involved.name))),
+            name: Some(format!("{}.{mark}", front(&involved.name))),
             namespace: Some(namespace.to_owned()),
             ..ObjectMeta::default()
         },

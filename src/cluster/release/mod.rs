@@ -16,12 +16,10 @@ mod target;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rustc_hash::FxBuildHasher;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval};
@@ -34,6 +32,7 @@ use super::live::Reader;
 use super::world::{Place, Seen, World};
 use crate::decide::{Live, Situation};
 use crate::hold::{End, Free, Waiting, keeping};
+use crate::objects::{KeyedMap, KeyedSet};
 use crate::policy::Facts;
 
 /// So many passes are under way at once, and of one namespace.
@@ -82,11 +81,11 @@ struct Told {
     waits: Option<Waiting>,
 }
 
-type Targets = Arc<Mutex<HashMap<Place, Told, FxBuildHasher>>>;
+type Targets = Arc<Mutex<KeyedMap<Place, Told>>>;
 
 struct Releases {
     common: Common,
-    targets: HashMap<Place, Driven, FxBuildHasher>,
+    targets: KeyedMap<Place, Driven>,
     told: Targets,
     tasks: JoinSet<Place>,
 }
@@ -110,7 +109,7 @@ impl Releases {
         let common = Common { context, reader, passes, start: Instant::now() };
         Self {
             common,
-            targets: HashMap::default(),
+            targets: KeyedMap::default(),
             told: Targets::default(),
             tasks: JoinSet::new(),
         }
@@ -144,8 +143,7 @@ impl Releases {
             let news = std::mem::take(&mut world.waiting.news);
             let places =
                 if all { world.waiting.seen.keys().cloned().collect() } else { Vec::new() };
-            let places: std::collections::HashSet<Place, FxBuildHasher> =
-                news.into_iter().chain(places).collect();
+            let places: KeyedSet<Place> = news.into_iter().chain(places).collect();
             let seen: Vec<(Place, Option<Seen>)> = places
                 .into_iter()
                 .map(|place| {
@@ -295,7 +293,8 @@ pub fn settle(world: &World, (kind, namespace, name): &Place) -> Duration {
     let Some(node) = world.graph.object(*kind, namespace, name) else { return Duration::ZERO };
     let World { graph, policies, .. } = world;
     // What keeps it is the same whatever time it is, and whatever is read.
-    let situation = Situation { graph, policies, live: Live::Graph, now: 0 };
+    let situation =
+        Situation { graph, policies, live: Live::Graph, now: 0, work: Default::default() };
     let keeping = keeping(&situation, Facts::of_node(node));
     let seconds =
         keeping.iter().map(|applied| applied.policy.settle_seconds).max().unwrap_or_default();

@@ -1,7 +1,5 @@
 //! The world of some folders, again when they change.
 
-use std::collections::hash_map::DefaultHasher;
-use std::hash::{Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +8,7 @@ use arc_swap::ArcSwap;
 use super::documents::File;
 use super::folder::{Folders, Look};
 use super::{FileError, World};
+use crate::objects::digest;
 use crate::policy::Pause as PausedBy;
 use crate::telemetry::{Condition, Metrics};
 
@@ -26,13 +25,13 @@ pub struct Signs {
 struct Seen {
     look: Result<Look, FileError>,
     /// Of names and bytes, or of the error's words.
-    digest: u64,
+    digest: [u8; 32],
     /// Whether a look that finds the same stamps needs no look into the files.
     settled: bool,
 }
 
 impl Seen {
-    fn new(look: Result<Look, FileError>, digest: u64) -> Self {
+    fn new(look: Result<Look, FileError>, digest: [u8; 32]) -> Self {
         let settled = look.as_ref().is_ok_and(Look::is_settled);
         Self { look, digest, settled }
     }
@@ -48,7 +47,7 @@ pub fn watch(
 ) -> Result<Arc<ArcSwap<World>>, FileError> {
     let look = folders.look();
     let files = look.as_ref().map_err(Clone::clone).and_then(Look::read);
-    let digest = digest(&files);
+    let digest = digest_files(&files);
     let seen = Seen::new(look, digest);
     let world = World::read(files?, with_objects)?;
     tell(None, &world, &signs);
@@ -105,7 +104,7 @@ fn changed(
     }
     let read =
         |look: &Result<Look, FileError>| look.as_ref().map_err(Clone::clone).and_then(Look::read);
-    let found = digest(&read(&look));
+    let found = digest_files(&read(&look));
     if found == seen.digest {
         *seen = Seen::new(look, found);
         return None;
@@ -113,20 +112,18 @@ fn changed(
     moment();
     let look = folders.look();
     let files = read(&look);
-    if digest(&files) != found {
+    if digest_files(&files) != found {
         return None;
     }
     *seen = Seen::new(look, found);
     Some(files)
 }
 
-fn digest(files: &Result<Vec<File>, FileError>) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    match files {
-        Ok(files) => files.iter().for_each(|file| (&file.name, &file.text).hash(&mut hasher)),
-        Err(error) => error.to_string().hash(&mut hasher),
-    }
-    hasher.finish()
+fn digest_files(files: &Result<Vec<File>, FileError>) -> [u8; 32] {
+    let texts = files.as_ref().map_err(ToString::to_string);
+    digest(
+        &texts.map(|files| files.iter().map(|file| (&file.name, &file.text)).collect::<Vec<_>>()),
+    )
 }
 
 /// Says what was loaded, and loudly where belay refuses less than before.
@@ -181,7 +178,7 @@ mod tests {
         write(&file, "a: 1").unwrap();
         let folders = Folders(vec![folder.path().to_owned()]);
         let look = folders.look();
-        let found = digest(&look.as_ref().unwrap().read());
+        let found = digest_files(&look.as_ref().unwrap().read());
         let mut seen = Seen::new(look, found);
         let never = || panic!("nothing has changed");
         assert!(changed(&folders, &mut seen, never).is_none());

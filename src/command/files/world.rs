@@ -147,7 +147,10 @@ impl World {
     /// The verdict on a review at this time, in seconds since 1970.
     pub fn decide(&self, review: &Review<'_>, now: i64) -> Verdict {
         let Self { graph, policies, .. } = self;
-        decide(&Situation { graph, policies, live: Live::Graph, now }, review)
+        decide(
+            &Situation { graph, policies, live: Live::Graph, now, work: Default::default() },
+            review,
+        )
     }
 }
 

@@ -86,7 +86,8 @@ fn verdict(scene: &Scene, cascade: Option<Propagation>) -> Verdict {
     let mut reads = LiveReads::default();
     for _ in 0..ROUNDS {
         let live = if scene.person.is_some() { Live::Read(&reads) } else { Live::Graph };
-        let situation = Situation { graph, policies: &scene.policies, live, now };
+        let situation =
+            Situation { graph, policies: &scene.policies, live, now, work: Default::default() };
         let verdict = decide_together(&situation, &review, &nodes);
         if verdict.confirm.is_empty() {
             return verdict;
@@ -97,7 +98,13 @@ fn verdict(scene: &Scene, cascade: Option<Propagation>) -> Verdict {
         }
     }
     // What is asked for again and again cannot be told.
-    let situation = Situation { graph, policies: &scene.policies, live: Live::Graph, now };
+    let situation = Situation {
+        graph,
+        policies: &scene.policies,
+        live: Live::Graph,
+        now,
+        work: Default::default(),
+    };
     decide_together(&situation, &review, &nodes)
 }
 

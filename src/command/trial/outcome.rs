@@ -116,6 +116,7 @@ fn named(cause: &Cause) -> Vec<String> {
         | Cause::Unproved
         | Cause::Hold { .. }
         | Cause::Unknown(_)
-        | Cause::Unproven(_) => Vec::new(),
+        | Cause::Unproven(_)
+        | Cause::Excess(_) => Vec::new(),
     }
 }

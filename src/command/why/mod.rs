@@ -69,6 +69,7 @@ pub async fn verdict(session: &Session, snapshot: &Snapshot) -> Result<Verdict, 
     // Of a Namespace a request says its own name as its namespace, too.
     let is_namespace = target.group.is_empty() && target.resource == "namespaces";
     let namespace = if is_namespace { &target.name } else { &target.namespace };
+    let whole = serde_json::value::to_raw_value(&session.object).ok();
     let review = Review {
         uid: "".into(),
         door: Door::Validate,
@@ -88,7 +89,7 @@ pub async fn verdict(session: &Session, snapshot: &Snapshot) -> Result<Verdict, 
         options: DeleteOptions::default(),
         object: None,
         old_object: Some(object),
-        extra: Extra::read(Some(&session.object), None),
+        extra: Extra::read(whole.as_deref(), None),
         labelled: false,
     };
     Ok(snapshot.decide(&review, Instant::now() + LIMIT).await)

@@ -21,12 +21,8 @@ mod oracle;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
-
-use rustc_hash::FxBuildHasher;
-
-use super::{Graph, Node, NodeId, User};
-use crate::objects::{DefaultPropagation, FOREGROUND, ORPHAN};
+use super::{Graph, Node, NodeId, User, Work};
+use crate::objects::{DefaultPropagation, FOREGROUND, NumberMap, ORPHAN};
 use world::World;
 
 /// What a DELETE does with dependents.
@@ -112,12 +108,15 @@ pub struct Request<'r> {
     /// Verdicts and releases name none: what waits for one of these still
     /// waits. The preview says how it ends.
     pub brief: &'r [&'r str],
+    /// What the walk may cost. Beyond it the answer says that it is not whole.
+    pub work: Work<'r>,
 }
 
 impl<'r> Request<'r> {
     /// What a delete of these targets tries to take.
     pub fn of(targets: &'r [(NodeId, Propagation)]) -> Self {
-        Self { targets, cut: &|_| false, limit: usize::MAX, released: &[], brief: &[] }
+        let work = Work::default();
+        Self { targets, cut: &|_| false, limit: usize::MAX, released: &[], brief: &[], work }
     }
 }
 
@@ -156,7 +155,7 @@ pub struct Fate {
 /// whoever needs three of ten thousand looks at three.
 #[derive(Debug, Default)]
 pub struct Fates {
-    fates: HashMap<NodeId, Fate, FxBuildHasher>,
+    fates: NumberMap<NodeId, Fate>,
     whole: bool,
 }
 
@@ -164,7 +163,7 @@ pub struct Fates {
 pub fn fates(graph: &Graph, request: &Request<'_>) -> Fates {
     let may = World::of_what_may_be(graph, request);
     let must = World::of_what_must_be(graph, request, &may);
-    let mut fates = HashMap::with_capacity_and_hasher(may.size(), FxBuildHasher);
+    let mut fates = NumberMap::with_capacity_and_hasher(may.size(), Default::default());
     for id in may.deleting() {
         let certain = must.is_deleting(id);
         let outcome = if must.is_gone(id) {
@@ -192,7 +191,7 @@ pub fn fates(graph: &Graph, request: &Request<'_>) -> Fates {
             },
         });
     }
-    Fates { fates, whole: may.is_whole() && must.is_whole() }
+    Fates { fates, whole: may.is_whole() && must.is_whole() && !request.work.is_used_up() }
 }
 
 impl Fates {

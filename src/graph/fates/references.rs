@@ -3,7 +3,6 @@
 
 use super::world::{Mode, World};
 use crate::graph::{Node, OwnerEdge};
-use crate::objects::{FOREGROUND, ORPHAN};
 
 /// What an owner reference amounts to (R1 to R3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,9 +23,9 @@ impl World<'_> {
     /// R6 and R7: how the collector deletes.
     pub(super) fn collectors_mode(&self, node: Node<'_>, waits: bool, waits_for_it: bool) -> Mode {
         // R7: a kind's own default does not count inside a cascade.
-        let plain = if node.finalizers().contains(ORPHAN) {
+        let plain = if node.orphans_dependents() {
             Mode::Orphan
-        } else if node.finalizers().contains(FOREGROUND) {
+        } else if node.deletes_in_foreground() {
             Mode::Foreground
         } else {
             Mode::Background
@@ -92,7 +91,7 @@ impl World<'_> {
                 }
             }
             None if self.is_certain() => Reference::Solid,
-            None if owner.finalizers().contains(ORPHAN) => Reference::Orphaning,
+            None if owner.orphans_dependents() => Reference::Orphaning,
             None => Reference::Dangling,
         }
     }

@@ -14,11 +14,15 @@ impl<'g> World<'g> {
 
     /// The dependents with a blocking reference to this owner, by its uid.
     pub(super) fn blockers(&self, id: NodeId) -> impl Iterator<Item = Node<'g>> + use<'g> {
-        let graph = self.graph;
+        let (graph, work) = (self.graph, self.request.work);
         let owner = graph.get(id).into_iter();
         owner.flat_map(move |owner| {
-            let blocks =
-                move |d: &Node<'g>| d.owners().iter().any(|o| o.blocking && o.uid == owner.uid());
+            let blocks = move |d: &Node<'g>| {
+                // Of too many references one may be such.
+                d.has_too_many_owners()
+                    || work.charge(1 + d.owners().len())
+                        && d.owners().iter().any(|o| o.blocking && o.uid == owner.uid())
+            };
             graph.dependents(owner).filter(blocks)
         })
     }
@@ -26,6 +30,9 @@ impl<'g> World<'g> {
     /// R5: another owner is certainly there, so the collector takes the
     /// reference to `from` off.
     pub(super) fn is_detached(&self, dependent: Node<'_>, from: NodeId) -> bool {
+        if dependent.has_too_many_owners() || !self.charge(2 * dependent.owners().len()) {
+            return false;
+        }
         // R2 and R4: it leaves these alone altogether; nor does it look at the
         // references of what is being deleted itself.
         let left_alone = dependent.is_terminating()
@@ -95,6 +102,9 @@ impl<'g> World<'g> {
             }));
         }
         while let Some(id) = next.pop() {
+            if !self.charge(1) {
+                return;
+            }
             if !self.stuck.insert(id) {
                 continue;
             }
@@ -116,6 +126,9 @@ impl<'g> World<'g> {
     /// where another owner is solid, be it for a while (R5), and makes it
     /// non-blocking where the cycle guard fires (R6).
     pub(super) fn has_no_way_out(&self, dependent: Node<'_>) -> bool {
+        if !self.charge(dependent.owners().len()) {
+            return true;
+        }
         let mut owners = dependent.owners().iter().map(|o| o.to);
         let first = owners.next();
         is_left_alone(dependent)
@@ -128,7 +141,8 @@ impl<'g> World<'g> {
     /// comes later; the owner need not wait that long (seen).
     pub(super) fn may_be_unblocked(&self, item: Node<'_>) -> bool {
         let may = self.may.unwrap_or(self);
-        self.graph.dependents(item).any(|d| match may.mode(d.id()) {
+        let mut dependents = self.graph.dependents(item).take_while(|_| self.charge(1));
+        dependents.any(|d| match may.mode(d.id()) {
             None => d.waits_in_foreground(),
             Some(mode) => !matches!(mode, Mode::Background | Mode::Orphan),
         })

@@ -1,16 +1,14 @@
 //! One walk of a deletion, in one of two worlds.
 
-use std::collections::{HashMap, HashSet};
-
-use rustc_hash::FxBuildHasher;
-
 use super::references::Reference;
 use super::{Propagation, Request};
 use crate::graph::{Graph, Node, NodeId, Progress};
-use crate::objects::{DefaultPropagation, FOREGROUND, KindId, ORPHAN, is_hold};
+use crate::objects::{
+    DefaultPropagation, FOREGROUND, KindId, NumberMap, NumberSet, ORPHAN, is_hold,
+};
 
-type Map<V> = HashMap<NodeId, V, FxBuildHasher>;
-type Set = HashSet<NodeId, FxBuildHasher>;
+type Map<V> = NumberMap<NodeId, V>;
+type Set = NumberSet<NodeId>;
 
 /// The finalizer by which the API server deletes the instances of a CRD.
 const CRD_CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
@@ -123,6 +121,11 @@ impl<'g> World<'g> {
         }
     }
 
+    /// Charges steps. Says whether the walk may go on.
+    pub(super) fn charge(&self, steps: usize) -> bool {
+        self.request.work.charge(steps)
+    }
+
     pub(super) fn is_certain(&self) -> bool {
         self.may.is_some()
     }
@@ -132,6 +135,9 @@ impl<'g> World<'g> {
             self.delete(id, propagation.into());
         }
         while let Some(id) = self.queue.pop() {
+            if !self.charge(1) {
+                return;
+            }
             self.follow(id);
         }
         self.find_what_waits();
@@ -237,6 +243,9 @@ impl<'g> World<'g> {
         let Some(owner) = self.graph.get(id) else { return };
         let dependents: Vec<_> = self.graph.dependents(owner).collect();
         for dependent in dependents {
+            if !self.charge(1) {
+                return;
+            }
             self.consider(mode, dependent);
         }
     }
@@ -253,6 +262,9 @@ impl<'g> World<'g> {
             }
         }
         let Some(node) = self.graph.get(id) else { return };
+        if !self.charge(node.owners().len()) {
+            return;
+        }
         let mut owners: Vec<_> =
             node.owners().iter().filter(|o| o.blocking).map(|owner| owner.to).collect();
         owners.sort_unstable();
@@ -323,7 +335,20 @@ impl<'g> World<'g> {
         if node.is_terminating() {
             return;
         }
+        if node.has_too_many_owners() {
+            // They may amount to anything, so it may go in any way, and
+            // nothing is certain of it.
+            if !self.is_certain() {
+                self.delete(dependent, Mode::Unclear);
+            }
+            return;
+        }
+        if !self.charge(2 * node.owners().len()) {
+            return;
+        }
         let (mut goes, mut waits, mut waits_for_it) = (false, false, false);
+        let first = node.owners().first().map(|owner| owner.to);
+        let only = node.owners().iter().all(|owner| Some(owner.to) == first);
         for reference in node.owners() {
             let resolved = self.resolve(node, reference);
             match resolved {
@@ -342,7 +367,6 @@ impl<'g> World<'g> {
                     waits |= waiting;
                     // Another owner would be solid for a while at least, and
                     // this reference taken off meanwhile (R5).
-                    let only = node.owners().iter().all(|o| o.to == reference.to);
                     waits_for_it |= reference.blocking && only && owner == Some(Mode::Foreground);
                 }
                 // Which is first, this owner's orphaning or that owner's end,
@@ -364,6 +388,10 @@ impl<'g> World<'g> {
         let container = self.containers.contains_key(&id);
         let released = self.request.released.contains(&id);
         self.graph.get(id).is_some_and(|node| {
+            // When the budget is used up, one is as good as found.
+            if !self.charge(node.finalizers().size()) {
+                return true;
+            }
             let mut finalizers = node.finalizers().iter();
             finalizers.any(|f| {
                 let own = container && f == CRD_CLEANUP || released && is_hold(f);

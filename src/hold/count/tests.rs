@@ -102,7 +102,13 @@ impl World {
 
     fn situation(&self) -> Situation<'_> {
         let (graph, policies) = (&self.known, &self.policies);
-        Situation { graph, policies, live: Live::Read(&self.reads), now: NOW }
+        Situation {
+            graph,
+            policies,
+            live: Live::Read(&self.reads),
+            now: NOW,
+            work: Default::default(),
+        }
     }
 
     fn count(&self) -> Count {

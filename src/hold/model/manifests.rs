@@ -103,6 +103,7 @@ pub(super) fn count(
         policies: &world.policies,
         live: Live::Read(&reads),
         now: DELETED + 60,
+        work: Default::default(),
     };
     count_without(&situation, &reads, place, excuses)
 }

@@ -416,6 +416,12 @@ fn decided(object: &Value, approval: &Approval) -> Verdict {
         panic!("unreadable")
     };
     let now = jiff::Timestamp::now().as_second();
-    let situation = Situation { graph: &graph, policies: &policies, live: Live::Graph, now };
+    let situation = Situation {
+        graph: &graph,
+        policies: &policies,
+        live: Live::Graph,
+        now,
+        work: Default::default(),
+    };
     decide(&situation, &review)
 }

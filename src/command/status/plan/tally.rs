@@ -124,7 +124,13 @@ mod tests {
         let policy = Policy::compile("p", &spec).unwrap();
         let policies = PolicySet::new(vec![policy], &Catalogue::default());
         let graph = Graph::default();
-        let situation = Situation { graph: &graph, policies: &policies, live: Live::Graph, now: 0 };
+        let situation = Situation {
+            graph: &graph,
+            policies: &policies,
+            live: Live::Graph,
+            now: 0,
+            work: Default::default(),
+        };
         let json = format!("{{\"metadata\": {{\"name\": \"a\", \"uid\": \"u\", {metadata}}}}}");
         let object: Object<'_> = serde_json::from_str(&json).unwrap();
         let info = graph.kinds.info(graph.kinds.find(kind.0, kind.1).unwrap());

@@ -1,0 +1,35 @@
+//! Objects with more finalizers or owner references than any controller
+//! writes.
+//!
+//! What follows from them is not worth the time that it takes to find out.
+//! Policies that protect such an object refuse the request.
+
+use super::item::Item;
+use super::judgement::Judgement;
+use super::{Cause, Reason, Review};
+use crate::graph::MANY;
+use crate::objects::Object;
+
+/// Refuses such an object where policies protect it. Says whether that decides
+/// the request: a refusal that no approval takes away.
+pub(super) fn refuse_excess<'a>(
+    judgement: &mut Judgement<'a>,
+    review: &Review<'_>,
+    target: &Item<'a>,
+) -> bool {
+    let objects = || [&review.object, &review.old_object].into_iter().flatten();
+    let finalizers = |object: &Object<'_>| object.metadata.finalizers.as_ref().map_or(0, Vec::len);
+    let owners = |object: &Object<'_>| object.metadata.owner_references.len();
+    let counts = [
+        ("finalizers", objects().map(finalizers).max().unwrap_or_default()),
+        ("owner references", objects().map(owners).max().unwrap_or_default()),
+    ];
+    let Some((what, count)) = counts.into_iter().find(|(_, count)| *count > MANY) else {
+        return false;
+    };
+    for applied in judgement.binding(target) {
+        let says = format!("has {count} {what}, and belay looks at no more than {MANY}");
+        judgement.refuse(&applied, target, Reason::Unknown, (vec![Cause::Excess(says)], 0));
+    }
+    judgement.is_refused(target)
+}

@@ -1,0 +1,84 @@
+//! Hash maps and sets, by who chooses the keys.
+//!
+//! Whoever can write an object chooses names, uids and labels. A hash function
+//! that has no secret key lets that person choose names that collide, and
+//! every lookup then takes time in proportion to their number.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher, RandomState};
+
+use rustc_hash::FxHasher;
+
+/// How keys that clients choose are hashed: SipHash with a random key. It is
+/// the standard library's, which is made for this.
+pub type Keyed = RandomState;
+
+/// A map by a key that a client chooses: a uid, a name, any text.
+pub type KeyedMap<K, V> = HashMap<K, V, Keyed>;
+
+/// A set of what clients choose: uids, names, any text.
+pub type KeyedSet<K> = HashSet<K, Keyed>;
+
+/// A map by a number that belay assigns: `NodeId`, `KindId`, or a tuple of
+/// those.
+pub type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
+
+/// A set of numbers that belay assigns.
+pub type NumberSet<K> = HashSet<K, BuildHasherDefault<NumberHasher>>;
+
+/// Hashes numbers fast and without a key. It is no hasher for bytes: a test
+/// that hashes a text or a uid with it fails.
+#[derive(Clone, Default)]
+pub struct NumberHasher(FxHasher);
+
+impl Hasher for NumberHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        debug_assert!(false, "texts and uids belong into a KeyedMap or a KeyedSet");
+        self.0.write(bytes);
+    }
+
+    fn write_u16(&mut self, number: u16) {
+        self.0.write_u16(number);
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.0.write_u32(number);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hash::BuildHasher as _;
+
+    use super::*;
+    use crate::objects::Uid;
+
+    /// The H5: uids whose first half makes the state of the unkeyed
+    /// hasher zero, so that many of them get one hash.
+    #[test]
+    fn uids_that_a_client_makes_collide_for_the_unkeyed_hasher_do_not_collide() {
+        let uid = |n: u64| {
+            Uid::new(&format!("d308a385-886a-3f24-8{:03x}-{:012x}", n % 0x1000, n / 0x1000))
+        };
+        let keyed = Keyed::default();
+        let hashes: HashSet<u64> = (0..9_000).map(|n| keyed.hash_one(uid(n))).collect();
+        assert_eq!(hashes.len(), 9_000);
+        // The low bits choose the bucket, and have to differ as well.
+        let buckets: HashSet<u64> = hashes.iter().map(|hash| hash & 0xffff).collect();
+        assert!(buckets.len() > 8_000, "{}", buckets.len());
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn a_map_of_numbers_takes_no_text() {
+        let taken = std::panic::catch_unwind(|| {
+            let mut map: NumberMap<&str, ()> = NumberMap::default();
+            map.insert("text", ());
+        });
+        assert!(taken.is_err());
+    }
+}
