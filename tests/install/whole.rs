@@ -120,7 +120,8 @@ fn s29_it_is_installed_upgraded_under_load_and_uninstalled_and_nothing_is_left_o
     // back, which is counted; the hold stands meanwhile.
     chart.wait_for(2).unwrap();
     let counted = repairs(&chart);
-    let forced = ["--server-side=false", "--force-replace", "--set=webhook.timeoutSeconds=8"];
+    // The same values, so that the replicas stay and their count does.
+    let forced = ["--server-side=false", "--force-replace", "--set=webhook.timeoutSeconds=7"];
     let said = chart.deploy("upgrade", &forced).unwrap();
     if said.ok() {
         eventually("the rules", LIMIT, || {
