@@ -40,7 +40,7 @@ use queue::{Bounds, ReadQueue};
 use super::context::Context;
 use super::exemption;
 use super::fair::Places;
-use super::list::Transport;
+use super::list::{Buffers, Transport};
 use super::world::SharedWorld;
 use crate::decide::{LiveRead, Revoked};
 use crate::policy::api::DeletionApproval;
@@ -136,6 +136,11 @@ impl Reader {
         let memory = ReadMemory::new();
         tokio::spawn(serve(transport, world, memory.clone(), write, asked));
         Self { errands, memory, metrics }
+    }
+
+    /// The memory for large objects that are being read.
+    pub fn buffers(&self) -> Buffers {
+        self.memory.buffers.clone()
     }
 
     /// The same, for callers on the cluster side.

@@ -197,7 +197,8 @@ impl Releases {
 
     fn begin(&mut self, place: &Place, seen: &Seen, settle: Duration) {
         let (news, told) = mpsc::unbounded_channel();
-        let target = Target::at(&self.common.context.world.read(), place);
+        let target = Target::at(&self.common.context.world.read(), place)
+            .with_buffers(self.common.reader.buffers());
         let uid = seen.sight.uid.clone();
         let driver =
             Driver::new(self.common.clone(), place.clone(), target.clone(), uid.clone(), settle);

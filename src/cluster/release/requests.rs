@@ -9,6 +9,7 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use crate::cluster::api::{self, MANAGER, chain, shortened};
+use crate::cluster::list::{Body, Buffers, read_object};
 use crate::cluster::world::{Detail, Place, World};
 use crate::hold::{Answer, Sight};
 use crate::objects::{KindInfo, read_shallow};
@@ -23,6 +24,8 @@ pub struct Target {
     pub namespace: String,
     pub name: String,
     pub detail: Detail,
+    /// The memory for its body.
+    pub buffers: Buffers,
 }
 
 impl Target {
@@ -33,7 +36,13 @@ impl Target {
             namespace: namespace.clone(),
             name: name.clone(),
             detail: world.detail(*kind),
+            buffers: Buffers::new(1),
         }
+    }
+
+    /// The same, with the memory that others use, too.
+    pub fn with_buffers(self, buffers: Buffers) -> Self {
+        Self { buffers, ..self }
     }
 
     /// Reads it.
@@ -64,12 +73,17 @@ impl Target {
         client: &kube::Client,
         request: Request<Vec<u8>>,
     ) -> (Answer, Option<Value>) {
-        let text = match timeout(LIMIT, api::text(client, request)).await {
-            Ok(Ok(text)) => text,
+        let sending = async {
+            let body: Body = Box::pin(client.request_stream(request).await?);
+            // An answer that breaks off tells nothing.
+            let read = read_object(body, &self.buffers, |json| read_shallow(json).ok()).await;
+            Ok::<_, kube::Error>(read.ok())
+        };
+        let value: Option<Value> = match timeout(LIMIT, sending).await {
+            Ok(Ok(value)) => value.flatten(),
             Ok(Err(error)) => return (self.refusal(&error), None),
             Err(_) => return (Answer::Lost, None),
         };
-        let value = read_shallow(&text).ok();
         match value.as_ref().and_then(Sight::of) {
             Some(sight) => (Answer::Done(sight), value),
             // It was carried out, and nobody knows what came of it.

@@ -343,6 +343,7 @@ mod tests {
 
     use super::*;
     use crate::cluster::fair::Places;
+    use crate::cluster::list::Buffers;
     use crate::hold::Removal;
     use crate::objects::{HOLD, Kinds};
 
@@ -362,6 +363,7 @@ mod tests {
             namespace: "shop".to_owned(),
             name: "settings".to_owned(),
             detail: world.detail(kind),
+            buffers: Buffers::new(1),
         };
         let context = Context::of_test(kube::Client::new(service, "default"), world, &[]);
         let reader = Reader::new(context.clone());

@@ -159,7 +159,8 @@ impl<'a> Sweeper<'a> {
             Step::TakeOff(_) if self.manners.dry_run => Became::Left(Why::Untouched),
             Step::TakeOff(_) if self.is_late() => Became::Left(Why::Late),
             Step::TakeOff(patch) => {
-                let at = At { info: info.clone(), namespace, name, detail: Detail::Metadata };
+                let (info, detail, buffers) = (info.clone(), Detail::Metadata, Buffers::new(1));
+                let at = At { info, namespace, name, detail, buffers };
                 self.take_off(&at, patch, value).await
             }
         };
