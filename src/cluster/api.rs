@@ -4,7 +4,6 @@
 //! type: what is watched and read live are objects of any kind, of which belay
 //! keeps a few hundred bytes, so their JSON is looked at once, as it arrived.
 
-use std::fmt::Debug;
 use std::pin::pin;
 
 use futures_util::AsyncReadExt as _;
@@ -12,10 +11,13 @@ use http::Request;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE};
 use kube::Api;
 use kube::api::ListParams;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 
+use super::list::PageMetadata;
 use super::world::Detail;
-use crate::objects::KindInfo;
+use crate::objects::{KindInfo, null_is_default, read_shallow};
 use crate::webhook::redact_tokens;
 
 /// The name under which belay writes, as managedFields show it.
@@ -152,25 +154,43 @@ const PAGE: usize = 500;
 /// How often a list is begun whose pages the API server no longer has.
 const BEGINNINGS: usize = 3;
 
-/// Reads all objects that have this Rust type. When the API server no longer
-/// has what the pages are of, the list begins again.
+/// A page of a list of objects that have a Rust type.
+#[derive(Deserialize)]
+struct Page {
+    #[serde(default)]
+    metadata: PageMetadata,
+    #[serde(deserialize_with = "null_is_default")]
+    items: Vec<Box<RawValue>>,
+}
+
+/// Reads all objects that have this Rust type, without their managedFields. When
+/// the API server no longer has what the pages are of, the list begins again.
 pub async fn all_of<K>(api: Api<K>, params: ListParams) -> Result<Vec<K>, Trouble>
 where
-    K: Clone + DeserializeOwned + Debug,
+    K: kube::Resource + DeserializeOwned,
 {
+    let requests = kube::core::Request::new(api.resource_url());
+    let client = api.into_client();
+    let failed = |error: String| Trouble::Failed(shortened(&error));
     'again: for _ in 0..BEGINNINGS {
         let (mut whole, mut params) = (Vec::new(), params.clone());
         params.limit = u32::try_from(PAGE).ok();
         loop {
-            let page = match api.list(&params).await.map_err(Trouble::from) {
-                Ok(page) => page,
+            let request = requests.list(&params).map_err(|error| failed(error.to_string()))?;
+            let page = match text(&client, request).await.map_err(Trouble::from) {
+                Ok(page) => serde_json::from_str::<Page>(&page)
+                    .map_err(|_| failed("the answer is no list".to_owned()))?,
                 Err(Trouble::Expired) => continue 'again,
                 Err(trouble) => return Err(trouble),
             };
-            whole.extend(page.items);
-            match page.metadata.continue_.filter(|next| !next.is_empty()) {
-                Some(next) => params = params.continue_token(&next),
-                None => return Ok(whole),
+            for item in &page.items {
+                let object = read_shallow(item.get()).and_then(K::deserialize);
+                // The parser's words may quote what they found.
+                whole.push(object.map_err(|_| failed("one of them can't be read".to_owned()))?);
+            }
+            match page.metadata.next {
+                next if next.is_empty() => return Ok(whole),
+                next => params = params.continue_token(&next),
             }
         }
     }

@@ -372,3 +372,37 @@ pub fn respond(uid: &str, verdict: &Verdict, mut warnings: Vec<String>) -> Vec<u
 fn to_json(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_the_finalizers_of_a_namespace_whatever_its_managed_fields_are() {
+        let deep = format!("{}{{}}{}", "{\"f:a\":".repeat(300), "}".repeat(300));
+        let namespace = |finalizers: &str| {
+            format!(
+                r#"{{"apiVersion":"v1","kind":"Namespace","metadata":{{"name":"shop","managedFields":[
+                {{"fieldsV1":{deep}}},{{"fieldsV1":{{"f:XX":{{}}}}}}]}},"spec":{{"finalizers":{finalizers}}}}}"#
+            )
+        };
+        let review = format!(
+            r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"1","operation":"UPDATE",
+            "resource":{{"group":"","version":"v1","resource":"namespaces"}},"subResource":"finalize","name":"shop",
+            "userInfo":{{"username":"jane"}},"object":{},"oldObject":{}}}}}"#,
+            namespace("[]"),
+            namespace(r#"["kubernetes"]"#)
+        );
+        // In the place of a text, bytes that are none.
+        let mut body = review.into_bytes();
+        while let Some(at) = body.windows(2).position(|two| two == b"XX") {
+            body[at..at + 2].fill(0xff);
+        }
+        let Parsed::Review(review) = parse(&body, Door::Validate).unwrap() else {
+            panic!("it can be read")
+        };
+        assert_eq!(review.extra.old_spec_finalizers, ["kubernetes"]);
+        assert_eq!(review.extra.new_spec_finalizers, Vec::<String>::new());
+        assert!(review.extra.rest_changes);
+    }
+}

@@ -31,6 +31,7 @@ fn scraped() -> String {
     metrics.released("unused");
     metrics.read_live("ok", Duration::ZERO);
     metrics.fed(&Fed::default());
+    metrics.unreadable(&[("pods".to_owned(), 1)]);
     metrics.encode()
 }
 

@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::force::{Defined, Force, Taken};
+use super::objects::Objects;
 use super::own::Said;
 use super::plan::{Want, plan};
 use super::waiting;
+use super::watching::Sink as _;
 use crate::cluster::api::Trouble;
 use crate::cluster::context::{Certificates, Settings};
 use crate::cluster::world::{Served, World, take};
@@ -283,4 +285,45 @@ fn what_waits_is_noticed_and_so_is_the_end_of_its_last_user() {
     free["metadata"]["finalizers"] = json!(["other/one"]);
     feed(&mut world, "configmaps", &free);
     assert!(world.waiting.seen.is_empty());
+}
+
+#[test]
+fn an_object_that_cannot_be_read_may_use_anything_until_it_can_be_read_or_is_gone() {
+    let world = Arc::new(parking_lot::RwLock::new(world(&[policy("p", CONFIG_MAPS)])));
+    let pods = world.read().graph.kinds.find_resource("", "pods").unwrap();
+    let mut sink = Objects::new(world.clone(), pods, true, Arc::default());
+    let pod = |name: &str, labels: serde_json::Value| {
+        json!({"metadata": {"name": name, "namespace": "n", "uid": name, "labels": labels}})
+            .to_string()
+    };
+    let (good, bad) = (|name| pod(name, json!({"a": "b"})), |name| pod(name, json!(["hunter2"])));
+    let unreadable = || world.read().graph.unreadable(pods, "n");
+    sink.begin();
+    assert!(sink.list(&good("one")).is_ok() && sink.list(&bad("two")).is_err());
+    sink.end();
+    sink.current();
+    assert_eq!(unreadable().as_deref(), Some("Pod n/two"));
+    assert!(world.read().graph.is_current(pods), "the others are known");
+    assert!(sink.change(&good("two")).is_ok());
+    assert_eq!(unreadable(), None);
+
+    // What was known of it stays, and it ends with the object.
+    assert!(sink.change(&bad("one")).is_err());
+    assert_eq!(unreadable().as_deref(), Some("Pod n/one"));
+    assert!(world.read().graph.object(pods, "n", "one").is_some());
+    assert!(sink.remove(&bad("one")).is_err());
+    assert_eq!(unreadable(), None);
+    assert!(world.read().graph.object(pods, "n", "one").is_none());
+
+    // Of one without a name only the next list tells.
+    assert!(sink.change(r#"{"metadata": {"name": 1}}"#).is_err());
+    assert_eq!(unreadable().as_deref(), Some("Pod of unknown name"));
+    sink.disconnected();
+    assert!(!world.read().graph.is_current(pods) && world.read().graph.is_complete(pods));
+    sink.begin();
+    assert!(sink.list(&good("two")).is_ok());
+    sink.end();
+    sink.current();
+    assert_eq!(unreadable(), None);
+    assert!(world.read().graph.proves_absence(pods, "n", "one"));
 }

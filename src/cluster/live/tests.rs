@@ -427,8 +427,9 @@ fn what_was_found_is_applied_and_each_read_is_noted() {
     let mut gathered = Gathered::new(&world);
     let widgets = list("example.com", "widgets", false);
     let broken = json!({"metadata": {"name": ["hunter2"]}});
+    let odd = json!({"metadata": {"name": "odd", "namespace": "a", "labels": ["hunter2"]}});
     gathered.add(vec![
-        (widgets.clone(), found(&[widget("one"), widget("two")])),
+        (widgets.clone(), found(&[widget("one"), odd, widget("two")])),
         (pod("gone"), found(&[])),
         (pod("late"), Err("it is late".to_owned())),
         (pod("broken"), found(&[broken])),
@@ -438,7 +439,8 @@ fn what_was_found_is_applied_and_each_read_is_noted() {
     let kind = world.graph.kinds.find("example.com", "Widget").unwrap();
     assert!(graph.object(kind, "a", "one").is_some() && graph.object(kind, "a", "two").is_some());
     assert_eq!(graph.objects(), 2);
-    assert_eq!(done[&widgets], Ok(()));
+    assert_eq!(done[&widgets], Ok(()), "an object that can't be read affects itself alone");
+    assert_eq!(graph.unreadable(kind, "a").as_deref(), Some("Widget a/odd"));
     assert_eq!(done[&pod("gone")], Ok(()));
     assert_eq!(done[&pod("late")], Err("it is late".to_owned()));
     let words = done[&pod("broken")].as_ref().unwrap_err();

@@ -188,6 +188,18 @@ fn lists_come_first_and_of_those_the_producers() {
 }
 
 #[test]
+fn an_object_that_cannot_be_read_may_be_a_user_in_its_namespace() {
+    for (namespace, keeps) in [("a", true), ("b", false)] {
+        let mut world = World::while_used().found(&[]);
+        let pods = world.reads.graph.kinds.find("", "Pod").unwrap();
+        world.reads.graph.set_unreadable(pods, Some(&(namespace.to_owned(), "bad".to_owned())));
+        let unknown = "Pod a/bad can't be read, so it may use it".to_owned();
+        let expected = if keeps { Count::Unknown(unknown) } else { UNUSED };
+        assert_eq!(world.count(), expected);
+    }
+}
+
+#[test]
 fn what_no_policy_protects_any_more_is_free_with_no_read() {
     let free = |policies| World::new(policies).count();
     let unprotected = Count::Free(Free::Unprotected);
