@@ -1,2 +1,4 @@
 //! Attacks by tenants: users of a namespace, Pods without rights, approvers of another namespace. Each test is named
 //! after its attack (docs/THREATS.md) and tries it on a real API server.
+
+mod bounds;
