@@ -14,6 +14,7 @@ mod maps;
 mod names;
 mod object;
 mod packed;
+mod shown;
 mod text;
 mod uid;
 
@@ -28,6 +29,7 @@ pub use names::{Called, Names};
 pub(crate) use object::null_is_default;
 pub use object::{HoldAge, Metadata, Object, OwnerReference};
 pub use packed::{PackedList, PackedMap};
+pub use shown::{harmless, shown, shown_name};
 pub use text::Text;
 pub use uid::Uid;
 
