@@ -9,6 +9,8 @@ use clap::{Args, ValueEnum};
 use terminal_size::Width;
 use unicode_width::UnicodeWidthStr as _;
 
+pub use crate::objects::harmless;
+
 /// The options that say how an answer is written.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct OutputArguments {
@@ -187,18 +189,6 @@ fn painted(text: &str) -> usize {
 
 /// What ends a colour.
 const END: &str = "\x1b[0m";
-
-/// A text without control characters, each of which becomes a space.
-pub fn harmless(text: &str) -> String {
-    text.chars().map(|c| if is_obeyed(c) { ' ' } else { c }).collect()
-}
-
-/// Whether a terminal does something else with a character than show it: those
-/// that turn the direction of what stands behind them are among these.
-fn is_obeyed(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
 
 /// Lines of at most so many columns, broken at spaces. A word that is longer
 /// stays whole, because half a name or half a command is of no use; and what

@@ -37,6 +37,8 @@ mod users;
 mod verdict;
 
 #[cfg(test)]
+mod bounds;
+#[cfg(test)]
 mod tests;
 
 // What the release and the plans share with verdicts.

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{
     Blocker, Cause, Counts, Decision, HoldChange, HoldPlace, Named, Reason, Target, Verdict,
 };
-use crate::objects::{HOLD, full_name};
+use crate::objects::{HOLD, full_name, shown, shown_name};
 use crate::policy::Source;
 
 /// So many blockers are told in words; of the others their number.
@@ -18,10 +18,13 @@ const TOLD: usize = 3;
 /// Kubernetes asks for warnings that are no longer.
 const WARNING: usize = 120;
 
+/// No message is longer.
+const LONGEST: usize = 8_192;
+
 /// The sentence a person reads: what stands against the request, and the way
 /// out. `None` when the request passes.
 pub fn message(verdict: &Verdict) -> Option<String> {
-    (verdict.decision == Decision::Deny).then(|| refusal(verdict))
+    (verdict.decision == Decision::Deny).then(|| shown(&refusal(verdict), LONGEST).into_owned())
 }
 
 /// What stands against the request, whatever comes of it.
@@ -163,8 +166,9 @@ fn list(blocker: &Blocker) -> String {
 
 pub(crate) fn cause(cause: &Cause) -> String {
     match cause {
-        Cause::User { root, through: None, path } => format!("{root} ({path})"),
+        Cause::User { root, through: None, path } => format!("{root} ({})", shown_name(path)),
         Cause::User { root, through: Some(Named { kind, name, .. }), path } => {
+            let [kind, name, path] = [kind, name, path].map(|text| shown_name(text));
             format!("{root} ({kind} {name}, {path})")
         }
         Cause::Content { object, why: Counts::Anything } => object.to_string(),
@@ -178,9 +182,11 @@ pub(crate) fn cause(cause: &Cause) -> String {
         Cause::Exists(object) | Cause::Dependent(object) | Cause::Owner(object) => {
             object.to_string()
         }
-        Cause::Finalizer(name) => name.clone(),
+        Cause::Finalizer(name) => shown_name(name).into_owned(),
         Cause::Hold { .. } => HOLD.to_owned(),
-        Cause::Unknown(what) | Cause::Unproven(what) | Cause::Excess(what) => what.clone(),
+        Cause::Unknown(what) | Cause::Unproven(what) | Cause::Excess(what) => {
+            shown(what, LONGEST).into_owned()
+        }
         Cause::Always | Cause::Unproved | Cause::LetsGo(_) => String::new(),
     }
 }
@@ -284,14 +290,7 @@ pub fn warnings(verdict: &Verdict) -> Vec<String> {
         }
         Decision::Allow | Decision::Audit | Decision::Deny => {}
     }
-    warnings.into_iter().map(|warning| shortened(&warning, WARNING)).collect()
-}
-
-fn shortened(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
-        return text.to_owned();
-    }
-    text.chars().take(most - 1).chain(['…']).collect()
+    warnings.into_iter().map(|warning| shown(&warning, WARNING).into_owned()).collect()
 }
 
 /// What the API server writes into its audit log beside the request. Keys are
@@ -318,7 +317,7 @@ pub fn audit_annotations(verdict: &Verdict) -> Vec<(&'static str, String)> {
         }
     }
     if matches!(verdict.decision, Decision::Audit | Decision::Warn) {
-        annotations.push(("would-deny", refusal(verdict)));
+        annotations.push(("would-deny", shown(&refusal(verdict), LONGEST).into_owned()));
     }
     if let Some(HoldChange { put_back, .. }) = verdict.hold {
         annotations.push(("hold", if put_back { "put back" } else { "added" }.to_owned()));
@@ -346,7 +345,7 @@ pub fn patch(verdict: &Verdict) -> Option<Patch> {
 /// `persistentvolumeclaims "data"`, the way kubectl names an object.
 pub(crate) fn quoted(target: &Target) -> String {
     let Target { resource, group, name, .. } = target;
-    format!("{} \"{name}\"", full_name(group, resource))
+    format!("{} \"{}\"", shown_name(&full_name(group, resource)), shown_name(name))
 }
 
 /// `persistentvolumeclaims/data -n db`, the way a person types an object.
@@ -354,9 +353,10 @@ pub(crate) fn arguments(target: &Target) -> String {
     let Target { resource, group, namespace, name } = target;
     let place = match namespace.as_str() {
         "" => String::new(),
-        namespace => format!(" -n {}", shell_word(namespace)),
+        namespace => format!(" -n {}", shell_word(&shown_name(namespace))),
     };
-    format!("{}{place}", shell_word(&format!("{}/{name}", full_name(group, resource))))
+    let (kind, name) = (full_name(group, resource), shown_name(name));
+    format!("{}{place}", shell_word(&format!("{}/{name}", shown_name(&kind))))
 }
 
 /// A word as a shell takes it for itself: people copy what they are told to

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Deserialize;
 
 use super::{LiveRead, Uncounted};
-use crate::objects::Object;
+use crate::objects::{Object, shown_name};
 use crate::policy::Source;
 
 /// What belay says to a request, from the mildest to the strictest.
@@ -104,7 +104,9 @@ pub struct Named {
 impl fmt::Display for Named {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let slash = if self.namespace.is_empty() { "" } else { "/" };
-        write!(f, "{} {}{slash}{}", self.kind, self.namespace, self.name)
+        let [kind, namespace, name] =
+            [&self.kind, &self.namespace, &self.name].map(|n| shown_name(n));
+        write!(f, "{kind} {namespace}{slash}{name}")
     }
 }
 

@@ -12,6 +12,7 @@ use super::server::Draining;
 use super::wire::{self, Parsed};
 use super::{LABELLED, Shared};
 use crate::decide::{Blocker, Decision, Door, Operation, Reason, User, Verdict, decide_unreadable};
+use crate::objects::shown_name;
 use crate::policy::Source;
 use crate::telemetry::Answered;
 
@@ -116,7 +117,7 @@ async fn answer(
         door,
         operation: operation.as_str(),
         class: user.class(),
-        user: user.name.to_string(),
+        user: shown_name(&user.name).into_owned(),
         dry_run,
     };
     let (asked, verdict, bytes) = match wire::parse(&body.bytes, door)? {
@@ -170,9 +171,9 @@ fn account(shared: &Shared, asked: &Asked, verdict: &Verdict, took: Duration) {
         operation,
         reason = verdict.reason.map_or("", |reason| reason.as_str()),
         policies = named(verdict),
-        resource = verdict.target.resource,
-        namespace = verdict.target.namespace,
-        name = verdict.target.name,
+        resource = &*shown_name(&verdict.target.resource),
+        namespace = &*shown_name(&verdict.target.namespace),
+        name = &*shown_name(&verdict.target.name),
         user,
         dry_run,
         "{word}"

@@ -82,6 +82,7 @@ impl fmt::Display for Report {
             writeln!(f, "  {name:<24} {count:>6}  {outcome}")?;
         }
         writeln!(f, "{} policies, Relations, kinds and namespaces came or went", self.changes)?;
+        writeln!(f, "{} attacks", self.attacks())?;
         writeln!(f, "leaders killed: {}, paused: {}", self.killed, self.paused)?;
         let Sentence { findings, looked, objects, held, released, refused } = &self.sentence;
         writeln!(

@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use crate::decide::{
     Blocker, Decision, Reason, Review, Target, Verdict, audit_annotations, message, warnings,
 };
+use crate::objects::shown_name;
 use crate::policy::Source;
 
 /// A message is at most this long: Events take no more.
@@ -67,7 +68,7 @@ impl Entry {
             decision: outcome,
             reason: part.reason?,
             policies,
-            user: review.user.name.to_string(),
+            user: shown_name(&review.user.name).into_owned(),
             message: shortened(words(&part), LONGEST),
             target: part.target,
         })

@@ -162,8 +162,8 @@ mod tests {
             Address::Service { namespace: "ops".into(), name: "guard".into(), port: 8443 };
         let webhooks = skeleton("guard", &address, ACCOUNT).validating.webhooks;
         let mut webhooks = serde_json::to_value(webhooks).unwrap();
-        let entry = webhooks.as_array_mut().unwrap().iter_mut();
-        let entry = entry.filter(|entry| entry["name"] == "label-delete.belay.dev").next().unwrap();
+        let mut entries = webhooks.as_array_mut().unwrap().iter_mut();
+        let entry = entries.find(|entry| entry["name"] == "label-delete.belay.dev").unwrap();
         let (parent, field) = pointer.rsplit_once('/').unwrap();
         entry.pointer_mut(parent).unwrap()[field] = value;
         let installed = installed(&settings(), ACCOUNT, Door::Validate);

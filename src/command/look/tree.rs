@@ -3,7 +3,8 @@
 
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::command::screen::{Screen, Tone, harmless};
+use crate::command::screen::{Screen, Tone};
+use crate::objects::harmless;
 
 /// So many children are drawn of one parent, and so many grandchildren of
 /// theirs, unless all are asked for.

@@ -14,11 +14,12 @@ use crate::cluster::terminating::{Found, Survey, evidence, survey};
 use crate::cluster::{Place, Snapshot};
 use crate::command::document::NotRead;
 use crate::command::finalizers::{by_hand, is_tool, known, writer};
-use crate::command::screen::{Progress, harmless};
+use crate::command::screen::Progress;
 use crate::command::stuck::{Cause, Finding, Hold, Known, findings};
 use crate::command::target::{Session, as_me};
 use crate::decide::arguments;
 use crate::hold::Count;
+use crate::objects::harmless;
 use crate::objects::{FOREGROUND, is_hold};
 
 /// A Terminating object.

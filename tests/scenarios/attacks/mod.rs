@@ -3,6 +3,7 @@
 //! tries it on a real API server.
 
 mod authority;
+mod bounds;
 mod callers;
 mod forged;
 mod hold_age;

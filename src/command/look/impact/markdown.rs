@@ -8,7 +8,8 @@
 use super::report::{Destroyed, Impact};
 use super::text::{Line, cascade, reason, reasons, summary, tree, unread, what, you_may};
 use super::told::Why;
-use crate::command::screen::{Screen, cut, harmless};
+use crate::command::screen::{Screen, cut};
+use crate::objects::harmless;
 
 /// So many entries of a list are told.
 const TOLD: usize = 10;
