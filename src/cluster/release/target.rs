@@ -172,6 +172,8 @@ impl Driver {
                 self.step(input, &mut inputs, say).await;
             }
         }
+        // Many targets may wait, each as large as its writer pleases.
+        (self.marked, self.gathered, self.arrived) = (None, None, None);
     }
 
     /// Tells the machine of one input, and carries out what follows; what comes
@@ -406,6 +408,23 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         running.abort();
+    }
+
+    #[tokio::test]
+    async fn a_target_that_waits_keeps_nothing_of_its_body() {
+        let object = json!({"metadata": {"name": "settings", "uid": "u", "resourceVersion": "1",
+            "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [HOLD],
+            "annotations": {"belay.dev/release-token": "r/1"}}, "data": {"large": "x"}});
+        let sight = Sight::of(&object).unwrap();
+        let mut driver = driver(move |_| (200, object.clone()));
+        let words = parking_lot::Mutex::new(String::new());
+        let say = |word: Word| words.lock().push_str(&format!("{word:?}"));
+        let (_news, mut told) = mpsc::unbounded_channel();
+        driver.pass(Input::Seen(sight), &mut told, &say).await;
+        driver.pass(Input::Look, &mut told, &say).await;
+        let words = words.into_inner();
+        assert!(words.contains("the policies have not been read"), "{words}");
+        assert!(driver.marked.is_none() && driver.gathered.is_none());
     }
 
     #[tokio::test]
