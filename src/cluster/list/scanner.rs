@@ -336,7 +336,7 @@ mod tests {
                 let (used, complete) = scanner.scan(piece)?;
                 piece = &piece[used..];
                 if complete {
-                    elements.push(String::from_utf8(scanner.element().to_vec()).unwrap());
+                    elements.push(String::from_utf8_lossy(scanner.element()).into_owned());
                 }
             }
             rest = after;
