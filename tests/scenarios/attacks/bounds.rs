@@ -50,8 +50,8 @@ fn h15_a_foreground_delete_of_the_largest_object_completes() {
     let target = policy::target("", "configmaps", ns);
     policy::apply(plane, ns, &format!("{target}  protect: {{fromOrphaning: {{}}}}\n"));
     // In JSON each of these takes six bytes, and a review of an UPDATE has two
-    // such objects: 17 MiB.
-    let large = "<".repeat(1_400_000);
+    // such objects: 12 MiB. (A ConfigMap has at most 1 MiB.)
+    let large = "<".repeat(1_040_000);
     let create = |manifest: &str| {
         plane.apply_to(&["create", "-n", ns, "-f", "-"], manifest).unwrap().success().unwrap();
     };
