@@ -77,6 +77,7 @@ fn threads(name: &str, threads: usize) -> Result<Runtime> {
 /// A feed as the cluster side runs it, and what it fills.
 async fn fed(plane: &ControlPlane) -> Result<SharedWorld> {
     let settings = Settings {
+        timeout_seconds: 5,
         certificates: Certificates::Files { authorities: None },
         backfill: 0,
         namespace: "belay".to_owned(),

@@ -106,8 +106,8 @@ const CASES: &[Written] = &[
     ),
     (
         "delete: pvc/data, namespace: db, by: root",
-        "verdict: Allow, exempted: [claims], policy: claims",
-        &[("exempted: []", "exempted: none | claims")],
+        "verdict: Hold, exempted: [claims], policy: claims",
+        &[("exempted: []", "exempted: none | claims"), ("verdict: Allow", "verdict: Allow | Hold")],
     ),
     (
         "delete: cm/conf, namespace: db",
