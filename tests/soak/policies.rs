@@ -35,7 +35,12 @@ fn kept(mut target: Value) -> Value {
 pub fn lasting() -> Vec<Value> {
     let data = ["configmaps", "secrets", "persistentvolumeclaims"];
     let used = |way: &str| json!({"whileUsed": {"onDelete": way}});
+    // The attacker forges reviews of such a subject.
+    let keep_1 = kept(in_room(ROOMS[1], &[""], &["configmaps"]));
+    let mut exempt = policy("exempt-1", keep_1, json!({"always": {}}));
+    exempt["spec"]["exemptSubjects"] = json!([{"kind": "Group", "name": "system:masters"}]);
     vec![
+        exempt,
         policy("keep-0", kept(in_room(ROOMS[0], &[""], &data)), json!({"always": {}})),
         policy("used-0", in_room(ROOMS[0], &[""], &data), used("Deny")),
         policy("hold-1", in_room(ROOMS[1], &[""], &data), used("Hold")),

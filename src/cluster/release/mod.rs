@@ -36,7 +36,7 @@ use crate::objects::{KeyedMap, KeyedSet};
 use crate::policy::Facts;
 
 /// So many passes are under way at once, and of one namespace.
-const PASSES: Places = Places { all: 16, each: 4 };
+const PASSES: Places = Places { all: 16, each: 12 };
 
 /// A target that somebody still seems to need is looked at again at the most
 /// so often when one of its users changes: of those who do not count the graph

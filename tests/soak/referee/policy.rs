@@ -76,7 +76,8 @@ impl Policy {
 
     /// Whether it puts holds on.
     pub fn holds(&self) -> bool {
-        self.spec["hold"] != "Never" && (self.has("always") || self.has("whileUsed"))
+        let always = self.has("always") && self.spec["exemptSubjects"].is_null();
+        self.spec["hold"] != "Never" && (always || self.has("whileUsed"))
     }
 
     /// How many people have to approve.
