@@ -146,7 +146,7 @@ impl<'a> Situation<'a> {
     /// Whether the absence of objects of a kind is a fact: because this list
     /// was read live, or, where that is not asked for, because the graph has
     /// them all as of now. Where the watch is not connected the list is asked
-    /// for in any case. If not: what is to be read, or why nobody can tell.
+    /// for in any case. If not: what is to be read, or why it is unknown.
     pub(super) fn absence(&self, kind: KindId, list: LiveRead, live: bool) -> Absence {
         let known = self.graph.is_current(kind);
         let proved = |graph: &Graph, namespace| match graph.unreadable(kind, namespace) {

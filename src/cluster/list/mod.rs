@@ -86,8 +86,8 @@ impl From<kube::Error> for Failure {
 }
 
 impl Failure {
-    /// Whether it says that exactly this object is not there: a path that is
-    /// not served is a 404 as well, and says nothing of objects.
+    /// Whether it proves that exactly this object is absent. A path that is not
+    /// served is a 404 as well, and proves nothing about objects.
     pub fn is_absence(&self, resource: &str, name: &str) -> bool {
         let (kind, named) = &self.about;
         self.trouble == Trouble::NotFound && kind == resource && named == name

@@ -113,7 +113,7 @@ impl Account {
         (self.left, self.taken) = (0, 0);
     }
 
-    /// What is held, for whoever holds it from now on.
+    /// The shares, for their new holder.
     pub fn into_shares(self) -> Vec<Share> {
         self.shares
     }

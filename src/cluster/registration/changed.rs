@@ -112,7 +112,7 @@ fn differing(now: &Standing, installed: &Standing) -> Vec<&'static str> {
     .collect()
 }
 
-/// The conditions in any order. White space says nothing: manifests break lines.
+/// The conditions in any order, without white space, because manifests break lines.
 fn conditions(webhook: &Standing) -> BTreeSet<(String, String)> {
     let conditions = webhook.match_conditions.iter().flatten();
     let plain = |MatchCondition { name, expression }: &MatchCondition| {

@@ -255,7 +255,7 @@ fn approval(approver: &str) -> Approval {
     }
 }
 
-/// Anybody who reaches the webhook can make belay write such a record.
+/// Any client that can post to the webhook can make belay write such a record.
 #[test]
 fn h02_the_record_of_an_exemption_releases_no_hold() {
     let exempt = json!([{"kind": "User", "name": "carol"}]);
