@@ -52,7 +52,7 @@ impl PatchRights {
     }
 }
 
-/// Keeps the rights in the world as the API server says them, until belay ends.
+/// Keeps the rights in the world as the API server reports them, until belay ends.
 pub async fn run(context: Context) {
     // A namespace in which belay has no role of its own.
     let namespace = match context.settings.namespace.as_str() {

@@ -29,7 +29,7 @@ struct Finding<'a> {
 /// So many blockers a verdict has at the most; of the others their number.
 const KEPT: usize = 20;
 
-/// So many approvals that don't count are told.
+/// So many approvals that don't count are reported.
 const UNCOUNTED: usize = 3;
 
 /// What has been found so far.
@@ -65,8 +65,8 @@ impl<'a> Judgement<'a> {
         self.deletes = true;
     }
 
-    /// What a hold would keep is refused: after this request an approval would
-    /// release it.
+    /// Refuses even what a hold would keep: after this request an approval would
+    /// release the hold.
     pub(super) fn allow_no_hold(&mut self) {
         self.may_wait = false;
     }

@@ -199,8 +199,8 @@ fn owners_change<'a>(
 
 /// Whether the owners that an object has after a change open a way to delete it,
 /// or its dependents, that a DELETE does not have: an approval or an exemption
-/// record of what is above it. Of an object that is protected itself also a
-/// deletion under way, or an owner of another place.
+/// record of an owner above it. For a protected object also an owner that is
+/// being deleted, or that is cluster-scoped.
 fn opens_a_way(
     judgement: &mut Judgement<'_>,
     target: &Item<'_>,

@@ -94,8 +94,8 @@ impl Failure {
     }
 }
 
-/// Reads a whole list, and takes each object into a whole. When the API server
-/// no longer has what the pages are of, a new whole is begun.
+/// Reads a whole list, and adds each object to the result. When the API server
+/// no longer has the version of the pages, it begins again with an empty result.
 pub async fn read_list<T: Default>(
     client: &kube::Client,
     query: ListQuery<'_>,
@@ -112,7 +112,7 @@ pub async fn read_list<T: Default>(
     }
 }
 
-/// What a page says of the list.
+/// The metadata of a page.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PageMetadata {

@@ -1,5 +1,5 @@
-//! The memory of live reads: one budget for what all of them find, of which
-//! each group has a part at the most.
+//! The memory of live reads: one budget for the objects that all of them find, of
+//! which each group may hold a part.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
