@@ -83,7 +83,7 @@ impl ClusterDecider {
         let World { graph, policies, clock, .. } = &*world;
         let live = Live::Read(gathered.map_or(&self.none, Gathered::reads));
         let now = clock.now().as_second();
-        let situation = Situation { graph, policies, live, now, work: Default::default() };
+        let situation = Situation::new(graph, policies, live, now);
         let mut verdict = decide(&situation, review);
         // belay could never release a hold on an object that it does not watch, or
         // may not patch. A hold that was there before is put back all the same.

@@ -14,8 +14,8 @@ use crate::policy::{Approval, Identity};
 pub(crate) enum Records {
     /// They don't: a record opens no new request and releases no hold.
     Ignored,
-    /// Those of what is being deleted, the object itself or what it is below: the
-    /// request follows from that deletion.
+    /// Those of the object itself, or of an object above it, that is being deleted:
+    /// the request follows from that deletion.
     Cascade,
     /// Those of the object itself, which is being deleted: the garbage collector
     /// completes that.

@@ -84,6 +84,11 @@ const FURNITURE: &[(&str, &str)] =
     &[("configmaps", "kube-root-ca.crt"), ("serviceaccounts", "default")];
 
 impl<'a> Situation<'a> {
+    /// What is known, for work without a limit.
+    pub fn new(graph: &'a Graph, policies: &'a PolicySet, live: Live<'a>, now: i64) -> Self {
+        Self { graph, policies, live, now, work: Work::default() }
+    }
+
     /// The policies of an object.
     pub(crate) fn applied(&self, facts: Facts<'_>) -> Vec<Applied<'a>> {
         self.applied_at(self.places(), facts)

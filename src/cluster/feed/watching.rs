@@ -38,8 +38,8 @@ pub struct Source {
     pub labels: &'static str,
 }
 
-/// Where what is watched goes. An object that can't be read is the sink's own
-/// affair: the watch goes on. What is returned says which one it is.
+/// Takes in what a watch reports. An object that can't be read does not end the
+/// watch: the sink notes it, and returns which one it is.
 pub trait Sink: Send {
     /// A list begins.
     fn begin(&mut self);

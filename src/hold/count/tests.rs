@@ -102,13 +102,7 @@ impl World {
 
     fn situation(&self) -> Situation<'_> {
         let (graph, policies) = (&self.known, &self.policies);
-        Situation {
-            graph,
-            policies,
-            live: Live::Read(&self.reads),
-            now: NOW,
-            work: Default::default(),
-        }
+        Situation::new(graph, policies, Live::Read(&self.reads), NOW)
     }
 
     fn count(&self) -> Count {
