@@ -96,8 +96,7 @@ fn row(name: &str, measured: bool, graph: &Graph, policies: &PolicySet, review: 
         let Parsed::Review(review) = parse_review(review, door).unwrap() else {
             panic!("unreadable")
         };
-        let situation =
-            Situation { graph, policies, live: Live::Graph, now: NOW, work: Default::default() };
+        let situation = Situation::new(graph, policies, Live::Graph, NOW);
         let verdict = decide(&situation, &review);
         respond(&review.uid, &verdict, Vec::new())
     };

@@ -148,11 +148,11 @@ pub async fn text(client: &kube::Client, request: Request<Vec<u8>>) -> kube::Res
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 
-/// Objects on a page.
-const PAGE: usize = 500;
+/// Objects on a page at the most.
+pub const PAGE: usize = 500;
 
 /// How often a list is begun whose pages the API server no longer has.
-const BEGINNINGS: usize = 3;
+pub const BEGINNINGS: usize = 3;
 
 /// A page of a list of objects that have a Rust type.
 #[derive(Deserialize)]

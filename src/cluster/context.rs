@@ -75,11 +75,11 @@ pub struct Context {
 }
 
 #[cfg(test)]
-impl Context {
-    /// One for tests: of the installation belay/belay, with this API server.
-    pub fn of_test(client: kube::Client, world: super::World, labelled: &[(&str, &str)]) -> Self {
+impl Settings {
+    /// Those of the installation belay/belay, for tests.
+    pub fn of_test(labelled: &[(&str, &str)]) -> Self {
         let own = |(group, resource): &(&str, &str)| ((*group).to_owned(), (*resource).to_owned());
-        let settings = Settings {
+        Self {
             namespace: "belay".into(),
             name: "belay".into(),
             replica: "r".into(),
@@ -87,11 +87,18 @@ impl Context {
             certificates: Certificates::Files { authorities: None },
             backfill: 0,
             timeout_seconds: 5,
-        };
+        }
+    }
+}
+
+#[cfg(test)]
+impl Context {
+    /// One for tests: of the installation belay/belay, with this API server.
+    pub fn of_test(client: kube::Client, world: super::World, labelled: &[(&str, &str)]) -> Self {
         Self {
             client,
             world: Arc::new(parking_lot::RwLock::new(world)),
-            settings: Arc::new(settings),
+            settings: Arc::new(Settings::of_test(labelled)),
             metrics: Metrics::default(),
             readiness: Readiness::default(),
             signals: Arc::default(),

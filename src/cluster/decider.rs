@@ -83,10 +83,10 @@ impl ClusterDecider {
         let World { graph, policies, clock, .. } = &*world;
         let live = Live::Read(gathered.map_or(&self.none, Gathered::reads));
         let now = clock.now().as_second();
-        let situation = Situation { graph, policies, live, now, work: Default::default() };
+        let situation = Situation::new(graph, policies, live, now);
         let mut verdict = decide(&situation, review);
-        // Nobody would ever let go of a hold on what belay cannot see, or may
-        // not patch; one that was there before is put back all the same.
+        // belay could never release a hold on an object that it does not watch, or
+        // may not patch. A hold that was there before is put back all the same.
         let (group, resource) = (&review.resource.group, &review.resource.resource);
         let is_seen = || {
             let kind = graph.kinds.find_resource(group, resource);
@@ -100,8 +100,8 @@ impl ClusterDecider {
     /// The final verdict, after what it says was written down. Who is exempt
     /// begins a cascade: if that is on no record, the collectors' deletes are
     /// refused one after the other, and nothing but a person ends it. Any other
-    /// record of the same object is deleted: nobody knows who sent the request
-    /// that it was written for.
+    /// record of the same object is deleted, because the request that it was
+    /// written for may have been forged.
     async fn recorded(&self, review: &Review<'_>, verdict: Verdict, until: Instant) -> Verdict {
         if review.dry_run || !verdict.decision.passes() {
             return verdict;

@@ -131,8 +131,8 @@ pub async fn write(client: &kube::Client, approval: &DeletionApproval) -> Result
     Err(format!("DeletionApproval {name} is there, expires soon, and cannot be replaced"))
 }
 
-/// Deletes a record: what it names is deleted by somebody whom it does not
-/// exempt, and it must not open what follows from that.
+/// Deletes a record, because a subject that is not exempt deletes the object that
+/// it names. The record must not open the deletes that follow from that.
 pub async fn revoke(client: &kube::Client, record: &Revoked) -> Result<(), String> {
     let api: Api<DeletionApproval> = Api::all(client.clone());
     let same = Preconditions { uid: Some(record.uid.clone()), ..Preconditions::default() };

@@ -1,6 +1,6 @@
-//! Turns: who waits for one of a number of places is grouped by a key, and the
-//! groups get their places in turn, so that a group with much to do delays the
-//! others by no more than one place each.
+//! A fair queue for a number of places. Waiting items are grouped by a key, and
+//! the groups get places in turn, so that a group with many items delays each
+//! other group by at most one place.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -18,13 +18,13 @@ pub struct Places {
     pub each: usize,
 }
 
-/// What waits for a place, by groups.
+/// Items that wait for a place, by group.
 #[derive(Debug)]
 pub struct FairQueue<K, T> {
     places: Places,
     taken: usize,
     groups: HashMap<K, Group<T>>,
-    /// The groups of which something waits and may begin, in turn.
+    /// The groups with a waiting item that may begin, in turn.
     turn: VecDeque<K>,
 }
 
@@ -41,12 +41,12 @@ impl<T> Group<T> {
 }
 
 impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
-    /// Nothing waits.
+    /// An empty queue.
     pub fn new(places: Places) -> Self {
         Self { places, taken: 0, groups: HashMap::new(), turn: VecDeque::new() }
     }
 
-    /// Something waits, behind what waits of its group.
+    /// Adds an item behind the others of its group.
     pub fn push(&mut self, key: &K, item: T) {
         let group = self
             .groups
@@ -59,7 +59,7 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
         }
     }
 
-    /// What begins next, if there is a place; it is taken until
+    /// Takes the next item, if there is a place. The place is in use until
     /// [`FairQueue::end`].
     pub fn begin(&mut self) -> Option<(K, T)> {
         if self.taken >= self.places.all {
@@ -88,7 +88,7 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
         self.forget(key);
     }
 
-    /// Something of a group does not wait any more.
+    /// Removes waiting items of a group.
     pub fn remove(&mut self, key: &K, is_it: impl Fn(&T) -> bool) {
         let Some(group) = self.groups.get_mut(key) else { return };
         group.waiting.retain(|item| !is_it(item));
@@ -131,7 +131,7 @@ impl FairSemaphore {
         turn.await.ok()
     }
 
-    /// Gives the free places to those who wait.
+    /// Gives the free places to the next waiters.
     fn give(&self) {
         loop {
             let begun = self.0.lock().begin();

@@ -1,7 +1,7 @@
 //! Which kinds belay's account may patch.
 //!
-//! A hold on an object that belay may not patch would stay for ever, because the
-//! mutating webhook places it without that right. So belay asks the API server
+//! The mutating webhook places holds without the right to patch, but belay needs
+//! that right to remove them. So belay asks the API server
 //! for the rules of its own account, and places holds on these kinds alone.
 
 use std::time::Duration;
@@ -52,7 +52,7 @@ impl PatchRights {
     }
 }
 
-/// Keeps the rights in the world as the API server says them, until belay ends.
+/// Keeps the rights in the world as the API server reports them, until belay ends.
 pub async fn run(context: Context) {
     // A namespace in which belay has no role of its own.
     let namespace = match context.settings.namespace.as_str() {

@@ -40,8 +40,8 @@ pub struct World {
     /// The kinds whose watch has been read to the end of a list: on others no
     /// hold is put, because nobody would see when to let go of it.
     pub watched: NumberSet<KindId>,
-    /// The kinds that belay's account may patch: on others no hold is put either,
-    /// because nobody could take it off.
+    /// The kinds that belay's account may patch. On others belay places no hold
+    /// either, because it could not remove it.
     pub patch_rights: PatchRights,
     /// Which kinds own which, as far as owner references have said: the kind of
     /// a dependent, and that of an owner.

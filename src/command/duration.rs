@@ -31,7 +31,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 
 /// The same, the other way round.
 pub fn told(duration: Duration) -> String {
-    crate::policy::told(duration.as_secs())
+    crate::policy::format_seconds(duration.as_secs())
 }
 
 /// How long something has lasted, as a column of a table has it: in one unit,

@@ -183,13 +183,7 @@ pub fn approvals_unread(snapshot: &Snapshot) -> Option<String> {
 
 /// What is known of a world now, with nothing read live.
 pub fn situation(world: &World) -> Situation<'_> {
-    Situation {
-        graph: &world.graph,
-        policies: &world.policies,
-        live: Live::Graph,
-        now: world.clock.now().as_second(),
-        work: Default::default(),
-    }
+    Situation::new(&world.graph, &world.policies, Live::Graph, world.clock.now().as_second())
 }
 
 /// What could not be determined.

@@ -1,8 +1,8 @@
-//! The way up by owner references, to what somebody approved with its content
-//! or deleted as an exempt subject.
+//! The search up the owner references for an owner that is approved with its
+//! content, or that an exempt subject deleted.
 
 use super::item::Item;
-use super::owners::{DEEPEST, MOST, Standing, standing};
+use super::owners::{DEEPEST, MOST, MOST_READ, Standing, standing};
 use super::{LiveRead, Situation};
 use crate::graph::{Claim, Gone, Node};
 use crate::objects::{KeyedSet, Uid};
@@ -14,8 +14,8 @@ use crate::policy::{Approval, Identity};
 pub(crate) enum Records {
     /// They don't: a record opens no new request and releases no hold.
     Ignored,
-    /// Those of what is being deleted, the object itself or what it is below: the
-    /// request follows from that deletion.
+    /// Those of the object itself, or of an object above it, that is being deleted:
+    /// the request follows from that deletion.
     Cascade,
     /// Those of the object itself, which is being deleted: the garbage collector
     /// completes that.
@@ -78,7 +78,7 @@ pub(super) struct Ancestors<'s, 'a> {
     /// The namespace of the object at the bottom.
     namespace: &'s str,
     pub(super) found: Vec<&'a Approval>,
-    /// Whose owners have been looked at: in a cycle nobody leads anywhere.
+    /// The objects whose owners have been looked at. A cycle leads nowhere.
     seen: KeyedSet<Uid>,
 }
 
@@ -101,7 +101,7 @@ impl<'s, 'a> Ancestors<'s, 'a> {
     pub(super) fn lead(&mut self, namespace: &str, owners: &[Claim<'_>], depth: usize) -> Leads {
         let mut all = Leads::Nowhere;
         for owner in owners {
-            match self.owner(namespace, owner, depth) {
+            match self.follow(namespace, owner, depth) {
                 Leads::Elsewhere => return Leads::Elsewhere,
                 Leads::There => all = Leads::There,
                 Leads::Nowhere => {}
@@ -110,13 +110,13 @@ impl<'s, 'a> Ancestors<'s, 'a> {
         all
     }
 
-    fn owner(&mut self, namespace: &str, claim: &Claim<'_>, depth: usize) -> Leads {
+    fn follow(&mut self, namespace: &str, claim: &Claim<'_>, depth: usize) -> Leads {
         let node = match standing(self.situation, namespace, claim) {
             Standing::Unresolved => return Leads::Elsewhere,
-            Standing::Absent => return self.gone(claim),
+            Standing::Absent => return self.follow_gone(claim),
             Standing::Waiting(node) | Standing::Solid(node) => node,
         };
-        if self.approved(claim, State::of_node(node)) {
+        if self.find_approvals(claim, State::of_node(node)) {
             return Leads::There;
         }
         // What is not found within the bounds, or leads in a circle, stays.
@@ -130,25 +130,25 @@ impl<'s, 'a> Ancestors<'s, 'a> {
         let owners: Vec<_> = node.claims().collect();
         match self.lead(node.namespace(), &owners, depth + 1) {
             Leads::There => Leads::There,
-            // It is there, and nothing that is approved takes it along.
+            // It exists, and is not deleted with anything that is approved.
             Leads::Nowhere | Leads::Elsewhere => Leads::Elsewhere,
         }
     }
 
-    /// An owner that is gone: perhaps it was approved, or taken along by what
-    /// was.
-    fn gone(&mut self, claim: &Claim<'_>) -> Leads {
+    /// Searches above an owner that is gone: it was approved itself, or deleted with
+    /// an object that was.
+    fn follow_gone(&mut self, claim: &Claim<'_>) -> Leads {
         let mut next = vec![*claim];
         let mut seen = KeyedSet::default();
         while let Some(claim) = next.pop() {
             if !seen.insert(claim.uid) {
                 continue;
             }
-            let (state, owners) = remembered(self.situation, &claim);
+            let (state, owners) = find_absent(self.situation, &claim);
             if seen.len() > MOST || !self.situation.work.charge(1 + owners.len()) {
                 return Leads::Elsewhere;
             }
-            if self.approved(&claim, state) {
+            if self.find_approvals(&claim, state) {
                 return Leads::There;
             }
             next.extend(owners);
@@ -156,11 +156,12 @@ impl<'s, 'a> Ancestors<'s, 'a> {
         Leads::Nowhere
     }
 
-    /// Whether approvals of scope Content name this owner.
-    fn approved(&mut self, claim: &Claim<'_>, state: State) -> bool {
+    /// Collects the approvals of scope Content that name this owner; whether there
+    /// are any.
+    fn find_approvals(&mut self, claim: &Claim<'_>, state: State) -> bool {
         let before = self.found.len();
         let (situation, records, namespace) = (self.situation, self.records, self.namespace);
-        self.found.extend(naming(situation, claim).filter(|approval| {
+        self.found.extend(content_approvals(situation, claim).filter(|approval| {
             approval.reaches(namespace) && counts(situation, records, approval, state)
         }));
         self.found.len() > before
@@ -168,7 +169,7 @@ impl<'s, 'a> Ancestors<'s, 'a> {
 }
 
 /// The approvals of scope Content that name an owner, in force or not.
-fn naming<'a>(
+fn content_approvals<'a>(
     situation: &Situation<'a>,
     claim: &Claim<'_>,
 ) -> impl Iterator<Item = &'a Approval> + use<'a> {
@@ -185,7 +186,7 @@ fn naming<'a>(
 }
 
 /// What is known of an owner that is not there: its state, and its owners.
-fn remembered<'a>(situation: &Situation<'a>, claim: &Claim<'_>) -> (State, Vec<Claim<'a>>) {
+fn find_absent<'a>(situation: &Situation<'a>, claim: &Claim<'_>) -> (State, Vec<Claim<'a>>) {
     let graph = situation.graph;
     if let Some(Gone { owners, deleted }) = graph.gone(claim.uid) {
         let owners = owners.iter().map(|owner| Claim {
@@ -233,9 +234,6 @@ pub(super) struct Above {
     pub(super) unread: Vec<LiveRead>,
 }
 
-/// So many owners of one object are read live.
-const READ: usize = 16;
-
 impl Above {
     pub(super) fn of(situation: &Situation<'_>, owners: &[Claim<'_>]) -> Self {
         let mut above = Self::default();
@@ -249,7 +247,7 @@ impl Above {
                 above.endless = true;
                 break;
             }
-            for approval in naming(situation, &claim) {
+            for approval in content_approvals(situation, &claim) {
                 let own = situation.policies.identities.is_own(&approval.approver);
                 let deleted = node(situation, &claim).and_then(Node::deleted);
                 above.recorded |= own;
@@ -260,7 +258,7 @@ impl Above {
                     above.read(situation, &claim);
                     next.extend(node.claims());
                 }
-                None => next.extend(remembered(situation, &claim).1),
+                None => next.extend(find_absent(situation, &claim).1),
             }
         }
         above
@@ -269,7 +267,10 @@ impl Above {
     fn read(&mut self, situation: &Situation<'_>, claim: &Claim<'_>) {
         let Some(kind) = claim.kind else { return };
         let read = situation.object_read(kind, claim.namespace, claim.name);
-        if self.unread.len() < READ && situation.is_unread(&read) && !self.unread.contains(&read) {
+        if self.unread.len() < MOST_READ
+            && situation.is_unread(&read)
+            && !self.unread.contains(&read)
+        {
             self.unread.push(read);
         }
     }

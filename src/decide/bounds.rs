@@ -64,8 +64,7 @@ fn review(
 fn counted(graph: &Graph, review: &Review<'_>, most: usize) -> (Verdict, usize) {
     let policies = PolicySet::default();
     let live = Live::Graph;
-    let situation =
-        Situation { graph, policies: &policies, live, now: 0, work: Default::default() };
+    let situation = Situation::new(graph, &policies, live, 0);
     let meter = Meter::new(most);
     let verdict = decide_within(&situation, review, &meter);
     (verdict, meter.steps())

@@ -28,7 +28,7 @@ pub(super) fn evict(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
         } else if live.is_none() && !situation.graph.proves_absence(kind, namespace, name) {
             let why = situation.why_unknown(kind, namespace);
             let unknown = format!("objects of kind Pod: {why}");
-            // Of Pods the label is not watched, unless a setting says so.
+            // belay watches the labels of Pods only if a setting asks for it.
             judgement.unknown(&target, &unknown, |policy| policy.names_kind("", "pods"));
         }
         return Verdict { answer: Answer::TooManyRequests, ..judgement.verdict(&[target]) };

@@ -29,7 +29,7 @@ struct Finding<'a> {
 /// So many blockers a verdict has at the most; of the others their number.
 const KEPT: usize = 20;
 
-/// So many approvals that don't count are told.
+/// So many approvals that don't count are reported.
 const UNCOUNTED: usize = 3;
 
 /// What has been found so far.
@@ -65,8 +65,8 @@ impl<'a> Judgement<'a> {
         self.deletes = true;
     }
 
-    /// What a hold would keep is refused: after this request an approval would
-    /// release it.
+    /// Refuses even what a hold would keep: after this request an approval would
+    /// release the hold.
     pub(super) fn allow_no_hold(&mut self) {
         self.may_wait = false;
     }
@@ -251,8 +251,8 @@ impl<'a> Judgement<'a> {
         *operation == Operation::Delete || resource.subresource == "eviction"
     }
 
-    /// Whether the target is there, live: a record of what nobody can delete any
-    /// more would be of use to a forger alone.
+    /// Whether a live read finds the target. A record of an object that no longer
+    /// exists would only help a forger.
     fn is_there(&mut self, target: &Item<'a>) -> bool {
         let Some(kind) = target.kind else { return false };
         let (namespace, name) = (target.facts.namespace, target.facts.name);
@@ -311,7 +311,7 @@ impl<'a> Judgement<'a> {
             for (uid, findings) in by_object {
                 let of: Vec<_> = findings.iter().map(|at| &self.findings[*at]).collect();
                 let policies: Vec<_> = of.iter().map(|finding| finding.policy).collect();
-                // Nobody's exemption leaves dependents behind later.
+                // A record never allows a delete that leaves dependents behind.
                 let orphans = of.iter().any(|finding| finding.reason == Reason::WouldOrphan);
                 let records = if orphans { Records::Ignored } else { records };
                 let item = &of[0].item;

@@ -98,6 +98,9 @@ struct Walk<'s, 'a> {
 pub(super) const DEEPEST: usize = 32;
 pub(super) const MOST: usize = 1_000;
 
+/// So many owners of one object are read live.
+pub(super) const MOST_READ: usize = 16;
+
 impl Walk<'_, '_> {
     fn is_doomed(&mut self, node: Node<'_>, depth: usize) -> bool {
         if let Some(known) = self.answers.get(&node.uid()) {

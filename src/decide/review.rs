@@ -169,7 +169,7 @@ impl Extra {
 #[derive(Default)]
 struct Parts<'a> {
     /// By field, or by field of the metadata; without the finalizers, and
-    /// without what the server keeps by itself.
+    /// without the fields that the API server maintains.
     rest: BTreeMap<(bool, Text<'a>), &'a str>,
     /// The finalizers without the hold.
     finalizers: Vec<Text<'a>>,

@@ -84,6 +84,11 @@ const FURNITURE: &[(&str, &str)] =
     &[("configmaps", "kube-root-ca.crt"), ("serviceaccounts", "default")];
 
 impl<'a> Situation<'a> {
+    /// What is known, for work without a limit.
+    pub fn new(graph: &'a Graph, policies: &'a PolicySet, live: Live<'a>, now: i64) -> Self {
+        Self { graph, policies, live, now, work: Work::default() }
+    }
+
     /// The policies of an object.
     pub(crate) fn applied(&self, facts: Facts<'_>) -> Vec<Applied<'a>> {
         self.applied_at(self.places(), facts)
@@ -146,7 +151,7 @@ impl<'a> Situation<'a> {
     /// Whether the absence of objects of a kind is a fact: because this list
     /// was read live, or, where that is not asked for, because the graph has
     /// them all as of now. Where the watch is not connected the list is asked
-    /// for in any case. If not: what is to be read, or why nobody can tell.
+    /// for in any case. If not: what is to be read, or why it is unknown.
     pub(super) fn absence(&self, kind: KindId, list: LiveRead, live: bool) -> Absence {
         let known = self.graph.is_current(kind);
         let proved = |graph: &Graph, namespace| match graph.unreadable(kind, namespace) {

@@ -499,13 +499,7 @@ fn check(file: &str, row: &Row) -> Result<(), String> {
         // Which reads there are is told by the verdict before any was made.
         let none = LiveReads::default();
         let live_none = Live::Read(&none);
-        let situation = Situation {
-            graph: &graph,
-            policies: &policies,
-            live: live_none,
-            now: NOW,
-            work: Default::default(),
-        };
+        let situation = Situation::new(&graph, &policies, live_none, NOW);
         let asked = decide(&situation, &review).confirm;
         if let Some(odd) = live.done.iter().find(|done| !asked.iter().any(|a| read(a) == **done)) {
             return Err(format!("{file}: {}\n  nobody asks to {odd}, but {asked:?}", row.row));
@@ -523,8 +517,7 @@ fn check(file: &str, row: &Row) -> Result<(), String> {
         }
     }
     let live = reads.as_ref().map_or(Live::Graph, Live::Read);
-    let situation =
-        Situation { graph: &graph, policies: &policies, live, now: NOW, work: Default::default() };
+    let situation = Situation::new(&graph, &policies, live, NOW);
     let verdict = decide(&situation, &review);
     compare(file, row, &verdict, new.as_ref())
 }

@@ -8,7 +8,7 @@ use super::excess::refuse_excess;
 use super::item::{Item, named};
 use super::judgement::Judgement;
 use super::lets_go::lets_go;
-use super::owners::{Standing, standing};
+use super::owners::{MOST_READ, Standing, standing};
 use super::{Cause, HoldChange, HoldPlace, LiveRead, Reason, Review, Situation, Verdict};
 use crate::graph::{Claim, Graph, Node, Propagation, User};
 use crate::objects::{FOREGROUND, KeyedSet, KindId, ORPHAN, Text, Uid, is_hold};
@@ -168,8 +168,8 @@ fn owners_change<'a>(
     };
     let lost = gone.clone().any(keeps);
     let kept = after.iter().any(keeps);
-    // The control plane replaces owners: a StatefulSet by a Pod of it. Of
-    // anybody else the owner that stays may be one's own, and added for this.
+    // The control plane replaces owners: a StatefulSet by one of its Pods. Other
+    // users may have added the owner that stays for this purpose.
     let identities = &situation.policies.identities;
     if !kept || !identities.is_control_plane(&review.user.name) {
         for claim in gone.clone() {
@@ -197,13 +197,10 @@ fn owners_change<'a>(
     }
 }
 
-/// So many owner references of one change are read live.
-const READ: usize = 16;
-
 /// Whether the owners that an object has after a change open a way to delete it,
 /// or its dependents, that a DELETE does not have: an approval or an exemption
-/// record of what is above it. Of an object that is protected itself also a
-/// deletion under way, or an owner of another place.
+/// record of an owner above it. For a protected object also an owner that is
+/// being deleted, or that is cluster-scoped.
 fn opens_a_way(
     judgement: &mut Judgement<'_>,
     target: &Item<'_>,
@@ -219,7 +216,7 @@ fn opens_a_way(
     if above.approved || above.recorded || above.endless {
         return true;
     }
-    if !protected || came.len() > READ {
+    if !protected || came.len() > MOST_READ {
         return protected;
     }
     let namespace = target.facts.namespace;
@@ -297,7 +294,7 @@ fn loses_owner<'a>(
     let mut of_owner = judgement.binding(&owner_item);
     of_owner.retain(|applied| {
         let by = |records| approved(&situation, &owner_item, &[applied.policy], records).is_some();
-        // What people approved is taken off with the rest.
+        // What people approved is removed with the rest.
         orphaning(&applied) && (by(Records::Ignored) || !by(Records::Itself))
     });
     for applied in &of_owner {

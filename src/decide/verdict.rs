@@ -217,8 +217,8 @@ pub struct Exemption {
     pub seconds: i64,
 }
 
-/// A record of an exemption that is to be deleted before the answer: what it
-/// names is deleted by somebody else.
+/// An exemption record that is to be deleted before the answer, because another
+/// subject deletes the object that it names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Revoked {
     /// The name of the approval.

@@ -1,6 +1,6 @@
-//! What keeps the absence of an object from being a fact in a kind of which all
-//! objects were read: objects that can't be read, and a watch that is not
-//! connected at the moment.
+//! Why the absence of an object may not be a fact, although all objects of its
+//! kind were listed: some of them can't be read, or the watch is not connected at
+//! the moment.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::objects::{KindId, NumberMap, NumberSet};
 /// absence of no object of the kind is a fact.
 const KEPT: usize = 1_000;
 
-/// Kinds of which something is not known.
+/// The gaps in what is known of each kind.
 #[derive(Debug, Default)]
 pub(super) struct Gaps {
     stale: NumberSet<KindId>,

@@ -1,7 +1,7 @@
 //! A budget of work: steps, not time.
 //!
 //! A tenant may write thousands of owner references, labels and finalizers on
-//! thousands of objects. What follows them charges a step for each one that it
+//! thousands of objects. A function that follows them charges a step for each one that it
 //! looks at, and stops when the budget is used up.
 
 use std::cell::Cell;
@@ -25,7 +25,7 @@ impl Meter {
     }
 }
 
-/// The budget as those functions see it that work: a meter, or no limit.
+/// What functions charge their steps to: a meter, or no limit.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Work<'m>(Option<&'m Meter>);
 
@@ -35,7 +35,7 @@ impl<'m> Work<'m> {
         Self(Some(meter))
     }
 
-    /// Charges steps. Says whether the budget lets the work go on.
+    /// Charges steps. Returns whether the work may go on.
     pub fn charge(self, steps: usize) -> bool {
         if let Some(meter) = self.0 {
             meter.steps.set(meter.steps.get().saturating_add(steps));

@@ -1,7 +1,7 @@
 //! Hash maps and sets, by who chooses the keys.
 //!
-//! Whoever can write an object chooses names, uids and labels. A hash function
-//! that has no secret key lets that person choose names that collide, and
+//! Users choose names, uids and labels of the objects that they write. Without a
+//! secret key in the hash function, a user can choose names that collide, and
 //! every lookup then takes time in proportion to their number.
 
 use std::collections::{HashMap, HashSet};

@@ -18,7 +18,7 @@ pub struct Unreadable {
 }
 
 /// Longer names than this are not kept. Kubernetes allows 253 characters.
-const LONGEST_NAME: usize = 1024;
+const LONGEST_KEPT: usize = 1024;
 
 #[derive(Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
@@ -39,7 +39,7 @@ impl Unreadable {
     pub fn new(json: &str, error: &serde_json::Error) -> Self {
         let named = serde_json::from_str::<Named<'_>>(json).ok().map(|named| named.metadata);
         let named = named.filter(|named| {
-            !named.name.is_empty() && named.name.len().max(named.namespace.len()) <= LONGEST_NAME
+            !named.name.is_empty() && named.name.len().max(named.namespace.len()) <= LONGEST_KEPT
         });
         let place = named.map(|named| (named.namespace.to_string(), named.name.to_string()));
         Self { place, line: error.line(), column: error.column() }

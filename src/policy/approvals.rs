@@ -253,7 +253,7 @@ impl Discount {
     pub fn words(self, policy: &Source) -> String {
         match self {
             Self::TooLong { longest_seconds } => {
-                let longest = told(longest_seconds.unsigned_abs());
+                let longest = format_seconds(longest_seconds.unsigned_abs());
                 format!("lasts longer than {policy} allows ({longest})")
             }
             Self::Unlisted => {
@@ -264,7 +264,7 @@ impl Discount {
 }
 
 /// A duration as people write it: `1h30m`.
-pub fn told(seconds: u64) -> String {
+pub fn format_seconds(seconds: u64) -> String {
     let parts = [(seconds / 3600, "h"), (seconds % 3600 / 60, "m"), (seconds % 60, "s")];
     let parts = parts.iter().filter(|(number, _)| *number > 0);
     parts.map(|(number, unit)| format!("{number}{unit}")).collect()

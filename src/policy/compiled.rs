@@ -306,7 +306,7 @@ impl Policy {
         self.binds_everybody() && self.waits()
     }
 
-    /// Whether it says something that a release can find free later.
+    /// Whether it protects in a way that can keep a hold in place.
     fn waits(&self) -> bool {
         self.keeps_always() || self.modes.while_used.is_some()
     }
@@ -323,7 +323,7 @@ impl Policy {
     }
 
     /// Whether only an approval releases a hold. With exempt subjects it keeps
-    /// nothing: what one of them deletes would wait for ever.
+    /// nothing: an object that one of them deletes would wait for an approval.
     pub fn keeps_always(&self) -> bool {
         self.modes.always && self.exempt.is_empty()
     }

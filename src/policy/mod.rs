@@ -17,7 +17,7 @@ mod stripping;
 #[cfg(test)]
 mod tests;
 
-pub use approvals::{Approval, Approvals, Discount, Identity, Pause, told};
+pub use approvals::{Approval, Approvals, Discount, Identity, Pause, format_seconds};
 pub use compiled::{
     BACKFILL, BINDS_SOME, Exists, InUse, Modes, NotEmpty, Policy, Source, Terms, mode_names,
 };

@@ -25,8 +25,8 @@ impl Stripping {
         self.finalizers.iter().any(|glob| glob.matches(finalizer))
     }
 
-    /// Whether somebody may take it off. The control plane always may take off
-    /// what is Kubernetes' own: a cascade that cannot end helps nobody.
+    /// Whether this person may remove it. The control plane may always remove
+    /// finalizers of Kubernetes itself, so that every cascade can end.
     pub fn may_remove(&self, person: Person<'_>, finalizer: &str, identities: &Identities) -> bool {
         let of_kubernetes = is_of_kubernetes(finalizer);
         if of_kubernetes && identities.is_control_plane(person.name) {
@@ -35,7 +35,7 @@ impl Stripping {
         if !self.removers.is_empty() {
             return includes(&self.removers, person);
         }
-        // Who may edit a namespace may create tokens of its service accounts.
+        // Editors of a namespace can create tokens of its service accounts.
         // Of a finalizer whose controller is known they are not needed.
         let has_account = account(person.name).is_some();
         person.name.starts_with("system:") && !(has_account && IN_TREE.contains(&finalizer))

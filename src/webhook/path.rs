@@ -67,7 +67,7 @@ impl AcceptedTokens {
     }
 
     /// Whether a segment of a path is an accepted token. It compares every
-    /// byte of every token, so that the time says nothing about them.
+    /// byte of every token, so that the time does not depend on them.
     pub fn accepts(&self, segment: &str) -> bool {
         let tokens = self.0.load();
         tokens.iter().fold(false, |found, token| found | are_equal(token.expose(), segment))

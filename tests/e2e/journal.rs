@@ -79,10 +79,7 @@ impl Replica {
         for _ in 0..times {
             let world = self.context.world.read();
             let World { graph, policies, .. } = &*world;
-            let verdict = decide(
-                &Situation { graph, policies, live: Live::Graph, now: 0, work: Default::default() },
-                &review,
-            );
+            let verdict = decide(&Situation::new(graph, policies, Live::Graph, 0), &review);
             self.journal.note(&review, &verdict);
         }
     }

@@ -1,7 +1,7 @@
 //! A tenant who attacks: edits objects in the rooms, has no right to approve,
 //! and can reach the port of belay.
 //!
-//! The referee judges what comes of it as it judges everybody else's requests.
+//! The referee judges what comes of it as it judges the requests of all users.
 
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::call::{Answer, Caller};
 use crate::harness::client::Client;
+use crate::harness::direct;
 use crate::people::{Tally, outcome};
 use crate::plan::{Kind, Place, ROOMS};
 use crate::random::Random;
@@ -160,7 +161,7 @@ impl Attacker {
                 let object = json!({"apiVersion": "v1", "kind": "ConfigMap",
                     "metadata": {"name": name, "finalizers": finalizers}});
                 self.caller.post(&url, object).await?;
-                // They go again in one request, or the object would stay for ever.
+                // They are removed in one request. Otherwise the object would stay Terminating.
                 let none = json!({"metadata": {"finalizers": null}});
                 self.caller.merge(&format!("{url}/{name}"), none).await?;
                 self.caller.delete(&format!("{url}/{name}"), Some("Background")).await
@@ -208,18 +209,9 @@ impl Attacker {
         let configuration = self.admin.get(url).await?;
         let registered = &configuration["webhooks"][0]["clientConfig"]["service"]["path"];
         let registered = registered.as_str().unwrap_or_default().to_owned();
-        let (group, resource) = place.resource();
-        let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
-            "request": {"uid": "5a1f1d7e-4b1c-4d53-9d0e-0a2b3c4d5e6f", "operation": "DELETE",
-                "kind": {"group": group, "version": "v1", "kind": object["kind"]},
-                "resource": {"group": group, "version": "v1", "resource": resource},
-                "name": place.name(), "namespace": place.namespace(),
-                "userInfo": {"username": "admin", "groups": ["system:masters"]},
-                "object": null, "oldObject": object, "dryRun": false,
-                "options": {"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"}}});
+        let review = direct::delete_review(place.resource(), "admin", &["system:masters"], &object);
         let post = move || {
-            let body = review.to_string();
-            ["/validate", &registered].map(|path| replica.try_post(path, &body).map(|a| a.code))
+            ["/validate", &registered].map(|path| replica.try_post(path, &review).map(|a| a.code))
         };
         let codes = tokio::task::spawn_blocking(post).await;
         Ok(json!(codes.ok().map(|codes| codes.map(|code| code.unwrap_or_default()))))

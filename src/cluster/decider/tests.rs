@@ -316,7 +316,7 @@ async fn h02_a_record_ends_with_a_delete_by_another_and_is_of_nothing_that_is_no
         question.world.write().policies.approvals = Approvals::new([approval]);
         question
     };
-    // Nobody needs it, so alice may delete it.
+    // It has no users, so alice may delete it.
     let asked = recorded("belay").ask(nothing).await;
     assert_eq!(asked.verdict.decision, Decision::Allow, "{}", asked.said());
     assert_eq!(*asked.script.revoked.lock(), ["belay-exempts-1"]);

@@ -119,7 +119,7 @@ impl Objects {
         let (namespace, name) = world::forget(&mut world.graph, self.kind, json)?;
         let waits = waiting::gone(&mut world, self.kind, &namespace, &name)
             | waiting::freed(&mut world, &used);
-        // Whoever begins to lead reads all of them, so nobody else keeps any.
+        // A new leader reads all of them, so the other replicas keep none.
         let leads = *self.signals.leading.borrow();
         if !self.all && held && leads && world.left.len() < MOST_LEFT {
             world.left.insert((self.kind, namespace, name));

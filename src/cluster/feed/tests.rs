@@ -13,7 +13,7 @@ use super::plan::{Want, plan};
 use super::waiting;
 use super::watching::Sink as _;
 use crate::cluster::api::Trouble;
-use crate::cluster::context::{Certificates, Settings};
+use crate::cluster::context::Settings;
 use crate::cluster::world::{Served, World, take};
 use crate::objects::KindId;
 use crate::policy::api::{DeletionPolicy, DeletionPolicySpec, Relation};
@@ -41,20 +41,8 @@ fn world(policies: &[DeletionPolicy]) -> World {
     world
 }
 
-fn settings(labelled: &[(&str, &str)]) -> Settings {
-    Settings {
-        namespace: "belay".into(),
-        name: "belay".into(),
-        replica: "r".into(),
-        labelled: labelled.iter().map(|(g, r)| ((*g).into(), (*r).into())).collect(),
-        certificates: Certificates::Files { authorities: None },
-        backfill: 0,
-        timeout_seconds: 5,
-    }
-}
-
 fn planned(world: &World, labelled: &[(&str, &str)]) -> Vec<(String, Want)> {
-    let planned = plan(world, &settings(labelled));
+    let planned = plan(world, &Settings::of_test(labelled));
     planned
         .into_iter()
         .map(|(kind, want)| (world.graph.kinds.info(kind).resource.clone(), want))
@@ -315,7 +303,7 @@ fn an_object_that_cannot_be_read_may_use_anything_until_it_can_be_read_or_is_gon
     assert_eq!(unreadable(), None);
     assert!(world.read().graph.object(pods, "n", "one").is_none());
 
-    // Of one without a name only the next list tells.
+    // An object without a name stays noted until the next list.
     assert!(sink.change(r#"{"metadata": {"name": 1}}"#).is_err());
     assert_eq!(unreadable().as_deref(), Some("Pod of unknown name"));
     sink.disconnected();

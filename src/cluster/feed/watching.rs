@@ -38,8 +38,8 @@ pub struct Source {
     pub labels: &'static str,
 }
 
-/// Where what is watched goes. An object that can't be read is the sink's own
-/// affair: the watch goes on. What is returned says which one it is.
+/// Takes in what a watch reports. An object that can't be read does not end the
+/// watch: the sink notes it, and returns which one it is.
 pub trait Sink: Send {
     /// A list begins.
     fn begin(&mut self);
@@ -257,7 +257,7 @@ pub async fn watch(server: Server, source: Source, mut sink: impl Sink) {
                 if lasted >= GOOD {
                     backoff.succeeded();
                 }
-                // Where it fails twice it would fail for ever.
+                // A version that fails twice would fail every time.
                 if lost.answered && version.is_some() {
                     if failed_at == version {
                         version = None;
@@ -299,7 +299,7 @@ async fn follow(
     let asking = timeout(ANSWER, server.client.request_stream(request));
     let answer = lost.during(sink, asking).await;
     let answer = answer.map_err(|_| slow(ANSWER))?;
-    // A server that has too much to do says nothing of this version.
+    // An overloaded API server proves nothing about this version.
     lost.answered = match &answer {
         Ok(_) => true,
         Err(kube::Error::Api(status)) => !matches!(status.code, 429 | 503),

@@ -445,13 +445,7 @@ impl Holds {
         let world = self.context.world.read();
         let World { graph, policies, known, .. } = &*world;
         let now = jiff::Timestamp::now().as_second();
-        let situation = Situation {
-            graph,
-            policies,
-            live: Live::Read(&self.nothing),
-            now,
-            work: Default::default(),
-        };
+        let situation = Situation::new(graph, policies, Live::Read(&self.nothing), now);
         let resource = (info.group.as_str(), info.resource.as_str());
         let planned = plan(&situation, *known, resource, &object);
         let patch = plan_patch(&planned, &object.metadata.uid, &metadata.resource_version)?;

@@ -45,8 +45,7 @@ impl Survey {
     /// Looks at some objects. `now` is in seconds since 1970.
     pub fn look(&mut self, world: &World, nothing: &LiveReads, nodes: &[NodeId], now: i64) {
         let World { graph, policies, .. } = world;
-        let situation =
-            Situation { graph, policies, live: Live::Read(nothing), now, work: Default::default() };
+        let situation = Situation::new(graph, policies, Live::Read(nothing), now);
         for node in nodes.iter().filter_map(|id| graph.get(*id)) {
             let held = node.hold() != HoldAge::NotHeld;
             if held {

@@ -86,16 +86,16 @@ impl From<kube::Error> for Failure {
 }
 
 impl Failure {
-    /// Whether it says that exactly this object is not there: a path that is
-    /// not served is a 404 as well, and says nothing of objects.
+    /// Whether it proves that exactly this object is absent. A path that is not
+    /// served is a 404 as well, and proves nothing about objects.
     pub fn is_absence(&self, resource: &str, name: &str) -> bool {
         let (kind, named) = &self.about;
         self.trouble == Trouble::NotFound && kind == resource && named == name
     }
 }
 
-/// Reads a whole list, and takes each object into a whole. When the API server
-/// no longer has what the pages are of, a new whole is begun.
+/// Reads a whole list, and adds each object to the result. When the API server
+/// no longer has the version of the pages, it begins again with an empty result.
 pub async fn read_list<T: Default>(
     client: &kube::Client,
     query: ListQuery<'_>,
@@ -112,7 +112,7 @@ pub async fn read_list<T: Default>(
     }
 }
 
-/// What a page says of the list.
+/// The metadata of a page.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PageMetadata {

@@ -32,7 +32,7 @@ pub struct PageStream {
     scanner: ListScanner,
     buffers: Buffers,
     large: Option<OwnedSemaphorePermit>,
-    /// The object, where its bytes are no text.
+    /// The object, if its bytes are not valid UTF-8: with replacements.
     replaced: Option<String>,
     bytes: usize,
 }

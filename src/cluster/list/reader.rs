@@ -4,21 +4,15 @@ use tokio::time::Instant;
 
 use super::page::{Buffers, PageStream};
 use super::{Failure, Transport};
-use crate::cluster::api::{Trouble, collection, escaped};
+use crate::cluster::api::{BEGINNINGS, PAGE, Trouble, collection, escaped};
 use crate::cluster::world::Detail;
 use crate::objects::KindInfo;
 
 /// Objects on the first page: how large they are is not known yet.
 const FIRST: usize = 20;
 
-/// Objects on a page at the most.
-const MOST: usize = 500;
-
 /// So many bytes a page should have at the most.
 const BYTES: usize = 4 << 20;
-
-/// How often a list is begun whose pages the API server no longer has.
-const BEGINNINGS: usize = 3;
 
 /// What to ask of a list.
 #[derive(Debug, Clone, Copy)]
@@ -112,8 +106,8 @@ impl<'a, T: Transport> ListReader<'a, T> {
     }
 
     /// The objects of the next page that are wanted; `None`: the list has been
-    /// read. For those who take their time with each, so that the API server
-    /// does not wait for them.
+    /// read. For callers that work on each object for a long time, so that the
+    /// API server does not wait for them.
     pub async fn next_page(
         &mut self,
         is_wanted: impl Fn(&str) -> bool,
@@ -184,7 +178,7 @@ impl<'a, T: Transport> ListReader<'a, T> {
         if let Some(each) = page.bytes().checked_div(self.objects)
             && !self.is_first_enough
         {
-            self.limit = BYTES.checked_div(each).unwrap_or(MOST).clamp(1, MOST);
+            self.limit = BYTES.checked_div(each).unwrap_or(PAGE).clamp(1, PAGE);
         }
         self.page = None;
         self.is_over = metadata.next.is_empty();

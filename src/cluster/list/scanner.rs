@@ -6,13 +6,13 @@
 //!    skipped    kept               each is an element
 //! ```
 //!
-//! It is no parser: it counts brackets outside of strings. Whether an element
-//! is JSON its own reader says. No recursion, so depth costs nothing.
+//! It is no parser: it counts brackets outside of strings, without recursion, so
+//! depth costs nothing. The reader of an element finds out whether it is JSON.
 
 use super::PageMetadata;
 
 /// The largest object that is read, in bytes of JSON. An API server stores 1.5
-/// MiB if it is not told otherwise, of which JSON may make six times as much.
+/// MiB by default, and JSON may take six times as much.
 pub const LARGEST: usize = 32 << 20;
 
 /// An object up to this length needs no share of the memory for large ones.

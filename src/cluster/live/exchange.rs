@@ -246,10 +246,10 @@ impl<T: Transport> Exchange<'_, T> {
         Ok(known.found(read, account, list.sent()))
     }
 
-    /// Whether nobody serves this kind, so that it has no objects. A path that
-    /// is not found proves nothing by itself: it is so, too, when belay asks for
-    /// a version that is no longer served. Only that there is no CRD, live, and
-    /// that nobody else has the kind in that group, means none.
+    /// Whether no API server serves this kind, so that it has no objects. A 404 of
+    /// a path is no proof: belay gets one, too, when it asks for a version that is
+    /// no longer served. The proof is that a live read finds no CRD, and that no
+    /// version of the group has the kind.
     async fn is_served_nowhere(&self, group: &str, resource: &str) -> Result<(), String> {
         if resource.is_empty() {
             return Err("belay does not know this kind".to_owned());
@@ -280,7 +280,7 @@ impl<T: Transport> Exchange<'_, T> {
     }
 
     /// The paths of the versions of a group: of other CRDs' kinds, or of an
-    /// aggregated API server's. None: nobody has the group.
+    /// aggregated API server's. None: the group is not served.
     async fn versions(&self, group: &str) -> Result<Vec<String>, Failure> {
         let path = format!("/apis/{}", api::escaped(group));
         match self.discovery::<Group>(&path).await {

@@ -1,5 +1,5 @@
-//! The memory of live reads: one budget for what all of them find, of which
-//! each group has a part at the most.
+//! The memory of live reads: one budget for the objects that all of them find, of
+//! which each group may hold a part.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -113,7 +113,7 @@ impl Account {
         (self.left, self.taken) = (0, 0);
     }
 
-    /// What is held, for whoever holds it from now on.
+    /// The shares, for their new holder.
     pub fn into_shares(self) -> Vec<Share> {
         self.shares
     }

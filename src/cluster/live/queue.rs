@@ -6,20 +6,20 @@ use std::collections::HashMap;
 use crate::cluster::fair::{FairQueue, Places};
 use crate::decide::{LiveRead, Review};
 
-/// Who causes a read. Reads of different groups begin in turn.
+/// The cause of a read. Reads of different groups begin in turn.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ReadGroup {
-    /// Requests about objects of a namespace, whoever sends them: a tenant may
-    /// have many accounts.
+    /// Requests about objects of a namespace, of all subjects together: a tenant
+    /// may have many accounts.
     Namespace(String),
-    /// Requests of one subject about what is in no namespace.
+    /// Requests of one subject about cluster-scoped objects.
     Subject(String),
-    /// Releases of objects of a namespace, or of what is in none (empty).
+    /// Releases of objects of a namespace, or of cluster-scoped objects (empty).
     Release(String),
 }
 
 impl ReadGroup {
-    /// The group of a request. Both words are the API server's own.
+    /// The group of a request. Both texts come from the API server.
     pub fn of(review: &Review<'_>) -> Self {
         match review.namespace.as_str() {
             "" => Self::Subject(review.user.name.to_string()),
@@ -43,8 +43,8 @@ pub struct Bounds {
 /// Reads and those who wait for them.
 ///
 /// An answer has to reflect everything that was stored before the question. So
-/// a read that is under way is joined by nobody: a later waiter waits for the
-/// next one, and that one is shared by all who come until it begins.
+/// no waiter joins a read that is under way: later waiters wait for the next
+/// read, and share it until it begins.
 #[derive(Debug)]
 pub struct ReadQueue<W> {
     bounds: Bounds,
@@ -72,7 +72,7 @@ impl<W> Entry<W> {
 }
 
 impl<W> ReadQueue<W> {
-    /// Nobody waits.
+    /// An empty queue.
     pub fn new(bounds: Bounds) -> Self {
         Self {
             bounds,
@@ -110,8 +110,8 @@ impl<W> ReadQueue<W> {
         turned_away
     }
 
-    /// The next read to begin, with those who wait for it. What nobody waits
-    /// for any more does not begin.
+    /// The next read to begin, with its waiters. A read whose waiters have all
+    /// given up does not begin.
     pub fn begin(&mut self, waits: impl Fn(&W) -> bool) -> Option<(LiveRead, &ReadGroup, &[W])> {
         loop {
             let (group, read) = self.queue.begin()?;
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_nobody_waits_for_any_more_does_not_begin() {
+    fn a_read_whose_waiters_have_given_up_does_not_begin() {
         let mut queue = queue((8, 8), (2, 2));
         queue.ask(&of("a"), read("a"), 1);
         queue.ask(&of("a"), read("b"), 2);

@@ -68,7 +68,7 @@ impl Driver {
         }
     }
 
-    /// Runs for ever.
+    /// Runs until the caller drops it.
     pub async fn run(mut self) {
         let mut registered = self.context.signals.registered.subscribe();
         let mut leading = self.context.signals.leading.subscribe();

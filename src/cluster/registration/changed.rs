@@ -1,4 +1,5 @@
-//! What of a webhook is not as it was installed, beside what belay fills in.
+//! Finds webhooks that are not as they were installed, apart from the fields that
+//! belay fills in.
 //!
 //! belay reports these fields and does not write them: they belong to the
 //! manifests of the installation. The path is not among them, because the leader
@@ -29,8 +30,8 @@ impl Changes {
         &self.found
     }
 
-    /// Compares the webhooks with what was installed; says whether it finds
-    /// something else than before. `account` is the user name of belay's own
+    /// Compares the webhooks with what was installed. Returns whether the result is
+    /// not the one before. `account` is the user name of belay's own
     /// ServiceAccount.
     pub(super) fn compare(
         &mut self,
@@ -112,7 +113,7 @@ fn differing(now: &Standing, installed: &Standing) -> Vec<&'static str> {
     .collect()
 }
 
-/// The conditions in any order. White space says nothing: manifests break lines.
+/// The conditions in any order, without white space, because manifests break lines.
 fn conditions(webhook: &Standing) -> BTreeSet<(String, String)> {
     let conditions = webhook.match_conditions.iter().flatten();
     let plain = |MatchCondition { name, expression }: &MatchCondition| {
@@ -139,19 +140,11 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::cluster::World;
     use crate::cluster::registration::rules::rules;
-    use crate::cluster::{Certificates, World};
 
     fn settings() -> Settings {
-        Settings {
-            namespace: "ops".into(),
-            name: "guard".into(),
-            replica: "r".into(),
-            labelled: Vec::new(),
-            certificates: Certificates::Files { authorities: None },
-            backfill: 0,
-            timeout_seconds: 5,
-        }
+        Settings { namespace: "ops".into(), name: "guard".into(), ..Settings::of_test(&[]) }
     }
 
     const ACCOUNT: &str = "system:serviceaccount:ops:guard";

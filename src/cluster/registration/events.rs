@@ -27,9 +27,9 @@ pub(super) fn changed(settings: &Settings, kind: &str, now: Timestamp, what: &[S
     event(settings, kind, now, ("Changed", message))
 }
 
-/// An Event in belay's own namespace, where whoever runs belay looks. The API
-/// server wants an Event to lie in the namespace of what it is about, and the
-/// configuration lives in none; so the reference claims ours.
+/// An Event in belay's own namespace, where its operators look. The API server
+/// requires an Event to be in the namespace of its object, and the configuration
+/// is in none; so the reference names belay's namespace.
 fn event(
     settings: &Settings,
     kind: &str,

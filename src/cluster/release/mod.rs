@@ -294,8 +294,7 @@ pub fn settle(world: &World, (kind, namespace, name): &Place) -> Duration {
     let Some(node) = world.graph.object(*kind, namespace, name) else { return Duration::ZERO };
     let World { graph, policies, .. } = world;
     // What keeps it is the same whatever time it is, and whatever is read.
-    let situation =
-        Situation { graph, policies, live: Live::Graph, now: 0, work: Default::default() };
+    let situation = Situation::new(graph, policies, Live::Graph, 0);
     let keeping = keeping(&situation, Facts::of_node(node));
     let seconds =
         keeping.iter().map(|applied| applied.policy.settle_seconds).max().unwrap_or_default();

@@ -75,7 +75,7 @@ impl Target {
     ) -> (Answer, Option<Value>) {
         let sending = async {
             let body: Body = Box::pin(client.request_stream(request).await?);
-            // An answer that breaks off tells nothing.
+            // An answer that breaks off proves nothing.
             let read = read_object(body, &self.buffers, |json| read_shallow(json).ok()).await;
             Ok::<_, kube::Error>(read.ok())
         };

@@ -328,8 +328,7 @@ pub fn counted(
     let World { graph, policies, known, clock, .. } = &*world;
     let now = clock.now().as_second();
     let reads: &LiveReads = gathered.reads();
-    let situation =
-        Situation { graph, policies, live: Live::Read(reads), now, work: Default::default() };
+    let situation = Situation::new(graph, policies, Live::Read(reads), now);
     match node {
         Some(node) => count(&situation, *known, reads, node),
         None => Count::Unknown("the object itself cannot be read".to_owned()),

@@ -104,7 +104,7 @@ impl Rights {
             // The hold is put on and taken off by a patch, and RBAC knows no
             // smaller right than to patch anything of an object. So it is asked
             // for only where belay's own policies and the label hold, and for
-            // what whoever installs belay adds.
+            // the kinds that the administrator adds.
             let labelled = parsed(LABELLED);
             let labelled = labelled.iter().map(|(g, r)| (g.as_str(), r.as_str()));
             let held: BTreeSet<_> = HELD.into_iter().chain(labelled).chain(also()).collect();

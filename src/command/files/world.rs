@@ -147,10 +147,7 @@ impl World {
     /// The verdict on a review at this time, in seconds since 1970.
     pub fn decide(&self, review: &Review<'_>, now: i64) -> Verdict {
         let Self { graph, policies, .. } = self;
-        decide(
-            &Situation { graph, policies, live: Live::Graph, now, work: Default::default() },
-            review,
-        )
+        decide(&Situation::new(graph, policies, Live::Graph, now), review)
     }
 }
 

@@ -86,8 +86,7 @@ fn verdict(scene: &Scene, cascade: Option<Propagation>) -> Verdict {
     let mut reads = LiveReads::default();
     for _ in 0..ROUNDS {
         let live = if scene.person.is_some() { Live::Read(&reads) } else { Live::Graph };
-        let situation =
-            Situation { graph, policies: &scene.policies, live, now, work: Default::default() };
+        let situation = Situation::new(graph, &scene.policies, live, now);
         let verdict = decide_together(&situation, &review, &nodes);
         if verdict.confirm.is_empty() {
             return verdict;
@@ -98,13 +97,7 @@ fn verdict(scene: &Scene, cascade: Option<Propagation>) -> Verdict {
         }
     }
     // What is asked for again and again cannot be told.
-    let situation = Situation {
-        graph,
-        policies: &scene.policies,
-        live: Live::Graph,
-        now,
-        work: Default::default(),
-    };
+    let situation = Situation::new(graph, &scene.policies, Live::Graph, now);
     decide_together(&situation, &review, &nodes)
 }
 

@@ -281,7 +281,6 @@ fn rest(Ended { tally, left, unread }: &Ended, me: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::Certificates;
     use crate::decide::{Cause, Target};
 
     fn left(name: &str, why: Why) -> Left {
@@ -340,15 +339,8 @@ mod tests {
 
     #[test]
     fn what_stops_it_says_what_was_changed_and_what_next() {
-        let settings = Settings {
-            namespace: "ops".into(),
-            name: "guard".into(),
-            replica: "r".into(),
-            labelled: Vec::new(),
-            certificates: Certificates::Files { authorities: None },
-            backfill: 0,
-            timeout_seconds: 5,
-        };
+        let settings =
+            Settings { namespace: "ops".into(), name: "guard".into(), ..Settings::of_test(&[]) };
         let said = why(
             &settings,
             &NotBegun::Elsewhere { namespace: Some("belay".to_owned()), name: "guard".to_owned() },

@@ -102,13 +102,7 @@ impl World {
 
     fn situation(&self) -> Situation<'_> {
         let (graph, policies) = (&self.known, &self.policies);
-        Situation {
-            graph,
-            policies,
-            live: Live::Read(&self.reads),
-            now: NOW,
-            work: Default::default(),
-        }
+        Situation::new(graph, policies, Live::Read(&self.reads), NOW)
     }
 
     fn count(&self) -> Count {
@@ -255,7 +249,7 @@ fn approval(approver: &str) -> Approval {
     }
 }
 
-/// Anybody who reaches the webhook can make belay write such a record.
+/// Any client that can post to the webhook can make belay write such a record.
 #[test]
 fn h02_the_record_of_an_exemption_releases_no_hold() {
     let exempt = json!([{"kind": "User", "name": "carol"}]);

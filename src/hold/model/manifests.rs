@@ -98,13 +98,7 @@ pub(super) fn count(
     let metadata = &target["metadata"];
     let namespace = metadata["namespace"].as_str().unwrap_or_default();
     let place = reads.graph.find(kind, namespace, metadata["name"].as_str().unwrap()).unwrap();
-    let situation = Situation {
-        graph: &world.graph,
-        policies: &world.policies,
-        live: Live::Read(&reads),
-        now: DELETED + 60,
-        work: Default::default(),
-    };
+    let situation = Situation::new(&world.graph, &world.policies, Live::Read(&reads), DELETED + 60);
     count_without(&situation, &reads, place, excuses)
 }
 

@@ -22,8 +22,7 @@ fn policies(specs: &[Value]) -> PolicySet {
 
 fn planned(policies: &PolicySet, known: bool, resource: (&str, &str), object: &Value) -> Plan {
     let graph = Graph::default();
-    let situation =
-        Situation { graph: &graph, policies, live: Live::Graph, now: 0, work: Default::default() };
+    let situation = Situation::new(&graph, policies, Live::Graph, 0);
     plan(&situation, known, resource, &Object::deserialize(object).unwrap())
 }
 

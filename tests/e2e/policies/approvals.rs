@@ -416,12 +416,6 @@ fn decided(object: &Value, approval: &Approval) -> Verdict {
         panic!("unreadable")
     };
     let now = jiff::Timestamp::now().as_second();
-    let situation = Situation {
-        graph: &graph,
-        policies: &policies,
-        live: Live::Graph,
-        now,
-        work: Default::default(),
-    };
+    let situation = Situation::new(&graph, &policies, Live::Graph, now);
     decide(&situation, &review)
 }

@@ -74,7 +74,7 @@ fn h08_large_objects_are_read_live_within_little_memory() {
             scope.spawn(move || {
                 let name = format!("free-{number}");
                 team.deleted(&[&format!("secret/{name}")]);
-                eventually("a DELETE of what nothing uses", SOON, || {
+                eventually("a DELETE of an unused object", SOON, || {
                     team.delete(&[&format!("configmap/{name}")]).success()
                 })
                 .unwrap();

@@ -5,7 +5,6 @@
 mod authority;
 mod bounds;
 mod callers;
-mod forged;
 mod hold_age;
 mod live;
 mod reader;

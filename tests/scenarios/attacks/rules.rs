@@ -198,7 +198,7 @@ fn h14_a_token_that_an_editor_makes_strips_no_finalizer_of_kubernetes() {
     let strip = r#"{"metadata":{"finalizers":null}}"#;
     let refused = patch(plane, &account, &["pvc", "data", "-n", &ns], strip).unwrap_err();
     assert!(refused.contains("is not yours to take off"), "{refused}");
-    // A finalizer of somebody's operator it may still remove.
+    // It may still remove the finalizer of an operator.
     let add = r#"{"metadata":{"finalizers":["kubernetes.io/pvc-protection","example.com/x"]}}"#;
     patch(plane, &account, &["pvc", "data", "-n", &ns], add).unwrap();
     let remove = r#"{"metadata":{"finalizers":["kubernetes.io/pvc-protection"]}}"#;

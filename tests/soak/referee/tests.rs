@@ -431,7 +431,7 @@ fn a_child_was_orphaned() {
     assert_eq!(log.found(&["child"]), [""; 0]);
 }
 
-/// Another owner that stays excuses the control plane and nobody else.
+/// Only the control plane may leave an object to another owner that stays.
 #[test]
 fn a_child_was_given_another_owner() {
     let family = json!({"fromOrphaning": {}});

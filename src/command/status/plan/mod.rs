@@ -82,7 +82,7 @@ pub async fn run(
 const WHENEVER: i64 = 0;
 
 fn situation<'w>(graph: &'w Graph, policies: &'w PolicySet) -> Situation<'w> {
-    Situation { graph, policies, live: Live::Graph, now: WHENEVER, work: Default::default() }
+    Situation::new(graph, policies, Live::Graph, WHENEVER)
 }
 
 async fn of_cluster(rules: files::Rules, place: PlaceArguments) -> Result<Report, CommandError> {

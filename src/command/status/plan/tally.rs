@@ -124,13 +124,7 @@ mod tests {
         let policy = Policy::compile("p", &spec).unwrap();
         let policies = PolicySet::new(vec![policy], &Catalogue::default());
         let graph = Graph::default();
-        let situation = Situation {
-            graph: &graph,
-            policies: &policies,
-            live: Live::Graph,
-            now: 0,
-            work: Default::default(),
-        };
+        let situation = Situation::new(&graph, &policies, Live::Graph, 0);
         let json = format!("{{\"metadata\": {{\"name\": \"a\", \"uid\": \"u\", {metadata}}}}}");
         let object: Object<'_> = serde_json::from_str(&json).unwrap();
         let info = graph.kinds.info(graph.kinds.find(kind.0, kind.1).unwrap());
