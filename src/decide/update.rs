@@ -158,9 +158,19 @@ fn owners_change<'a>(
     let before = target.owners(&situation);
     let after = Item::of_review(&situation, review, new).owners(&situation);
     situation.work.charge(before.len() + after.len());
-    let stayed: KeyedSet<_> = after.iter().map(identity).collect();
+    // A reference that is rewritten to a version that nobody serves names the
+    // same owner, and the collector does not find it.
+    let resolves = |claim: &&Claim<'_>| {
+        let standing = standing(&situation, target.facts.namespace, claim);
+        !matches!(standing, Standing::Unresolved)
+    };
+    let unchanged: KeyedSet<_> = after.iter().map(|c| (identity(c), c.version)).collect();
+    let stayed: KeyedSet<_> = after.iter().filter(resolves).map(identity).collect();
     let had: KeyedSet<_> = before.iter().map(identity).collect();
-    let mut gone = before.iter().filter(|claim| !stayed.contains(&identity(claim)));
+    let stays = |claim: &Claim<'_>| {
+        stayed.contains(&identity(claim)) || unchanged.contains(&(identity(claim), claim.version))
+    };
+    let mut gone = before.iter().filter(|claim| !stays(claim));
     let came = after.iter().filter(|claim| !had.contains(&identity(claim)));
     let came: Vec<_> = came.copied().collect();
     let keeps = |claim: &Claim<'_>| {

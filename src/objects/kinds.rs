@@ -16,7 +16,11 @@ const BEYOND: KindId = KindId(0);
 /// Beyond this many kinds, mentions get no number of their own. Anybody can
 /// mention kinds in owner references, and none of that may crowd out what is
 /// really served.
-const MOST_MENTIONED: usize = 30_000;
+const MOST_MENTIONED: usize = 10_000;
+
+/// The longest group and the longest kind that the API server takes.
+const LONGEST_GROUP: usize = 253;
+const LONGEST_KIND: usize = 63;
 
 /// What a DELETE without options does to the dependents of this kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -163,6 +167,11 @@ impl Kinds {
     /// The number of a kind by group and kind, known or not: somebody refers
     /// to it. Beyond a great many they share one, which is never served.
     pub fn mention(&mut self, group: &str, kind: &str) -> KindId {
+        // What is mentioned is kept for ever, and any client can mention a text
+        // of a megabyte. No kind that is served has a longer name.
+        if group.len() > LONGEST_GROUP || kind.len() > LONGEST_KIND {
+            return BEYOND;
+        }
         self.number(group, kind, MOST_MENTIONED)
     }
 
@@ -268,6 +277,15 @@ mod tests {
         assert_eq!(kinds.find("example.com", "One"), Some(one));
         let more = kinds.mention("example.com", "OneMore");
         assert!(!kinds.is_served(more));
+    }
+
+    #[test]
+    fn a_mention_that_is_longer_than_any_kind_is_not_kept() {
+        let mut kinds = Kinds::default();
+        let before = kinds.iter().count();
+        assert_eq!(kinds.mention("", &"K".repeat(1 << 20)), BEYOND);
+        assert_eq!(kinds.mention(&"g".repeat(1 << 20), "Kind"), BEYOND);
+        assert_eq!(kinds.iter().count(), before);
     }
 
     #[test]

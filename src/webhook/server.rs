@@ -20,6 +20,12 @@ use super::timed::Timed;
 use super::{ServeError, Shared, admit, probes};
 use crate::certs::{self, CertificateFiles, Serving};
 
+/// So many TLS handshakes may be under way in each thread, and so long each may
+/// take. Any Pod can connect and send nothing: the API server has to get its
+/// turn all the same.
+const HANDSHAKES: usize = 2048;
+const HANDSHAKE: Duration = Duration::from_secs(2);
+
 /// Where to listen, and with what.
 #[derive(Debug, Clone)]
 pub struct Server {
@@ -128,6 +134,7 @@ fn admission(
     // A refusal of a body that came too late is written before that.
     let answer = limits.deadline + Duration::from_millis(500);
     let idle = limits.keep_alive + Duration::from_secs(1);
+    actix_tls::accept::max_concurrent_tls_connect(HANDSHAKES);
     let builder = actix_web::dev::Server::build();
     // Without it the end would wait for connections that the API server keeps
     // idle for minutes.
@@ -149,7 +156,7 @@ fn admission(
             .client_disconnect_timeout(Duration::from_secs(1))
             .finish(map_config(app, |_| AppConfig::default()));
         let mut acceptor = Acceptor::new(tls.clone());
-        acceptor.set_handshake_timeout(limits.deadline);
+        acceptor.set_handshake_timeout(limits.deadline.min(HANDSHAKE));
         acceptor
             .map_err(TlsError::into_service_error)
             .and_then(fn_service(move |io: TlsStream<TcpStream>| {
