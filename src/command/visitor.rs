@@ -14,6 +14,7 @@ use super::place::PlaceArguments;
 use super::serve::{LABELLED, parsed};
 use super::target::unknown;
 use crate::cluster::election::{Clock, Led, leader};
+use crate::cluster::registration::configurations::TIMEOUT_SECONDS;
 use crate::cluster::{
     Caller, Certificates, Held, Me, Settings, Snapshot, Trouble, account, all_of, names, replica,
     user_of,
@@ -107,7 +108,7 @@ impl Visitor {
             certificates: Certificates::Files { authorities: None },
             // A person's command puts no holds on.
             backfill: 0,
-            timeout_seconds: 5,
+            timeout_seconds: TIMEOUT_SECONDS,
         }
     }
 

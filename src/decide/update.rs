@@ -154,7 +154,11 @@ fn owners_change<'a>(
     applied: &[Applied<'a>],
 ) {
     let situation = judgement.situation;
-    let Some(new) = &review.object else { return };
+    let (Some(old), Some(new)) = (&review.old_object, &review.object) else { return };
+    // Most updates leave them as they are.
+    if old.metadata.owner_references == new.metadata.owner_references {
+        return;
+    }
     let before = target.owners(&situation);
     let after = Item::of_review(&situation, review, new).owners(&situation);
     situation.work.charge(before.len() + after.len());

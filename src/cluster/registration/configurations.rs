@@ -21,7 +21,7 @@ use crate::webhook::LABELLED;
 
 /// The API server waits this long for an answer; belay's own deadline is
 /// shorter, so that its words arrive and not a time-out.
-const TIMEOUT_SECONDS: i32 = 5;
+pub const TIMEOUT_SECONDS: i32 = 5;
 
 /// One entry of a configuration.
 #[derive(Debug, Clone, Copy)]

@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 
 use super::seconds;
 use crate::cluster::paths::PathRotation;
+use crate::cluster::registration::configurations::TIMEOUT_SECONDS;
 use crate::cluster::{Certificates, Cluster, Options, StartError};
 use crate::policy::Identities;
 use crate::telemetry::{Metrics, Readiness};
@@ -94,7 +95,7 @@ pub struct ClusterArguments {
 
     /// How long the API server waits for an answer, as the webhook configurations
     /// say it: another number there is reported
-    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = clap::value_parser!(i32).range(1..=30), help_heading = "In a cluster")]
+    #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT_SECONDS, value_parser = clap::value_parser!(i32).range(1..=30), help_heading = "In a cluster")]
     webhook_timeout: i32,
 
     /// Who takes off the finalizers of Kubernetes' own: names of users, or
