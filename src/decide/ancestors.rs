@@ -78,6 +78,8 @@ pub(super) struct Ancestors<'s, 'a> {
     /// The namespace of the object at the bottom.
     namespace: &'s str,
     pub(super) found: Vec<&'a Approval>,
+    /// Approvals that were given before a reference on the way to them was added.
+    pub(super) late: Vec<&'a Approval>,
     /// The objects whose owners have been looked at. A cycle leads nowhere.
     seen: KeyedSet<Uid>,
 }
@@ -95,13 +97,21 @@ pub(super) enum Leads {
 
 impl<'s, 'a> Ancestors<'s, 'a> {
     pub(super) fn new(situation: &'s Situation<'a>, records: Records, namespace: &'s str) -> Self {
-        Self { situation, records, namespace, found: Vec::new(), seen: KeyedSet::default() }
+        let (found, late, seen) = (Vec::new(), Vec::new(), KeyedSet::default());
+        Self { situation, records, namespace, found, late, seen }
     }
 
-    pub(super) fn lead(&mut self, namespace: &str, owners: &[Claim<'_>], depth: usize) -> Leads {
+    /// Follows the owner references of an object. `version` is the resourceVersion
+    /// at which one on the way was added last.
+    pub(super) fn lead(
+        &mut self,
+        namespace: &str,
+        (owners, version): (&[Claim<'_>], u64),
+        depth: usize,
+    ) -> Leads {
         let mut all = Leads::Nowhere;
         for owner in owners {
-            match self.follow(namespace, owner, depth) {
+            match self.follow(namespace, (owner, version), depth) {
                 Leads::Elsewhere => return Leads::Elsewhere,
                 Leads::There => all = Leads::There,
                 Leads::Nowhere => {}
@@ -110,13 +120,18 @@ impl<'s, 'a> Ancestors<'s, 'a> {
         all
     }
 
-    fn follow(&mut self, namespace: &str, claim: &Claim<'_>, depth: usize) -> Leads {
+    fn follow(
+        &mut self,
+        namespace: &str,
+        (claim, version): (&Claim<'_>, u64),
+        depth: usize,
+    ) -> Leads {
         let node = match standing(self.situation, namespace, claim) {
             Standing::Unresolved => return Leads::Elsewhere,
-            Standing::Absent => return self.follow_gone(claim),
+            Standing::Absent => return self.follow_gone(claim, version),
             Standing::Waiting(node) | Standing::Solid(node) => node,
         };
-        if self.find_approvals(claim, State::of_node(node)) {
+        if self.find_approvals((claim, version), State::of_node(node)) {
             return Leads::There;
         }
         // What is not found within the bounds, or leads in a circle, stays.
@@ -128,7 +143,8 @@ impl<'s, 'a> Ancestors<'s, 'a> {
             return Leads::Elsewhere;
         }
         let owners: Vec<_> = node.claims().collect();
-        match self.lead(node.namespace(), &owners, depth + 1) {
+        let version = version.max(owners_version(self.situation, Some(node), &owners));
+        match self.lead(node.namespace(), (&owners, version), depth + 1) {
             Leads::There => Leads::There,
             // It exists, and is not deleted with anything that is approved.
             Leads::Nowhere | Leads::Elsewhere => Leads::Elsewhere,
@@ -137,33 +153,38 @@ impl<'s, 'a> Ancestors<'s, 'a> {
 
     /// Searches above an owner that is gone: it was approved itself, or deleted with
     /// an object that was.
-    fn follow_gone(&mut self, claim: &Claim<'_>) -> Leads {
-        let mut next = vec![*claim];
+    fn follow_gone(&mut self, claim: &Claim<'_>, version: u64) -> Leads {
+        let mut next = vec![(*claim, version)];
         let mut seen = KeyedSet::default();
-        while let Some(claim) = next.pop() {
+        while let Some((claim, version)) = next.pop() {
             if !seen.insert(claim.uid) {
                 continue;
             }
-            let (state, owners) = find_absent(self.situation, &claim);
+            let Absent { state, owners, owners_version } = find_absent(self.situation, &claim);
             if seen.len() > MOST || !self.situation.work.charge(1 + owners.len()) {
                 return Leads::Elsewhere;
             }
-            if self.find_approvals(&claim, state) {
+            if self.find_approvals((&claim, version), state) {
                 return Leads::There;
             }
-            next.extend(owners);
+            let version = version.max(owners_version);
+            next.extend(owners.into_iter().map(|owner| (owner, version)));
         }
         Leads::Nowhere
     }
 
     /// Collects the approvals of scope Content that name this owner; whether there
-    /// are any.
-    fn find_approvals(&mut self, claim: &Claim<'_>, state: State) -> bool {
+    /// are any. What is attached to an approved object later is not its content.
+    fn find_approvals(&mut self, (claim, version): (&Claim<'_>, u64), state: State) -> bool {
         let before = self.found.len();
         let (situation, records, namespace) = (self.situation, self.records, self.namespace);
-        self.found.extend(content_approvals(situation, claim).filter(|approval| {
+        let counting = content_approvals(situation, claim).filter(|approval| {
             approval.reaches(namespace) && counts(situation, records, approval, state)
-        }));
+        });
+        for approval in counting {
+            let covers = version <= approval.version;
+            if covers { &mut self.found } else { &mut self.late }.push(approval);
+        }
         self.found.len() > before
     }
 }
@@ -185,10 +206,35 @@ fn content_approvals<'a>(
     of.iter().filter(named).collect::<Vec<_>>().into_iter()
 }
 
-/// What is known of an owner that is not there: its state, and its owners.
-fn find_absent<'a>(situation: &Situation<'a>, claim: &Claim<'_>) -> (State, Vec<Claim<'a>>) {
+/// The resourceVersion at which an object may last have gained one of these
+/// owner references. What the graph has not seen may have come only now.
+pub(super) fn owners_version(
+    situation: &Situation<'_>,
+    node: Option<Node<'_>>,
+    owners: &[Claim<'_>],
+) -> u64 {
     let graph = situation.graph;
-    if let Some(Gone { owners, deleted }) = graph.gone(claim.uid) {
+    if !graph.dates_owners() || owners.is_empty() {
+        return 0;
+    }
+    let Some(known) = node.and_then(|node| graph.same(node)) else { return u64::MAX };
+    let same = |claim: &Claim<'_>| (claim.kind, claim.uid);
+    situation.work.charge(owners.len() + known.owners().len());
+    let seen: KeyedSet<_> = known.claims().map(|claim| same(&claim)).collect();
+    let all = owners.iter().all(|claim| seen.contains(&same(claim)));
+    if all { known.owners_version() } else { u64::MAX }
+}
+
+/// What is known of an owner that is not there.
+struct Absent<'a> {
+    state: State,
+    owners: Vec<Claim<'a>>,
+    owners_version: u64,
+}
+
+fn find_absent<'a>(situation: &Situation<'a>, claim: &Claim<'_>) -> Absent<'a> {
+    let graph = situation.graph;
+    if let Some(Gone { owners, owners_version, deleted }) = graph.gone(claim.uid) {
         let owners = owners.iter().map(|owner| Claim {
             kind: Some(owner.kind),
             version: "",
@@ -196,14 +242,18 @@ fn find_absent<'a>(situation: &Situation<'a>, claim: &Claim<'_>) -> (State, Vec<
             name: &owner.name,
             uid: owner.uid,
         });
-        return (State::Ends(*deleted), owners.collect());
+        let (state, owners) = (State::Ends(*deleted), owners.collect());
+        return Absent { state, owners, owners_version: *owners_version };
     }
-    let Some(node) = node(situation, claim) else { return (State::Lives, Vec::new()) };
+    let absent = |state| Absent { state, owners: Vec::new(), owners_version: 0 };
+    let Some(node) = node(situation, claim) else { return absent(State::Lives) };
+    if !is_absent(situation, claim) {
+        return absent(State::of_node(node));
+    }
     // A live read has not found it, so it was deleted a moment ago.
-    match is_absent(situation, claim) {
-        true => (State::Ends(node.deleted()), node.claims().collect()),
-        false => (State::of_node(node), Vec::new()),
-    }
+    let owners: Vec<_> = node.claims().collect();
+    let owners_version = owners_version(situation, Some(node), &owners);
+    Absent { state: State::Ends(node.deleted()), owners, owners_version }
 }
 
 /// The owner as it was read live, or as the graph has it.
@@ -258,7 +308,7 @@ impl Above {
                     above.read(situation, &claim);
                     next.extend(node.claims());
                 }
-                None => next.extend(find_absent(situation, &claim).1),
+                None => next.extend(find_absent(situation, &claim).owners),
             }
         }
         above

@@ -1,14 +1,19 @@
 //! Which approvals are in force for an object.
 
 use super::Situation;
-use super::ancestors::{Ancestors, Leads, Records, State, counts};
+use super::ancestors::{Ancestors, Leads, Records, State, counts, owners_version};
 use super::item::Item;
 use super::owners::is_cascade;
 use crate::policy::{Approval, Discount, Policy, Source, Terms};
 
 /// The approvals in force for this object: those that name it, and those of
 /// scope Content that name what it lives in, or that certainly takes it along.
-fn in_force<'a>(situation: &Situation<'a>, item: &Item<'a>, records: Records) -> Vec<&'a Approval> {
+/// And those to whose content it was added later.
+fn in_force<'a>(
+    situation: &Situation<'a>,
+    item: &Item<'a>,
+    records: Records,
+) -> (Vec<&'a Approval>, Vec<&'a Approval>) {
     let approvals = &situation.policies.approvals;
     let (identity, state) = (item.identity(), State::of_item(item));
     let above = if records == Records::Cascade { records } else { Records::Ignored };
@@ -27,12 +32,14 @@ fn in_force<'a>(situation: &Situation<'a>, item: &Item<'a>, records: Records) ->
         }));
     }
     let mut ancestors = Ancestors::new(situation, above, namespace);
-    if ancestors.lead(namespace, &item.owners(situation), 0) == Leads::There {
+    let owners = item.owners(situation);
+    let version = owners_version(situation, item.node, &owners);
+    if ancestors.lead(namespace, (&owners, version), 0) == Leads::There {
         found.append(&mut ancestors.found);
     }
     found.sort_by(|a, b| a.name.cmp(&b.name));
     found.dedup_by(|a, b| a.name == b.name);
-    found
+    (found, ancestors.late)
 }
 
 /// Whether the DELETE of this object follows by state from the deletion of what
@@ -51,7 +58,7 @@ pub(crate) fn approved<'a>(
     policies: &[&Policy],
     records: Records,
 ) -> Option<Vec<&'a Approval>> {
-    let Asked { own, people, terms } = asked(situation, item, policies, records);
+    let Asked { own, people, terms, .. } = asked(situation, item, policies, records);
     match terms {
         None => Some(own),
         Some(terms) if terms.are_met(&people) => Some([own, people].concat()),
@@ -106,13 +113,19 @@ pub(crate) fn uncounted(
     item: &Item<'_>,
     policies: &[&Policy],
 ) -> Vec<Uncounted> {
-    let people = asked(situation, item, policies, Records::Ignored).people;
-    let uncounted = people.into_iter().filter_map(|approval| {
-        let (policy, why) = Policy::discounting(approval, policies.iter().copied())?;
+    let Asked { people, late, .. } = asked(situation, item, policies, Records::Ignored);
+    let uncounted = |approval: &Approval, policy: &Policy, why| {
         let (approver, policy) = (approval.approver.clone(), policy.source.clone());
-        Some(Uncounted { approver, policy, why })
+        Uncounted { approver, policy, why }
+    };
+    let discounted = people.into_iter().filter_map(|approval| {
+        let (policy, why) = Policy::discounting(approval, policies.iter().copied())?;
+        Some(uncounted(approval, policy, why))
     });
-    uncounted.collect()
+    let late = late
+        .into_iter()
+        .filter_map(|approval| Some(uncounted(approval, policies.first()?, Discount::Attached)));
+    discounted.chain(late).collect()
 }
 
 /// Approvals beside what is asked for.
@@ -121,6 +134,8 @@ struct Asked<'a> {
     own: Vec<&'a Approval>,
     /// What people have approved.
     people: Vec<&'a Approval>,
+    /// Those to whose content the object was added after they were given.
+    late: Vec<&'a Approval>,
     terms: Option<Terms>,
 }
 
@@ -131,14 +146,15 @@ fn asked<'a>(
     records: Records,
 ) -> Asked<'a> {
     let identities = &situation.policies.identities;
-    let found = in_force(situation, item, records);
+    let (found, mut late) = in_force(situation, item, records);
+    late.retain(|approval| !identities.is_own(&approval.approver));
     let (own, people): (Vec<_>, Vec<_>) =
         found.into_iter().partition(|yes| identities.is_own(&yes.approver));
     let exempted =
         |policy: &Policy| own.iter().any(|yes: &&Approval| yes.exempts.contains(&policy.source));
     let left = policies.iter().filter(|policy| !exempted(policy));
     let terms = Terms::all(left.map(|policy| &policy.approval));
-    Asked { own, people, terms }
+    Asked { own, people, late, terms }
 }
 
 /// What an object lives in: its Namespace, and a custom resource its CRD.

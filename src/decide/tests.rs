@@ -46,6 +46,9 @@ struct Row {
     paused: bool,
     #[serde(default)]
     objects: Vec<Value>,
+    /// The same objects as they were before the approvals.
+    #[serde(default)]
+    before: Vec<Value>,
     /// Objects that went before the question was asked.
     #[serde(default)]
     gone: Vec<String>,
@@ -187,6 +190,8 @@ fn object(kinds: &Kinds, short: &Value) -> Value {
         "name": name,
         "uid": uid(kind, name),
         "creationTimestamp": time(-3600),
+        // Later than all approvals.
+        "resourceVersion": "20",
     });
     if !namespace.is_empty() {
         metadata["namespace"] = json!(namespace);
@@ -361,6 +366,7 @@ fn prepare(row: &Row) -> Prepared {
             uid: crate::objects::Uid::new(&named),
             content: yes.scope == Scope::Content,
             exempts: yes.exempts.iter().cloned().map(Source::Policy).collect(),
+            version: 10,
             created: NOW + yes.given * 60,
             expires: NOW + yes.until * 60,
         }
@@ -381,6 +387,8 @@ fn prepare(row: &Row) -> Prepared {
         let id = graph.kinds.iter().find(|(_, info)| info.kind == *kind).unwrap().0;
         graph.set_stale(id);
     }
+    graph.date_owners();
+    feed(&mut graph, &catalogue, &row.before);
     feed(&mut graph, &catalogue, &row.objects);
     mark_unreadable(&mut graph, &row.unreadable);
     for gone in &row.gone {

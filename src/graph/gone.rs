@@ -14,6 +14,8 @@ use crate::objects::{KeyedMap, KindId, Uid};
 pub struct Gone {
     /// Its owners.
     pub owners: Box<[GoneOwner]>,
+    /// The resourceVersion at which it may last have gained one of them.
+    pub owners_version: u64,
     /// Since when it had been Terminating when it went, if it was seen so.
     pub deleted: Option<i64>,
 }
@@ -119,7 +121,7 @@ mod tests {
         for number in 0..3 * MOST {
             let uid = Uid::new(&format!("uid-{number}"));
             let owner = GoneOwner { kind, namespace: "shop".into(), name: "itself".into(), uid };
-            graves.bury(uid, Gone { owners: [owner].into(), deleted: None });
+            graves.bury(uid, Gone { owners: [owner].into(), owners_version: 0, deleted: None });
             graves.forget(uid, |_| false);
         }
         assert!(graves.by_uid.len() <= MOST && graves.named.len() <= MOST);

@@ -52,6 +52,7 @@ pub(super) struct Live {
     pub(super) hold: HoldAge,
     pub(super) progress: Progress,
     pub(super) owners: Box<[OwnerEdge]>,
+    pub(super) owners_version: u64,
     pub(super) uses: Box<[UseEdge]>,
     /// Most objects have none, so they stand behind one pointer.
     #[allow(clippy::box_collection)]
@@ -225,6 +226,13 @@ impl<'g> Node<'g> {
     /// Its owner references.
     pub fn owners(self) -> &'g [OwnerEdge] {
         &self.live.owners
+    }
+
+    /// The resourceVersion at which it may last have gained an owner reference;
+    /// 0 if it was created with those that it has, or if its graph does not
+    /// date them.
+    pub fn owners_version(self) -> u64 {
+        self.live.owners_version
     }
 
     /// What its owner references name. The numbers of nodes differ between

@@ -69,6 +69,7 @@ pub struct Graph {
     pub(super) gaps: Gaps,
     graves: Graves,
     annotation_keys: KeyedSet<String>,
+    dates_owners: bool,
     objects: usize,
     edges: usize,
     revision: u64,
@@ -93,6 +94,7 @@ impl Graph {
         let namespaced = self.kinds.info(kind).namespaced;
         let namespace = if namespaced { metadata.namespace.as_str() } else { "" };
         let id = self.node(kind, namespace, &metadata.name);
+        let proves_absence = self.proves_absence(kind, namespace, &metadata.name);
         self.gaps.close(kind, namespace, &metadata.name);
         self.revision += 1;
         let uid = Uid::new(&metadata.uid);
@@ -154,6 +156,15 @@ impl Graph {
             Some(before) if applied == Applied::Updated => before.hold.then(object.hold_age()),
             _ => object.hold_age(),
         };
+        let owners_version = match &before {
+            _ if !self.dates_owners => 0,
+            Some(before) if applied == Applied::Updated && has_all(&before.owners, &owners) => {
+                before.owners_version
+            }
+            // Its absence was a fact, so it was created a moment ago.
+            None if proves_absence => 0,
+            _ => metadata.resource_version.parse().unwrap_or(u64::MAX),
+        };
         let labels = metadata.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         let finalizers = || metadata.finalizers.iter().flatten().map(|f| f.as_str());
         self.slots[id.index()].live = Some(Box::new(Live {
@@ -168,6 +179,7 @@ impl Graph {
             hold,
             progress,
             owners,
+            owners_version,
             uses,
             open,
         }));
@@ -273,6 +285,18 @@ impl Graph {
     /// Whether all objects of a kind are here, so that absence is a fact.
     pub fn is_complete(&self, kind: KindId) -> bool {
         self.complete.contains(&kind)
+    }
+
+    /// From now on [`Node::owners_version`] says when objects gained their owner
+    /// references. It is for a graph that a watch feeds; one that is read once
+    /// sees no history.
+    pub fn date_owners(&mut self) {
+        self.dates_owners = true;
+    }
+
+    /// Whether owner references are dated.
+    pub fn dates_owners(&self) -> bool {
+        self.dates_owners
     }
 
     /// The annotations that policies read, beside those of belay itself. It
@@ -464,7 +488,8 @@ impl Graph {
                 GoneOwner { kind, namespace: namespace.into(), name: name.into(), uid: owner.uid }
             });
             let owners = owners.collect();
-            self.graves.bury(before.uid, Gone { owners, deleted: before.deleted });
+            let Live { deleted, owners_version, .. } = *before;
+            self.graves.bury(before.uid, Gone { owners, owners_version, deleted });
         }
     }
 
@@ -605,6 +630,17 @@ impl Graph {
     }
 }
 
+/// Whether an object that had some owner references before has gained none.
+fn has_all(before: &[OwnerEdge], now: &[OwnerEdge]) -> bool {
+    let same = |edge: &OwnerEdge| (edge.to, edge.uid, edge.version.clone());
+    // Most objects keep those that they have.
+    if before.iter().map(same).eq(now.iter().map(same)) {
+        return true;
+    }
+    let before: KeyedSet<_> = before.iter().map(same).collect();
+    now.iter().all(|edge| before.contains(&same(edge)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -639,6 +675,32 @@ mod tests {
         assert_eq!(owner(&graph, "b"), Some(uid("a")), "only the grave of c names it");
         graph.delete(kind, "shop", "d", None);
         assert!(graph.graves.is_empty());
+    }
+
+    #[test]
+    fn an_owner_reference_is_as_old_as_the_version_that_may_have_added_it() {
+        let mut graph = Graph::default();
+        graph.date_owners();
+        let kind = graph.kinds.find("", "ConfigMap").unwrap();
+        let apply = |graph: &mut Graph, name: &str, version: &str, owner| {
+            let mut value = manifest(name, &format!("uid-{name}"), owner);
+            value["metadata"]["resourceVersion"] = json!(version);
+            let object = Object::deserialize(&value).unwrap();
+            graph.apply(kind, &object, Progress::Ordinary, Edges::default());
+            graph.object(kind, "shop", name).unwrap().owners_version()
+        };
+        // Of what a list has, only the version that it has now is known.
+        assert_eq!(apply(&mut graph, "listed", "5", Some("a")), 5);
+        assert_eq!(apply(&mut graph, "listed", "6", Some("a")), 5, "it gained none");
+        graph.set_complete(kind, true);
+        assert_eq!(apply(&mut graph, "created", "7", Some("a")), 0);
+        assert_eq!(apply(&mut graph, "created", "8", None), 0);
+        assert_eq!(apply(&mut graph, "created", "9", Some("b")), 9);
+        graph.set_unreadable(kind, Some(&("shop".to_owned(), "unread".to_owned())));
+        assert_eq!(apply(&mut graph, "unread", "10", Some("a")), 10, "it was there before");
+        graph.set_stale(kind);
+        assert_eq!(apply(&mut graph, "later", "11", Some("a")), 11, "its creation was missed");
+        assert_eq!(apply(&mut graph, "later", "no number", Some("b")), u64::MAX);
     }
 
     #[test]

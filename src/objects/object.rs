@@ -36,6 +36,9 @@ pub struct Metadata<'a> {
     /// `metadata.uid`; empty before the object is stored.
     #[serde(deserialize_with = "null_is_default")]
     pub uid: Text<'a>,
+    /// `metadata.resourceVersion`; empty before the object is stored.
+    #[serde(deserialize_with = "null_is_default")]
+    pub resource_version: Text<'a>,
     /// `metadata.labels`.
     #[serde(deserialize_with = "null_is_default")]
     pub labels: BTreeMap<Text<'a>, Text<'a>>,

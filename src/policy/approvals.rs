@@ -67,6 +67,9 @@ pub struct Approval {
     /// The policies that exempted somebody, where belay itself recorded that;
     /// of anybody else's approval it is not read.
     pub exempts: Vec<Source>,
+    /// Its resourceVersion. The API server takes those of all kinds from one
+    /// counter, so it tells what came before the approval.
+    pub version: u64,
     /// When it was given, in seconds since 1970.
     pub created: i64,
     /// Until when it is in force.
@@ -90,6 +93,12 @@ impl Approval {
             uid: Uid::new(&target.uid),
             content: spec.scope == Scope::Content,
             exempts: spec.exempts.iter().cloned().map(Source::Policy).collect(),
+            version: approval
+                .metadata
+                .resource_version
+                .as_deref()
+                .and_then(|version| version.parse().ok())
+                .unwrap_or_default(),
             created: approval.metadata.creation_timestamp.as_ref()?.0.as_second(),
             expires: spec.expiration_time.0.as_second(),
         })
@@ -246,6 +255,8 @@ pub enum Discount {
     },
     /// The policy does not list the service account that gave it.
     Unlisted,
+    /// It was given before the object became part of the approved content.
+    Attached,
 }
 
 impl Discount {
@@ -258,6 +269,10 @@ impl Discount {
             }
             Self::Unlisted => {
                 format!("is by a service account that approval.serviceAccounts of {policy} lacks")
+            }
+            Self::Attached => {
+                "was given before the owner references that lead to the approved object were added"
+                    .to_owned()
             }
         }
     }

@@ -139,6 +139,7 @@ fn an_object_without_a_uid_is_named_by_no_approval() {
         uid: Uid::NONE,
         content: false,
         exempts: Vec::new(),
+        version: 0,
         created: 0,
         expires: 100,
     };

@@ -170,6 +170,7 @@ impl Feed {
         let discovery = retried(synced, || discover(&context.client)).await;
         identities.own = Some(retried(synced, || who_am_i(&context.client)).await);
         let news = context.signals.plan.clone();
+        context.world.write().graph.date_owners();
         let server = Server::new(context.client.clone());
         let watches = Watches::new(context.clone(), server.clone());
         let mut feed = Self {

@@ -244,6 +244,7 @@ fn approval(approver: &str) -> Approval {
         uid: Uid::new("s"),
         content: true,
         exempts: vec![Source::Policy("p".into())],
+        version: 0,
         created: NOW - 60,
         expires: NOW + 60,
     }

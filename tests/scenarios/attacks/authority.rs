@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::harness::audit::ACCOUNT;
 use crate::harness::{direct, eventually};
 use crate::team::{Approver, Of, SOON, Team, owned_by, pod};
 use crate::way::Person;
@@ -126,6 +127,44 @@ fn h01b_a_protected_object_gets_no_owner_that_is_approved_or_being_deleted() {
     assert!(said.contains("takes configmaps \"precious\" along"), "{said}");
     team.refused(&["configmap/precious"]);
     team.stands("configmap/precious");
+}
+
+/// What two patches at the same moment do, which don't see each other: belay's
+/// own account attaches, because belay doesn't judge it.
+#[test]
+fn h01b_an_object_that_is_attached_past_belay_is_no_approved_content() {
+    let team = vault("h01b-late", "");
+    team.apply(&map("approved", ""));
+    team.apply(&map("mine", ""));
+    team.apply(&locked("precious", ""));
+    team.approve(Approver::Carol, team.of("configmaps", "approved"), "Content");
+    let approved = owned_by("ConfigMap", "approved", &team.uid(team.of("configmaps", "approved")));
+    team.apply(&locked("known", &approved));
+    approval_counts(&team, "known");
+
+    for (object, above) in [("precious", "mine"), ("mine", "approved")] {
+        let patch = json!({"metadata": {"ownerReferences": [owner(&team, above)]}}).to_string();
+        let object = format!("configmap/{object}");
+        let patch =
+            ["patch", &object, "--type=merge", "-p", &patch, "-n", &team.ns, "--as", ACCOUNT];
+        team.plane.kubectl(&patch).unwrap().success().unwrap();
+    }
+    eventually("a refusal that names the approval", SOON, || {
+        let said = team.delete(&["configmap/precious", "--dry-run=server"]).failure()?;
+        match said.contains("does not count: it was given before") {
+            true => Ok(()),
+            false => Err(said.into()),
+        }
+    })
+    .unwrap();
+    team.refused(&["configmap/precious"]);
+
+    // Nor does it go with the approved object, until that is approved as it is now.
+    let said = team.refused(&["configmap/approved"]);
+    assert!(said.contains("takes configmaps \"precious\" along"), "{said}");
+    team.stands("configmap/precious");
+    team.approve(Approver::Dave, team.of("configmaps", "approved"), "Content");
+    approval_counts(&team, "precious");
 }
 
 #[test]
