@@ -50,6 +50,11 @@ impl Client {
         Self::with(address, ca, rustls::ALL_VERSIONS, None)
     }
 
+    /// Where it connects to.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// With these versions of TLS and this client certificate.
     pub fn with(
         address: SocketAddr,

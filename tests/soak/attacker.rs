@@ -21,6 +21,9 @@ pub const NAME: &str = "mallory";
 /// Beyond the depth that a recursive parser of JSON reads.
 const DEPTH: usize = 300;
 
+/// How many connections it leaves silent for a second.
+const SILENT: usize = 500;
+
 /// One attack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Attack {
@@ -29,16 +32,21 @@ enum Attack {
     AddOwner(Place, Owner),
     /// Adds an owner of the attacker's own, and then removes all the others.
     ReplaceOwner(Place),
+    /// Attaches an object to one of the attacker's own, and that to one which others
+    /// may have approved, at the same moment; then deletes the object.
+    AttachAtOnce(Place),
     /// Creates an object with managedFields that are nested deep.
     DeepObject(Place),
     /// Creates an object of almost the largest size, of a character that JSON escapes.
     LargeObject(Place),
-    /// Creates an object with thousands of owner references.
+    /// Creates an object with thousands of owner references, of kinds that don't exist.
     ManyOwners(Place),
     /// Writes thousands of finalizers to an object.
     ManyFinalizers(Place),
     /// Posts a DELETE review of a cluster administrator straight to belay.
     ForgedReview(Place),
+    /// Connects to belay many times, and says nothing.
+    SilentConnections,
 }
 
 /// Which owner is added.
@@ -63,11 +71,13 @@ impl Attack {
                     [Owner::Sibling(random.below(6)), Owner::OtherNamespace, Owner::Absent];
                 Self::AddOwner(place, random.pick(&owners))
             }
-            30..50 => Self::ReplaceOwner(Place { kind: Kind::Child, ..place }),
+            30..40 => Self::AttachAtOnce(Place { kind: Kind::Child, ..place }),
+            40..50 => Self::ReplaceOwner(Place { kind: Kind::Child, ..place }),
             50..60 => Self::DeepObject(place),
             60..66 => Self::LargeObject(place),
             66..76 => Self::ManyOwners(place),
             76..84 => Self::ManyFinalizers(place),
+            84..88 => Self::SilentConnections,
             _ => Self::ForgedReview(place),
         }
     }
@@ -77,11 +87,13 @@ impl Attack {
         match self {
             Self::AddOwner(..) => "attack: add owner",
             Self::ReplaceOwner(_) => "attack: replace owner",
+            Self::AttachAtOnce(_) => "attack: attach at once",
             Self::DeepObject(_) => "attack: deep object",
             Self::LargeObject(_) => "attack: large object",
             Self::ManyOwners(_) => "attack: many owners",
             Self::ManyFinalizers(_) => "attack: many finalizers",
             Self::ForgedReview(_) => "attack: forged review",
+            Self::SilentConnections => "attack: silent connections",
         }
     }
 }
@@ -122,6 +134,15 @@ impl Attacker {
                 let only = json!({"metadata": {"ownerReferences": [last]}});
                 self.caller.merge(&place.url(), only).await
             }
+            Attack::AttachAtOnce(place) => {
+                let mine = Place { kind: Kind::ConfigMap, number: 5, ..place };
+                let (below, above) = tokio::join!(
+                    self.add_owner(place, Owner::Sibling(mine.number)),
+                    self.add_owner(mine, Owner::Sibling(place.number)),
+                );
+                below.and(above)?;
+                self.caller.delete(&place.url(), None).await
+            }
             Attack::DeepObject(place) => {
                 let fields = (0..DEPTH).fold(json!({}), |inner, _| json!({"f:a": inner}));
                 let managed = json!([{"manager": NAME, "operation": "Update", "apiVersion": "v1",
@@ -143,7 +164,7 @@ impl Attacker {
             Attack::ManyOwners(place) => {
                 // These uids collide in a hash that is not keyed.
                 let owner = |number| {
-                    json!({"apiVersion": "v1", "kind": "ConfigMap",
+                    json!({"apiVersion": "example.com/v1", "kind": format!("Kind{number}"),
                     "name": format!("owner-{number}"),
                     "uid": format!("d308a385-886a-3f24-8000-{number:012x}")})
                 };
@@ -167,6 +188,12 @@ impl Attacker {
                 self.caller.delete(&format!("{url}/{name}"), Some("Background")).await
             }
             Attack::ForgedReview(place) => self.forge(place, replica).await,
+            Attack::SilentConnections => {
+                let connect = || tokio::net::TcpStream::connect(replica.address());
+                let silent = futures_util::future::join_all((0..SILENT).map(|_| connect())).await;
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                Ok(json!(silent.iter().filter(|connection| connection.is_ok()).count()))
+            }
         }
     }
 

@@ -149,17 +149,7 @@ pub fn is_approved(
     asked: i64,
     until: i64,
 ) -> bool {
-    let mut uids = vec![(life.uid.clone(), false)];
-    let mut at = 0;
-    while let Some((uid, _)) = uids.get(at).cloned() {
-        at += 1;
-        let Some(life) = history.lives.get(&uid) else { continue };
-        for owner in life.versions.iter().flat_map(|version| &version.owners) {
-            if !uids.iter().any(|(known, _)| known == owner) {
-                uids.push((owner.clone(), true));
-            }
-        }
-    }
+    let above = owners_above(history, life);
     let (group, resource, namespace, _) = &life.key;
     let places = [
         (String::new(), "namespaces".to_owned(), String::new(), namespace.clone()),
@@ -171,7 +161,8 @@ pub fn is_approved(
         ),
     ];
     let around = places.iter().flat_map(|key| history.at_place(key));
-    uids.extend(around.map(|life| (life.uid.clone(), true)));
+    let around = around.map(|life| (life.uid.as_str(), i64::MIN));
+    let above: Vec<_> = above.into_iter().chain(around).collect();
 
     // A service account's approval counts where a policy lists it; the soak's
     // list none.
@@ -182,19 +173,43 @@ pub fn is_approved(
         };
         let Some(whole) = &first.whole else { continue };
         let spec = &whole["spec"];
-        let names = uids.iter().any(|(uid, above)| {
-            // When what stands above was deleted is another question.
-            let lasts = *above || expires(spec).is_some_and(|time| time + MARGIN >= asked);
-            spec["targetRef"]["uid"] == uid.as_str()
-                && (!above || (spec["scope"] == "Content" && reaches(spec, namespace)))
-                && lasts
-        });
+        let of = &spec["targetRef"]["uid"];
+        // When what is above was deleted is another question.
+        let covers = |(uid, since): &(&str, i64)| *of == *uid && *since <= first.span.to;
+        let names = match *of == life.uid.as_str() {
+            true => expires(spec).is_some_and(|time| time + MARGIN >= asked),
+            false => {
+                let content = spec["scope"] == "Content" && reaches(spec, namespace);
+                content && above.iter().any(covers)
+            }
+        };
         let counts = |name: &&str| names && !name.starts_with("system:serviceaccount:");
         people.extend(spec["approver"].as_str().filter(counts));
     }
     people.sort_unstable();
     people.dedup();
     people.len() >= policy.required()
+}
+
+/// The owners above an object, and since when they are above it: an owner
+/// reference that its object was created with has been there always.
+fn owners_above<'h>(history: &'h History, life: &'h Life) -> BTreeMap<&'h str, i64> {
+    let mut above = BTreeMap::new();
+    let mut next = vec![(life, i64::MIN)];
+    while let Some((life, below)) = next.pop() {
+        for (number, version) in life.versions.iter().enumerate() {
+            let added = if number == 0 { i64::MIN } else { version.span.from };
+            let since = added.max(below);
+            for owner in &version.owners {
+                let known = above.entry(owner.as_str()).or_insert(i64::MAX);
+                if since < *known {
+                    *known = since;
+                    next.extend(history.lives.get(owner).map(|owner| (owner, since)));
+                }
+            }
+        }
+    }
+    above
 }
 
 /// Whether the content of what is approved may be in a namespace: the right to

@@ -203,6 +203,26 @@ fn what_was_approved_may_go_and_what_was_approved_afterwards_may_not() {
     log.deleted_and_released();
     assert_eq!(log.found(&[]), ["lost"], "it had expired");
 
+    // What an object owned when it was approved is its content, and what is
+    // created below it.
+    let owners = |owner: &str| json!({"ownerReferences": [{"uid": owner}]});
+    for (attached, found) in [("before", vec![]), ("at once", vec![]), ("after", vec!["lost"])] {
+        let mut log = Log::with(always());
+        log.config(
+            "create",
+            "alice",
+            if attached == "at once" { owners("above") } else { json!({}) },
+        );
+        if attached == "before" {
+            log.config("patch", "alice", owners("above"));
+        }
+        log.approve("above", "Content");
+        log.config("patch", "alice", owners("above"));
+        log.wait(10);
+        log.deleted_and_released();
+        assert_eq!(log.found(&[]), found, "{attached}");
+    }
+
     // An approval of the namespace is one of what is in it by its scope alone.
     for (scope, found) in [("Object", vec!["lost"]), ("Content", vec![])] {
         let mut log = Log::with(always());
