@@ -38,9 +38,14 @@ impl Stripping {
         // Editors of a namespace can create tokens of its service accounts.
         // Of a finalizer whose controller is known they are not needed.
         let has_account = account(person.name).is_some();
-        person.name.starts_with("system:") && !(has_account && IN_TREE.contains(&finalizer))
+        let is_system = person.name.starts_with("system:")
+            && !NO_REMOVERS.iter().any(|prefix| person.name.starts_with(prefix));
+        is_system && !(has_account && IN_TREE.contains(&finalizer))
     }
 }
+
+/// System users that remove no finalizers: kubelets, and requests without a name.
+const NO_REMOVERS: &[&str] = &["system:node:", "system:anonymous"];
 
 /// Finalizers that only controllers of the control plane remove.
 const IN_TREE: &[&str] = &[
