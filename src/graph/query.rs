@@ -68,6 +68,8 @@ pub struct Sought<'a, L> {
     pub name: &'a str,
     /// Its labels.
     pub label: L,
+    /// How many steps it takes to look one of its labels up.
+    pub label_steps: usize,
     /// What the search may cost.
     pub work: Work<'a>,
 }
@@ -83,6 +85,7 @@ impl Graph {
                 namespace: target.namespace(),
                 name: target.name(),
                 label: move |key: &str| target.labels().get(key),
+                label_steps: target.labels().size(),
                 work: Work::default(),
             })
         });
@@ -118,7 +121,7 @@ impl Graph {
         &'g self,
         sought: Sought<'g, L>,
     ) -> impl Iterator<Item = User<'g>> + use<'g, 'l, L> {
-        let Sought { kind, namespace, name, label, work } = sought;
+        let Sought { kind, namespace, name, label, label_steps, work } = sought;
         let nowhere = NodeId::NONE;
         let place = match namespace {
             "" => Some(nowhere),
@@ -134,7 +137,7 @@ impl Graph {
             .take_while(move |_| work.charge(1));
         seekers.flat_map(move |node| {
             let edges = node.open().iter().filter(move |edge| {
-                work.charge(1 + edge.selector.size())
+                work.charge(1 + edge.selector.size() * label_steps)
                     && edge.kind == kind
                     && (edge.namespace.is_empty() || edge.namespace == namespace)
                     && edge.selector.matches(name, label)
