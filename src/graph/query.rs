@@ -78,6 +78,15 @@ impl Graph {
     /// Everybody with a use edge to a node, in no particular order and one by
     /// one: whoever needs three of ten thousand takes three.
     pub fn users(&self, id: NodeId) -> impl Iterator<Item = User<'_>> {
+        self.users_within(id, Work::default())
+    }
+
+    /// The same, within a budget: when it is used up, the rest is left out.
+    pub fn users_within<'g>(
+        &'g self,
+        id: NodeId,
+        work: Work<'g>,
+    ) -> impl Iterator<Item = User<'g>> {
         let target = self.get(id);
         let matching = target.map(|target| {
             self.seekers(Sought {
@@ -86,10 +95,10 @@ impl Graph {
                 name: target.name(),
                 label: move |key: &str| target.labels().get(key),
                 label_steps: target.labels().size(),
-                work: Work::default(),
+                work,
             })
         });
-        self.named_users(id, target.map(Node::uid), Work::default())
+        self.named_users(id, target.map(Node::uid), work)
             .chain(matching.into_iter().flatten())
     }
 

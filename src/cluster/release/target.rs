@@ -47,10 +47,10 @@ pub enum Word {
 /// How long a read may take, with its wait for its turn.
 const READ: Duration = Duration::from_secs(30);
 
-/// How much longer the turn of a pass lasts for each step of its counts: many
-/// times as long as the step itself takes. So the counts of all passes that are
-/// under way at once leave most of a CPU to verdicts, however many objects wait.
-const REST: Duration = Duration::from_micros(1);
+/// How much longer the turn of a pass lasts for each step of its counts. A step
+/// takes about 50 ns, so all passes that are under way at once count for a
+/// quarter of the time of one CPU at the most, however many objects wait.
+const REST: Duration = Duration::from_micros(3);
 
 /// What all targets share.
 #[derive(Clone)]
@@ -381,6 +381,7 @@ mod tests {
     use crate::cluster::list::Buffers;
     use crate::hold::Removal;
     use crate::objects::{HOLD, Kinds};
+    use crate::policy::{Policy, PolicySet};
 
     /// A driver whose API server answers each path with a code and a text.
     fn driver(answer: impl Fn(&str) -> (u16, Value) + Clone + Send + 'static) -> Driver {
@@ -458,6 +459,45 @@ mod tests {
         let words = words.into_inner();
         assert!(words.contains("the policies have not been read"), "{words}");
         assert!(driver.marked.is_none() && driver.gathered.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_turn_of_a_pass_lasts_for_the_steps_of_its_counts() {
+        let mut driver = driver(|_| status(500, "", ""));
+        let passes = driver.common.passes.clone();
+        let turn = passes.acquire("shop").await;
+        assert!(Work::new(&driver.meter).charge(STEPS));
+        driver.end_turn(turn);
+        assert_eq!(driver.meter.steps(), 0, "each pass has a budget of its own");
+        let ended = Instant::now();
+        let turn = passes.acquire("elsewhere").await;
+        assert!(ended.elapsed() >= Duration::from_secs(3), "{:?}", ended.elapsed());
+        driver.end_turn(turn);
+        let ended = Instant::now();
+        passes.acquire("elsewhere").await;
+        assert!(ended.elapsed().is_zero(), "without a count there is no rest");
+    }
+
+    #[tokio::test]
+    async fn a_count_beyond_the_budget_of_its_pass_does_not_release() {
+        let mut driver = driver(|_| status(500, "", ""));
+        {
+            let mut world = driver.common.context.world.write();
+            let policy = json!({"targets": [{"apiGroups": [""], "resources": ["configmaps"]}],
+                "protect": {"whileUsed": {}}});
+            let policy = Policy::compile("p", &serde_json::from_value(policy).unwrap()).unwrap();
+            world.policies = PolicySet::new(vec![policy], &world.catalogue);
+            world.known = true;
+        }
+        driver.marked = Some(json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "settings", "namespace": "shop", "uid": "u",
+                "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [HOLD]}}));
+        assert_eq!(driver.count(), Count::Free(Free::Unused));
+        // The counts of one pass have one budget.
+        assert!(driver.meter.steps() > 0);
+        Work::new(&driver.meter).charge(STEPS);
+        let Count::Unknown(why) = driver.count() else { panic!("it was released") };
+        assert!(why.contains("more objects and references"), "{why}");
     }
 
     #[tokio::test]

@@ -138,7 +138,6 @@ fn assert_linear(what: &str, while_used: &Value, shape: impl Fn(usize) -> Vec<Pa
         (count, steps as f64 / size as f64)
     };
     let ((_, one), (count, two)) = (measure(150), measure(300));
-    eprintln!("{what}: {one:.1} {two:.1}");
     assert!(two <= GROWTH * one, "{what}: {one} steps each, and {two} where there are twice as many");
     count
 }
