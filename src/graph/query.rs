@@ -98,8 +98,7 @@ impl Graph {
                 work,
             })
         });
-        self.named_users(id, target.map(Node::uid), work)
-            .chain(matching.into_iter().flatten())
+        self.named_users(id, target.map(Node::uid), work).chain(matching.into_iter().flatten())
     }
 
     /// Everybody with a use edge by name to a node, or to the object of this
@@ -167,5 +166,47 @@ impl Graph {
         let (kind, _, _) = self.coordinates(owner.to);
         self.kinds.serves(kind, &owner.version)
             && (item.namespace_node().is_some() || !self.kinds.info(kind).namespaced)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize as _;
+    use serde_json::json;
+
+    use super::*;
+    use crate::graph::{Edges, Meter, OpenEdge, RelationId, Requirement, Selector};
+    use crate::objects::Object;
+
+    /// Editors choose how many labels an object has, and a look-up goes through them.
+    #[test]
+    fn a_search_by_labels_charges_for_the_size_of_the_labels() {
+        let mut graph = Graph::default();
+        let kind = graph.kinds.find("", "ConfigMap").unwrap();
+        let mut apply = |name: &str, labels: usize, open: Vec<OpenEdge>| {
+            let labels: serde_json::Map<_, _> =
+                (0..labels).map(|n| (format!("label-{n:057}"), json!(""))).collect();
+            let value = json!({"metadata": {"name": name, "namespace": "a", "uid": name, "labels": labels}});
+            let object = Object::deserialize(&value).unwrap();
+            graph.apply(kind, &object, Progress::Ordinary, Edges { open, ..Edges::default() });
+        };
+        let open = OpenEdge {
+            kind,
+            namespace: "a".to_owned(),
+            selector: Selector::Labels(vec![Requirement::Exists("x".to_owned())]),
+            strength: Strength::Needs,
+            relation: RelationId(0),
+            path: "spec".into(),
+        };
+        apply("user", 0, vec![open]);
+        apply("few", 1, Vec::new());
+        apply("many", 1_000, Vec::new());
+        let steps = |name: &str| {
+            let meter = Meter::new(usize::MAX);
+            let id = graph.find(kind, "a", name).unwrap();
+            assert_eq!(graph.users_within(id, Work::new(&meter)).count(), 0);
+            meter.steps()
+        };
+        assert!(steps("few") < 10 && steps("many") > 900, "{} {}", steps("few"), steps("many"));
     }
 }

@@ -114,10 +114,11 @@ fn counted(parts: &[Part], while_used: &Value, most: usize) -> (Count, usize) {
     }
     let kind = kind_of(&reads.graph, "Part");
     let target = reads.graph.find(kind, "a", "p0").unwrap();
-    let lists = match count(&Situation::new(&known, &policies, Live::Graph, NOW), true, &reads, target) {
-        Count::Read(lists) => lists,
-        other => panic!("{other:?}"),
-    };
+    let lists =
+        match count(&Situation::new(&known, &policies, Live::Graph, NOW), true, &reads, target) {
+            Count::Read(lists) => lists,
+            other => panic!("{other:?}"),
+        };
     for read in lists {
         reads.done.insert(read, Ok(()));
     }
@@ -138,7 +139,10 @@ fn assert_linear(what: &str, while_used: &Value, shape: impl Fn(usize) -> Vec<Pa
         (count, steps as f64 / size as f64)
     };
     let ((_, one), (count, two)) = (measure(150), measure(300));
-    assert!(two <= GROWTH * one, "{what}: {one} steps each, and {two} where there are twice as many");
+    assert!(
+        two <= GROWTH * one,
+        "{what}: {one} steps each, and {two} where there are twice as many"
+    );
     count
 }
 
@@ -191,7 +195,8 @@ fn the_work_of_a_count_grows_with_owners() {
     };
     assert_linear("users with many owners", &any, shared);
     let chain = |n: usize| {
-        let owners = (1..=n).map(|at| Part::default().with(State::Newcomer).owned((at > 1).then(|| at - 1)));
+        let owners =
+            (1..=n).map(|at| Part::default().with(State::Newcomer).owned((at > 1).then(|| at - 1)));
         let owners = std::iter::once(Part::default()).chain(owners).collect();
         with(owners, (0..n).map(|_| newcomer().owned([n])).collect())
     };
@@ -223,12 +228,32 @@ fn the_work_of_a_count_grows_with_owners() {
 fn the_work_of_a_count_grows_with_users_that_a_policy_means() {
     let by = json!({"by": [{"apiGroups": ["example.com"], "resources": ["wholes"]}]});
     let users = |n: usize| {
-        let user = |at: usize| {
-            Part { meant: at % 2 == 0, ..Part::naming([0]).with(State::Newcomer) }
-        };
+        let user =
+            |at: usize| Part { meant: at % 2 == 0, ..Part::naming([0]).with(State::Newcomer) };
         std::iter::once(Part::default()).chain((0..n).map(user)).collect()
     };
     assert_eq!(assert_linear("users of two kinds", &by, users), FREE);
+}
+
+#[test]
+fn a_count_stops_where_the_answer_is_known() {
+    let users = |n| {
+        let users = vec![Part::naming([0]).with(State::Lives); n];
+        let (count, steps) =
+            counted(&[vec![Part::default()], users].concat(), &json!({}), usize::MAX);
+        assert!(matches!(count, Count::Kept(_)), "{count:?}");
+        steps
+    };
+    assert_eq!(users(2_000), users(4_000));
+    // So many owners may be anything: a newcomer that has them counts.
+    let owned_by = |n: usize| {
+        let user = Part::naming([0]).with(State::Newcomer).owned(2..n + 2);
+        let owners = vec![Part::default().with(State::Newcomer); n];
+        counted(&[vec![Part::default(), user], owners].concat(), &json!({}), usize::MAX)
+    };
+    assert_eq!(owned_by(1_000).0, FREE);
+    let (count, steps) = owned_by(1_001);
+    assert!(matches!(count, Count::Kept(_)) && steps < 100, "{count:?}, {steps} steps");
 }
 
 #[test]
