@@ -74,8 +74,8 @@ impl<'a> Chain<'a> {
         }
     }
 
-    /// Everything above an object. Anybody can write owner references, so what is
-    /// above more of them than any controller writes is unknown.
+    /// Everything above an object. Editors write owner references: what is beyond
+    /// the depth and the number that controllers write is unknown.
     pub(super) fn above(&self, node: Node<'a>) -> Above {
         let mut above = Above {
             there: NumberSet::default(),

@@ -56,9 +56,9 @@ const TOLD: usize = 3;
 /// or ten thousand do is the same answer.
 const COUNTED: usize = 1_000;
 
-/// So many steps the counts of one pass may take. A pass that takes more ends
+/// The budget of the counts of one pass, in steps. A pass that takes more ends
 /// with [`Count::Unknown`].
-pub const STEPS: usize = 1_000_000;
+pub const PASS_STEPS: usize = 1_000_000;
 
 /// The object as it will be once the hold is off. This is what goes into the
 /// graph of what was read, so that [`crate::graph::fates`] says what follows
@@ -79,8 +79,8 @@ pub fn as_released(target: &Value) -> Value {
 /// are: where their kind has vanished, or was not read yet, there seem to be
 /// none, and everything would go.
 ///
-/// Whoever counts a cluster sets the budget of `situation`, by [`STEPS`]: any
-/// editor of a namespace can make thousands of objects that wait.
+/// In a cluster the caller sets the budget of `situation` to [`PASS_STEPS`]: the
+/// editor of a namespace can create thousands of objects that wait.
 pub fn count(situation: &Situation<'_>, known: bool, reads: &LiveReads, target: NodeId) -> Count {
     if !known {
         return Count::Unknown("the policies have not been read".to_owned());
@@ -375,6 +375,8 @@ impl<'a> Counting<'a> {
     }
 
     fn read(&mut self, reads: &[LiveRead]) {
+        // Each is compared with all that are to be read already.
+        self.chain.charge(8 * reads.len());
         for read in reads {
             if self.read.len() < READS && !self.read.contains(read) {
                 self.read.push(read.clone());

@@ -11,9 +11,9 @@ use crate::graph::{
 use crate::hold::Sight;
 use crate::objects::{HoldAge, KindId, PackedList, PackedMap, Uid, Unreadable, read_shallow};
 
-/// So many steps one event may take to find out which waiting objects it concerns,
-/// while verdicts wait for the lock of the world. News that it doesn't find comes
-/// later: a release looks again in any case, after two minutes at the latest.
+/// The steps that one event may take to find the waiting objects that it concerns.
+/// Verdicts wait for the lock of the world meanwhile. A release that misses such
+/// news looks again in any case, after two minutes at the latest.
 const STEPS: usize = 100_000;
 
 /// An object before it changes or goes: whom it keeps waiting, and by what.

@@ -17,7 +17,7 @@ use crate::cluster::world::Place;
 use crate::decide::LiveRead;
 use crate::graph::Meter;
 use crate::hold::{
-    Answer, Count, End, Free, Mark, ROUNDS, Removal, STEPS, Sight, Waiting, as_released,
+    Answer, Count, End, Free, Mark, PASS_STEPS, ROUNDS, Removal, Sight, Waiting, as_released,
 };
 
 /// How long one round of reads may take.
@@ -29,7 +29,7 @@ const LIMIT: Duration = Duration::from_secs(15);
 pub async fn look(context: &Context, reader: &Reader, place: &Place, object: &Value) -> Count {
     let released = as_released(object);
     let (mut gathered, mut lacks) = (None, None);
-    let meter = Meter::new(STEPS);
+    let meter = Meter::new(PASS_STEPS);
     let group = ReadGroup::Release(place.1.clone());
     for _ in 0..=ROUNDS {
         match counted(&context.world, &mut gathered, (place.0, &released), &meter) {

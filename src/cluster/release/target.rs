@@ -15,8 +15,8 @@ use crate::cluster::world::{Place, SharedWorld, World};
 use crate::decide::{Live, LiveRead, LiveReads, Situation};
 use crate::graph::{Meter, Work};
 use crate::hold::{
-    Answer, Count, End, Free, Input, Limits, Output, Release, STEPS, Sight, Waiting, as_released,
-    count,
+    Answer, Count, End, Free, Input, Limits, Output, PASS_STEPS, Release, Sight, Waiting,
+    as_released, count,
 };
 use crate::objects::KindId;
 
@@ -108,7 +108,7 @@ impl Driver {
             arrived: None,
             free: None,
             let_go: false,
-            meter: Meter::new(STEPS),
+            meter: Meter::new(PASS_STEPS),
             look_at: None,
             look_by: None,
         }
@@ -145,10 +145,10 @@ impl Driver {
         }
     }
 
-    /// Ends the turn of a pass, after a rest for the steps of its counts. What the
-    /// target is told meanwhile doesn't wait for that.
+    /// Ends the turn of a pass, after a rest for the steps of its counts. The driver
+    /// doesn't wait for the rest, so it handles news meanwhile.
     fn end_turn(&mut self, turn: Option<Turn>) {
-        let meter = std::mem::replace(&mut self.meter, Meter::new(STEPS));
+        let meter = std::mem::replace(&mut self.meter, Meter::new(PASS_STEPS));
         let steps = u32::try_from(meter.steps()).unwrap_or(u32::MAX);
         if let Some(turn) = turn.filter(|_| steps > 0) {
             tokio::spawn(async move {
@@ -466,7 +466,7 @@ mod tests {
         let mut driver = driver(|_| status(500, "", ""));
         let passes = driver.common.passes.clone();
         let turn = passes.acquire("shop").await;
-        assert!(Work::new(&driver.meter).charge(STEPS));
+        assert!(Work::new(&driver.meter).charge(PASS_STEPS));
         driver.end_turn(turn);
         assert_eq!(driver.meter.steps(), 0, "each pass has a budget of its own");
         let ended = Instant::now();
@@ -495,7 +495,7 @@ mod tests {
         assert_eq!(driver.count(), Count::Free(Free::Unused));
         // The counts of one pass have one budget.
         assert!(driver.meter.steps() > 0);
-        Work::new(&driver.meter).charge(STEPS);
+        Work::new(&driver.meter).charge(PASS_STEPS);
         let Count::Unknown(why) = driver.count() else { panic!("it was released") };
         assert!(why.contains("more objects and references"), "{why}");
     }

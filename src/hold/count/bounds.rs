@@ -21,7 +21,8 @@ const DELETED: i64 = 1_767_268_800;
 const NOW: i64 = DELETED + 3_600;
 
 /// An object of a shape. The first of a shape is the target, and each names
-/// others by their place in it.
+/// others by their place in it. An owner beyond the last is of a kind without a
+/// list.
 #[derive(Clone, Default)]
 struct Part {
     names: Vec<usize>,
@@ -68,7 +69,7 @@ fn manifest(parts: &[Part], at: usize) -> Value {
     let part = &parts[at];
     let time = |seconds: i64| jiff::Timestamp::from_second(DELETED + seconds).unwrap().to_string();
     let owners = part.owners.iter().map(|owner| {
-        let kind = parts[*owner].kind();
+        let kind = parts.get(*owner).map_or("Database", Part::kind);
         json!({"apiVersion": "example.com/v1", "kind": kind, "name": format!("p{owner}"), "uid": format!("p{owner}")})
     });
     let created = if part.state == State::Newcomer { 600 } else { -600 };
@@ -92,7 +93,7 @@ fn counted(parts: &[Part], while_used: &Value, most: usize) -> (Count, usize) {
         let to = CustomTo::Name { group, resource: to, name: path, namespace: None };
         Custom::new(name, ("example.com", resource), to, Strength::Needs, None).unwrap()
     };
-    for (kind, resource) in [("Part", "parts"), ("Whole", "wholes")] {
+    for (kind, resource) in [("Part", "parts"), ("Whole", "wholes"), ("Database", "databases")] {
         kinds.learn(Kinds::custom("example.com", "v1", kind, resource, true));
     }
     let customs = [relation("part", "parts"), relation("whole", "wholes")];
@@ -207,6 +208,13 @@ fn the_work_of_a_count_grows_with_owners() {
         parts
     };
     assert_eq!(assert_linear("one user with many owners", &any, wide), FREE);
+    let unread = |n: usize| {
+        let absent = n + 1..n + 60;
+        let users = (0..n).map(|_| Part::naming([0]).owned(absent.clone())).collect();
+        with(vec![Part::default()], users)
+    };
+    let count = assert_linear("users whose owners are to be read", &any, unread);
+    assert!(matches!(count, Count::Read(_)), "{count:?}");
     let owners_of_target = |n: usize| {
         let owners: Vec<_> = (0..n).map(|_| Part::naming([0])).collect();
         with(vec![Part::default().owned(1..=n)], owners)
@@ -228,8 +236,10 @@ fn the_work_of_a_count_grows_with_owners() {
 fn the_work_of_a_count_grows_with_users_that_a_policy_means() {
     let by = json!({"by": [{"apiGroups": ["example.com"], "resources": ["wholes"]}]});
     let users = |n: usize| {
-        let user =
-            |at: usize| Part { meant: at % 2 == 0, ..Part::naming([0]).with(State::Newcomer) };
+        let user = |at: usize| Part {
+            meant: at.is_multiple_of(2),
+            ..Part::naming([0]).with(State::Newcomer)
+        };
         std::iter::once(Part::default()).chain((0..n).map(user)).collect()
     };
     assert_eq!(assert_linear("users of two kinds", &by, users), FREE);
