@@ -2,9 +2,9 @@
 //! content, or that an exempt subject deleted.
 
 use super::item::Item;
-use super::owners::{DEEPEST, MOST, MOST_READ, Standing, standing};
+use super::owners::{MOST, MOST_READ, Standing, standing};
 use super::{LiveRead, Situation};
-use crate::graph::{Claim, Gone, Node};
+use crate::graph::{Claim, DEEPEST, Gone, Node};
 use crate::objects::{KeyedSet, Uid};
 use crate::policy::{Approval, Identity};
 

@@ -2,7 +2,7 @@
 
 use super::item::Item;
 use super::{LiveRead, Situation};
-use crate::graph::{Claim, Node};
+use crate::graph::{Claim, DEEPEST, Node};
 use crate::objects::{KeyedMap, Uid};
 use crate::policy::Facts;
 
@@ -94,8 +94,7 @@ struct Walk<'s, 'a> {
     answers: KeyedMap<Uid, bool>,
 }
 
-/// Nothing real is owned this deep, or by this many.
-pub(super) const DEEPEST: usize = 32;
+/// Nothing real is owned by this many.
 pub(super) const MOST: usize = 1_000;
 
 /// So many owners of one object are read live.

@@ -17,7 +17,8 @@ pub struct Situation<'a> {
     pub live: Live<'a>,
     /// The time, in seconds since 1970.
     pub now: i64,
-    /// What an answer may cost. [`super::decide`] sets it for each review.
+    /// What an answer may cost. [`super::decide`] sets it for each review, and
+    /// the release for each pass.
     pub work: Work<'a>,
 }
 

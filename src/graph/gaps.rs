@@ -43,9 +43,9 @@ impl UnreadableSet {
 
     /// Words that name one in a namespace (empty: in any).
     fn first(&self, namespace: &str) -> Option<String> {
-        let mut places = self.places.iter();
-        let named = places.find(|(place, _)| namespace.is_empty() || place == namespace);
-        match named {
+        // They are in the order of namespaces, and "" is the first of these.
+        let mut places = self.places.range((namespace.to_owned(), String::new())..);
+        match places.next().filter(|(place, _)| namespace.is_empty() || place == namespace) {
             Some((place, name)) if place.is_empty() => Some(name.clone()),
             Some((place, name)) => Some(format!("{place}/{name}")),
             None => self.more.then(|| "of unknown name".to_owned()),

@@ -79,6 +79,9 @@ pub(super) struct Slot {
 /// controller writes.
 pub const MANY: usize = 1_000;
 
+/// Nothing real is owned this deep; cycles are.
+pub const DEEPEST: usize = 32;
+
 /// What an owner reference names (R1: by its coordinates).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim<'a> {
@@ -127,8 +130,6 @@ impl<'g> Node<'g> {
 
     /// The same, within a budget: when it is used up, the way ends.
     pub fn root_owner_within(self, work: Work<'_>) -> Self {
-        // Nothing real is owned this deep; cycles are.
-        const DEEPEST: usize = 32;
         let mut at = self;
         for _ in 0..DEEPEST {
             if at.has_too_many_owners() || !work.charge(1 + at.owners().len()) {

@@ -68,6 +68,8 @@ pub struct Sought<'a, L> {
     pub name: &'a str,
     /// Its labels.
     pub label: L,
+    /// How many steps it takes to look one of its labels up.
+    pub label_steps: usize,
     /// What the search may cost.
     pub work: Work<'a>,
 }
@@ -76,6 +78,15 @@ impl Graph {
     /// Everybody with a use edge to a node, in no particular order and one by
     /// one: whoever needs three of ten thousand takes three.
     pub fn users(&self, id: NodeId) -> impl Iterator<Item = User<'_>> {
+        self.users_within(id, Work::default())
+    }
+
+    /// The same, within a budget: when it is used up, the rest is left out.
+    pub fn users_within<'g>(
+        &'g self,
+        id: NodeId,
+        work: Work<'g>,
+    ) -> impl Iterator<Item = User<'g>> {
         let target = self.get(id);
         let matching = target.map(|target| {
             self.seekers(Sought {
@@ -83,11 +94,11 @@ impl Graph {
                 namespace: target.namespace(),
                 name: target.name(),
                 label: move |key: &str| target.labels().get(key),
-                work: Work::default(),
+                label_steps: target.labels().size(),
+                work,
             })
         });
-        self.named_users(id, target.map(Node::uid), Work::default())
-            .chain(matching.into_iter().flatten())
+        self.named_users(id, target.map(Node::uid), work).chain(matching.into_iter().flatten())
     }
 
     /// Everybody with a use edge by name to a node, or to the object of this
@@ -118,7 +129,7 @@ impl Graph {
         &'g self,
         sought: Sought<'g, L>,
     ) -> impl Iterator<Item = User<'g>> + use<'g, 'l, L> {
-        let Sought { kind, namespace, name, label, work } = sought;
+        let Sought { kind, namespace, name, label, label_steps, work } = sought;
         let nowhere = NodeId::NONE;
         let place = match namespace {
             "" => Some(nowhere),
@@ -134,7 +145,7 @@ impl Graph {
             .take_while(move |_| work.charge(1));
         seekers.flat_map(move |node| {
             let edges = node.open().iter().filter(move |edge| {
-                work.charge(1 + edge.selector.size())
+                work.charge(1 + edge.selector.size() * label_steps)
                     && edge.kind == kind
                     && (edge.namespace.is_empty() || edge.namespace == namespace)
                     && edge.selector.matches(name, label)
@@ -155,5 +166,47 @@ impl Graph {
         let (kind, _, _) = self.coordinates(owner.to);
         self.kinds.serves(kind, &owner.version)
             && (item.namespace_node().is_some() || !self.kinds.info(kind).namespaced)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize as _;
+    use serde_json::json;
+
+    use super::*;
+    use crate::graph::{Edges, Meter, OpenEdge, RelationId, Requirement, Selector};
+    use crate::objects::Object;
+
+    /// Editors choose how many labels an object has, and a look-up goes through them.
+    #[test]
+    fn a_search_by_labels_charges_for_the_size_of_the_labels() {
+        let mut graph = Graph::default();
+        let kind = graph.kinds.find("", "ConfigMap").unwrap();
+        let mut apply = |name: &str, labels: usize, open: Vec<OpenEdge>| {
+            let labels: serde_json::Map<_, _> =
+                (0..labels).map(|n| (format!("label-{n:057}"), json!(""))).collect();
+            let value = json!({"metadata": {"name": name, "namespace": "a", "uid": name, "labels": labels}});
+            let object = Object::deserialize(&value).unwrap();
+            graph.apply(kind, &object, Progress::Ordinary, Edges { open, ..Edges::default() });
+        };
+        let open = OpenEdge {
+            kind,
+            namespace: "a".to_owned(),
+            selector: Selector::Labels(vec![Requirement::Exists("x".to_owned())]),
+            strength: Strength::Needs,
+            relation: RelationId(0),
+            path: "spec".into(),
+        };
+        apply("user", 0, vec![open]);
+        apply("few", 1, Vec::new());
+        apply("many", 1_000, Vec::new());
+        let steps = |name: &str| {
+            let meter = Meter::new(usize::MAX);
+            let id = graph.find(kind, "a", name).unwrap();
+            assert_eq!(graph.users_within(id, Work::new(&meter)).count(), 0);
+            meter.steps()
+        };
+        assert!(steps("few") < 10 && steps("many") > 900, "{} {}", steps("few"), steps("many"));
     }
 }

@@ -1,7 +1,11 @@
 //! Who owns whom, as far as it was read live.
 
 use crate::decide::{LiveRead, LiveReads, Situation};
-use crate::graph::{Graph, Node, NodeId, OwnerEdge};
+use crate::graph::{DEEPEST, Graph, MANY, Node, NodeId, OwnerEdge};
+use crate::objects::NumberSet;
+
+/// So much is read at a time beside lists: owners that no list has.
+pub(super) const READS: usize = 64;
 
 /// What was read live, and what was asked for.
 #[derive(Clone, Copy)]
@@ -23,11 +27,12 @@ pub(super) enum Owner<'g> {
 }
 
 /// Everything above an object.
-#[derive(Default)]
-pub(super) struct Above<'g> {
+pub(super) struct Above {
     /// The owners that are there, their owners, and so on.
-    pub(super) there: Vec<Node<'g>>,
-    /// What would have to be read to know more.
+    pub(super) there: NumberSet<NodeId>,
+    /// When the oldest of these and of the object itself was created.
+    pub(super) created: i64,
+    /// What would have to be read to know more, or the first of it.
     pub(super) unread: Vec<LiveRead>,
     /// Whether something above is not known and will not be.
     pub(super) unknown: bool,
@@ -36,6 +41,11 @@ pub(super) struct Above<'g> {
 impl<'a> Chain<'a> {
     pub(super) fn graph(&self) -> &'a Graph {
         &self.reads.graph
+    }
+
+    /// Charges steps. Returns whether the count may go on.
+    pub(super) fn charge(&self, steps: usize) -> bool {
+        self.situation.work.charge(steps)
     }
 
     /// What a read came to, if it was carried out in this pass.
@@ -55,6 +65,7 @@ impl<'a> Chain<'a> {
         let (kind, namespace, name) = graph.coordinates(reference.to);
         // A list that was read before the item's own says nothing of an owner
         // that was made between the two, so the owner itself is asked for.
+        self.charge(8);
         let object = self.situation.object_read(kind, namespace, name);
         match self.done(&object) {
             None => Owner::Unread(object),
@@ -63,26 +74,44 @@ impl<'a> Chain<'a> {
         }
     }
 
-    /// Everything above an object.
-    pub(super) fn above(&self, node: Node<'a>) -> Above<'a> {
-        let mut above = Above::default();
-        let mut seen: Vec<NodeId> = vec![node.id()];
-        let mut next = vec![node];
-        while let Some(node) = next.pop() {
-            for reference in node.owners() {
-                match self.owner(node, reference) {
-                    Owner::There(owner) if seen.contains(&owner.id()) => {}
-                    Owner::There(owner) => {
-                        seen.push(owner.id());
-                        above.there.push(owner);
-                        next.push(owner);
+    /// Everything above an object. Editors write owner references: what is beyond
+    /// the depth and the number that controllers write is unknown.
+    pub(super) fn above(&self, node: Node<'a>) -> Above {
+        let mut above = Above {
+            there: NumberSet::default(),
+            created: node.created(),
+            unread: Vec::new(),
+            unknown: false,
+        };
+        let (mut level, mut references) = (vec![node], 0);
+        for _ in 0..DEEPEST {
+            let mut next = Vec::new();
+            for item in level {
+                references += item.owners().len();
+                if references > MANY || !self.charge(1 + item.owners().len()) {
+                    above.unknown = true;
+                    return above;
+                }
+                for reference in item.owners() {
+                    match self.owner(item, reference) {
+                        Owner::There(owner) => {
+                            if owner.id() != node.id() && above.there.insert(owner.id()) {
+                                above.created = above.created.min(owner.created());
+                                next.push(owner);
+                            }
+                        }
+                        Owner::Gone => {}
+                        Owner::Unread(read) if above.unread.len() < READS => {
+                            above.unread.push(read);
+                        }
+                        Owner::Unread(_) => {}
+                        Owner::Unknown => above.unknown = true,
                     }
-                    Owner::Gone => {}
-                    Owner::Unread(read) => above.unread.push(read),
-                    Owner::Unknown => above.unknown = true,
                 }
             }
+            level = next;
         }
+        above.unknown |= !level.is_empty();
         above
     }
 }

@@ -1,17 +1,21 @@
 //! Who still counts, of what was read live.
 
 #[cfg(test)]
+mod bounds;
+#[cfg(test)]
 mod tests;
+
+use std::rc::Rc;
 
 use serde_json::Value;
 
-use super::chain::Chain;
-use super::excuses::{Excuse, Held, is_only_held};
+use super::chain::{Above, Chain, READS};
+use super::excuses::{Excuse, Held, ReleaseGroup, is_only_held};
 use crate::decide::{
     Cause, Item, Live, LiveRead, LiveReads, Records, Situation, approved, counting_users, named,
 };
 use crate::graph::{Node, NodeId, User};
-use crate::objects::{Kinds, is_hold};
+use crate::objects::{Kinds, NumberMap, NumberSet, is_hold};
 use crate::policy::api::{Action, OnDelete};
 use crate::policy::{Applied, Facts, InUse, Policy};
 
@@ -52,8 +56,9 @@ const TOLD: usize = 3;
 /// or ten thousand do is the same answer.
 const COUNTED: usize = 1_000;
 
-/// So much is read at a time beside lists: owners that no list has.
-const READS: usize = 64;
+/// The budget of the counts of one pass, in steps. A pass that takes more ends
+/// with [`Count::Unknown`].
+pub const PASS_STEPS: usize = 1_000_000;
 
 /// The object as it will be once the hold is off. This is what goes into the
 /// graph of what was read, so that [`crate::graph::fates`] says what follows
@@ -73,6 +78,9 @@ pub fn as_released(target: &Value) -> Value {
 /// stands there as [`as_released`] makes it. `known` says whether the policies
 /// are: where their kind has vanished, or was not read yet, there seem to be
 /// none, and everything would go.
+///
+/// In a cluster the caller sets the budget of `situation` to [`PASS_STEPS`]: the
+/// editor of a namespace can create thousands of objects that wait.
 pub fn count(situation: &Situation<'_>, known: bool, reads: &LiveReads, target: NodeId) -> Count {
     if !known {
         return Count::Unknown("the policies have not been read".to_owned());
@@ -105,12 +113,19 @@ pub(super) fn count_without(
         chain,
         excuses,
         members: vec![],
-        waits: vec![],
+        waits: NumberMap::default(),
+        above: NumberMap::default(),
         read: vec![],
         kept: vec![],
         keeping: 0,
     };
-    match counting.run(node) {
+    let ran = counting.run(node);
+    if situation.work.is_used_up() {
+        let what = "the search for its users reaches more objects and references than belay \
+                    follows in one pass";
+        return Count::Unknown(what.to_owned());
+    }
+    match ran {
         Err(unknown) => Count::Unknown(unknown),
         Ok(()) if !counting.kept.is_empty() => Count::Kept(counting.kept),
         Ok(()) if !counting.read.is_empty() => Count::Read(counting.read),
@@ -173,8 +188,11 @@ struct Counting<'a> {
     chain: Chain<'a>,
     excuses: &'a [Excuse],
     members: Vec<NodeId>,
-    /// Who waits for whom, among the members.
-    waits: Vec<(NodeId, NodeId)>,
+    /// Who waits for whom, among the members: those that wait, by the one that
+    /// they wait for.
+    waits: NumberMap<NodeId, Vec<NodeId>>,
+    /// What is above each user.
+    above: NumberMap<NodeId, Rc<Above>>,
     read: Vec<LiveRead>,
     kept: Vec<Cause>,
     /// How many keep it, told or not.
@@ -185,19 +203,20 @@ impl<'a> Counting<'a> {
     fn run(&mut self, target: Node<'a>) -> Result<(), String> {
         // Who waits in a cycle is found by looking, and what goes along with
         // the whole cycle only when it is known: so until nobody is new.
-        let mut together = vec![target.id()];
+        let mut group = ReleaseGroup::new(self.chain, &[target.id()]);
         loop {
-            self.look(target, &together)?;
-            let news = self.members.iter().any(|member| !together.contains(member));
-            if !news || !self.read.is_empty() {
+            self.look(target, &group)?;
+            let news = self.members.iter().any(|member| !group.contains(*member));
+            if !news || !self.read.is_empty() || self.chain.situation.work.is_used_up() {
                 break;
             }
-            together = std::mem::take(&mut self.members);
+            group = ReleaseGroup::new(self.chain, &self.members);
         }
         // Whoever does not wait for the target in the end goes before it.
         if self.read.is_empty() {
+            let waiting = self.waiting_for(target.id());
             let members = self.members.iter().copied();
-            let apart: Vec<_> = members.filter(|member| !self.reaches(*member)).collect();
+            let apart: Vec<_> = members.filter(|member| !waiting.contains(member)).collect();
             apart.into_iter().for_each(|member| self.keep(member));
         }
         Ok(())
@@ -205,15 +224,18 @@ impl<'a> Counting<'a> {
 
     /// The users of the target, and of whatever waits in a cycle with it, when
     /// the holds of these go.
-    fn look(&mut self, target: Node<'a>, together: &[NodeId]) -> Result<(), String> {
-        (self.waits, self.kept, self.keeping) = (Vec::new(), Vec::new(), 0);
+    fn look(&mut self, target: Node<'a>, group: &ReleaseGroup) -> Result<(), String> {
+        (self.waits, self.kept, self.keeping) = (NumberMap::default(), Vec::new(), 0);
         self.members = vec![target.id()];
         let mut at = 0;
         while let Some(member) = self.members.get(at).copied() {
             at += 1;
             let Some(node) = self.chain.graph().get(member) else { continue };
+            if !self.chain.charge(8 * (1 + node.labels().size())) {
+                return Ok(());
+            }
             match protection(self.chain, node) {
-                Protection::WhileUsed(kept) => self.users(node, kept, together)?,
+                Protection::WhileUsed(kept) => self.users(node, kept, group)?,
                 // One that nothing keeps goes by itself, and is waited for.
                 Protection::Not(_) | Protection::Uncertain | Protection::Always => {
                     self.keep(member);
@@ -228,32 +250,40 @@ impl<'a> Counting<'a> {
         &mut self,
         node: Node<'a>,
         kept: WhileUsed<'a>,
-        together: &[NodeId],
+        group: &ReleaseGroup,
     ) -> Result<(), String> {
         let lists = self.lists(node)?;
         if !lists.is_empty() {
-            self.read(lists);
+            self.read(&lists);
             return Ok(());
         }
         let graph = self.chain.graph();
         // What was read is asked, and nothing else.
         let live = Situation { graph, ..*self.chain.situation };
         let item = Item::of_node(&live, node);
-        let held = Held::new(self.chain, node, together, kept.settle_seconds);
+        let settle_seconds = kept.settle_seconds;
+        let held = Held { node, above: self.chain.above(node), settle_seconds };
         for in_use in kept.modes {
-            let meant: Vec<User<'a>> = counting_users(&live, &item, in_use, graph).collect();
-            for user in &meant {
-                self.once_known(&held, *user, true);
+            let mut meant = NumberSet::default();
+            for user in counting_users(&live, &item, in_use, graph) {
+                if self.keeping >= COUNTED {
+                    return Ok(());
+                }
+                meant.insert(user.node.id());
+                self.once_known(&held, group, user, true);
             }
-            if in_use.by.is_empty() || self.keeping >= COUNTED {
+            if in_use.by.is_empty() {
                 continue;
             }
             // Whom a policy means is told by the owner at the top as well, who
             // has perhaps not been read.
             let anybody = if in_use.optional { &ANYBODY_OPTIONALLY } else { &ANYBODY };
             for user in counting_users(&live, &item, anybody, graph) {
-                if !meant.iter().any(|other| other.node.id() == user.node.id()) {
-                    self.once_known(&held, user, false);
+                if self.keeping >= COUNTED {
+                    return Ok(());
+                }
+                if !meant.contains(&user.node.id()) {
+                    self.once_known(&held, group, user, false);
                 }
             }
         }
@@ -262,58 +292,67 @@ impl<'a> Counting<'a> {
 
     /// A user, once everything above it is known. Who is not meant counts
     /// only where that cannot be.
-    fn once_known(&mut self, held: &Held<'a>, user: User<'a>, is_meant: bool) {
-        if self.keeping >= COUNTED {
-            return;
+    fn once_known(
+        &mut self,
+        held: &Held<'a>,
+        group: &ReleaseGroup,
+        user: User<'a>,
+        is_meant: bool,
+    ) {
+        let above = self.above(user.node);
+        self.read(&above.unread);
+        let is_terminating = user.node.is_terminating();
+        if is_terminating {
+            self.read(&held.above.unread);
         }
-        let above = self.chain.above(user.node);
-        let mut unread = above.unread.clone();
-        if user.node.is_terminating() {
-            unread.extend(held.unread().unread.iter().cloned());
-        }
-        if !unread.is_empty() {
-            self.read(unread);
-        } else if is_meant || above.unknown {
-            self.user(held, user);
+        let unread = !above.unread.is_empty() || is_terminating && !held.above.unread.is_empty();
+        if !unread && (is_meant || above.unknown) {
+            self.user(held, group, user, &above);
         }
     }
 
     /// A user of which everything is known that will be.
-    fn user(&mut self, held: &Held<'a>, user: User<'a>) {
+    fn user(&mut self, held: &Held<'a>, group: &ReleaseGroup, user: User<'a>, above: &Above) {
         let node = user.node;
+        self.chain.charge(node.finalizers().size());
         let has = |excuse| self.excuses.contains(&excuse);
-        let above = self.chain.above(node);
-        if (has(Excuse::Closure) && !above.unknown && held.takes(node))
+        if (has(Excuse::Closure) && !above.unknown && group.takes(node))
             || (has(Excuse::Ancestor) && held.is_owned_by(node))
-            || (has(Excuse::Newcomer) && held.is_newcomer(node, &above))
+            || (has(Excuse::Newcomer) && held.is_late(above))
         {
             return;
         }
         // The target stands here as it will be, with no hold.
         let is_target = self.members.first() == Some(&node.id());
         if has(Excuse::Cycle) && (is_target || is_only_held(node)) {
-            self.waits.push((held.node.id(), node.id()));
-            if !self.members.contains(&node.id()) {
+            let waiting = self.waits.entry(node.id()).or_default();
+            if waiting.is_empty() && !is_target {
                 self.members.push(node.id());
             }
+            waiting.push(held.node.id());
             return;
         }
         self.keep_by(node, user.path());
     }
 
-    /// Whether this member waits for the target, perhaps by others.
-    fn reaches(&self, member: NodeId) -> bool {
-        let mut seen = vec![member];
-        let mut at = 0;
-        while let Some(member) = seen.get(at).copied() {
-            at += 1;
-            for (_, to) in self.waits.iter().filter(|(from, _)| *from == member) {
-                if !seen.contains(to) {
-                    seen.push(*to);
-                }
+    /// What is above a user, which may use many members.
+    fn above(&mut self, node: Node<'a>) -> Rc<Above> {
+        let chain = self.chain;
+        self.above.entry(node.id()).or_insert_with(|| Rc::new(chain.above(node))).clone()
+    }
+
+    /// The target, and the members that wait for it, perhaps by others.
+    fn waiting_for(&self, target: NodeId) -> NumberSet<NodeId> {
+        let mut found = NumberSet::from_iter([target]);
+        let mut next = vec![target];
+        while let Some(member) = next.pop() {
+            let waiting = self.waits.get(&member).map_or(&[][..], Vec::as_slice);
+            if !self.chain.charge(1 + waiting.len()) {
+                break;
             }
+            next.extend(waiting.iter().copied().filter(|member| found.insert(*member)));
         }
-        self.members.first().is_some_and(|target| seen.contains(target))
+        found
     }
 
     fn keep(&mut self, member: NodeId) {
@@ -324,18 +363,23 @@ impl<'a> Counting<'a> {
 
     fn keep_by(&mut self, node: Node<'a>, path: &str) {
         self.keeping += 1;
-        let root = node.root_owner();
+        if self.kept.len() >= TOLD {
+            return;
+        }
+        let root = node.root_owner_within(self.chain.situation.work);
         let through = (root.id() != node.id()).then(|| named(node));
         let cause = Cause::User { root: named(root), through, path: path.to_owned() };
-        if self.kept.len() < TOLD && !self.kept.contains(&cause) {
+        if !self.kept.contains(&cause) {
             self.kept.push(cause);
         }
     }
 
-    fn read(&mut self, reads: Vec<LiveRead>) {
+    fn read(&mut self, reads: &[LiveRead]) {
+        // Each is compared with all that are to be read already.
+        self.chain.charge(8 * reads.len());
         for read in reads {
-            if self.read.len() < READS && !self.read.contains(&read) {
-                self.read.push(read);
+            if self.read.len() < READS && !self.read.contains(read) {
+                self.read.push(read.clone());
             }
         }
     }
@@ -347,6 +391,7 @@ impl<'a> Counting<'a> {
         let situation = self.chain.situation;
         let mut unread = Vec::new();
         for (needer, crosses) in situation.policies.needers(node.kind()) {
+            self.chain.charge(8);
             let namespace = if crosses { "" } else { node.namespace() };
             let read = situation.list(needer, namespace, false);
             let kinds = &situation.graph.kinds;

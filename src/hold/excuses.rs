@@ -3,7 +3,7 @@
 
 use super::chain::{Above, Chain};
 use crate::graph::{Certainty, Fates, Node, NodeId, Outcome, Propagation, Request, fates};
-use crate::objects::is_hold;
+use crate::objects::{NumberSet, is_hold};
 
 /// Why a user does not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -30,64 +30,64 @@ impl Excuse {
 /// So much may the clocks of API servers differ.
 const CLOCKS_SECONDS: i64 = 5;
 
-/// One held object, of which users are asked.
-pub(super) struct Held<'a> {
-    pub(super) node: Node<'a>,
-    above: Above<'a>,
-    /// Those whose holds go together, this one among them.
-    together: Vec<NodeId>,
-    /// What becomes of the others once they are off.
+/// Objects whose holds are removed together: the target, and what waits in a
+/// cycle with it.
+pub(super) struct ReleaseGroup {
+    members: NumberSet<NodeId>,
+    /// What becomes of the others once the holds are removed.
     fates: Fates,
-    /// A create may have begun so long before it was given its time of
-    /// creation: the API server sets that when other webhooks are through.
-    settle_seconds: i64,
 }
 
-impl<'a> Held<'a> {
-    /// One of these, which all wait for each other and whose holds go together.
-    pub(super) fn new(
-        chain: Chain<'a>,
-        node: Node<'a>,
-        members: &[NodeId],
-        settle_seconds: i64,
-    ) -> Self {
+impl ReleaseGroup {
+    pub(super) fn new(chain: Chain<'_>, members: &[NodeId]) -> Self {
         let graph = chain.graph();
-        let members = members.iter().filter_map(|id| graph.get(*id));
-        let targets: Vec<_> = members
-            .map(|node| (node.id(), Propagation::under_way(node.finalizers().iter())))
-            .collect();
-        let released: Vec<_> = targets.iter().map(|(id, _)| *id).collect();
-        let fates = fates(graph, &Request { released: &released, ..Request::of(&targets) });
-        Self { node, above: chain.above(node), fates, together: released, settle_seconds }
+        let nodes = members.iter().filter_map(|id| graph.get(*id));
+        let propagation = |node: Node<'_>| {
+            chain.charge(node.finalizers().size());
+            Propagation::under_way(node.finalizers().iter())
+        };
+        let targets: Vec<_> = nodes.map(|node| (node.id(), propagation(node))).collect();
+        let work = chain.situation.work;
+        let fates = fates(graph, &Request { released: members, work, ..Request::of(&targets) });
+        Self { members: members.iter().copied().collect(), fates }
     }
 
-    /// What has to be read before it is known whether a Terminating user owns
-    /// the object.
-    pub(super) fn unread(&self) -> &Above<'a> {
-        &self.above
+    pub(super) fn contains(&self, id: NodeId) -> bool {
+        self.members.contains(&id)
     }
 
-    /// Whether a user certainly receives its DELETE because these objects go.
-    /// That it may then wait for a finalizer is its own matter: it cannot even
-    /// begin before.
+    /// Whether a user certainly receives its DELETE because these objects are
+    /// deleted. That it may then wait for a finalizer is its own matter: it
+    /// cannot even begin before.
     pub(super) fn takes(&self, user: Node<'_>) -> bool {
         // The others that wait are no consequence: their users count, too.
-        !self.together.contains(&user.id())
+        !self.contains(user.id())
             && self.fates.get(user.id()).is_some_and(|fate| {
                 fate.certainty == Certainty::Certain
                     && matches!(fate.outcome, Outcome::Deleted | Outcome::Held)
             })
     }
+}
 
+/// One held object, of which users are asked.
+pub(super) struct Held<'a> {
+    pub(super) node: Node<'a>,
+    pub(super) above: Above,
+    /// A create may have begun so long before it was given its time of
+    /// creation: the API server sets that when other webhooks are through.
+    pub(super) settle_seconds: i64,
+}
+
+impl Held<'_> {
     pub(super) fn is_owned_by(&self, user: Node<'_>) -> bool {
-        user.is_terminating() && self.above.there.iter().any(|owner| owner.id() == user.id())
+        user.is_terminating() && self.above.there.contains(&user.id())
     }
 
-    pub(super) fn is_newcomer(&self, user: Node<'_>, above: &Above<'_>) -> bool {
+    /// Whether a user and everything `above` it are newcomers.
+    pub(super) fn is_late(&self, above: &Above) -> bool {
         let Some(deleted) = self.node.deleted() else { return false };
         let margin = CLOCKS_SECONDS.saturating_add(self.settle_seconds);
-        let late = |node: Node<'_>| node.created() > deleted.saturating_add(margin);
-        late(user) && !above.unknown && above.there.iter().all(|owner| late(*owner))
+        !above.unknown && above.created > deleted.saturating_add(margin)
     }
 }
 

@@ -23,6 +23,14 @@ impl<'a> Pairs<'a> {
             Self::Packed(map) => map.get(key),
         }
     }
+
+    /// How many steps it takes to look a key up, about.
+    pub fn steps(self) -> usize {
+        match self {
+            Self::Texts(_) => 1,
+            Self::Packed(map) => map.size(),
+        }
+    }
 }
 
 /// What policies read of an object.

@@ -5,9 +5,16 @@
 mod tests;
 
 use crate::cluster::world::{self, Place, RELEASE_REQUESTED, Seen, World};
-use crate::graph::{Excuse, Graph, Node, NodeId, OpenEdge, OwnerEdge, Progress, Strength};
+use crate::graph::{
+    Excuse, Graph, Meter, Node, NodeId, OpenEdge, OwnerEdge, Progress, Strength, Work,
+};
 use crate::hold::Sight;
 use crate::objects::{HoldAge, KindId, PackedList, PackedMap, Uid, Unreadable, read_shallow};
+
+/// The steps that one event may take to find the waiting objects that it concerns.
+/// Verdicts wait for the lock of the world meanwhile. A release that misses such
+/// news looks again in any case, after two minutes at the latest.
+const STEPS: usize = 100_000;
 
 /// An object before it changes or goes: whom it keeps waiting, and by what.
 #[derive(Default)]
@@ -51,6 +58,15 @@ impl Trace {
 /// The waiting objects that this one uses, before it changes or goes. Most of
 /// the time nothing waits, and then nothing is looked at.
 pub fn used_by(world: &World, kind: KindId, json: &str) -> Result<Before, Unreadable> {
+    used_by_within(world, kind, json, Work::new(&Meter::new(STEPS)))
+}
+
+fn used_by_within(
+    world: &World,
+    kind: KindId,
+    json: &str,
+    work: Work<'_>,
+) -> Result<Before, Unreadable> {
     let graph = &world.graph;
     if world.waiting.seen.is_empty() {
         return Ok(Before::default());
@@ -58,18 +74,22 @@ pub fn used_by(world: &World, kind: KindId, json: &str) -> Result<Before, Unread
     let Some(node) = world::find(graph, kind, json)?.and_then(|node| graph.get(node)) else {
         return Ok(Before::default());
     };
-    let named = node.uses().iter().map(|edge| edge.to);
+    let named = node.uses().iter().take_while(|_| work.charge(1)).map(|edge| edge.to);
     let mut uses: Vec<NodeId> = named.filter(|to| graph.get(*to).is_some_and(waits)).collect();
     for edge in node.open().iter().filter(|edge| edge.strength == Strength::Needs) {
-        let places = world.waiting.seen.keys().filter(|(kind, namespace, _)| {
+        let places = world.waiting.seen.keys().take_while(|_| work.charge(1));
+        let places = places.filter(|(kind, namespace, _)| {
             *kind == edge.kind && (edge.namespace.is_empty() || edge.namespace == *namespace)
         });
         let found = places.filter_map(|(kind, namespace, name)| {
             let target = graph.object(*kind, namespace, name)?;
+            work.charge(edge.selector.size() * target.labels().size());
             edge.selector.matches(name, |key| target.labels().get(key)).then_some(target.id())
         });
         uses.extend(found);
     }
+    uses.sort_unstable();
+    uses.dedup();
     let was = (!uses.is_empty()).then(|| (node.id(), Trace::of(node)));
     Ok(Before { uses, was })
 }
@@ -94,9 +114,10 @@ pub fn relisted(world: &mut World, kind: KindId) -> bool {
         }
         waiting.news.insert(place);
     }
+    let meter = Meter::new(10 * STEPS);
     for place in places {
         let node = graph.find(place.0, &place.1, &place.2);
-        let unused = node.is_some_and(|node| is_unused(graph, node));
+        let unused = node.is_some_and(|node| is_unused(graph, node, Work::new(&meter)));
         if let Some(seen) = waiting.seen.get_mut(&place).filter(|seen| seen.unused != unused) {
             seen.unused = unused;
             seen.changes += 1;
@@ -122,7 +143,7 @@ pub fn taken(world: &mut World, node: Option<NodeId>, json: &str) -> bool {
     let seen = Seen {
         sight,
         requested: requested.map(str::to_owned),
-        unused: is_unused(&world.graph, node),
+        unused: is_unused(&world.graph, node, Work::new(&Meter::new(STEPS))),
         changes: world.waiting.seen.get(&place).map_or(0, |seen| seen.changes),
         unwatched: false,
     };
@@ -148,10 +169,11 @@ pub fn freed(world: &mut World, before: &Before) -> bool {
         return false;
     }
     let mut news = false;
+    let meter = Meter::new(STEPS);
     for node in &before.uses {
         let Some(object) = graph.get(*node) else { continue };
         let place = place(object);
-        let unused = is_unused(graph, *node);
+        let unused = is_unused(graph, *node, Work::new(&meter));
         let Some(seen) = waiting.seen.get_mut(&place) else { continue };
         seen.unused = unused;
         seen.changes += 1;
@@ -164,8 +186,10 @@ fn waits(node: Node<'_>) -> bool {
     node.is_terminating() && node.hold() != HoldAge::NotHeld
 }
 
-fn is_unused(graph: &Graph, node: NodeId) -> bool {
-    !graph.users(node).any(|user| user.needs())
+/// Whether nothing needs an object, as far as the graph knows. Beyond the budget
+/// something may.
+fn is_unused(graph: &Graph, node: NodeId, work: Work<'_>) -> bool {
+    !graph.users_within(node, work).any(|user| user.needs()) && !work.is_used_up()
 }
 
 fn place(node: Node<'_>) -> Place {

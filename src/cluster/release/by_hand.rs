@@ -15,7 +15,10 @@ use crate::cluster::fair::{FairSemaphore, Places};
 use crate::cluster::live::{Found, ReadGroup, Reader};
 use crate::cluster::world::Place;
 use crate::decide::LiveRead;
-use crate::hold::{Answer, Count, End, Free, Mark, ROUNDS, Removal, Sight, Waiting, as_released};
+use crate::graph::Meter;
+use crate::hold::{
+    Answer, Count, End, Free, Mark, PASS_STEPS, ROUNDS, Removal, Sight, Waiting, as_released,
+};
 
 /// How long one round of reads may take.
 const LIMIT: Duration = Duration::from_secs(15);
@@ -26,9 +29,10 @@ const LIMIT: Duration = Duration::from_secs(15);
 pub async fn look(context: &Context, reader: &Reader, place: &Place, object: &Value) -> Count {
     let released = as_released(object);
     let (mut gathered, mut lacks) = (None, None);
+    let meter = Meter::new(PASS_STEPS);
     let group = ReadGroup::Release(place.1.clone());
     for _ in 0..=ROUNDS {
-        match counted(&context.world, &mut gathered, place.0, &released) {
+        match counted(&context.world, &mut gathered, (place.0, &released), &meter) {
             Count::Read(reads) => {
                 let mut answers = reader.read_all(&group, reads, Instant::now() + LIMIT).await;
                 for (read, answer) in &mut answers {

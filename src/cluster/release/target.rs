@@ -5,16 +5,18 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::requests::Target;
 use crate::cluster::context::Context;
-use crate::cluster::fair::FairSemaphore;
+use crate::cluster::fair::{FairSemaphore, Turn};
 use crate::cluster::live::{Answer as ReadAnswer, Found, Gathered, ReadGroup, Reader};
 use crate::cluster::world::{Place, SharedWorld, World};
 use crate::decide::{Live, LiveRead, LiveReads, Situation};
+use crate::graph::{Meter, Work};
 use crate::hold::{
-    Answer, Count, End, Free, Input, Limits, Output, Release, Sight, Waiting, as_released, count,
+    Answer, Count, End, Free, Input, Limits, Output, PASS_STEPS, Release, Sight, Waiting,
+    as_released, count,
 };
 use crate::objects::KindId;
 
@@ -45,6 +47,11 @@ pub enum Word {
 /// How long a read may take, with its wait for its turn.
 const READ: Duration = Duration::from_secs(30);
 
+/// How much longer the turn of a pass lasts for each step of its counts. A step
+/// takes about 50 ns, so all passes that are under way at once count for a
+/// quarter of the time of one CPU at the most, however many objects wait.
+const REST: Duration = Duration::from_micros(3);
+
 /// What all targets share.
 #[derive(Clone)]
 pub struct Common {
@@ -73,6 +80,8 @@ pub struct Driver {
     /// watch may be quicker than the answer, or the answer be lost: to the
     /// machine the target is gone then, and it was let go of all the same.
     let_go: bool,
+    /// The steps of the counts of this pass.
+    meter: Meter,
     look_at: Option<Instant>,
     /// Somebody wants it looked at by this time, whatever the machine plans.
     look_by: Option<Instant>,
@@ -99,6 +108,7 @@ impl Driver {
             arrived: None,
             free: None,
             let_go: false,
+            meter: Meter::new(PASS_STEPS),
             look_at: None,
             look_by: None,
         }
@@ -123,14 +133,28 @@ impl Driver {
             // A pass reads a lot; whoever only learns something waits for
             // nobody.
             let passes = self.common.passes.clone();
-            let _turn = match input {
+            let turn = match input {
                 Input::Look => passes.acquire(&self.place.1).await,
                 _ => None,
             };
             self.pass(input, &mut news, &say).await;
+            self.end_turn(turn);
             if self.release.ended().is_some() {
                 return;
             }
+        }
+    }
+
+    /// Ends the turn of a pass, after a rest for the steps of its counts. The driver
+    /// doesn't wait for the rest, so it handles news meanwhile.
+    fn end_turn(&mut self, turn: Option<Turn>) {
+        let meter = std::mem::replace(&mut self.meter, Meter::new(PASS_STEPS));
+        let steps = u32::try_from(meter.steps()).unwrap_or(u32::MAX);
+        if let Some(turn) = turn.filter(|_| steps > 0) {
+            tokio::spawn(async move {
+                sleep(REST.saturating_mul(steps)).await;
+                drop(turn);
+            });
         }
     }
 
@@ -300,7 +324,8 @@ impl Driver {
         let Some(released) = self.marked.as_ref().map(as_released) else {
             return Count::Unknown("the object itself was not read".to_owned());
         };
-        counted(&self.common.context.world, &mut self.gathered, self.place.0, &released)
+        let (world, gathered) = (&self.common.context.world, &mut self.gathered);
+        counted(world, gathered, (self.place.0, &released), &self.meter)
     }
 }
 
@@ -310,25 +335,34 @@ fn is_held(answer: &Answer) -> bool {
 }
 
 /// Who still counts, by what was gathered in this pass; `released` is the
-/// target, as it will be. The world is read here and nowhere else in a pass.
+/// target, as it will be, and its kind. The lock of the world is held for the
+/// steps that `meter` leaves and for nothing else: what was gathered is parsed
+/// before.
 pub fn counted(
     world: &SharedWorld,
     gathered: &mut Option<Gathered>,
-    kind: KindId,
-    released: &Value,
+    (kind, released): (KindId, &Value),
+    meter: &Meter,
 ) -> Count {
-    let world = world.read();
     let fitting = match gathered.take() {
-        Some(gathered) if gathered.fits(&world) => gathered,
-        Some(gathered) => gathered.renumbered(Gathered::new(&world)),
-        None => Gathered::new(&world),
+        Some(gathered) if gathered.fits(&world.read()) => gathered,
+        Some(gathered) => {
+            let empty = Gathered::new(&world.read());
+            gathered.renumbered(empty)
+        }
+        None => Gathered::new(&world.read()),
     };
     let gathered = gathered.insert(fitting);
     let node = gathered.put(kind, released);
+    let world = world.read();
+    if !gathered.fits(&world) {
+        return Count::Unknown("the known kinds or relations changed during the count".to_owned());
+    }
     let World { graph, policies, known, clock, .. } = &*world;
     let now = clock.now().as_second();
     let reads: &LiveReads = gathered.reads();
-    let situation = Situation::new(graph, policies, Live::Read(reads), now);
+    let work = Work::new(meter);
+    let situation = Situation { work, ..Situation::new(graph, policies, Live::Read(reads), now) };
     match node {
         Some(node) => count(&situation, *known, reads, node),
         None => Count::Unknown("the object itself cannot be read".to_owned()),
@@ -347,6 +381,7 @@ mod tests {
     use crate::cluster::list::Buffers;
     use crate::hold::Removal;
     use crate::objects::{HOLD, Kinds};
+    use crate::policy::{Policy, PolicySet};
 
     /// A driver whose API server answers each path with a code and a text.
     fn driver(answer: impl Fn(&str) -> (u16, Value) + Clone + Send + 'static) -> Driver {
@@ -424,6 +459,45 @@ mod tests {
         let words = words.into_inner();
         assert!(words.contains("the policies have not been read"), "{words}");
         assert!(driver.marked.is_none() && driver.gathered.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_turn_of_a_pass_lasts_for_the_steps_of_its_counts() {
+        let mut driver = driver(|_| status(500, "", ""));
+        let passes = driver.common.passes.clone();
+        let turn = passes.acquire("shop").await;
+        assert!(Work::new(&driver.meter).charge(PASS_STEPS));
+        driver.end_turn(turn);
+        assert_eq!(driver.meter.steps(), 0, "each pass has a budget of its own");
+        let ended = Instant::now();
+        let turn = passes.acquire("elsewhere").await;
+        assert!(ended.elapsed() >= Duration::from_secs(3), "{:?}", ended.elapsed());
+        driver.end_turn(turn);
+        let ended = Instant::now();
+        passes.acquire("elsewhere").await;
+        assert!(ended.elapsed().is_zero(), "without a count there is no rest");
+    }
+
+    #[tokio::test]
+    async fn a_count_beyond_the_budget_of_its_pass_does_not_release() {
+        let mut driver = driver(|_| status(500, "", ""));
+        {
+            let mut world = driver.common.context.world.write();
+            let policy = json!({"targets": [{"apiGroups": [""], "resources": ["configmaps"]}],
+                "protect": {"whileUsed": {}}});
+            let policy = Policy::compile("p", &serde_json::from_value(policy).unwrap()).unwrap();
+            world.policies = PolicySet::new(vec![policy], &world.catalogue);
+            world.known = true;
+        }
+        driver.marked = Some(json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "settings", "namespace": "shop", "uid": "u",
+                "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [HOLD]}}));
+        assert_eq!(driver.count(), Count::Free(Free::Unused));
+        // The counts of one pass have one budget.
+        assert!(driver.meter.steps() > 0);
+        Work::new(&driver.meter).charge(PASS_STEPS);
+        let Count::Unknown(why) = driver.count() else { panic!("it was released") };
+        assert!(why.contains("more objects and references"), "{why}");
     }
 
     #[tokio::test]

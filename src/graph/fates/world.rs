@@ -73,6 +73,8 @@ pub(super) struct World<'g> {
     /// Instances of a deleted CRD: once it is gone their kind is unknown, and
     /// references to them cannot be resolved (R14).
     pub(super) unresolvable: Set,
+    /// The objects of the request from which belay's own hold is removed.
+    released: Set,
     queue: Vec<NodeId>,
     whole: bool,
     /// Looked up once: every object that is deleted is compared with them.
@@ -114,6 +116,7 @@ impl<'g> World<'g> {
             stuck: Set::default(),
             refused: false,
             unresolvable: Set::default(),
+            released: request.released.iter().copied().collect(),
             queue: Vec::new(),
             whole: true,
             namespaces: graph.namespace_kind(),
@@ -386,7 +389,7 @@ impl<'g> World<'g> {
     /// way of deleting it.
     pub(super) fn has_finalizer(&self, id: NodeId) -> bool {
         let container = self.containers.contains_key(&id);
-        let released = self.request.released.contains(&id);
+        let released = self.released.contains(&id);
         self.graph.get(id).is_some_and(|node| {
             // When the budget is used up, one is as good as found.
             if !self.charge(node.finalizers().size()) {

@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 
 use super::super::objects::Objects;
 use super::super::watching::Sink;
+use super::{is_unused, used_by_within};
 use crate::cluster::world::{Seen, SharedWorld, World};
+use crate::graph::{Meter, Work};
 use crate::relations::Catalogue;
 
 struct Fed {
@@ -148,4 +150,44 @@ fn a_user_by_pattern_that_goes_is_news() {
     assert_eq!(fed.waits(), (0, false));
     fed.goes(set, &db);
     assert_eq!(fed.waits(), (1, true));
+}
+
+/// Editors choose how many objects wait, and how many references others have to them.
+#[test]
+fn an_event_takes_a_bounded_number_of_steps_however_many_objects_wait() {
+    let fed = Fed::new();
+    let (set, claim) = (("apps", "StatefulSet"), ("", "PersistentVolumeClaim"));
+    let templates: Vec<_> =
+        (0..100).map(|n| json!({"metadata": {"name": format!("data{n}")}})).collect();
+    let owner = json!({"metadata": {"name": "db", "namespace": "a", "uid": "db"},
+        "spec": {"replicas": 1, "volumeClaimTemplates": templates}});
+    fed.is(set, &owner);
+    (0..100).for_each(|n| fed.is(claim, &held(&format!("data{n}-db-0"))));
+    let world = fed.world.read();
+    let kind = world.graph.kinds.find(set.0, set.1).unwrap();
+    let uses = |most| {
+        let meter = Meter::new(most);
+        let before = used_by_within(&world, kind, &owner.to_string(), Work::new(&meter)).unwrap();
+        (before.uses.len(), meter.steps())
+    };
+    let (all, steps) = uses(usize::MAX);
+    assert_eq!(all, 100);
+    assert!(steps > 10_000, "{steps}");
+    let (some, steps) = uses(1_000);
+    assert!(some < 100 && steps < 1_200, "{some} in {steps} steps");
+
+    // Whether nothing needs an object is not known beyond the budget.
+    let kind = world.graph.kinds.find("", "ConfigMap").unwrap();
+    drop(world);
+    fed.is(MAP, &held("data"));
+    let pod = |n: usize| {
+        json!({"metadata": {"name": format!("p{n}"), "namespace": "a", "uid": format!("p{n}")},
+            "status": {"phase": "Succeeded"},
+            "spec": {"volumes": [{"name": "data", "configMap": {"name": "data"}}]}})
+    };
+    (0..100).for_each(|n| fed.is(POD, &pod(n)));
+    let world = fed.world.read();
+    let node = world.graph.find(kind, "a", "data").unwrap();
+    let unused = |most| is_unused(&world.graph, node, Work::new(&Meter::new(most)));
+    assert!(unused(1_000) && !unused(100));
 }
