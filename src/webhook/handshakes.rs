@@ -53,10 +53,7 @@ impl Handshakes {
 
     /// Begins one, and drops the oldest one if there are too many. `None`: this
     /// one was dropped before its end.
-    pub fn run<F: Future>(
-        &self,
-        handshake: F,
-    ) -> impl Future<Output = Option<F::Output>> + use<F> {
+    pub fn run<F: Future>(&self, handshake: F) -> impl Future<Output = Option<F::Output>> + use<F> {
         let (handle, registration) = AbortHandle::new_pair();
         let mut open = self.open.borrow_mut();
         if open.by_number.len() >= self.most

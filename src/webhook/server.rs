@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use actix_http::{HttpService, Protocol};
-use actix_service::{Service as _, ServiceFactoryExt as _, apply_fn_factory, fn_service, map_config};
+use actix_service::{
+    Service as _, ServiceFactoryExt as _, apply_fn_factory, fn_service, map_config,
+};
 use actix_tls::accept::TlsError;
 use actix_tls::accept::rustls_0_23::{Acceptor, AcceptorService, TlsStream};
 use actix_web::dev::AppConfig;
@@ -20,6 +22,9 @@ use super::handshakes::{Handshakes, ThreadBounds};
 use super::timed::Timed;
 use super::{ServeError, Shared, admit, probes};
 use crate::certs::{self, CertificateFiles, Serving};
+
+/// How many connections may wait to be accepted; the kernel may allow fewer.
+const BACKLOG: i32 = 4096;
 
 /// How long a TLS handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(2);
@@ -86,7 +91,7 @@ pub fn bind(server: Server, shared: Shared) -> Result<Bound, ServeError> {
     let tls = certs::server_config(serving, files.client_ca.is_some())?;
     let draining = Draining::default();
 
-    let listener = TcpListener::bind(listen).map_err(|source| ServeError::Bind {
+    let listener = open_listener(listen).map_err(|source| ServeError::Bind {
         address: listen,
         option: "--listen",
         source,
@@ -114,6 +119,14 @@ pub fn bind(server: Server, shared: Shared) -> Result<Bound, ServeError> {
         certificates,
         loaded,
     })
+}
+
+/// Listens. std lets 128 connections wait to be accepted. When more come at once,
+/// the kernel drops the API server's, which tries again a second later.
+fn open_listener(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let listener = TcpListener::bind(address)?;
+    rustix::net::listen(&listener, BACKLOG)?;
+    Ok(listener)
 }
 
 /// The TLS server: what `HttpServer` would build, with [`Timed`] between TLS

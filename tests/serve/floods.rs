@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::harness::client::Client;
 use crate::harness::Belay;
+use crate::harness::client::Client;
 use crate::{belay, program, sample};
 
 /// The API server waits for a webhook for 5 s, its handshake included.

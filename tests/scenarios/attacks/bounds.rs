@@ -91,7 +91,11 @@ fn h06_posted_reviews_of_any_length_are_answered_and_so_is_another() {
 /// Deletes an object in the foreground that has a dependent and is as large as
 /// etcd stores it. In JSON `<` takes six bytes, and the review of an UPDATE has
 /// two such objects.
-fn deletes_in_foreground(team: &Team<'_>, (path, resource, kind): (&str, &str, &str), large: Value) {
+fn deletes_in_foreground(
+    team: &Team<'_>,
+    (path, resource, kind): (&str, &str, &str),
+    large: Value,
+) {
     let (plane, ns) = (team.plane, &team.ns);
     let group = path.strip_prefix("/apis/");
     let api_version = group.unwrap_or("v1");
@@ -99,7 +103,8 @@ fn deletes_in_foreground(team: &Team<'_>, (path, resource, kind): (&str, &str, &
         Some((group, _)) => format!("{resource}.{group}"),
         None => resource.to_owned(),
     };
-    let mut object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "large"}});
+    let mut object =
+        json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "large"}});
     object.as_object_mut().unwrap().extend(large.as_object().unwrap().clone());
     // kubectl would escape it on its way to the API server, which takes 3 MiB.
     let raw = format!("{path}/namespaces/{ns}/{resource}");
