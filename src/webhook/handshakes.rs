@@ -88,7 +88,7 @@ impl ThreadBounds {
     pub fn of(threads: usize) -> Self {
         let limit = getrlimit(Resource::Nofile);
         let raised = Rlimit { current: limit.maximum, ..limit };
-        let limit = setrlimit(Resource::Nofile, raised.clone()).map_or(limit, |()| raised);
+        let limit = setrlimit(Resource::Nofile, raised).map_or(limit, |()| raised);
         let descriptors = limit.current.and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX);
         let each = |most: usize| (most / threads.max(1)).max(1);
         Self {
