@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 
 use super::ancestors::{Above, Records};
 use super::approved::{Uncounted, approved, follows, uncounted};
+use super::existence::Existence;
 use super::item::Item;
 use super::{
     Blocker, Cause, Decision, Exemption, LiveRead, Operation, Passed, Reason, Review, Revoked,
@@ -254,17 +255,15 @@ impl<'a> Judgement<'a> {
     /// Whether a live read finds the target. A record of an object that no longer
     /// exists would only help a forger.
     fn is_there(&mut self, target: &Item<'a>) -> bool {
-        let Some(kind) = target.kind else { return false };
-        let (namespace, name) = (target.facts.namespace, target.facts.name);
-        if let Some(found) = self.situation.read_object(kind, namespace, name) {
-            return found.is_some_and(|node| node.uid() == target.uid());
+        match Existence::of(&self.situation, target) {
+            Existence::Exists => true,
+            Existence::Absent => false,
+            Existence::Unread(read) => {
+                self.confirm.push(read);
+                true
+            }
+            Existence::Unknown(_) => target.node.is_some(),
         }
-        let read = self.situation.object_read(kind, namespace, name);
-        if self.situation.is_unread(&read) {
-            self.confirm.push(read);
-            return true;
-        }
-        target.node.is_some()
     }
 
     /// What may follow from a deletion that is on the record is refused by what

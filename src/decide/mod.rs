@@ -20,6 +20,7 @@ mod create;
 mod delete;
 mod evict;
 mod excess;
+mod existence;
 mod finalize;
 #[cfg(test)]
 mod inputs;
@@ -76,6 +77,11 @@ const STEPS: usize = 16_000_000;
 /// The same, by a budget of work that the caller chooses.
 fn decide_within(situation: &Situation<'_>, review: &Review<'_>, meter: &Meter) -> Verdict {
     let situation = &Situation { work: Work::new(meter), ..*situation };
+    existence::of_existing(situation, review, answer(situation, review))
+}
+
+/// The verdict, if the object of the review exists.
+fn answer(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
     let resource = &review.resource;
     let subresource = resource.subresource.as_str();
     let is = |group: &str, name: &str| resource.group == group && resource.resource == name;

@@ -646,6 +646,7 @@ const RULES: &[(&str, &str)] = &[
     ("L-content", "Namespaces and CRDs always are"),
     ("L-deny", "a Deny whose users have owners is confirmed by the root owners"),
     ("L-owner", "an owner reference that comes is confirmed by its owner"),
+    ("L-exists", "nothing is said of an object that does not exist"),
     ("L-failed", "what cannot be read live is unknown"),
     ("P-strictest", "all policies apply, the strictest verdict wins, all are named"),
     ("P-exempt", "exempt subjects pass, on the record"),

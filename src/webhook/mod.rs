@@ -14,6 +14,7 @@
 
 mod admit;
 mod body;
+mod handshakes;
 mod path;
 mod probes;
 mod server;

@@ -7,23 +7,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use actix_http::{HttpService, Protocol};
-use actix_service::{ServiceFactoryExt as _, fn_service, map_config};
+use actix_service::{
+    Service as _, ServiceFactoryExt as _, apply_fn_factory, fn_service, map_config,
+};
 use actix_tls::accept::TlsError;
-use actix_tls::accept::rustls_0_23::{Acceptor, TlsStream};
+use actix_tls::accept::rustls_0_23::{Acceptor, AcceptorService, TlsStream};
 use actix_web::dev::AppConfig;
 use actix_web::rt::net::TcpStream;
 use actix_web::{App, HttpServer, web};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::body::Room;
+use super::handshakes::{Handshakes, ThreadBounds};
 use super::timed::Timed;
 use super::{ServeError, Shared, admit, probes};
 use crate::certs::{self, CertificateFiles, Serving};
 
-/// So many TLS handshakes may be under way in each thread, and so long each may
-/// take. Any Pod can connect and send nothing: the API server has to get its
-/// turn all the same.
-const HANDSHAKES: usize = 2048;
+/// How many connections may wait to be accepted; the kernel may allow fewer.
+const BACKLOG: i32 = 4096;
+
+/// How long a TLS handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(2);
 
 /// Where to listen, and with what.
@@ -88,7 +91,7 @@ pub fn bind(server: Server, shared: Shared) -> Result<Bound, ServeError> {
     let tls = certs::server_config(serving, files.client_ca.is_some())?;
     let draining = Draining::default();
 
-    let listener = TcpListener::bind(listen).map_err(|source| ServeError::Bind {
+    let listener = open_listener(listen).map_err(|source| ServeError::Bind {
         address: listen,
         option: "--listen",
         source,
@@ -118,6 +121,14 @@ pub fn bind(server: Server, shared: Shared) -> Result<Bound, ServeError> {
     })
 }
 
+/// Listens. std lets 128 connections wait to be accepted. When more come at once,
+/// the kernel drops the API server's, which tries again a second later.
+fn open_listener(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let listener = TcpListener::bind(address)?;
+    rustix::net::listen(&listener, BACKLOG)?;
+    Ok(listener)
+}
+
 /// The TLS server: what `HttpServer` would build, with [`Timed`] between TLS
 /// and HTTP.
 fn admission(
@@ -134,7 +145,9 @@ fn admission(
     // A refusal of a body that came too late is written before that.
     let answer = limits.deadline + Duration::from_millis(500);
     let idle = limits.keep_alive + Duration::from_secs(1);
-    actix_tls::accept::max_concurrent_tls_connect(HANDSHAKES);
+    // Its own limit lets new connections wait. `Handshakes` bounds their number.
+    actix_tls::accept::max_concurrent_tls_connect(usize::MAX);
+    let bounds = ThreadBounds::of(workers);
     let builder = actix_web::dev::Server::build();
     // Without it the end would wait for connections that the API server keeps
     // idle for minutes.
@@ -157,7 +170,12 @@ fn admission(
             .finish(map_config(app, |_| AppConfig::default()));
         let mut acceptor = Acceptor::new(tls.clone());
         acceptor.set_handshake_timeout(limits.deadline.min(HANDSHAKE));
-        acceptor
+        let handshakes = Handshakes::new(bounds.handshakes);
+        let accept = move |io: TcpStream, tls: &AcceptorService| {
+            let ended = handshakes.run(tls.call(io));
+            async move { ended.await.unwrap_or(Err(TlsError::Timeout)) }
+        };
+        apply_fn_factory::<_, _, _, _, TcpStream, TcpStream, _, _>(acceptor, accept)
             .map_err(TlsError::into_service_error)
             .and_then(fn_service(move |io: TlsStream<TcpStream>| {
                 let peer = io.get_ref().0.peer_addr().ok();
@@ -167,6 +185,7 @@ fn admission(
     };
     Ok(builder
         .workers(workers)
+        .max_concurrent_connections(bounds.connections)
         .shutdown_timeout(shutdown)
         .disable_signals()
         .listen("admission", listener, service)?

@@ -30,27 +30,39 @@ pub fn client(plane: &ControlPlane, address: SocketAddr) -> Result<Client> {
 /// The review of a DELETE of this object, as the API server would send it. The
 /// resource is a group and a plural.
 pub fn delete_review(
-    (group, resource): (&str, &str),
+    resource: (&str, &str),
     user: &str,
     groups: &[&str],
     object: &Value,
 ) -> String {
-    let metadata = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+    review(resource, "DELETE", user, groups, (object, &Value::Null))
+}
+
+/// The review of an operation on an object, of which this is the old and the
+/// new version.
+pub fn review(
+    (group, resource): (&str, &str),
+    operation: &str,
+    user: &str,
+    groups: &[&str],
+    (old, new): (&Value, &Value),
+) -> String {
+    let metadata = |field: &str| old["metadata"][field].as_str().unwrap_or_default();
     json!({
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
         "request": {
             "uid": "00000000-0000-4000-8000-000000000001",
-            "kind": {"group": group, "version": "v1", "kind": object["kind"]},
+            "kind": {"group": group, "version": "v1", "kind": old["kind"]},
             "resource": {"group": group, "version": "v1", "resource": resource},
             "name": metadata("name"),
             "namespace": metadata("namespace"),
-            "operation": "DELETE",
+            "operation": operation,
             "userInfo": {"username": user, "groups": groups},
-            "object": null,
-            "oldObject": object,
+            "object": new,
+            "oldObject": old,
             "dryRun": false,
-            "options": {"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"},
+            "options": {"apiVersion": "meta.k8s.io/v1"},
         },
     })
     .to_string()

@@ -10,8 +10,9 @@ use super::{ControlPlane, Result, eventually};
 /// The API groups of the kinds that tests make and policies are about.
 /// Whoever makes one of another group names it here, as a user of the chart
 /// does in `rbac.watchAlso`.
-const GROUPS: [&str; 9] = [
+const GROUPS: [&str; 10] = [
     "h07.example.com",
+    "h15.example.com",
     "s01.example.com",
     "s23.example.com",
     "s25-held.example.com",

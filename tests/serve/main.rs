@@ -9,6 +9,7 @@ mod bad_input;
 mod certificates;
 mod ending;
 mod files;
+mod floods;
 mod standalone;
 mod verdicts;
 

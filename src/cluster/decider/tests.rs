@@ -80,6 +80,8 @@ fn world() -> SharedWorld {
     world.catalogue = Arc::new(Catalogue::new(&world.graph.kinds, &[]).unwrap());
     world.policies = PolicySet::new(vec![policy], &world.catalogue);
     world.policies.identities.own = Some("belay".to_owned());
+    let maps = world.graph.kinds.find("", "ConfigMap").unwrap();
+    world.catalogue.feed(&mut world.graph, maps, &data().to_string()).unwrap();
     world.loaded = true;
     Arc::new(RwLock::new(world))
 }
@@ -341,6 +343,37 @@ async fn h02_a_record_ends_with_a_delete_by_another_and_is_of_nothing_that_is_no
     assert!(asked.script.recorded.lock().is_empty());
 }
 
+/// H3: who knows the path names an object, and wants to read who uses it.
+#[tokio::test]
+async fn h03_an_object_that_does_not_exist_is_read_before_anything_that_uses_it() {
+    let unknown = || {
+        let question = Question::default();
+        let mut world = question.world.write();
+        let maps = world.graph.kinds.find("", "ConfigMap").unwrap();
+        assert!(world.graph.delete(maps, "a", "data", None));
+        drop(world);
+        question
+    };
+    let absent = |read: LiveRead| match read {
+        LiveRead::Object { .. } => Some(Ok(Vec::new())),
+        LiveRead::List { .. } => pods(read),
+    };
+    let asked = unknown().ask(absent).await;
+    assert_eq!((asked.verdict.decision, asked.rounds()), (Decision::Allow, 1));
+    assert_eq!(asked.script.read.lock()[0].0.len(), 1);
+    // The graph has not seen this one yet.
+    let asked = unknown().ask(pods).await;
+    assert!(asked.said().contains("is in use by Pod a/p"), "{}", asked.said());
+    let failed = |read: LiveRead| match read {
+        LiveRead::Object { .. } => Some(Err("the moon is full".to_owned())),
+        LiveRead::List { .. } => pods(read),
+    };
+    let asked = unknown().ask(failed).await;
+    assert_eq!(asked.verdict.reason, Some(Reason::Unknown));
+    assert!(asked.said().contains("objects of kind ConfigMap: the moon is full"));
+    assert!(!asked.said().contains("a/p"), "{}", asked.said());
+}
+
 /// A hold that nobody can see is one that nobody ever takes off.
 #[tokio::test]
 async fn what_belay_does_not_watch_gets_no_hold() {
@@ -376,8 +409,8 @@ async fn what_is_asked_twice_is_noted_once() {
         let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
             "request": {"uid": "1", "operation": "DELETE", "userInfo": {"username": "alice"},
             "resource": {"group": "", "version": "v1", "resource": "configmaps"}, "name": "data",
-            "namespace": "a", "oldObject": {"metadata": {"name": "data", "namespace": "a", "uid": "u",
-                "labels": {"belay.dev/protect": "Always"}}}}});
+            "namespace": "a", "oldObject": {"metadata": {"name": "data", "namespace": "a",
+                "uid": data()["metadata"]["uid"], "labels": {"belay.dev/protect": "Always"}}}}});
         (review.to_string().into_bytes(), labelled)
     };
     let world = world();

@@ -1,8 +1,17 @@
 //! Sizes: lists, objects and references far larger than any controller writes.
 
-use crate::harness::eventually;
+use serde_json::{Value, json};
+
+use crate::harness::{direct, eventually};
 use crate::team::{SOON, Team};
 use crate::{policy, world};
+
+fn protected(name: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, labels: {{belay.dev/protect: \
+         Always}}}}\n"
+    )
+}
 
 /// A merge patch that sets so many finalizers.
 fn finalizers(count: usize) -> String {
@@ -13,12 +22,6 @@ fn finalizers(count: usize) -> String {
 #[test]
 fn h06_thousands_of_finalizers_are_refused_and_others_are_answered_meanwhile() {
     let team = Team::new(&world().plane, "h06");
-    let protected = |name: &str| {
-        format!(
-            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, labels: \
-             {{belay.dev/protect: Always}}}}\n"
-        )
-    };
     team.apply(&protected("large"));
     team.apply(&protected("precious"));
     let patch = std::env::temp_dir().join(format!("{}-patch.json", team.ns));
@@ -42,38 +45,134 @@ fn h06_thousands_of_finalizers_are_refused_and_others_are_answered_meanwhile() {
     let _ = std::fs::remove_file(patch);
 }
 
+/// Far more than the API server lets pass: who knows the path posts it.
 #[test]
-fn h15_a_foreground_delete_of_the_largest_object_completes() {
+fn h06_posted_reviews_of_any_length_are_answered_and_so_is_another() {
     let plane = &world().plane;
-    let team = Team::new(plane, "h15");
-    let ns = &team.ns;
-    let target = policy::target("", "configmaps", ns);
-    policy::apply(plane, ns, &format!("{target}  protect: {{fromOrphaning: {{}}}}\n"));
-    // In JSON each of these takes six bytes, and a review of an UPDATE has two
-    // such objects: 12 MiB. (A ConfigMap has at most 1 MiB.)
-    let large = "<".repeat(1_040_000);
-    let create = |manifest: &str| {
-        plane.apply_to(&["create", "-n", ns, "-f", "-"], manifest).unwrap().success().unwrap();
+    let team = Team::new(plane, "h06");
+    team.apply(&protected("posted"));
+    let uid = team.field("configmap/posted", ".metadata.uid");
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "posted",
+        "namespace": team.ns, "uid": uid, "labels": {"belay.dev/protect": "Always"}}});
+    let with = |field: &str, list: Vec<Value>| {
+        let mut object = object.clone();
+        object["metadata"][field] = list.into();
+        object
     };
+    let finalizers = (0..60_000).map(|n| json!(format!("a.b/{n}")));
+    // The hash of these was the same once.
+    let owners = (0..9_000).map(|n| {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "name": format!("o{n}"),
+            "uid": format!("d308a385-886a-3f24-8000-{n:012x}")})
+    });
+    let path = direct::registered_path(plane, "validatingwebhookconfiguration").unwrap();
+    let client = direct::client(plane, world().belay.replicas[0].listen).unwrap();
+    for (large, says) in [
+        (with("finalizers", finalizers.collect()), "has 60000 finalizers"),
+        (with("ownerReferences", owners.collect()), "has 9000 owner references"),
+    ] {
+        for (old, new) in [(&large, &object), (&object, &large)] {
+            let update = direct::review(("", "configmaps"), "UPDATE", "mallory", &[], (old, new));
+            let delete = direct::delete_review(("", "configmaps"), "jane", &[], &object);
+            std::thread::scope(|scope| {
+                let post = || client.post(&path, &update).body;
+                let attacks: Vec<_> = (0..4).map(|_| scope.spawn(post)).collect();
+                let verdict = client.post(&path, &delete).body;
+                assert!(verdict.contains("is protected"), "{verdict}");
+                for attack in attacks {
+                    let answer = attack.join().unwrap();
+                    assert!(answer.contains(says), "{answer}");
+                }
+            });
+        }
+    }
+}
+
+/// Deletes an object in the foreground that has a dependent and is as large as
+/// etcd stores it. In JSON `<` takes six bytes, and the review of an UPDATE has
+/// two such objects.
+fn deletes_in_foreground(
+    team: &Team<'_>,
+    (path, resource, kind): (&str, &str, &str),
+    large: Value,
+) {
+    let (plane, ns) = (team.plane, &team.ns);
+    let group = path.strip_prefix("/apis/");
+    let api_version = group.unwrap_or("v1");
+    let full_name = match group.and_then(|group| group.split_once('/')) {
+        Some((group, _)) => format!("{resource}.{group}"),
+        None => resource.to_owned(),
+    };
+    let mut object =
+        json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "large"}});
+    object.as_object_mut().unwrap().extend(large.as_object().unwrap().clone());
     // kubectl would escape it on its way to the API server, which takes 3 MiB.
-    let raw = format!("/api/v1/namespaces/{ns}/configmaps");
-    let manifest = format!(
-        r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"large"}},"data":{{"text":"{large}"}}}}"#
-    );
-    plane.apply_to(&["create", "--raw", &raw, "-f", "-"], &manifest).unwrap().success().unwrap();
-    let uid = crate::editor::field(plane, ns, "configmap/large", ".metadata.uid");
-    create(&format!(
+    let raw = format!("{path}/namespaces/{ns}/{resource}");
+    let create = ["create", "--raw", &raw, "-f", "-"];
+    plane.apply_to(&create, &object.to_string()).unwrap().success().unwrap();
+    let uid = crate::editor::field(plane, ns, &format!("{full_name}/large"), ".metadata.uid");
+    let child = format!(
         "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: child\n  ownerReferences: \
-         [{{apiVersion: v1, kind: ConfigMap, name: large, uid: {uid}, blockOwnerDeletion: true}}]\n"
-    ));
-    let args = ["delete", "configmap/large", "-n", ns, "--cascade=foreground", "--wait=false"];
+         [{{apiVersion: {api_version}, kind: {kind}, name: large, uid: {uid}, blockOwnerDeletion: \
+         true}}]\n"
+    );
+    plane.apply_to(&["create", "-n", ns, "-f", "-"], &child).unwrap().success().unwrap();
+    let object = format!("{full_name}/large");
+    let args = ["delete", &object, "-n", ns, "--cascade=foreground", "--wait=false"];
     plane.kubectl(&args).unwrap().success().unwrap();
     eventually("the end of a foreground deletion", SOON, || {
-        let left = plane.kubectl(&["get", "configmaps", "-n", ns, "-o", "name"])?;
+        let left =
+            plane.kubectl(&["get", &format!("configmaps,{full_name}"), "-n", ns, "-o", "name"])?;
         match left.stdout.contains("/large") || left.stdout.contains("/child") {
             true => Err(left.stdout.into()),
             false => Ok(()),
         }
     })
     .unwrap();
+}
+
+#[test]
+fn h15_a_foreground_delete_of_the_largest_object_completes() {
+    let plane = &world().plane;
+    let team = Team::new(plane, "h15");
+    let ns = &team.ns;
+    let group = team.group();
+    plane
+        .apply(&format!(
+            "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {{name: \
+             gadgets.{group}}}\nspec:\n  group: {group}\n  scope: Namespaced\n  names: {{kind: \
+             Gadget, plural: gadgets, singular: gadget}}\n  versions:\n  - name: v1\n    served: \
+             true\n    storage: true\n    schema: {{openAPIV3Schema: {{type: object, \
+             x-kubernetes-preserve-unknown-fields: true}}}}\n"
+        ))
+        .unwrap();
+    let crd = format!("crd/gadgets.{group}");
+    let args = ["wait", "--for=condition=Established", &crd, "--timeout=60s"];
+    plane.kubectl(&args).unwrap().success().unwrap();
+    for (name, api_group, resource) in
+        [("sets", "apps", "replicasets"), ("gadgets", &*group, "gadgets")]
+    {
+        let target = policy::target(api_group, resource, ns);
+        let spec = format!("{target}  protect: {{fromOrphaning: {{}}}}\n");
+        policy::apply(plane, &format!("{ns}-{name}"), &spec);
+    }
+
+    // etcd takes 1.5 MiB. Kubernetes' own kinds are stored without escapes: a
+    // review has 17 MiB.
+    let labels = json!({"app": "large"});
+    let container = json!({"name": "c", "image": "none", "args": ["<".repeat(1_400_000)]});
+    let spec = json!({"replicas": 0, "selector": {"matchLabels": labels}, "template":
+        {"metadata": {"labels": labels}, "spec": {"containers": [container]}}});
+    let sets = ("/apis/apps/v1", "replicasets", "ReplicaSet");
+    deletes_in_foreground(&team, sets, json!({"spec": spec}));
+    // Custom resources are stored as JSON, with escapes.
+    let path = format!("/apis/{group}/v1");
+    let data = "<".repeat(1_400_000 / 6);
+    deletes_in_foreground(&team, (&path, "gadgets", "Gadget"), json!({"data": data}));
+
+    for name in ["sets", "gadgets"] {
+        let policy = format!("{ns}-{name}");
+        plane.kubectl(&["delete", "deletionpolicy", &policy]).unwrap().success().unwrap();
+    }
+    plane.kubectl(&["delete", &crd, "--wait=false"]).unwrap().success().unwrap();
 }

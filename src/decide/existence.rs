@@ -1,0 +1,76 @@
+//! Whether the object of a review exists.
+//!
+//! The API server asks only about objects that it stores. Other callers, who
+//! know the path, can name any object. An answer that says anything needs an
+//! object that exists, with the uid that the review has: such a caller must not
+//! learn what uses an object by guessing its name.
+
+use super::item::Item;
+use super::{Decision, LiveRead, Review, Situation, Verdict, decide_unknown};
+
+/// What a live read says of an object.
+pub(super) enum Existence {
+    /// It exists, with this uid.
+    Exists,
+    /// It doesn't exist. Another object may have its name.
+    Absent,
+    /// This has to be read first.
+    Unread(LiveRead),
+    /// It can't be read, and why.
+    Unknown(String),
+}
+
+impl Existence {
+    pub(super) fn of(situation: &Situation<'_>, item: &Item<'_>) -> Self {
+        let Some(kind) = item.kind else {
+            return Self::Unknown("belay does not know its kind".to_owned());
+        };
+        let (namespace, name) = (item.facts.namespace, item.facts.name);
+        if let Some(found) = situation.read_object(kind, namespace, name) {
+            let exists = found.is_some_and(|node| node.uid() == item.uid());
+            return if exists { Self::Exists } else { Self::Absent };
+        }
+        let read = situation.object_read(kind, namespace, name);
+        if situation.is_unread(&read) {
+            return Self::Unread(read);
+        }
+        let failed = situation.reads().and_then(|reads| reads.done.get(&read)?.as_ref().err());
+        let why = failed.map_or("it is not read live", String::as_str);
+        Self::Unknown(format!("objects of kind {}: {why}", situation.graph.kinds.info(kind).kind))
+    }
+}
+
+/// The verdict, if the object of the review exists. If it doesn't, belay says
+/// nothing: a request for an object that was deleted meanwhile fails anyway.
+/// While that is unknown, a refusal stays a refusal and names nothing.
+pub(super) fn of_existing(
+    situation: &Situation<'_>,
+    review: &Review<'_>,
+    verdict: Verdict,
+) -> Verdict {
+    let Some(object) = review.old_object.as_ref().filter(|_| situation.reads().is_some()) else {
+        return verdict;
+    };
+    let item = Item::of_review(situation, review, object);
+    let nothing = Verdict::allow(verdict.target.clone());
+    if item.node.is_some() || verdict == nothing {
+        return verdict;
+    }
+    let (confirm, why) = match Existence::of(situation, &item) {
+        Existence::Exists => return verdict,
+        Existence::Absent => return nothing,
+        Existence::Unread(read) => (vec![read], "there was no time left to read it".to_owned()),
+        Existence::Unknown(why) => (verdict.confirm.clone(), why),
+    };
+    match verdict.decision {
+        Decision::Deny => Verdict { confirm, ..decide_unknown(review, why) },
+        _ => Verdict {
+            decision: Decision::Allow,
+            reason: None,
+            blockers: Vec::new(),
+            more: 0,
+            confirm,
+            ..verdict
+        },
+    }
+}
