@@ -188,7 +188,7 @@ fn content_approvals<'a>(
 /// What is known of an owner that is not there: its state, and its owners.
 fn find_absent<'a>(situation: &Situation<'a>, claim: &Claim<'_>) -> (State, Vec<Claim<'a>>) {
     let graph = situation.graph;
-    if let Some(Gone { owners, deleted }) = graph.gone(claim.uid) {
+    if let Some(Gone { owners, deleted, .. }) = graph.gone(claim.uid) {
         let owners = owners.iter().map(|owner| Claim {
             kind: Some(owner.kind),
             version: "",
@@ -256,9 +256,14 @@ impl Above {
             match node(situation, &claim) {
                 Some(node) => {
                     above.read(situation, &claim);
+                    above.endless |= node.has_too_many_owners();
                     next.extend(node.claims());
                 }
-                None => next.extend(find_absent(situation, &claim).1),
+                None => {
+                    let gone = situation.graph.gone(claim.uid);
+                    above.endless |= gone.is_some_and(|gone| gone.had_more_owners);
+                    next.extend(find_absent(situation, &claim).1);
+                }
             }
         }
         above

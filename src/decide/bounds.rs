@@ -142,6 +142,72 @@ fn h05_the_work_of_a_delete_grows_with_owner_references_and_dependents() {
     assert!(delete(30, 9_000) < 4 * 30 * 9_000);
 }
 
+/// ConfigMaps: a protected one below one with so many owners, of which the last
+/// is the target of [`target`].
+fn hidden_owner(owners: usize) -> Graph {
+    let mut graph = Graph::default();
+    let kind = graph.kinds.find("", "ConfigMap").unwrap();
+    let owner = |name: &str, uid: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid});
+    let uid = target().metadata.uid.to_string();
+    let mut references: Vec<_> = (1..owners).map(|n| owner("none", &format!("none-{n}"))).collect();
+    references.push(owner("x", &uid));
+    let of = |name: &str, uid: &str, label: &str, owners: &[serde_json::Value]| {
+        json!({"metadata": {"name": name, "namespace": "shop", "uid": uid,
+            "labels": {"belay.dev/protect": label}, "ownerReferences": owners}})
+    };
+    for value in [
+        of("x", &uid, "no", &[]),
+        of("middle", "middle", "no", &references),
+        of("precious", "precious", "Always", &[owner("middle", "middle")]),
+    ] {
+        let object = Object::deserialize(&value).unwrap();
+        graph.apply(kind, &object, Progress::Ordinary, Edges::default());
+    }
+    graph.set_complete(kind, true);
+    graph
+}
+
+#[test]
+fn h05_an_owner_reference_that_is_not_kept_hides_no_dependents() {
+    for owners in [1, 1_000, 1_001, 27_000] {
+        let graph = hidden_owner(owners);
+        let (verdict, _) = counted(&graph, &review(Operation::Delete, target(), None), STEPS);
+        assert_eq!(verdict.decision, Decision::Deny, "{owners}");
+        assert!(message(&verdict).unwrap().contains("precious"), "{verdict:?}");
+    }
+}
+
+#[test]
+fn h05_an_owner_with_too_many_owners_may_be_below_an_approved_object() {
+    let object = |owner: &str| {
+        object(format!(
+            r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"other","namespace":"shop","uid":"other",
+            "labels":{{"belay.dev/protect":"Always"}},"ownerReferences":[{owner}]}}}}"#
+        ))
+    };
+    let uid = target().metadata.uid.to_string();
+    let stays = format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"{uid}"}}"#);
+    let middle = r#"{"apiVersion":"v1","kind":"ConfigMap","name":"middle","uid":"middle"}"#;
+    let owners = format!("{stays},{middle}");
+    let update = |graph: &Graph| {
+        let question = review(Operation::Update, object(&stays), Some(object(&owners)));
+        counted(graph, &Review { name: "other".into(), ..question }, STEPS).0.decision
+    };
+    assert_eq!(update(&hidden_owner(3)), Decision::Allow);
+    assert_eq!(update(&hidden_owner(1_001)), Decision::Deny);
+    // Of one that is gone a part of the owners is remembered.
+    let gone = |owners| {
+        let mut graph = hidden_owner(owners);
+        let kind = graph.kinds.find("", "ConfigMap").unwrap();
+        graph.delete(kind, "shop", "middle", None);
+        update(&graph)
+    };
+    assert_eq!(
+        (gone(3), gone(1_000), gone(1_001)),
+        (Decision::Allow, Decision::Deny, Decision::Deny)
+    );
+}
+
 #[test]
 fn h06_a_used_up_budget_is_unknown_and_refuses() {
     let graph = families(100, 100);
