@@ -7,7 +7,7 @@ mod tests;
 use crate::cluster::world::{self, Place, RELEASE_REQUESTED, Seen, World};
 use crate::graph::{Excuse, Graph, Node, NodeId, OpenEdge, OwnerEdge, Progress, Strength};
 use crate::hold::Sight;
-use crate::objects::{HoldAge, KindId, PackedList, PackedMap, Uid, Unreadable, read_shallow};
+use crate::objects::{HoldAge, KindId, Object, PackedList, PackedMap, Uid, read_shallow};
 
 /// An object before it changes or goes: whom it keeps waiting, and by what.
 #[derive(Default)]
@@ -26,6 +26,7 @@ struct Trace {
     finalizers: PackedList,
     labels: PackedMap,
     owners: Vec<OwnerEdge>,
+    has_too_many_owners: bool,
     uses: Vec<(NodeId, Strength, Excuse, Option<Uid>)>,
     open: Vec<OpenEdge>,
 }
@@ -40,6 +41,7 @@ impl Trace {
             finalizers: node.finalizers().clone(),
             labels: node.labels().clone(),
             owners: node.owners().to_vec(),
+            has_too_many_owners: node.has_too_many_owners(),
             uses: uses
                 .map(|edge| (edge.to, edge.strength, edge.excuse, edge.uid.as_deref().copied()))
                 .collect(),
@@ -50,13 +52,13 @@ impl Trace {
 
 /// The waiting objects that this one uses, before it changes or goes. Most of
 /// the time nothing waits, and then nothing is looked at.
-pub fn used_by(world: &World, kind: KindId, json: &str) -> Result<Before, Unreadable> {
+pub fn used_by(world: &World, kind: KindId, object: &Object<'_>) -> Before {
     let graph = &world.graph;
     if world.waiting.seen.is_empty() {
-        return Ok(Before::default());
+        return Before::default();
     }
-    let Some(node) = world::find(graph, kind, json)?.and_then(|node| graph.get(node)) else {
-        return Ok(Before::default());
+    let Some(node) = world::find(graph, kind, object).and_then(|node| graph.get(node)) else {
+        return Before::default();
     };
     let named = node.uses().iter().map(|edge| edge.to);
     let mut uses: Vec<NodeId> = named.filter(|to| graph.get(*to).is_some_and(waits)).collect();
@@ -71,7 +73,7 @@ pub fn used_by(world: &World, kind: KindId, json: &str) -> Result<Before, Unread
         uses.extend(found);
     }
     let was = (!uses.is_empty()).then(|| (node.id(), Trace::of(node)));
-    Ok(Before { uses, was })
+    Before { uses, was }
 }
 
 /// A list has been read to its end, and what was not in it is gone: whoever
@@ -106,22 +108,32 @@ pub fn relisted(world: &mut World, kind: KindId) -> bool {
     !waiting.news.is_empty()
 }
 
-/// An object was taken in, as this JSON says. Says whether there is news.
-pub fn taken(world: &mut World, node: Option<NodeId>, json: &str) -> bool {
+/// What a release has to know of an object, and the value of the annotation by
+/// which a person asks for a look.
+pub type Sighting = (Sight, Option<String>);
+
+/// The same of this JSON, if the object waits. There are few of these, so their
+/// JSON may be parsed twice.
+pub fn sighting(object: &Object<'_>, json: &str) -> Option<Sighting> {
+    let waits = object.is_terminating() && object.is_held();
+    let value = waits.then(|| read_shallow(json).ok()).flatten()?;
+    let annotations = value.pointer("/metadata/annotations");
+    let requested = annotations.and_then(|map| map.get(RELEASE_REQUESTED)?.as_str());
+    Some((Sight::of(&value)?, requested.map(str::to_owned)))
+}
+
+/// An object was taken in. Says whether there is news.
+pub fn taken(world: &mut World, node: Option<NodeId>, sighting: Option<Sighting>) -> bool {
     let Some(node) = node else { return false };
     let Some(object) = world.graph.get(node) else { return false };
     let place = place(object);
     if !waits(object) {
         return world.waiting.seen.remove(&place).is_some() && world.waiting.news.insert(place);
     }
-    // There are few of these, so their JSON may be looked at twice.
-    let Ok(value) = read_shallow(json) else { return false };
-    let Some(sight) = Sight::of(&value) else { return false };
-    let annotations = value.pointer("/metadata/annotations");
-    let requested = annotations.and_then(|map| map.get(RELEASE_REQUESTED)?.as_str());
+    let Some((sight, requested)) = sighting else { return false };
     let seen = Seen {
         sight,
-        requested: requested.map(str::to_owned),
+        requested,
         unused: is_unused(&world.graph, node),
         changes: world.waiting.seen.get(&place).map_or(0, |seen| seen.changes),
         unwatched: false,
