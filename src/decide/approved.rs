@@ -10,8 +10,13 @@ use crate::policy::{Approval, Discount, Policy, Source, Terms};
 /// scope Content that name what it lives in, or that certainly takes it along.
 fn in_force<'a>(situation: &Situation<'a>, item: &Item<'a>, records: Records) -> Vec<&'a Approval> {
     let approvals = &situation.policies.approvals;
+    // Without the work that it takes nothing is approved.
+    let charge = |uid| situation.work.charge(approvals.of(uid).len());
     let (identity, state) = (item.identity(), State::of_item(item));
     let above = if records == Records::Cascade { records } else { Records::Ignored };
+    if !charge(identity.uid) {
+        return Vec::new();
+    }
     let named = approvals.of(identity.uid).iter().filter(|approval| {
         approval.names(&identity) && counts(situation, records, approval, state)
     });
@@ -19,6 +24,9 @@ fn in_force<'a>(situation: &Situation<'a>, item: &Item<'a>, records: Records) ->
     let namespace = item.facts.namespace;
     for container in containers(situation, item) {
         let (identity, state) = (container.identity(), State::of_item(&container));
+        if !charge(identity.uid) {
+            return Vec::new();
+        }
         found.extend(approvals.of(identity.uid).iter().filter(|approval| {
             approval.content
                 && approval.names(&identity)

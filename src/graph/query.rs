@@ -68,6 +68,8 @@ pub struct Sought<'a, L> {
     pub name: &'a str,
     /// Its labels.
     pub label: L,
+    /// How many steps it takes to find a label, about.
+    pub label_steps: usize,
     /// What the search may cost.
     pub work: Work<'a>,
 }
@@ -76,6 +78,15 @@ impl Graph {
     /// Everybody with a use edge to a node, in no particular order and one by
     /// one: whoever needs three of ten thousand takes three.
     pub fn users(&self, id: NodeId) -> impl Iterator<Item = User<'_>> {
+        self.users_within(id, Work::default())
+    }
+
+    /// The same, within a budget: when it is used up, there may be more.
+    pub fn users_within<'g>(
+        &'g self,
+        id: NodeId,
+        work: Work<'g>,
+    ) -> impl Iterator<Item = User<'g>> {
         let target = self.get(id);
         let matching = target.map(|target| {
             self.seekers(Sought {
@@ -83,11 +94,11 @@ impl Graph {
                 namespace: target.namespace(),
                 name: target.name(),
                 label: move |key: &str| target.labels().get(key),
-                work: Work::default(),
+                label_steps: target.labels().size(),
+                work,
             })
         });
-        self.named_users(id, target.map(Node::uid), Work::default())
-            .chain(matching.into_iter().flatten())
+        self.named_users(id, target.map(Node::uid), work).chain(matching.into_iter().flatten())
     }
 
     /// Everybody with a use edge by name to a node, or to the object of this
@@ -118,7 +129,7 @@ impl Graph {
         &'g self,
         sought: Sought<'g, L>,
     ) -> impl Iterator<Item = User<'g>> + use<'g, 'l, L> {
-        let Sought { kind, namespace, name, label, work } = sought;
+        let Sought { kind, namespace, name, label, label_steps, work } = sought;
         let nowhere = NodeId::NONE;
         let place = match namespace {
             "" => Some(nowhere),
@@ -134,9 +145,10 @@ impl Graph {
             .take_while(move |_| work.charge(1));
         seekers.flat_map(move |node| {
             let edges = node.open().iter().filter(move |edge| {
-                work.charge(1 + edge.selector.size())
+                work.charge(1)
                     && edge.kind == kind
                     && (edge.namespace.is_empty() || edge.namespace == namespace)
+                    && work.charge(edge.selector.size().saturating_mul(label_steps))
                     && edge.selector.matches(name, label)
             });
             edges.map(move |edge| User { node, edge: Via::Open(edge) })

@@ -184,7 +184,8 @@ impl Kinds {
         if let Some(id) = self.known(group, kind) {
             return id;
         }
-        let Some(number) = u16::try_from(self.0.infos.len()).ok().filter(|n| usize::from(*n) < most)
+        let Some(number) =
+            u16::try_from(self.0.infos.len()).ok().filter(|n| usize::from(*n) < most)
         else {
             return BEYOND;
         };

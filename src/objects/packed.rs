@@ -72,6 +72,11 @@ impl PackedMap {
         self.iter().find(|(k, _)| *k == key).map(|(_, value)| value)
     }
 
+    /// How many steps it takes to look through it, about.
+    pub fn size(&self) -> usize {
+        self.0.size()
+    }
+
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -23,6 +23,14 @@ impl<'a> Pairs<'a> {
             Self::Packed(map) => map.get(key),
         }
     }
+
+    /// How many steps it takes to find the value of a key, about.
+    pub fn size(self) -> usize {
+        match self {
+            Self::Texts(_) => 1,
+            Self::Packed(map) => map.size(),
+        }
+    }
 }
 
 /// What policies read of an object.
