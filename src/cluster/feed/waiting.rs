@@ -5,9 +5,15 @@
 mod tests;
 
 use crate::cluster::world::{self, Place, RELEASE_REQUESTED, Seen, World};
-use crate::graph::{Excuse, Graph, Node, NodeId, OpenEdge, OwnerEdge, Progress, Strength};
+use crate::graph::{
+    Excuse, Graph, Meter, Node, NodeId, OpenEdge, OwnerEdge, Progress, Strength, Work,
+};
 use crate::hold::Sight;
 use crate::objects::{HoldAge, KindId, Object, PackedList, PackedMap, Uid, read_shallow};
+
+/// So many steps it may take, under the lock of the graph, to find out what a
+/// change means for the objects that wait. Beyond them it may mean anything.
+const STEPS: usize = 1_000_000;
 
 /// An object before it changes or goes: whom it keeps waiting, and by what.
 #[derive(Default)]
@@ -62,15 +68,26 @@ pub fn used_by(world: &World, kind: KindId, object: &Object<'_>) -> Before {
     };
     let named = node.uses().iter().map(|edge| edge.to);
     let mut uses: Vec<NodeId> = named.filter(|to| graph.get(*to).is_some_and(waits)).collect();
+    let meter = Meter::new(STEPS);
+    let work = Work::new(&meter);
     for edge in node.open().iter().filter(|edge| edge.strength == Strength::Needs) {
         let places = world.waiting.seen.keys().filter(|(kind, namespace, _)| {
             *kind == edge.kind && (edge.namespace.is_empty() || edge.namespace == *namespace)
         });
-        let found = places.filter_map(|(kind, namespace, name)| {
+        let found = places.take_while(|_| work.charge(1)).filter_map(|(kind, namespace, name)| {
             let target = graph.object(*kind, namespace, name)?;
-            edge.selector.matches(name, |key| target.labels().get(key)).then_some(target.id())
+            let steps = edge.selector.size().saturating_mul(target.labels().size());
+            let matches = || edge.selector.matches(name, |key| target.labels().get(key));
+            (work.charge(steps) && matches()).then_some(target.id())
         });
         uses.extend(found);
+        if !work.charge(world.waiting.seen.len()) {
+            let places = world.waiting.seen.keys();
+            let all =
+                places.filter_map(|(kind, namespace, name)| graph.find(*kind, namespace, name));
+            uses = all.collect();
+            break;
+        }
     }
     let was = (!uses.is_empty()).then(|| (node.id(), Trace::of(node)));
     Before { uses, was }
@@ -96,9 +113,10 @@ pub fn relisted(world: &mut World, kind: KindId) -> bool {
         }
         waiting.news.insert(place);
     }
+    let meter = Meter::new(STEPS);
     for place in places {
         let node = graph.find(place.0, &place.1, &place.2);
-        let unused = node.is_some_and(|node| is_unused(graph, node));
+        let unused = node.is_some_and(|node| is_unused(graph, node, Work::new(&meter)));
         if let Some(seen) = waiting.seen.get_mut(&place).filter(|seen| seen.unused != unused) {
             seen.unused = unused;
             seen.changes += 1;
@@ -134,7 +152,7 @@ pub fn taken(world: &mut World, node: Option<NodeId>, sighting: Option<Sighting>
     let seen = Seen {
         sight,
         requested,
-        unused: is_unused(&world.graph, node),
+        unused: is_unused(&world.graph, node, Work::new(&Meter::new(STEPS))),
         changes: world.waiting.seen.get(&place).map_or(0, |seen| seen.changes),
         unwatched: false,
     };
@@ -160,10 +178,11 @@ pub fn freed(world: &mut World, before: &Before) -> bool {
         return false;
     }
     let mut news = false;
+    let meter = Meter::new(STEPS);
     for node in &before.uses {
         let Some(object) = graph.get(*node) else { continue };
         let place = place(object);
-        let unused = is_unused(graph, *node);
+        let unused = is_unused(graph, *node, Work::new(&meter));
         let Some(seen) = waiting.seen.get_mut(&place) else { continue };
         seen.unused = unused;
         seen.changes += 1;
@@ -176,8 +195,8 @@ fn waits(node: Node<'_>) -> bool {
     node.is_terminating() && node.hold() != HoldAge::NotHeld
 }
 
-fn is_unused(graph: &Graph, node: NodeId) -> bool {
-    !graph.users(node).any(|user| user.needs())
+fn is_unused(graph: &Graph, node: NodeId, work: Work<'_>) -> bool {
+    !graph.users_within(node, work).any(|user| user.needs()) && !work.is_used_up()
 }
 
 fn place(node: Node<'_>) -> Place {

@@ -149,3 +149,25 @@ fn a_user_by_pattern_that_goes_is_news() {
     fed.goes(set, &db);
     assert_eq!(fed.waits(), (1, true));
 }
+
+#[test]
+fn h06_with_more_patterns_than_there_is_time_for_everything_that_waits_may_be_used() {
+    let fed = Fed::new();
+    let (claims, set) = (("", "PersistentVolumeClaim"), ("apps", "StatefulSet"));
+    for n in 0..1_100 {
+        fed.is(claims, &held(&format!("t0-db-{n}")));
+    }
+    let used = |templates: usize| {
+        let template = |n| json!({"metadata": {"name": format!("t{n}")}, "spec": {}});
+        let db = json!({"metadata": {"name": "db", "namespace": "a", "uid": "db"}, "spec": {
+            "replicas": 0, "template": {"spec": {"containers": []}}, "ordinals": {"start": 1_000},
+            "volumeClaimTemplates": (0..templates).map(template).collect::<Vec<_>>()}});
+        fed.is(set, &db);
+        let world = fed.world.read();
+        let kind = world.graph.kinds.find(set.0, set.1).unwrap();
+        let json = db.to_string();
+        super::used_by(&world, kind, &serde_json::from_str(&json).unwrap()).uses.len()
+    };
+    assert_eq!(used(3), 100);
+    assert_eq!(used(1_000), 1_100);
+}
