@@ -11,9 +11,10 @@ use super::journal::Journal;
 use super::live::{CarryOut, Gathered, ReadGroup};
 use super::world::{SharedWorld, World};
 use crate::decide::{
-    Exemption, Live, LiveReads, Review, Situation, Verdict, decide, decide_unconfirmed,
-    decide_unknown,
+    Exemption, Live, LiveReads, Review, Situation, Verdict, budget, decide_unconfirmed,
+    decide_unknown, decide_within,
 };
+use crate::graph::Meter;
 use crate::webhook::Decider;
 
 /// How often a verdict may ask for more before it is final. What a read finds
@@ -40,12 +41,13 @@ impl ClusterDecider {
         Self { world, cluster, journal, none: LiveReads::default() }
     }
 
-    async fn answer(&self, review: &Review<'_>, until: Instant) -> Verdict {
+    /// The final verdict. All that is decided on the way is within one budget.
+    async fn answer(&self, review: &Review<'_>, until: Instant, meter: &Meter) -> Verdict {
         let until = until.checked_sub(MARGIN).unwrap_or(until);
         let mut gathered: Option<Gathered> = None;
         let group = ReadGroup::of(review);
         for left in (0..=ROUNDS).rev() {
-            let verdict = match self.look(review, gathered.as_ref()) {
+            let verdict = match self.look(review, gathered.as_ref(), meter) {
                 Ok(verdict) => verdict,
                 Err(empty) => {
                     gathered = gathered.map(|gathered| gathered.renumbered(*empty));
@@ -71,6 +73,7 @@ impl ClusterDecider {
         &self,
         review: &Review<'_>,
         gathered: Option<&Gathered>,
+        meter: &Meter,
     ) -> Result<Verdict, Box<Gathered>> {
         let world = self.world.read();
         if !world.loaded {
@@ -84,7 +87,7 @@ impl ClusterDecider {
         let live = Live::Read(gathered.map_or(&self.none, Gathered::reads));
         let now = clock.now().as_second();
         let situation = Situation::new(graph, policies, live, now);
-        let mut verdict = decide(&situation, review);
+        let mut verdict = decide_within(&situation, review, meter);
         // belay could never release a hold on an object that it does not watch, or
         // may not patch. A hold that was there before is put back all the same.
         let (group, resource) = (&review.resource.group, &review.resource.resource);
@@ -139,7 +142,7 @@ impl ClusterDecider {
 impl Decider for ClusterDecider {
     fn decide<'a>(&'a self, review: &'a Review<'a>, until: Instant) -> LocalBoxFuture<'a, Verdict> {
         Box::pin(async move {
-            let verdict = self.answer(review, until).await;
+            let verdict = self.answer(review, until, &budget()).await;
             // What is asked twice is noted once.
             let resource = &review.resource;
             let named = || self.world.read().policies.names(&resource.group, &resource.resource);

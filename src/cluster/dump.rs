@@ -45,7 +45,7 @@ fn of_kind(world: &World, name: &str, kind: KindId, text: &mut String) {
     for node in nodes {
         let state = if node.is_terminating() { "terminating" } else { "live" };
         let finalizers: Vec<&str> = node.finalizers().iter().collect();
-        let owners: Vec<String> = node.owners().iter().map(|o| o.uid.to_string()).collect();
+        let owners: Vec<String> = node.owner_uids().map(|uid| uid.to_string()).collect();
         let _ = writeln!(
             text,
             "object\t{name}\t{}\t{}\t{}\t{state}\t{}\t{}",

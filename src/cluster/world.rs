@@ -12,7 +12,7 @@ use crate::graph::{Graph, Listing, NodeId};
 use crate::hold::Sight;
 use crate::objects::{KeyedMap, KeyedSet, KindId, NumberMap, NumberSet, Object, Uid, Unreadable};
 use crate::policy::PolicySet;
-use crate::relations::{Catalogue, Reads};
+use crate::relations::{Catalogue, Parsed, Reads};
 
 /// Shared by the threads that answer reviews and those that feed.
 ///
@@ -143,31 +143,35 @@ pub fn take(
     json: &str,
     listing: Option<&mut Listing>,
 ) -> Result<Option<NodeId>, Unreadable> {
-    let object = catalogue.feed(graph, kind, json)?;
+    Ok(apply(graph, catalogue, kind, &catalogue.parse(kind, json)?, listing))
+}
+
+/// The same of an object that this catalogue has parsed.
+pub fn apply(
+    graph: &mut Graph,
+    catalogue: &Catalogue,
+    kind: KindId,
+    parsed: &Parsed<'_>,
+    listing: Option<&mut Listing>,
+) -> Option<NodeId> {
+    catalogue.apply(graph, kind, parsed);
+    let object = &parsed.object;
     if let Some(listing) = listing {
-        graph.list(listing, &object);
+        graph.list(listing, object);
     }
     let namespaced = graph.kinds.info(kind).namespaced;
     let namespace = if namespaced { object.metadata.namespace.as_str() } else { "" };
-    Ok(graph.find(kind, namespace, &object.metadata.name))
+    graph.find(kind, namespace, &object.metadata.name)
 }
 
-fn read(json: &str) -> Result<Object<'_>, Unreadable> {
-    serde_json::from_str(json).map_err(|error| Unreadable::new(json, &error))
-}
-
-/// Where the object of this JSON stands in a graph.
-pub fn find(graph: &Graph, kind: KindId, json: &str) -> Result<Option<NodeId>, Unreadable> {
-    let object = read(json)?;
-    let namespace = object.metadata.namespace.as_str();
-    Ok(graph.find(kind, namespace, &object.metadata.name))
+/// Where an object stands in a graph.
+pub fn find(graph: &Graph, kind: KindId, object: &Object<'_>) -> Option<NodeId> {
+    graph.find(kind, object.metadata.namespace.as_str(), &object.metadata.name)
 }
 
 /// An object is gone, as the watch says; what has been made again under its
 /// name meanwhile is not.
-pub fn forget(graph: &mut Graph, kind: KindId, json: &str) -> Result<(String, String), Unreadable> {
-    let object = read(json)?;
+pub fn forget(graph: &mut Graph, kind: KindId, object: &Object<'_>) {
     let (namespace, name) = (object.metadata.namespace.as_str(), object.metadata.name.as_str());
     graph.delete(kind, namespace, name, Some(Uid::new(&object.metadata.uid)));
-    Ok((namespace.to_owned(), name.to_owned()))
 }

@@ -234,7 +234,7 @@ struct Absent<'a> {
 
 fn find_absent<'a>(situation: &Situation<'a>, claim: &Claim<'_>) -> Absent<'a> {
     let graph = situation.graph;
-    if let Some(Gone { owners, owners_version, deleted }) = graph.gone(claim.uid) {
+    if let Some(Gone { owners, owners_version, deleted, .. }) = graph.gone(claim.uid) {
         let owners = owners.iter().map(|owner| Claim {
             kind: Some(owner.kind),
             version: "",
@@ -306,9 +306,14 @@ impl Above {
             match node(situation, &claim) {
                 Some(node) => {
                     above.read(situation, &claim);
+                    above.endless |= node.has_too_many_owners();
                     next.extend(node.claims());
                 }
-                None => next.extend(find_absent(situation, &claim).owners),
+                None => {
+                    let gone = situation.graph.gone(claim.uid);
+                    above.endless |= gone.is_some_and(|gone| gone.had_more_owners);
+                    next.extend(find_absent(situation, &claim).owners);
+                }
             }
         }
         above

@@ -15,8 +15,13 @@ fn in_force<'a>(
     records: Records,
 ) -> (Vec<&'a Approval>, Vec<&'a Approval>) {
     let approvals = &situation.policies.approvals;
+    // Without the work that it takes nothing is approved.
+    let charge = |uid| situation.work.charge(approvals.of(uid).len());
     let (identity, state) = (item.identity(), State::of_item(item));
     let above = if records == Records::Cascade { records } else { Records::Ignored };
+    if !charge(identity.uid) {
+        return (Vec::new(), Vec::new());
+    }
     let named = approvals.of(identity.uid).iter().filter(|approval| {
         approval.names(&identity) && counts(situation, records, approval, state)
     });
@@ -24,6 +29,9 @@ fn in_force<'a>(
     let namespace = item.facts.namespace;
     for container in containers(situation, item) {
         let (identity, state) = (container.identity(), State::of_item(&container));
+        if !charge(identity.uid) {
+            return (Vec::new(), Vec::new());
+        }
         found.extend(approvals.of(identity.uid).iter().filter(|approval| {
             approval.content
                 && approval.names(&identity)

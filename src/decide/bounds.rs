@@ -6,7 +6,10 @@ use serde::Deserialize as _;
 use serde_json::json;
 
 use super::*;
-use crate::graph::{Edges, Graph, Progress};
+use crate::graph::{
+    Certainty, Edges, Excuse, Graph, NewUse, OpenEdge, Outcome, Progress, Propagation, Request,
+    Requirement, Selector, Strength, fates,
+};
 use crate::objects::{Object, Text};
 use crate::policy::PolicySet;
 
@@ -140,6 +143,277 @@ fn h05_the_work_of_a_delete_grows_with_owner_references_and_dependents() {
     assert_linear("dependents", |n| delete(n, 3));
     // The case of the issue.
     assert!(delete(30, 9_000) < 4 * 30 * 9_000);
+}
+
+/// ConfigMaps: a protected one below one with so many owners, of which the last
+/// is the target of [`target`].
+fn hidden_owner(owners: usize) -> Graph {
+    let mut graph = Graph::default();
+    let kind = graph.kinds.find("", "ConfigMap").unwrap();
+    let owner = |name: &str, uid: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid});
+    let uid = target().metadata.uid.to_string();
+    let mut references: Vec<_> = (1..owners).map(|n| owner("none", &format!("none-{n}"))).collect();
+    references.push(owner("x", &uid));
+    let of = |name: &str, uid: &str, label: &str, owners: &[serde_json::Value]| {
+        json!({"metadata": {"name": name, "namespace": "shop", "uid": uid,
+            "labels": {"belay.dev/protect": label}, "ownerReferences": owners}})
+    };
+    for value in [
+        of("x", &uid, "no", &[]),
+        of("middle", "middle", "no", &references),
+        of("precious", "precious", "Always", &[owner("middle", "middle")]),
+    ] {
+        let object = Object::deserialize(&value).unwrap();
+        graph.apply(kind, &object, Progress::Ordinary, Edges::default());
+    }
+    graph.set_complete(kind, true);
+    graph
+}
+
+#[test]
+fn h05_an_owner_reference_that_is_not_kept_hides_no_dependents() {
+    for owners in [1, 1_000, 1_001, 27_000] {
+        let graph = hidden_owner(owners);
+        let (verdict, _) = counted(&graph, &review(Operation::Delete, target(), None), STEPS);
+        assert_eq!(verdict.decision, Decision::Deny, "{owners}");
+        assert!(message(&verdict).unwrap().contains("precious"), "{verdict:?}");
+    }
+}
+
+#[test]
+fn h05_an_owner_with_too_many_owners_may_be_below_an_approved_object() {
+    let object = |owner: &str| {
+        object(format!(
+            r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"other","namespace":"shop","uid":"other",
+            "labels":{{"belay.dev/protect":"Always"}},"ownerReferences":[{owner}]}}}}"#
+        ))
+    };
+    let uid = target().metadata.uid.to_string();
+    let stays = format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"{uid}"}}"#);
+    let middle = r#"{"apiVersion":"v1","kind":"ConfigMap","name":"middle","uid":"middle"}"#;
+    let owners = format!("{stays},{middle}");
+    let update = |graph: &Graph| {
+        let question = review(Operation::Update, object(&stays), Some(object(&owners)));
+        counted(graph, &Review { name: "other".into(), ..question }, STEPS).0.decision
+    };
+    assert_eq!(update(&hidden_owner(3)), Decision::Allow);
+    assert_eq!(update(&hidden_owner(1_001)), Decision::Deny);
+    // Of one that is gone a part of the owners is remembered.
+    let gone = |owners| {
+        let mut graph = hidden_owner(owners);
+        let kind = graph.kinds.find("", "ConfigMap").unwrap();
+        graph.delete(kind, "shop", "middle", None);
+        update(&graph)
+    };
+    assert_eq!(
+        (gone(3), gone(1_000), gone(1_001)),
+        (Decision::Allow, Decision::Deny, Decision::Deny)
+    );
+}
+
+/// What a DELETE of the target takes, where these objects are beside it.
+fn steps_beside(label: &str, others: Vec<(&str, serde_json::Value, Edges)>) -> usize {
+    let mut graph = Graph::default();
+    let find = |graph: &Graph, kind: &str| graph.kinds.find("", kind).unwrap();
+    let target = object(format!(
+        r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"x","namespace":"shop","uid":"u",
+        "labels":{{"belay.dev/protect":"{label}"}}}}}}"#
+    ));
+    let kind = find(&graph, "ConfigMap");
+    graph.apply(kind, &target, Progress::Ordinary, Edges::default());
+    for (kind, value, edges) in others {
+        let (kind, object) = (find(&graph, kind), Object::deserialize(&value).unwrap());
+        graph.apply(kind, &object, Progress::Ordinary, edges);
+    }
+    let (verdict, steps) = counted(&graph, &review(Operation::Delete, target, None), STEPS);
+    assert_ne!(verdict.decision, Decision::Allow, "{verdict:?}");
+    steps
+}
+
+fn named(name: &str, labels: usize) -> serde_json::Value {
+    let labels: std::collections::BTreeMap<_, _> =
+        (0..labels).map(|n| (format!("label-{n}"), "value")).collect();
+    json!({"metadata": {"name": name, "namespace": "shop", "uid": name, "labels": labels}})
+}
+
+#[test]
+fn h06_the_work_of_users_grows_with_their_number_and_with_their_selectors() {
+    let config_map = Graph::default().kinds.find("", "ConfigMap").unwrap();
+    let relation = crate::graph::RelationId(0);
+    let by_name = || {
+        let (namespace, name) = ("shop".to_owned(), "x".to_owned());
+        let (strength, excuse) = (Strength::Needs, Excuse::None);
+        let edge = NewUse {
+            kind: config_map,
+            namespace,
+            name,
+            uid: None,
+            strength,
+            excuse,
+            relation,
+            path: "p".to_owned(),
+        };
+        Edges { uses: vec![edge], ..Edges::default() }
+    };
+    let by_labels = |requirements: usize, edges: usize| {
+        let requirement = |n| Requirement::Absent(format!("label-{n}"));
+        let edge = OpenEdge {
+            kind: config_map,
+            namespace: "shop".to_owned(),
+            selector: Selector::Labels((0..requirements).map(requirement).collect()),
+            strength: Strength::Needs,
+            relation,
+            path: "p".into(),
+        };
+        Edges { open: vec![edge; edges], ..Edges::default() }
+    };
+    let user = |n: usize, edges| ("Pod", named(&format!("pod-{n}"), 0), edges);
+    assert_linear("users by name", |n| {
+        steps_beside("WhileUsed", (0..n).map(|i| user(i, by_name())).collect())
+    });
+    assert_linear("requirements of a selector", |n| {
+        steps_beside("WhileUsed", vec![user(0, by_labels(n, 1))])
+    });
+    assert_linear("selectors", |n| steps_beside("WhileUsed", vec![user(0, by_labels(3, n))]));
+}
+
+#[test]
+fn h06_a_look_at_many_labels_costs_the_steps_that_it_takes() {
+    let mut graph = Graph::default();
+    let kind = graph.kinds.find("", "ConfigMap").unwrap();
+    let object = named("x", 20_000);
+    let object = Object::deserialize(&object).unwrap();
+    graph.apply(kind, &object, Progress::Ordinary, Edges::default());
+    let edge = OpenEdge {
+        kind,
+        namespace: "shop".to_owned(),
+        selector: Selector::Labels(vec![Requirement::Absent("none".to_owned()); 1_000]),
+        strength: Strength::Needs,
+        relation: crate::graph::RelationId(0),
+        path: "p".into(),
+    };
+    let pod = named("pod", 0);
+    let pod = Object::deserialize(&pod).unwrap();
+    let pods = graph.kinds.find("", "Pod").unwrap();
+    graph.apply(pods, &pod, Progress::Ordinary, Edges { open: vec![edge], ..Edges::default() });
+    let meter = Meter::new(STEPS);
+    let target = graph.find(kind, "shop", "x").unwrap();
+    let users = graph.users_within(target, Work::new(&meter)).count();
+    // 1,000 times a look through 300 KB.
+    assert!(users == 1 && meter.steps() > 1_000_000, "{users} {}", meter.steps());
+    let meter = Meter::new(1_000);
+    assert_eq!(graph.users_within(target, Work::new(&meter)).count(), 0);
+    assert!(Work::new(&meter).is_used_up());
+}
+
+#[test]
+fn h06_the_work_of_content_grows_with_the_objects_and_their_labels() {
+    let namespace = object(
+        r#"{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"shop","uid":"shop"}}"#
+            .to_owned(),
+    );
+    let delete = |objects: usize, labels: usize| {
+        let mut graph = Graph::default();
+        let find = |graph: &Graph, kind: &str| graph.kinds.find("", kind).unwrap();
+        let (kind, namespaces) = (find(&graph, "ConfigMap"), find(&graph, "Namespace"));
+        graph.apply(namespaces, &namespace, Progress::Ordinary, Edges::default());
+        for n in 0..objects {
+            let value = named(&format!("{n}"), labels);
+            let member = Object::deserialize(&value).unwrap();
+            graph.apply(kind, &member, Progress::Ordinary, Edges::default());
+        }
+        let json =
+            r#"{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"shop","uid":"shop"}}"#;
+        let question = review(Operation::Delete, object(json.to_owned()), None);
+        let resource = Resource { resource: "namespaces".into(), ..Resource::default() };
+        let question = Review { name: "shop".into(), resource, ..question };
+        counted(&graph, &question, STEPS).1
+    };
+    assert_linear("objects", |n| delete(n, 3));
+    assert_linear("labels of an object", |n| delete(3, 10 * n));
+    assert!(delete(3, 8_000) > delete(3, 0) + 3 * 1_000, "labels are looked through");
+}
+
+#[test]
+fn h06_the_work_of_a_foreground_deletion_grows_with_dependents_and_owners() {
+    let delete = |dependents, owners| {
+        let graph = families(dependents, owners);
+        let options = DeleteOptions {
+            propagation_policy: Some("Foreground".into()),
+            ..DeleteOptions::default()
+        };
+        let question = Review { options, ..review(Operation::Delete, target(), None) };
+        counted(&graph, &question, STEPS).1
+    };
+    assert_linear("dependents that block", |n| delete(n, 3));
+    assert_linear("owner references of a blocking dependent", |n| delete(3, n));
+    let chain = |length: usize| {
+        let mut graph = Graph::default();
+        let kind = graph.kinds.find("", "ConfigMap").unwrap();
+        let uid = |n: usize| format!("d308a385-886a-3f24-8000-{n:012x}");
+        for n in 0..length {
+            let owner = |n: usize| {
+                json!([{"apiVersion": "v1", "kind": "ConfigMap", "uid": uid(n),
+                "name": if n == 0 { "x".to_owned() } else { n.to_string() }, "blockOwnerDeletion": true}])
+            };
+            let owners = if n == 0 { json!([]) } else { owner(n - 1) };
+            let name = if n == 0 { "x".to_owned() } else { n.to_string() };
+            let value = json!({"metadata": {"name": name, "namespace": "shop", "uid": uid(n),
+                "finalizers": ["a.b/c"], "ownerReferences": owners}});
+            let object = Object::deserialize(&value).unwrap();
+            graph.apply(kind, &object, Progress::Ordinary, Edges::default());
+        }
+        let options = DeleteOptions {
+            propagation_policy: Some("Foreground".into()),
+            ..DeleteOptions::default()
+        };
+        let question = Review { options, ..review(Operation::Delete, target(), None) };
+        counted(&graph, &question, STEPS).1
+    };
+    assert_linear("a chain of owners", chain);
+}
+
+#[test]
+fn h06_what_has_too_many_owners_is_not_said_to_keep_its_owner() {
+    let graph = families(1, 1_001);
+    let kind = graph.kinds.find("", "ConfigMap").unwrap();
+    let target = graph.find(kind, "shop", "x").unwrap();
+    let targets = [(target, Propagation::Foreground)];
+    let request = Request { cut: &|node| node.name() == "d0", ..Request::of(&targets) };
+    let fate = fates(&graph, &request).get(target).unwrap();
+    assert_eq!((fate.outcome, fate.certainty), (Outcome::Deleted, Certainty::Maybe));
+}
+
+#[test]
+fn h06_the_work_of_approvals_grows_with_their_number() {
+    let graph = Graph::default();
+    let delete = |count: usize| {
+        let mut policies = PolicySet::default();
+        let approval = |n: usize| crate::policy::Approval {
+            name: n.to_string(),
+            own_uid: n.to_string(),
+            approver: "ann".to_owned(),
+            group: String::new(),
+            resource: "configmaps".to_owned(),
+            namespace: "shop".to_owned(),
+            object: "y".to_owned(),
+            uid: crate::objects::Uid::new("u"),
+            content: true,
+            exempts: Vec::new(),
+            version: 0,
+            created: 0,
+            expires: 60,
+        };
+        policies.approvals = crate::policy::Approvals::new((0..count).map(approval));
+        let situation = Situation::new(&graph, &policies, Live::Graph, 0);
+        let meter = Meter::new(STEPS);
+        let question = review(Operation::Delete, config_map("Always", 0, 0), None);
+        let verdict = decide_within(&situation, &question, &meter);
+        assert_eq!(verdict.decision, Decision::Deny);
+        assert!(meter.steps() >= count);
+        meter.steps()
+    };
+    assert_linear("approvals", delete);
 }
 
 #[test]

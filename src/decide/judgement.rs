@@ -80,7 +80,7 @@ impl<'a> Judgement<'a> {
     /// The policies of an object that bind the one who asks.
     pub(super) fn binding(&self, item: &Item<'a>) -> Vec<Applied<'a>> {
         // A look at the policies takes as long as several steps.
-        self.situation.work.charge(8);
+        self.situation.work.charge(8 + item.facts.labels.size());
         let mut applied = self.situation.applied(item.facts);
         applied.retain(|applied| applied.policy.binds(self.review.user.person()));
         applied

@@ -65,17 +65,22 @@ use crate::graph::{Meter, Work};
 /// The verdict on a review. It is final when nothing is left to confirm; until
 /// then it says what it would be if the reads found nothing new.
 ///
-/// The work is bounded by [`STEPS`]. What takes more is Unknown.
+/// The work is bounded by [`budget`]. What takes more is Unknown.
 pub fn decide(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
-    decide_within(situation, review, &Meter::new(STEPS))
+    decide_within(situation, review, &budget())
 }
 
 /// So many steps a review may take. The largest cascade that is followed
 /// ([`delete`]) takes a quarter of them.
 const STEPS: usize = 16_000_000;
 
-/// The same, by a budget of work that the caller chooses.
-fn decide_within(situation: &Situation<'_>, review: &Review<'_>, meter: &Meter) -> Verdict {
+/// The work that a review may take, however often it is decided again.
+pub fn budget() -> Meter {
+    Meter::new(STEPS)
+}
+
+/// The same within a budget, of which decisions before may have used a part.
+pub fn decide_within(situation: &Situation<'_>, review: &Review<'_>, meter: &Meter) -> Verdict {
     let situation = &Situation { work: Work::new(meter), ..*situation };
     existence::of_existing(situation, review, answer(situation, review))
 }

@@ -129,11 +129,14 @@ fn guards_nothing(situation: &Situation<'_>, target: &Item<'_>, finalizer: &str)
         "kubernetes.io/pvc-protection" => {
             let pod = graph.kinds.find("", "Pod");
             let is_pod = |user: &User<'_>| Some(user.node.kind()) == pod && user.needs();
-            !graph.users(node.id()).any(|user| is_pod(&user)) && are_complete(graph, pod)
+            !graph.users_within(node.id(), situation.work).any(|user| is_pod(&user))
+                && are_complete(graph, pod)
         }
         "kubernetes.io/pv-protection" => {
             let claim = graph.kinds.find("", "PersistentVolumeClaim");
-            let bound = graph.users(node.id()).any(|user| Some(user.node.kind()) == claim);
+            let bound = graph
+                .users_within(node.id(), situation.work)
+                .any(|user| Some(user.node.kind()) == claim);
             !bound && are_complete(graph, claim)
         }
         _ => false,

@@ -185,7 +185,7 @@ pub(crate) fn counting_users<'a>(
         .into_iter()
         .flat_map(move |id| graph.named_users(id, Some(item.uid()), situation.work));
     let label = move |key: &str| labels.get(key);
-    let (label_steps, work) = (labels.steps(), situation.work);
+    let (label_steps, work) = (labels.size(), situation.work);
     let sought = item.kind.map(|kind| Sought { kind, namespace, name, label, label_steps, work });
     let seekers = sought.into_iter().flat_map(|sought| graph.seekers(sought));
     named

@@ -17,6 +17,7 @@
 //! to R14 of docs/THEORY.md. It is the one answer that admission, the preview
 //! and the release share.
 
+mod dependents;
 mod edges;
 mod fates;
 mod gaps;

@@ -1,5 +1,6 @@
 //! A node, and what it knows while its object exists.
 
+use super::dependents::ManyOwners;
 use super::edges::{OpenEdge, OwnerEdge, UseEdge};
 use super::id_set::IdSet;
 use super::store::Graph;
@@ -13,6 +14,9 @@ pub struct NodeId(u32);
 impl NodeId {
     /// No node: the namespace of a cluster-scoped object.
     pub(super) const NONE: Self = Self(u32::MAX);
+
+    /// The least of all.
+    pub(super) const FIRST: Self = Self(0);
 
     pub(super) fn from_index(index: usize) -> Self {
         // Four billion nodes would need a terabyte.
@@ -51,12 +55,22 @@ pub(super) struct Live {
     pub(super) deleted: Option<i64>,
     pub(super) hold: HoldAge,
     pub(super) progress: Progress,
+    /// None, if there are more than [`MANY`].
     pub(super) owners: Box<[OwnerEdge]>,
     pub(super) owners_version: u64,
+    pub(super) many_owners: Option<Box<ManyOwners>>,
     pub(super) uses: Box<[UseEdge]>,
     /// Most objects have none, so they stand behind one pointer.
     #[allow(clippy::box_collection)]
     pub(super) open: Option<Box<Vec<OpenEdge>>>,
+}
+
+impl Live {
+    /// The uids that its owner references name, in their order.
+    pub(super) fn owner_uids(&self) -> impl Iterator<Item = Uid> {
+        let many = self.many_owners.iter().flat_map(|many| &many.uids).copied();
+        self.owners.iter().map(|owner| owner.uid).chain(many)
+    }
 }
 
 #[derive(Debug)]
@@ -211,7 +225,7 @@ impl<'g> Node<'g> {
     /// Whether it has more owner references than any controller writes. What
     /// they amount to is not looked at: it may be anything.
     pub fn has_too_many_owners(self) -> bool {
-        self.live.owners.len() > MANY
+        self.live.many_owners.is_some()
     }
 
     /// Since when it is held.
@@ -224,7 +238,7 @@ impl<'g> Node<'g> {
         self.live.progress
     }
 
-    /// Its owner references.
+    /// Its owner references; none, if it has too many of them.
     pub fn owners(self) -> &'g [OwnerEdge] {
         &self.live.owners
     }
@@ -236,8 +250,19 @@ impl<'g> Node<'g> {
         self.live.owners_version
     }
 
-    /// What its owner references name. The numbers of nodes differ between
-    /// graphs; names do not.
+    /// The uids that its owner references name, in their order.
+    pub fn owner_uids(self) -> impl Iterator<Item = Uid> {
+        self.live.owner_uids()
+    }
+
+    /// The kinds that its owner references name.
+    pub fn owner_kinds(self) -> impl Iterator<Item = KindId> {
+        let many = self.live.many_owners.iter().flat_map(|many| &many.kinds).copied();
+        self.claims().filter_map(|claim| claim.kind).chain(many)
+    }
+
+    /// What its owner references name; nothing, if it has too many of them. The
+    /// numbers of nodes differ between graphs; names do not.
     pub fn claims(self) -> impl Iterator<Item = Claim<'g>> {
         let graph = self.graph;
         self.owners().iter().map(move |owner| {

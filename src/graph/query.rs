@@ -68,7 +68,7 @@ pub struct Sought<'a, L> {
     pub name: &'a str,
     /// Its labels.
     pub label: L,
-    /// How many steps it takes to look one of its labels up.
+    /// How many steps it takes to find a label, about.
     pub label_steps: usize,
     /// What the search may cost.
     pub work: Work<'a>,
@@ -81,7 +81,7 @@ impl Graph {
         self.users_within(id, Work::default())
     }
 
-    /// The same, within a budget: when it is used up, the rest is left out.
+    /// The same, within a budget: when it is used up, there may be more.
     pub fn users_within<'g>(
         &'g self,
         id: NodeId,
@@ -145,9 +145,10 @@ impl Graph {
             .take_while(move |_| work.charge(1));
         seekers.flat_map(move |node| {
             let edges = node.open().iter().filter(move |edge| {
-                work.charge(1 + edge.selector.size() * label_steps)
+                work.charge(1)
                     && edge.kind == kind
                     && (edge.namespace.is_empty() || edge.namespace == namespace)
+                    && work.charge(edge.selector.size().saturating_mul(label_steps))
                     && edge.selector.matches(name, label)
             });
             edges.map(move |edge| User { node, edge: Via::Open(edge) })

@@ -4,14 +4,15 @@ use std::hash::BuildHasher;
 
 use hashbrown::HashTable;
 
+use super::dependents::{Dependents, ManyOwners};
 use super::edges::{Edges, NewUse, OpenEdge, OwnerEdge, UseEdge};
 use super::gaps::{Gaps, UnreadableSet};
-use super::gone::{Gone, GoneOwner, Graves};
+use super::gone::{Gone, Graves};
 use super::id_set::IdSet;
-use super::node::{Live, Node, NodeId, Progress, Slot};
+use super::node::{Claim, Live, MANY, Node, NodeId, Progress, Slot};
 use crate::objects::{
-    FOREGROUND, Interner, Keyed, KeyedMap, KeyedSet, KindId, Kinds, NumberMap, NumberSet, ORPHAN,
-    Object, PackedList, PackedMap, Uid, split_api_version,
+    FOREGROUND, Interner, Keyed, KeyedSet, KindId, Kinds, NumberMap, NumberSet, ORPHAN, Object,
+    OwnerReference, PackedList, PackedMap, Uid, split_api_version,
 };
 
 /// What an `apply` did.
@@ -59,9 +60,7 @@ pub struct Graph {
     members: NumberMap<NodeId, IdSet>,
     /// Who has open edges, by what they are looked for in.
     pub(super) open: NumberMap<(NodeId, KindId), IdSet>,
-    /// Who has an owner reference with this uid: the collector knows dependents
-    /// by uid alone, whatever coordinates they give.
-    by_owner: KeyedMap<Uid, IdSet>,
+    dependents: Dependents,
     /// Kinds whose objects are all here: only of these is absence a fact.
     complete: NumberSet<KindId>,
     /// Why the objects of a kind are not all here.
@@ -105,23 +104,12 @@ impl Graph {
             Some(_) => Applied::Replaced,
         };
 
-        let owners: Box<[OwnerEdge]> = metadata
-            .owner_references
-            .iter()
-            .map(|reference| {
-                let (group, version) = split_api_version(&reference.api_version);
-                let owner_kind = self.kinds.mention(group, &reference.kind);
-                let info = self.kinds.info(owner_kind);
-                // R1: in the item's namespace if the owner's kind is namespaced.
-                let in_namespace = if info.namespaced { namespace } else { "" };
-                OwnerEdge {
-                    to: self.node(owner_kind, in_namespace, &reference.name),
-                    uid: Uid::new(&reference.uid),
-                    blocking: reference.block_owner_deletion.unwrap_or(false),
-                    version: self.interner.intern(version),
-                }
-            })
-            .collect();
+        let (owners, many_owners) = match &metadata.owner_references[..] {
+            references if references.len() > MANY => {
+                (Box::default(), Some(Box::new(self.many_owners(references))))
+            }
+            references => (self.owner_edges(namespace, references), None),
+        };
         let uses = self.use_edges(edges.uses);
         let open = (!edges.open.is_empty()).then(|| Box::new(edges.open));
         for place in self.open_places(open.as_deref()) {
@@ -136,8 +124,8 @@ impl Graph {
         }
         for owner in &owners {
             self.slots[owner.to.index()].references += 1;
-            self.by_owner.entry(owner.uid).or_default().insert(id);
         }
+        self.dependents.insert(id, &owners, many_owners.as_deref());
 
         self.objects += 1;
         self.edges += owners.len() + uses.len();
@@ -180,6 +168,7 @@ impl Graph {
             progress,
             owners,
             owners_version,
+            many_owners,
             uses,
             open,
         }));
@@ -364,8 +353,7 @@ impl Graph {
     /// Who has an owner reference with this uid, though the owner itself may
     /// not be here.
     pub fn dependents_of(&self, owner: Uid) -> impl Iterator<Item = Node<'_>> + use<'_> {
-        let ids = self.by_owner.get(&owner).into_iter().flat_map(IdSet::iter);
-        ids.filter_map(|id| self.get(id))
+        self.dependents.of(owner).filter_map(|id| self.get(id))
     }
 
     /// What is remembered of an object that is gone while others name it as
@@ -410,6 +398,14 @@ impl Graph {
 
     fn hash(keyed: &Keyed, kind: KindId, namespace: NodeId, name: &str) -> u64 {
         keyed.hash_one((kind, namespace, name))
+    }
+
+    /// The hash of a node that is in the index.
+    fn rehash(keyed: &Keyed, slots: &[Slot]) -> impl Fn(&NodeId) -> u64 {
+        |id| {
+            let slot = &slots[id.index()];
+            Self::hash(keyed, slot.kind, slot.namespace, &slot.name)
+        }
     }
 
     fn lookup(&self, kind: KindId, namespace: NodeId, name: &str) -> Option<NodeId> {
@@ -460,13 +456,8 @@ impl Graph {
                 NodeId::from_index(self.slots.len() - 1)
             }
         };
-        let (slots, keyed) = (&self.slots, &self.keyed);
-        let rehash = |id: &NodeId| {
-            let slot = &slots[id.index()];
-            Self::hash(keyed, slot.kind, slot.namespace, &slot.name)
-        };
-        let hash = Self::hash(keyed, kind, namespace, name);
-        self.index.insert_unique(hash, id, rehash);
+        let hash = Self::hash(&self.keyed, kind, namespace, name);
+        self.index.insert_unique(hash, id, Self::rehash(&self.keyed, &self.slots));
         id
     }
 
@@ -482,14 +473,15 @@ impl Graph {
 
     /// Remembers an object that is gone, if somebody names it as an owner.
     fn bury(&mut self, before: &Live) {
-        if self.by_owner.contains_key(&before.uid) || self.graves.name(before.uid) {
+        if self.dependents.contain(before.uid) || self.graves.name(before.uid) {
             let owners = before.owners.iter().map(|owner| {
                 let (kind, namespace, name) = self.coordinates(owner.to);
-                GoneOwner { kind, namespace: namespace.into(), name: name.into(), uid: owner.uid }
+                Claim { kind: Some(kind), version: "", namespace, name, uid: owner.uid }
             });
-            let owners = owners.collect();
-            let Live { deleted, owners_version, .. } = *before;
-            self.graves.bury(before.uid, Gone { owners, owners_version, deleted });
+            let mut gone = Gone::new(owners, before.deleted);
+            gone.owners_version = before.owners_version;
+            gone.had_more_owners |= before.many_owners.is_some();
+            self.graves.bury(before.uid, gone);
         }
     }
 
@@ -510,6 +502,38 @@ impl Graph {
             }
         }
         Some(live)
+    }
+
+    /// Owner references as a node keeps them.
+    fn owner_edges(
+        &mut self,
+        namespace: &str,
+        references: &[OwnerReference<'_>],
+    ) -> Box<[OwnerEdge]> {
+        let edge = |reference: &OwnerReference<'_>| {
+            let (group, version) = split_api_version(&reference.api_version);
+            let kind = self.kinds.mention(group, &reference.kind);
+            // R1: in the item's namespace if the owner's kind is namespaced.
+            let in_namespace = if self.kinds.info(kind).namespaced { namespace } else { "" };
+            OwnerEdge {
+                to: self.node(kind, in_namespace, &reference.name),
+                uid: Uid::new(&reference.uid),
+                blocking: reference.block_owner_deletion.unwrap_or(false),
+                version: self.interner.intern(version),
+            }
+        };
+        references.iter().map(edge).collect()
+    }
+
+    /// The same of too many.
+    fn many_owners(&mut self, references: &[OwnerReference<'_>]) -> ManyOwners {
+        let kind = |reference: &OwnerReference<'_>| {
+            let (group, _) = split_api_version(&reference.api_version);
+            self.kinds.mention(group, &reference.kind)
+        };
+        let kinds: NumberSet<KindId> = references.iter().map(kind).collect();
+        let uids = references.iter().map(|reference| Uid::new(&reference.uid)).collect();
+        ManyOwners { uids, kinds: kinds.into_iter().collect() }
     }
 
     /// Use edges as a node keeps them. An object that names another one twenty
@@ -543,24 +567,23 @@ impl Graph {
         let now = self.slots[id.index()].live.as_deref();
         let used: NumberSet<NodeId> =
             now.iter().flat_map(|now| &now.uses).map(|edge| edge.to).collect();
-        let owning: KeyedSet<Uid> = now.iter().flat_map(|now| &now.owners).map(|o| o.uid).collect();
+        let many = before.many_owners.is_some();
+        let alike = now.filter(|now| now.many_owners.is_some() == many);
+        let owning: KeyedSet<Uid> = alike.into_iter().flat_map(Live::owner_uids).collect();
         for edge in &before.uses {
             if !used.contains(&edge.to) {
                 self.slots[edge.to.index()].users.remove(id);
                 self.release(edge.to);
             }
         }
-        for owner in &before.owners {
-            if !owning.contains(&owner.uid)
-                && let Some(dependents) = self.by_owner.get_mut(&owner.uid)
-            {
-                dependents.remove(id);
-                if dependents.is_empty() {
-                    self.by_owner.remove(&owner.uid);
-                    let by_owner = &self.by_owner;
-                    self.graves.forget(owner.uid, |uid| by_owner.contains_key(&uid));
-                }
+        for uid in before.owner_uids().filter(|uid| !owning.contains(uid)) {
+            self.dependents.remove(id, uid, many);
+            if !self.dependents.contain(uid) {
+                let dependents = &self.dependents;
+                self.graves.forget(uid, |uid| dependents.contain(uid));
             }
+        }
+        for owner in &before.owners {
             self.slots[owner.to.index()].references -= 1;
             self.release(owner.to);
         }
@@ -618,6 +641,10 @@ impl Graph {
             // Not in the index: it has been forgotten already.
             let Ok(entry) = self.index.find_entry(hash, |other| *other == id) else { return };
             entry.remove();
+            if self.index.capacity() > 4 * self.index.len().max(1024) {
+                let rehash = Self::rehash(&self.keyed, &self.slots);
+                self.index.shrink_to(2 * self.index.len(), rehash);
+            }
             let slot = &mut self.slots[id.index()];
             slot.name = Box::default();
             slot.users = IdSet::default();
@@ -675,6 +702,59 @@ mod tests {
         assert_eq!(owner(&graph, "b"), Some(uid("a")), "only the grave of c names it");
         graph.delete(kind, "shop", "d", None);
         assert!(graph.graves.is_empty());
+    }
+
+    /// A ConfigMap with so many owners of as many kinds.
+    fn owned(count: usize) -> Value {
+        let owner = |n| {
+            json!({"apiVersion": "v1", "kind": if n % 2 == 0 { "Pod" } else { "Secret" },
+            "name": format!("owner-{n}"), "uid": format!("uid-{n}")})
+        };
+        json!({"metadata": {"name": "owned", "namespace": "shop", "uid": "owned",
+            "ownerReferences": (0..count).map(owner).collect::<Vec<_>>()}})
+    }
+
+    #[test]
+    fn of_too_many_owner_references_the_uids_and_kinds_are_kept_and_no_nodes() {
+        let mut graph = Graph::default();
+        let kind = graph.kinds.find("", "ConfigMap").unwrap();
+        let dependents = |graph: &Graph, n: usize| {
+            let uid = Uid::new(&format!("uid-{n}"));
+            graph.dependents_of(uid).map(|node| node.name().to_owned()).collect::<Vec<_>>()
+        };
+        // From many to few and back: nothing is left of what was before.
+        for count in [27_000, MANY, 27_000, 2, MANY + 1] {
+            let value = owned(count);
+            let object = Object::deserialize(&value).unwrap();
+            graph.apply(kind, &object, Progress::Ordinary, Edges::default());
+            let node = graph.object(kind, "shop", "owned").unwrap();
+            let many = count > MANY;
+            assert_eq!(node.has_too_many_owners(), many);
+            assert_eq!(graph.nodes(), 2 + if many { 0 } else { count }, "itself and its namespace");
+            assert_eq!(node.owner_uids().count(), count);
+            assert_eq!(node.owner_kinds().collect::<NumberSet<_>>().len(), 2);
+            assert_eq!(dependents(&graph, count - 1), ["owned"]);
+            assert!(dependents(&graph, count).is_empty());
+            assert!(graph.dependents.size() <= count + MANY, "{}", graph.dependents.size());
+        }
+        graph.delete(kind, "shop", "owned", None);
+        assert_eq!((graph.nodes(), graph.edges(), graph.dependents.size()), (0, 0, 0));
+    }
+
+    #[test]
+    fn maps_that_were_large_become_small_again() {
+        let mut graph = Graph::default();
+        let kind = graph.kinds.find("", "ConfigMap").unwrap();
+        for n in 0..20_000 {
+            let value = manifest(&n.to_string(), &format!("uid-{n}"), Some(&format!("o{n}")));
+            let object = Object::deserialize(&value).unwrap();
+            graph.apply(kind, &object, Progress::Ordinary, Edges::default());
+        }
+        let large = (graph.index.capacity(), graph.dependents.capacity());
+        assert!(large.0 >= 40_000 && large.1 >= 20_000, "{large:?}");
+        graph.reset(kind, []);
+        let small = (graph.index.capacity(), graph.dependents.capacity());
+        assert!(small.0 < 8_000 && small.1 < 8_000, "{small:?}");
     }
 
     #[test]

@@ -88,7 +88,8 @@ impl<'a> Chain<'a> {
             let mut next = Vec::new();
             for item in level {
                 references += item.owners().len();
-                if references > MANY || !self.charge(1 + item.owners().len()) {
+                let too_many = references > MANY || item.has_too_many_owners();
+                if too_many || !self.charge(1 + item.owners().len()) {
                     above.unknown = true;
                     return above;
                 }
@@ -113,5 +114,37 @@ impl<'a> Chain<'a> {
         }
         above.unknown |= !level.is_empty();
         above
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize as _;
+    use serde_json::json;
+
+    use super::*;
+    use crate::decide::Live;
+    use crate::graph::{Edges, Progress};
+    use crate::objects::Object;
+    use crate::policy::PolicySet;
+
+    #[test]
+    fn what_is_above_too_many_owner_references_is_unknown() {
+        let unknown = |count| {
+            let owner =
+                |n| json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": format!("{n}")});
+            let owners: Vec<_> = (0..count).map(owner).collect();
+            let value = json!({"metadata": {"name": "a", "namespace": "b", "uid": "a", "ownerReferences": owners}});
+            let mut reads = LiveReads::default();
+            let kind = reads.graph.kinds.find("", "ConfigMap").unwrap();
+            let object = Object::deserialize(&value).unwrap();
+            reads.graph.apply(kind, &object, Progress::Ordinary, Edges::default());
+            let (graph, policies) = (Graph::default(), PolicySet::default());
+            let situation = Situation::new(&graph, &policies, Live::Read(&reads), 0);
+            let node = reads.graph.object(kind, "b", "a").unwrap();
+            Chain { situation: &situation, reads: &reads }.above(node).unknown
+        };
+        assert!(!unknown(1_000));
+        assert!(unknown(1_001));
     }
 }

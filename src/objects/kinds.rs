@@ -1,6 +1,8 @@
 //! Kinds by number: what a graph of a million objects stores of a kind is two
 //! bytes.
 
+use std::sync::Arc;
+
 use hashbrown::{Equivalent, HashMap};
 
 use super::Keyed;
@@ -50,9 +52,13 @@ pub struct KindInfo {
     pub default_propagation: DefaultPropagation,
 }
 
-/// All kinds that are known or mentioned.
+/// All kinds that are known or mentioned. Cheap to clone: the table is copied when
+/// one of the clones changes.
 #[derive(Debug, Clone)]
-pub struct Kinds {
+pub struct Kinds(Arc<Table>);
+
+#[derive(Debug, Clone)]
+struct Table {
     infos: Vec<KindInfo>,
     by_kind: HashMap<(String, String), KindId, Keyed>,
     by_resource: HashMap<(String, String), KindId, Keyed>,
@@ -72,12 +78,11 @@ impl Equivalent<(String, String)> for Pair<'_> {
 impl Default for Kinds {
     /// The kinds that every cluster has.
     fn default() -> Self {
-        let mut kinds = Self {
-            infos: Vec::new(),
+        let mut kinds = Self(Arc::new(Table {
+            infos: vec![unserved("", "")],
             by_kind: HashMap::default(),
             by_resource: HashMap::default(),
-        };
-        kinds.infos.push(unserved("", ""));
+        }));
         for &(group, versions, kind, resource, namespaced) in BUILT_IN {
             kinds.learn(KindInfo {
                 group: group.to_owned(),
@@ -121,9 +126,9 @@ impl Kinds {
         if id == BEYOND {
             return id;
         }
-        let resource = (info.group.clone(), info.resource.clone());
-        self.by_resource.insert(resource, id);
-        self.infos[usize::from(id.0)] = info;
+        let table = Arc::make_mut(&mut self.0);
+        table.by_resource.insert((info.group.clone(), info.resource.clone()), id);
+        table.infos[usize::from(id.0)] = info;
         id
     }
 
@@ -159,7 +164,7 @@ impl Kinds {
     /// The kind is not served any more. References to it stay, and find it
     /// unknown.
     pub fn forget(&mut self, id: KindId) {
-        if let Some(info) = self.infos.get_mut(usize::from(id.0)) {
+        if let Some(info) = Arc::make_mut(&mut self.0).infos.get_mut(usize::from(id.0)) {
             info.versions.clear();
         }
     }
@@ -176,40 +181,41 @@ impl Kinds {
     }
 
     fn number(&mut self, group: &str, kind: &str, most: usize) -> KindId {
-        if let Some(id) = self.by_kind.get(&Pair(group, kind)) {
-            return *id;
+        if let Some(id) = self.known(group, kind) {
+            return id;
         }
-        let Some(number) = u16::try_from(self.infos.len()).ok().filter(|n| usize::from(*n) < most)
+        let Some(number) =
+            u16::try_from(self.0.infos.len()).ok().filter(|n| usize::from(*n) < most)
         else {
             return BEYOND;
         };
         let id = KindId(number);
-        self.infos.push(unserved(group, kind));
-        self.by_kind.insert((group.to_owned(), kind.to_owned()), id);
+        let table = Arc::make_mut(&mut self.0);
+        table.infos.push(unserved(group, kind));
+        table.by_kind.insert((group.to_owned(), kind.to_owned()), id);
         id
     }
 
     /// A kind that is served, by group and kind.
     pub fn find(&self, group: &str, kind: &str) -> Option<KindId> {
-        let id = *self.by_kind.get(&Pair(group, kind))?;
-        self.is_served(id).then_some(id)
+        self.known(group, kind).filter(|id| self.is_served(*id))
     }
 
     /// A kind that was known or mentioned once, served or not.
     pub fn known(&self, group: &str, kind: &str) -> Option<KindId> {
-        self.by_kind.get(&Pair(group, kind)).copied()
+        self.0.by_kind.get(&Pair(group, kind)).copied()
     }
 
     /// A kind that is served, by group and resource.
     pub fn find_resource(&self, group: &str, resource: &str) -> Option<KindId> {
-        let id = *self.by_resource.get(&Pair(group, resource))?;
+        let id = *self.0.by_resource.get(&Pair(group, resource))?;
         self.is_served(id).then_some(id)
     }
 
     /// What is known of a kind.
     pub fn info(&self, id: KindId) -> &KindInfo {
         // Numbers come from this table alone, which never shrinks.
-        &self.infos[usize::from(id.0).min(self.infos.len() - 1)]
+        &self.0.infos[usize::from(id.0).min(self.0.infos.len() - 1)]
     }
 
     /// Whether any version is served.
@@ -222,9 +228,15 @@ impl Kinds {
         self.info(id).versions.iter().any(|v| v == version)
     }
 
+    /// Whether both are one table, unchanged since it was cloned.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Every kind with its number.
     pub fn iter(&self) -> impl Iterator<Item = (KindId, &KindInfo)> {
-        self.infos
+        self.0
+            .infos
             .iter()
             .enumerate()
             .filter_map(|(number, info)| Some((KindId(u16::try_from(number).ok()?), info)))
@@ -277,6 +289,18 @@ mod tests {
         assert_eq!(kinds.find("example.com", "One"), Some(one));
         let more = kinds.mention("example.com", "OneMore");
         assert!(!kinds.is_served(more));
+    }
+
+    #[test]
+    fn a_clone_is_a_copy_only_after_a_change() {
+        let mut kinds = Kinds::default();
+        let clone = kinds.clone();
+        kinds.mention("", "Pod");
+        kinds.mention("", &"K".repeat(64));
+        assert!(kinds.is_same(&clone));
+        let id = kinds.mention("example.com", "Widget");
+        assert!(!kinds.is_same(&clone) && clone.known("example.com", "Widget").is_none());
+        assert_eq!(kinds.known("example.com", "Widget"), Some(id));
     }
 
     #[test]

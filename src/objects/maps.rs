@@ -5,7 +5,7 @@
 //! every lookup then takes time in proportion to their number.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasherDefault, Hasher, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
 
 use rustc_hash::FxHasher;
 
@@ -25,6 +25,14 @@ pub type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 
 /// A set of numbers that belay assigns.
 pub type NumberSet<K> = HashSet<K, BuildHasherDefault<NumberHasher>>;
+
+/// Gives memory back when most of what a map had is gone.
+pub fn shrink_map<K: Eq + Hash, V, S: BuildHasher>(map: &mut HashMap<K, V, S>) {
+    const LEAST: usize = 1024;
+    if map.capacity() > 4 * map.len().max(LEAST) {
+        map.shrink_to(2 * map.len());
+    }
+}
 
 /// Hashes numbers fast and without a key. It is no hasher for bytes: a test
 /// that hashes a text or a uid with it fails.
@@ -52,8 +60,6 @@ impl Hasher for NumberHasher {
 
 #[cfg(test)]
 mod tests {
-    use std::hash::BuildHasher as _;
-
     use super::*;
     use crate::objects::Uid;
 

@@ -28,7 +28,7 @@ pub use hold::{HOLD, StandingHold, former_hold, former_holds, is_hold, know_form
 pub use hold_writes::HoldWrites;
 pub use interner::Interner;
 pub use kinds::{DefaultPropagation, KindId, KindInfo, Kinds, full_name, split_api_version};
-pub use maps::{Keyed, KeyedMap, KeyedSet, NumberHasher, NumberMap, NumberSet};
+pub use maps::{Keyed, KeyedMap, KeyedSet, NumberHasher, NumberMap, NumberSet, shrink_map};
 pub use names::{Called, Names};
 pub(crate) use object::null_is_default;
 pub use object::{HoldAge, Metadata, Object, OwnerReference};

@@ -24,8 +24,8 @@ impl<'a> Pairs<'a> {
         }
     }
 
-    /// How many steps it takes to look a key up, about.
-    pub fn steps(self) -> usize {
+    /// How many steps it takes to find the value of a key, about.
+    pub fn size(self) -> usize {
         match self {
             Self::Texts(_) => 1,
             Self::Packed(map) => map.size(),

@@ -259,7 +259,8 @@ impl Catalogue {
 
     /// The edges of an object, and how far it has come. Only the fields that
     /// relations read are parsed; every other one is skipped, at any depth.
-    pub fn read(
+    #[cfg(test)]
+    pub(super) fn read(
         &self,
         kinds: &mut Kinds,
         kind: KindId,
@@ -294,11 +295,28 @@ impl Catalogue {
         kind: KindId,
         json: &'o str,
     ) -> Result<Object<'o>, Unreadable> {
+        let parsed = self.parse(kind, json)?;
+        self.apply(graph, kind, &parsed);
+        Ok(parsed.object)
+    }
+
+    /// Parses an object, as far as this catalogue reads it. This needs no graph,
+    /// and so no lock of one.
+    pub fn parse<'o>(&self, kind: KindId, json: &'o str) -> Result<Parsed<'o>, Unreadable> {
         let unreadable = |error| Unreadable::new(json, &error);
-        let object: Object<'_> = serde_json::from_str(json).map_err(unreadable)?;
-        let (progress, edges) = self.read(&mut graph.kinds, kind, json).map_err(unreadable)?;
-        graph.apply(kind, &object, progress, edges);
-        Ok(object)
+        let object = serde_json::from_str(json).map_err(unreadable)?;
+        let compiled = self.by_kind.get(&kind);
+        let fields = compiled.map(|compiled| compiled.fields.read(json)).transpose();
+        Ok(Parsed { object, fields: fields.map_err(unreadable)? })
+    }
+
+    /// Takes an object that this catalogue parsed into a graph.
+    pub fn apply(&self, graph: &mut Graph, kind: KindId, parsed: &Parsed<'_>) {
+        let (progress, edges) = match (self.by_kind.get(&kind), &parsed.fields) {
+            (Some(compiled), Some(fields)) => compiled.read(&mut graph.kinds, fields),
+            _ => Default::default(),
+        };
+        graph.apply(kind, &parsed.object, progress, edges);
     }
 
     /// The object without all that nothing reads: [`Self::feed`] makes the same
@@ -323,6 +341,15 @@ impl Catalogue {
         };
         prune().map_err(|error: serde_json::Error| Unreadable::new(json, &error))
     }
+}
+
+/// An object, parsed.
+#[derive(Debug)]
+pub struct Parsed<'o> {
+    /// What every verdict needs of it.
+    pub object: Object<'o>,
+    /// The fields that relations read.
+    fields: Option<Value>,
 }
 
 /// What decides about the claims of a StatefulSet beside its templates.

@@ -17,5 +17,5 @@ mod tests;
 pub use catalogue::OWNED;
 pub use catalogue::related_kinds;
 pub use custom::{Custom, CustomError, CustomTo};
-pub use engine::{Catalogue, Needers, Reads};
+pub use engine::{Catalogue, Needers, Parsed, Reads};
 pub use path::{Path, PathError};

@@ -389,7 +389,7 @@ async fn what_belay_does_not_watch_gets_no_hold() {
         let script = Script::new(nothing, Ok(()));
         let (journal, _) = Journal::new(Metrics::default());
         let decider = ClusterDecider::new(Arc::clone(world), Arc::new(script), journal);
-        decider.look(&review, None).map_err(drop).unwrap().hold
+        decider.look(&review, None, &budget()).map_err(drop).unwrap().hold
     };
     let world = world();
     assert_eq!(created(&world), None);
@@ -399,6 +399,29 @@ async fn what_belay_does_not_watch_gets_no_hold() {
     // Nor does what it may not patch.
     world.write().patch_rights = PatchRights::none();
     assert_eq!(created(&world), None);
+}
+
+#[tokio::test]
+async fn h06_all_rounds_of_a_review_share_one_budget() {
+    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {"uid": "1", "operation": "DELETE", "userInfo": {"username": "alice"},
+        "resource": {"group": "", "version": "v1", "resource": "configmaps"}, "name": "data",
+        "namespace": "a", "oldObject": data()}});
+    let bytes = review.to_string().into_bytes();
+    let Parsed::Review(review) = parse_review(&bytes, Door::Validate).unwrap() else {
+        panic!("unreadable")
+    };
+    let (journal, _) = Journal::new(Metrics::default());
+    let decider = ClusterDecider::new(world(), Arc::new(Script::new(pods, Ok(()))), journal);
+    let until = Instant::now() + Duration::from_secs(5);
+    let (one, all) = (budget(), budget());
+    decider.look(&review, None, &one).map_err(drop).unwrap();
+    let verdict = decider.answer(&review, until, &all).await;
+    assert_eq!(verdict.reason, Some(Reason::InUse));
+    assert!(all.steps() > one.steps(), "{} {}", all.steps(), one.steps());
+    // What the first round uses the second one has no more.
+    let verdict = decider.answer(&review, until, &Meter::new(one.steps())).await;
+    assert_eq!(verdict.reason, Some(Reason::Unknown));
 }
 
 /// An object with the label, of a kind that a policy names, is asked about by

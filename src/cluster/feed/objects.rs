@@ -12,7 +12,7 @@ use crate::cluster::api::Trouble;
 use crate::cluster::context::Signals;
 use crate::cluster::world::{self, SharedWorld, World};
 use crate::graph::{Listing, NodeId};
-use crate::objects::{HoldAge, KindId, Unreadable};
+use crate::objects::{HoldAge, KindId, Object, Unreadable};
 
 /// Of so many objects that have left a watch it is remembered; of others the
 /// next look at all of them tells.
@@ -98,31 +98,42 @@ impl Objects {
     }
 
     fn try_take(&mut self, json: &str) -> Result<(), Unreadable> {
+        // Parsing takes long if the object is large, so nobody waits for it.
+        let catalogue = self.world.read().catalogue.clone();
+        let mut parsed = catalogue.parse(self.kind, json)?;
+        let sighting = waiting::sighting(&parsed.object, json);
         let mut world = self.world.write();
-        let used = waiting::used_by(&world, self.kind, json)?;
+        if !Arc::ptr_eq(&catalogue, &world.catalogue) {
+            parsed = world.catalogue.parse(self.kind, json)?;
+        }
+        let used = waiting::used_by(&world, self.kind, &parsed.object);
         let World { graph, catalogue, .. } = &mut *world;
-        let node = world::take(graph, catalogue, self.kind, json, self.listing.as_mut())?;
+        let listing = self.listing.as_mut();
+        let node = world::apply(graph, catalogue, self.kind, &parsed, listing);
         let owners = learn_owners(&mut world, self.kind, node);
-        let waits = waiting::taken(&mut world, node, json) | waiting::freed(&mut world, &used);
+        let waits = waiting::taken(&mut world, node, sighting) | waiting::freed(&mut world, &used);
         drop(world);
         self.tell(owners, waits);
         Ok(())
     }
 
     fn try_remove(&mut self, json: &str) -> Result<(), Unreadable> {
+        let object: Object<'_> =
+            serde_json::from_str(json).map_err(|error| Unreadable::new(json, &error))?;
         let mut world = self.world.write();
-        let used = waiting::used_by(&world, self.kind, json)?;
-        let node = world::find(&world.graph, self.kind, json)?;
+        let used = waiting::used_by(&world, self.kind, &object);
+        let node = world::find(&world.graph, self.kind, &object);
         let held = node
             .and_then(|node| world.graph.get(node))
             .is_some_and(|node| node.hold() != HoldAge::NotHeld);
-        let (namespace, name) = world::forget(&mut world.graph, self.kind, json)?;
-        let waits = waiting::gone(&mut world, self.kind, &namespace, &name)
+        world::forget(&mut world.graph, self.kind, &object);
+        let (namespace, name) = (object.metadata.namespace.as_str(), object.metadata.name.as_str());
+        let waits = waiting::gone(&mut world, self.kind, namespace, name)
             | waiting::freed(&mut world, &used);
         // A new leader reads all of them, so the other replicas keep none.
         let leads = *self.signals.leading.borrow();
         if !self.all && held && leads && world.left.len() < MOST_LEFT {
-            world.left.insert((self.kind, namespace, name));
+            world.left.insert((self.kind, namespace.to_owned(), name.to_owned()));
         }
         drop(world);
         self.tell(false, waits);
@@ -149,8 +160,7 @@ pub(super) fn learn_owners(world: &mut World, kind: KindId, node: Option<NodeId>
     let World { graph, owned, .. } = world;
     let Some(node) = node.and_then(|node| graph.get(node)) else { return false };
     let mut new = false;
-    for owner in node.owners() {
-        let (owner, _, _) = graph.coordinates(owner.to);
+    for owner in node.owner_kinds() {
         new |= graph.kinds.is_served(owner) && owned.insert((kind, owner));
     }
     new

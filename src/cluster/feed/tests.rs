@@ -230,10 +230,12 @@ fn a_relation_that_cannot_be_used_is_left_out_and_the_others_are_in_force() {
 fn feed(world: &mut World, resource: &str, object: &serde_json::Value) -> bool {
     let kind = world.graph.kinds.find_resource("", resource).unwrap();
     let json = object.to_string();
-    let used = waiting::used_by(world, kind, &json).unwrap();
+    let parsed = serde_json::from_str(&json).unwrap();
+    let used = waiting::used_by(world, kind, &parsed);
     let World { graph, catalogue, .. } = &mut *world;
     let node = take(graph, catalogue, kind, &json, None).unwrap();
-    waiting::taken(world, node, &json) | waiting::freed(world, &used)
+    let sighting = waiting::sighting(&parsed, &json);
+    waiting::taken(world, node, sighting) | waiting::freed(world, &used)
 }
 
 #[test]

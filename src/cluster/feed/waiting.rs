@@ -9,7 +9,7 @@ use crate::graph::{
     Excuse, Graph, Meter, Node, NodeId, OpenEdge, OwnerEdge, Progress, Strength, Work,
 };
 use crate::hold::Sight;
-use crate::objects::{HoldAge, KindId, PackedList, PackedMap, Uid, Unreadable, read_shallow};
+use crate::objects::{HoldAge, KindId, Object, PackedList, PackedMap, Uid, read_shallow};
 
 /// The steps that one event may take to find the waiting objects that it concerns.
 /// Verdicts wait for the lock of the world meanwhile. A release that misses such
@@ -33,6 +33,7 @@ struct Trace {
     finalizers: PackedList,
     labels: PackedMap,
     owners: Vec<OwnerEdge>,
+    has_too_many_owners: bool,
     uses: Vec<(NodeId, Strength, Excuse, Option<Uid>)>,
     open: Vec<OpenEdge>,
 }
@@ -47,6 +48,7 @@ impl Trace {
             finalizers: node.finalizers().clone(),
             labels: node.labels().clone(),
             owners: node.owners().to_vec(),
+            has_too_many_owners: node.has_too_many_owners(),
             uses: uses
                 .map(|edge| (edge.to, edge.strength, edge.excuse, edge.uid.as_deref().copied()))
                 .collect(),
@@ -57,22 +59,17 @@ impl Trace {
 
 /// The waiting objects that this one uses, before it changes or goes. Most of
 /// the time nothing waits, and then nothing is looked at.
-pub fn used_by(world: &World, kind: KindId, json: &str) -> Result<Before, Unreadable> {
-    used_by_within(world, kind, json, Work::new(&Meter::new(STEPS)))
+pub fn used_by(world: &World, kind: KindId, object: &Object<'_>) -> Before {
+    used_by_within(world, kind, object, Work::new(&Meter::new(STEPS)))
 }
 
-fn used_by_within(
-    world: &World,
-    kind: KindId,
-    json: &str,
-    work: Work<'_>,
-) -> Result<Before, Unreadable> {
+fn used_by_within(world: &World, kind: KindId, object: &Object<'_>, work: Work<'_>) -> Before {
     let graph = &world.graph;
     if world.waiting.seen.is_empty() {
-        return Ok(Before::default());
+        return Before::default();
     }
-    let Some(node) = world::find(graph, kind, json)?.and_then(|node| graph.get(node)) else {
-        return Ok(Before::default());
+    let Some(node) = world::find(graph, kind, object).and_then(|node| graph.get(node)) else {
+        return Before::default();
     };
     let named = node.uses().iter().take_while(|_| work.charge(1)).map(|edge| edge.to);
     let mut uses: Vec<NodeId> = named.filter(|to| graph.get(*to).is_some_and(waits)).collect();
@@ -83,15 +80,16 @@ fn used_by_within(
         });
         let found = places.filter_map(|(kind, namespace, name)| {
             let target = graph.object(*kind, namespace, name)?;
-            work.charge(edge.selector.size() * target.labels().size());
-            edge.selector.matches(name, |key| target.labels().get(key)).then_some(target.id())
+            let steps = edge.selector.size().saturating_mul(target.labels().size());
+            let matches = || edge.selector.matches(name, |key| target.labels().get(key));
+            (work.charge(steps) && matches()).then_some(target.id())
         });
         uses.extend(found);
     }
     uses.sort_unstable();
     uses.dedup();
     let was = (!uses.is_empty()).then(|| (node.id(), Trace::of(node)));
-    Ok(Before { uses, was })
+    Before { uses, was }
 }
 
 /// A list has been read to its end, and what was not in it is gone: whoever
@@ -127,22 +125,32 @@ pub fn relisted(world: &mut World, kind: KindId) -> bool {
     !waiting.news.is_empty()
 }
 
-/// An object was taken in, as this JSON says. Says whether there is news.
-pub fn taken(world: &mut World, node: Option<NodeId>, json: &str) -> bool {
+/// What a release has to know of an object, and the value of the annotation by
+/// which a person asks for a look.
+pub type Sighting = (Sight, Option<String>);
+
+/// The same of this JSON, if the object waits. There are few of these, so their
+/// JSON may be parsed twice.
+pub fn sighting(object: &Object<'_>, json: &str) -> Option<Sighting> {
+    let waits = object.is_terminating() && object.is_held();
+    let value = waits.then(|| read_shallow(json).ok()).flatten()?;
+    let annotations = value.pointer("/metadata/annotations");
+    let requested = annotations.and_then(|map| map.get(RELEASE_REQUESTED)?.as_str());
+    Some((Sight::of(&value)?, requested.map(str::to_owned)))
+}
+
+/// An object was taken in. Says whether there is news.
+pub fn taken(world: &mut World, node: Option<NodeId>, sighting: Option<Sighting>) -> bool {
     let Some(node) = node else { return false };
     let Some(object) = world.graph.get(node) else { return false };
     let place = place(object);
     if !waits(object) {
         return world.waiting.seen.remove(&place).is_some() && world.waiting.news.insert(place);
     }
-    // There are few of these, so their JSON may be looked at twice.
-    let Ok(value) = read_shallow(json) else { return false };
-    let Some(sight) = Sight::of(&value) else { return false };
-    let annotations = value.pointer("/metadata/annotations");
-    let requested = annotations.and_then(|map| map.get(RELEASE_REQUESTED)?.as_str());
+    let Some((sight, requested)) = sighting else { return false };
     let seen = Seen {
         sight,
-        requested: requested.map(str::to_owned),
+        requested,
         unused: is_unused(&world.graph, node, Work::new(&Meter::new(STEPS))),
         changes: world.waiting.seen.get(&place).map_or(0, |seen| seen.changes),
         unwatched: false,

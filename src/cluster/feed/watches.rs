@@ -199,8 +199,7 @@ impl Watches {
                 // What has gone meanwhile has no owners, and of another kind
                 // that has taken its number the pair is as true.
                 for node in slice.iter().filter_map(|id| graph.get(*id)) {
-                    let owners = node.owners().iter().map(|owner| graph.coordinates(owner.to).0);
-                    let served = owners.filter(|owner| graph.kinds.is_served(*owner));
+                    let served = node.owner_kinds().filter(|kind| graph.kinds.is_served(*kind));
                     owned.extend(served.map(|owner| (node.kind(), owner)));
                 }
             }

@@ -83,9 +83,10 @@ impl Gathered {
 
     /// Whether the numbers are still those of the world.
     pub fn fits(&self, world: &World) -> bool {
-        let mut own = self.reads.graph.kinds.iter();
+        let (own, kinds) = (&self.reads.graph.kinds, &world.graph.kinds);
+        let mut numbered = own.iter();
         Arc::ptr_eq(&self.catalogue, &world.catalogue)
-            && world.graph.kinds.iter().all(|kind| own.next() == Some(kind))
+            && (own.is_same(kinds) || kinds.iter().all(|kind| numbered.next() == Some(kind)))
     }
 
     /// Takes in what was read.

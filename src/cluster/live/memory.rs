@@ -2,10 +2,10 @@
 //! which each group may hold a part.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Notify;
 use tokio::time::{Duration, Instant, timeout_at};
 
 use super::queue::ReadGroup;
@@ -35,24 +35,70 @@ const FULL: &str = "live reads hold all the memory that they may; it is read aga
 /// All of it. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct ReadMemory {
-    all: Arc<Semaphore>,
-    parts: Arc<Mutex<HashMap<ReadGroup, Weak<Semaphore>>>>,
+    pool: Arc<Pool>,
     /// For objects that are being read.
     pub buffers: Buffers,
+}
+
+#[derive(Debug, Default)]
+struct Pool {
+    held: Mutex<Held>,
+    freed: Notify,
+}
+
+/// What is held, in KiB.
+#[derive(Debug, Default)]
+struct Held {
+    all: usize,
+    groups: HashMap<ReadGroup, usize>,
+}
+
+impl Held {
+    /// A group may hold [`EACH`], and no more than is left for others. So a few
+    /// groups can't hold all of it, and what is given back goes to a group that
+    /// holds little.
+    fn take(&mut self, group: &ReadGroup, amount: usize) -> bool {
+        let own = self.groups.get(group).copied().unwrap_or_default() + amount;
+        let all = self.all + amount;
+        let fits = own <= EACH && own <= ALL.saturating_sub(all);
+        if fits {
+            self.all = all;
+            self.groups.insert(group.clone(), own);
+        }
+        fits
+    }
+
+    fn give_back(&mut self, group: &ReadGroup, amount: usize) {
+        self.all -= amount;
+        if let Some(own) = self.groups.get_mut(group) {
+            *own -= amount;
+            if *own == 0 {
+                self.groups.remove(group);
+            }
+        }
+    }
 }
 
 /// What is held; given back when it is dropped.
 #[derive(Debug)]
 pub struct Share {
-    _part: OwnedSemaphorePermit,
-    _all: OwnedSemaphorePermit,
+    pool: Arc<Pool>,
+    group: ReadGroup,
+    amount: usize,
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.pool.held.lock().give_back(&self.group, self.amount);
+        self.pool.freed.notify_waiters();
+    }
 }
 
 /// What one read holds.
 #[derive(Debug)]
 pub struct Account {
-    all: Arc<Semaphore>,
-    part: Arc<Semaphore>,
+    pool: Arc<Pool>,
+    group: ReadGroup,
     until: Instant,
     shares: Vec<Share>,
     /// What was taken and is not used, in bytes.
@@ -64,24 +110,20 @@ pub struct Account {
 impl ReadMemory {
     /// Nothing is held.
     pub fn new() -> Self {
-        Self {
-            all: Arc::new(Semaphore::new(ALL)),
-            parts: Arc::default(),
-            buffers: Buffers::new(LARGE),
-        }
+        Self { pool: Arc::default(), buffers: Buffers::new(LARGE) }
     }
 
     /// An account for one read of this group, which waits no longer than this.
+    /// Requests and releases of a namespace hold memory as one group.
     pub fn account(&self, group: &ReadGroup, until: Instant) -> Account {
-        let mut parts = self.parts.lock();
-        parts.retain(|_, part| part.strong_count() > 0);
-        let part = parts.get(group).and_then(Weak::upgrade).unwrap_or_else(|| {
-            let part = Arc::new(Semaphore::new(EACH));
-            parts.insert(group.clone(), Arc::downgrade(&part));
-            part
-        });
+        let group = match group {
+            ReadGroup::Release(namespace) if !namespace.is_empty() => {
+                ReadGroup::Namespace(namespace.clone())
+            }
+            group => group.clone(),
+        };
         let until = until.checked_sub(MARGIN).unwrap_or(until);
-        Account { all: self.all.clone(), part, until, shares: Vec::new(), left: 0, taken: 0 }
+        Account { pool: self.pool.clone(), group, until, shares: Vec::new(), left: 0, taken: 0 }
     }
 }
 
@@ -89,19 +131,22 @@ impl Account {
     /// Waits until so many bytes more may be held. An error is words.
     pub async fn hold(&mut self, bytes: usize) -> Result<(), &'static str> {
         if bytes > self.left {
-            let missing = (bytes - self.left).div_ceil(1 << 10).max(STEP);
-            self.taken += missing;
-            let amount = u32::try_from(missing).map_err(|_| LARGER)?;
+            let amount = (bytes - self.left).div_ceil(1 << 10).max(STEP);
+            self.taken += amount;
             if self.taken > EACH {
                 return Err(LARGER);
             }
-            let part = self.part.clone().acquire_many_owned(amount);
-            let part = timeout_at(self.until, part).await.map_err(|_| FULL)?;
-            let all = self.all.clone().acquire_many_owned(amount);
-            let all = timeout_at(self.until, all).await.map_err(|_| FULL)?;
-            let (Ok(part), Ok(all)) = (part, all) else { return Err(FULL) };
-            self.shares.push(Share { _part: part, _all: all });
-            self.left += missing << 10;
+            loop {
+                // Before the look, so that nothing is freed unseen in between.
+                let freed = self.pool.freed.notified();
+                if self.pool.held.lock().take(&self.group, amount) {
+                    break;
+                }
+                timeout_at(self.until, freed).await.map_err(|_| FULL)?;
+            }
+            let (pool, group) = (self.pool.clone(), self.group.clone());
+            self.shares.push(Share { pool, group, amount });
+            self.left += amount << 10;
         }
         self.left -= bytes;
         Ok(())
@@ -157,23 +202,57 @@ mod tests {
         // Groups that hold nothing are forgotten.
         drop(second);
         drop(memory.account(&of("c"), soon()));
-        assert!(memory.parts.lock().len() <= 1);
-        assert_eq!(memory.all.available_permits(), ALL);
+        let held = memory.pool.held.lock();
+        assert_eq!((held.all, held.groups.len()), (0, 0));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn all_groups_together_have_one_bound() {
+    async fn h12_requests_and_releases_of_a_namespace_hold_a_third_together() {
+        let memory = ReadMemory::new();
+        let mut requests = memory.account(&of("a"), soon());
+        requests.hold((EACH - STEP) << 10).await.unwrap();
+        let mut releases = memory.account(&ReadGroup::Release("a".to_owned()), soon());
+        releases.hold(1).await.unwrap();
+        let mut more = memory.account(&ReadGroup::Release("a".to_owned()), soon());
+        assert_eq!(more.hold(1).await, Err(FULL));
+        // Releases of cluster-scoped objects belong to no namespace.
+        let mut other = memory.account(&ReadGroup::Release(String::new()), soon());
+        assert_eq!(other.hold(EACH << 10).await, Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn h12_groups_that_hold_much_leave_memory_to_one_that_holds_nothing() {
         let memory = ReadMemory::new();
         let mut held = Vec::new();
-        for group in 0..ALL / EACH {
-            let mut account = memory.account(&of(&group.to_string()), soon());
-            account.hold(EACH << 10).await.unwrap();
-            held.push(account);
+        let hold_all = async |group: usize| {
+            let mut account = memory.account(&of(&group.to_string()), Instant::now());
+            while account.hold(STEP << 10).await.is_ok() {}
+            account
+        };
+        for group in 0..10 {
+            held.push(hold_all(group).await);
+            let begun = Instant::now();
+            let mut quiet = memory.account(&of("quiet"), soon());
+            assert_eq!(quiet.hold(STEP << 10).await, Ok(()), "{group}");
+            assert_eq!(begun.elapsed(), Duration::ZERO);
         }
-        let mut more = memory.account(&of("more"), soon());
-        assert_eq!(more.hold(1).await, Err(FULL));
-        held[0].clear();
-        let mut more = memory.account(&of("more"), soon());
-        assert_eq!(more.hold(1).await, Ok(()));
+        for group in 10..40 {
+            held.push(hold_all(group).await);
+        }
+        assert!(memory.pool.held.lock().all <= ALL);
+        // Of what is given back the others get nothing.
+        let mut waiting = Vec::new();
+        for group in ["1", "2", "quiet"] {
+            let mut account = memory.account(&of(group), soon());
+            waiting.push(tokio::spawn(
+                async move { account.hold(STEP << 10).await.map(|()| account) },
+            ));
+        }
+        tokio::task::yield_now().await;
+        assert!(waiting.iter().all(|waiting| !waiting.is_finished()));
+        drop(held[0].shares.drain(..4));
+        tokio::task::yield_now().await;
+        let finished: Vec<_> = waiting.iter().map(|waiting| waiting.is_finished()).collect();
+        assert_eq!(finished, [false, false, true]);
     }
 }

@@ -126,6 +126,9 @@ impl<'g> World<'g> {
     /// where another owner is solid, be it for a while (R5), and makes it
     /// non-blocking where the cycle guard fires (R6).
     pub(super) fn has_no_way_out(&self, dependent: Node<'_>) -> bool {
+        if dependent.has_too_many_owners() {
+            return is_left_alone(dependent);
+        }
         if !self.charge(dependent.owners().len()) {
             return true;
         }

@@ -165,9 +165,11 @@ fn an_event_takes_a_bounded_number_of_steps_however_many_objects_wait() {
     (0..100).for_each(|n| fed.is(claim, &held(&format!("data{n}-db-0"))));
     let world = fed.world.read();
     let kind = world.graph.kinds.find(set.0, set.1).unwrap();
+    let json = owner.to_string();
+    let object = serde_json::from_str(&json).unwrap();
     let uses = |most| {
         let meter = Meter::new(most);
-        let before = used_by_within(&world, kind, &owner.to_string(), Work::new(&meter)).unwrap();
+        let before = used_by_within(&world, kind, &object, Work::new(&meter));
         (before.uses.len(), meter.steps())
     };
     let (all, steps) = uses(usize::MAX);
