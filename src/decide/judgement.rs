@@ -36,7 +36,7 @@ const UNCOUNTED: usize = 3;
 /// What has been found so far.
 pub(super) struct Judgement<'a> {
     pub(super) situation: Situation<'a>,
-    review: &'a Review<'a>,
+    pub(super) review: &'a Review<'a>,
     findings: Vec<Finding<'a>>,
     exempted: Vec<&'a Policy>,
     confirm: Vec<LiveRead>,

@@ -217,7 +217,8 @@ fn owners_change<'a>(
 /// Whether the owners that an object has after a change open a way to delete it,
 /// or its dependents, that a DELETE does not have: an approval or an exemption
 /// record of an owner above it. For a protected object also an owner that is
-/// being deleted, or that is cluster-scoped.
+/// being deleted, or that is cluster-scoped; and any owner, if a policy exempts
+/// subjects, who may delete that owner.
 fn opens_a_way(
     judgement: &mut Judgement<'_>,
     target: &Item<'_>,
@@ -231,6 +232,16 @@ fn opens_a_way(
     }
     let above = Above::of(&situation, after);
     if above.approved || above.recorded || above.endless {
+        return true;
+    }
+    // What an exempt subject deletes takes its dependents along. The control plane
+    // only adopts what a selector matches.
+    let yields = |applied: &Applied<'_>| {
+        applied.action == Action::Deny && applied.policy.yields_to_exempt_subjects()
+    };
+    let user = &judgement.review.user.name;
+    let adopts = situation.policies.identities.is_control_plane(user);
+    if !came.is_empty() && !adopts && applied.iter().any(yields) {
         return true;
     }
     if !protected || came.len() > MOST_READ {

@@ -322,6 +322,15 @@ impl Policy {
         self.hold == HoldMode::Auto && self.keeps()
     }
 
+    /// Whether an object goes at once when an exempt subject deletes it. Where
+    /// only users keep it, its hold waits for them all the same.
+    pub fn yields_to_exempt_subjects(&self) -> bool {
+        let Modes { always, while_not_empty, while_exists, while_used, .. } = &self.modes;
+        let without_hold = while_used.is_some() && !self.holds();
+        let goes = *always || while_not_empty.is_some() || !while_exists.is_empty();
+        !self.exempt.is_empty() && (goes || without_hold)
+    }
+
     /// Whether only an approval releases a hold. With exempt subjects it keeps
     /// nothing: an object that one of them deletes would wait for an approval.
     pub fn keeps_always(&self) -> bool {

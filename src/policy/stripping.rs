@@ -56,6 +56,7 @@ const IN_TREE: &[&str] = &[
     "kubernetes.io/pv-controller",
     "kubernetes.io/pv-protection",
     "kubernetes.io/vac-protection",
+    "service.kubernetes.io/load-balancer-cleanup",
     "batch.kubernetes.io/job-tracking",
     "customresourcecleanup.apiextensions.k8s.io",
     "networking.k8s.io/service-cidr-finalizer",

@@ -168,6 +168,32 @@ fn h01b_an_object_that_is_attached_past_belay_is_no_approved_content() {
 }
 
 #[test]
+fn h25_an_exempt_subject_takes_along_nothing_that_an_editor_attached() {
+    let team = vault("h25", "");
+    let bot = format!("bot-{}", team.ns);
+    let target = policy::target("", "configmaps", &team.ns)
+        .replace("namespaceSelector", "names: [precious], namespaceSelector");
+    let exempt = format!("  exemptSubjects: [{{kind: User, name: {bot}}}]\n");
+    let on = format!("{target}  protect: {{always: {{}}}}\n{exempt}");
+    policy::apply(team.plane, &format!("{}-exempt", team.ns), &on);
+    team.apply(&map("precious", ""));
+    team.apply(&map("pruned", ""));
+    let owners = json!([owner(&team, "pruned")]);
+    is_not_owned(&team, "precious", &owners, "Protected");
+    // An operator that is not bound by it creates objects with owners as before.
+    let of_pruned =
+        owned_by("ConfigMap", "pruned", &team.field("configmap/pruned", ".metadata.uid"));
+    team.apply(&map("other", &of_pruned));
+    let user = format!("--user={bot}");
+    let edit = ["create", "rolebinding", "bot", "-n", &team.ns, "--clusterrole=edit", &user];
+    team.plane.kubectl(&edit).unwrap().success().unwrap();
+    let delete = ["delete", "configmap/pruned", "-n", &team.ns, "--wait=false", "--as", &bot];
+    team.plane.kubectl(&delete).unwrap().success().unwrap();
+    team.goes("configmap/other");
+    team.stands("configmap/precious");
+}
+
+#[test]
 fn h10_the_owner_of_a_protected_object_is_not_replaced_by_another() {
     let team = Team::new(&world().plane, "h10");
     let target = policy::target("", "configmaps", &team.ns)
