@@ -6,7 +6,7 @@
 //! learn what uses an object by guessing its name.
 
 use super::item::Item;
-use super::{Decision, LiveRead, Review, Situation, Verdict, decide_unknown};
+use super::{Cause, Decision, LiveRead, Review, Situation, Verdict, decide_unknown};
 
 /// What a live read says of an object.
 pub(super) enum Existence {
@@ -53,7 +53,9 @@ pub(super) fn of_existing(
     };
     let item = Item::of_review(situation, review, object);
     let nothing = Verdict::allow(verdict.target.clone());
-    if item.node.is_some() || verdict == nothing {
+    // Labels protect objects of kinds that belay may not read, too.
+    let watched = item.kind.is_some_and(|kind| situation.graph.is_complete(kind));
+    if item.node.is_some() || verdict == nothing || (!watched && !names_others(&verdict)) {
         return verdict;
     }
     let (confirm, why) = match Existence::of(situation, &item) {
@@ -73,4 +75,13 @@ pub(super) fn of_existing(
             ..verdict
         },
     }
+}
+
+/// Whether a verdict says more than that its target is protected, or may do so
+/// once other objects have been read.
+fn names_others(verdict: &Verdict) -> bool {
+    let Verdict { target, blockers, more, confirm, .. } = verdict;
+    *more > 0
+        || !confirm.is_empty()
+        || blockers.iter().any(|b| b.object != *target || b.causes != [Cause::Always] || b.more > 0)
 }
