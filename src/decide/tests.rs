@@ -605,6 +605,7 @@ const RULES: &[(&str, &str)] = &[
     ("D6-not-empty", "whileNotEmpty with content is denied"),
     ("D5-unreadable", "an object that can't be read may use anything that its kind can"),
     ("D6-unreadable", "what cannot be read is denied"),
+    ("M-elsewhere", "causes in other namespaces are one, without names and number"),
     ("D7", "orphaning of what may not be orphaned is denied"),
     ("D8", "everything else is allowed"),
     ("U-approved", "UPDATE: approved, so it is allowed and recorded"),
@@ -660,7 +661,7 @@ const RULES: &[(&str, &str)] = &[
     ("P-places", "namespace selectors mean what they mean for webhooks"),
     ("P-override", "the first override that matches wins"),
     ("P-pause", "while belay is paused everything is Audit"),
-    ("P-by", "by matches the user or its root owner"),
+    ("P-by", "by matches the user or an owner above it"),
     ("P-optional", "optional references count where the policy says so"),
     ("P-warn-no-hold", "under Warn and Audit no hold is put on"),
 ];
