@@ -198,10 +198,11 @@ fn object(kinds: &Kinds, short: &Value) -> Value {
     }
     let mut take = |field: &str| fields.remove(field);
     if let Some(Value::Array(owners)) = take("owners") {
-        let owners = owners.iter().map(|owner| {
+        // The first one is the controller.
+        let owners = owners.iter().enumerate().map(|(at, owner)| {
             let (kind, _, name) = split(owner.as_str().unwrap());
             json!({"apiVersion": api_version(kinds, kind), "kind": kind, "name": name,
-                "uid": uid(kind, name), "blockOwnerDeletion": true})
+                "uid": uid(kind, name), "blockOwnerDeletion": true, "controller": at == 0})
         });
         metadata["ownerReferences"] = owners.collect();
     }
