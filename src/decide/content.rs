@@ -1,10 +1,11 @@
 //! Question 6 of a DELETE: what is in a Namespace or CRD, and what exists that
 //! keeps an object.
 
+use super::causes::{CauseList, cause_of_object};
 use super::item::Item;
 use super::owners::{Standing, standing};
 use super::situation::Absence;
-use super::users::{LISTED, is_used};
+use super::users::is_used;
 use super::{Cause, Counts, LiveRead, Situation};
 use crate::graph::{Fates, Graph, Node};
 use crate::objects::{KindId, KindInfo, Kinds, full_name};
@@ -19,27 +20,25 @@ const COUNTED: usize = 1_000;
 #[derive(Default)]
 pub(super) struct Kept {
     /// What keeps the object.
-    pub(super) causes: Vec<Cause>,
-    /// How many more there are.
-    pub(super) more: usize,
+    pub(super) causes: CauseList,
     /// What has to be read live before this counts.
     pub(super) confirm: Vec<LiveRead>,
     /// What cannot be known, and why.
-    pub(super) unknown: Option<String>,
+    pub(super) unknown: Option<Cause>,
     /// Of which kind that is, by group and resource.
     pub(super) unknown_kind: (String, String),
 }
 
 impl Kept {
-    /// Takes something in; words are made of it only where they are told. Says
-    /// whether to look for more.
-    fn found(&mut self, cause: impl FnOnce() -> Cause) -> bool {
-        if self.causes.len() < LISTED {
-            self.causes.push(cause());
-        } else {
-            self.more += 1;
-        }
-        self.more < COUNTED
+    /// What keeps an object in this namespace.
+    fn of(namespace: &str) -> Self {
+        Self { causes: CauseList::new(namespace), ..Self::default() }
+    }
+
+    /// Takes in what was found in a namespace. Says whether to look for more.
+    fn found(&mut self, namespace: &str, cause: impl FnOnce() -> Cause) -> bool {
+        self.causes.add(namespace, cause);
+        self.causes.more() < COUNTED
     }
 
     fn absent(&mut self, kind: &KindInfo, absence: Absence) {
@@ -47,14 +46,19 @@ impl Kept {
             Absence::Proved => {}
             Absence::Unread(list) => self.confirm.push(list),
             _ if self.unknown.is_some() => {}
-            Absence::Unreadable(object) => self.unknown(kind, format!("{object} can't be read")),
+            Absence::Unreadable { object, namespace } => {
+                let cause = Cause::Unknown(format!("{object} can't be read"));
+                let cause = cause_of_object(&self.causes.namespace, &namespace, cause);
+                self.unknown(kind, cause);
+            }
             Absence::Unknown(why) => {
-                self.unknown(kind, format!("objects of kind {}: {why}", kind.kind));
+                let what = format!("objects of kind {}: {why}", kind.kind);
+                self.unknown(kind, Cause::Unknown(what));
             }
         }
     }
 
-    fn unknown(&mut self, kind: &KindInfo, what: String) {
+    fn unknown(&mut self, kind: &KindInfo, what: Cause) {
         self.unknown = Some(what);
         self.unknown_kind = (kind.group.clone(), kind.resource.clone());
     }
@@ -162,8 +166,8 @@ fn prove_kind(
         // It was looked for live and is not there.
         Some(Some(Ok(()))) => {}
         Some(None) => kept.confirm.push(list),
-        Some(Some(Err(why))) => kept.unknown = Some(format!("{unknown}: {why}")),
-        None => kept.unknown = Some(unknown),
+        Some(Some(Err(why))) => kept.unknown = Some(Cause::Unknown(format!("{unknown}: {why}"))),
+        None => kept.unknown = Some(Cause::Unknown(unknown)),
     }
 }
 
@@ -181,7 +185,10 @@ pub(super) fn content<'a>(
             break;
         }
         if let Some(why) = counts(situation, &member, container, not_empty)
-            && !kept.found(|| Cause::Content { object: member.named(situation), why })
+            && !kept.found(member.facts.namespace, || Cause::Content {
+                object: member.named(situation),
+                why,
+            })
         {
             break;
         }
@@ -216,7 +223,7 @@ pub(super) fn existing<'a>(
     item: &Item<'a>,
     exists: &Exists,
 ) -> Kept {
-    let mut kept = Kept::default();
+    let mut kept = Kept::of(item.facts.namespace);
     let live = !item.is_held(situation);
     for (group, resource) in &exists.kinds {
         let container = Container::Definition(group, resource);
@@ -227,7 +234,8 @@ pub(super) fn existing<'a>(
             let goes = other.node.is_some_and(|node| fates.is_certainly_deleted(node.id()));
             let placed = exists.place.match_place(situation.places(), other.facts) != Matched::No;
             let counts = other.uid() != item.uid() && !goes && placed;
-            if counts && !kept.found(|| Cause::Exists(other.named(situation))) {
+            let cause = || Cause::Exists(other.named(situation));
+            if counts && !kept.found(other.facts.namespace, cause) {
                 break;
             }
         }

@@ -137,7 +137,7 @@ pub(super) fn take<'a>(judgement: &mut Judgement<'a>, members: &[(Item<'a>, Prop
         let applied = judgement.binding(target);
         protected(judgement, &fates, target, &applied, true);
         if !fates.is_whole() {
-            let limit = format!("it takes more than {FOLLOWED} objects along");
+            let limit = Cause::Unknown(format!("it takes more than {FOLLOWED} objects along"));
             judgement.unknown(target, &limit, |_| true);
         }
     }
@@ -253,7 +253,7 @@ fn protected<'a>(
                     false => judgement.refuse(applied, item, Reason::InUse, causes),
                 }
             } else if let Some(unknown) = found.unknown {
-                unknown_refuses(judgement, applied, item, unknown);
+                judgement.refuse(applied, item, Reason::Unknown, (vec![unknown], 0));
             } else if !found.doomed.is_empty() {
                 judgement.wait(applied, item, (found.doomed, 0));
             }
@@ -278,19 +278,10 @@ fn keeps<'a>(
 ) {
     judgement.confirm(applied, kept.confirm);
     if !kept.causes.is_empty() {
-        judgement.refuse(applied, item, reason, (kept.causes, kept.more));
+        judgement.refuse(applied, item, reason, kept.causes.into_causes());
     } else if let Some(unknown) = kept.unknown {
-        unknown_refuses(judgement, applied, item, unknown);
+        judgement.refuse(applied, item, Reason::Unknown, (vec![unknown], 0));
     }
-}
-
-fn unknown_refuses<'a>(
-    judgement: &mut Judgement<'a>,
-    applied: &Applied<'a>,
-    item: &Item<'a>,
-    what: String,
-) {
-    judgement.refuse(applied, item, Reason::Unknown, (vec![Cause::Unknown(what)], 0));
 }
 
 /// What is protected is still in a Namespace that would leave storage, or lose

@@ -4,7 +4,7 @@
 use super::delete::take;
 use super::item::Item;
 use super::judgement::Judgement;
-use super::{Answer, Review, Situation, Verdict};
+use super::{Answer, Cause, Review, Situation, Verdict};
 use crate::graph::Propagation;
 
 pub(super) fn evict(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
@@ -27,7 +27,7 @@ pub(super) fn evict(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
             judgement.confirm_all([read]);
         } else if live.is_none() && !situation.graph.proves_absence(kind, namespace, name) {
             let why = situation.why_unknown(kind, namespace);
-            let unknown = format!("objects of kind Pod: {why}");
+            let unknown = Cause::Unknown(format!("objects of kind Pod: {why}"));
             // belay watches the labels of Pods only if a setting asks for it.
             judgement.unknown(&target, &unknown, |policy| policy.names_kind("", "pods"));
         }

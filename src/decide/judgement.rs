@@ -91,7 +91,7 @@ impl<'a> Judgement<'a> {
     pub(super) fn unknown(
         &mut self,
         target: &Item<'a>,
-        what: &str,
+        what: &Cause,
         minds: impl Fn(&Policy) -> bool,
     ) {
         let Situation { policies, now, .. } = self.situation;
@@ -101,7 +101,7 @@ impl<'a> Judgement<'a> {
             if protects && policy.binds(self.review.user.person()) && minds(policy) {
                 let action = if paused { Action::Audit } else { policy.strictest_action() };
                 let applied = Applied { policy, action, certain: true };
-                let causes = vec![Cause::Unknown(what.to_owned())];
+                let causes = vec![what.clone()];
                 self.refuse(&applied, target, Reason::Unknown, (causes, 0));
             }
         }
@@ -242,7 +242,10 @@ impl<'a> Judgement<'a> {
         let revoked =
             ends.map_or_else(Vec::new, |target| named_by_records(&self.situation, target));
         let uncounted = if passes { Vec::new() } else { self.uncounted };
+        // Who may delete a cluster-scoped object has rights in the whole cluster.
+        let in_full = target.namespace.is_empty();
         let verdict = Verdict::of(target, blockers);
+        let verdict = if in_full { verdict.in_full() } else { verdict };
         Verdict { confirm: self.confirm, more, passed, exemption, revoked, uncounted, ..verdict }
     }
 

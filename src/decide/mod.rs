@@ -15,6 +15,7 @@
 
 mod ancestors;
 mod approved;
+mod causes;
 mod content;
 mod create;
 mod delete;
@@ -50,7 +51,7 @@ pub(crate) use create::{Harm, harm, is_harm, is_harm_on_kind};
 pub use delete::decide_together;
 pub(crate) use item::{HARMLESS, Item, named};
 pub(crate) use render::{arguments, cause, named_by, quoted, sentence, shell_word, ways};
-pub use render::{audit_annotations, message, patch, warnings};
+pub use render::{audit_annotations, causes, message, patch, warnings};
 pub use review::{DeleteOptions, Door, Extra, Operation, Resource, Review, User};
 pub use situation::{Live, LiveRead, LiveReads, Situation};
 pub use unreadable::{FailurePolicy, decide_unconfirmed, decide_unknown, decide_unreadable};

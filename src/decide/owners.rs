@@ -3,7 +3,7 @@
 use super::item::Item;
 use super::{LiveRead, Situation};
 use crate::graph::{Claim, DEEPEST, Node};
-use crate::objects::{KeyedMap, Uid};
+use crate::objects::{KeyedMap, KeyedSet, Uid};
 use crate::policy::Facts;
 
 /// What an owner reference amounts to (R1 to R3).
@@ -139,10 +139,118 @@ impl Walk<'_, '_> {
     }
 }
 
+/// What a search for an owner came to.
+pub(super) enum OwnerSearch<'a> {
+    /// This one was found.
+    Found(Node<'a>),
+    /// There may be one: an owner is not known, or there is more than is looked at.
+    Unknown,
+    /// There is none.
+    Absent,
+}
+
+/// Searches everything above an object, on each way up. Editors write owner
+/// references, so the search is bounded in depth and number. `may_be_sought` is
+/// asked about references to owners that are not known. What was read live has
+/// only those owners beside it that were read, too, so the way goes on in the
+/// graph.
+pub(super) fn find_owner<'a>(
+    situation: &Situation<'a>,
+    object: Node<'a>,
+    is_sought: impl Fn(Node<'a>) -> bool,
+    may_be_sought: impl Fn(&Claim<'_>) -> bool,
+) -> OwnerSearch<'a> {
+    let mut seen = KeyedSet::from_iter([object.uid()]);
+    let (mut level, mut unknown) = (vec![object], false);
+    for _ in 0..DEEPEST {
+        let mut next = Vec::new();
+        for node in level {
+            let steps = 1 + node.owners().len();
+            if node.has_too_many_owners() || seen.len() > MOST || !situation.work.charge(steps) {
+                return OwnerSearch::Unknown;
+            }
+            for claim in node.claims() {
+                match standing(situation, node.namespace(), &claim) {
+                    Standing::Unresolved => unknown |= may_be_sought(&claim),
+                    Standing::Absent => {}
+                    Standing::Waiting(owner) | Standing::Solid(owner) => {
+                        if is_sought(owner) {
+                            return OwnerSearch::Found(owner);
+                        }
+                        if seen.insert(owner.uid()) {
+                            next.push(owner);
+                        }
+                    }
+                }
+            }
+        }
+        level = next;
+        if level.is_empty() {
+            return if unknown { OwnerSearch::Unknown } else { OwnerSearch::Absent };
+        }
+    }
+    OwnerSearch::Unknown
+}
+
 /// The live read that says whether the owner at the top is still there;
 /// `None` for a user without owners: nobody's absence could excuse it.
 pub(super) fn root_read(situation: &Situation<'_>, user: Node<'_>) -> Option<LiveRead> {
     let root = user.root_owner();
     (root.id() != user.id())
         .then(|| situation.object_read(root.kind(), root.namespace(), root.name()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize as _;
+    use serde_json::json;
+
+    use super::*;
+    use crate::decide::Live;
+    use crate::graph::{Edges, Graph, Meter, Progress, Work};
+    use crate::objects::Object;
+    use crate::policy::PolicySet;
+
+    /// An object below so many pairs of owners, each below both of the next pair.
+    /// Whether the search finds none, and its steps.
+    fn search(pairs: usize, most: usize) -> (bool, usize) {
+        let mut graph = Graph::default();
+        let kind = graph.kinds.find("", "ConfigMap").unwrap();
+        let owner = |level: usize, side: &str| {
+            let name = format!("{side}{level}");
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": name})
+        };
+        for level in 0..=pairs {
+            for side in ["a", "b"] {
+                let name = format!("{side}{level}");
+                let owners = match level {
+                    0 => json!([]),
+                    _ => json!([owner(level - 1, "a"), owner(level - 1, "b")]),
+                };
+                let object = json!({"metadata": {"name": name, "namespace": "shop", "uid": name, "ownerReferences": owners}});
+                let object = Object::deserialize(&object).unwrap();
+                graph.apply(kind, &object, Progress::Ordinary, Edges::default());
+            }
+        }
+        graph.set_complete(kind, true);
+        let (policies, meter) = (PolicySet::default(), Meter::new(most));
+        let situation = Situation::new(&graph, &policies, Live::Graph, 0);
+        let situation = Situation { work: Work::new(&meter), ..situation };
+        let object = graph.object(kind, "shop", &format!("a{pairs}")).unwrap();
+        let found = find_owner(&situation, object, |_| false, |_| false);
+        (matches!(found, OwnerSearch::Absent), meter.steps())
+    }
+
+    #[test]
+    fn the_work_of_a_search_grows_with_the_owners_and_not_with_the_ways_to_them() {
+        let (absent, steps) = search(20, usize::MAX);
+        assert!(absent && steps < 200, "{absent} {steps}");
+    }
+
+    #[test]
+    fn what_is_beyond_the_bounds_of_a_search_may_be_sought() {
+        assert!(search(DEEPEST - 1, usize::MAX).0);
+        assert!(!search(DEEPEST, usize::MAX).0);
+        assert!(!search(20, 10).0);
+    }
 }

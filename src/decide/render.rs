@@ -18,6 +18,9 @@ const TOLD: usize = 3;
 /// Kubernetes asks for warnings that are no longer.
 const WARNING: usize = 120;
 
+/// All causes in other namespaces than the object.
+const ELSEWHERE: &str = "an object in another namespace";
+
 /// No message is longer.
 const LONGEST: usize = 8_192;
 
@@ -184,11 +187,22 @@ pub(crate) fn cause(cause: &Cause) -> String {
         }
         Cause::Finalizer(name) => shown_name(name).into_owned(),
         Cause::Hold { .. } => HOLD.to_owned(),
+        Cause::Elsewhere { causes, .. } => match causes[..] {
+            [Cause::Unknown(_)] => format!("{ELSEWHERE} can't be read"),
+            _ => ELSEWHERE.to_owned(),
+        },
         Cause::Unknown(what) | Cause::Unproven(what) | Cause::Excess(what) => {
             shown(what, LONGEST).into_owned()
         }
         Cause::Always | Cause::Unproved | Cause::LetsGo(_) => String::new(),
     }
+}
+
+/// All causes of a verdict, those in other namespaces as well: for belay's own log.
+pub fn causes(verdict: &Verdict) -> String {
+    let verdict = verdict.clone().in_full();
+    let lists: Vec<String> = verdict.blockers.iter().map(list).collect();
+    shown(&lists.join("; "), LONGEST).into_owned()
 }
 
 /// The policies, by name.
@@ -217,7 +231,7 @@ fn way_out(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
     let one = blocker.causes.len() + blocker.more == 1;
     let it = if one { "it" } else { "them" };
     match (blocker.reason, blocker.causes.first()?) {
-        (Reason::InUse, Cause::User { .. }) => {
+        (Reason::InUse, Cause::User { .. } | Cause::Elsewhere { .. }) => {
             Some(format!("delete {it} first or take the reference out"))
         }
         (Reason::NotEmpty, Cause::Content { why: Counts::Held(_), .. }) => {
@@ -270,14 +284,15 @@ pub fn warnings(verdict: &Verdict) -> Vec<String> {
     match verdict.decision {
         Decision::Hold => {
             let object = format!("{}/{}", blocker.object.resource, blocker.object.name);
-            let until = match blocker.causes.first() {
-                Some(Cause::User { root, .. }) if blocker.causes.len() + blocker.more == 1 => {
-                    format!("{root} no longer needs it")
-                }
-                Some(Cause::User { root, .. }) => {
-                    let others = blocker.causes.len() + blocker.more - 1;
-                    format!("{root} and {others} more no longer need it")
-                }
+            let user = blocker.causes.first().and_then(|cause| match cause {
+                Cause::User { root, .. } => Some(root.to_string()),
+                Cause::Elsewhere { .. } => Some(ELSEWHERE.to_owned()),
+                _ => None,
+            });
+            let others = (blocker.causes.len() + blocker.more).saturating_sub(1);
+            let until = match user {
+                Some(user) if others == 0 => format!("{user} no longer needs it"),
+                Some(user) => format!("{user} and {others} more no longer need it"),
                 _ => "belay has seen that nothing needs it".to_owned(),
             };
             warnings.push(format!("{object} stays Terminating until {until}; {policies}"));

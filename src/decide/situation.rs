@@ -157,7 +157,10 @@ impl<'a> Situation<'a> {
         let known = self.graph.is_current(kind);
         let proved = |graph: &Graph, namespace| match graph.unreadable(kind, namespace) {
             None => Absence::Proved,
-            Some(object) => Absence::Unreadable(object),
+            Some(object) => Absence::Unreadable {
+                object: object.to_string(),
+                namespace: object.namespace.to_owned(),
+            },
         };
         let LiveRead::List { namespace, .. } = &list else { return Absence::Unread(list) };
         if known && !live {
@@ -214,7 +217,12 @@ pub(super) enum Absence {
     /// This has to be read first.
     Unread(LiveRead),
     /// All were looked at, and this one can't be read: it may be anything.
-    Unreadable(String),
+    Unreadable {
+        /// The object, in words.
+        object: String,
+        /// Its namespace; empty for a cluster-scoped object, or if it is unknown.
+        namespace: String,
+    },
     /// Nobody can tell, and why.
     Unknown(String),
 }

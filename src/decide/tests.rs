@@ -198,10 +198,11 @@ fn object(kinds: &Kinds, short: &Value) -> Value {
     }
     let mut take = |field: &str| fields.remove(field);
     if let Some(Value::Array(owners)) = take("owners") {
-        let owners = owners.iter().map(|owner| {
+        // The first one is the controller.
+        let owners = owners.iter().enumerate().map(|(at, owner)| {
             let (kind, _, name) = split(owner.as_str().unwrap());
             json!({"apiVersion": api_version(kinds, kind), "kind": kind, "name": name,
-                "uid": uid(kind, name), "blockOwnerDeletion": true})
+                "uid": uid(kind, name), "blockOwnerDeletion": true, "controller": at == 0})
         });
         metadata["ownerReferences"] = owners.collect();
     }
@@ -605,6 +606,7 @@ const RULES: &[(&str, &str)] = &[
     ("D6-not-empty", "whileNotEmpty with content is denied"),
     ("D5-unreadable", "an object that can't be read may use anything that its kind can"),
     ("D6-unreadable", "what cannot be read is denied"),
+    ("M-elsewhere", "causes in other namespaces are one, without names and number"),
     ("D7", "orphaning of what may not be orphaned is denied"),
     ("D8", "everything else is allowed"),
     ("U-approved", "UPDATE: approved, so it is allowed and recorded"),
@@ -660,7 +662,7 @@ const RULES: &[(&str, &str)] = &[
     ("P-places", "namespace selectors mean what they mean for webhooks"),
     ("P-override", "the first override that matches wins"),
     ("P-pause", "while belay is paused everything is Audit"),
-    ("P-by", "by matches the user or its root owner"),
+    ("P-by", "by matches the user or an owner above it"),
     ("P-optional", "optional references count where the policy says so"),
     ("P-warn-no-hold", "under Warn and Audit no hold is put on"),
 ];

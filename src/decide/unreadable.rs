@@ -1,6 +1,7 @@
 //! A review that arrived and cannot be judged: it cannot be read, or what the
 //! verdict needs is not known, or not in time.
 
+use super::causes::is_elsewhere;
 use super::{Answer, Blocker, Cause, Decision, Door, LiveRead, Reason, Review, Target, Verdict};
 use crate::objects::full_name;
 
@@ -50,12 +51,13 @@ pub fn decide_unconfirmed(review: &Review<'_>, verdict: Verdict) -> Verdict {
         1 => " and one more read".to_owned(),
         more => format!(" and {more} more reads"),
     };
-    let what = format!("there was no time left to confirm {}{others}", named(first));
+    let what =
+        format!("there was no time left to confirm {}{others}", named(first, &verdict.target));
     decide_unknown(review, what)
 }
 
 /// A read, the way kubectl names what it reads.
-fn named(read: &LiveRead) -> String {
+fn named(read: &LiveRead, target: &Target) -> String {
     let (group, resource, namespace, name) = match read {
         LiveRead::Object { group, resource, namespace, name } => {
             (group, resource, namespace, format!(" {name}"))
@@ -64,6 +66,9 @@ fn named(read: &LiveRead) -> String {
             (group, resource, namespace, String::new())
         }
     };
+    if is_elsewhere(&target.namespace, namespace) {
+        return "objects in another namespace".to_owned();
+    }
     let place = match namespace.as_str() {
         "" => String::new(),
         _ => format!(" in namespace {namespace}"),

@@ -1,15 +1,14 @@
 //! Question 5 of a DELETE: who needs the object and would be left.
 
-use std::collections::hash_map::Entry;
-
+use super::causes::{CauseList, cause_of_object, is_elsewhere};
 use super::item::{Item, is_harmless, named};
-use super::owners::{Standing, is_doomed, root_read, standing};
+use super::owners::{OwnerSearch, find_owner, is_doomed, root_read};
 use super::situation::Absence;
 use super::{Cause, LiveRead, Situation};
 use crate::graph::{
-    Certainty, Excuse, Fates, Graph, Node, NodeId, Outcome, Progress, Sought, Strength, User, Work,
+    Certainty, Claim, Excuse, Fates, Graph, Node, Outcome, Progress, Sought, Strength, User,
 };
-use crate::objects::{NumberMap, full_name};
+use crate::objects::{KeyedMap, Uid, full_name};
 use crate::policy::{Facts, InUse};
 
 /// So many causes are listed; of the others their number is told.
@@ -25,7 +24,7 @@ const CONFIRMED: usize = 16;
 /// What was found of the users of an object.
 #[derive(Default)]
 pub(super) struct Found {
-    /// Those that are in the way, by their root owners.
+    /// Those that are in the way, by their managers.
     pub(super) blocking: Vec<Cause>,
     /// How many more there are.
     pub(super) more: usize,
@@ -34,7 +33,7 @@ pub(super) struct Found {
     /// What has to be read live before this counts.
     pub(super) confirm: Vec<LiveRead>,
     /// What cannot be known, and why.
-    pub(super) unknown: Option<String>,
+    pub(super) unknown: Option<Cause>,
 }
 
 /// Who needs this object and is not certainly gone with it. Whom it finds is
@@ -52,7 +51,9 @@ pub(super) fn users<'a>(
     let mut found = Found::default();
     let held = keeps && item.is_held(situation);
     let live = live && !held;
-    let (mut blocking, mut doomed) = (Roots::default(), Roots::default());
+    let namespace = item.facts.namespace;
+    let managers = || UsersByManager::new(situation, in_use, namespace);
+    let (mut blocking, mut doomed) = (managers(), managers());
     for user in counting_users(situation, item, in_use, situation.graph) {
         if !situation.work.charge(user.node.finalizers().size()) {
             break;
@@ -61,8 +62,8 @@ pub(super) fn users<'a>(
             continue;
         }
         let goes = held && is_doomed(situation, user.node);
-        let roots = if goes { &mut doomed } else { &mut blocking };
-        roots.add(user, situation.work);
+        let managers = if goes { &mut doomed } else { &mut blocking };
+        managers.add(user);
         if blocking.looked_at >= COUNTED {
             break;
         }
@@ -75,7 +76,7 @@ pub(super) fn users<'a>(
                 goes_along(fates, node) || (held && is_doomed(situation, node))
             });
             if !goes {
-                blocking.add(user, situation.work);
+                blocking.add(user);
             }
         }
     }
@@ -102,57 +103,83 @@ fn goes_along(fates: &Fates, user: Node<'_>) -> bool {
     })
 }
 
-/// Users by their root owners: ten Pods of a Deployment are one cause. Nothing
-/// is put into words before it is known which three are told.
-#[derive(Default)]
-struct Roots<'g> {
-    /// For each root the user that says most.
-    users: Vec<(Node<'g>, User<'g>)>,
-    index: NumberMap<NodeId, usize>,
+/// Users by their managers: ten Pods of a Deployment are one cause. Nothing is
+/// put into words before it is known which three are told.
+struct UsersByManager<'s, 'a> {
+    situation: &'s Situation<'a>,
+    in_use: &'s InUse,
+    /// The namespace of what they use; empty for a cluster-scoped object.
+    namespace: &'a str,
+    /// For each manager the user that says most.
+    users: Vec<(Node<'a>, User<'a>)>,
+    index: KeyedMap<Uid, usize>,
     looked_at: usize,
 }
 
-impl<'g> Roots<'g> {
+impl<'s, 'a> UsersByManager<'s, 'a> {
+    fn new(situation: &'s Situation<'a>, in_use: &'s InUse, namespace: &'a str) -> Self {
+        let (users, index) = (Vec::new(), KeyedMap::default());
+        Self { situation, in_use, namespace, users, index, looked_at: 0 }
+    }
+
     fn is_empty(&self) -> bool {
         self.users.is_empty()
     }
 
-    fn add(&mut self, user: User<'g>, work: Work<'_>) {
+    fn add(&mut self, user: User<'a>) {
         self.looked_at += 1;
-        let root = user.node.root_owner_within(work);
-        match self.index.entry(root.id()) {
-            Entry::Vacant(place) => {
-                place.insert(self.users.len());
-                self.users.push((root, user));
+        let manager = manager(self.situation, user.node, self.in_use);
+        let rank = |user: &User<'a>| (self.is_elsewhere(manager, user), rank(manager, user));
+        match self.index.get(&manager.uid()) {
+            None => {
+                self.index.insert(manager.uid(), self.users.len());
+                self.users.push((manager, user));
             }
-            Entry::Occupied(place) => {
-                let known = &mut self.users[*place.get()];
-                if rank(root, &user) < rank(root, &known.1) {
-                    *known = (root, user);
+            Some(at) => {
+                if rank(&user) < rank(&self.users[*at].1) {
+                    self.users[*at] = (manager, user);
                 }
             }
         }
     }
 
-    /// Puts the first ones by name in front, so that an answer does not depend
-    /// on the order in which users were found.
+    fn is_elsewhere(&self, manager: Node<'a>, user: &User<'a>) -> bool {
+        let nodes = [manager, user.node];
+        nodes.iter().any(|node| is_elsewhere(self.namespace, node.namespace()))
+    }
+
+    /// Puts those of other namespaces behind the others, and of each the first ones
+    /// by name in front, so that an answer does not depend on the order in which
+    /// users were found.
     fn in_order(mut self) -> Self {
-        if self.users.len() > LISTED {
-            self.users.select_nth_unstable_by_key(LISTED, |(root, _)| by_name(*root));
+        let users = std::mem::take(&mut self.users);
+        let (elsewhere, here): (Vec<_>, Vec<_>) =
+            users.into_iter().partition(|(manager, user)| self.is_elsewhere(*manager, user));
+        for mut users in [here, elsewhere] {
+            if users.len() > LISTED {
+                users.select_nth_unstable_by_key(LISTED, |(manager, _)| by_name(*manager));
+            }
+            let listed = users.len().min(LISTED);
+            users[..listed].sort_by_key(|(manager, _)| by_name(*manager));
+            self.users.append(&mut users);
         }
-        let listed = self.users.len().min(LISTED);
-        self.users[..listed].sort_by_key(|(root, _)| by_name(*root));
         self
     }
 
     /// Those that are told, in words, and how many more there are.
     fn causes(&self) -> (Vec<Cause>, usize) {
-        let told = self.users.iter().take(LISTED).map(|(root, user)| Cause::User {
-            root: named(*root),
-            through: (root.id() != user.node.id()).then(|| named(user.node)),
-            path: user.path().to_owned(),
-        });
-        (told.collect(), self.users.len().saturating_sub(LISTED))
+        let mut causes = CauseList::new(self.namespace);
+        for (manager, user) in &self.users {
+            // One of the two may be cluster-scoped.
+            let nodes = [*manager, user.node].map(Node::namespace);
+            let apart = nodes.into_iter().find(|other| is_elsewhere(self.namespace, other));
+            causes.add(apart.unwrap_or(self.namespace), || Cause::User {
+                root: named(*manager),
+                through: (manager.uid() != user.node.uid()).then(|| named(user.node)),
+                path: user.path().to_owned(),
+            });
+        }
+        causes.into_causes()
     }
 }
 
@@ -161,9 +188,9 @@ fn by_name<'g>(node: Node<'g>) -> (&'g str, &'g str, &'g str) {
 }
 
 /// A Pod that runs says more than the template it was made from.
-fn rank<'g>(root: Node<'g>, user: &User<'g>) -> impl Ord + use<'g> {
+fn rank<'g>(manager: Node<'g>, user: &User<'g>) -> impl Ord + use<'g> {
     let (kind, _, name) = by_name(user.node);
-    (kind != "Pod", root.id() == user.node.id(), name, user.path())
+    (kind != "Pod", manager.uid() == user.node.uid(), name, user.path())
 }
 
 /// Whether anybody needs the object at all, as far as the graph knows.
@@ -205,35 +232,44 @@ fn counts(situation: &Situation<'_>, user: &User<'_>, in_use: &InUse) -> bool {
     if user.strength() != Strength::Needs || excused || user.node.progress() == Progress::Finished {
         return false;
     }
-    let meant = |facts| in_use.by.iter().any(|by| by.matches(facts));
-    in_use.by.is_empty() || meant(facts) || root_is_meant(situation, user.node, in_use)
+    in_use.by.is_empty()
+        || means(in_use, user.node)
+        || !matches!(find_meant_owner(situation, user.node, in_use), OwnerSearch::Absent)
 }
 
-/// Whether the owner at the top is meant. What was read live has only those
-/// owners beside it that were read, too, so the way goes on in the graph; and
-/// an owner that nobody knows is taken for what its reference says.
-fn root_is_meant(situation: &Situation<'_>, user: Node<'_>, in_use: &InUse) -> bool {
-    let meant = |facts| in_use.by.iter().any(|by| by.matches(facts));
-    let work = situation.work;
-    let top = user.root_owner_within(work);
-    let known = situation.graph.same(top).map(|top| top.root_owner_within(work));
-    let top = known.unwrap_or(top);
-    // What is at the end of so many references, or of the budget, is unknown.
-    if top.has_too_many_owners() || !work.charge(top.owners().len()) {
-        return true;
-    }
-    if meant(Facts::of_node(top)) {
-        return true;
-    }
+/// Whether a policy means this object by itself.
+fn means(in_use: &InUse, node: Node<'_>) -> bool {
+    in_use.by.iter().any(|by| by.matches(Facts::of_node(node)))
+}
+
+/// Searches everything above a user for an owner that the policy means. An owner
+/// that is not known is taken for what its reference says.
+fn find_meant_owner<'a>(
+    situation: &Situation<'a>,
+    user: Node<'a>,
+    in_use: &InUse,
+) -> OwnerSearch<'a> {
     let kinds = &situation.graph.kinds;
-    top.claims().any(|claim| match standing(situation, top.namespace(), &claim) {
-        Standing::Unresolved => claim.kind.is_none_or(|kind| {
+    let may_be_meant = |claim: &Claim<'_>| {
+        claim.kind.is_none_or(|kind| {
             let info = kinds.info(kind);
             in_use.by.iter().any(|by| by.may_mean(&info.group, &info.resource))
-        }),
-        Standing::Solid(owner) | Standing::Waiting(owner) => meant(Facts::of_node(owner)),
-        Standing::Absent => false,
-    })
+        })
+    };
+    find_owner(situation, user, |owner| means(in_use, owner), may_be_meant)
+}
+
+/// By whom a user is shown: the owner at the top, unless the policy means another
+/// one. An editor can add owners in front of that.
+fn manager<'a>(situation: &Situation<'a>, user: Node<'a>, in_use: &InUse) -> Node<'a> {
+    let root = user.root_owner_within(situation.work);
+    if in_use.by.is_empty() || means(in_use, root) {
+        return root;
+    }
+    match find_meant_owner(situation, user, in_use) {
+        OwnerSearch::Found(owner) => owner,
+        OwnerSearch::Unknown | OwnerSearch::Absent => root,
+    }
 }
 
 /// That nobody was found means something only where all were looked at.
@@ -241,7 +277,7 @@ fn prove_absence(situation: &Situation<'_>, item: &Item<'_>, live: bool, found: 
     let Some(kind) = item.kind else {
         let Facts { group, resource, .. } = item.facts;
         let name = full_name(group, resource);
-        found.unknown = Some(format!("{name} is no kind that belay knows"));
+        found.unknown = Some(Cause::Unknown(format!("{name} is no kind that belay knows")));
         return;
     };
     for (needer, crosses) in situation.policies.needers(kind) {
@@ -249,13 +285,15 @@ fn prove_absence(situation: &Situation<'_>, item: &Item<'_>, live: bool, found: 
         match situation.absence(needer, situation.list(needer, namespace, false), live) {
             Absence::Proved => {}
             Absence::Unread(list) => found.confirm.push(list),
-            Absence::Unreadable(object) => {
-                found.unknown = Some(format!("{object} can't be read, so it may use it"));
+            Absence::Unreadable { object, namespace } => {
+                let cause = Cause::Unknown(format!("{object} can't be read, so it may use it"));
+                found.unknown = Some(cause_of_object(item.facts.namespace, &namespace, cause));
                 return;
             }
             Absence::Unknown(why) => {
                 let kind = &situation.graph.kinds.info(needer).kind;
-                found.unknown = Some(format!("objects of kind {kind} may need it: {why}"));
+                let what = format!("objects of kind {kind} may need it: {why}");
+                found.unknown = Some(Cause::Unknown(what));
                 return;
             }
         }

@@ -120,7 +120,7 @@ pub enum Cause {
     Unproved,
     /// Somebody needs it.
     User {
-        /// Who, by the owner at the top.
+        /// Who, by the owner that the policy means, or by the one at the top.
         root: Named,
         /// By whom of its, if it is not the root itself.
         through: Option<Named>,
@@ -150,6 +150,15 @@ pub enum Cause {
     /// Labels or annotations would change so that this is protected less: the
     /// object itself, or one in the Namespace whose labels change.
     LetsGo(Named),
+    /// These are in another namespace than the object that they keep. A client
+    /// may not be allowed to read it: it learns neither names nor kinds nor how
+    /// many there are.
+    Elsewhere {
+        /// As many as are listed.
+        causes: Vec<Cause>,
+        /// How many more there are.
+        more: usize,
+    },
     /// Something is not known; the words say what, and why.
     Unknown(String),
     /// There is too much of something; the words say of what.

@@ -3,6 +3,7 @@
 //! the moment.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use super::Graph;
 use crate::objects::{KindId, NumberMap, NumberSet};
@@ -41,15 +42,31 @@ impl UnreadableSet {
         self.places.is_empty() && !self.more
     }
 
-    /// Words that name one in a namespace (empty: in any).
-    fn first(&self, namespace: &str) -> Option<String> {
+    /// The namespace and name of one in a namespace (empty: in any).
+    fn first(&self, namespace: &str) -> Option<(&str, &str)> {
         // They are in the order of namespaces, and "" is the first of these.
         let mut places = self.places.range((namespace.to_owned(), String::new())..);
         match places.next().filter(|(place, _)| namespace.is_empty() || place == namespace) {
-            Some((place, name)) if place.is_empty() => Some(name.clone()),
-            Some((place, name)) => Some(format!("{place}/{name}")),
-            None => self.more.then(|| "of unknown name".to_owned()),
+            Some((place, name)) => Some((place, name)),
+            None => self.more.then_some(("", "of unknown name")),
         }
+    }
+}
+
+/// An object that can't be read.
+#[derive(Debug, Clone, Copy)]
+pub struct UnreadableObject<'g> {
+    kind: &'g str,
+    /// Its namespace; empty for a cluster-scoped object, or if it is unknown.
+    pub namespace: &'g str,
+    name: &'g str,
+}
+
+impl fmt::Display for UnreadableObject<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, namespace, name } = self;
+        let slash = if namespace.is_empty() { "" } else { "/" };
+        write!(f, "{kind} {namespace}{slash}{name}")
     }
 }
 
@@ -110,11 +127,10 @@ impl Graph {
         self.gaps.add(kind, place)
     }
 
-    /// An object of a kind in a namespace (empty: in any) that can't be read,
-    /// in words such as `Pod shop/bad`.
-    pub fn unreadable(&self, kind: KindId, namespace: &str) -> Option<String> {
-        let found = self.gaps.unreadable.get(&kind)?.first(namespace)?;
-        Some(format!("{} {found}", self.kinds.info(kind).kind))
+    /// An object of a kind in a namespace (empty: in any) that can't be read.
+    pub fn unreadable(&self, kind: KindId, namespace: &str) -> Option<UnreadableObject<'_>> {
+        let (namespace, name) = self.gaps.unreadable.get(&kind)?.first(namespace)?;
+        Some(UnreadableObject { kind: &self.kinds.info(kind).kind, namespace, name })
     }
 
     /// How many objects of each kind can't be read, where it is any.
@@ -141,6 +157,11 @@ mod tests {
         (namespace.to_owned(), name.to_owned())
     }
 
+    fn words(graph: &Graph, namespace: &str) -> Option<String> {
+        let pods = graph.kinds.find("", "Pod").unwrap();
+        graph.unreadable(pods, namespace).map(|object| object.to_string())
+    }
+
     #[test]
     fn an_unreadable_object_may_be_there_until_it_is_read_deleted_or_not_listed() {
         let mut graph = Graph::default();
@@ -151,9 +172,9 @@ mod tests {
         graph.set_unreadable(pods, Some(&bad));
         assert!(!graph.proves_absence(pods, "shop", "bad"));
         assert!(graph.proves_absence(pods, "shop", "other"));
-        assert_eq!(graph.unreadable(pods, "shop").as_deref(), Some("Pod shop/bad"));
-        assert_eq!(graph.unreadable(pods, "").as_deref(), Some("Pod shop/bad"));
-        assert_eq!(graph.unreadable(pods, "db"), None);
+        assert_eq!(words(&graph, "shop").as_deref(), Some("Pod shop/bad"));
+        assert_eq!(words(&graph, "").as_deref(), Some("Pod shop/bad"));
+        assert_eq!(words(&graph, "db"), None);
         graph.delete(pods, "shop", "bad", None);
         assert!(graph.proves_absence(pods, "shop", "bad"));
 
@@ -161,7 +182,7 @@ mod tests {
         let json = r#"{"metadata": {"name": "bad", "namespace": "shop"}}"#;
         let object = serde_json::from_str(json).unwrap();
         graph.apply(pods, &object, Default::default(), Default::default());
-        assert_eq!(graph.unreadable(pods, ""), None);
+        assert_eq!(words(&graph, ""), None);
 
         graph.set_unreadable(pods, Some(&bad));
         graph.set_unreadable(pods, None);
@@ -171,7 +192,7 @@ mod tests {
         assert_eq!(graph.unreadable_counts().collect::<Vec<_>>(), [(pods, 1)]);
         assert!(graph.object(pods, "shop", "bad").is_some(), "what was known of it stays");
         graph.end_listing(Listing::of(pods));
-        assert_eq!(graph.unreadable(pods, ""), None);
+        assert_eq!(words(&graph, ""), None);
     }
 
     #[test]
@@ -187,7 +208,7 @@ mod tests {
         assert!(graph.proves_absence(pods, "db", "a"));
         graph.set_unreadable(pods, Some(&place("shop", "one more")));
         assert!(!graph.proves_absence(pods, "db", "a"));
-        assert_eq!(graph.unreadable(pods, "db").as_deref(), Some("Pod of unknown name"));
+        assert_eq!(words(&graph, "db").as_deref(), Some("Pod of unknown name"));
         assert_eq!(graph.unreadable_counts().collect::<Vec<_>>(), [(pods, KEPT + 1)]);
     }
 

@@ -137,7 +137,8 @@ impl<'g> Node<'g> {
     }
 
     /// The owner at the top: of a Pod its Deployment. A node without a living
-    /// owner is its own root. With several owners the first is followed.
+    /// owner is its own root. With several owners the first is followed, so this
+    /// is for display: an editor can add owners in front.
     pub fn root_owner(self) -> Self {
         self.root_owner_within(Work::default())
     }

@@ -239,7 +239,7 @@ impl Users {
         }
     }
 
-    /// Whether this user, or this root owner of one, is meant.
+    /// Whether this user, or this owner above one, is meant.
     pub fn matches(&self, facts: Facts<'_>) -> bool {
         (self.groups.is_empty() || names(&self.groups, facts.group))
             && (self.resources.is_empty() || names(&self.resources, facts.resource))

@@ -365,10 +365,14 @@ pub const FINISHED: &[(&str, &str, &str, &[&str])] = &[
     ("batch", "jobs", "status.conditions[?type=Failed].status", &["True"]),
 ];
 
-/// Kinds whose template is history when it is scaled to none, and the kinds
-/// of owner that keep it for that.
-pub const SCALED_DOWN: &[(&str, &str, &str, &[&str])] =
-    &[("apps", "replicasets", "spec.replicas", &["Deployment", "Rollout"])];
+/// Kinds whose template is history when it is scaled to none, and the groups and
+/// kinds of controllers that keep it for that.
+pub const SCALED_DOWN: &[(&str, &str, &str, &[(&str, &str)])] = &[(
+    "apps",
+    "replicasets",
+    "spec.replicas",
+    &[("apps", "Deployment"), ("argoproj.io", "Rollout")],
+)];
 
 /// What says that a CRD is served.
 pub const ESTABLISHED: (&str, &str, &str) = (

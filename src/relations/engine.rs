@@ -13,7 +13,7 @@ use super::path::{Path, PathError, Step, for_each};
 use crate::graph::{
     Edges, Excuse, Graph, NewUse, OpenEdge, Progress, RelationId, Requirement, Selector, Strength,
 };
-use crate::objects::{KindId, Kinds, Object, Uid, Unreadable, split_api_version};
+use crate::objects::{KindId, Kinds, Object, PROTECT_LABEL, Uid, Unreadable, split_api_version};
 
 /// All relations, compiled against the kinds that are known. When kinds come
 /// or go, or users write relations, another one is compiled, and the objects
@@ -64,7 +64,7 @@ pub enum Reads {
 struct Compiled {
     tree: Tree,
     finished: Vec<(Path, &'static [&'static str])>,
-    scaled_down: Option<(Path, &'static [&'static str])>,
+    scaled_down: Option<(Path, &'static [(&'static str, &'static str)])>,
     established: Option<Path>,
     /// All that is read, of the body and of the metadata beside [`Object`].
     fields: Fields,
@@ -359,6 +359,21 @@ const ORDINALS: [&str; 3] = [
     "/spec/persistentVolumeClaimRetentionPolicy/whenScaled",
 ];
 
+/// Whether one of these controllers keeps an object that is scaled to none for a
+/// rollback. What is protected always is not history.
+fn is_history(object: &Value, controllers: &[(&str, &str)]) -> bool {
+    let Some(metadata) = object.get("metadata") else { return false };
+    let label = metadata.get("labels").and_then(|labels| labels.get(PROTECT_LABEL)?.as_str());
+    let references = metadata.get("ownerReferences").and_then(Value::as_array);
+    let controls = |reference: &Value| {
+        let text = |field: &str| reference.get(field).and_then(Value::as_str).unwrap_or_default();
+        let (group, _) = split_api_version(text("apiVersion"));
+        reference.get("controller").and_then(Value::as_bool) == Some(true)
+            && controllers.contains(&(group, text("kind")))
+    };
+    label != Some("Always") && references.into_iter().flatten().any(controls)
+}
+
 /// The steps of a JSON pointer that leads through fields.
 fn names(pointer: &str) -> Vec<Step> {
     pointer.split('/').skip(1).map(|name| Step::Field(name.to_owned())).collect()
@@ -435,8 +450,13 @@ impl Compiled {
         }
         if let Some((path, _)) = &self.scaled_down {
             fields.add(path);
-            let owners = fields.add_steps(&names("/metadata/ownerReferences"));
-            owners.add_steps(&[Step::Each, Step::Field("kind".to_owned())]);
+            fields.add_steps(
+                &[names("/metadata/labels"), vec![Step::Field(PROTECT_LABEL.to_owned())]].concat(),
+            );
+            for field in ["apiVersion", "kind", "controller"] {
+                let owners = fields.add_steps(&names("/metadata/ownerReferences"));
+                owners.add_steps(&[Step::Each, Step::Field(field.to_owned())]);
+            }
         }
         fields.finish();
         self.fields = fields;
@@ -449,11 +469,8 @@ impl Compiled {
             let value = object.get("metadata").and_then(|metadata| metadata.get(field));
             value.and_then(Value::as_str).unwrap_or_default()
         };
-        let scaled_down = self.scaled_down.as_ref().is_some_and(|(path, owners)| {
-            let references = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
-            let kinds = references.into_iter().flatten().filter_map(|r| r.get("kind")?.as_str());
-            path.get(object).and_then(Value::as_u64) == Some(0)
-                && kinds.into_iter().any(|kind| owners.contains(&kind))
+        let scaled_down = self.scaled_down.as_ref().is_some_and(|(path, controllers)| {
+            path.get(object).and_then(Value::as_u64) == Some(0) && is_history(object, controllers)
         });
         let mut reading = Reading {
             object,

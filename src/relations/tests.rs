@@ -241,17 +241,36 @@ fn guards_end_a_need() {
 
 #[test]
 fn a_replica_set_scaled_to_none_is_history() {
-    let set = |replicas: u32, owner: &str| {
+    let set = |replicas: u32, metadata: &str| {
         let manifest = format!(
-            "{{metadata: {{name: r, namespace: ns, ownerReferences: [{{kind: {owner}}}]}}, spec: {{replicas: {replicas}, \
+            "{{metadata: {{name: r, namespace: ns, {metadata}}}, spec: {{replicas: {replicas}, \
              template: {{spec: {{volumes: [{{name: v, secret: {{secretName: s}}}}]}}}}}}}}"
         );
         read("apps/replicasets", &manifest).1
     };
+    let owner = |api_version: &str, rest: &str| {
+        format!("ownerReferences: [{{apiVersion: {api_version}, {rest}}}]")
+    };
     let path = "pod-secret-volume spec.template.spec.volumes[0].secret.secretName needs";
-    assert_eq!(set(1, "Deployment"), [format!("{path} secrets ns/s")]);
-    assert_eq!(set(0, "Deployment"), [format!("{path} (scaled down) secrets ns/s")]);
-    assert_eq!(set(0, "Operator"), [format!("{path} secrets ns/s")], "it is nobody's history");
+    let (counts, history) =
+        ([format!("{path} secrets ns/s")], [format!("{path} (scaled down) secrets ns/s")]);
+    let deployment = owner("apps/v1", "kind: Deployment, controller: true");
+    assert_eq!(set(1, &deployment), counts);
+    assert_eq!(set(0, &deployment), history);
+    let rollout = owner("argoproj.io/v1alpha1", "kind: Rollout, controller: true");
+    assert_eq!(set(0, &rollout), history);
+    for no_history in [
+        owner("apps/v1", "kind: Operator, controller: true"),
+        owner("apps/v1", "kind: Deployment"),
+        owner("apps/v1", "kind: Deployment, controller: false"),
+        owner("example.com/v1", "kind: Deployment, controller: true"),
+        owner("apps/v1", "kind: Rollout, controller: true"),
+        format!("labels: {{belay.dev/protect: Always}}, {deployment}"),
+    ] {
+        assert_eq!(set(0, &no_history), counts, "{no_history}");
+    }
+    let labelled = format!("labels: {{belay.dev/protect: WhileUsed}}, {deployment}");
+    assert_eq!(set(0, &labelled), history);
 }
 
 #[test]

@@ -11,7 +11,9 @@ use super::body::{self, BadRequest, Refused, Room};
 use super::server::Draining;
 use super::wire::{self, Parsed};
 use super::{LABELLED, Shared};
-use crate::decide::{Blocker, Decision, Door, Operation, Reason, User, Verdict, decide_unreadable};
+use crate::decide::{
+    Blocker, Decision, Door, Operation, Reason, User, Verdict, causes, decide_unreadable,
+};
 use crate::objects::shown_name;
 use crate::policy::Source;
 use crate::telemetry::Answered;
@@ -171,6 +173,7 @@ fn account(shared: &Shared, asked: &Asked, verdict: &Verdict, took: Duration) {
         operation,
         reason = verdict.reason.map_or("", |reason| reason.as_str()),
         policies = named(verdict),
+        causes = causes(verdict),
         resource = &*shown_name(&verdict.target.resource),
         namespace = &*shown_name(&verdict.target.namespace),
         name = &*shown_name(&verdict.target.name),

@@ -223,7 +223,9 @@ impl Snapshot {
     pub async fn decide(&self, review: &Review<'_>, until: Instant) -> Verdict {
         let (journal, _entries) = Journal::new(self.context.metrics.clone());
         let reader = Arc::new(self.reader.clone());
-        ClusterDecider::new(self.context.world.clone(), reader, journal).decide(review, until).await
+        let decider = ClusterDecider::new(self.context.world.clone(), reader, journal);
+        // Everything here was read with the rights of the user.
+        decider.decide(review, until).await.in_full()
     }
 
     /// The kinds that CRDs define. Where they may not be read, discovery says

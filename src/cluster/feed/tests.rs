@@ -287,7 +287,7 @@ fn an_object_that_cannot_be_read_may_use_anything_until_it_can_be_read_or_is_gon
             .to_string()
     };
     let (good, bad) = (|name| pod(name, json!({"a": "b"})), |name| pod(name, json!(["hunter2"])));
-    let unreadable = || world.read().graph.unreadable(pods, "n");
+    let unreadable = || world.read().graph.unreadable(pods, "n").map(|object| object.to_string());
     sink.begin();
     assert!(sink.list(&good("one")).is_ok() && sink.list(&bad("two")).is_err());
     sink.end();

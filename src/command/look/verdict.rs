@@ -87,7 +87,8 @@ fn verdict(scene: &Scene, cascade: Option<Propagation>) -> Verdict {
     for _ in 0..ROUNDS {
         let live = if scene.person.is_some() { Live::Read(&reads) } else { Live::Graph };
         let situation = Situation::new(graph, &scene.policies, live, now);
-        let verdict = decide_together(&situation, &review, &nodes);
+        // Everything here was read with the rights of the user, or from files.
+        let verdict = decide_together(&situation, &review, &nodes).in_full();
         if verdict.confirm.is_empty() {
             return verdict;
         }
@@ -98,7 +99,7 @@ fn verdict(scene: &Scene, cascade: Option<Propagation>) -> Verdict {
     }
     // What is asked for again and again cannot be told.
     let situation = Situation::new(graph, &scene.policies, Live::Graph, now);
-    decide_together(&situation, &review, &nodes)
+    decide_together(&situation, &review, &nodes).in_full()
 }
 
 /// What a live read would say: everything was read a moment ago, so that it is

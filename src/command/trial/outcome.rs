@@ -111,6 +111,7 @@ fn named(cause: &Cause) -> Vec<String> {
         | Cause::Dependent(object)
         | Cause::Owner(object)
         | Cause::LetsGo(object) => vec![object.to_string()],
+        Cause::Elsewhere { causes, .. } => causes.iter().flat_map(named).collect(),
         Cause::Finalizer(finalizer) => vec![finalizer.clone()],
         Cause::Always
         | Cause::Unproved

@@ -336,6 +336,27 @@ fn whom_a_policy_means_is_read_at_the_top() {
     assert_eq!(world.keeps(), ["Database a/d Pod a/p"]);
 }
 
+#[test]
+fn a_release_counts_a_user_by_every_owner_above_it() {
+    let by = json!([{"apiGroups": ["example.com"], "resources": ["databases"]}]);
+    let owners = |owners: [(&str, &str); 2]| {
+        let owners =
+            owners.map(|(kind, name)| owned(kind, name)["metadata"]["ownerReferences"][0].clone());
+        json!({"metadata": {"ownerReferences": owners}})
+    };
+    let user = pod("p", owners([("ConfigMap", "front"), ("ConfigMap", "middle")]));
+    let middle = owners([("ConfigMap", "front"), ("Database", "d")]);
+    let mut world = World::new(json!([{"protect": {"whileUsed": {"by": by}}}])).found(&[
+        user,
+        object("ConfigMap", "middle", middle),
+        object("ConfigMap", "front", json!({})),
+    ]);
+    world.read(world.wants());
+    assert_eq!(world.count(), UNUSED);
+    feed(&world.catalogue, &mut world.reads.graph, &object("Database", "d", json!({})));
+    assert_eq!(world.keeps(), ["ConfigMap a/front Pod a/p"]);
+}
+
 /// A kind of Kubernetes' own that an older server does not have is not waited
 /// for; a custom one is asked for, so that its absence is proved.
 #[test]

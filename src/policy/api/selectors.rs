@@ -75,7 +75,7 @@ pub enum Operator {
 }
 
 /// Which users of an object count; every condition that is given has to hold,
-/// for the user itself or for its root owner.
+/// for the user itself or for one of the owners above it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct By {

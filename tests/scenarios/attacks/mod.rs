@@ -7,5 +7,6 @@ mod bounds;
 mod callers;
 mod hold_age;
 mod live;
+mod naming;
 mod reader;
 mod rules;
