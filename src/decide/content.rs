@@ -47,7 +47,7 @@ impl Kept {
             Absence::Proved => {}
             Absence::Unread(list) => self.confirm.push(list),
             _ if self.unknown.is_some() => {}
-            Absence::Unreadable(object) => self.unknown(kind, format!("{object} can't be read")),
+            Absence::Unreadable(object) => self.unknown(kind, object),
             Absence::Unknown(why) => {
                 self.unknown(kind, format!("objects of kind {}: {why}", kind.kind));
             }

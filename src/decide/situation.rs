@@ -179,7 +179,7 @@ impl<'a> Situation<'a> {
             return graph.why_incomplete(kind).to_owned();
         }
         match graph.unreadable(kind, namespace) {
-            Some(object) => format!("{object} can't be read"),
+            Some(object) => object,
             None => "the watch of them is not connected".to_owned(),
         }
     }
@@ -213,7 +213,7 @@ pub(super) enum Absence {
     Proved,
     /// This has to be read first.
     Unread(LiveRead),
-    /// All were looked at, and this one can't be read: it may be anything.
+    /// All were looked at, and one can't be read: it may be anything. In words.
     Unreadable(String),
     /// Nobody can tell, and why.
     Unknown(String),

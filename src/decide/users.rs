@@ -250,7 +250,7 @@ fn prove_absence(situation: &Situation<'_>, item: &Item<'_>, live: bool, found: 
             Absence::Proved => {}
             Absence::Unread(list) => found.confirm.push(list),
             Absence::Unreadable(object) => {
-                found.unknown = Some(format!("{object} can't be read, so it may use it"));
+                found.unknown = Some(format!("{object}, so it may use it"));
                 return;
             }
             Absence::Unknown(why) => {

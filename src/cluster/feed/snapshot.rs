@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use super::definitions::{self, Definition};
 use super::discovery::discover;
 use super::force::{self, Defined, Force};
-use super::objects::{learn_owners, resource};
+use super::objects::resource;
 use super::own::{Kept, Own, Said};
 use super::plan::{Want, plan};
 use super::watching::Sink as _;
@@ -341,10 +341,10 @@ impl Snapshot {
         for object in objects {
             let World { graph, catalogue, .. } = &mut *world;
             match world::take(graph, catalogue, kind, object.get(), Some(&mut listing)) {
-                Ok(node) => drop(learn_owners(&mut world, kind, node)),
+                Ok(node) => drop(node.map(|node| world.learn_owners(node))),
                 Err(unreadable) => {
+                    world.graph.list_unreadable(&mut listing, &unreadable);
                     let place = unreadable.place.as_ref();
-                    world.graph.list_unreadable(&mut listing, place);
                     unreadable_one.get_or_insert_with(|| one_unreadable(place));
                 }
             }
