@@ -186,7 +186,8 @@ pub enum Detail {
 }
 
 /// Takes an object, as the API server wrote it, into a graph: the one that is
-/// fed, or one of live reads. Where a list is being read, the object is in it.
+/// fed, or one of live reads. Where a list is being read, the object is in it. Of one
+/// with too many references the metadata is taken, and that it may use anything.
 pub fn take(
     graph: &mut Graph,
     catalogue: &Catalogue,
@@ -194,7 +195,12 @@ pub fn take(
     json: &str,
     listing: Option<&mut Listing>,
 ) -> Result<Option<NodeId>, Unreadable> {
-    Ok(apply(graph, catalogue, kind, &catalogue.parse(kind, json)?, listing))
+    let parsed = catalogue.parse(kind, json)?;
+    let node = apply(graph, catalogue, kind, &parsed, listing);
+    match parsed.has_too_many_references() {
+        true => Err(Unreadable::of_many_references(json)),
+        false => Ok(node),
+    }
 }
 
 /// The same of an object that this catalogue has parsed.

@@ -184,8 +184,7 @@ impl Snapshot {
                 Ok(node) => drop(node.map(|node| world.learn_owners(node))),
                 Err(unreadable) => {
                     world.graph.set_unreadable(kind, &unreadable);
-                    let place = unreadable.place.as_ref();
-                    read.unread = Some((name.to_owned(), one_unreadable(place)));
+                    read.unread = Some((name.to_owned(), one_unreadable(&unreadable)));
                     continue;
                 }
             }
