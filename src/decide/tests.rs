@@ -9,9 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::*;
 use crate::graph::Graph;
-use crate::objects::{
-    Kinds, Object, Unreadable, know_the_former_hold_of_tests, split_api_version,
-};
+use crate::objects::{Kinds, Object, Unreadable, know_the_former_hold_of_tests, split_api_version};
 use crate::policy::api::{DeletionPolicySpec, Scope};
 use crate::policy::{Approval, Approvals, Identities, Pause, Policy, PolicySet, Source};
 use crate::relations::Catalogue;

@@ -164,7 +164,9 @@ impl Graph {
     /// How many objects of each kind can't be read, where it is any.
     pub fn unreadable_counts(&self) -> impl Iterator<Item = (KindId, usize)> + '_ {
         let sets = self.gaps.unreadable.iter();
-        sets.map(|(kind, set)| (*kind, set.places.len() + set.more_in.len() + usize::from(set.more)))
+        sets.map(|(kind, set)| {
+            (*kind, set.places.len() + set.more_in.len() + usize::from(set.more))
+        })
     }
 
     /// Whether it is a fact that an object does not exist which is not here.

@@ -11,8 +11,8 @@ use super::gone::{Gone, Graves};
 use super::id_set::IdSet;
 use super::node::{Claim, Live, MANY, Node, NodeId, Progress, Slot};
 use crate::objects::{
-    FOREGROUND, Flaw, Interner, Keyed, KeyedSet, KindId, Kinds, NumberMap, NumberSet, ORPHAN, Object,
-    OwnerReference, PackedList, PackedMap, Uid, Unreadable, split_api_version,
+    FOREGROUND, Flaw, Interner, Keyed, KeyedSet, KindId, Kinds, NumberMap, NumberSet, ORPHAN,
+    Object, OwnerReference, PackedList, PackedMap, Uid, Unreadable, split_api_version,
 };
 
 /// What an `apply` did.

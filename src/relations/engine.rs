@@ -11,7 +11,8 @@ use super::custom::Custom;
 use super::fields::{Fields, add_value};
 use super::path::{Path, PathError, Step, for_each};
 use crate::graph::{
-    Edges, Excuse, Graph, MOST_REFERENCES, NewUse, OpenEdge, Progress, RelationId, Requirement, Selector, Strength,
+    Edges, Excuse, Graph, MOST_REFERENCES, NewUse, OpenEdge, Progress, RelationId, Requirement,
+    Selector, Strength,
 };
 use crate::objects::{KindId, Kinds, Object, Uid, Unreadable, split_api_version};
 
@@ -562,12 +563,7 @@ impl Tree {
     }
 
     /// Visits each value that a relation's path leads to, with its place.
-    fn walk(
-        &self,
-        value: &Value,
-        place: &mut String,
-        visit: &mut dyn FnMut(&Leaf, &Value, &str),
-    ) {
+    fn walk(&self, value: &Value, place: &mut String, visit: &mut dyn FnMut(&Leaf, &Value, &str)) {
         for leaf in &self.leaves {
             visit(leaf, value, place);
         }

@@ -134,11 +134,7 @@ impl Fields {
     }
 
     /// Reads them of an object; `None` if they are more than so many values.
-    pub(super) fn read(
-        &self,
-        json: &str,
-        most: usize,
-    ) -> Result<Option<Value>, serde_json::Error> {
+    pub(super) fn read(&self, json: &str, most: usize) -> Result<Option<Value>, serde_json::Error> {
         let left = Cell::new(Some(most));
         let mut deserializer = serde_json::Deserializer::from_str(json);
         let reader = FieldReader { fields: self, left: &left };

@@ -201,9 +201,7 @@ fn an_object_with_too_many_references_may_be_a_user_in_its_namespace() {
         (4_000, UNUSED),
         (
             4_001,
-            Count::Unknown(
-                "Pod a/p has more than 4000 references, so it may use it".to_owned(),
-            ),
+            Count::Unknown("Pod a/p has more than 4000 references, so it may use it".to_owned()),
         ),
     ] {
         let sources = (0..count).map(|n| json!({"configMap": {"name": format!("c{n}")}}));

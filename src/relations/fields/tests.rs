@@ -259,9 +259,8 @@ fn work_grows_linearly() {
 fn an_object_has_a_bounded_number_of_references() {
     let (graph, catalogue) = catalogue();
     let list = |element: &str, count: usize| vec![element; count].join(",");
-    let map = |count: usize| {
-        (0..count).map(|n| format!(r#""k{n}":"v""#)).collect::<Vec<_>>().join(",")
-    };
+    let map =
+        |count: usize| (0..count).map(|n| format!(r#""k{n}":"v""#)).collect::<Vec<_>>().join(",");
     let shapes: [(&str, &dyn Fn(usize) -> String); 7] = [
         ("pods", &|n| {
             let sources = list(r#"{"configMap":{"name":"a"}}"#, n);
@@ -291,7 +290,8 @@ fn an_object_has_a_bounded_number_of_references() {
         let (kind, _) = graph.kinds.iter().find(|(_, info)| info.resource == *resource).unwrap();
         let mut bounded = false;
         for count in [1, 1_000, 4_000, 4_001, 5_000, 20_000, 70_000] {
-            let json = format!(r#"{{"metadata":{{"name":"a","namespace":"n"}},"spec":{}}}"#, spec(count));
+            let json =
+                format!(r#"{{"metadata":{{"name":"a","namespace":"n"}},"spec":{}}}"#, spec(count));
             let (_, edges) = catalogue.read(&mut graph.kinds.clone(), kind, &json).unwrap();
             let open: usize = edges.open.iter().map(|edge| 1 + edge.selector.size()).sum();
             let kept = edges.uses.len() + open;
