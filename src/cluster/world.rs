@@ -3,14 +3,18 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::RwLock;
+use tokio::time::Instant;
 
 use super::election::Clock;
 use super::rights::PatchRights;
 use crate::graph::{Graph, Listing, NodeId};
 use crate::hold::Sight;
-use crate::objects::{KeyedMap, KeyedSet, KindId, NumberMap, NumberSet, Object, Uid, Unreadable};
+use crate::objects::{
+    KeyedMap, KeyedSet, KindId, Kinds, NumberMap, NumberSet, Object, Uid, Unreadable,
+};
 use crate::policy::PolicySet;
 use crate::relations::{Catalogue, Parsed, Reads};
 
@@ -44,8 +48,8 @@ pub struct World {
     /// either, because it could not remove it.
     pub patch_rights: PatchRights,
     /// Which kinds own which, as far as owner references have said: the kind of
-    /// a dependent, and that of an owner.
-    pub owned: NumberSet<(KindId, KindId)>,
+    /// a dependent, and that of an owner, and when such a reference was known last.
+    pub owned: NumberMap<(KindId, KindId), Instant>,
     /// The kinds of which objects may have the hold, whether a policy names
     /// them still or not: their holds are taken off before they are forgotten.
     pub held: BTreeSet<KindId>,
@@ -105,12 +109,38 @@ pub struct Served {
 }
 
 impl World {
+    /// Notes of which kinds the owners of an object are. Says whether that is new.
+    pub fn learn_owners(&mut self, node: NodeId) -> bool {
+        let Self { graph, owned, .. } = self;
+        let Some(node) = graph.get(node) else { return false };
+        let mut new = false;
+        for owner in node.owner_kinds() {
+            let pair = (node.kind(), owner);
+            if !owned.contains_key(&pair) && is_owner_kind(&graph.kinds, owner) {
+                new |= owned.insert(pair, Instant::now()).is_none();
+            }
+        }
+        new
+    }
+
+    /// Forgets which kinds own which where no object has said so for a while.
+    pub fn forget_owners(&mut self) {
+        let Self { graph, owned, .. } = self;
+        let now = Instant::now();
+        owned.retain(|(dependent, owner), known| {
+            if graph.has_owner_kind(*dependent, *owner) {
+                *known = now;
+            }
+            now.duration_since(*known) < OWNERS_KNOWN
+        });
+    }
+
     /// The kinds that own objects of these kinds, and theirs, and so on.
     pub fn owners_of(&self, kinds: impl IntoIterator<Item = KindId>) -> NumberSet<KindId> {
         let mut found = NumberSet::default();
         let mut next: Vec<KindId> = kinds.into_iter().collect();
         while let Some(dependent) = next.pop() {
-            let owners = self.owned.iter().filter(|(of, _)| *of == dependent);
+            let owners = self.owned.keys().filter(|(of, _)| *of == dependent);
             next.extend(owners.map(|(_, owner)| *owner).filter(|owner| found.insert(*owner)));
         }
         found
@@ -125,6 +155,27 @@ impl World {
     }
 }
 
+/// For so long it is remembered that a kind owns another after the last owner
+/// reference has gone, so that what comes and goes begins no watch each time.
+const OWNERS_KNOWN: Duration = Duration::from_secs(120);
+
+/// Kinds that machines write in masses, and that own nothing that people protect.
+/// Every tenant can write an owner reference that names them.
+const OWN_NOTHING: [(&str, &str); 5] = [
+    ("", "events"),
+    ("events.k8s.io", "events"),
+    ("", "endpoints"),
+    ("coordination.k8s.io", "leases"),
+    ("discovery.k8s.io", "endpointslices"),
+];
+
+/// Whether objects of this kind are watched, and their deletes asked about, where
+/// they own something.
+pub fn is_owner_kind(kinds: &Kinds, kind: KindId) -> bool {
+    let info = kinds.info(kind);
+    kinds.is_served(kind) && !OWN_NOTHING.contains(&(info.group.as_str(), info.resource.as_str()))
+}
+
 /// How much of an object is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
@@ -135,7 +186,8 @@ pub enum Detail {
 }
 
 /// Takes an object, as the API server wrote it, into a graph: the one that is
-/// fed, or one of live reads. Where a list is being read, the object is in it.
+/// fed, or one of live reads. Where a list is being read, the object is in it. Of one
+/// with too many references the metadata is taken, and that it may use anything.
 pub fn take(
     graph: &mut Graph,
     catalogue: &Catalogue,
@@ -143,7 +195,12 @@ pub fn take(
     json: &str,
     listing: Option<&mut Listing>,
 ) -> Result<Option<NodeId>, Unreadable> {
-    Ok(apply(graph, catalogue, kind, &catalogue.parse(kind, json)?, listing))
+    let parsed = catalogue.parse(kind, json)?;
+    let node = apply(graph, catalogue, kind, &parsed, listing);
+    match parsed.has_too_many_references() {
+        true => Err(Unreadable::of_many_references(json)),
+        false => Ok(node),
+    }
 }
 
 /// The same of an object that this catalogue has parsed.
@@ -157,7 +214,7 @@ pub fn apply(
     catalogue.apply(graph, kind, parsed);
     let object = &parsed.object;
     if let Some(listing) = listing {
-        graph.list(listing, object);
+        graph.list(listing, object, parsed.has_too_many_references());
     }
     let namespaced = graph.kinds.info(kind).namespaced;
     let namespace = if namespaced { object.metadata.namespace.as_str() } else { "" };
@@ -174,4 +231,11 @@ pub fn find(graph: &Graph, kind: KindId, object: &Object<'_>) -> Option<NodeId> 
 pub fn forget(graph: &mut Graph, kind: KindId, object: &Object<'_>) {
     let (namespace, name) = (object.metadata.namespace.as_str(), object.metadata.name.as_str());
     graph.delete(kind, namespace, name, Some(Uid::new(&object.metadata.uid)));
+}
+
+/// Whether an object is one that may use anything.
+pub fn is_unreadable(graph: &Graph, kind: KindId, object: &Object<'_>) -> bool {
+    let namespaced = graph.kinds.info(kind).namespaced;
+    let namespace = if namespaced { object.metadata.namespace.as_str() } else { "" };
+    graph.is_unreadable(kind, namespace, &object.metadata.name)
 }

@@ -47,7 +47,7 @@ impl Kept {
             Absence::Unread(list) => self.confirm.push(list),
             _ if self.unknown.is_some() => {}
             Absence::Unreadable { object, namespace } => {
-                let cause = Cause::Unknown(format!("{object} can't be read"));
+                let cause = Cause::Unknown(object);
                 let cause = cause_of_object(&self.causes.namespace, &namespace, cause);
                 self.unknown(kind, cause);
             }

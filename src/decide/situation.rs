@@ -155,12 +155,11 @@ impl<'a> Situation<'a> {
     /// for in any case. If not: what is to be read, or why it is unknown.
     pub(super) fn absence(&self, kind: KindId, list: LiveRead, live: bool) -> Absence {
         let known = self.graph.is_current(kind);
-        let proved = |graph: &Graph, namespace| match graph.unreadable(kind, namespace) {
+        let proved = |graph: &Graph, namespace| match graph.unreadable_in(kind, namespace) {
             None => Absence::Proved,
-            Some(object) => Absence::Unreadable {
-                object: object.to_string(),
-                namespace: object.namespace.to_owned(),
-            },
+            Some((namespace, object)) => {
+                Absence::Unreadable { object, namespace: namespace.to_owned() }
+            }
         };
         let LiveRead::List { namespace, .. } = &list else { return Absence::Unread(list) };
         if known && !live {
@@ -182,7 +181,7 @@ impl<'a> Situation<'a> {
             return graph.why_incomplete(kind).to_owned();
         }
         match graph.unreadable(kind, namespace) {
-            Some(object) => format!("{object} can't be read"),
+            Some(object) => object,
             None => "the watch of them is not connected".to_owned(),
         }
     }
@@ -218,7 +217,7 @@ pub(super) enum Absence {
     Unread(LiveRead),
     /// All were looked at, and this one can't be read: it may be anything.
     Unreadable {
-        /// The object, in words.
+        /// That, in words.
         object: String,
         /// Its namespace; empty for a cluster-scoped object, or if it is unknown.
         namespace: String,

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::*;
 use crate::graph::Graph;
-use crate::objects::{Kinds, Object, know_the_former_hold_of_tests, split_api_version};
+use crate::objects::{Kinds, Object, Unreadable, know_the_former_hold_of_tests, split_api_version};
 use crate::policy::api::{DeletionPolicySpec, Scope};
 use crate::policy::{Approval, Approvals, Identities, Pause, Policy, PolicySet, Source};
 use crate::relations::Catalogue;
@@ -411,7 +411,9 @@ fn mark_unreadable(graph: &mut Graph, objects: &[String]) {
     for object in objects {
         let (kind, namespace, name) = split(object);
         let kind = graph.kinds.iter().find(|(_, info)| info.kind == kind).unwrap().0;
-        assert!(graph.set_unreadable(kind, Some(&(namespace.to_owned(), name.to_owned()))));
+        let place = Some((namespace.to_owned(), name.to_owned()));
+        let unreadable = Unreadable { place, ..Unreadable::of_unknown_place() };
+        assert!(graph.set_unreadable(kind, &unreadable));
     }
 }
 

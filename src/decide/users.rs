@@ -286,7 +286,7 @@ fn prove_absence(situation: &Situation<'_>, item: &Item<'_>, live: bool, found: 
             Absence::Proved => {}
             Absence::Unread(list) => found.confirm.push(list),
             Absence::Unreadable { object, namespace } => {
-                let cause = Cause::Unknown(format!("{object} can't be read, so it may use it"));
+                let cause = Cause::Unknown(format!("{object}, so it may use it"));
                 found.unknown = Some(cause_of_object(item.facts.namespace, &namespace, cause));
                 return;
             }

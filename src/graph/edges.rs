@@ -32,6 +32,12 @@ pub enum Excuse {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RelationId(pub u16);
 
+/// So many references of one object are kept: names, selectors, and what these
+/// require of labels. Nothing real has more: an EndpointSlice has 1,000 endpoints
+/// with two references each. An object with more may use anything that objects of
+/// its kind can use ([`Graph::unreadable`](super::Graph::unreadable)).
+pub const MOST_REFERENCES: usize = 4_000;
+
 /// The edges of one object, as relations read them from its JSON.
 #[derive(Debug, Default, PartialEq)]
 pub struct Edges {
@@ -39,6 +45,8 @@ pub struct Edges {
     pub uses: Vec<NewUse>,
     /// To whatever matches, now or later.
     pub open: Vec<OpenEdge>,
+    /// Whether there are more than [`MOST_REFERENCES`], so that none was read.
+    pub too_many: bool,
 }
 
 /// A use edge on its way in.

@@ -2,14 +2,13 @@
 //! kind were listed: some of them can't be read, or the watch is not connected at
 //! the moment.
 
-use std::collections::BTreeSet;
-use std::fmt;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::Graph;
-use crate::objects::{KindId, NumberMap, NumberSet};
+use super::{Graph, MOST_REFERENCES};
+use crate::objects::{Flaw, KindId, NumberMap, NumberSet, Unreadable};
 
-/// So many unreadable objects of a kind are kept by name. With more of them the
-/// absence of no object of the kind is a fact.
+/// So many unreadable objects of a kind are kept by name, and of others only the
+/// namespace. There the absence of no object of the kind is a fact.
 const KEPT: usize = 1_000;
 
 /// The gaps in what is known of each kind.
@@ -22,52 +21,69 @@ pub(super) struct Gaps {
 /// The objects of a kind that can't be read.
 #[derive(Debug, Default)]
 pub(super) struct UnreadableSet {
-    /// Namespace and name.
-    places: BTreeSet<(String, String)>,
+    /// By namespace and name.
+    places: BTreeMap<(String, String), Flaw>,
+    /// The namespaces that have more of them.
+    more_in: BTreeSet<String>,
     /// Whether there are more, whose place is unknown.
     more: bool,
 }
 
 impl UnreadableSet {
     /// Says whether that is new.
-    pub(super) fn add(&mut self, place: Option<&(String, String)>) -> bool {
-        match place {
-            Some(place) if self.places.len() < KEPT => self.places.insert(place.clone()),
-            Some(place) if self.places.contains(place) => false,
-            _ => !std::mem::replace(&mut self.more, true),
+    pub(super) fn add(&mut self, unreadable: &Unreadable) -> bool {
+        match &unreadable.place {
+            Some(place) if self.places.len() < KEPT || self.places.contains_key(place) => {
+                self.places.insert(place.clone(), unreadable.flaw).is_none()
+            }
+            Some((namespace, _)) => self.more_in.insert(namespace.clone()),
+            None => !std::mem::replace(&mut self.more, true),
         }
     }
 
     fn is_empty(&self) -> bool {
-        self.places.is_empty() && !self.more
+        self.places.is_empty() && self.more_in.is_empty() && !self.more
     }
 
-    /// The namespace and name of one in a namespace (empty: in any).
-    fn first(&self, namespace: &str) -> Option<(&str, &str)> {
+    /// Whether an object of this place may be one of them.
+    fn may_contain(&self, namespace: &str, name: &str) -> bool {
+        self.more
+            || self.more_in.contains(namespace)
+            || self.places.contains_key(&(namespace.to_owned(), name.to_owned()))
+    }
+
+    /// The namespace of one, and words for it, in a namespace (empty: in any).
+    fn first(&self, namespace: &str) -> Option<(&str, String)> {
         // They are in the order of namespaces, and "" is the first of these.
         let mut places = self.places.range((namespace.to_owned(), String::new())..);
-        match places.next().filter(|(place, _)| namespace.is_empty() || place == namespace) {
-            Some((place, name)) => Some((place, name)),
-            None => self.more.then_some(("", "of unknown name")),
+        let is_meant = |place: &str| namespace.is_empty() || place == namespace;
+        if let Some((place, flaw)) = places.next().filter(|((place, _), _)| is_meant(place)) {
+            return Some((&place.0, words(place, *flaw)));
+        }
+        let mut more_in = self.more_in.range(namespace.to_owned()..);
+        match more_in.next().filter(|place| is_meant(place)) {
+            Some(place) => Some((place, format!("of unknown name in {place} can't be read"))),
+            None => self.more.then(|| ("", "of unknown name can't be read".to_owned())),
         }
     }
-}
 
-/// An object that can't be read.
-#[derive(Debug, Clone, Copy)]
-pub struct UnreadableObject<'g> {
-    kind: &'g str,
-    /// Its namespace; empty for a cluster-scoped object, or if it is unknown.
-    pub namespace: &'g str,
-    name: &'g str,
-}
-
-impl fmt::Display for UnreadableObject<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, namespace, name } = self;
-        let slash = if namespace.is_empty() { "" } else { "/" };
-        write!(f, "{kind} {namespace}{slash}{name}")
+    /// Words for one that is malformed. Every tenant can write references without
+    /// end, and these concern the tenant's own namespace.
+    fn first_malformed(&self) -> Option<String> {
+        let mut places = self.places.iter();
+        let malformed = places.find(|(_, flaw)| matches!(flaw, Flaw::Malformed { .. }));
+        let more = || self.more.then(|| "of unknown name can't be read".to_owned());
+        malformed.map(|(place, flaw)| words(place, *flaw)).or_else(more)
     }
+}
+
+fn words((namespace, name): &(String, String), flaw: Flaw) -> String {
+    let slash = if namespace.is_empty() { "" } else { "/" };
+    let why = match flaw {
+        Flaw::Malformed { .. } => "can't be read".to_owned(),
+        Flaw::TooManyReferences => format!("has more than {MOST_REFERENCES} references"),
+    };
+    format!("{namespace}{slash}{name} {why}")
 }
 
 impl Gaps {
@@ -100,8 +116,8 @@ impl Gaps {
         }
     }
 
-    pub(super) fn add(&mut self, kind: KindId, place: Option<&(String, String)>) -> bool {
-        self.unreadable.entry(kind).or_default().add(place)
+    pub(super) fn add(&mut self, kind: KindId, unreadable: &Unreadable) -> bool {
+        self.unreadable.entry(kind).or_default().add(unreadable)
     }
 }
 
@@ -119,47 +135,60 @@ impl Graph {
         self.is_complete(kind) && !self.gaps.stale.contains(&kind)
     }
 
-    /// An object can't be read: it may use anything that its kind can use. Its
-    /// place is its namespace and name; `None` if these can't be read either.
-    /// What was known of it before stays. Ends when it is read or deleted, or
-    /// is not in the next list. Says whether that is new.
-    pub fn set_unreadable(&mut self, kind: KindId, place: Option<&(String, String)>) -> bool {
-        self.gaps.add(kind, place)
+    /// An object can't be read: it may use anything that its kind can use. What was
+    /// known of it before stays. Ends when it is read or deleted, or is not in the
+    /// next list. Says whether that is new.
+    pub fn set_unreadable(&mut self, kind: KindId, unreadable: &Unreadable) -> bool {
+        self.gaps.add(kind, unreadable)
     }
 
-    /// An object of a kind in a namespace (empty: in any) that can't be read.
-    pub fn unreadable(&self, kind: KindId, namespace: &str) -> Option<UnreadableObject<'_>> {
-        let (namespace, name) = self.gaps.unreadable.get(&kind)?.first(namespace)?;
-        Some(UnreadableObject { kind: &self.kinds.info(kind).kind, namespace, name })
+    /// An object of a kind in a namespace (empty: in any) that can't be read, in
+    /// words such as `Pod shop/bad can't be read`.
+    pub fn unreadable(&self, kind: KindId, namespace: &str) -> Option<String> {
+        Some(self.unreadable_in(kind, namespace)?.1)
+    }
+
+    /// The same, and its namespace: empty for a cluster-scoped object, or if it is
+    /// unknown.
+    pub fn unreadable_in(&self, kind: KindId, namespace: &str) -> Option<(&str, String)> {
+        let (place, found) = self.gaps.unreadable.get(&kind)?.first(namespace)?;
+        Some((place, format!("{} {found}", self.kinds.info(kind).kind)))
+    }
+
+    /// The same of one that is malformed, in any namespace.
+    pub fn malformed(&self, kind: KindId) -> Option<String> {
+        let found = self.gaps.unreadable.get(&kind)?.first_malformed()?;
+        Some(format!("{} {found}", self.kinds.info(kind).kind))
+    }
+
+    /// Whether this object may be one that can't be read.
+    pub fn is_unreadable(&self, kind: KindId, namespace: &str, name: &str) -> bool {
+        let set = self.gaps.unreadable.get(&kind);
+        set.is_some_and(|set| set.may_contain(namespace, name))
     }
 
     /// How many objects of each kind can't be read, where it is any.
     pub fn unreadable_counts(&self) -> impl Iterator<Item = (KindId, usize)> + '_ {
         let sets = self.gaps.unreadable.iter();
-        sets.map(|(kind, set)| (*kind, set.places.len() + usize::from(set.more)))
+        sets.map(|(kind, set)| {
+            (*kind, set.places.len() + set.more_in.len() + usize::from(set.more))
+        })
     }
 
     /// Whether it is a fact that an object does not exist which is not here.
     pub fn proves_absence(&self, kind: KindId, namespace: &str, name: &str) -> bool {
-        let may_be_it = |set: &UnreadableSet| {
-            set.more || set.places.contains(&(namespace.to_owned(), name.to_owned()))
-        };
-        self.is_current(kind) && !self.gaps.unreadable.get(&kind).is_some_and(may_be_it)
+        self.is_current(kind) && !self.is_unreadable(kind, namespace, name)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Listing;
+    use super::super::{Edges, Listing};
     use super::*;
 
-    fn place(namespace: &str, name: &str) -> (String, String) {
-        (namespace.to_owned(), name.to_owned())
-    }
-
-    fn words(graph: &Graph, namespace: &str) -> Option<String> {
-        let pods = graph.kinds.find("", "Pod").unwrap();
-        graph.unreadable(pods, namespace).map(|object| object.to_string())
+    fn place(namespace: &str, name: &str) -> Unreadable {
+        let place = Some((namespace.to_owned(), name.to_owned()));
+        Unreadable { place, ..Unreadable::of_unknown_place() }
     }
 
     #[test]
@@ -169,47 +198,78 @@ mod tests {
         graph.set_complete(pods, true);
         assert!(graph.proves_absence(pods, "shop", "bad"));
         let bad = place("shop", "bad");
-        graph.set_unreadable(pods, Some(&bad));
+        graph.set_unreadable(pods, &bad);
         assert!(!graph.proves_absence(pods, "shop", "bad"));
         assert!(graph.proves_absence(pods, "shop", "other"));
-        assert_eq!(words(&graph, "shop").as_deref(), Some("Pod shop/bad"));
-        assert_eq!(words(&graph, "").as_deref(), Some("Pod shop/bad"));
-        assert_eq!(words(&graph, "db"), None);
+        assert_eq!(graph.unreadable(pods, "shop").as_deref(), Some("Pod shop/bad can't be read"));
+        assert_eq!(graph.unreadable(pods, "").as_deref(), Some("Pod shop/bad can't be read"));
+        assert_eq!(graph.unreadable(pods, "db"), None);
         graph.delete(pods, "shop", "bad", None);
         assert!(graph.proves_absence(pods, "shop", "bad"));
 
-        graph.set_unreadable(pods, Some(&bad));
+        graph.set_unreadable(pods, &bad);
         let json = r#"{"metadata": {"name": "bad", "namespace": "shop"}}"#;
         let object = serde_json::from_str(json).unwrap();
         graph.apply(pods, &object, Default::default(), Default::default());
-        assert_eq!(words(&graph, ""), None);
+        assert_eq!(graph.unreadable(pods, ""), None);
 
-        graph.set_unreadable(pods, Some(&bad));
-        graph.set_unreadable(pods, None);
+        graph.set_unreadable(pods, &bad);
+        graph.set_unreadable(pods, &Unreadable::of_unknown_place());
         let mut listing = Listing::of(pods);
-        graph.list_unreadable(&mut listing, Some(&bad));
+        graph.list_unreadable(&mut listing, &bad);
         graph.end_listing(listing);
         assert_eq!(graph.unreadable_counts().collect::<Vec<_>>(), [(pods, 1)]);
         assert!(graph.object(pods, "shop", "bad").is_some(), "what was known of it stays");
         graph.end_listing(Listing::of(pods));
-        assert_eq!(words(&graph, ""), None);
+        assert_eq!(graph.unreadable(pods, ""), None);
     }
 
     #[test]
-    fn beyond_a_number_of_them_no_absence_is_a_fact() {
+    fn beyond_a_number_of_them_no_absence_is_a_fact_in_their_namespaces() {
         let mut graph = Graph::default();
         let pods = graph.kinds.find("", "Pod").unwrap();
         graph.set_complete(pods, true);
         for number in 0..KEPT {
-            graph.set_unreadable(pods, Some(&place("shop", &number.to_string())));
+            assert!(graph.set_unreadable(pods, &place("shop", &number.to_string())));
         }
-        assert!(graph.proves_absence(pods, "db", "a"));
-        graph.set_unreadable(pods, Some(&place("shop", "0")));
-        assert!(graph.proves_absence(pods, "db", "a"));
-        graph.set_unreadable(pods, Some(&place("shop", "one more")));
-        assert!(!graph.proves_absence(pods, "db", "a"));
-        assert_eq!(words(&graph, "db").as_deref(), Some("Pod of unknown name"));
+        assert!(graph.proves_absence(pods, "shop", "a"));
+        assert!(!graph.set_unreadable(pods, &place("shop", "0")));
+        assert!(graph.proves_absence(pods, "shop", "a"));
+        assert!(graph.set_unreadable(pods, &place("shop", "one more")));
+        assert!(!graph.set_unreadable(pods, &place("shop", "and another")));
+        assert!(!graph.proves_absence(pods, "shop", "a"));
+        assert!(graph.proves_absence(pods, "db", "a"), "others are not concerned");
+        assert_eq!(graph.unreadable(pods, "db"), None);
         assert_eq!(graph.unreadable_counts().collect::<Vec<_>>(), [(pods, KEPT + 1)]);
+        assert!(graph.set_unreadable(pods, &place("web", "a")));
+        let words = "Pod of unknown name in web can't be read";
+        assert_eq!(graph.unreadable(pods, "web").as_deref(), Some(words));
+        assert!(graph.set_unreadable(pods, &Unreadable::of_unknown_place()));
+        assert!(!graph.proves_absence(pods, "db", "a"));
+        let words = "Pod of unknown name can't be read";
+        assert_eq!(graph.unreadable(pods, "db").as_deref(), Some(words));
+    }
+
+    #[test]
+    fn an_object_with_too_many_references_is_known_and_may_use_anything() {
+        let mut graph = Graph::default();
+        let pods = graph.kinds.find("", "Pod").unwrap();
+        graph.set_complete(pods, true);
+        let json = r#"{"metadata": {"name": "p", "namespace": "shop"}}"#;
+        let object = serde_json::from_str(json).unwrap();
+        let edges = || Edges { too_many: true, ..Edges::default() };
+        graph.apply(pods, &object, Default::default(), edges());
+        let words = format!("Pod shop/p has more than {MOST_REFERENCES} references");
+        assert_eq!(graph.unreadable(pods, "shop"), Some(words));
+        assert_eq!((graph.unreadable(pods, "db"), graph.malformed(pods)), (None, None));
+        assert!(graph.object(pods, "shop", "p").is_some());
+        graph.apply(pods, &object, Default::default(), Edges::default());
+        assert_eq!(graph.unreadable(pods, ""), None);
+        // It stays so after a list.
+        graph.reset(pods, [(&object, Default::default(), edges())]);
+        assert!(graph.unreadable(pods, "shop").is_some());
+        graph.delete(pods, "shop", "p", None);
+        assert_eq!(graph.unreadable(pods, ""), None);
     }
 
     #[test]

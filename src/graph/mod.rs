@@ -29,8 +29,8 @@ mod store;
 mod work;
 
 pub use edges::{
-    Edges, Excuse, NewUse, OpenEdge, OwnerEdge, RelationId, Requirement, Selector, Strength,
-    UseEdge,
+    Edges, Excuse, MOST_REFERENCES, NewUse, OpenEdge, OwnerEdge, RelationId, Requirement, Selector,
+    Strength, UseEdge,
 };
 pub use fates::{Certainty, Cut, Fate, Fates, Outcome, Propagation, Request, fates};
 pub use gone::{Gone, GoneOwner};

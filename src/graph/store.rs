@@ -11,8 +11,8 @@ use super::gone::{Gone, Graves};
 use super::id_set::IdSet;
 use super::node::{Claim, Live, MANY, Node, NodeId, Progress, Slot};
 use crate::objects::{
-    FOREGROUND, Interner, Keyed, KeyedSet, KindId, Kinds, NumberMap, NumberSet, ORPHAN, Object,
-    OwnerReference, PackedList, PackedMap, Uid, split_api_version,
+    FOREGROUND, Flaw, Interner, Keyed, KeyedSet, KindId, Kinds, NumberMap, NumberSet, ORPHAN,
+    Object, OwnerReference, PackedList, PackedMap, Uid, Unreadable, split_api_version,
 };
 
 /// What an `apply` did.
@@ -43,6 +43,12 @@ impl Listing {
     }
 }
 
+/// An object with more references than are kept.
+fn too_many_references(namespace: &str, name: &str) -> Unreadable {
+    let place = Some((namespace.to_owned(), name.to_owned()));
+    Unreadable { place, flaw: Flaw::TooManyReferences }
+}
+
 /// The graph. Cheap to look at, and only ever changed by one at a time.
 #[derive(Debug, Default)]
 pub struct Graph {
@@ -61,6 +67,8 @@ pub struct Graph {
     /// Who has open edges, by what they are looked for in.
     pub(super) open: NumberMap<(NodeId, KindId), IdSet>,
     dependents: Dependents,
+    /// How many owner references lead from objects of a kind to a kind.
+    owner_kinds: NumberMap<(KindId, KindId), usize>,
     /// Kinds whose objects are all here: only of these is absence a fact.
     complete: NumberSet<KindId>,
     /// Why the objects of a kind are not all here.
@@ -94,7 +102,11 @@ impl Graph {
         let namespace = if namespaced { metadata.namespace.as_str() } else { "" };
         let id = self.node(kind, namespace, &metadata.name);
         let proves_absence = self.proves_absence(kind, namespace, &metadata.name);
-        self.gaps.close(kind, namespace, &metadata.name);
+        if edges.too_many {
+            self.gaps.add(kind, &too_many_references(namespace, &metadata.name));
+        } else {
+            self.gaps.close(kind, namespace, &metadata.name);
+        }
         self.revision += 1;
         let uid = Uid::new(&metadata.uid);
         let before = self.take_live(id);
@@ -126,6 +138,9 @@ impl Graph {
             self.slots[owner.to.index()].references += 1;
         }
         self.dependents.insert(id, &owners, many_owners.as_deref());
+        for owner in self.kinds_of_owners(&owners, many_owners.as_deref()) {
+            *self.owner_kinds.entry((kind, owner)).or_default() += 1;
+        }
 
         self.objects += 1;
         self.edges += owners.len() + uses.len();
@@ -205,24 +220,29 @@ impl Graph {
     ) {
         let mut listing = Listing::of(kind);
         for (object, progress, edges) in objects {
+            let too_many = edges.too_many;
             self.apply(kind, object, progress, edges);
-            self.list(&mut listing, object);
+            self.list(&mut listing, object, too_many);
         }
         self.end_listing(listing);
         self.set_complete(kind, true);
     }
 
     /// This object, which has been applied, is in the list that is being read.
-    pub fn list(&self, listing: &mut Listing, object: &Object<'_>) {
+    /// `too_many` says the same as [`Edges::too_many`].
+    pub fn list(&self, listing: &mut Listing, object: &Object<'_>, too_many: bool) {
         let namespaced = self.kinds.info(listing.kind).namespaced;
         let namespace = if namespaced { object.metadata.namespace.as_str() } else { "" };
+        if too_many {
+            listing.unreadable.add(&too_many_references(namespace, &object.metadata.name));
+        }
         listing.seen.extend(self.find(listing.kind, namespace, &object.metadata.name));
     }
 
     /// An object is in the list that is being read, and can't be read.
-    pub fn list_unreadable(&self, listing: &mut Listing, place: Option<&(String, String)>) {
-        listing.unreadable.add(place);
-        if let Some((namespace, name)) = place {
+    pub fn list_unreadable(&self, listing: &mut Listing, unreadable: &Unreadable) {
+        listing.unreadable.add(unreadable);
+        if let Some((namespace, name)) = &unreadable.place {
             listing.seen.extend(self.find(listing.kind, namespace, name));
         }
     }
@@ -354,6 +374,16 @@ impl Graph {
     /// not be here.
     pub fn dependents_of(&self, owner: Uid) -> impl Iterator<Item = Node<'_>> + use<'_> {
         self.dependents.of(owner).filter_map(|id| self.get(id))
+    }
+
+    /// Whether an object of the one kind has an owner reference that names the other.
+    pub fn has_owner_kind(&self, dependent: KindId, owner: KindId) -> bool {
+        self.owner_kinds.contains_key(&(dependent, owner))
+    }
+
+    /// The kinds of objects with owner references, and the kinds that these name.
+    pub fn owner_kinds(&self) -> impl Iterator<Item = (KindId, KindId)> + '_ {
+        self.owner_kinds.keys().copied()
     }
 
     /// What is remembered of an object that is gone while others name it as
@@ -492,6 +522,14 @@ impl Graph {
         let (kind, place) = (slot.kind, slot.namespace);
         self.objects -= 1;
         self.edges -= live.owners.len() + live.uses.len();
+        for owner in self.kinds_of_owners(&live.owners, live.many_owners.as_deref()) {
+            if let Some(count) = self.owner_kinds.get_mut(&(kind, owner)) {
+                *count -= 1;
+                if *count == 0 {
+                    self.owner_kinds.remove(&(kind, owner));
+                }
+            }
+        }
         if let Some(set) = self.by_kind.get_mut(&kind) {
             set.remove(id);
         }
@@ -502,6 +540,11 @@ impl Graph {
             }
         }
         Some(live)
+    }
+
+    fn kinds_of_owners(&self, owners: &[OwnerEdge], many: Option<&ManyOwners>) -> Vec<KindId> {
+        let many = many.into_iter().flat_map(|many| many.kinds.iter().copied());
+        owners.iter().map(|owner| self.slots[owner.to.index()].kind).chain(many).collect()
     }
 
     /// Owner references as a node keeps them.
@@ -776,7 +819,8 @@ mod tests {
         assert_eq!(apply(&mut graph, "created", "7", Some("a")), 0);
         assert_eq!(apply(&mut graph, "created", "8", None), 0);
         assert_eq!(apply(&mut graph, "created", "9", Some("b")), 9);
-        graph.set_unreadable(kind, Some(&("shop".to_owned(), "unread".to_owned())));
+        let place = Some(("shop".to_owned(), "unread".to_owned()));
+        graph.set_unreadable(kind, &Unreadable { place, ..Unreadable::of_unknown_place() });
         assert_eq!(apply(&mut graph, "unread", "10", Some("a")), 10, "it was there before");
         graph.set_stale(kind);
         assert_eq!(apply(&mut graph, "later", "11", Some("a")), 11, "its creation was missed");

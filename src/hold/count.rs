@@ -405,7 +405,7 @@ impl<'a> Counting<'a> {
                 None => unread.push((place(&info.group, &info.resource), read)),
                 Some(Ok(())) => {
                     if let Some(object) = self.chain.graph().unreadable(needer, namespace) {
-                        return Err(format!("{object} can't be read, so it may use it"));
+                        return Err(format!("{object}, so it may use it"));
                     }
                 }
                 Some(Err(why)) => {

@@ -37,7 +37,7 @@ pub use shallow::read_shallow;
 pub use shown::{harmless, shown, shown_name};
 pub use text::Text;
 pub use uid::Uid;
-pub use unreadable::Unreadable;
+pub use unreadable::{Flaw, Unreadable};
 
 /// The label that protects an object with no policy written.
 pub const PROTECT_LABEL: &str = "belay.dev/protect";

@@ -13,8 +13,22 @@ pub struct Unreadable {
     /// Namespace (empty for a cluster-scoped object) and name; `None` if not
     /// even these can be read.
     pub place: Option<(String, String)>,
-    line: usize,
-    column: usize,
+    /// Why.
+    pub flaw: Flaw,
+}
+
+/// Why an object can't be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flaw {
+    /// The parser refused it here.
+    Malformed {
+        /// The line, from 1.
+        line: usize,
+        /// The column, from 1.
+        column: usize,
+    },
+    /// It has more references than are kept of one object.
+    TooManyReferences,
 }
 
 /// Longer names than this are not kept. Kubernetes allows 253 characters.
@@ -37,12 +51,26 @@ struct Name<'a> {
 impl Unreadable {
     /// The object of this JSON, which the parser refused.
     pub fn new(json: &str, error: &serde_json::Error) -> Self {
+        Self::with(json, Flaw::Malformed { line: error.line(), column: error.column() })
+    }
+
+    /// The object of this JSON, which has too many references.
+    pub fn of_many_references(json: &str) -> Self {
+        Self::with(json, Flaw::TooManyReferences)
+    }
+
+    /// An object of which nothing was read.
+    pub fn of_unknown_place() -> Self {
+        Self { place: None, flaw: Flaw::Malformed { line: 0, column: 0 } }
+    }
+
+    fn with(json: &str, flaw: Flaw) -> Self {
         let named = serde_json::from_str::<Named<'_>>(json).ok().map(|named| named.metadata);
         let named = named.filter(|named| {
             !named.name.is_empty() && named.name.len().max(named.namespace.len()) <= LONGEST_KEPT
         });
         let place = named.map(|named| (named.namespace.to_string(), named.name.to_string()));
-        Self { place, line: error.line(), column: error.column() }
+        Self { place, flaw }
     }
 
     /// The length of its namespace and name.
@@ -53,7 +81,12 @@ impl Unreadable {
 
 impl fmt::Display for Unreadable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "it can't be read (line {}, column {})", self.line, self.column)
+        match self.flaw {
+            Flaw::Malformed { line, column } => {
+                write!(f, "it can't be read (line {line}, column {column})")
+            }
+            Flaw::TooManyReferences => f.write_str("it has too many references"),
+        }
     }
 }
 

@@ -61,6 +61,8 @@ pub struct Policy {
     /// So many objects of one kind may get the hold late; 0: any number; none:
     /// as many as belay was told.
     pub backfill: Option<usize>,
+    /// When the policy was created, in seconds since 1970; none: unknown.
+    pub created: Option<i64>,
 }
 
 /// The modes that a policy switches on.
@@ -186,6 +188,7 @@ impl Policy {
             },
             settle_seconds: *settle_seconds,
             backfill: None,
+            created: None,
         }
     }
 

@@ -11,9 +11,17 @@ use super::custom::Custom;
 use super::fields::{Fields, add_value};
 use super::path::{Path, PathError, Step, for_each};
 use crate::graph::{
-    Edges, Excuse, Graph, NewUse, OpenEdge, Progress, RelationId, Requirement, Selector, Strength,
+    Edges, Excuse, Graph, MOST_REFERENCES, NewUse, OpenEdge, Progress, RelationId, Requirement,
+    Selector, Strength,
 };
 use crate::objects::{KindId, Kinds, Object, PROTECT_LABEL, Uid, Unreadable, split_api_version};
+
+/// So many values are read of one object: of an endpoint that takes part in two
+/// references there are eight.
+const MOST_VALUES: usize = 8 * MOST_REFERENCES;
+
+/// A place of this length counts as one more reference.
+const LONG_PLACE: usize = 256;
 
 /// All relations, compiled against the kinds that are known. When kinds come
 /// or go, or users write relations, another one is compiled, and the objects
@@ -268,7 +276,10 @@ impl Catalogue {
     ) -> Result<(Progress, Edges), serde_json::Error> {
         match self.by_kind.get(&kind) {
             None => Ok((Progress::Ordinary, Edges::default())),
-            Some(compiled) => Ok(compiled.read(kinds, &compiled.fields.read(json)?)),
+            Some(compiled) => Ok(match compiled.read_fields(json)? {
+                Some(fields) => compiled.read(kinds, &fields),
+                None => (Progress::Ordinary, Edges { too_many: true, ..Edges::default() }),
+            }),
         }
     }
 
@@ -305,16 +316,22 @@ impl Catalogue {
     pub fn parse<'o>(&self, kind: KindId, json: &'o str) -> Result<Parsed<'o>, Unreadable> {
         let unreadable = |error| Unreadable::new(json, &error);
         let object = serde_json::from_str(json).map_err(unreadable)?;
-        let compiled = self.by_kind.get(&kind);
-        let fields = compiled.map(|compiled| compiled.fields.read(json)).transpose();
-        Ok(Parsed { object, fields: fields.map_err(unreadable)? })
+        let fields = match self.by_kind.get(&kind) {
+            None => FieldsRead::Nothing,
+            Some(compiled) => match compiled.read_fields(json).map_err(unreadable)? {
+                Some(fields) => FieldsRead::All(fields),
+                None => FieldsRead::TooMany,
+            },
+        };
+        Ok(Parsed { object, fields })
     }
 
     /// Takes an object that this catalogue parsed into a graph.
     pub fn apply(&self, graph: &mut Graph, kind: KindId, parsed: &Parsed<'_>) {
+        let too_many = parsed.has_too_many_references();
         let (progress, edges) = match (self.by_kind.get(&kind), &parsed.fields) {
-            (Some(compiled), Some(fields)) => compiled.read(&mut graph.kinds, fields),
-            _ => Default::default(),
+            (Some(compiled), FieldsRead::All(fields)) => compiled.read(&mut graph.kinds, fields),
+            _ => (Progress::Ordinary, Edges { too_many, ..Edges::default() }),
         };
         graph.apply(kind, &parsed.object, progress, edges);
     }
@@ -332,14 +349,16 @@ impl Catalogue {
         let prune = || {
             let mut object: Object<'_> = serde_json::from_str(json)?;
             object.metadata.annotations.retain(|key, _| keeps(key));
-            let mut pruned = match self.by_kind.get(&kind) {
-                Some(compiled) => compiled.fields.read(json)?,
-                None => Value::Object(serde_json::Map::new()),
+            let pruned = match self.by_kind.get(&kind) {
+                Some(compiled) => compiled.read_fields(json)?,
+                None => Some(Value::Object(serde_json::Map::new())),
             };
+            let Some(mut pruned) = pruned else { return Ok(None) };
             add_value(&mut pruned, serde_json::to_value(&object)?);
-            serde_json::value::to_raw_value(&pruned)
+            serde_json::value::to_raw_value(&pruned).map(Some)
         };
-        prune().map_err(|error: serde_json::Error| Unreadable::new(json, &error))
+        let pruned = prune().map_err(|error: serde_json::Error| Unreadable::new(json, &error))?;
+        pruned.ok_or_else(|| Unreadable::of_many_references(json))
     }
 }
 
@@ -348,8 +367,26 @@ impl Catalogue {
 pub struct Parsed<'o> {
     /// What every verdict needs of it.
     pub object: Object<'o>,
-    /// The fields that relations read.
-    fields: Option<Value>,
+    fields: FieldsRead,
+}
+
+/// The fields of an object that relations read.
+#[derive(Debug)]
+enum FieldsRead {
+    /// There are none.
+    Nothing,
+    /// These.
+    All(Value),
+    /// They have more references than are kept.
+    TooMany,
+}
+
+impl Parsed<'_> {
+    /// Whether it has more references than [`MOST_REFERENCES`]. Then it has no
+    /// edges, and may use anything.
+    pub fn has_too_many_references(&self) -> bool {
+        matches!(self.fields, FieldsRead::TooMany)
+    }
 }
 
 /// What decides about the claims of a StatefulSet beside its templates.
@@ -462,6 +499,19 @@ impl Compiled {
         self.fields = fields;
     }
 
+    /// The fields that relations read; `None` if they have too many references.
+    fn read_fields(&self, json: &str) -> Result<Option<Value>, serde_json::Error> {
+        let fields = self.fields.read(json, MOST_VALUES)?;
+        Ok(fields.filter(|fields| {
+            let mut references = 0_usize;
+            self.tree.walk(fields, &mut String::new(), &mut |leaf, value, place| {
+                // An edge keeps its place, which can be longer than the value.
+                references += leaf.references(value) * (1 + place.len() / LONG_PLACE);
+            });
+            references <= MOST_REFERENCES
+        }))
+    }
+
     /// The edges of an object of which the fields were read, and how far it has
     /// come, in one walk.
     fn read(&self, kinds: &mut Kinds, object: &Value) -> (Progress, Edges) {
@@ -480,7 +530,9 @@ impl Compiled {
             kinds,
             edges: Edges::default(),
         };
-        self.tree.walk(object, &mut String::new(), &mut reading);
+        self.tree.walk(object, &mut String::new(), &mut |leaf, value, place| {
+            reading.edge(leaf, value, place);
+        });
         (self.progress(object), reading.edges)
     }
 
@@ -527,12 +579,38 @@ impl Tree {
         }
     }
 
-    fn walk(&self, value: &Value, place: &mut String, reading: &mut Reading<'_>) {
+    /// Visits each value that a relation's path leads to, with its place.
+    fn walk(&self, value: &Value, place: &mut String, visit: &mut dyn FnMut(&Leaf, &Value, &str)) {
         for leaf in &self.leaves {
-            reading.edge(leaf, value, place);
+            visit(leaf, value, place);
         }
         for (step, tree) in &self.next {
-            for_each(step, value, place, &mut |place, value| tree.walk(value, place, reading));
+            for_each(step, value, place, &mut |place, value| tree.walk(value, place, visit));
+        }
+    }
+}
+
+impl Leaf {
+    /// How many references a value has at the most; of a selector, what it requires
+    /// of labels as well.
+    fn references(&self, value: &Value) -> usize {
+        let has = |path: &Path| path.get(value).is_some_and(Value::is_string);
+        let size = |value: Option<&Value>| match value {
+            Some(Value::Array(list)) => list.len(),
+            Some(Value::Object(map)) => map.len(),
+            _ => 0,
+        };
+        match &self.target {
+            Target::Name { name, .. } => usize::from(has(name)),
+            Target::Typed { kind, name, .. } => usize::from(has(kind) && has(name)),
+            Target::Labels { plain: true, .. } => 1 + size(Some(value)),
+            Target::Labels { plain: false, .. } => {
+                let expressions = value.get("matchExpressions").and_then(Value::as_array);
+                let values = expressions.into_iter().flatten().map(|e| 1 + size(e.get("values")));
+                1 + size(value.get("matchLabels")) + values.sum::<usize>()
+            }
+            Target::EphemeralClaim { .. } => usize::from(value.get("ephemeral").is_some()),
+            Target::Claims { .. } | Target::SameName { .. } => 1,
         }
     }
 }

@@ -3,9 +3,10 @@
 //! Every tenant can write objects of a megabyte, nested as deeply as they like,
 //! into fields that no relation reads. The reader walks down the paths of the
 //! relations and skips every other value without recursion and without keeping
-//! it. So its stack is bounded by the longest path, and its memory by what
-//! relations read.
+//! it. So its stack is bounded by the longest path, and its memory by the number of
+//! values that it reads.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -132,27 +133,50 @@ impl Fields {
         self.named.get(key).or(self.values.as_deref())
     }
 
-    /// Reads them of an object.
-    pub(super) fn read(&self, json: &str) -> Result<Value, serde_json::Error> {
+    /// Reads them of an object; `None` if they are more than so many values.
+    pub(super) fn read(&self, json: &str, most: usize) -> Result<Option<Value>, serde_json::Error> {
+        let left = Cell::new(Some(most));
         let mut deserializer = serde_json::Deserializer::from_str(json);
-        let value = self.deserialize(&mut deserializer)?;
+        let reader = FieldReader { fields: self, left: &left };
+        let value = match reader.deserialize(&mut deserializer) {
+            Err(_) if left.get().is_none() => return Ok(None),
+            value => value?,
+        };
         deserializer.end()?;
         match value {
-            Value::Object(_) => Ok(value),
+            Value::Object(_) => Ok(Some(value)),
             _ => Err(serde_json::Error::custom("expected an object")),
         }
     }
 }
 
-impl<'de> DeserializeSeed<'de> for &Fields {
+/// Reads fields of a value.
+#[derive(Clone, Copy)]
+struct FieldReader<'f> {
+    fields: &'f Fields,
+    /// How many more values may be read; `None` if there were too many.
+    left: &'f Cell<Option<usize>>,
+}
+
+impl<'f> FieldReader<'f> {
+    fn of(self, fields: &'f Fields) -> Self {
+        Self { fields, ..self }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for FieldReader<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        self.left.set(self.left.get().and_then(|left| left.checked_sub(1)));
+        if self.left.get().is_none() {
+            return Err(D::Error::custom("too many values"));
+        }
         deserializer.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for &Fields {
+impl<'de> Visitor<'de> for FieldReader<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -186,9 +210,9 @@ impl<'de> Visitor<'de> for &Fields {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
         let mut elements = Vec::new();
-        match self.each.as_deref() {
+        match self.fields.each.as_deref() {
             Some(each) => {
-                while let Some(element) = list.next_element_seed(each)? {
+                while let Some(element) = list.next_element_seed(self.of(each))? {
                     elements.push(element);
                 }
             }
@@ -200,9 +224,9 @@ impl<'de> Visitor<'de> for &Fields {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut fields = Map::new();
         while let Some(key) = map.next_key::<Text<'_>>()? {
-            match self.of(&key).filter(|_| key.len() <= LONGEST_TEXT) {
+            match self.fields.of(&key).filter(|_| key.len() <= LONGEST_TEXT) {
                 Some(below) => {
-                    let value = map.next_value_seed(below)?;
+                    let value = map.next_value_seed(self.of(below))?;
                     fields.insert(key.to_string(), value);
                 }
                 None => drop(map.next_value::<IgnoredAny>()?),

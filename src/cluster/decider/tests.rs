@@ -177,6 +177,31 @@ impl Question {
 }
 
 #[tokio::test]
+async fn an_object_with_too_many_references_may_use_what_is_deleted() {
+    let answer = |count: usize| {
+        move |read: LiveRead| match &read {
+            LiveRead::List { resource, .. } if resource == "pods" => {
+                let sources = (0..count).map(|n| json!({"configMap": {"name": format!("c{n}")}}));
+                let mut pod = pod();
+                pod["spec"] =
+                    json!({"volumes": [{"projected": {"sources": sources.collect::<Vec<_>>()}}]});
+                Some(Ok(vec![pod]))
+            }
+            _ => pods(read),
+        }
+    };
+    let asked = Question::default().ask(answer(4_000)).await;
+    assert_eq!(asked.verdict.decision, Decision::Allow, "{}", asked.said());
+    for count in [4_001, 70_000] {
+        let asked = Question::default().ask(answer(count)).await;
+        let reason = (asked.verdict.decision, asked.verdict.reason);
+        assert_eq!(reason, (Decision::Deny, Some(Reason::Unknown)));
+        let says = "Pod a/p has more than 4000 references, so it may use it";
+        assert!(asked.said().contains(says), "{}", asked.said());
+    }
+}
+
+#[tokio::test]
 async fn what_needs_no_read_reads_nothing() {
     let asked = Question { resource: "limitranges", ..Question::default() }.ask(nothing).await;
     assert_eq!((asked.verdict.decision, asked.rounds()), (Decision::Allow, 0));

@@ -134,8 +134,11 @@ impl Force {
         self.problems.retain(|name, _| said.policies.all.contains_key(name));
         for (name, written) in &said.policies.all {
             let compiled = match written {
-                Ok(policy) => Policy::compile(name, &policy.spec)
-                    .map(|compiled| compiled.with_annotations(policy.annotations())),
+                Ok(policy) => Policy::compile(name, &policy.spec).map(|compiled| {
+                    let mut compiled = compiled.with_annotations(policy.annotations());
+                    compiled.created = policy.creation_timestamp().map(|time| time.0.as_second());
+                    compiled
+                }),
                 Err(_) => Err(vec![UNREADABLE]),
             };
             match compiled {

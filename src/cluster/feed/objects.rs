@@ -11,7 +11,7 @@ use super::watching::{GRACE, Sink};
 use crate::cluster::api::Trouble;
 use crate::cluster::context::Signals;
 use crate::cluster::world::{self, SharedWorld, World};
-use crate::graph::{Listing, NodeId};
+use crate::graph::Listing;
 use crate::objects::{HoldAge, KindId, Object, Unreadable};
 
 /// Of so many objects that have left a watch it is remembered; of others the
@@ -71,30 +71,23 @@ impl Objects {
     fn take(&mut self, json: &str) -> Result<(), Unreadable> {
         let taken = self.try_take(json);
         if let Err(unreadable) = &taken {
-            self.skip_object(unreadable.place.as_ref());
+            self.skip_object(unreadable);
         }
         taken
     }
 
     /// An object can't be read: it may use anything, until it can be read or is
     /// deleted.
-    fn skip_object(&mut self, place: Option<&(String, String)>) {
+    fn skip_object(&mut self, unreadable: &Unreadable) {
         let mut world = self.world.write();
         if let Some(listing) = &mut self.listing {
-            world.graph.list_unreadable(listing, place);
+            world.graph.list_unreadable(listing, unreadable);
         }
-        if !world.graph.set_unreadable(self.kind, place) {
-            return;
+        if world.graph.set_unreadable(self.kind, unreadable) {
+            let resource = resource(&world, self.kind);
+            drop(world);
+            report(&resource, unreadable);
         }
-        let resource = resource(&world, self.kind);
-        drop(world);
-        let (namespace, name) = place.map_or(("", ""), |(namespace, name)| (namespace, name));
-        tracing::warn!(
-            resource,
-            namespace,
-            name,
-            "an object can't be read, so it may use anything that objects of its kind can use"
-        );
     }
 
     fn try_take(&mut self, json: &str) -> Result<(), Unreadable> {
@@ -109,10 +102,16 @@ impl Objects {
         let used = waiting::used_by(&world, self.kind, &parsed.object);
         let World { graph, catalogue, .. } = &mut *world;
         let listing = self.listing.as_mut();
+        let many = parsed.has_too_many_references().then(|| Unreadable::of_many_references(json));
+        let new = many.filter(|_| !world::is_unreadable(graph, self.kind, &parsed.object));
         let node = world::apply(graph, catalogue, self.kind, &parsed, listing);
-        let owners = learn_owners(&mut world, self.kind, node);
+        let owners = node.is_some_and(|node| world.learn_owners(node));
         let waits = waiting::taken(&mut world, node, sighting) | waiting::freed(&mut world, &used);
+        let new = new.map(|unreadable| (resource(&world, self.kind), unreadable));
         drop(world);
+        if let Some((resource, unreadable)) = new {
+            report(&resource, &unreadable);
+        }
         self.tell(owners, waits);
         Ok(())
     }
@@ -155,15 +154,15 @@ impl Objects {
     }
 }
 
-/// Notes of which kinds the owners of an object are. Says whether that is new.
-pub(super) fn learn_owners(world: &mut World, kind: KindId, node: Option<NodeId>) -> bool {
-    let World { graph, owned, .. } = world;
-    let Some(node) = node.and_then(|node| graph.get(node)) else { return false };
-    let mut new = false;
-    for owner in node.owner_kinds() {
-        new |= graph.kinds.is_served(owner) && owned.insert((kind, owner));
-    }
-    new
+fn report(resource: &str, unreadable: &Unreadable) {
+    let (namespace, name) = unreadable.place.as_ref().map_or(("", ""), |(at, name)| (at, name));
+    tracing::warn!(
+        resource,
+        namespace,
+        name,
+        why = %unreadable,
+        "an object can't be read, so it may use anything that objects of its kind can use"
+    );
 }
 
 impl Sink for Objects {
@@ -192,7 +191,7 @@ impl Sink for Objects {
         let removed = self.try_remove(json);
         match removed.as_ref().map_err(|unreadable| unreadable.place.as_ref()) {
             Ok(()) => {}
-            Err(None) => self.skip_object(None),
+            Err(None) => self.skip_object(&Unreadable::of_unknown_place()),
             Err(Some((namespace, name))) => {
                 let mut world = self.world.write();
                 world.graph.delete(self.kind, namespace, name, None);
@@ -205,7 +204,7 @@ impl Sink for Objects {
     }
 
     fn skip(&mut self) {
-        self.skip_object(None);
+        self.skip_object(&Unreadable::of_unknown_place());
     }
 
     fn current(&mut self) {

@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use super::definitions::{self, Definition};
 use super::discovery::discover;
 use super::force::{self, Defined, Force};
-use super::objects::{learn_owners, resource};
+use super::objects::resource;
 use super::own::{Kept, Own, Said};
 use super::plan::{Want, plan};
 use super::watching::Sink as _;
@@ -33,7 +33,7 @@ use crate::cluster::registration::configurations::left_out;
 use crate::cluster::world::{self, Detail, SharedWorld, World};
 use crate::decide::{Review, Verdict};
 use crate::graph::{Listing, NodeId};
-use crate::objects::{KindId, KindInfo, Kinds, full_name};
+use crate::objects::{Flaw, KindId, KindInfo, Kinds, Unreadable, full_name};
 use crate::policy::api::{DeletionApproval, DeletionPolicy, GROUP, Pause, Relation};
 use crate::policy::{Identities, Policy, PolicySet};
 use crate::relations::{Catalogue, Custom};
@@ -61,11 +61,15 @@ pub struct Snapshot {
 pub type Held = HashMap<(String, String), HashSet<String>>;
 
 /// Words for one object of a kind that can't be read.
-fn one_unreadable(place: Option<&(String, String)>) -> String {
-    match place {
-        Some((namespace, name)) if namespace.is_empty() => format!("{name} can't be read"),
-        Some((namespace, name)) => format!("{namespace}/{name} can't be read"),
-        None => "one of them can't be read".to_owned(),
+fn one_unreadable(unreadable: &Unreadable) -> String {
+    let why = match unreadable.flaw {
+        Flaw::Malformed { .. } => "can't be read",
+        Flaw::TooManyReferences => "has too many references",
+    };
+    match &unreadable.place {
+        Some((namespace, name)) if namespace.is_empty() => format!("{name} {why}"),
+        Some((namespace, name)) => format!("{namespace}/{name} {why}"),
+        None => format!("one of them {why}"),
     }
 }
 
@@ -343,11 +347,10 @@ impl Snapshot {
         for object in objects {
             let World { graph, catalogue, .. } = &mut *world;
             match world::take(graph, catalogue, kind, object.get(), Some(&mut listing)) {
-                Ok(node) => drop(learn_owners(&mut world, kind, node)),
+                Ok(node) => drop(node.map(|node| world.learn_owners(node))),
                 Err(unreadable) => {
-                    let place = unreadable.place.as_ref();
-                    world.graph.list_unreadable(&mut listing, place);
-                    unreadable_one.get_or_insert_with(|| one_unreadable(place));
+                    world.graph.list_unreadable(&mut listing, &unreadable);
+                    unreadable_one.get_or_insert_with(|| one_unreadable(&unreadable));
                 }
             }
         }

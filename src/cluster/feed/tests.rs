@@ -70,7 +70,7 @@ fn a_policy_brings_its_targets_their_users_and_the_owners_that_were_seen() {
     assert!(!before.contains("secrets") && !before.contains("nodes"), "{before:?}");
     // A Node that owns Pods, as of static ones: it is seen, so it is watched.
     let find = |name: &str| world.graph.kinds.find_resource("", name).unwrap();
-    world.owned.insert((find("pods"), find("nodes")));
+    world.owned.insert((find("pods"), find("nodes")), tokio::time::Instant::now());
     assert!(kinds(&planned(&world, &[])).contains("nodes"));
 }
 
@@ -287,19 +287,19 @@ fn an_object_that_cannot_be_read_may_use_anything_until_it_can_be_read_or_is_gon
             .to_string()
     };
     let (good, bad) = (|name| pod(name, json!({"a": "b"})), |name| pod(name, json!(["hunter2"])));
-    let unreadable = || world.read().graph.unreadable(pods, "n").map(|object| object.to_string());
+    let unreadable = || world.read().graph.unreadable(pods, "n");
     sink.begin();
     assert!(sink.list(&good("one")).is_ok() && sink.list(&bad("two")).is_err());
     sink.end();
     sink.current();
-    assert_eq!(unreadable().as_deref(), Some("Pod n/two"));
+    assert_eq!(unreadable().as_deref(), Some("Pod n/two can't be read"));
     assert!(world.read().graph.is_current(pods), "the others are known");
     assert!(sink.change(&good("two")).is_ok());
     assert_eq!(unreadable(), None);
 
     // What was known of it stays, and it ends with the object.
     assert!(sink.change(&bad("one")).is_err());
-    assert_eq!(unreadable().as_deref(), Some("Pod n/one"));
+    assert_eq!(unreadable().as_deref(), Some("Pod n/one can't be read"));
     assert!(world.read().graph.object(pods, "n", "one").is_some());
     assert!(sink.remove(&bad("one")).is_err());
     assert_eq!(unreadable(), None);
@@ -307,7 +307,7 @@ fn an_object_that_cannot_be_read_may_use_anything_until_it_can_be_read_or_is_gon
 
     // An object without a name stays noted until the next list.
     assert!(sink.change(r#"{"metadata": {"name": 1}}"#).is_err());
-    assert_eq!(unreadable().as_deref(), Some("Pod of unknown name"));
+    assert_eq!(unreadable().as_deref(), Some("Pod of unknown name can't be read"));
     sink.disconnected();
     assert!(!world.read().graph.is_current(pods) && world.read().graph.is_complete(pods));
     sink.begin();
@@ -316,4 +316,83 @@ fn an_object_that_cannot_be_read_may_use_anything_until_it_can_be_read_or_is_gon
     sink.current();
     assert_eq!(unreadable(), None);
     assert!(world.read().graph.proves_absence(pods, "n", "one"));
+}
+
+#[test]
+fn an_object_with_too_many_references_is_known_without_them_and_may_use_anything() {
+    let world = Arc::new(parking_lot::RwLock::new(world(&[policy("p", CONFIG_MAPS)])));
+    let pods = world.read().graph.kinds.find_resource("", "pods").unwrap();
+    let mut sink = Objects::new(world.clone(), pods, true, Arc::default());
+    let pod = |count: usize| {
+        let sources = (0..count).map(|n| json!({"configMap": {"name": format!("c{n}")}}));
+        json!({"metadata": {"name": "p", "namespace": "n", "uid": "p", "labels": {"a": "b"}},
+            "spec": {"volumes": [{"projected": {"sources": sources.collect::<Vec<_>>()}}]}})
+        .to_string()
+    };
+    let found = || {
+        let graph = &world.read().graph;
+        assert!(graph.object(pods, "n", "p").unwrap().labels().get("a").is_some());
+        (graph.edges(), graph.unreadable(pods, "n"))
+    };
+    let many = || (0, Some("Pod n/p has more than 4000 references".to_owned()));
+    for count in [4_001, 70_000] {
+        sink.begin();
+        assert!(sink.list(&pod(count)).is_ok(), "it never ends the watch");
+        sink.end();
+        sink.current();
+        assert_eq!(found(), many());
+        assert_eq!(world.read().graph.unreadable(pods, "other"), None);
+        assert!(sink.change(&pod(4_000)).is_ok());
+        assert_eq!(found(), (4_000, None));
+        assert!(sink.change(&pod(count)).is_ok());
+        assert_eq!(found(), many());
+    }
+    assert!(sink.remove(&pod(4_001)).is_ok());
+    assert_eq!(world.read().graph.unreadable(pods, "n"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn kinds_of_owners_are_forgotten_with_the_last_reference_and_some_are_never_learned() {
+    let world = Arc::new(parking_lot::RwLock::new(world(&[policy("p", CONFIG_MAPS)])));
+    let maps = world.read().graph.kinds.find_resource("", "configmaps").unwrap();
+    let mut sink = Objects::new(world.clone(), maps, true, Arc::default());
+    let object = |name: &str, owners: &[(&str, &str)]| {
+        let owners = owners.iter().map(|(version, kind)| {
+            json!({"apiVersion": version, "kind": kind, "name": "none", "uid": "none"})
+        });
+        json!({"metadata": {"name": name, "namespace": "n", "uid": name,
+            "ownerReferences": owners.collect::<Vec<_>>()}})
+        .to_string()
+    };
+    let is_planned = |resource: &str| kinds(&planned(&world.read(), &[])).contains(resource);
+    let made_up = [
+        ("v1", "Secret"),
+        ("v1", "Node"),
+        ("v1", "Event"),
+        ("events.k8s.io/v1", "Event"),
+        ("coordination.k8s.io/v1", "Lease"),
+        ("discovery.k8s.io/v1", "EndpointSlice"),
+    ];
+    sink.change(&object("odd", &made_up)).unwrap();
+    sink.change(&object("real", &[("v1", "Node")])).unwrap();
+    assert!(is_planned("secrets") && is_planned("nodes"), "at once");
+    for resource in ["events", "leases", "endpointslices"] {
+        assert!(!is_planned(resource), "{resource}");
+    }
+    let passes = async |seconds| {
+        tokio::time::advance(Duration::from_secs(seconds)).await;
+        world.write().forget_owners();
+    };
+    passes(600).await;
+    assert!(is_planned("secrets"), "while there is a reference");
+    sink.remove(&object("odd", &made_up)).unwrap();
+    passes(60).await;
+    assert!(is_planned("secrets"), "for a while, in which it may come again");
+    passes(61).await;
+    assert!(!is_planned("secrets") && is_planned("nodes"));
+    // A change ends it as a delete does.
+    sink.change(&object("real", &[("v1", "Secret")])).unwrap();
+    assert!(is_planned("secrets"));
+    passes(121).await;
+    assert!(is_planned("secrets") && !is_planned("nodes"));
 }

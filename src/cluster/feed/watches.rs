@@ -4,13 +4,14 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::definitions::{DefinitionSink, Definitions};
 use super::objects::{Health, Objects, resource};
 use super::plan::{self, Want, plan};
 use super::watching::{Server, Sink, Source, watch};
 use crate::cluster::context::Context;
-use crate::graph::NodeId;
+use crate::cluster::world::{World, is_owner_kind};
 use crate::objects::KindId;
 use crate::telemetry::Fed;
 
@@ -78,6 +79,7 @@ impl Watches {
     /// Begins and ends watches as the plan says.
     pub async fn follow(&mut self) {
         self.notice_dead();
+        self.context.world.write().forget_owners();
         let wanted = self.wanted();
         let kinds: HashSet<KindId> = wanted.iter().map(|(kind, ..)| *kind).collect();
         let unwanted: Vec<KindId> =
@@ -182,7 +184,7 @@ impl Watches {
         self.context.world.write().graph.set_incomplete(kind, "belay does not watch them");
         while self.context.world.write().graph.forget_some(kind, SLICE) == SLICE {}
         let mut world = self.context.world.write();
-        world.owned.retain(|(dependent, _)| *dependent != kind);
+        world.owned.retain(|(dependent, _), _| *dependent != kind);
         world.waiting.seen.retain(|(of, ..), _| *of != kind);
         world.watched.remove(&kind);
         tracing::info!(resource = resource(&world, kind), "watching no more");
@@ -191,20 +193,10 @@ impl Watches {
     /// Notes once more of which kinds owners are: a kind that nobody served when
     /// an object was taken in may be served by now.
     pub fn learn_owners(&self) {
-        let mut owned = HashSet::new();
-        for kind in self.running.keys() {
-            let ids: Vec<NodeId> = self.context.world.read().graph.of_kind(*kind).collect();
-            for slice in ids.chunks(SLICE) {
-                let graph = &self.context.world.read().graph;
-                // What has gone meanwhile has no owners, and of another kind
-                // that has taken its number the pair is as true.
-                for node in slice.iter().filter_map(|id| graph.get(*id)) {
-                    let served = node.owner_kinds().filter(|kind| graph.kinds.is_served(*kind));
-                    owned.extend(served.map(|owner| (node.kind(), owner)));
-                }
-            }
-        }
-        self.context.world.write().owned.extend(owned);
+        let mut world = self.context.world.write();
+        let World { graph, owned, .. } = &mut *world;
+        let served = graph.owner_kinds().filter(|(_, owner)| is_owner_kind(&graph.kinds, *owner));
+        owned.extend(served.map(|pair| (pair, Instant::now())));
     }
 
     /// How they are doing.

@@ -4,15 +4,51 @@
 //! of a cluster, and take all of that off again when somebody mends it. So it is
 //! counted first: what would be too much is not begun, and the policy says so.
 //! What is made from then on gets its hold where it is made.
+//!
+//! Objects that are newer than the policy lack the hold because belay was down, or
+//! because their creators made it so. Few of each namespace count, so that a tenant
+//! does not stop the backfill of the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::survey::Survey;
+use super::survey::{Survey, Work};
 use crate::cluster::feed::plan::policies;
 use crate::cluster::status::Stopped;
 use crate::cluster::world::World;
 use crate::objects::KindId;
 use crate::policy::{BACKFILL, Source};
+
+/// Of the objects in a namespace that are newer than the policy, this part of its
+/// number counts at the most.
+const PART_OF_NAMESPACE: usize = 10;
+
+/// The objects of a kind that lack the hold of a policy.
+#[derive(Default)]
+struct Missing<'a> {
+    all: usize,
+    /// Those that are older than the policy, or in no namespace.
+    older: usize,
+    /// Others, by namespace.
+    newer: BTreeMap<&'a str, usize>,
+}
+
+impl<'a> Missing<'a> {
+    fn add(&mut self, work: &'a Work, policy_created: Option<i64>) {
+        self.all += 1;
+        let newer = policy_created.is_some_and(|policy| work.created > policy);
+        if newer && !work.namespace.is_empty() {
+            *self.newer.entry(&work.namespace).or_default() += 1;
+        } else {
+            self.older += 1;
+        }
+    }
+
+    fn exceeds(&self, limit: usize) -> bool {
+        let most = (limit / PART_OF_NAMESPACE).max(1);
+        let newer: usize = self.newer.values().map(|count| (*count).min(most)).sum();
+        self.older + newer > limit
+    }
+}
 
 /// What no hold is put on late.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -27,17 +63,20 @@ impl Backfill {
     /// What follows from the holds that are missing, where a policy may put
     /// `usual` of them on unless it says another number.
     pub fn of(world: &World, survey: &Survey, usual: usize) -> Self {
-        let limits: BTreeMap<&str, usize> = policies(world)
+        let limits: BTreeMap<&str, (usize, Option<i64>)> = policies(world)
             .filter_map(|policy| {
                 let Source::Policy(name) = &policy.source else { return None };
-                Some((name.as_str(), policy.backfill.unwrap_or(usual)))
+                Some((name.as_str(), (policy.backfill.unwrap_or(usual), policy.created)))
             })
             .collect();
-        let mut missing: BTreeMap<(&str, KindId), usize> = BTreeMap::new();
+        let limit_of = |name: &str| limits.get(name).copied().unwrap_or((usual, None));
+        let mut missing: BTreeMap<(&str, KindId), Missing<'_>> = BTreeMap::new();
         for ((kind, sources), work) in &survey.missing {
             for source in sources {
                 let Source::Policy(name) = source else { continue };
-                *missing.entry((name.as_str(), *kind)).or_default() += work.len();
+                let missing = missing.entry((name.as_str(), *kind)).or_default();
+                let (_, created) = limit_of(name);
+                work.iter().for_each(|work| missing.add(work, created));
             }
         }
         // Of a kind that is being read, and of Namespaces whose labels are, only
@@ -49,13 +88,14 @@ impl Backfill {
         };
         let mut backfill = Self::default();
         for ((name, kind), missing) in missing {
-            let limit = limits.get(name).copied().unwrap_or(usual);
+            let (limit, _) = limit_of(name);
             let place = (name.to_owned(), kind);
             if limit == 0 {
                 continue;
             }
-            if missing > limit {
+            if missing.exceeds(limit) {
                 let resource = graph.kinds.info(kind).full_name();
+                let missing = missing.all;
                 backfill.stopped.insert(place, Stopped { resource, missing, limit });
             } else if !is_read(kind) {
                 backfill.unread.insert(place);
@@ -196,6 +236,40 @@ mod tests {
         assert!(found.allows(maps, &[named("p"), named("wide")]), "one of them is enough");
         assert!(!found.allows(maps, &[named("p")]));
         assert!(found.allows(maps, &[named("p"), Source::Label("Always")]));
+    }
+
+    #[test]
+    fn newer_objects_of_one_namespace_do_not_stop_the_others() {
+        let mut written = policy("p", "configmaps");
+        written.created = Some(100);
+        let mut world = world(vec![written.clone()]);
+        let maps = kind(&world, "configmaps");
+        let add = |world: &mut World, count: usize, namespace: &str, created: &str| {
+            for n in 0..count {
+                let name = format!("{created}-{n}");
+                let object = json!({"metadata": {"name": name, "namespace": namespace,
+                    "uid": format!("{namespace}-{name}"), "creationTimestamp": created}});
+                let World { graph, catalogue, .. } = &mut *world;
+                take(graph, catalogue, maps, &object.to_string(), None).unwrap();
+            }
+        };
+        let (newer, older) = ("1970-01-01T00:01:41Z", "1970-01-01T00:01:40Z");
+        // The three of unknown age count, and of those one for each namespace.
+        add(&mut world, 50, "attacker", newer);
+        assert_eq!(backfill(&world, 4), Backfill::default());
+        assert_eq!(backfill(&world, 3).count(), 1);
+        // A policy that is too wide is: in many namespaces, or for what was there.
+        add(&mut world, 1, "other", newer);
+        add(&mut world, 1, "another", newer);
+        let stopped = Stopped { resource: "configmaps".into(), missing: 55, limit: 4 };
+        assert_eq!(backfill(&world, 4).stopped("p"), [stopped]);
+        add(&mut world, 50, "old", older);
+        assert_eq!(backfill(&world, 50).count(), 1);
+        assert_eq!(backfill(&world, 61), Backfill::default());
+        // Without a time nothing is newer.
+        written.created = None;
+        world.policies = PolicySet::new(vec![written], &world.catalogue);
+        assert_eq!(backfill(&world, 61).count(), 1);
     }
 
     #[test]

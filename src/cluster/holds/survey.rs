@@ -21,6 +21,8 @@ pub struct Work {
     pub namespace: String,
     pub name: String,
     pub uid: Uid,
+    /// When it was created, in seconds since 1970.
+    pub created: i64,
 }
 
 /// How far the holds of the policies are.
@@ -62,6 +64,7 @@ impl Survey {
                 namespace: node.namespace().to_owned(),
                 name: node.name().to_owned(),
                 uid: node.uid(),
+                created: node.created(),
             };
             if wanted == Wanted::No {
                 if held {

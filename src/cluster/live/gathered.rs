@@ -45,12 +45,12 @@ fn apply(
     };
     // An unreadable object affects itself alone: the absence of others is a fact.
     for unreadable in found.unreadable() {
-        graph.set_unreadable(kind, unreadable.place.as_ref());
+        graph.set_unreadable(kind, unreadable);
     }
     for json in found.objects() {
         let Err(unreadable) = take(graph, catalogue, kind, json, None) else { continue };
         match read {
-            LiveRead::List { .. } => drop(graph.set_unreadable(kind, unreadable.place.as_ref())),
+            LiveRead::List { .. } => drop(graph.set_unreadable(kind, &unreadable)),
             LiveRead::Object { .. } => return Err(unreadable.to_string()),
         }
     }

@@ -38,9 +38,10 @@ use crate::policy::Facts;
 /// So many passes are under way at once, and of one namespace.
 const PASSES: Places = Places { all: 16, each: 12 };
 
-/// A target that somebody still seems to need is looked at again at the most
-/// so often when one of its users changes: of those who do not count the graph
-/// alone cannot tell. A change that comes sooner is looked at that much later.
+/// A target is looked at again at the most so often, whatever gives cause to: a
+/// look reads many lists, and every tenant can change a user of a target, or ask
+/// for a look, as often as the API server lets them. Causes that come sooner are
+/// looked at together, that much later.
 const AGAIN: Duration = Duration::from_secs(2);
 
 /// How often it is counted what waits.
@@ -98,9 +99,21 @@ struct Driven {
     /// Up to which change of its users it was told to look, and when it was.
     changes: u64,
     unused: bool,
-    looked: Instant,
+    /// When it was told to look, or is to look.
+    looks: Instant,
     /// It was told that the target is gone, and ends.
     gone: bool,
+}
+
+impl Driven {
+    /// When to look, where there is cause to.
+    fn next_look(&mut self, now: Instant) -> News {
+        // A look that is to come covers whatever comes before it.
+        if self.looks <= now {
+            self.looks = now.max(self.looks + AGAIN);
+        }
+        if self.looks <= now { News::Look } else { News::LookBy(self.looks) }
+    }
 }
 
 impl Releases {
@@ -183,13 +196,9 @@ impl Releases {
         // What is seen of the target itself, its own token above all, is no
         // reason to look.
         let changed = seen.changes != driven.changes || (seen.unused && !driven.unused);
-        let next = driven.looked + AGAIN;
-        if known && (asked || all || (changed && (seen.unused || next <= Instant::now()))) {
-            driven.looked = Instant::now();
-            tell(News::Look);
-        } else if known && changed {
-            // Those that come meanwhile are looked at with it.
-            tell(News::LookBy(next));
+        if known && (asked || all || changed) {
+            let look = driven.next_look(Instant::now());
+            drop(driven.news.send(look));
         }
         driven.requested = seen.requested;
         (driven.changes, driven.unused) = (seen.changes, seen.unused);
@@ -244,14 +253,14 @@ impl Releases {
             driver.run(told, say).await;
             place_again
         });
-        let looked = Instant::now();
+        let looks = Instant::now();
         let driven = Driven {
             uid,
             news,
             requested: None,
             changes: seen.changes,
             unused: seen.unused,
-            looked,
+            looks,
             gone: false,
         };
         self.targets.insert(place.clone(), driven);

@@ -53,6 +53,58 @@ async fn what_is_seen_again_before_its_driver_has_ended_is_begun_anew() {
     assert!(releases.targets.contains_key(&place));
 }
 
+/// Asks for a look at an object, and says what its driver would be told.
+fn ask(releases: &mut Releases, place: &Place, value: usize) -> Vec<Duration> {
+    let context = releases.common.context.clone();
+    let (news, mut told) = mpsc::unbounded_channel();
+    if let Some(driven) = releases.targets.get_mut(place) {
+        driven.news = news;
+    }
+    is_seen(&context, place);
+    let seen = context.world.read().waiting.seen[place].clone();
+    let seen = Seen { requested: Some(value.to_string()), ..seen };
+    context.world.write().waiting.seen.insert(place.clone(), seen);
+    releases.take_in(false);
+    let mut looks = Vec::new();
+    while let Ok(news) = told.try_recv() {
+        match news {
+            News::Look => looks.push(Duration::ZERO),
+            News::LookBy(at) => looks.push(at - Instant::now()),
+            _ => {}
+        }
+    }
+    looks
+}
+
+#[tokio::test(start_paused = true)]
+async fn requested_looks_are_as_far_apart_as_others_and_none_is_lost() {
+    let context = context();
+    let place = place(&context);
+    let mut releases = Releases::new(context.clone(), Reader::new(context.clone()));
+    is_seen(&context, &place);
+    releases.take_in(false);
+    // As often as a tenant can write the annotation.
+    let mut looks = std::collections::BTreeSet::new();
+    let start = Instant::now();
+    for value in 0..1_000 {
+        for after in ask(&mut releases, &place, value) {
+            assert!(after <= AGAIN);
+            looks.insert(start.elapsed() + after);
+        }
+        tokio::time::advance(Duration::from_millis(10)).await;
+    }
+    let last = start.elapsed() - Duration::from_millis(10);
+    assert_eq!(looks.len(), 5, "{looks:?}");
+    let looks: Vec<Duration> = looks.into_iter().collect();
+    assert!(looks.windows(2).all(|two| two[1] - two[0] >= AGAIN), "{looks:?}");
+    assert!(*looks.last().unwrap() >= last, "the last request is not lost");
+    // After a while the first one is looked at at once.
+    tokio::time::advance(2 * AGAIN).await;
+    assert_eq!(ask(&mut releases, &place, 1_000), [Duration::ZERO]);
+    assert!(ask(&mut releases, &place, 1_000).is_empty(), "it is the same request");
+    assert_eq!(ask(&mut releases, &place, 1_001), [AGAIN]);
+}
+
 #[tokio::test]
 async fn news_does_not_add_up_where_nobody_leads() {
     let context = context();

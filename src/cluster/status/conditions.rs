@@ -140,10 +140,10 @@ pub(super) fn watching(graph: &Graph, needs: &BTreeSet<KindId>, unknown: &[Strin
         missing.push((Missing::of(&why), name, why));
     }
     for kind in needs.iter().filter(|kind| graph.is_complete(**kind)) {
-        if let Some(object) = graph.unreadable(*kind, "") {
+        if let Some(object) = graph.malformed(*kind) {
             let info = graph.kinds.info(*kind);
             let name = full_name(&info.group, &info.resource);
-            let why = format!("{object} can't be read, so it may use anything");
+            let why = format!("{object}, so it may use anything");
             missing.push((Missing::Unreadable, name, why));
         }
     }
@@ -278,7 +278,7 @@ pub(super) fn conditions(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::objects::Kinds;
+    use crate::objects::{Flaw, Kinds, Unreadable};
     use crate::policy::api::{DeletionPolicyStatus, Problem};
 
     fn policy(problems: Vec<Problem>) -> WrittenPolicy {
@@ -369,7 +369,11 @@ mod tests {
 
         graph.set_complete(claims, true);
         assert_eq!(watching(&graph, &needs, &[]).status, "True");
-        graph.set_unreadable(pods, Some(&("shop".to_owned(), "bad".to_owned())));
+        let place = Some(("shop".to_owned(), "bad".to_owned()));
+        let bad = Unreadable { place, ..Unreadable::of_unknown_place() };
+        graph.set_unreadable(pods, &Unreadable { flaw: Flaw::TooManyReferences, ..bad.clone() });
+        assert_eq!(watching(&graph, &needs, &[]).status, "True", "every tenant can write these");
+        graph.set_unreadable(pods, &bad);
         let finding = watching(&graph, &needs, &[]);
         assert_eq!((finding.status, finding.reason), ("False", "Unreadable"));
         assert_eq!(finding.message, "pods: Pod shop/bad can't be read, so it may use anything");

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::decide::Live;
 use crate::graph::Graph;
-use crate::objects::{HOLD, Uid, split_api_version};
+use crate::objects::{HOLD, Uid, Unreadable, split_api_version};
 use crate::policy::{Approval, Approvals, Pause, Policy, PolicySet, Source};
 use crate::relations::Catalogue;
 
@@ -186,10 +186,28 @@ fn an_object_that_cannot_be_read_may_be_a_user_in_its_namespace() {
     for (namespace, keeps) in [("a", true), ("b", false)] {
         let mut world = World::while_used().found(&[]);
         let pods = world.reads.graph.kinds.find("", "Pod").unwrap();
-        world.reads.graph.set_unreadable(pods, Some(&(namespace.to_owned(), "bad".to_owned())));
+        let place = Some((namespace.to_owned(), "bad".to_owned()));
+        let bad = Unreadable { place, ..Unreadable::of_unknown_place() };
+        world.reads.graph.set_unreadable(pods, &bad);
         let unknown = "Pod a/bad can't be read, so it may use it".to_owned();
         let expected = if keeps { Count::Unknown(unknown) } else { UNUSED };
         assert_eq!(world.count(), expected);
+    }
+}
+
+#[test]
+fn an_object_with_too_many_references_may_be_a_user_in_its_namespace() {
+    for (count, expected) in [
+        (4_000, UNUSED),
+        (
+            4_001,
+            Count::Unknown("Pod a/p has more than 4000 references, so it may use it".to_owned()),
+        ),
+    ] {
+        let sources = (0..count).map(|n| json!({"configMap": {"name": format!("c{n}")}}));
+        let sources: Vec<_> = sources.collect();
+        let spec = json!({"spec": {"volumes": [{"projected": {"sources": sources}}]}});
+        assert_eq!(World::while_used().found(&[object("Pod", "p", spec)]).count(), expected);
     }
 }
 

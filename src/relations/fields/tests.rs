@@ -4,9 +4,9 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::graph::Graph;
-use crate::objects::{KindId, Object};
-use crate::relations::Catalogue;
+use crate::graph::{Graph, MOST_REFERENCES, Strength};
+use crate::objects::{Flaw, KindId, Kinds, Object};
+use crate::relations::{Catalogue, Custom, CustomTo};
 
 /// Keys of which many lead somewhere.
 const KEYS: &[&str] = &[
@@ -226,7 +226,8 @@ fn a_large_object_reads_to_little() {
         ] {
             let pruned = catalogue.prune(pods, &json, |_| false).unwrap();
             assert!(pruned.get().len() < 2048, "{}", pruned.get().len());
-            let whole = catalogue.by_kind_fields(pods).unwrap().read(&json).unwrap();
+            let fields = catalogue.by_kind_fields(pods).unwrap();
+            let whole = fields.read(&json, usize::MAX).unwrap().unwrap();
             assert!(nodes(&whole) < 16, "{}", nodes(&whole));
         }
     }
@@ -244,10 +245,96 @@ fn work_grows_linearly() {
     {
         let read = |count: usize| {
             let list = vec![element; count].join(",");
-            nodes(&fields.read(&format!(r#"{{"spec":{{"volumes":[{list}]}}}}"#)).unwrap())
+            let json = format!(r#"{{"spec":{{"volumes":[{list}]}}}}"#);
+            nodes(&fields.read(&json, usize::MAX).unwrap().unwrap())
         };
         let (few, many) = (read(1_000), read(10_000));
         assert!(many <= 10 * few, "{element}: {few}, {many}");
+    }
+}
+
+/// Objects of many shapes with references without end: what is kept of each is
+/// bounded, and where it would be more, there is a word of it.
+#[test]
+fn an_object_has_a_bounded_number_of_references() {
+    let (graph, catalogue) = catalogue();
+    let list = |element: &str, count: usize| vec![element; count].join(",");
+    let map =
+        |count: usize| (0..count).map(|n| format!(r#""k{n}":"v""#)).collect::<Vec<_>>().join(",");
+    let shapes: [(&str, &dyn Fn(usize) -> String); 7] = [
+        ("pods", &|n| {
+            let sources = list(r#"{"configMap":{"name":"a"}}"#, n);
+            format!(r#"{{"volumes":[{{"projected":{{"sources":[{sources}]}}}}]}}"#)
+        }),
+        ("pods", &|n| {
+            let volumes = list(r#"{"name":"a","ephemeral":{}}"#, n);
+            format!(r#"{{"volumes":[{volumes}]}}"#)
+        }),
+        ("pods", &|n| format!(r#"{{"volumes":[{}]}}"#, list("{}", n))),
+        ("pods", &|n| {
+            let env = list(r#"{"valueFrom":{"secretKeyRef":{"name":"a"}}}"#, n);
+            format!(r#"{{"containers":[{{"env":[{env}]}}]}}"#)
+        }),
+        ("services", &|n| format!(r#"{{"selector":{{{}}}}}"#, map(n))),
+        ("poddisruptionbudgets", &|n| {
+            let values = list(r#""a""#, n);
+            let one = format!(r#"{{"key":"k","operator":"In","values":[{values}]}}"#);
+            format!(r#"{{"selector":{{"matchExpressions":[{one}]}}}}"#)
+        }),
+        ("statefulsets", &|n| {
+            let claims = list(r#"{"metadata":{"name":"data"}}"#, n);
+            format!(r#"{{"volumeClaimTemplates":[{claims}]}}"#)
+        }),
+    ];
+    for (shape, (resource, spec)) in shapes.iter().enumerate() {
+        let (kind, _) = graph.kinds.iter().find(|(_, info)| info.resource == *resource).unwrap();
+        let mut bounded = false;
+        for count in [1, 1_000, 4_000, 4_001, 5_000, 20_000, 70_000] {
+            let json =
+                format!(r#"{{"metadata":{{"name":"a","namespace":"n"}},"spec":{}}}"#, spec(count));
+            let (_, edges) = catalogue.read(&mut graph.kinds.clone(), kind, &json).unwrap();
+            let open: usize = edges.open.iter().map(|edge| 1 + edge.selector.size()).sum();
+            let kept = edges.uses.len() + open;
+            assert!(kept <= 2 * MOST_REFERENCES, "{shape} {count}: {kept}");
+            assert!(!edges.too_many || kept == 0);
+            assert!(edges.too_many || !bounded, "{shape} {count}: more of them, and no word");
+            bounded |= edges.too_many;
+            let pruned = catalogue.prune(kind, &json, |_| false);
+            let flaw = pruned.err().map(|unreadable| unreadable.flaw);
+            assert_eq!(flaw, edges.too_many.then_some(Flaw::TooManyReferences));
+            assert!(count > 1_000 || !bounded, "{shape} {count}");
+        }
+        assert!(bounded, "{shape}");
+    }
+    // What comes after the last value that is kept isn't even parsed.
+    let pods = kind(&graph, ("", "pods"));
+    let fields = catalogue.by_kind_fields(pods).unwrap();
+    let json = format!(r#"{{"spec":{{"volumes":[{} no JSON"#, list("{}", 200));
+    assert_eq!(fields.read(&json, 100).unwrap(), None);
+}
+
+/// A key of a map is a part of the place of every edge below it.
+#[test]
+fn long_places_count_more() {
+    let mut kinds = Kinds::default();
+    let widgets = kinds.learn(Kinds::custom("x.dev", "v1", "Widget", "widgets", true));
+    let to = CustomTo::Name {
+        group: String::new(),
+        resource: "configmaps".to_owned(),
+        name: Path::parse("spec.by{*}[*].name").unwrap(),
+        namespace: None,
+    };
+    let from = ("x.dev", "widgets");
+    let relation = Custom::new("r", from, to, Strength::Needs, None).unwrap();
+    let catalogue = Catalogue::new(&kinds, &[relation]).unwrap();
+    for (key, too_many) in [(10, false), (4_000, true)] {
+        let list = vec![r#"{"name":"a"}"#; 3_000].join(",");
+        let json = format!(
+            r#"{{"metadata":{{"name":"w","namespace":"n"}},"spec":{{"by":{{"{}":[{list}]}}}}}}"#,
+            "k".repeat(key)
+        );
+        let (_, edges) = catalogue.read(&mut kinds.clone(), widgets, &json).unwrap();
+        assert_eq!(edges.too_many, too_many);
     }
 }
 

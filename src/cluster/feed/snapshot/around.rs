@@ -8,7 +8,6 @@ use futures_util::StreamExt as _;
 use futures_util::stream;
 use serde_json::value::RawValue;
 
-use super::super::objects::learn_owners;
 use super::super::plan::{Want, plan};
 use super::{Snapshot, one_unreadable};
 use crate::cluster::api::Trouble;
@@ -182,11 +181,10 @@ impl Snapshot {
             let mut world = self.context.world.write();
             let World { graph, catalogue, .. } = &mut *world;
             match world::take(graph, catalogue, kind, object.get(), Some(&mut listing)) {
-                Ok(node) => drop(learn_owners(&mut world, kind, node)),
+                Ok(node) => drop(node.map(|node| world.learn_owners(node))),
                 Err(unreadable) => {
-                    let place = unreadable.place.as_ref();
-                    world.graph.set_unreadable(kind, place);
-                    read.unread = Some((name.to_owned(), one_unreadable(place)));
+                    world.graph.set_unreadable(kind, &unreadable);
+                    read.unread = Some((name.to_owned(), one_unreadable(&unreadable)));
                     continue;
                 }
             }

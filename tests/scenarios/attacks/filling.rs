@@ -1,0 +1,52 @@
+//! Objects with which a tenant fills belay's memory.
+
+use crate::harness::eventually;
+use crate::team::{SOON, Team};
+use crate::{policy, world};
+
+/// The references of each Pod: 2 MiB of JSON.
+const REFERENCES: usize = 70_000;
+
+#[test]
+fn h24_pods_with_thousands_of_references_fill_no_graph_and_may_use_anything() {
+    let world = world();
+    let team = Team::new(&world.plane, "h24");
+    let target = policy::target("", "configmaps", &team.ns);
+    policy::apply(team.plane, &team.ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
+    team.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: data}\n");
+    let pods = format!("/api/v1/namespaces/{}/pods", team.ns);
+    let file = std::env::temp_dir().join(format!("{}-pod.json", team.ns));
+    for pod in 0..5 {
+        let sources: Vec<String> = (0..REFERENCES)
+            .map(|n| format!(r#"{{"configMap":{{"name":"{pod}a{n:x}"}}}}"#))
+            .collect();
+        // The gate keeps it from every node.
+        let body = format!(
+            r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"p{pod}"}},"spec":{{"schedulingGates":[{{"name":"a.b/c"}}],"containers":[{{"name":"c","image":"x"}}],"volumes":[{{"name":"v","projected":{{"sources":[{}]}}}}]}}}}"#,
+            sources.join(",")
+        );
+        std::fs::write(&file, body).unwrap();
+        team.kubectl(&["create", "--raw", &pods, "-f", file.to_str().unwrap()]).success().unwrap();
+    }
+    let _ = std::fs::remove_file(file);
+    // No Pod names it, and each may.
+    let refusal = team.refused(&["configmap/data"]);
+    let says = format!("Pod {}/p0 has more than 4000 references, so it may use it", team.ns);
+    assert!(refusal.contains(&says), "{refusal}");
+    eventually("the size of the graph", SOON, || {
+        let edges = world.belay.metric("belay_graph_edges");
+        if edges < REFERENCES as f64 { Ok(()) } else { Err(format!("{edges} edges").into()) }
+    })
+    .unwrap();
+    // The others go on as before.
+    let other = Team::new(&world.plane, "h24");
+    let target = policy::target("", "configmaps", &other.ns);
+    policy::apply(other.plane, &other.ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
+    other.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: data}\n");
+    other.deleted(&["configmap/data"]);
+    team.kubectl(&["delete", "pods", "--all", "--wait=false", "--grace-period=0", "--force"]);
+    eventually("the delete of what nothing may use", SOON, || {
+        team.delete(&["configmap/data", "--dry-run=server"]).success()
+    })
+    .unwrap();
+}
