@@ -275,8 +275,8 @@ impl<'a> Counting<'a> {
             if in_use.by.is_empty() {
                 continue;
             }
-            // Whom a policy means is told by the owner at the top as well, who
-            // has perhaps not been read.
+            // Whom a policy means is told by the owners above it as well, who
+            // have perhaps not been read.
             let anybody = if in_use.optional { &ANYBODY_OPTIONALLY } else { &ANYBODY };
             for user in counting_users(&live, &item, anybody, graph) {
                 if self.keeping >= COUNTED {

@@ -365,9 +365,12 @@ pub const FINISHED: &[(&str, &str, &str, &[&str])] = &[
     ("batch", "jobs", "status.conditions[?type=Failed].status", &["True"]),
 ];
 
+/// An API group and a kind in it.
+pub type GroupKind = (&'static str, &'static str);
+
 /// Kinds whose template is history when it is scaled to none, and the groups and
 /// kinds of controllers that keep it for that.
-pub const SCALED_DOWN: &[(&str, &str, &str, &[(&str, &str)])] = &[(
+pub const SCALED_DOWN: &[(&str, &str, &str, &[GroupKind])] = &[(
     "apps",
     "replicasets",
     "spec.replicas",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::catalogue::{ESTABLISHED, FINISHED, Guard, ROWS, Row, SCALED_DOWN, To};
+use super::catalogue::{ESTABLISHED, FINISHED, GroupKind, Guard, ROWS, Row, SCALED_DOWN, To};
 use super::custom::Custom;
 use super::fields::{Fields, add_value};
 use super::path::{Path, PathError, Step, for_each};
@@ -72,7 +72,7 @@ pub enum Reads {
 struct Compiled {
     tree: Tree,
     finished: Vec<(Path, &'static [&'static str])>,
-    scaled_down: Option<(Path, &'static [(&'static str, &'static str)])>,
+    scaled_down: Option<(Path, &'static [GroupKind])>,
     established: Option<Path>,
     /// All that is read, of the body and of the metadata beside [`Object`].
     fields: Fields,
@@ -398,7 +398,7 @@ const ORDINALS: [&str; 3] = [
 
 /// Whether one of these controllers keeps an object that is scaled to none for a
 /// rollback. What is protected always is not history.
-fn is_history(object: &Value, controllers: &[(&str, &str)]) -> bool {
+fn is_history(object: &Value, controllers: &[GroupKind]) -> bool {
     let Some(metadata) = object.get("metadata") else { return false };
     let label = metadata.get("labels").and_then(|labels| labels.get(PROTECT_LABEL)?.as_str());
     let references = metadata.get("ownerReferences").and_then(Value::as_array);

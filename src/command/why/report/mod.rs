@@ -149,7 +149,7 @@ struct Why {
 struct Because {
     /// In words.
     says: String,
-    /// Who needs it, by the owner at the top; not there if it is no use.
+    /// Who needs it, by the owner that is meant or the one at the top; not there if it is no use.
     #[serde(skip_serializing_if = "Option::is_none")]
     user: Option<Object>,
     /// By which of the objects of that owner; not there if by the owner itself.
