@@ -2,18 +2,20 @@
 //! answers are gathered and the strictest wins; at the end 1 takes off what is
 //! approved.
 
+use super::ancestors::Records;
+use super::approved::approved;
 use super::content::{Container, Kept, content, existing, protects_now, prove_content};
 use super::excess::refuse_excess;
 use super::item::Item;
 use super::judgement::Judgement;
 use super::orphaning::orphaned;
-use super::owners::{Standing, is_cascade, standing};
+use super::owners::{Standing, is_cascade, is_in_dying_namespace, standing};
 use super::users::users;
 use super::{Cause, Counts, Reason, Review, Situation, Verdict};
 use crate::graph::{Certainty, Fates, Node, NodeId, Propagation, Request, fates};
-use crate::objects::{DefaultPropagation, HoldAge, NumberSet};
+use crate::objects::{DefaultPropagation, HoldAge, NumberSet, ORPHAN};
 use crate::policy::api::{Action, OnDelete};
-use crate::policy::{Applied, Policy, Source};
+use crate::policy::{Applied, InUse, Policy, Source};
 
 /// How many objects a deletion is followed through, at the most.
 const FOLLOWED: usize = 200_000;
@@ -42,8 +44,9 @@ fn delete_by<'a>(
 ) -> Verdict {
     let mut judgement = Judgement::new(situation, review);
     let refused = refuse_excess(&mut judgement, review, target);
-    if !refused && goes_on(&mut judgement, review, target, propagation) {
-        take(&mut judgement, &[(*target, propagation)]);
+    if !refused {
+        let member = member(&mut judgement, review, target, propagation);
+        take(&mut judgement, member.as_slice());
     }
     judgement.verdict(&[*target])
 }
@@ -61,25 +64,38 @@ pub fn decide_together<'a>(
     let mut taken = Vec::new();
     for target in &items {
         let propagation = effective(situation, review, target);
-        if goes_on(&mut judgement, review, target, propagation) {
-            taken.push((*target, propagation));
-        }
+        taken.extend(member(&mut judgement, review, target, propagation));
     }
-    if !taken.is_empty() {
-        take(&mut judgement, &taken);
-    }
+    take(&mut judgement, &taken);
     judgement.verdict(&items)
 }
 
-/// Questions 2 and 3; says whether they leave the others to be asked. What
+/// An object that a request deletes, or leads to the deletion of.
+#[derive(Clone, Copy)]
+pub(super) struct Member<'a> {
+    item: Item<'a>,
+    propagation: Propagation,
+    /// Whether its own users wait for the release: questions 4 to 6 are not asked
+    /// about the object itself.
+    waits: bool,
+}
+
+impl<'a> Member<'a> {
+    /// One about which every question is asked.
+    pub(super) fn new(item: Item<'a>, propagation: Propagation) -> Self {
+        Self { item, propagation, waits: false }
+    }
+}
+
+/// Questions 2 and 3; returns the object if they leave others to be asked. What
 /// people have approved (question 1) is taken off at the end, when it is known
 /// what they would have had to approve.
-fn goes_on<'a>(
+fn member<'a>(
     judgement: &mut Judgement<'a>,
     review: &Review<'_>,
     target: &Item<'a>,
     propagation: Propagation,
-) -> bool {
+) -> Option<Member<'a>> {
     let situation = judgement.situation;
     if target.is_terminating() {
         if target.facts.is_namespace() {
@@ -88,30 +104,27 @@ fn goes_on<'a>(
             if review.extra.old_spec_finalizers.is_empty() {
                 content_is_left(judgement, target);
             }
-            return false;
+            return None;
         }
-        return propagation != Propagation::under_way(target.finalizers().into_iter());
+        let changes = propagation != Propagation::under_way(target.finalizers().into_iter());
+        return changes.then_some(Member::new(*target, propagation));
     }
-    !(is_cascade(&situation, target) && cascade(judgement, target))
+    let waits = is_cascade(&situation, target) && cascade(judgement, target);
+    // Everything in the Namespace receives a DELETE of its own, and is asked about.
+    let alone = waits && is_in_dying_namespace(&situation, target);
+    (!alone).then_some(Member { waits, ..Member::new(*target, propagation) })
 }
 
 /// Question 3: the DELETE follows from another one. What the hold keeps may
 /// wait for the release, which looks live for users. What a policy protects in
 /// another way goes on to be refused; what is always protected because the
 /// deletionTimestamp alone would start the clean-up of every controller that
-/// watches for it. Says whether that decides it.
+/// watches for it. Returns whether its users are left to the release, which asks
+/// nothing about what the object takes along or orphans.
 fn cascade<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>) -> bool {
     let applied = judgement.binding(target);
     let enforcing = applied.iter().filter(|applied| applied.action == Action::Deny);
-    let released = |applied: &Applied<'_>| {
-        // The release asks who uses the object, and nothing else.
-        let modes = &applied.policy.modes;
-        let asks_more = modes.always
-            || !modes.while_exists.is_empty()
-            || modes.while_not_empty.is_some()
-            || modes.from_orphaning;
-        !asks_more && (modes.while_used.is_none() || applied.policy.holds())
-    };
+    let released = |applied: &Applied<'_>| !asks_more(applied) && is_left_to_release(applied);
     if !target.may_wait(&judgement.situation) || !enforcing.clone().all(released) {
         return false;
     }
@@ -123,25 +136,97 @@ fn cascade<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>) -> bool {
     waits
 }
 
+/// Whether a policy protects in a way that the release does not ask about: it
+/// asks who uses the object, and nothing else.
+fn asks_more(applied: &Applied<'_>) -> bool {
+    let modes = &applied.policy.modes;
+    modes.always
+        || !modes.while_exists.is_empty()
+        || modes.while_not_empty.is_some()
+        || modes.from_orphaning
+}
+
+/// Whether a release waits for the users that a policy counts.
+fn is_left_to_release(applied: &Applied<'_>) -> bool {
+    applied.policy.modes.while_used.is_none() || applied.policy.holds()
+}
+
+/// Whether the DELETE of an object by the garbage collector may be refused.
+pub(crate) enum Refusal<'p> {
+    /// No policy refuses it.
+    No,
+    /// A policy may refuse it, whoever uses the object.
+    Perhaps,
+    /// One of these refuses it while it counts a user.
+    WhileUsed(Vec<&'p InUse>),
+}
+
+/// Whether the garbage collector's DELETE of an object may be refused for what
+/// protects the object itself.
+pub(crate) fn refusal_in_cascade<'p>(situation: &Situation<'p>, item: &Item<'p>) -> Refusal<'p> {
+    // After a pause policies refuse again.
+    let mut applied = situation.written(item.facts);
+    applied
+        .retain(|applied| applied.action == Action::Deny && applied.policy.may_refuse_collector());
+    let policies: Vec<_> = applied.iter().map(|applied| applied.policy).collect();
+    if applied.is_empty() || approved(situation, item, &policies, Records::Ignored).is_some() {
+        return Refusal::No;
+    }
+    // What orphans protected dependents is refused as well.
+    let orphans = item.finalizers().contains(&ORPHAN);
+    let refuses = |applied: &Applied<'_>| {
+        let modes = &applied.policy.modes;
+        let orphaning = modes.from_orphaning && orphans;
+        modes.always
+            || !modes.while_exists.is_empty()
+            || modes.while_not_empty.is_some()
+            || orphaning
+    };
+    if applied.iter().any(|applied| !applied.certain || refuses(applied)) {
+        return Refusal::Perhaps;
+    }
+    // What was read live does not know what a hold's age was before.
+    let known = item.node.map(|node| Item::of_node(situation, node));
+    let waits = item.may_wait(situation) && known.is_none_or(|known| known.may_wait(situation));
+    let waits = waits && !applied.iter().any(asks_more);
+    let counting = applied.iter().filter(|applied| !waits || !is_left_to_release(applied));
+    let modes: Vec<_> =
+        counting.filter_map(|applied| applied.policy.modes.while_used.as_ref()).collect();
+    if modes.is_empty() { Refusal::No } else { Refusal::WhileUsed(modes) }
+}
+
 /// Questions 4 to 7, about everything that the deletion of these may take.
-pub(super) fn take<'a>(judgement: &mut Judgement<'a>, members: &[(Item<'a>, Propagation)]) {
+pub(super) fn take<'a>(judgement: &mut Judgement<'a>, members: &[Member<'a>]) {
+    if members.is_empty() {
+        return;
+    }
     let situation = judgement.situation;
     judgement.deletes();
-    let of = |(target, propagation): &(Item<'a>, _)| targets(&situation, target, *propagation);
+    let of = |member: &Member<'a>| targets(&situation, &member.item, member.propagation);
     let targets: Vec<_> = members.iter().flat_map(of).collect();
-    let request = Request { limit: FOLLOWED, work: situation.work, ..Request::of(&targets) };
+    // What follows from an object that waits follows when its hold is removed.
+    let waiting = members.iter().filter(|member| member.waits);
+    let released: Vec<_> = waiting.filter_map(|member| member.item.node).map(Node::id).collect();
+    let request = Request {
+        limit: FOLLOWED,
+        work: situation.work,
+        released: &released,
+        ..Request::of(&targets)
+    };
     let fates = fates(situation.graph, &request);
-    let nodes = members.iter().filter_map(|(target, _)| target.node);
+    let nodes = members.iter().filter_map(|member| member.item.node);
     let own: NumberSet<NodeId> = nodes.map(|node| node.id()).collect();
-    for (target, _) in members {
-        let applied = judgement.binding(target);
-        protected(judgement, &fates, target, &applied, true);
+    for Member { item: target, waits, .. } in members {
+        if !waits {
+            let applied = judgement.binding(target);
+            protected(judgement, &fates, target, &applied, true);
+        }
         if !fates.is_whole() {
             let limit = format!("it takes more than {FOLLOWED} objects along");
             judgement.unknown(target, &limit, |_| true);
         }
     }
-    let contained = |(target, _): &'_ (Item<'a>, _)| Some((*target, Container::of(target)?));
+    let contained = |member: &Member<'a>| Some((member.item, Container::of(&member.item)?));
     let containers: Vec<_> = members.iter().filter_map(contained).collect();
     // What a CRD takes along goes straight from storage: nobody is asked again.
     let live = containers.iter().any(|(_, c)| matches!(c, Container::Definition(..)));
@@ -164,7 +249,7 @@ pub(super) fn take<'a>(judgement: &mut Judgement<'a>, members: &[(Item<'a>, Prop
         }
         content_is_known(judgement, target, |_| true);
     }
-    for (target, propagation) in members {
+    for Member { item: target, propagation, .. } in members {
         judgement.goes_along(*propagation == Propagation::Orphan);
         orphaned(judgement, &fates, target, *propagation);
     }

@@ -48,6 +48,7 @@ pub use approved::Uncounted;
 pub(crate) use approved::{Consent, approved, consent, uncounted};
 pub(crate) use create::{Harm, harm, is_harm, is_harm_on_kind};
 pub use delete::decide_together;
+pub(crate) use delete::{Refusal, refusal_in_cascade};
 pub(crate) use item::{HARMLESS, Item, named};
 pub(crate) use render::{arguments, cause, named_by, quoted, sentence, shell_word, ways};
 pub use render::{audit_annotations, message, patch, warnings};

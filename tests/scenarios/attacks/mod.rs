@@ -5,6 +5,7 @@
 mod authority;
 mod bounds;
 mod callers;
+mod chains;
 mod hold_age;
 mod live;
 mod reader;
