@@ -15,6 +15,7 @@
 
 mod ancestors;
 mod approved;
+mod cascade;
 mod content;
 mod create;
 mod delete;
@@ -46,9 +47,9 @@ mod tests;
 pub(crate) use ancestors::Records;
 pub use approved::Uncounted;
 pub(crate) use approved::{Consent, approved, consent, uncounted};
+pub(crate) use cascade::{Refusal, refusal_in_cascade};
 pub(crate) use create::{Harm, harm, is_harm, is_harm_on_kind};
 pub use delete::decide_together;
-pub(crate) use delete::{Refusal, refusal_in_cascade};
 pub(crate) use item::{HARMLESS, Item, named};
 pub(crate) use render::{arguments, cause, named_by, quoted, sentence, shell_word, ways};
 pub use render::{audit_annotations, message, patch, warnings};
