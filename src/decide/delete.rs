@@ -1,6 +1,6 @@
-//! DELETE: may this object go? Questions 2 and 3 decide at once; of 4 to 7 all
-//! answers are gathered and the strictest wins; at the end 1 takes off what is
-//! approved.
+//! DELETE: may this object go? Question 2 decides at once, and 3 does about the
+//! object itself; of 4 to 7 all answers are gathered and the strictest wins; at
+//! the end 1 takes off what is approved.
 
 use super::cascade::cascade;
 use super::content::{Container, Kept, content, existing, protects_now, prove_content};

@@ -297,20 +297,21 @@ fn users_count_unless_they_have_finished() {
     assert_eq!(world.keeps(), ["ReplicaSet a/r Pod a/q"]);
 }
 
-/// A policy about Pods beside that of the target.
-fn pods_are(protect: Value) -> World {
+/// A policy about another resource beside that of the target.
+fn beside(resource: &str, protect: Value) -> World {
     let mut world = World::while_used();
-    let spec = json!({"targets": [{"apiGroups": [""], "resources": ["pods"]}], "protect": protect});
+    let spec =
+        json!({"targets": [{"apiGroups": [""], "resources": [resource]}], "protect": protect});
     let used = json!({"targets": [{"apiGroups": [""], "resources": ["secrets"]}], "protect": {"whileUsed": {}}});
     let compile = |name: &str, spec: Value| {
         Policy::compile(name, &serde_json::from_value(spec).unwrap()).unwrap()
     };
-    let policies = vec![compile("p", used), compile("pods", spec)];
+    let policies = vec![compile("p", used), compile("beside", spec)];
     world.policies = PolicySet::new(policies, &world.catalogue);
     world
 }
 
-/// A Pod that uses the target, and owns or is owned by others.
+/// A Pod that uses the target and has this owner.
 fn owned_pod(name: &str, owner: (&str, &str)) -> Value {
     let mut pod = pod(name, json!({}));
     json_patch::merge(&mut pod, &owned(owner.0, owner.1));
@@ -321,7 +322,7 @@ fn owned_pod(name: &str, owner: (&str, &str)) -> Value {
 fn h20_a_dependent_whose_delete_is_refused_counts() {
     let dependent = || owned_pod("p", ("Secret", "s"));
     assert_eq!(World::while_used().found(&[dependent()]).count(), UNUSED);
-    let always = || pods_are(json!({"always": {}})).found(&[dependent()]);
+    let always = || beside("pods", json!({"always": {}})).found(&[dependent()]);
     assert_eq!(always().keeps(), ["Secret a/s Pod a/p"]);
 
     // What a label protects is protected.
@@ -364,14 +365,33 @@ fn h20_what_is_below_a_refusing_dependent_or_above_it_counts() {
 
 #[test]
 fn h20_a_dependent_in_use_counts_unless_its_own_hold_lets_it_wait() {
-    // Pods have no hold. This one is in use by another.
+    // Pods have no hold. This one is not in use.
     let used = json!({"whileUsed": {}});
-    let mut world = pods_are(used.clone()).found(&[owned_pod("p", ("Secret", "s"))]);
+    let mut world = beside("pods", used.clone()).found(&[owned_pod("p", ("Secret", "s"))]);
     // What could use Pods is to be read first.
     while let Count::Read(reads) = world.count() {
         world.read(reads);
     }
     assert_eq!(world.count(), UNUSED);
+    // A ServiceAccount that another Pod uses, without a hold and with one.
+    let account = |finalizers: Value| {
+        let mut account = object("ServiceAccount", "bot", owned("Secret", "s"));
+        account["imagePullSecrets"] = json!([{"name": "s"}]);
+        account["metadata"]["finalizers"] = finalizers;
+        account
+    };
+    let user = object("Pod", "q", json!({"spec": {"serviceAccountName": "bot"}}));
+    let count = |objects: &[Value]| {
+        let mut world = beside("serviceaccounts", used.clone()).found(objects);
+        while let Count::Read(reads) = world.count() {
+            world.read(reads);
+        }
+        world
+    };
+    let bare = account(json!([]));
+    assert_eq!(count(std::slice::from_ref(&bare)).count(), UNUSED);
+    assert_eq!(count(&[bare, user.clone()]).keeps(), ["Secret a/s ServiceAccount a/bot"]);
+    assert_eq!(count(&[account(json!([HOLD])), user]).count(), UNUSED);
     // A policy that does not bind the collector refuses nothing.
     let bob = json!([{"kind": "User", "name": "bob"}]);
     let spec = json!({"targets": [{"apiGroups": [""], "resources": ["pods"]}],
