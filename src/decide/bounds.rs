@@ -133,6 +133,47 @@ fn h06_the_work_of_an_update_grows_with_its_lists_and_not_with_their_square() {
     assert_linear("owner references", |n| update(0, n));
 }
 
+/// What it takes to add the first of these ConfigMaps as an owner of a protected
+/// one. Each names its owners by their place.
+fn steps_above(owners: &[Vec<usize>]) -> (Verdict, usize) {
+    let mut graph = Graph::default();
+    let kind = graph.kinds.find("", "ConfigMap").unwrap();
+    let reference = |n: usize| {
+        let uid = format!("d308a385-886a-3f24-8000-{n:012x}");
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "name": format!("o{n}"), "uid": uid})
+    };
+    for (n, owners) in owners.iter().enumerate() {
+        let references: Vec<_> = owners.iter().map(|owner| reference(*owner)).collect();
+        let value = json!({"metadata": {"name": format!("o{n}"), "namespace": "shop",
+            "uid": reference(n)["uid"], "ownerReferences": references}});
+        let object = Object::deserialize(&value).unwrap();
+        graph.apply(kind, &object, Progress::Ordinary, Edges::default());
+    }
+    graph.set_complete(kind, true);
+    let (old, new) = (config_map("Always", 0, 0), config_map("Always", 0, 1));
+    counted(&graph, &review(Operation::Update, old, Some(new)), STEPS)
+}
+
+#[test]
+fn h21_the_work_above_an_owner_that_comes_grows_with_the_references_there() {
+    let wide = |n: usize| {
+        let all = std::iter::once((1..=n).collect());
+        all.chain((0..n).map(|_| Vec::new())).collect::<Vec<_>>()
+    };
+    assert_linear("owners of an owner", |n| steps_above(&wide(n)).1);
+    assert_eq!(steps_above(&wide(400)).0.decision, Decision::Allow);
+    // Each way up is looked at once.
+    let levels: Vec<_> =
+        (0..400).map(|n| (20 * (n / 20 + 1)..20 * (n / 20 + 2)).collect()).collect();
+    let top = std::iter::repeat_n(Vec::new(), 20);
+    let (verdict, steps) = steps_above(&levels.into_iter().chain(top).collect::<Vec<_>>());
+    assert_eq!(verdict.decision, Decision::Allow);
+    assert!(steps < 50_000, "{steps}");
+    // Beyond the bounds there may be anything.
+    let chain: Vec<_> = (1..100).map(|n| vec![n]).chain([Vec::new()]).collect();
+    assert_eq!(steps_above(&chain).0.decision, Decision::Deny);
+}
+
 #[test]
 fn h05_the_work_of_a_delete_grows_with_owner_references_and_dependents() {
     let delete = |dependents, owners| {

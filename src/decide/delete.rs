@@ -1,18 +1,19 @@
-//! DELETE: may this object go? Questions 2 and 3 decide at once; of 4 to 7 all
-//! answers are gathered and the strictest wins; at the end 1 takes off what is
-//! approved.
+//! DELETE: may this object go? Question 2 decides at once, and 3 does about the
+//! object itself; of 4 to 7 all answers are gathered and the strictest wins; at
+//! the end 1 takes off what is approved.
 
+use super::cascade::cascade;
 use super::content::{Container, Kept, content, existing, protects_now, prove_content};
 use super::excess::refuse_excess;
 use super::item::Item;
 use super::judgement::Judgement;
 use super::orphaning::orphaned;
-use super::owners::{Standing, is_cascade, standing};
+use super::owners::{Standing, is_cascade, is_in_dying_namespace, standing};
 use super::users::users;
 use super::{Cause, Counts, Reason, Review, Situation, Verdict};
 use crate::graph::{Certainty, Fates, Node, NodeId, Propagation, Request, fates};
 use crate::objects::{DefaultPropagation, HoldAge, NumberSet};
-use crate::policy::api::{Action, OnDelete};
+use crate::policy::api::OnDelete;
 use crate::policy::{Applied, Policy, Source};
 
 /// How many objects a deletion is followed through, at the most.
@@ -42,8 +43,9 @@ fn delete_by<'a>(
 ) -> Verdict {
     let mut judgement = Judgement::new(situation, review);
     let refused = refuse_excess(&mut judgement, review, target);
-    if !refused && goes_on(&mut judgement, review, target, propagation) {
-        take(&mut judgement, &[(*target, propagation)]);
+    if !refused {
+        let member = member(&mut judgement, review, target, propagation);
+        take(&mut judgement, member.as_slice());
     }
     judgement.verdict(&[*target])
 }
@@ -61,25 +63,38 @@ pub fn decide_together<'a>(
     let mut taken = Vec::new();
     for target in &items {
         let propagation = effective(situation, review, target);
-        if goes_on(&mut judgement, review, target, propagation) {
-            taken.push((*target, propagation));
-        }
+        taken.extend(member(&mut judgement, review, target, propagation));
     }
-    if !taken.is_empty() {
-        take(&mut judgement, &taken);
-    }
+    take(&mut judgement, &taken);
     judgement.verdict(&items)
 }
 
-/// Questions 2 and 3; says whether they leave the others to be asked. What
+/// An object that a request deletes, or leads to the deletion of.
+#[derive(Clone, Copy)]
+pub(super) struct Member<'a> {
+    item: Item<'a>,
+    propagation: Propagation,
+    /// Whether its own users wait for the release: questions 4 to 6 are not asked
+    /// about the object itself.
+    waits: bool,
+}
+
+impl<'a> Member<'a> {
+    /// One about which every question is asked.
+    pub(super) fn new(item: Item<'a>, propagation: Propagation) -> Self {
+        Self { item, propagation, waits: false }
+    }
+}
+
+/// Questions 2 and 3; returns the object if they leave others to be asked. What
 /// people have approved (question 1) is taken off at the end, when it is known
 /// what they would have had to approve.
-fn goes_on<'a>(
+fn member<'a>(
     judgement: &mut Judgement<'a>,
     review: &Review<'_>,
     target: &Item<'a>,
     propagation: Propagation,
-) -> bool {
+) -> Option<Member<'a>> {
     let situation = judgement.situation;
     if target.is_terminating() {
         if target.facts.is_namespace() {
@@ -88,60 +103,49 @@ fn goes_on<'a>(
             if review.extra.old_spec_finalizers.is_empty() {
                 content_is_left(judgement, target);
             }
-            return false;
+            return None;
         }
-        return propagation != Propagation::under_way(target.finalizers().into_iter());
+        let changes = propagation != Propagation::under_way(target.finalizers().into_iter());
+        return changes.then_some(Member::new(*target, propagation));
     }
-    !(is_cascade(&situation, target) && cascade(judgement, target))
-}
-
-/// Question 3: the DELETE follows from another one. What the hold keeps may
-/// wait for the release, which looks live for users. What a policy protects in
-/// another way goes on to be refused; what is always protected because the
-/// deletionTimestamp alone would start the clean-up of every controller that
-/// watches for it. Says whether that decides it.
-fn cascade<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>) -> bool {
-    let applied = judgement.binding(target);
-    let enforcing = applied.iter().filter(|applied| applied.action == Action::Deny);
-    let released = |applied: &Applied<'_>| {
-        // The release asks who uses the object, and nothing else.
-        let modes = &applied.policy.modes;
-        let asks_more = modes.always
-            || !modes.while_exists.is_empty()
-            || modes.while_not_empty.is_some()
-            || modes.from_orphaning;
-        !asks_more && (modes.while_used.is_none() || applied.policy.holds())
-    };
-    if !target.may_wait(&judgement.situation) || !enforcing.clone().all(released) {
-        return false;
-    }
-    let mut waits = false;
-    for applied in enforcing.filter(|applied| applied.policy.holds()) {
-        judgement.wait(applied, target, (vec![Cause::Unproved], 0));
-        waits = true;
-    }
-    waits
+    let waits = is_cascade(&situation, target) && cascade(judgement, target);
+    // Everything in the Namespace receives a DELETE of its own, and is asked about.
+    let alone = waits && is_in_dying_namespace(&situation, target);
+    (!alone).then_some(Member { waits, ..Member::new(*target, propagation) })
 }
 
 /// Questions 4 to 7, about everything that the deletion of these may take.
-pub(super) fn take<'a>(judgement: &mut Judgement<'a>, members: &[(Item<'a>, Propagation)]) {
+pub(super) fn take<'a>(judgement: &mut Judgement<'a>, members: &[Member<'a>]) {
+    if members.is_empty() {
+        return;
+    }
     let situation = judgement.situation;
     judgement.deletes();
-    let of = |(target, propagation): &(Item<'a>, _)| targets(&situation, target, *propagation);
+    let of = |member: &Member<'a>| targets(&situation, &member.item, member.propagation);
     let targets: Vec<_> = members.iter().flat_map(of).collect();
-    let request = Request { limit: FOLLOWED, work: situation.work, ..Request::of(&targets) };
+    // What follows from an object that waits follows when its hold is removed.
+    let waiting = members.iter().filter(|member| member.waits);
+    let released: Vec<_> = waiting.filter_map(|member| member.item.node).map(Node::id).collect();
+    let request = Request {
+        limit: FOLLOWED,
+        work: situation.work,
+        released: &released,
+        ..Request::of(&targets)
+    };
     let fates = fates(situation.graph, &request);
-    let nodes = members.iter().filter_map(|(target, _)| target.node);
+    let nodes = members.iter().filter_map(|member| member.item.node);
     let own: NumberSet<NodeId> = nodes.map(|node| node.id()).collect();
-    for (target, _) in members {
-        let applied = judgement.binding(target);
-        protected(judgement, &fates, target, &applied, true);
+    for Member { item: target, waits, .. } in members {
+        if !waits {
+            let applied = judgement.binding(target);
+            protected(judgement, &fates, target, &applied, true);
+        }
         if !fates.is_whole() {
             let limit = Cause::Unknown(format!("it takes more than {FOLLOWED} objects along"));
             judgement.unknown(target, &limit, |_| true);
         }
     }
-    let contained = |(target, _): &'_ (Item<'a>, _)| Some((*target, Container::of(target)?));
+    let contained = |member: &Member<'a>| Some((member.item, Container::of(&member.item)?));
     let containers: Vec<_> = members.iter().filter_map(contained).collect();
     // What a CRD takes along goes straight from storage: nobody is asked again.
     let live = containers.iter().any(|(_, c)| matches!(c, Container::Definition(..)));
@@ -164,7 +168,7 @@ pub(super) fn take<'a>(judgement: &mut Judgement<'a>, members: &[(Item<'a>, Prop
         }
         content_is_known(judgement, target, |_| true);
     }
-    for (target, propagation) in members {
+    for Member { item: target, propagation, .. } in members {
         judgement.goes_along(*propagation == Propagation::Orphan);
         orphaned(judgement, &fates, target, *propagation);
     }

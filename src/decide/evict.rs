@@ -1,7 +1,7 @@
 //! CREATE of pods/eviction: the Pod would be deleted, with no DELETE that a
 //! webhook sees.
 
-use super::delete::take;
+use super::delete::{Member, take};
 use super::item::Item;
 use super::judgement::Judgement;
 use super::{Answer, Cause, Review, Situation, Verdict};
@@ -38,6 +38,6 @@ pub(super) fn evict(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
         return Verdict::allow(review.target());
     }
     let target = Item::of_node(situation, pod);
-    take(&mut judgement, &[(target, Propagation::Background)]);
+    take(&mut judgement, &[Member::new(target, Propagation::Background)]);
     Verdict { answer: Answer::TooManyRequests, ..judgement.verdict(&[target]) }
 }

@@ -15,6 +15,7 @@
 
 mod ancestors;
 mod approved;
+mod cascade;
 mod causes;
 mod content;
 mod create;
@@ -47,6 +48,7 @@ mod tests;
 pub(crate) use ancestors::Records;
 pub use approved::Uncounted;
 pub(crate) use approved::{Consent, approved, consent, uncounted};
+pub(crate) use cascade::{Refusal, refusal_in_cascade};
 pub(crate) use create::{Harm, harm, is_harm, is_harm_on_kind};
 pub use delete::decide_together;
 pub(crate) use item::{HARMLESS, Item, named};

@@ -66,7 +66,7 @@ fn has_owners_and_none_is_solid(situation: &Situation<'_>, item: &Item<'_>) -> b
     !owners.is_empty() && !owners.iter().any(stays)
 }
 
-fn is_in_dying_namespace(situation: &Situation<'_>, item: &Item<'_>) -> bool {
+pub(super) fn is_in_dying_namespace(situation: &Situation<'_>, item: &Item<'_>) -> bool {
     let graph = situation.graph;
     let kind = graph.kinds.find("", "Namespace");
     let namespace = kind.and_then(|kind| match item.facts.namespace {
@@ -190,6 +190,68 @@ pub(super) fn find_owner<'a>(
         }
     }
     OwnerSearch::Unknown
+}
+
+/// The search up from owners for one that is being deleted.
+pub(super) struct Going<'s, 'a> {
+    situation: &'s Situation<'a>,
+    /// By uid; "no" while an answer is looked for, because the collector deletes no
+    /// cycle of owners (R10).
+    answers: KeyedMap<Uid, bool>,
+    /// The reads of the owners above, which the graph may not have seen go.
+    pub(super) unread: Vec<LiveRead>,
+}
+
+impl<'s, 'a> Going<'s, 'a> {
+    pub(super) fn new(situation: &'s Situation<'a>) -> Self {
+        Self { situation, answers: KeyedMap::default(), unread: Vec::new() }
+    }
+
+    /// Whether an object is Terminating, or the collector deletes it as things are:
+    /// it has owners, and each is gone, Terminating or deleted in the same way.
+    /// Unlike [`is_doomed`] this finds what may be deleted: finalizers and policies
+    /// that keep an object now may be gone by then.
+    pub(super) fn is_going(&mut self, node: Node<'a>) -> bool {
+        self.is_going_within(node, DEEPEST)
+    }
+
+    fn is_going_within(&mut self, node: Node<'a>, levels: usize) -> bool {
+        if node.is_terminating() {
+            return true;
+        }
+        if let Some(known) = self.answers.get(&node.uid()) {
+            return *known;
+        }
+        let owners = node.owners().len();
+        let bounded = levels > 0 && self.answers.len() <= MOST && !node.has_too_many_owners();
+        // There may be anything above.
+        if !bounded || !self.situation.work.charge(8 + owners) {
+            return true;
+        }
+        self.answers.insert(node.uid(), false);
+        let keeps = |claim: Claim<'a>| {
+            self.read(&claim);
+            match standing(self.situation, node.namespace(), &claim) {
+                Standing::Unresolved => true,
+                Standing::Absent => false,
+                Standing::Waiting(owner) | Standing::Solid(owner) => {
+                    !self.is_going_within(owner, levels - 1)
+                }
+            }
+        };
+        let kept = node.claims().map(keeps).fold(false, |any, keeps| any | keeps);
+        let going = owners > 0 && !kept;
+        self.answers.insert(node.uid(), going);
+        going
+    }
+
+    fn read(&mut self, claim: &Claim<'_>) {
+        let Some(kind) = claim.kind.filter(|_| self.unread.len() < MOST_READ) else { return };
+        let read = self.situation.object_read(kind, claim.namespace, claim.name);
+        if self.situation.is_unread(&read) {
+            self.unread.push(read);
+        }
+    }
 }
 
 /// The live read that says whether the owner at the top is still there;

@@ -3,12 +3,12 @@
 
 use super::ancestors::{Above, Records};
 use super::approved::approved;
-use super::delete::take;
+use super::delete::{Member, take};
 use super::excess::refuse_excess;
 use super::item::{Item, named};
 use super::judgement::Judgement;
 use super::lets_go::lets_go;
-use super::owners::{MOST_READ, Standing, standing};
+use super::owners::{Going, MOST_READ, Standing, standing};
 use super::{Cause, HoldChange, HoldPlace, LiveRead, Reason, Review, Situation, Verdict};
 use crate::graph::{Claim, Graph, Node, Propagation, User};
 use crate::objects::{FOREGROUND, KeyedSet, KindId, ORPHAN, Text, Uid, is_hold};
@@ -199,7 +199,7 @@ fn owners_change<'a>(
     let differs = gone.next().is_some() || !came.is_empty();
     if differs && !collects && opens_a_way(judgement, target, applied, (&came, &after)) {
         judgement.allow_no_hold();
-        take(judgement, &[(*target, Propagation::Background)]);
+        take(judgement, &[Member::new(*target, Propagation::Background)]);
         return;
     }
     // What has owners and none that keeps it is deleted by the collector.
@@ -207,7 +207,7 @@ fn owners_change<'a>(
         // The graph may lag behind an owner that was made a moment ago.
         let unread = after.iter().filter_map(|claim| unread(&situation, claim));
         let unread: Vec<_> = unread.collect();
-        take(judgement, &[(*target, Propagation::Background)]);
+        take(judgement, &[Member::new(*target, Propagation::Background)]);
         if !judgement.is_empty() {
             judgement.confirm_all(unread);
         }
@@ -217,8 +217,8 @@ fn owners_change<'a>(
 /// Whether the owners that an object has after a change open a way to delete it,
 /// or its dependents, that a DELETE does not have: an approval or an exemption
 /// record of an owner above it. For a protected object also an owner that is
-/// being deleted, or that is cluster-scoped; and any owner, if a policy exempts
-/// subjects, who may delete that owner.
+/// being deleted, perhaps with the owners above it, or that is cluster-scoped; and
+/// any owner, if a policy exempts subjects, who may delete that owner.
 fn opens_a_way(
     judgement: &mut Judgement<'_>,
     target: &Item<'_>,
@@ -248,12 +248,13 @@ fn opens_a_way(
         return protected;
     }
     let namespace = target.facts.namespace;
+    let mut going = Going::new(&situation);
     let opens = |claim: &Claim<'_>| {
         let foreign = !namespace.is_empty() && claim.kind.is_some() && claim.namespace.is_empty();
         foreign
             || match standing(&situation, namespace, claim) {
                 Standing::Waiting(_) => true,
-                Standing::Solid(owner) => owner.is_terminating(),
+                Standing::Solid(owner) => going.is_going(owner),
                 // It keeps nothing, and the collector removes it.
                 Standing::Absent => false,
                 Standing::Unresolved => unread(&situation, claim).is_none(),
@@ -262,8 +263,9 @@ fn opens_a_way(
     if came.iter().any(opens) {
         return true;
     }
-    // The graph may lag behind the deletion of an owner.
+    // The graph may lag behind the deletion of an owner, or of one above it.
     judgement.confirm_all(came.iter().filter_map(|claim| unread(&situation, claim)));
+    judgement.confirm_all(going.unread);
     false
 }
 

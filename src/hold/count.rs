@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod bounds;
+mod group;
 #[cfg(test)]
 mod tests;
 
@@ -203,14 +204,15 @@ impl<'a> Counting<'a> {
     fn run(&mut self, target: Node<'a>) -> Result<(), String> {
         // Who waits in a cycle is found by looking, and what goes along with
         // the whole cycle only when it is known: so until nobody is new.
-        let mut group = ReleaseGroup::new(self.chain, &[target.id()]);
+        let mut group = self.group(&[target.id()])?;
         loop {
             self.look(target, &group)?;
             let news = self.members.iter().any(|member| !group.contains(*member));
             if !news || !self.read.is_empty() || self.chain.situation.work.is_used_up() {
                 break;
             }
-            group = ReleaseGroup::new(self.chain, &self.members);
+            let members = self.members.clone();
+            group = self.group(&members)?;
         }
         // Whoever does not wait for the target in the end goes before it.
         if self.read.is_empty() {

@@ -2,13 +2,14 @@
 //! exceptions there are pairs that wait for each other for ever.
 
 use super::chain::{Above, Chain};
-use crate::graph::{Certainty, Fates, Node, NodeId, Outcome, Propagation, Request, fates};
+use crate::graph::{Certainty, Cut, Fates, Node, NodeId, Outcome, Propagation, Request, fates};
 use crate::objects::{NumberSet, is_hold};
 
 /// Why a user does not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Excuse {
-    /// It goes with the target: a dependent that names its owner.
+    /// It goes with the target: a dependent that names its owner. No policy refuses
+    /// its DELETE.
     Closure,
     /// It is Terminating and owns the target: a StatefulSet deleted in the
     /// foreground waits for the claims that it needs.
@@ -39,7 +40,8 @@ pub(super) struct ReleaseGroup {
 }
 
 impl ReleaseGroup {
-    pub(super) fn new(chain: Chain<'_>, members: &[NodeId]) -> Self {
+    /// What follows from the release of these, except for objects that refuse.
+    pub(super) fn new(chain: Chain<'_>, members: &[NodeId], refusing: &NumberSet<NodeId>) -> Self {
         let graph = chain.graph();
         let nodes = members.iter().filter_map(|id| graph.get(*id));
         let propagation = |node: Node<'_>| {
@@ -48,12 +50,23 @@ impl ReleaseGroup {
         };
         let targets: Vec<_> = nodes.map(|node| (node.id(), propagation(node))).collect();
         let work = chain.situation.work;
-        let fates = fates(graph, &Request { released: members, work, ..Request::of(&targets) });
+        let cut: Cut<'_> = &|node| refusing.contains(&node.id());
+        let request = Request { released: members, work, cut, ..Request::of(&targets) };
+        let fates = fates(graph, &request);
         Self { members: members.iter().copied().collect(), fates }
     }
 
     pub(super) fn contains(&self, id: NodeId) -> bool {
         self.members.contains(&id)
+    }
+
+    /// The others that may be deleted with these, in a steady order.
+    pub(super) fn may_take(&self) -> Vec<NodeId> {
+        let all = self.fates.iter().map(|(id, _)| id);
+        let mut taken: Vec<_> =
+            all.filter(|id| self.fates.may_be_lost(*id) && !self.contains(*id)).collect();
+        taken.sort_unstable();
+        taken
     }
 
     /// Whether a user certainly receives its DELETE because these objects are

@@ -7,10 +7,10 @@ use super::api::{
     OptionalReferences, Owned, Problem, Protect, Subject,
 };
 use super::facts::{Facts, Places};
-use super::people::{Person, includes};
+use super::people::{Person, collectors, includes};
 use super::selectors::{Labels, Matched, Matcher, Users};
 use super::stripping::Stripping;
-use crate::objects::PROTECT_LABEL;
+use crate::objects::{PROTECT_LABEL, Text};
 
 /// The annotation of a DeletionPolicy that says how many objects of one kind may
 /// get the hold late because of it; 0: any number.
@@ -225,6 +225,16 @@ impl Policy {
     /// Whether somebody is allowed all the same, on the record.
     pub fn exempts(&self, person: Person<'_>) -> bool {
         includes(&self.exempt, person)
+    }
+
+    /// Whether it may refuse a DELETE by the garbage collector, under either name
+    /// that the collector has.
+    pub fn may_refuse_collector(&self) -> bool {
+        collectors().into_iter().any(|(name, groups)| {
+            let groups: Vec<Text<'_>> = groups.iter().map(|group| Text::from(*group)).collect();
+            let person = Person { name, groups: &groups };
+            self.binds(person) && !self.exempts(person)
+        })
     }
 
     /// Whether an entry matches an object that nothing excludes.

@@ -31,6 +31,17 @@ pub fn account(user: &str) -> Option<(&str, &str)> {
     user.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')
 }
 
+/// The names and groups that the garbage collector may have: with an account for
+/// each controller, and with one name for all.
+pub fn collectors() -> [(&'static str, &'static [&'static str]); 2] {
+    let groups =
+        &["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"];
+    [
+        ("system:serviceaccount:kube-system:generic-garbage-collector", groups),
+        ("system:kube-controller-manager", &["system:authenticated"]),
+    ]
+}
+
 /// Whom belay knows by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identities {

@@ -96,8 +96,8 @@ pub type Cut<'r> = &'r dyn Fn(Node<'_>) -> bool;
 pub struct Request<'r> {
     /// What is deleted, and how, by R8.
     pub targets: &'r [(NodeId, Propagation)],
-    /// What would refuse. Verdicts and releases cut nothing: they ask what the
-    /// delete tries to take. The preview cuts by policy: what really happens.
+    /// What would refuse. Verdicts cut nothing: they ask what the delete tries to
+    /// take. Releases and the preview cut by policy: what really happens.
     pub cut: Cut<'r>,
     /// How many objects are followed at the most. Beyond it the answer says
     /// that it is not whole.

@@ -30,6 +30,8 @@ struct Part {
     state: State,
     /// Whether it is of the kind that a policy means by `by`.
     meant: bool,
+    /// Whether it is always protected.
+    refuses: bool,
 }
 
 #[derive(Clone, Copy, Default, PartialEq)]
@@ -77,6 +79,9 @@ fn manifest(parts: &[Part], at: usize) -> Value {
         "name": format!("p{at}"), "namespace": "a", "uid": format!("p{at}"),
         "creationTimestamp": time(created), "ownerReferences": owners.collect::<Vec<_>>(),
     }, "spec": {"names": part.names.iter().map(|name| format!("p{name}")).collect::<Vec<_>>()}});
+    if part.refuses {
+        manifest["metadata"]["labels"] = json!({"belay.dev/protect": "Always"});
+    }
     if part.state == State::Held {
         manifest["metadata"]["deletionTimestamp"] = json!(time(0));
         manifest["metadata"]["finalizers"] = json!([HOLD]);
@@ -230,6 +235,36 @@ fn the_work_of_a_count_grows_with_owners() {
         with(pairs(5), users.collect())
     };
     assert_eq!(assert_linear("dependents with many owners", &any, dependents), FREE);
+}
+
+#[test]
+fn h20_the_work_of_a_count_grows_with_dependents_that_refuse() {
+    let any = json!({});
+    let part = |names: &[usize], owners: &[usize]| {
+        Part::naming(names.iter().copied()).with(State::Lives).owned(owners.iter().copied())
+    };
+    // Each protected dependent is below two that are not, and each of them is in
+    // use by all.
+    let protected = |n: usize| {
+        let mut parts = vec![Part::default()];
+        for at in 0..n {
+            let first = 3 * at + 1;
+            parts.push(part(&[0], &[0]));
+            parts.push(part(&[0, first], &[first]));
+            parts.push(Part { refuses: true, ..part(&[0, first], &[first + 1]) });
+        }
+        parts
+    };
+    let count = assert_linear("protected dependents", &any, protected);
+    assert!(matches!(count, Count::Kept(_)), "{count:?}");
+    let chain = |n: usize| {
+        let mut parts = vec![Part::default()];
+        parts.extend((0..n).map(|at| part(&[0], &[at])));
+        parts.extend([Part { refuses: true, ..part(&[0], &[n]) }]);
+        parts
+    };
+    let count = assert_linear("a chain below which one refuses", &any, chain);
+    assert!(matches!(count, Count::Kept(_)), "{count:?}");
 }
 
 #[test]

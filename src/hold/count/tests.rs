@@ -315,6 +315,113 @@ fn users_count_unless_they_have_finished() {
     assert_eq!(world.keeps(), ["ReplicaSet a/r Pod a/q"]);
 }
 
+/// A policy about another resource beside that of the target.
+fn beside(resource: &str, protect: Value) -> World {
+    let mut world = World::while_used();
+    let spec =
+        json!({"targets": [{"apiGroups": [""], "resources": [resource]}], "protect": protect});
+    let used = json!({"targets": [{"apiGroups": [""], "resources": ["secrets"]}], "protect": {"whileUsed": {}}});
+    let compile = |name: &str, spec: Value| {
+        Policy::compile(name, &serde_json::from_value(spec).unwrap()).unwrap()
+    };
+    let policies = vec![compile("p", used), compile("beside", spec)];
+    world.policies = PolicySet::new(policies, &world.catalogue);
+    world
+}
+
+/// A Pod that uses the target and has this owner.
+fn owned_pod(name: &str, owner: (&str, &str)) -> Value {
+    let mut pod = pod(name, json!({}));
+    json_patch::merge(&mut pod, &owned(owner.0, owner.1));
+    pod
+}
+
+#[test]
+fn h20_a_dependent_whose_delete_is_refused_counts() {
+    let dependent = || owned_pod("p", ("Secret", "s"));
+    assert_eq!(World::while_used().found(&[dependent()]).count(), UNUSED);
+    let always = || beside("pods", json!({"always": {}})).found(&[dependent()]);
+    assert_eq!(always().keeps(), ["Secret a/s Pod a/p"]);
+
+    // What a label protects is protected.
+    let mut labelled = dependent();
+    labelled["metadata"]["labels"] = json!({"belay.dev/protect": "Always"});
+    assert_eq!(World::while_used().found(&[labelled]).keeps(), ["Secret a/s Pod a/p"]);
+
+    // With an approval of it the collector deletes it.
+    let mut world = always();
+    let of_pod = Approval {
+        resource: "pods".into(),
+        object: "p".into(),
+        uid: Uid::new("p"),
+        ..approval("bob")
+    };
+    world.policies.approvals = Approvals::new([of_pod]);
+    assert_eq!(world.count(), UNUSED);
+}
+
+#[test]
+fn h20_what_is_below_a_refusing_dependent_or_above_it_counts() {
+    let mut label = object("ReplicaSet", "r", owned("Secret", "s"));
+    label["metadata"]["labels"] = json!({"belay.dev/protect": "Always"});
+    let world = World::while_used().found(&[label, owned_pod("below", ("ReplicaSet", "r"))]);
+    assert_eq!(world.keeps(), ["Secret a/s Pod a/below"]);
+
+    // The DELETE of the Pod would take along what is protected.
+    let mut above = owned("Pod", "above");
+    above["metadata"]["labels"] = json!({"belay.dev/protect": "Always"});
+    let protected = object("ReplicaSet", "r", above);
+    let world = World::while_used().found(&[owned_pod("above", ("Secret", "s")), protected]);
+    assert_eq!(world.keeps(), ["Secret a/s Pod a/above"]);
+
+    // Beside it others go.
+    let mut label = object("ReplicaSet", "r", owned("Secret", "s"));
+    label["metadata"]["labels"] = json!({"belay.dev/protect": "Always"});
+    let world = World::while_used().found(&[label, owned_pod("beside", ("Secret", "s"))]);
+    assert_eq!(world.count(), UNUSED);
+}
+
+#[test]
+fn h20_a_dependent_in_use_counts_unless_its_own_hold_lets_it_wait() {
+    // Pods have no hold. This one is not in use.
+    let used = json!({"whileUsed": {}});
+    let mut world = beside("pods", used.clone()).found(&[owned_pod("p", ("Secret", "s"))]);
+    // What could use Pods is to be read first.
+    while let Count::Read(reads) = world.count() {
+        world.read(reads);
+    }
+    assert_eq!(world.count(), UNUSED);
+    // A ServiceAccount that another Pod uses, without a hold and with one.
+    let account = |finalizers: Value| {
+        let mut account = object("ServiceAccount", "bot", owned("Secret", "s"));
+        account["imagePullSecrets"] = json!([{"name": "s"}]);
+        account["metadata"]["finalizers"] = finalizers;
+        account
+    };
+    let user = object("Pod", "q", json!({"spec": {"serviceAccountName": "bot"}}));
+    let count = |objects: &[Value]| {
+        let mut world = beside("serviceaccounts", used.clone()).found(objects);
+        while let Count::Read(reads) = world.count() {
+            world.read(reads);
+        }
+        world
+    };
+    let bare = account(json!([]));
+    assert_eq!(count(std::slice::from_ref(&bare)).count(), UNUSED);
+    assert_eq!(count(&[bare, user.clone()]).keeps(), ["Secret a/s ServiceAccount a/bot"]);
+    assert_eq!(count(&[account(json!([HOLD])), user]).count(), UNUSED);
+    // A policy that does not bind the collector refuses nothing.
+    let bob = json!([{"kind": "User", "name": "bob"}]);
+    let spec = json!({"targets": [{"apiGroups": [""], "resources": ["pods"]}],
+        "subjects": bob, "protect": {"always": {}}});
+    let only = Policy::compile("only", &serde_json::from_value(spec).unwrap()).unwrap();
+    assert!(!only.may_refuse_collector());
+    let spec = json!({"targets": [{"apiGroups": [""], "resources": ["pods"]}],
+        "subjects": [{"kind": "Group", "name": "system:serviceaccounts"}], "protect": {"always": {}}});
+    let all = Policy::compile("all", &serde_json::from_value(spec).unwrap()).unwrap();
+    assert!(all.may_refuse_collector());
+}
+
 #[test]
 fn a_newcomer_waits_unless_something_older_owns_it() {
     let late = json!({"metadata": {"creationTimestamp": time(30)}});

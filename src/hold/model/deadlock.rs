@@ -19,7 +19,7 @@ use crate::decide::LiveRead;
 use crate::graph::{Propagation, Strength};
 use crate::hold::excuses::Excuse;
 use crate::hold::{Answer, End, Input, Limits, Output, Release, Sight, Waiting};
-use crate::objects::{FOREGROUND, HOLD, Kinds, ORPHAN};
+use crate::objects::{FOREGROUND, HOLD, Kinds, ORPHAN, PROTECT_LABEL};
 use crate::relations::{Custom, CustomTo, Path};
 
 /// What an operator's relations say: a Database names a Secret, a Part another
@@ -267,7 +267,12 @@ impl Model for Deadlock {
             let solid = owners.iter().filter(|owner| Self::is_solid(state, **owner)).count();
             // R4: what is Terminating is left alone.
             if !stand.terminating && solid < owners.len() {
-                actions.push(if solid > 0 { Action::Patch(i) } else { Action::Collect(i) });
+                // R13: belay refuses the DELETE of what is always protected.
+                if solid > 0 {
+                    actions.push(Action::Patch(i));
+                } else if thing.labels[PROTECT_LABEL] != "Always" {
+                    actions.push(Action::Collect(i));
+                }
             }
             if stand.terminating && stand.orphan {
                 actions.push(Action::Orphan(i));

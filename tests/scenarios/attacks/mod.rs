@@ -5,6 +5,7 @@
 mod authority;
 mod bounds;
 mod callers;
+mod chains;
 mod filling;
 mod hold_age;
 mod live;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use stateright::Model as _;
 
-use super::super::story::{check, timeline};
+use super::super::story::{check, reaches, timeline};
 use super::{Action, Deadlock, State, Thing};
 use crate::decide::Cause;
 use crate::graph::Propagation;
@@ -217,6 +217,23 @@ fn an_orphaned_dependent_keeps_the_owner_that_it_names() {
     assert!(waits(&state), "before the collector has been there");
     state = orphans.next_state(&state, Action::Orphan(0)).unwrap();
     assert!(waits(&state), "and after it");
+}
+
+/// R13: what refuses its DELETE stays with what is below it, and both need the
+/// owner.
+#[test]
+fn h20_a_dependent_that_refuses_its_delete_keeps_the_owner_that_it_names() {
+    let labels = json!({"belay.dev/protect": "Always"});
+    let child = Thing { owners: vec![0], labels, held: false, ..part("child", "parent") };
+    let below = Thing { owners: vec![1], held: false, ..part("below", "parent") };
+    let other = Thing { held: false, ..part("other", "parent") };
+    let things = vec![part("parent", ""), child, below, Thing { owners: vec![0], ..other }];
+    for foreground in [false, true] {
+        let model = model(things.clone(), &[(0, foreground)]);
+        for user in [1, 2] {
+            assert!(!reaches(&model, |state: &State| state[0].is_none() && state[user].is_some()));
+        }
+    }
 }
 
 /// R14: instances that are held back each other's CRD go with it.

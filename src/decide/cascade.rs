@@ -1,0 +1,91 @@
+//! DELETEs that follow from another one: what waits for the release, and what the
+//! garbage collector is refused.
+
+use super::ancestors::Records;
+use super::approved::approved;
+use super::item::Item;
+use super::judgement::Judgement;
+use super::{Cause, Situation};
+use crate::objects::ORPHAN;
+use crate::policy::api::Action;
+use crate::policy::{Applied, InUse};
+
+/// Question 3: the DELETE follows from another one. What the hold keeps may
+/// wait for the release, which looks live for users. What a policy protects in
+/// another way goes on to be refused; what is always protected because the
+/// deletionTimestamp alone would start the clean-up of every controller that
+/// watches for it. Returns whether its users are left to the release, which asks
+/// nothing about what the object takes along or orphans.
+pub(super) fn cascade<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>) -> bool {
+    let applied = judgement.binding(target);
+    let enforcing = applied.iter().filter(|applied| applied.action == Action::Deny);
+    let released = |applied: &Applied<'_>| !asks_more(applied) && is_left_to_release(applied);
+    if !target.may_wait(&judgement.situation) || !enforcing.clone().all(released) {
+        return false;
+    }
+    let mut waits = false;
+    for applied in enforcing.filter(|applied| applied.policy.holds()) {
+        judgement.wait(applied, target, (vec![Cause::Unproved], 0));
+        waits = true;
+    }
+    waits
+}
+
+/// Whether a policy protects in a way that the release does not ask about: it
+/// asks who uses the object, and nothing else.
+fn asks_more(applied: &Applied<'_>) -> bool {
+    let modes = &applied.policy.modes;
+    modes.always
+        || !modes.while_exists.is_empty()
+        || modes.while_not_empty.is_some()
+        || modes.from_orphaning
+}
+
+/// Whether a release waits for the users that a policy counts.
+fn is_left_to_release(applied: &Applied<'_>) -> bool {
+    applied.policy.modes.while_used.is_none() || applied.policy.holds()
+}
+
+/// Whether the DELETE of an object by the garbage collector may be refused.
+pub(crate) enum Refusal<'p> {
+    /// No policy refuses it.
+    No,
+    /// A policy may refuse it, whoever uses the object.
+    Perhaps,
+    /// One of these refuses it while it counts a user.
+    WhileUsed(Vec<&'p InUse>),
+}
+
+/// Whether the garbage collector's DELETE of an object may be refused for what
+/// protects the object itself.
+pub(crate) fn refusal_in_cascade<'p>(situation: &Situation<'p>, item: &Item<'p>) -> Refusal<'p> {
+    // After a pause policies refuse again.
+    let mut applied = situation.written(item.facts);
+    applied
+        .retain(|applied| applied.action == Action::Deny && applied.policy.may_refuse_collector());
+    let policies: Vec<_> = applied.iter().map(|applied| applied.policy).collect();
+    if applied.is_empty() || approved(situation, item, &policies, Records::Ignored).is_some() {
+        return Refusal::No;
+    }
+    // What orphans protected dependents is refused as well.
+    let orphans = item.finalizers().contains(&ORPHAN);
+    let refuses = |applied: &Applied<'_>| {
+        let modes = &applied.policy.modes;
+        let orphaning = modes.from_orphaning && orphans;
+        modes.always
+            || !modes.while_exists.is_empty()
+            || modes.while_not_empty.is_some()
+            || orphaning
+    };
+    if applied.iter().any(|applied| !applied.certain || refuses(applied)) {
+        return Refusal::Perhaps;
+    }
+    // What was read live does not know what a hold's age was before.
+    let known = item.node.map(|node| Item::of_node(situation, node));
+    let waits = item.may_wait(situation) && known.is_none_or(|known| known.may_wait(situation));
+    let waits = waits && !applied.iter().any(asks_more);
+    let counting = applied.iter().filter(|applied| !waits || !is_left_to_release(applied));
+    let modes: Vec<_> =
+        counting.filter_map(|applied| applied.policy.modes.while_used.as_ref()).collect();
+    if modes.is_empty() { Refusal::No } else { Refusal::WhileUsed(modes) }
+}

@@ -1,0 +1,138 @@
+//! Chains of owner references over objects that wait under a hold.
+
+use serde_json::{Value, json};
+
+use crate::harness::eventually;
+use crate::team::{SOON, Team, pod};
+use crate::{policy, world};
+
+/// A ConfigMap; `metadata` is YAML.
+fn map(name: &str, metadata: &str) -> String {
+    format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, {metadata}}}\n")
+}
+
+/// A policy about the ConfigMaps of these names.
+fn protect(team: &Team<'_>, policy: &str, names: &str, modes: &str) {
+    let target = policy::target("", "configmaps", &team.ns)
+        .replace("namespaceSelector", &format!("names: [{names}], namespaceSelector"));
+    let spec = format!("{target}  protect: {{{modes}}}\n  settleSeconds: 2\n");
+    policy::apply(team.plane, &format!("{}-{policy}", team.ns), &spec);
+}
+
+fn patch(team: &Team<'_>, object: &str, patch: &Value) -> Result<String, String> {
+    let said = team.kubectl(&["patch", object, "--type=merge", "-p", &patch.to_string()]);
+    if said.ok() { Ok(said.stdout) } else { Err(said.stderr) }
+}
+
+/// jane makes ConfigMaps the owners of an object.
+fn own(team: &Team<'_>, object: &str, owners: &[&str]) -> Result<String, String> {
+    let reference = |name: &&str| {
+        let uid = team.field(&format!("configmap/{name}"), ".metadata.uid");
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid})
+    };
+    let owners: Vec<_> = owners.iter().map(reference).collect();
+    patch(team, object, &json!({"metadata": {"ownerReferences": owners}}))
+}
+
+/// jane removes the finalizer that keeps an object of hers Terminating.
+fn finish(team: &Team<'_>, object: &str) {
+    patch(team, object, &json!({"metadata": {"finalizers": null}})).unwrap();
+    team.goes(object);
+}
+
+const PROTECTED: &str = r#"{"metadata":{"labels":{"belay.dev/protect":"Always"}}}"#;
+
+#[test]
+fn h20_a_hold_stays_for_a_user_that_the_collector_may_not_delete() {
+    let team = Team::new(&world().plane, "h20");
+    protect(&team, "t", "t", "whileUsed: {onDelete: Hold}");
+    team.apply(&map("t", ""));
+    for user in ["user", "other"] {
+        team.apply(&pod(user, "configMapRef", "t"));
+    }
+    team.deleted(&["configmap/t"]);
+    team.was_kept("configmap/t");
+    // The user becomes a dependent of what it uses, and then it is protected.
+    own(&team, "pod/user", &["t"]).unwrap();
+    team.kubectl(&["patch", "pod/user", "--type=merge", "-p", PROTECTED]).success().unwrap();
+    eventually("the label in force", SOON, || {
+        team.delete(&["pod/user", "--dry-run=server"]).failure()
+    })
+    .unwrap();
+    team.deleted(&["pod/other"]);
+    team.goes("pod/other");
+    // A second look begins only if the first one has kept the object.
+    for look in ["a look", "another look"] {
+        let token = || {
+            let path = r".metadata.annotations.belay\.dev/release-token";
+            team.plane
+                .kubectl(&[
+                    "get",
+                    "configmap/t",
+                    "-n",
+                    &team.ns,
+                    "-o",
+                    &format!("jsonpath={{{path}}}"),
+                ])?
+                .success()
+        };
+        let before = token().unwrap();
+        eventually(look, SOON, || {
+            let now = token()?;
+            if now == before { Err(now.into()) } else { Ok(()) }
+        })
+        .unwrap();
+    }
+    team.is_held("configmap/t");
+    team.stands("pod/user");
+}
+
+#[test]
+fn h21_a_cascade_over_a_held_object_is_judged_with_what_follows() {
+    let team = Team::new(&world().plane, "h21");
+    protect(&team, "held", "held, used", "whileUsed: {}");
+    protect(&team, "kept", "kept", "fromOrphaning: {}");
+    for name in ["held", "used", "mine", "kept"] {
+        team.apply(&map(name, ""));
+    }
+    for name in ["top", "second"] {
+        team.apply(&map(name, "finalizers: [example.com/slow]"));
+    }
+
+    // What comes into use below it, while the owner at the top is Terminating.
+    own(&team, "configmap/used", &["held"]).unwrap();
+    own(&team, "configmap/held", &["top"]).unwrap();
+    team.deleted(&["configmap/top"]);
+    team.apply(&pod("user", "configMapRef", "used"));
+    team.refused(&["configmap/held"]);
+    finish(&team, "configmap/top");
+    team.collector_asks("/held");
+    team.stands("configmap/held");
+    team.stands("configmap/used");
+    let refused = team.refused(&["configmap/held"]);
+    let why = format!("takes configmaps \"used\" along, which is in use by Pod {}/user", team.ns);
+    assert!(refused.contains(&why), "{refused}");
+
+    // The owner of an object in use is not Terminating, and its owner is.
+    team.apply(&map("top", "finalizers: [example.com/slow]"));
+    team.deleted(&["configmap/top"]);
+    let top = team.field("configmap/top", ".metadata.uid");
+    let owners =
+        format!("ownerReferences: [{{apiVersion: v1, kind: ConfigMap, name: top, uid: {top}}}]");
+    team.apply(&map("between", &owners));
+    let refused = own(&team, "configmap/used", &["held", "between"]).unwrap_err();
+    assert!(refused.contains(&format!("is in use by Pod {}/user", team.ns)), "{refused}");
+
+    // It leaves its dependents behind.
+    team.apply(&map("orphaning", "labels: {belay.dev/protect: WhileUsed}"));
+    own(&team, "configmap/kept", &["orphaning", "mine"]).unwrap();
+    own(&team, "configmap/orphaning", &["second"]).unwrap();
+    team.deleted(&["configmap/second"]);
+    let both = json!({"metadata": {"finalizers": ["belay.dev/hold", "orphan"]}});
+    patch(&team, "configmap/orphaning", &both).unwrap();
+    finish(&team, "configmap/second");
+    team.collector_asks("/orphaning");
+    team.stands("configmap/orphaning");
+    let owners = team.field("configmap/kept", ".metadata.ownerReferences[*].name");
+    assert_eq!(owners, "orphaning mine");
+}
