@@ -153,7 +153,7 @@ impl Cluster {
                     path: format!("spec.containers[0].envFrom[{index}].secretRef.name"),
                 })
                 .collect(),
-            open: Vec::new(),
+            ..Edges::default()
         };
         let value = json!({ "metadata": metadata });
         let object = Object::deserialize(&value).unwrap();
