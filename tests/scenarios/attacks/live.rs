@@ -10,7 +10,7 @@ use crate::team::{SOON, Team};
 use crate::{policy, program};
 
 /// ReplicaSets of the attacker.
-const LARGE: usize = 30;
+const LARGE: usize = 15;
 
 /// The memory that a replica may use at most, in MiB. The chart's limit is 512.
 const MOST: u64 = 250;
