@@ -11,8 +11,8 @@ use super::journal::Journal;
 use super::live::{CarryOut, Gathered, ReadGroup};
 use super::world::{SharedWorld, World};
 use crate::decide::{
-    Exemption, Live, LiveReads, Review, Situation, Verdict, budget, decide_unconfirmed,
-    decide_unknown, decide_within,
+    Decision, Exemption, Existence, Live, LiveRead, LiveReads, Review, Situation, Verdict, budget,
+    decide_unconfirmed, decide_unknown, decide_within, target_existence,
 };
 use crate::graph::Meter;
 use crate::webhook::Decider;
@@ -41,16 +41,31 @@ impl ClusterDecider {
         Self { world, cluster, journal, none: LiveReads::default() }
     }
 
-    /// The final verdict. All that is decided on the way is within one budget.
+    /// The final verdict. It is recorded only if the object of the review is
+    /// known to exist: a caller who knows the path can name any object.
     async fn answer(&self, review: &Review<'_>, until: Instant, meter: &Meter) -> Verdict {
         let until = until.checked_sub(MARGIN).unwrap_or(until);
-        let mut gathered: Option<Gathered> = None;
-        let group = ReadGroup::of(review);
+        let mut gathered = None;
+        let mut verdict = self.confirmed(review, until, meter, &mut gathered).await;
+        if verdict.decision != Decision::Allow {
+            verdict.is_recorded = self.target_exists(review, until, &mut gathered).await;
+        }
+        verdict
+    }
+
+    /// The final verdict. All that is decided on the way is within one budget.
+    async fn confirmed(
+        &self,
+        review: &Review<'_>,
+        until: Instant,
+        meter: &Meter,
+        gathered: &mut Option<Gathered>,
+    ) -> Verdict {
         for left in (0..=ROUNDS).rev() {
             let verdict = match self.look(review, gathered.as_ref(), meter) {
                 Ok(verdict) => verdict,
                 Err(empty) => {
-                    gathered = gathered.map(|gathered| gathered.renumbered(*empty));
+                    *gathered = gathered.take().map(|gathered| gathered.renumbered(*empty));
                     continue;
                 }
             };
@@ -60,10 +75,52 @@ impl ClusterDecider {
             if left == 0 {
                 return decide_unconfirmed(review, verdict);
             }
-            let answers = self.cluster.read(&group, verdict.confirm, until).await;
-            gathered.get_or_insert_with(|| Gathered::new(&self.world.read())).add(answers);
+            self.read(review, verdict.confirm, until, gathered).await;
         }
         decide_unknown(review, "the kinds that are served change all the time".into())
+    }
+
+    /// Reads what is needed for this review.
+    async fn read(
+        &self,
+        review: &Review<'_>,
+        reads: Vec<LiveRead>,
+        until: Instant,
+        gathered: &mut Option<Gathered>,
+    ) {
+        let group = {
+            let world = self.world.read();
+            let live = Live::Read(&self.none);
+            ReadGroup::of(&Situation::new(&world.graph, &world.policies, live, 0), review)
+        };
+        let answers = self.cluster.read(&group, reads, until).await;
+        gathered.get_or_insert_with(|| Gathered::new(&self.world.read())).add(answers);
+    }
+
+    /// Whether the graph or a live read has the object of a review.
+    async fn target_exists(
+        &self,
+        review: &Review<'_>,
+        until: Instant,
+        gathered: &mut Option<Gathered>,
+    ) -> bool {
+        for _ in 0..2 {
+            let existence = {
+                let world = self.world.read();
+                if gathered.as_ref().is_some_and(|gathered| !gathered.fits(&world)) {
+                    let empty = Gathered::new(&world);
+                    *gathered = gathered.take().map(|gathered| gathered.renumbered(empty));
+                }
+                let live = Live::Read(gathered.as_ref().map_or(&self.none, Gathered::reads));
+                target_existence(&Situation::new(&world.graph, &world.policies, live, 0), review)
+            };
+            match existence {
+                Existence::Exists => return true,
+                Existence::Unread(read) => self.read(review, vec![read], until, gathered).await,
+                Existence::Absent | Existence::Unknown(_) => return false,
+            }
+        }
+        false
     }
 
     /// The verdict as far as it is known now; or, if kinds or relations have
@@ -146,7 +203,7 @@ impl Decider for ClusterDecider {
             // What is asked twice is noted once.
             let resource = &review.resource;
             let named = || self.world.read().policies.names(&resource.group, &resource.resource);
-            if !review.labelled || !named() {
+            if verdict.is_recorded && (!review.labelled || !named()) {
                 self.journal.note(review, &verdict);
             }
             verdict

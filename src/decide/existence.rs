@@ -8,8 +8,9 @@
 use super::item::Item;
 use super::{Cause, Decision, LiveRead, Review, Situation, Verdict, decide_unknown};
 
-/// What a live read says of an object.
-pub(super) enum Existence {
+/// Whether an object exists, as far as the graph and live reads tell.
+#[derive(Debug)]
+pub enum Existence {
     /// It exists, with this uid.
     Exists,
     /// It doesn't exist. Another object may have its name.
@@ -21,13 +22,19 @@ pub(super) enum Existence {
 }
 
 impl Existence {
+    /// What a live read says of an object.
     pub(super) fn of(situation: &Situation<'_>, item: &Item<'_>) -> Self {
+        Self::find(situation, item, true)
+    }
+
+    /// An eviction names a Pod without its uid.
+    fn find(situation: &Situation<'_>, item: &Item<'_>, has_uid: bool) -> Self {
         let Some(kind) = item.kind else {
             return Self::Unknown("belay does not know its kind".to_owned());
         };
         let (namespace, name) = (item.facts.namespace, item.facts.name);
         if let Some(found) = situation.read_object(kind, namespace, name) {
-            let exists = found.is_some_and(|node| node.uid() == item.uid());
+            let exists = found.is_some_and(|node| !has_uid || node.uid() == item.uid());
             return if exists { Self::Exists } else { Self::Absent };
         }
         let read = situation.object_read(kind, namespace, name);
@@ -38,6 +45,25 @@ impl Existence {
         let why = failed.map_or("it is not read live", String::as_str);
         Self::Unknown(format!("objects of kind {}: {why}", situation.graph.kinds.info(kind).kind))
     }
+}
+
+/// Whether the object of a review exists, or the Pod of an eviction. What is
+/// created doesn't exist yet.
+pub fn target_existence(situation: &Situation<'_>, review: &Review<'_>) -> Existence {
+    let has_uid = review.resource.subresource != "eviction";
+    let object = if has_uid { &review.old_object } else { &review.object };
+    let Some(object) = object else { return Existence::Absent };
+    let item = Item::of_review(situation, review, object);
+    let named = || {
+        let (namespace, name) = (item.facts.namespace, item.facts.name);
+        item.kind.is_some_and(|kind| situation.graph.object(kind, namespace, name).is_some())
+    };
+    // Labels protect objects of kinds that belay may not read, too.
+    let watched = item.kind.is_some_and(|kind| situation.graph.is_complete(kind));
+    if item.node.is_some() || !watched || (!has_uid && named()) {
+        return Existence::Exists;
+    }
+    Existence::find(situation, &item, has_uid)
 }
 
 /// The verdict, if the object of the review exists. If it doesn't, belay says

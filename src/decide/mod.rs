@@ -51,6 +51,7 @@ pub(crate) use approved::{Consent, approved, consent, uncounted};
 pub(crate) use cascade::{Refusal, refusal_in_cascade};
 pub(crate) use create::{Harm, harm, is_harm, is_harm_on_kind};
 pub use delete::decide_together;
+pub use existence::{Existence, target_existence};
 pub(crate) use item::{HARMLESS, Item, named};
 pub(crate) use render::{arguments, cause, named_by, quoted, sentence, shell_word, ways};
 pub use render::{audit_annotations, causes, message, patch, warnings};

@@ -312,6 +312,9 @@ pub struct Verdict {
     /// Whether the same DELETE would pass, as far as is known, if it cascaded in
     /// the background; asked only of a refusal that orphaning causes.
     pub background_passes: bool,
+    /// Whether Events, statuses, logs and metrics may describe it: not where the
+    /// object of the review may not exist.
+    pub is_recorded: bool,
 }
 
 impl Verdict {
@@ -331,6 +334,7 @@ impl Verdict {
             confirm: Vec::new(),
             answer: Answer::Forbidden,
             background_passes: false,
+            is_recorded: true,
         }
     }
 

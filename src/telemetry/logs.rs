@@ -1,7 +1,9 @@
 //! Logs: text for a person at a terminal, JSON lines for everything else.
 
 use std::io::IsTerminal;
+use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tracing_subscriber::EnvFilter;
 
 /// How log lines are written.
@@ -48,5 +50,53 @@ pub fn init_logs(format: LogFormat) {
     };
     if let Some(error) = mistyped {
         tracing::warn!(error, "BELAY_LOG is not understood and not used");
+    }
+}
+
+/// Limits log lines that any caller can cause to one in a second.
+#[derive(Debug)]
+pub struct LineLimit(Mutex<(Option<Instant>, u64)>);
+
+impl LineLimit {
+    /// How far lines are apart.
+    const INTERVAL: Duration = Duration::from_secs(1);
+
+    /// Without a line so far.
+    pub const fn new() -> Self {
+        Self(Mutex::new((None, 0)))
+    }
+
+    /// Whether a line may be written now: if so, how many were left out since
+    /// the last one.
+    pub fn admit(&self, now: Instant) -> Option<u64> {
+        let mut lines = self.0.lock();
+        let (last, left_out) = &mut *lines;
+        if last.is_some_and(|last| now.saturating_duration_since(last) < Self::INTERVAL) {
+            *left_out += 1;
+            return None;
+        }
+        *last = Some(now);
+        Some(std::mem::take(left_out))
+    }
+}
+
+impl Default for LineLimit {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn h35_a_line_is_written_once_a_second_with_the_number_of_those_left_out() {
+        let (limit, start) = (LineLimit::new(), Instant::now());
+        let at = |milliseconds| limit.admit(start + Duration::from_millis(milliseconds));
+        assert_eq!(
+            [at(0), at(1), at(999), at(1_000), at(2_500)],
+            [Some(0), None, None, Some(2), Some(0)]
+        );
     }
 }

@@ -16,7 +16,7 @@ use crate::decide::{
 };
 use crate::objects::shown_name;
 use crate::policy::Source;
-use crate::telemetry::Answered;
+use crate::telemetry::{Answered, LineLimit};
 
 /// The name of the path's secret segment.
 const TOKEN: &str = "token";
@@ -109,7 +109,7 @@ async fn answer(
 ) -> Result<Vec<u8>, BadRequest> {
     require_json(request)?;
     let limits = &shared.limits;
-    let deadline = callers_timeout(request.query_string())
+    let deadline = callers_timeout(request.query_string())?
         .map_or(limits.deadline, |timeout| limits.deadline.min(timeout.mul_f32(0.9)));
     let until = Instant::now() + deadline;
     let body = body::read(request, payload, room, deadline).await?;
@@ -131,7 +131,13 @@ async fn answer(
         }
         Parsed::Unreadable { uid, operation, user, dry_run, target, detail } => {
             let warning = format!("belay could not read this request's object: {detail}");
+            static LINES: LineLimit = LineLimit::new();
+            if let Some(left_out) = LINES.admit(started) {
+                tracing::warn!(detail, left_out, "unreadable review");
+            }
+            // Its object may not exist.
             let verdict = decide_unreadable(target, detail, shared.failure_policy);
+            let verdict = Verdict { is_recorded: false, ..verdict };
             let bytes = wire::respond(&uid, &verdict, vec![warning]);
             (asked(operation, &user, dry_run), verdict, bytes)
         }
@@ -159,6 +165,9 @@ fn account(shared: &Shared, asked: &Asked, verdict: &Verdict, took: Duration) {
         subject_class: class,
     };
     shared.metrics.answered(&labels, took);
+    if !verdict.is_recorded {
+        return;
+    }
     for (policy, reason, outcome) in refusals(verdict) {
         shared.metrics.denied(&policy, reason.as_str(), outcome.as_str());
     }
@@ -236,17 +245,24 @@ fn require_json(request: &HttpRequest) -> Result<(), BadRequest> {
     ))
 }
 
-/// The API server says how long it will wait, as `?timeout=5s`.
-fn callers_timeout(query: &str) -> Option<Duration> {
-    let value = query.split('&').find_map(|pair| pair.strip_prefix("timeout="))?;
-    let seconds = value.strip_suffix('s').filter(|digits| !digits.is_empty())?;
-    let seconds: f32 = seconds.parse().ok()?;
-    (seconds > 0.0).then(|| Duration::try_from_secs_f32(seconds).ok())?
+/// The API server says how long it will wait, as `?timeout=5s`: a whole number
+/// of seconds. With less, a caller could make reads late.
+fn callers_timeout(query: &str) -> Result<Option<Duration>, BadRequest> {
+    let value = query.split('&').find_map(|pair| pair.strip_prefix("timeout="));
+    let seconds = value.and_then(|value| value.strip_suffix('s')?.parse::<f32>().ok());
+    if seconds.is_some_and(|seconds| seconds < 1.0) {
+        let message = "the timeout is below one second; expected at least timeout=1s";
+        return Err(BadRequest::new(StatusCode::BAD_REQUEST, message));
+    }
+    Ok(seconds.and_then(|seconds| Duration::try_from_secs_f32(seconds).ok()))
 }
 
 fn refuse(shared: &Shared, refusal: BadRequest, unread: web::Payload) -> HttpResponse {
+    static LINES: LineLimit = LineLimit::new();
     let BadRequest { code, message } = &refusal;
-    tracing::warn!(code = code.as_u16(), message, "bad request");
+    if let Some(left_out) = LINES.admit(Instant::now()) {
+        tracing::warn!(code = code.as_u16(), message, left_out, "bad request");
+    }
     answer_refusal(shared, refusal, unread)
 }
 
@@ -322,15 +338,22 @@ mod tests {
     fn the_callers_timeout_is_read_and_nonsense_is_not() {
         for (query, expected) in [
             ("timeout=5s", Some(5.0)),
-            ("a=b&timeout=0.5s", Some(0.5)),
+            ("a=b&timeout=1.5s", Some(1.5)),
             ("timeout=500ms", None),
-            ("timeout=-1s", None),
             ("timeout=NaNs", None),
             ("timeout=1e30s", None),
             ("timeout=s", None),
             ("", None),
         ] {
-            assert_eq!(callers_timeout(query).map(|d| d.as_secs_f32()), expected, "{query}");
+            let timeout = callers_timeout(query).unwrap();
+            assert_eq!(timeout.map(|d| d.as_secs_f32()), expected, "{query}");
+        }
+    }
+
+    #[test]
+    fn h35_a_timeout_below_one_second_is_a_bad_request() {
+        for query in ["timeout=0.16s", "a=b&timeout=0s", "timeout=-1s"] {
+            assert_eq!(callers_timeout(query).unwrap_err().code, StatusCode::BAD_REQUEST);
         }
     }
 }

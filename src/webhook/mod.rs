@@ -14,6 +14,7 @@
 
 mod admit;
 mod body;
+mod counts;
 mod handshakes;
 mod path;
 mod probes;

@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
 use super::body::BadRequest;
+use super::counts::{self, CountedObject};
 use crate::decide::{
     self, Answer as Refused, DeleteOptions, Door, Extra, Operation, Reason, Resource, Review,
     Target, User, Verdict,
@@ -123,12 +124,13 @@ struct GroupResource<'a> {
 #[serde(default, bound(deserialize = "'de: 'a"))]
 struct UserInfo<'a> {
     username: Text<'a>,
-    groups: Option<Vec<Text<'a>>>,
+    #[serde(deserialize_with = "counts::groups")]
+    groups: Vec<Text<'a>>,
 }
 
 impl<'a> From<UserInfo<'a>> for User<'a> {
     fn from(UserInfo { username, groups }: UserInfo<'a>) -> Self {
-        Self { name: username, groups: groups.unwrap_or_default() }
+        Self { name: username, groups }
     }
 }
 
@@ -139,10 +141,19 @@ struct Options<'a> {
     orphan_dependents: Option<bool>,
 }
 
+/// Reads an envelope with its objects, if their lists are within the bounds. An
+/// object that is watched has no such bounds.
+fn envelope(body: &[u8]) -> Result<Envelope<'_, Object<'_>>, serde_json::Error> {
+    if CountedObject::is_needed(body.len()) {
+        serde_json::from_slice::<Envelope<'_, CountedObject>>(body)?;
+    }
+    serde_json::from_slice(body)
+}
+
 /// Reads a body. The usual case is one pass over the bytes; only when that
 /// fails is it looked at again, to tell what it is instead.
 pub fn parse(body: &[u8], door: Door) -> Result<Parsed<'_>, BadRequest> {
-    let error = match serde_json::from_slice::<Envelope<'_, Object<'_>>>(body) {
+    let error = match envelope(body) {
         Ok(envelope) => {
             let request = request(envelope)?;
             let missing = match request.operation {
@@ -217,7 +228,8 @@ fn unreadable_request<O>(request: Request<'_, O>, detail: String) -> Parsed<'_> 
 /// but fields of our own types are repeated.
 fn describe(error: &serde_json::Error) -> String {
     let text = error.to_string();
-    let ours = ["missing field `", "duplicate field `"].iter().any(|p| text.starts_with(p));
+    let ours = ["missing field `", "duplicate field `", counts::TOO_MANY];
+    let ours = ours.iter().any(|beginning| text.starts_with(beginning));
     let (line, column) = (error.line(), error.column());
     match error.classify() {
         _ if ours => text,
@@ -376,6 +388,57 @@ fn to_json(value: &impl Serialize) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn review(groups: usize, field: &str, value: &str) -> Vec<u8> {
+        let groups = vec!["\"\""; groups].join(",");
+        let object = format!(r#"{{"metadata":{{"name":"a","{field}":{value}}}}}"#);
+        let request = format!(
+            r#"{{"uid":"1","operation":"DELETE","resource":{{"resource":"configmaps"}},"name":"a",
+            "userInfo":{{"username":"jane","groups":[{groups}]}},"oldObject":{object}}}"#
+        );
+        format!(r#"{{"apiVersion":"{API_VERSION}","kind":"{KIND}","request":{request}}}"#).into()
+    }
+
+    #[test]
+    fn h34_a_review_has_a_bounded_number_of_groups() {
+        let body = review(counts::GROUPS, "labels", "null");
+        let Parsed::Review(read) = parse(&body, Door::Validate).unwrap() else {
+            panic!("it can be read")
+        };
+        assert_eq!(read.user.groups.len(), counts::GROUPS);
+        let body = review(counts::GROUPS + 1, "labels", "null");
+        let refused = parse(&body, Door::Validate).unwrap_err();
+        assert_eq!(refused.code, StatusCode::BAD_REQUEST);
+        assert!(refused.message.contains("more than 10000 groups in userInfo"), "{refused:?}");
+    }
+
+    #[test]
+    fn h34_an_object_of_a_review_has_a_bounded_number_of_entries() {
+        let finalizers = |count| format!("[{}]", vec!["\"a\""; count].join(","));
+        let labels = |count| {
+            let entries: Vec<String> = (0..count).map(|n| format!("\"{n}\":\"\"")).collect();
+            format!("{{{}}}", entries.join(","))
+        };
+        let owner = r#"{"apiVersion":"v1","kind":"Pod","name":"a","uid":"a"}"#;
+        let owners = |count| format!("[{}]", vec![owner; count].join(","));
+        let others = counts::OTHERS;
+        for (field, most, one_more) in [
+            ("finalizers", finalizers(counts::FINALIZERS), finalizers(counts::FINALIZERS + 1)),
+            ("labels", labels(others), labels(others + 1)),
+            ("annotations", labels(others), labels(others + 1)),
+            ("ownerReferences", owners(others), owners(others + 1)),
+        ] {
+            let body = review(0, field, &most);
+            let read = parse(&body, Door::Validate).unwrap();
+            assert!(matches!(read, Parsed::Review(_)), "{field}");
+            let body = review(0, field, &one_more);
+            let Parsed::Unreadable { detail, user, .. } = parse(&body, Door::Validate).unwrap()
+            else {
+                panic!("{field} is not bounded")
+            };
+            assert!(detail.starts_with("more than ") && user.name == "jane", "{detail}");
+        }
+    }
 
     #[test]
     fn reads_the_finalizers_of_a_namespace_whatever_its_managed_fields_are() {

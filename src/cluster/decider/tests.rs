@@ -449,6 +449,61 @@ async fn h06_all_rounds_of_a_review_share_one_budget() {
     assert_eq!(verdict.reason, Some(Reason::Unknown));
 }
 
+type Scripted = fn(LiveRead) -> Option<Result<Vec<Value>, String>>;
+
+/// H35: who knows the path posts reviews of objects that don't exist, to have
+/// them recorded.
+#[tokio::test]
+async fn h35_a_refusal_is_recorded_only_if_its_object_is_proved_to_exist() {
+    let ask = async |known: bool, door, request: Value, answers: Scripted| {
+        let world = world();
+        let maps = world.read().graph.kinds.find("", "ConfigMap").unwrap();
+        world.write().graph.set_complete(maps, true);
+        assert!(known || world.write().graph.delete(maps, "a", "data", None));
+        let mut review = json!({"uid": "1", "userInfo": {"username": "mallory"}, "name": "data",
+            "namespace": "a", "resource": {"group": "", "version": "v1", "resource": "configmaps"}});
+        let fields = request.as_object().unwrap().clone();
+        review.as_object_mut().unwrap().extend(fields);
+        let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "request": review});
+        let bytes = review.to_string().into_bytes();
+        let Parsed::Review(review) = parse_review(&bytes, door).unwrap() else {
+            panic!("unreadable")
+        };
+        let (journal, mut entries) = Journal::new(Metrics::default());
+        let decider = ClusterDecider::new(world, Arc::new(Script::new(answers, Ok(()))), journal);
+        let verdict = decider.decide(&review, Instant::now() + Duration::from_secs(5)).await;
+        assert_eq!(verdict.decision, Decision::Deny);
+        let noted = entries.try_recv().is_ok();
+        assert_eq!(noted, verdict.is_recorded);
+        noted
+    };
+    let delete = || json!({"operation": "DELETE", "oldObject": data()});
+    let late = |_| Some(Err("the API server did not answer".to_owned()));
+    assert!(!ask(false, Door::Validate, delete(), late).await, "the read is late");
+    assert!(ask(false, Door::Validate, delete(), pods).await, "a live read has it");
+    assert!(ask(true, Door::Validate, delete(), late).await, "the graph has it");
+
+    let finalizers = vec!["a/b"; crate::graph::MANY + 1];
+    let object = json!({"metadata": {"name": "data", "namespace": "a", "finalizers": finalizers}});
+    let create = json!({"operation": "CREATE", "object": object});
+    assert!(!ask(true, Door::Mutate, create, pods).await, "it doesn't exist yet");
+
+    // Of a kind that is not complete, a protected object is looked for as well.
+    let mut old = data();
+    old["metadata"]["labels"] = json!({"belay.dev/protect": "Always"});
+    let labelled = || {
+        json!({"operation": "DELETE", "oldObject": old,
+            "resource": {"group": "", "version": "v1", "resource": "secrets"}})
+    };
+    let found = |read: LiveRead| match &read {
+        LiveRead::Object { .. } => Some(Ok(vec![data()])),
+        LiveRead::List { .. } => Some(Ok(Vec::new())),
+    };
+    assert!(ask(true, Door::Validate, labelled(), found).await);
+    assert!(!ask(true, Door::Validate, labelled(), nothing).await);
+}
+
 /// An object with the label, of a kind that a policy names, is asked about by
 /// two entries.
 #[tokio::test]

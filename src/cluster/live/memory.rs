@@ -117,7 +117,9 @@ impl ReadMemory {
     /// Requests and releases of a namespace hold memory as one group.
     pub fn account(&self, group: &ReadGroup, until: Instant) -> Account {
         let group = match group {
-            ReadGroup::Release(namespace) if !namespace.is_empty() => {
+            ReadGroup::Release(namespace) | ReadGroup::Unproved(namespace)
+                if !namespace.is_empty() =>
+            {
                 ReadGroup::Namespace(namespace.clone())
             }
             group => group.clone(),

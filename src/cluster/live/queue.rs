@@ -4,7 +4,8 @@
 use std::collections::HashMap;
 
 use crate::cluster::fair::{FairQueue, Places};
-use crate::decide::{LiveRead, Review};
+use crate::decide::{Existence, LiveRead, Review, Situation, target_existence};
+use crate::graph::Graph;
 
 /// The cause of a read. Reads of different groups begin in turn.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -14,18 +15,41 @@ pub enum ReadGroup {
     Namespace(String),
     /// Requests of one subject about cluster-scoped objects.
     Subject(String),
+    /// Requests about objects of a namespace that the graph does not have. With
+    /// them, a caller who makes objects up delays only such requests. Empty: all
+    /// those without a Namespace that the graph has, because a caller can make
+    /// namespaces and subjects up as well.
+    Unproved(String),
     /// Releases of objects of a namespace, or of cluster-scoped objects (empty).
     Release(String),
 }
 
 impl ReadGroup {
-    /// The group of a request. Both texts come from the API server.
-    pub fn of(review: &Review<'_>) -> Self {
-        match review.namespace.as_str() {
-            "" => Self::Subject(review.user.name.to_string()),
-            namespace => Self::Namespace(namespace.to_owned()),
+    /// The group of a request. A forged review can have any text.
+    pub fn of(situation: &Situation<'_>, review: &Review<'_>) -> Self {
+        let namespace = review.namespace.as_str();
+        let exists = matches!(target_existence(situation, review), Existence::Exists);
+        match namespace {
+            "" if exists => Self::Subject(review.user.name.to_string()),
+            _ if exists => Self::Namespace(namespace.to_owned()),
+            _ if is_missing(situation.graph, namespace) => Self::Unproved(String::new()),
+            _ => Self::Unproved(namespace.to_owned()),
         }
     }
+
+    /// How many of its waiters may wait, of so many for a group.
+    fn waiting_share(&self, each: usize) -> usize {
+        match self {
+            Self::Unproved(namespace) if namespace.is_empty() => each.div_ceil(8),
+            _ => each,
+        }
+    }
+}
+
+/// Whether there is no such Namespace, as far as the graph has all of them.
+fn is_missing(graph: &Graph, namespace: &str) -> bool {
+    let kind = graph.kinds.find("", "Namespace").filter(|kind| graph.is_complete(*kind));
+    kind.is_some_and(|kind| graph.object(kind, "", namespace).is_none())
 }
 
 /// How many reads are under way at once, and how many waiters wait for reads
@@ -87,7 +111,7 @@ impl<W> ReadQueue<W> {
     /// already: this waiter, or one of a group that has more of them.
     pub fn ask(&mut self, group: &ReadGroup, read: LiveRead, waiter: W) -> Option<W> {
         let own = self.waiting.get(group).copied().unwrap_or_default();
-        if own >= self.bounds.waiting.each {
+        if own >= group.waiting_share(self.bounds.waiting.each) {
             return Some(waiter);
         }
         let mut turned_away = None;
@@ -192,6 +216,10 @@ fn count_down(waiting: &mut HashMap<ReadGroup, usize>, all: &mut usize, group: &
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decide::{Door, Live};
+    use crate::policy::PolicySet;
+    use crate::relations::Catalogue;
+    use crate::webhook::{Parsed, parse_review};
 
     fn read(name: &str) -> LiveRead {
         LiveRead::Object {
@@ -263,6 +291,50 @@ mod tests {
         assert_eq!(begin(&mut queue), Some((read("busy-0"), vec![0])));
         assert_eq!(begin(&mut queue), Some((read("busy-8"), vec![8, 100])));
         assert_eq!(queue.waiting[&of("busy")], 7);
+    }
+
+    #[test]
+    fn h36_made_up_namespaces_and_subjects_share_one_small_group() {
+        let mut graph = Graph::default();
+        let policies = PolicySet::default();
+        let group = |graph: &Graph, namespace: &str, user: &str, uid: &str| {
+            let review = serde_json::json!({"apiVersion": "admission.k8s.io/v1",
+                "kind": "AdmissionReview", "request": {"uid": "1", "operation": "DELETE",
+                "resource": {"resource": "configmaps"}, "name": "a", "namespace": namespace,
+                "userInfo": {"username": user}, "oldObject": {"metadata": {"uid": uid}}}});
+            let bytes = review.to_string();
+            let parsed = parse_review(bytes.as_bytes(), Door::Validate).unwrap();
+            let Parsed::Review(review) = parsed else { panic!("it can be read") };
+            ReadGroup::of(&Situation::new(graph, &policies, Live::Graph, 0), &review)
+        };
+        let unproved = |namespace: &str| ReadGroup::Unproved(namespace.to_owned());
+        // Before the Namespaces are known, each has a group.
+        assert_eq!(group(&graph, "shop", "jane", "u"), unproved("shop"));
+        let catalogue = Catalogue::new(&graph.kinds, &[]).unwrap();
+        let [namespaces, maps] =
+            ["Namespace", "ConfigMap"].map(|kind| graph.kinds.find("", kind).unwrap());
+        catalogue
+            .feed(&mut graph, namespaces, r#"{"metadata":{"name":"shop","uid":"s"}}"#)
+            .unwrap();
+        let map = r#"{"metadata":{"name":"a","namespace":"shop","uid":"u"}}"#;
+        catalogue.feed(&mut graph, maps, map).unwrap();
+        graph.set_complete(namespaces, true);
+        assert_eq!(group(&graph, "shop", "jane", "u"), of("shop"));
+        assert_eq!(group(&graph, "shop", "jane", "other"), unproved("shop"));
+        for n in 0..3 {
+            assert_eq!(group(&graph, &format!("made-up-{n}"), "jane", "u"), unproved(""));
+            assert_eq!(group(&graph, "", &format!("made-up-{n}"), "u"), unproved(""));
+        }
+
+        let mut queue = queue((1, 1), (32, 16));
+        for n in 0..2 {
+            assert_eq!(queue.ask(&unproved(""), read(&n.to_string()), n), None);
+        }
+        assert_eq!(queue.ask(&unproved(""), read("more"), 2), Some(2), "its share is full");
+        assert_eq!(queue.ask(&of("shop"), read("real"), 3), None);
+        assert_eq!(begin(&mut queue), Some((read("0"), vec![0])));
+        queue.end(&read("0"));
+        assert_eq!(begin(&mut queue), Some((read("real"), vec![3])));
     }
 
     #[test]
