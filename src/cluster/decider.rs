@@ -97,7 +97,8 @@ impl ClusterDecider {
         gathered.get_or_insert_with(|| Gathered::new(&self.world.read())).add(answers);
     }
 
-    /// Whether the graph or a live read has the object of a review.
+    /// Whether the graph or a live read has the object of a review. Labels protect
+    /// objects of kinds that belay does not watch, and may not read, too.
     async fn target_exists(
         &self,
         review: &Review<'_>,
@@ -107,6 +108,11 @@ impl ClusterDecider {
         for _ in 0..2 {
             let existence = {
                 let world = self.world.read();
+                let (group, resource) = (&review.resource.group, &review.resource.resource);
+                let kind = world.graph.kinds.find_resource(group, resource);
+                if !kind.is_some_and(|kind| world.graph.is_complete(kind)) {
+                    return true;
+                }
                 if gathered.as_ref().is_some_and(|gathered| !gathered.fits(&world)) {
                     let empty = Gathered::new(&world);
                     *gathered = gathered.take().map(|gathered| gathered.renumbered(empty));

@@ -58,9 +58,7 @@ pub fn target_existence(situation: &Situation<'_>, review: &Review<'_>) -> Exist
         let (namespace, name) = (item.facts.namespace, item.facts.name);
         item.kind.is_some_and(|kind| situation.graph.object(kind, namespace, name).is_some())
     };
-    // Labels protect objects of kinds that belay may not read, too.
-    let watched = item.kind.is_some_and(|kind| situation.graph.is_complete(kind));
-    if item.node.is_some() || !watched || (!has_uid && named()) {
+    if item.node.is_some() || (!has_uid && named()) {
         return Existence::Exists;
     }
     Existence::find(situation, &item, has_uid)

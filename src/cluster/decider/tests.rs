@@ -458,7 +458,10 @@ async fn h35_a_refusal_is_recorded_only_if_its_object_is_proved_to_exist() {
     let ask = async |known: bool, door, request: Value, answers: Scripted| {
         let world = world();
         let maps = world.read().graph.kinds.find("", "ConfigMap").unwrap();
-        world.write().graph.set_complete(maps, true);
+        let secrets = world.read().graph.kinds.find("", "Secret").unwrap();
+        for kind in [maps, secrets] {
+            world.write().graph.set_complete(kind, true);
+        }
         assert!(known || world.write().graph.delete(maps, "a", "data", None));
         let mut review = json!({"uid": "1", "userInfo": {"username": "mallory"}, "name": "data",
             "namespace": "a", "resource": {"group": "", "version": "v1", "resource": "configmaps"}});
@@ -489,7 +492,7 @@ async fn h35_a_refusal_is_recorded_only_if_its_object_is_proved_to_exist() {
     let create = json!({"operation": "CREATE", "object": object});
     assert!(!ask(true, Door::Mutate, create, pods).await, "it doesn't exist yet");
 
-    // Of a kind that is not complete, a protected object is looked for as well.
+    // A labelled object that the graph does not have is looked for as well.
     let mut old = data();
     old["metadata"]["labels"] = json!({"belay.dev/protect": "Always"});
     let labelled = || {
