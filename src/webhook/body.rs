@@ -17,6 +17,7 @@ use futures_util::StreamExt as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Limits;
+use super::timed::Connection;
 
 /// A refusal before any verdict: the HTTP status and one sentence.
 #[derive(Debug, PartialEq, Eq)]
@@ -118,6 +119,10 @@ async fn collect(
     // stalled senders cost next to nothing.
     let mut bytes = Vec::with_capacity(announced.unwrap_or_default().min(64 << 10));
     let mut taken = None;
+    let connection = Connection::of(request);
+    if let Some(connection) = connection {
+        connection.allow(announced.unwrap_or(limit));
+    }
     while let Some(chunk) = payload.next().await {
         let chunk = chunk.map_err(|error| {
             BadRequest::new(
@@ -136,6 +141,9 @@ async fn collect(
             bytes.reserve_exact(most.saturating_sub(bytes.len()));
         }
         bytes.extend_from_slice(&chunk);
+    }
+    if let Some(connection) = connection {
+        connection.end_body();
     }
     Ok(Body { bytes, _room: taken })
 }

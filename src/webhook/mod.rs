@@ -14,8 +14,8 @@
 
 mod admit;
 mod body;
-mod handshakes;
 mod path;
+mod places;
 mod probes;
 mod server;
 mod timed;
