@@ -80,7 +80,14 @@ impl Places {
         (place, async move { abortable.await.ok() })
     }
 
-    /// The same, with the place until the future's end.
+    /// Ends the oldest one.
+    pub fn end_oldest(&self) {
+        if let Some((_, oldest)) = self.taken.lock().by_number.pop_first() {
+            oldest.abort();
+        }
+    }
+
+    /// The same as `take`, with the place until the future's end.
     pub fn run<F: Future>(&self, future: F) -> impl Future<Output = Option<F::Output>> + use<F> {
         let (place, ended) = self.take(future);
         async move {

@@ -110,8 +110,11 @@ pub fn bind(server: Server, shared: Shared) -> Result<Bound, ServeError> {
         source,
     })?;
     let probes_address = listener.local_addr().unwrap_or(probes);
-    let probing = probing(listener, bounds.probes, &shared)
-        .map_err(|source| ServeError::Bind { address: probes, option: "--probes", source })?;
+    let probing = probing(listener, bounds.probes, &shared).map_err(|source| ServeError::Bind {
+        address: probes,
+        option: "--probes",
+        source,
+    })?;
 
     Ok(Bound {
         listen: address,

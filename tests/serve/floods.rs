@@ -205,3 +205,31 @@ fn h32_connections_of_strangers_end_for_newer_ones() {
     assert_eq!(ask().unwrap().code, 200);
     drop(newer);
 }
+
+#[test]
+fn h33_small_bodies_that_stall_leave_memory_for_reviews() {
+    let (belay, _folder) = belay(&["--deadline=30"]);
+    let client = crate::client(&belay);
+    answered(&client).unwrap();
+    let before = belay.process.memory().unwrap();
+    let head = "POST /validate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n\
+                Content-Length: 261120\r\n\r\n";
+    let part = vec![b' '; 261_119];
+    let stalled: Vec<_> = (0..1_000)
+        .map(|_| {
+            let mut connection = client.connect().unwrap();
+            connection.sock.set_write_timeout(Some(LIMIT)).unwrap();
+            // The oldest ones are refused for the newer ones.
+            let _ = connection
+                .write_all(head.as_bytes())
+                .and_then(|()| connection.write_all(&part))
+                .and_then(|()| connection.flush());
+            connection
+        })
+        .collect();
+    let took = answered(&client).unwrap();
+    let grown = belay.process.memory().unwrap().saturating_sub(before);
+    eprintln!("h33: {took:?}, {grown} KiB");
+    assert!(took < LIMIT, "{took:?}");
+    assert!(grown < 200_000, "{grown} KiB with {} stalled senders", stalled.len());
+}
