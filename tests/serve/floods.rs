@@ -184,7 +184,7 @@ fn h32_a_head_without_end_ends_the_connection() {
 
 #[test]
 fn h32_connections_of_strangers_end_for_newer_ones() {
-    let (belay, _folder) = belay(&["--workers=1"]);
+    let (belay, _folder) = belay(&["--workers=1", "--deadline=30"]);
     let client = crate::client(&belay);
     let mut known = client.connect().unwrap();
     let review = sample("delete-denied.json");
