@@ -9,6 +9,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 
 use super::body::{self, BadRequest, Refused, Room};
 use super::server::Draining;
+use super::timed::Connection;
 use super::wire::{self, Parsed};
 use super::{LABELLED, Shared};
 use crate::decide::{
@@ -86,6 +87,9 @@ async fn admit(
 ) -> HttpResponse {
     if !has_token(request, shared) {
         return not_found(payload, shared.clone()).await;
+    }
+    if let Some(connection) = Connection::of(request) {
+        connection.keep();
     }
     match answer(door, request, &mut payload, shared, room).await {
         Ok(bytes) => {

@@ -3,7 +3,8 @@
 
 use std::cell::Cell;
 use std::convert::Infallible;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -17,6 +18,8 @@ use futures_util::StreamExt as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Limits;
+use super::places::Places;
+use super::timed::Connection;
 
 /// A refusal before any verdict: the HTTP status and one sentence.
 #[derive(Debug, PartialEq, Eq)]
@@ -34,16 +37,25 @@ impl BadRequest {
     }
 }
 
-/// The room for large bodies, which all requests share.
-///
-/// Small bodies need none: a sender who stalls costs little. A larger one waits
-/// until as many bytes are free as it announced, and gives them back when it
-/// was answered.
+/// The room for bodies, which all requests share. A body takes room as it
+/// arrives, and gives it back when it was answered. Small bodies have room of
+/// their own. A larger body moves to the other room as a whole when it has sent
+/// as much as a small one may have.
 #[derive(Clone)]
 pub struct Room {
+    small: Budget,
+    large: Budget,
+    most: usize,
+    most_small: usize,
+}
+
+/// A number of bytes, and the senders that take from them. Where one waits for
+/// longer than `patience`, the oldest sender that has not sent all is refused.
+#[derive(Clone)]
+struct Budget {
     free: Arc<Semaphore>,
-    limit: usize,
-    small: usize,
+    senders: Places,
+    patience: Duration,
 }
 
 /// A body that was read, and the room that it takes.
@@ -56,19 +68,39 @@ pub struct Body {
 /// The room is counted in units of this many bytes.
 const UNIT: usize = 1 << 10;
 
-impl Room {
-    /// The room that these limits give.
-    pub fn new(limits: &Limits) -> Self {
-        let units = limits.bodies.max(limits.body).div_ceil(UNIT);
-        let free = Arc::new(Semaphore::new(units.min(Semaphore::MAX_PERMITS)));
-        Self { free, limit: limits.body, small: limits.small }
+/// A small body takes room for so many bytes at a time.
+const STEP: usize = 16 << 10;
+
+impl Budget {
+    fn new(bytes: usize, patience: Duration) -> Self {
+        let units = bytes.div_ceil(UNIT).min(Semaphore::MAX_PERMITS);
+        let free = Arc::new(Semaphore::new(units));
+        Self { free, senders: Places::new(usize::MAX), patience }
     }
 
     /// Waits for room for so many bytes.
     async fn take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
-        // The semaphore is never closed.
-        self.free.clone().acquire_many_owned(units).await.ok()
+        let mut taken = pin!(self.free.clone().acquire_many_owned(units));
+        loop {
+            match tokio::time::timeout(self.patience, &mut taken).await {
+                // The semaphore is never closed.
+                Ok(taken) => return taken.ok(),
+                Err(_) => self.senders.end_oldest(),
+            }
+        }
+    }
+}
+
+impl Room {
+    /// The room that these limits give.
+    pub fn new(limits: &Limits) -> Self {
+        Self {
+            small: Budget::new(limits.small_bodies.max(limits.small), Duration::from_millis(10)),
+            large: Budget::new(limits.bodies.max(limits.body), Duration::from_secs(1)),
+            most: limits.body,
+            most_small: limits.small,
+        }
     }
 }
 
@@ -80,13 +112,48 @@ pub async fn read(
     room: &Room,
     deadline: Duration,
 ) -> Result<Body, BadRequest> {
+    let announced = request.headers().get(CONTENT_LENGTH);
+    let Some(length) = announced.and_then(|value| value.to_str().ok()?.parse::<usize>().ok())
+    else {
+        return Err(BadRequest::new(
+            StatusCode::LENGTH_REQUIRED,
+            "the request has no Content-Length, which the API server sends",
+        ));
+    };
+    if length > room.most {
+        let most = room.most;
+        return Err(BadRequest::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!("the body is larger than {most} bytes, the most that belay reads"),
+        ));
+    }
     let waits = Cell::new(false);
-    match tokio::time::timeout(deadline, collect(request, payload, room, &waits)).await {
-        Ok(body) => body,
-        Err(_) if waits.get() => Err(BadRequest::new(
+    let no_room = || {
+        BadRequest::new(
             StatusCode::SERVICE_UNAVAILABLE,
-            "belay is reading as many large bodies as it has memory for; try again",
-        )),
+            "belay is reading as many bodies as it has memory for; try again",
+        )
+    };
+    let connection = Connection::of(request).map(Rc::as_ref);
+    let mut arriving = Arriving { payload, connection, bytes: Vec::new(), waits: &waits };
+    let whole = async {
+        let first = length.min(room.most_small);
+        let filled = room.small.senders.run(arriving.fill(first, &room.small, STEP)).await;
+        let mut taken = filled.unwrap_or_else(|| Err(no_room()))?;
+        if length > first {
+            let filled = room.large.senders.run(arriving.fill(length, &room.large, length)).await;
+            taken = filled.unwrap_or_else(|| Err(no_room()))?;
+        }
+        Ok(Body { bytes: std::mem::take(&mut arriving.bytes), _room: taken })
+    };
+    match tokio::time::timeout(deadline, whole).await {
+        Ok(body) => {
+            if let Some(connection) = connection {
+                connection.end_body();
+            }
+            body
+        }
+        Err(_) if waits.get() => Err(no_room()),
         Err(_) => Err(BadRequest::new(
             StatusCode::REQUEST_TIMEOUT,
             format!("the body did not arrive within {} ms", deadline.as_millis()),
@@ -94,50 +161,57 @@ pub async fn read(
     }
 }
 
-async fn collect(
-    request: &HttpRequest,
-    payload: &mut web::Payload,
-    room: &Room,
-    waits: &Cell<bool>,
-) -> Result<Body, BadRequest> {
-    let limit = room.limit;
-    let too_large = || {
-        BadRequest::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            format!("the body is larger than {limit} bytes, the most that belay reads"),
-        )
-    };
-    let announced = request
-        .headers()
-        .get(CONTENT_LENGTH)
-        .and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
-    if announced.is_some_and(|length| length > limit) {
-        return Err(too_large());
-    }
-    // Memory follows what has arrived, not what was announced: a thousand
-    // stalled senders cost next to nothing.
-    let mut bytes = Vec::with_capacity(announced.unwrap_or_default().min(64 << 10));
-    let mut taken = None;
-    while let Some(chunk) = payload.next().await {
-        let chunk = chunk.map_err(|error| {
-            BadRequest::new(
-                StatusCode::BAD_REQUEST,
-                format!("the body broke off after {} bytes: {error}", bytes.len()),
-            )
-        })?;
-        if bytes.len() + chunk.len() > limit {
-            return Err(too_large());
+/// A body of which a part has arrived.
+struct Arriving<'a> {
+    payload: &'a mut web::Payload,
+    connection: Option<&'a Connection>,
+    bytes: Vec<u8>,
+    /// Whether it waits for room, and not for its sender.
+    waits: &'a Cell<bool>,
+}
+
+impl Arriving<'_> {
+    /// Reads until it has so many bytes. Takes room for them, one step after the
+    /// other, and lets no more arrive than it has room for.
+    async fn fill(
+        &mut self,
+        until: usize,
+        budget: &Budget,
+        step: usize,
+    ) -> Result<Option<OwnedSemaphorePermit>, BadRequest> {
+        let mut taken: Option<OwnedSemaphorePermit> = None;
+        let mut reserved = 0;
+        loop {
+            if self.bytes.len() >= reserved && reserved < until {
+                let more = step.min(until - reserved);
+                self.waits.set(true);
+                let permit = budget.take(more).await;
+                self.waits.set(false);
+                match (&mut taken, permit) {
+                    (Some(taken), Some(permit)) => taken.merge(permit),
+                    (_, permit) => taken = permit,
+                }
+                reserved += more;
+                // Pages that nothing was written to are no memory yet.
+                self.bytes.reserve_exact(until - self.bytes.len().min(until));
+                if let Some(connection) = self.connection {
+                    connection.allow(more);
+                }
+            }
+            if self.bytes.len() >= until {
+                return Ok(taken);
+            }
+            let Some(chunk) = self.payload.next().await else { return Ok(taken) };
+            let chunk = chunk.map_err(|error| {
+                let arrived = self.bytes.len();
+                BadRequest::new(
+                    StatusCode::BAD_REQUEST,
+                    format!("the body broke off after {arrived} bytes: {error}"),
+                )
+            })?;
+            self.bytes.extend_from_slice(&chunk);
         }
-        if taken.is_none() && bytes.len() + chunk.len() > room.small {
-            let most = announced.unwrap_or(limit);
-            waits.set(true);
-            taken = room.take(most).await;
-            waits.set(false);
-            bytes.reserve_exact(most.saturating_sub(bytes.len()));
-        }
-        bytes.extend_from_slice(&chunk);
     }
-    Ok(Body { bytes, _room: taken })
 }
 
 /// The text of a refusal, together with the request body that was not read.

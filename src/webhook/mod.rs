@@ -15,8 +15,8 @@
 mod admit;
 mod body;
 mod counts;
-mod handshakes;
 mod path;
+mod places;
 mod probes;
 mod server;
 mod timed;
@@ -59,8 +59,10 @@ impl<F: Fn(&Review<'_>) -> Verdict + Send + Sync> Decider for F {
 pub struct Limits {
     /// The largest body that is read.
     pub body: usize,
-    /// The largest body that is read without waiting for room.
+    /// The largest body that is small.
     pub small: usize,
+    /// The bytes of all small bodies that are in memory at one time.
+    pub small_bodies: usize,
     /// The bytes of all larger bodies that are in memory at one time.
     pub bodies: usize,
     /// How long the head of a request may take to arrive, and how long its
@@ -85,6 +87,7 @@ impl Default for Limits {
             // UPDATE has two such objects, in which `<` takes six bytes.
             body: 40 << 20,
             small: 256 << 10,
+            small_bodies: 32 << 20,
             bodies: 80 << 20,
             deadline: Duration::from_secs(4),
             keep_alive: Duration::from_secs(120),

@@ -6,21 +6,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use actix_http::error::DispatchError;
 use actix_http::{HttpService, Protocol};
+use actix_server::GracefulShutdownSignal;
 use actix_service::{
-    Service as _, ServiceFactoryExt as _, apply_fn_factory, fn_service, map_config,
+    Service, ServiceFactory, ServiceFactoryExt as _, apply_fn_factory, fn_service, map_config,
 };
 use actix_tls::accept::TlsError;
 use actix_tls::accept::rustls_0_23::{Acceptor, AcceptorService, TlsStream};
 use actix_web::dev::AppConfig;
 use actix_web::rt::net::TcpStream;
-use actix_web::{App, HttpServer, web};
+use actix_web::{App, web};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::body::Room;
-use super::handshakes::{Handshakes, ThreadBounds};
-use super::timed::Timed;
-use super::{ServeError, Shared, admit, probes};
+use super::places::{Bounds, Places};
+use super::timed::{Connection, HEAD, Timed};
+use super::{Limits, ServeError, Shared, admit, probes};
 use crate::certs::{self, CertificateFiles, Serving};
 
 /// How many connections may wait to be accepted; the kernel may allow fewer.
@@ -97,25 +100,29 @@ pub fn bind(server: Server, shared: Shared) -> Result<Bound, ServeError> {
         source,
     })?;
     let address = listener.local_addr().unwrap_or(listen);
-    let admission = admission(listener, tls, workers, &shared, &draining)
+    let bounds = Bounds::of(workers);
+    let admission = admission(listener, tls, (workers, &bounds), &shared, &draining)
         .map_err(|source| ServeError::Bind { address: listen, option: "--listen", source })?;
 
-    let handlers = shared.clone();
-    let probing = HttpServer::new(move || {
-        App::new().app_data(web::Data::new(handlers.clone())).configure(probes::routes)
-    })
-    .workers(1)
-    .disable_signals()
-    .bind(probes)
-    .map_err(|source| ServeError::Bind { address: probes, option: "--probes", source })?;
+    let listener = open_listener(probes).map_err(|source| ServeError::Bind {
+        address: probes,
+        option: "--probes",
+        source,
+    })?;
+    let probes_address = listener.local_addr().unwrap_or(probes);
+    let probing = probing(listener, bounds.probes, &shared).map_err(|source| ServeError::Bind {
+        address: probes,
+        option: "--probes",
+        source,
+    })?;
 
     Ok(Bound {
         listen: address,
-        probes: probing.addrs().first().copied().unwrap_or(probes),
+        probes: probes_address,
         shared,
         draining,
         admission,
-        probing: probing.run(),
+        probing,
         certificates,
         loaded,
     })
@@ -129,12 +136,11 @@ fn open_listener(address: SocketAddr) -> std::io::Result<TcpListener> {
     Ok(listener)
 }
 
-/// The TLS server: what `HttpServer` would build, with [`Timed`] between TLS
-/// and HTTP.
+/// The server of reviews.
 fn admission(
     listener: TcpListener,
     tls: rustls::ServerConfig,
-    workers: usize,
+    (workers, bounds): (usize, &Bounds),
     shared: &Shared,
     draining: &Draining,
 ) -> std::io::Result<actix_web::dev::Server> {
@@ -142,35 +148,25 @@ fn admission(
     let room = Room::new(&shared.limits);
     let limits = shared.limits.clone();
     let shutdown = limits.shutdown.as_secs();
-    // A refusal of a body that came too late is written before that.
-    let answer = limits.deadline + Duration::from_millis(500);
-    let idle = limits.keep_alive + Duration::from_secs(1);
-    // Its own limit lets new connections wait. `Handshakes` bounds their number.
+    let Bounds { connections, handshakes, new, .. } = *bounds;
+    // Its own limit lets new connections wait. `Places` bounds their number.
     actix_tls::accept::max_concurrent_tls_connect(usize::MAX);
-    let bounds = ThreadBounds::of(workers);
     let builder = actix_web::dev::Server::build();
-    // Without it the end would wait for connections that the API server keeps
-    // idle for minutes.
     let graceful = builder.graceful_shutdown_signal();
     let service = move || {
-        let graceful = graceful.clone();
-        let app = App::new()
-            .app_data(web::Data::new(shared.clone()))
-            .app_data(web::Data::new(draining.clone()))
-            .app_data(web::Data::new(room.clone()))
-            .configure(|config| admit::routes(config, shared.tokens.is_some()));
-        let http = HttpService::build()
-            .graceful_shutdown_signal(move || {
-                let signal = graceful.clone();
-                async move { signal.notified().await }
-            })
-            .keep_alive(limits.keep_alive)
-            .client_request_timeout(limits.deadline)
-            .client_disconnect_timeout(Duration::from_secs(1))
-            .finish(map_config(app, |_| AppConfig::default()));
+        let (data, draining, room) = (shared.clone(), draining.clone(), room.clone());
+        let routes = move |config: &mut web::ServiceConfig| {
+            let secret = data.tokens.is_some();
+            config
+                .app_data(web::Data::new(data))
+                .app_data(web::Data::new(draining))
+                .app_data(web::Data::new(room));
+            admit::routes(config, secret);
+        };
+        let http = http(routes, new, limits.keep_alive, limits.clone(), graceful.clone());
         let mut acceptor = Acceptor::new(tls.clone());
         acceptor.set_handshake_timeout(limits.deadline.min(HANDSHAKE));
-        let handshakes = Handshakes::new(bounds.handshakes);
+        let handshakes = Places::new(handshakes);
         let accept = move |io: TcpStream, tls: &AcceptorService| {
             let ended = handshakes.run(tls.call(io));
             async move { ended.await.unwrap_or(Err(TlsError::Timeout)) }
@@ -179,17 +175,90 @@ fn admission(
             .map_err(TlsError::into_service_error)
             .and_then(fn_service(move |io: TlsStream<TcpStream>| {
                 let peer = io.get_ref().0.peer_addr().ok();
-                ready(Ok((Timed::new(io, answer, idle), Protocol::Http1, peer)))
+                ready(Ok((io, peer)))
             }))
             .and_then(http.map_err(TlsError::Service))
     };
     Ok(builder
         .workers(workers)
-        .max_concurrent_connections(bounds.connections)
+        .max_concurrent_connections(connections)
         .shutdown_timeout(shutdown)
         .disable_signals()
         .listen("admission", listener, service)?
         .run())
+}
+
+/// The server of the probes: one thread, and one request on each connection.
+fn probing(
+    listener: TcpListener,
+    connections: usize,
+    shared: &Shared,
+) -> std::io::Result<actix_web::dev::Server> {
+    let (shared, limits) = (shared.clone(), shared.limits.clone());
+    let builder = actix_web::dev::Server::build();
+    let graceful = builder.graceful_shutdown_signal();
+    let service = move || {
+        let data = shared.clone();
+        let routes = move |config: &mut web::ServiceConfig| {
+            probes::routes(config.app_data(web::Data::new(data)));
+        };
+        let http = http(routes, connections, Duration::ZERO, limits.clone(), graceful.clone());
+        fn_service(move |io: TcpStream| {
+            let peer = io.peer_addr().ok();
+            ready(Ok((io, peer)))
+        })
+        .and_then(http)
+    };
+    Ok(builder
+        .workers(1)
+        // The oldest ones end before new ones have to wait.
+        .max_concurrent_connections(2 * connections)
+        .disable_signals()
+        .listen("probes", listener, service)?
+        .run())
+}
+
+/// What `HttpServer` would build, with [`Timed`] below HTTP. So many connections
+/// of callers that have not shown that they know the path are open at one time:
+/// the newest takes the place of the oldest.
+fn http<T: AsyncRead + AsyncWrite + Unpin + 'static>(
+    routes: impl FnOnce(&mut web::ServiceConfig),
+    new: usize,
+    keep_alive: Duration,
+    limits: Limits,
+    graceful: GracefulShutdownSignal,
+) -> impl ServiceFactory<
+    (T, Option<SocketAddr>),
+    Config = (),
+    Response = (),
+    Error = DispatchError,
+    InitError = (),
+> {
+    // A refusal of a body that came too late is written before that.
+    let answer = limits.deadline + Duration::from_millis(500);
+    let idle = answer.max(keep_alive + Duration::from_secs(1));
+    let http = HttpService::build()
+        // Without it the end would wait for connections that the API server keeps
+        // idle for minutes.
+        .graceful_shutdown_signal(move || {
+            let signal = graceful.clone();
+            async move { signal.notified().await }
+        })
+        .keep_alive(keep_alive)
+        .client_request_timeout(limits.deadline)
+        .client_disconnect_timeout(Duration::from_secs(1))
+        .on_connect_ext(|io: &Timed<T>, data| {
+            data.insert(io.connection().clone());
+        })
+        .finish(map_config(App::new().configure(routes), |_| AppConfig::default()));
+    let places = Places::new(new);
+    apply_fn_factory(http, move |(io, peer), http| {
+        let connection = Connection::new(HEAD);
+        let timed = Timed::new(io, answer, idle, connection.clone());
+        let (place, ended) = places.take(Service::call(http, (timed, Protocol::Http1, peer)));
+        connection.set_place(place);
+        async move { ended.await.unwrap_or(Ok(())) }
+    })
 }
 
 impl Bound {

@@ -3,14 +3,102 @@
 //! actix limits the time of the first head on a connection and of idleness,
 //! but a second head that arrives a byte a minute has no limit of its own.
 //! Here every connection has one, whatever is or is not arriving on it.
+//!
+//! actix also collects a head of up to 128 KiB. Here a head has fewer bytes, and
+//! a handler says how many bytes of a body are read.
 
+use std::cell::Cell;
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use actix_web::HttpRequest;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
+
+use super::places::Place;
+
+/// The longest head. The API server's have less than 4 KiB.
+pub const HEAD: usize = 16 << 10;
+
+/// What one connection may send. [`Timed`] and the handlers share it.
+pub struct Connection {
+    /// So many more bytes are read. The last read may take more, by what one
+    /// buffer holds.
+    left: Cell<usize>,
+    phase: Cell<Phase>,
+    waiting: Cell<Option<Waker>>,
+    place: Cell<Option<Place>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// A head arrives.
+    Head,
+    /// As much as a head may have was read, and is being parsed.
+    Parsed,
+    /// A handler reads a body.
+    Body,
+}
+
+impl Connection {
+    /// For a first head of at most so many bytes.
+    pub fn new(head: usize) -> Rc<Self> {
+        Rc::new(Self {
+            left: Cell::new(head),
+            phase: Cell::new(Phase::Head),
+            waiting: Cell::default(),
+            place: Cell::default(),
+        })
+    }
+
+    /// The connection of a request.
+    pub fn of(request: &HttpRequest) -> Option<&Rc<Self>> {
+        request.conn_data()
+    }
+
+    /// The place that it has among the connections that newer ones end.
+    pub fn set_place(&self, place: Place) {
+        self.place.set(Some(place));
+    }
+
+    /// Its caller knows the path: newer connections no longer end it.
+    pub fn keep(&self) {
+        drop(self.place.take());
+    }
+
+    /// Reads so many more bytes, of a body.
+    pub fn allow(&self, bytes: usize) {
+        let left = if self.phase.replace(Phase::Body) == Phase::Body { self.left.get() } else { 0 };
+        self.left.set(left + bytes);
+        if let Some(waker) = self.waiting.take() {
+            waker.wake();
+        }
+    }
+
+    /// The body has ended, and the next head may arrive.
+    pub fn end_body(&self) {
+        self.allow(0);
+        self.left.set(HEAD);
+        self.phase.set(Phase::Head);
+    }
+
+    /// Nothing may be read now. An error: nor later.
+    fn wait(&self, cx: &Context<'_>) -> io::Result<()> {
+        match self.phase.get() {
+            Phase::Head => {
+                // The head may be whole. Its handler then runs before the next read.
+                self.phase.set(Phase::Parsed);
+                cx.waker().wake_by_ref();
+            }
+            Phase::Parsed => return Err(io::ErrorKind::InvalidData.into()),
+            Phase::Body => self.waiting.set(Some(cx.waker().clone())),
+        }
+        Ok(())
+    }
+}
 
 /// From the first byte of a request, bytes have to go out within `answer`;
 /// after that the next request has to begin within `idle`.
@@ -20,12 +108,18 @@ pub struct Timed<T> {
     idle: Duration,
     timer: Pin<Box<Sleep>>,
     asked: bool,
+    connection: Rc<Connection>,
 }
 
 impl<T> Timed<T> {
     /// Limits a connection that has just been made.
-    pub fn new(io: T, answer: Duration, idle: Duration) -> Self {
-        Self { io, answer, idle, timer: Box::pin(sleep(idle)), asked: false }
+    pub fn new(io: T, answer: Duration, idle: Duration, connection: Rc<Connection>) -> Self {
+        Self { io, answer, idle, timer: Box::pin(sleep(idle)), asked: false, connection }
+    }
+
+    /// What the connection may send.
+    pub fn connection(&self) -> &Rc<Connection> {
+        &self.connection
     }
 
     /// Pending, until the time is up.
@@ -44,12 +138,21 @@ impl<T: AsyncRead + Unpin> AsyncRead for Timed<T> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let left = self.connection.left.get();
+        if left == 0 {
+            return match self.connection.wait(cx) {
+                Ok(()) => self.or_timed_out(cx),
+                Err(error) => Poll::Ready(Err(error)),
+            };
+        }
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.io).poll_read(cx, buffer);
         if read.is_pending() {
             return self.or_timed_out(cx);
         }
-        if buffer.filled().len() > before && !self.asked {
+        let arrived = buffer.filled().len() - before;
+        self.connection.left.set(left.saturating_sub(arrived));
+        if arrived > 0 && !self.asked {
             self.asked = true;
             let answer = self.answer;
             self.start(answer);
@@ -99,7 +202,7 @@ mod tests {
     /// The seconds until reading ends, with this much sent every second.
     async fn ends_after(sent: &'static [u8], answered: bool) -> u64 {
         let (mut far, near) = duplex(64);
-        let mut near = Timed::new(near, ANSWER, IDLE);
+        let mut near = Timed::new(near, ANSWER, IDLE, Connection::new(HEAD));
         let start = Instant::now();
         if answered {
             near.write_all(b"answer").await.unwrap();
@@ -130,8 +233,30 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn whoever_does_not_read_is_not_waited_for() {
         let (_far, near) = duplex(4);
-        let mut near = Timed::new(near, ANSWER, IDLE);
+        let mut near = Timed::new(near, ANSWER, IDLE, Connection::new(HEAD));
         let error = near.write_all(b"longer than the pipe").await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[tokio::test]
+    async fn a_head_has_a_size_and_a_body_has_what_is_allowed() {
+        let (mut far, near) = duplex(64);
+        let connection = Connection::new(6);
+        let mut near = Timed::new(near, ANSWER, IDLE, connection.clone());
+        let mut buffer = [0; 3];
+        far.write_all(b"head++body++next").await.unwrap();
+        near.read_exact(&mut buffer).await.unwrap();
+        near.read_exact(&mut buffer).await.unwrap();
+        connection.allow(3);
+        near.read_exact(&mut buffer).await.unwrap();
+        let waits = futures_util::FutureExt::now_or_never(near.read(&mut buffer));
+        assert!(waits.is_none(), "a body waits");
+        connection.allow(3);
+        near.read_exact(&mut buffer).await.unwrap();
+        connection.end_body();
+        connection.left.set(3);
+        near.read_exact(&mut buffer).await.unwrap();
+        let error = near.read_exact(&mut buffer).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData, "a head does not");
     }
 }

@@ -1,6 +1,7 @@
-//! Connections that send nothing, as any Pod can open them.
+//! Connections that send nothing, or parts of requests, as any Pod can open them.
 
 use std::collections::VecDeque;
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -73,14 +74,20 @@ fn h19_silent_connections_keep_no_other_client_out() {
     assert!(*longest < LIMIT, "{took:?}");
 }
 
-#[test]
-fn h19_with_few_file_descriptors_belay_answers_during_a_flood() {
+/// A belay that may have 200 file descriptors.
+fn limited_belay() -> (Belay, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let limited = folder.path().join("belay");
     let script = format!("#!/bin/sh\nulimit -n 200\nexec {} \"$@\"\n", program().display());
     std::fs::write(&limited, script).unwrap();
     std::fs::set_permissions(&limited, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let mut belay = Belay::start("belay", &limited, &["--workers=2"], folder.path()).unwrap();
+    let belay = Belay::start("belay", &limited, &["--workers=2"], folder.path()).unwrap();
+    (belay, folder)
+}
+
+#[test]
+fn h19_with_few_file_descriptors_belay_answers_during_a_flood() {
+    let (mut belay, _folder) = limited_belay();
     let client = crate::client(&belay);
     answered(&client).unwrap();
     let flood = Flood::start(belay.listen, 1_000);
@@ -89,4 +96,140 @@ fn h19_with_few_file_descriptors_belay_answers_during_a_flood() {
     flood.end();
     assert!(took.unwrap() < 2 * LIMIT);
     assert!(belay.process.is_running());
+}
+
+const HEAD: &str = "GET /healthz HTTP/1.1\r\nHost: a\r\n";
+
+/// Waits for the end of a connection. An error: it stays open.
+fn wait_for_end(connection: &mut impl Read) -> std::io::Result<()> {
+    match connection.read_to_end(&mut Vec::new()) {
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+            Err(error)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Heads that stall on the probes' port: the first one, or one behind an answer.
+/// Returns how long the probe and a review took meanwhile.
+fn stall_probes(belay: &Belay) -> Duration {
+    let client = crate::client(belay);
+    answered(&client).unwrap();
+    let stalled: Vec<TcpStream> = (0..300)
+        .map(|number| {
+            let mut stream = TcpStream::connect(belay.probes).unwrap();
+            stream.set_read_timeout(Some(4 * LIMIT)).unwrap();
+            if number % 2 == 0 {
+                stream.write_all(format!("{HEAD}\r\n").as_bytes()).unwrap();
+                assert_eq!(crate::client::receive(&mut stream).unwrap().code, 200);
+            }
+            // It may be closed already.
+            let _ = stream.write_all(HEAD.as_bytes());
+            stream
+        })
+        .collect();
+    let begun = Instant::now();
+    let metrics = belay.metrics().unwrap();
+    assert!(metrics.contains("belay_"), "{metrics}");
+    answered(&client).unwrap();
+    let took = begun.elapsed();
+    for (number, mut stream) in stalled.into_iter().enumerate() {
+        wait_for_end(&mut stream).unwrap_or_else(|error| panic!("{number} stays open: {error}"));
+    }
+    took
+}
+
+#[test]
+fn h31_requests_that_stall_on_the_probes_port_end_and_keep_no_probe_out() {
+    let (belay, _folder) = belay(&["--workers=2"]);
+    let took = stall_probes(&belay);
+    assert!(took < LIMIT, "{took:?}");
+}
+
+#[test]
+fn h31_with_few_file_descriptors_belay_answers_probes_and_reviews() {
+    let (belay, _folder) = limited_belay();
+    let took = stall_probes(&belay);
+    assert!(took < 2 * LIMIT, "{took:?}");
+}
+
+#[test]
+fn h32_a_head_without_end_ends_the_connection() {
+    let (belay, _folder) = belay(&["--deadline=30"]);
+    let client = crate::client(&belay);
+    for answered in [false, true] {
+        let mut connection = client.connect().unwrap();
+        if answered {
+            let review = sample("delete-denied.json");
+            let json = "application/json";
+            crate::client::send(&mut connection, "/validate", json, review.as_bytes()).unwrap();
+            assert_eq!(crate::client::receive(&mut connection).unwrap().code, 200);
+        }
+        // It may be closed before all of it was sent.
+        let _ = connection
+            .write_all(format!("{HEAD}A: {}", "a".repeat(64 << 10)).as_bytes())
+            .and_then(|()| connection.flush());
+        wait_for_end(&mut connection).unwrap();
+    }
+    // The longest heads that are read, and a body behind one.
+    let review = sample("delete-denied.json");
+    let request = format!(
+        "POST /validate HTTP/1.1\r\nHost: a\r\nA: {}\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n{review}",
+        "a".repeat(15 << 10),
+        review.len(),
+    );
+    assert_eq!(client.raw(request.as_bytes()).unwrap().code, 200);
+}
+
+#[test]
+fn h32_connections_of_strangers_end_for_newer_ones() {
+    let (belay, _folder) = belay(&["--workers=1", "--deadline=30"]);
+    let client = crate::client(&belay);
+    let mut known = client.connect().unwrap();
+    let review = sample("delete-denied.json");
+    let mut ask = || {
+        crate::client::send(&mut known, "/validate", "application/json", review.as_bytes())?;
+        crate::client::receive(&mut known)
+    };
+    assert_eq!(ask().unwrap().code, 200);
+    let mut first = client.connect().unwrap();
+    first.write_all(HEAD.as_bytes()).unwrap();
+    first.flush().unwrap();
+    let newer: Vec<_> = (0..1_024).map(|_| client.connect().unwrap()).collect();
+    let begun = Instant::now();
+    wait_for_end(&mut first).unwrap();
+    eprintln!("h32: ended after {:?}", begun.elapsed());
+    answered(&client).unwrap();
+    // The one whose caller knows the path is none of them.
+    assert_eq!(ask().unwrap().code, 200);
+    drop(newer);
+}
+
+#[test]
+fn h33_small_bodies_that_stall_leave_memory_for_reviews() {
+    let (belay, _folder) = belay(&["--deadline=30"]);
+    let client = crate::client(&belay);
+    answered(&client).unwrap();
+    let before = belay.process.memory().unwrap();
+    let head = "POST /validate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n\
+                Content-Length: 261120\r\n\r\n";
+    let part = vec![b' '; 261_119];
+    let stalled: Vec<_> = (0..1_000)
+        .map(|_| {
+            let mut connection = client.connect().unwrap();
+            connection.sock.set_write_timeout(Some(LIMIT)).unwrap();
+            // The oldest ones are refused for the newer ones.
+            let _ = connection
+                .write_all(head.as_bytes())
+                .and_then(|()| connection.write_all(&part))
+                .and_then(|()| connection.flush());
+            connection
+        })
+        .collect();
+    let took = answered(&client).unwrap();
+    let grown = belay.process.memory().unwrap().saturating_sub(before);
+    eprintln!("h33: {took:?}, {grown} KiB");
+    assert!(took < LIMIT, "{took:?}");
+    assert!(grown < 200_000, "{grown} KiB with {} stalled senders", stalled.len());
 }
