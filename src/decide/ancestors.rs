@@ -160,7 +160,7 @@ impl<'s, 'a> Ancestors<'s, 'a> {
             if !seen.insert(claim.uid) {
                 continue;
             }
-            let Absent { state, owners, owners_version } = find_absent(self.situation, &claim);
+            let Absent { state, owners, owners_version, .. } = find_absent(self.situation, &claim);
             if seen.len() > MOST || !self.situation.work.charge(1 + owners.len()) {
                 return Leads::Elsewhere;
             }
@@ -230,11 +230,14 @@ struct Absent<'a> {
     state: State,
     owners: Vec<Claim<'a>>,
     owners_version: u64,
+    /// It had more owners than these.
+    had_more_owners: bool,
 }
 
 fn find_absent<'a>(situation: &Situation<'a>, claim: &Claim<'_>) -> Absent<'a> {
     let graph = situation.graph;
-    if let Some(Gone { owners, owners_version, deleted, .. }) = graph.gone(claim.uid) {
+    if let Some(gone) = graph.gone(claim.uid) {
+        let Gone { owners, owners_version, deleted, had_more_owners, .. } = gone;
         let owners = owners.iter().map(|owner| Claim {
             kind: Some(owner.kind),
             version: "",
@@ -242,10 +245,15 @@ fn find_absent<'a>(situation: &Situation<'a>, claim: &Claim<'_>) -> Absent<'a> {
             name: &owner.name,
             uid: owner.uid,
         });
-        let (state, owners) = (State::Ends(*deleted), owners.collect());
-        return Absent { state, owners, owners_version: *owners_version };
+        return Absent {
+            state: State::Ends(*deleted),
+            owners: owners.collect(),
+            owners_version: *owners_version,
+            had_more_owners: *had_more_owners,
+        };
     }
-    let absent = |state| Absent { state, owners: Vec::new(), owners_version: 0 };
+    let absent =
+        |state| Absent { state, owners: Vec::new(), owners_version: 0, had_more_owners: false };
     let Some(node) = node(situation, claim) else { return absent(State::Lives) };
     if !is_absent(situation, claim) {
         return absent(State::of_node(node));
@@ -253,7 +261,8 @@ fn find_absent<'a>(situation: &Situation<'a>, claim: &Claim<'_>) -> Absent<'a> {
     // A live read has not found it, so it was deleted a moment ago.
     let owners: Vec<_> = node.claims().collect();
     let owners_version = owners_version(situation, Some(node), &owners);
-    Absent { state: State::Ends(node.deleted()), owners, owners_version }
+    let (state, had_more_owners) = (State::Ends(node.deleted()), node.has_too_many_owners());
+    Absent { state, owners, owners_version, had_more_owners }
 }
 
 /// The owner as it was read live, or as the graph has it.
@@ -310,9 +319,9 @@ impl Above {
                     next.extend(node.claims());
                 }
                 None => {
-                    let gone = situation.graph.gone(claim.uid);
-                    above.endless |= gone.is_some_and(|gone| gone.had_more_owners);
-                    next.extend(find_absent(situation, &claim).owners);
+                    let absent = find_absent(situation, &claim);
+                    above.endless |= absent.had_more_owners;
+                    next.extend(absent.owners);
                 }
             }
         }

@@ -35,10 +35,7 @@ pub(super) fn cascade<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>) -> b
 /// asks who uses the object, and nothing else.
 fn asks_more(applied: &Applied<'_>) -> bool {
     let modes = &applied.policy.modes;
-    modes.always
-        || !modes.while_exists.is_empty()
-        || modes.while_not_empty.is_some()
-        || modes.from_orphaning
+    modes.protects_unused() || modes.from_orphaning
 }
 
 /// Whether a release waits for the users that a policy counts.
@@ -71,11 +68,7 @@ pub(crate) fn refusal_in_cascade<'p>(situation: &Situation<'p>, item: &Item<'p>)
     let orphans = item.finalizers().contains(&ORPHAN);
     let refuses = |applied: &Applied<'_>| {
         let modes = &applied.policy.modes;
-        let orphaning = modes.from_orphaning && orphans;
-        modes.always
-            || !modes.while_exists.is_empty()
-            || modes.while_not_empty.is_some()
-            || orphaning
+        modes.protects_unused() || (modes.from_orphaning && orphans)
     };
     if applied.iter().any(|applied| !applied.certain || refuses(applied)) {
         return Refusal::Perhaps;

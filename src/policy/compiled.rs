@@ -83,6 +83,11 @@ pub struct Modes {
 }
 
 impl Modes {
+    /// Whether one of them refuses the DELETE of an object that nothing uses.
+    pub fn protects_unused(&self) -> bool {
+        self.always || self.while_not_empty.is_some() || !self.while_exists.is_empty()
+    }
+
     /// The names of those that are switched on, as a policy writes them.
     pub fn names(&self) -> Vec<&'static str> {
         mode_names([
@@ -338,10 +343,8 @@ impl Policy {
     /// Whether an object goes at once when an exempt subject deletes it. Where
     /// only users keep it, its hold waits for them all the same.
     pub fn yields_to_exempt_subjects(&self) -> bool {
-        let Modes { always, while_not_empty, while_exists, while_used, .. } = &self.modes;
-        let without_hold = while_used.is_some() && !self.holds();
-        let goes = *always || while_not_empty.is_some() || !while_exists.is_empty();
-        !self.exempt.is_empty() && (goes || without_hold)
+        let without_hold = self.modes.while_used.is_some() && !self.holds();
+        !self.exempt.is_empty() && (self.modes.protects_unused() || without_hold)
     }
 
     /// Whether only an approval releases a hold. With exempt subjects it keeps

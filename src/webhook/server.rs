@@ -94,27 +94,18 @@ pub fn bind(server: Server, shared: Shared) -> Result<Bound, ServeError> {
     let tls = certs::server_config(serving, files.client_ca.is_some())?;
     let draining = Draining::default();
 
-    let listener = open_listener(listen).map_err(|source| ServeError::Bind {
-        address: listen,
-        option: "--listen",
-        source,
-    })?;
+    let unbound = |address, option| move |source| ServeError::Bind { address, option, source };
+    let no_webhook = unbound(listen, "--listen");
+    let listener = open_listener(listen).map_err(no_webhook)?;
     let address = listener.local_addr().unwrap_or(listen);
     let bounds = Bounds::of(workers);
-    let admission = admission(listener, tls, (workers, &bounds), &shared, &draining)
-        .map_err(|source| ServeError::Bind { address: listen, option: "--listen", source })?;
+    let admission =
+        admission(listener, tls, (workers, &bounds), &shared, &draining).map_err(no_webhook)?;
 
-    let listener = open_listener(probes).map_err(|source| ServeError::Bind {
-        address: probes,
-        option: "--probes",
-        source,
-    })?;
+    let no_probes = unbound(probes, "--probes");
+    let listener = open_listener(probes).map_err(no_probes)?;
     let probes_address = listener.local_addr().unwrap_or(probes);
-    let probing = probing(listener, bounds.probes, &shared).map_err(|source| ServeError::Bind {
-        address: probes,
-        option: "--probes",
-        source,
-    })?;
+    let probing = probing(listener, bounds.probes, &shared).map_err(no_probes)?;
 
     Ok(Bound {
         listen: address,
