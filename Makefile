@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 CARGO ?= cargo
 
-.PHONY: help run play test lint bench image controlplane fmt
+.PHONY: help run play test quick lint bench image controlplane fmt
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -18,9 +18,12 @@ play: controlplane ## a real control plane with belay in front of it, until Ctrl
 	$(CARGO) build --locked --bin belay --example play
 	@exec $${CARGO_TARGET_DIR:-target}/debug/examples/play $${CARGO_TARGET_DIR:-target}/debug/belay
 
-test: controlplane ## all the tests, those on the real control plane included
+test: controlplane ## all the tests, those on the real control plane included; ONLY=text: tests whose names contain it
 	@tests/image/tools
-	$(CARGO) test --locked
+	@$(CARGO) run --locked --example suite -- --only "$(ONLY)"
+
+quick: ## the tests that need no control plane
+	@$(CARGO) run --locked --example suite -- --quick
 
 lint: ## formatting, clippy with warnings denied, cargo-deny if it is installed
 	$(CARGO) fmt --check

@@ -15,9 +15,12 @@ use super::wait::eventually;
 /// Runs its arguments as a child, says the child's pid, and kills it when
 /// standard input ends. The test program holds the other end of that pipe and
 /// never writes to it: when the program is gone, by a return, a panic or
-/// SIGKILL, the kernel closes the pipe.
+/// SIGKILL, the kernel closes the pipe. `make test` asks for the CPU time that each
+/// child has used: a file that is empty while the child runs.
 const TETHER: &str = r#"
     exec 4>&1 1>&2 3<&0
+    usage=${BELAY_TEST_CPU:+"$BELAY_TEST_CPU/${0##*/}.$$"}
+    [ -z "$usage" ] || : >"$usage"
     "$@" </dev/null 3<&- 4>&- &
     child=$!
     echo "$child" >&4
@@ -28,6 +31,7 @@ const TETHER: &str = r#"
     code=$?
     # The pid is free now, and may soon be somebody else's.
     kill -KILL "$watcher" 2>/dev/null
+    [ -z "$usage" ] || times >"$usage"
     exit "$code"
 "#;
 
@@ -85,7 +89,7 @@ impl Process {
         command
             .arg("-c")
             .arg(TETHER)
-            .arg("tether")
+            .arg(&self.name)
             .arg(&self.program)
             .args(&self.args)
             .envs(self.env.iter().map(|(k, v)| (k, v)))

@@ -1,0 +1,108 @@
+//! The CPU time that the tests took, by program.
+
+use std::collections::BTreeMap;
+use std::fs::{DirEntry, read_dir};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::Result;
+
+/// The variable that names the folder into which the harness writes what the
+/// processes that it starts have used.
+pub const FOLDER: &str = "BELAY_TEST_CPU";
+
+/// The CPU time since the start of the tests.
+pub struct Usage {
+    folder: PathBuf,
+    before: f64,
+}
+
+impl Usage {
+    pub fn begin() -> Result<Self> {
+        let folder = std::env::temp_dir().join(format!("belay-test-cpu-{}", std::process::id()));
+        std::fs::create_dir_all(&folder)?;
+        Ok(Self { folder, before: children()? })
+    }
+
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Prints CPU seconds and processes of each program. `own` is what the test
+    /// programs have used themselves.
+    pub fn print(&self, own: f64) -> Result<()> {
+        self.wait_for_processes();
+        let mut programs: BTreeMap<String, (f64, usize)> = BTreeMap::new();
+        let mut listed = 0.0;
+        let mut add = |program: &str, seconds: f64| {
+            let (all, processes) = programs.entry(program.to_owned()).or_default();
+            *all += seconds;
+            *processes += 1;
+            listed += seconds;
+        };
+        for file in read_dir(&self.folder)? {
+            let file = file?;
+            let name = file.file_name().to_string_lossy().into_owned();
+            let program = name.split('.').next().unwrap_or(&name);
+            // What `times` of a shell printed: its own time, and that of its child.
+            let times = std::fs::read_to_string(file.path())?;
+            add(program, times.split_whitespace().filter_map(shell_seconds).sum());
+        }
+        let total = children()? - self.before;
+        println!("CPU: {total:.0} s");
+        println!("{own:8.1} s  test programs");
+        println!("{:8.1} s  kubectl, helm and commands of belay", total - listed - own);
+        for (program, (seconds, processes)) in programs {
+            println!("{seconds:8.1} s  {program}, {processes} processes");
+        }
+        Ok(())
+    }
+}
+
+impl Usage {
+    /// Processes end a moment after the test program that started them.
+    fn wait_for_processes(&self) {
+        let is_running = |file: std::io::Result<DirEntry>| {
+            file.and_then(|file| file.metadata()).is_ok_and(|metadata| metadata.len() == 0)
+        };
+        let are_running =
+            || read_dir(&self.folder).is_ok_and(|files| files.into_iter().any(is_running));
+        for _ in 0..100 {
+            if !are_running() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+impl Drop for Usage {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// The CPU seconds of all children of this process that have ended.
+fn children() -> Result<f64> {
+    times("self", 13)
+}
+
+/// The CPU seconds of a process without its children.
+pub fn seconds(pid: u32) -> Result<f64> {
+    times(&pid.to_string(), 11)
+}
+
+/// The sum of two neighbouring times in `/proc/PID/stat`, counted after the name.
+fn times(pid: &str, first: usize) -> Result<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let (_, fields) = stat.rsplit_once(')').ok_or("a process has no stat")?;
+    let fields = fields.split_whitespace().skip(first).take(2);
+    let ticks: u32 = fields.filter_map(|ticks| ticks.parse::<u32>().ok()).sum();
+    Ok(f64::from(ticks) / rustix::param::clock_ticks_per_second() as f64)
+}
+
+/// The seconds of "1m2.34s".
+fn shell_seconds(text: &str) -> Option<f64> {
+    let (minutes, seconds) = text.strip_suffix('s')?.split_once('m')?;
+    Some(minutes.parse::<f64>().ok()? * 60.0 + seconds.parse::<f64>().ok()?)
+}
