@@ -13,11 +13,13 @@
 // Each program that includes the harness uses a part of it.
 #![allow(dead_code, unused_imports)]
 
+pub mod api;
 pub mod audit;
 pub mod belay;
 pub mod chart;
 pub mod client;
 pub mod clock;
+pub mod crd;
 pub mod direct;
 pub mod install;
 pub mod kubectl;
@@ -31,6 +33,7 @@ pub mod proxy;
 pub mod roles;
 pub mod wait;
 
+pub use api::Api;
 pub use belay::Belay;
 pub use chart::Chart;
 pub use install::{Install, Installed};

@@ -4,10 +4,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use super::Result;
+use serde_json::json;
+
+use super::api::Api;
 use super::kubectl::{self, Output};
 use super::link::Link;
 use super::pki::{Pair, Pki, file_name};
@@ -61,6 +64,7 @@ pub struct ControlPlane {
     folder: PathBuf,
     server: String,
     admin: PathBuf,
+    api: Api,
     namespaces: AtomicUsize,
 }
 
@@ -116,7 +120,8 @@ impl ControlPlane {
         let api_server =
             Process::start("kube-apiserver", &binaries.join("kube-apiserver"), &args, &logs)?;
 
-        let admin = folder.join("admin.kubeconfig");
+        let admin = write_kubeconfig(&folder, &pki, &server, ("admin", Some("system:masters")))?;
+        let api = Api::of(&admin)?;
         let mut plane = Self {
             kwok: None,
             scheduler: None,
@@ -129,9 +134,9 @@ impl ControlPlane {
             folder,
             server,
             admin,
+            api,
             namespaces: AtomicUsize::new(0),
         };
-        plane.write_kubeconfig("admin", Some("system:masters"))?;
         plane.wait_until_serving()?;
         if options.controllers {
             plane.start_controllers(options, manager_port)?;
@@ -305,9 +310,9 @@ impl ControlPlane {
         kubectl::run(&self.binaries.join("kubectl"), kubeconfig, args, None)
     }
 
-    /// `kubectl apply -f -` that has to succeed.
+    /// Applies a manifest as the administrator.
     pub fn apply(&self, manifest: &str) -> Result<()> {
-        self.apply_to(&["apply", "-f", "-"], manifest)?.success().map(drop)
+        self.api.apply(manifest, "default")?.success().map(drop)
     }
 
     /// kubectl with a manifest on its standard input.
@@ -332,6 +337,11 @@ impl ControlPlane {
         kubectl::run(&self.binaries.join("helm"), &self.admin, args, None)
     }
 
+    /// The API server as the administrator sees it.
+    pub fn api(&self) -> &Api {
+        &self.api
+    }
+
     /// A Rust client as the administrator, for the runtime it is made in.
     pub async fn client(&self) -> Result<kube::Client> {
         let config = kube::config::Kubeconfig::read_from(&self.admin)?;
@@ -344,9 +354,10 @@ impl ControlPlane {
         let name = format!("{prefix}-{}", self.namespaces.fetch_add(1, Ordering::Relaxed));
         self.kubectl(&["create", "namespace", &name])?.success()?;
         if self.controller_manager.is_some() {
-            eventually("the default service account", Duration::from_secs(30), || {
-                let args = ["get", "serviceaccount", "default", "-n", &name];
-                self.kubectl(&args)?.success().map(drop)
+            let account = ("serviceaccount/default", &*name);
+            self.api().wait(account, Duration::from_secs(30), |found| match found {
+                Some(_) => Ok(()),
+                None => Err("it does not exist".into()),
             })?;
         }
         Ok(name)
@@ -396,23 +407,28 @@ impl ControlPlane {
     }
 
     fn write_kubeconfig(&self, user: &str, group: Option<&str>) -> Result<PathBuf> {
-        let Pair { cert, key } = self.pki.client(user, group)?;
-        let path = self.folder.join(format!("{}.kubeconfig", file_name(user)));
-        std::fs::write(
-            &path,
-            format!(
-                "apiVersion: v1\nkind: Config\ncurrent-context: test\n\
-                 clusters:\n- name: test\n  cluster: {{server: \"{}\", certificate-authority: \"{}\"}}\n\
-                 users:\n- name: test\n  user: {{client-certificate: \"{}\", client-key: \"{}\"}}\n\
-                 contexts:\n- name: test\n  context: {{cluster: test, user: test}}\n",
-                self.server,
-                self.pki.ca().display(),
-                cert.display(),
-                key.display(),
-            ),
-        )?;
-        Ok(path)
+        write_kubeconfig(&self.folder, &self.pki, &self.server, (user, group))
     }
+}
+
+fn write_kubeconfig(
+    folder: &Path,
+    pki: &Pki,
+    server: &str,
+    (user, group): (&str, Option<&str>),
+) -> Result<PathBuf> {
+    let Pair { cert, key } = pki.client(user, group)?;
+    let path = folder.join(format!("{}.kubeconfig", file_name(user)));
+    let cluster = json!({"server": server, "certificate-authority": pki.ca()});
+    let user = json!({"client-certificate": cert, "client-key": key});
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "test",
+        "clusters": [{"name": "test", "cluster": cluster}],
+        "users": [{"name": "test", "user": user}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+    });
+    std::fs::write(&path, config.to_string())?;
+    Ok(path)
 }
 
 /// Where the API server is, and who signs for it.

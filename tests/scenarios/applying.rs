@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::harness::{ControlPlane, eventually};
+use crate::harness::eventually;
 use crate::people::Person;
 use crate::{policy, world};
 
@@ -12,23 +12,6 @@ const HELD: &str = r#"["belay.dev/hold"]"#;
 /// A ConfigMap.
 fn settings(metadata: &str) -> String {
     format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{{metadata}}}\ndata: {{currency: EUR}}\n")
-}
-
-/// A namespaced kind of a group that nobody else uses.
-fn define(plane: &ControlPlane, group: &str, kind: &str, plural: &str) {
-    let singular = kind.to_lowercase();
-    plane
-        .apply(&format!(
-            "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {{name: \
-             {plural}.{group}}}\nspec:\n  group: {group}\n  scope: Namespaced\n  names: {{kind: \
-             {kind}, plural: {plural}, singular: {singular}}}\n  versions:\n  - name: v1\n    \
-             served: true\n    storage: true\n    schema: {{openAPIV3Schema: {{type: object, \
-             x-kubernetes-preserve-unknown-fields: true}}}}\n"
-        ))
-        .unwrap();
-    let name = format!("crd/{plural}.{group}");
-    let args = ["wait", "--for=condition=Established", &name, "--timeout=30s"];
-    plane.kubectl(&args).unwrap().success().unwrap();
 }
 
 #[test]
@@ -74,8 +57,8 @@ fn s16_letting_go_of_an_object_takes_what_deleting_it_takes() {
          {ns}}}}}}}]\n"
     );
     policy::apply(plane, &ns, &format!("{target}  protect: {{always: {{}}}}\n"));
-    jane.apply(&settings("name: gold, labels: {tier: gold}"));
-    jane.apply(&settings("name: marked, labels: {belay.dev/protect: Always}"));
+    jane.kubectl_apply(&settings("name: gold, labels: {tier: gold}"));
+    jane.kubectl_apply(&settings("name: marked, labels: {belay.dev/protect: Always}"));
 
     // By a policy's selector and by belay's own label; alone, or in one PATCH
     // with the hold.
@@ -115,7 +98,7 @@ fn s16_letting_go_is_recorded_where_the_policy_only_audits() {
          {ns}}}}}}}]\n"
     );
     policy::apply(plane, &ns, &format!("{target}  protect: {{always: {{}}}}\n  action: Audit\n"));
-    jane.apply(&settings("name: gold, labels: {tier: gold}"));
+    jane.kubectl_apply(&settings("name: gold, labels: {tier: gold}"));
     assert_eq!(jane.finalizers("configmap/gold"), "");
 
     jane.kubectl(&["label", "configmap/gold", "tier-"]).success().unwrap();
@@ -145,13 +128,13 @@ fn s39_a_manifest_that_lists_finalizers_is_applied_ten_times_without_a_loop() {
     let ns = plane.namespace("s39").unwrap();
     let jane = Person::of(plane, &ns);
     jane.may("[{apiGroups: [s39.example.com], resources: ['*'], verbs: ['*']}]");
-    define(plane, "s39.example.com", "Database", "databases");
+    plane.define_kind("s39.example.com", "Database", "databases").unwrap();
     let target = policy::target("s39.example.com", "databases", &ns);
     policy::apply(plane, &ns, &format!("{target}  protect: {{always: {{}}}}\n"));
 
     let manifest = "apiVersion: s39.example.com/v1\nkind: Database\nmetadata: {name: db, \
                     finalizers: [s39.example.com/keep]}\nspec: {size: 1}\n";
-    jane.apply(manifest);
+    jane.kubectl_apply(manifest);
     let database = "databases.s39.example.com/db";
     let state = || jane.field(database, ".metadata['resourceVersion', 'finalizers']");
     let first = state();
@@ -173,7 +156,7 @@ fn s39_a_manifest_that_lists_finalizers_is_applied_ten_times_without_a_loop() {
 
     // One that lists none is held, and applying it again is no drift either.
     let plain = "apiVersion: s39.example.com/v1\nkind: Database\nmetadata: {name: plain}\n";
-    jane.apply(plain);
+    jane.kubectl_apply(plain);
     let state = || {
         jane.field("databases.s39.example.com/plain", ".metadata['resourceVersion', 'finalizers']")
     };
@@ -201,7 +184,7 @@ fn s47_an_owner_that_is_not_there_is_decided_as_a_delete() {
         ),
     );
     for name in ["kept", "owner", "plain"] {
-        jane.apply(&settings(&format!("name: {name}")));
+        jane.kubectl_apply(&settings(&format!("name: {name}")));
     }
     let uid = jane.field("configmap/owner", ".metadata.uid");
     let absent = "0a0a0a0a-0000-4000-8000-000000000000";

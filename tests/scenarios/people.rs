@@ -2,14 +2,15 @@
 
 use std::path::PathBuf;
 
-use crate::harness::ControlPlane;
 use crate::harness::kubectl::Output;
+use crate::harness::{Api, ControlPlane};
 
 /// Somebody who may do in one namespace what the ClusterRole `admin` lets
 /// people do, and nothing anywhere else.
 pub struct Person<'p> {
     plane: &'p ControlPlane,
     kubeconfig: PathBuf,
+    api: Api,
     /// The name that the API server knows.
     pub name: String,
     namespace: String,
@@ -23,7 +24,8 @@ impl<'p> Person<'p> {
         let user = format!("--user={name}");
         let args = ["create", "rolebinding", &name, "-n", namespace, "--clusterrole=admin", &user];
         plane.kubectl(&args).unwrap().success().unwrap();
-        Self { plane, kubeconfig, name, namespace: namespace.to_owned() }
+        let api = Api::of(&kubeconfig).unwrap();
+        Self { plane, kubeconfig, api, name, namespace: namespace.to_owned() }
     }
 
     /// Gives more rights, in the whole cluster: rules of a ClusterRole, as
@@ -54,8 +56,13 @@ impl<'p> Person<'p> {
         self.plane.kubectl_with(Some(&self.kubeconfig), &all, manifest).unwrap()
     }
 
-    /// `kubectl apply` that has to succeed.
+    /// Applies a manifest, which has to succeed.
     pub fn apply(&self, manifest: &str) {
+        self.api.apply(manifest, &self.namespace).unwrap().success().unwrap();
+    }
+
+    /// `kubectl apply` that has to succeed.
+    pub fn kubectl_apply(&self, manifest: &str) {
         self.send(&["apply", "-f", "-"], manifest).success().unwrap();
     }
 
@@ -68,8 +75,7 @@ impl<'p> Person<'p> {
 
     /// One field of an object, by a JSON path without its braces.
     pub fn field(&self, object: &str, path: &str) -> String {
-        let path = format!("jsonpath={{{path}}}");
-        self.kubectl(&["get", object, "-o", &path]).success().unwrap()
+        self.api.field(object, &self.namespace, path).unwrap()
     }
 
     /// The finalizers of an object, as JSON.
@@ -79,7 +85,6 @@ impl<'p> Person<'p> {
 
     /// Whether the object is gone.
     pub fn lacks(&self, object: &str) -> bool {
-        let got = self.kubectl(&["get", object]);
-        !got.ok() && got.stderr.contains("NotFound")
+        self.api.get(object, &self.namespace).unwrap().is_none()
     }
 }

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use crate::harness::{ControlPlane, eventually};
+use serde_json::Value;
+
+use crate::harness::ControlPlane;
+use crate::harness::api::has_condition;
 
 /// Applies a policy and waits until the API server asks belay about what it
 /// protects. `spec` is YAML, indented by two spaces.
@@ -14,17 +17,16 @@ pub fn apply(plane: &ControlPlane, name: &str, spec: &str) {
 
 /// Waits until a policy is ready and watches all that it needs.
 pub fn in_force(plane: &ControlPlane, name: &str) {
-    eventually(&format!("policy {name} in force"), Duration::from_secs(60), || {
-        let path = "jsonpath={.metadata.generation} {.status.observedGeneration} \
-                    {.status.conditions[?(@.type==\"Ready\")].status} \
-                    {.status.conditions[?(@.type==\"Watching\")].status}";
-        let said = plane.kubectl(&["get", "deletionpolicy", name, "-o", path])?.success()?;
-        match said.split(' ').collect::<Vec<_>>()[..] {
-            [generation, observed, "True", "True"] if generation == observed => Ok(()),
-            _ => Err(said.into()),
-        }
-    })
-    .unwrap();
+    let policy = format!("deletionpolicy.belay.dev/{name}");
+    let in_force = |policy: Option<&Value>| {
+        let policy = policy.ok_or("it does not exist")?;
+        let observed = &policy["status"]["observedGeneration"];
+        let current = *observed == policy["metadata"]["generation"];
+        let in_force =
+            current && ["Ready", "Watching"].iter().all(|kind| has_condition(policy, kind));
+        if in_force { Ok(()) } else { Err(policy["status"].to_string().into()) }
+    };
+    plane.api().wait((&policy, ""), Duration::from_secs(60), in_force).unwrap();
 }
 
 /// A target: these resources of a group in one namespace.

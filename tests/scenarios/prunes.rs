@@ -32,7 +32,7 @@ fn rolled_out(prefix: &str) -> Team<'static> {
     let target = policy::target("", "configmaps", &team.ns);
     let spec = format!("{target}  protect: {{whileUsed: {{onDelete: Hold}}}}\n");
     policy::apply(team.plane, &team.ns, &spec);
-    team.apply(&(map("app-aaaa") + &reading("app-aaaa")));
+    team.kubectl_apply(&(map("app-aaaa") + &reading("app-aaaa")));
     rollout(&team);
     team
 }
@@ -52,7 +52,7 @@ fn s36_a_prune_before_the_apply_waits_for_the_rollout() {
     );
     assert!(warning.contains(&words), "{warning}");
     team.was_kept("configmap/app-aaaa");
-    team.apply(&(map("app-bbbb") + &reading("app-bbbb")));
+    team.kubectl_apply(&(map("app-bbbb") + &reading("app-bbbb")));
     rollout(&team);
     team.goes("configmap/app-aaaa");
     team.stands("configmap/app-bbbb");
@@ -64,7 +64,7 @@ fn s36_a_prune_before_the_apply_waits_for_the_rollout() {
 #[test]
 fn s37_a_prune_after_the_apply_waits_for_the_old_pods() {
     let team = rolled_out("s37");
-    team.apply(&(map("app-bbbb") + &reading("app-bbbb")));
+    team.kubectl_apply(&(map("app-bbbb") + &reading("app-bbbb")));
     let warning = team.deleted(&["configmap/app-aaaa"]);
     assert!(warning.contains("stays Terminating until "), "{warning}");
     team.was_kept("configmap/app-aaaa");
@@ -83,8 +83,8 @@ fn s20_forced_replacement_and_prunes_are_denied_clearly_and_can_be_retried() {
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, labels: {app: s20}}\n";
     let other =
         "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: other, labels: {app: s20}}\n";
-    team.apply(&format!("{manifest}{other}"));
-    team.apply(&pod("reader", "configMapRef", "settings"));
+    team.kubectl_apply(&format!("{manifest}{other}"));
+    team.kubectl_apply(&pod("reader", "configMapRef", "settings"));
     let uid = team.field("configmap/settings", ".metadata.uid");
     let says_no = |refused: &str| {
         let words = format!(
@@ -115,7 +115,7 @@ fn s20_forced_replacement_and_prunes_are_denied_clearly_and_can_be_retried() {
     eventually("replace --force", SOON, || team.send(&replace, manifest).success()).unwrap();
     assert_ne!(team.field("configmap/settings", ".metadata.uid"), uid);
     // Only what was applied is pruned.
-    team.apply(manifest);
+    team.kubectl_apply(manifest);
     eventually("apply --prune", SOON, || {
         team.send(&prune, other.trim_start_matches("---\n")).success()
     })
@@ -144,7 +144,7 @@ fn s20_helm_upgrades_by_force_keep_the_hold_and_what_they_prune_is_denied() {
         )
     };
     upgrade(&["--set", "settings=true"]).success().unwrap();
-    team.apply(&pod("reader", "configMapRef", "settings"));
+    team.kubectl_apply(&pod("reader", "configMapRef", "settings"));
     let held = || team.field("configmap/settings", ".metadata.finalizers");
     assert_eq!(held(), r#"["belay.dev/hold"]"#);
 
@@ -196,14 +196,14 @@ fn s21_a_drain_goes_on_and_controllers_take_their_finalizers_off() {
         format!("{target}  protect: {{whileUsed: {{onDelete: Hold}}, fromStripping: {{}}}}\n");
     policy::apply(team.plane, ns, &spec);
 
-    team.apply("apiVersion: v1\nkind: Secret\nmetadata: {name: key}\n");
+    team.kubectl_apply("apiVersion: v1\nkind: Secret\nmetadata: {name: key}\n");
     let on_node = |name: &str, labels: &str| {
         pod(name, "secretRef", "key")
             .replace(&format!("name: {name}}}"), &format!("name: {name}, labels: {{{labels}}}}}"))
             .replace("spec:\n", &format!("spec:\n  nodeName: {ns}\n"))
     };
-    team.apply(&on_node("free", "team: it"));
-    team.apply(&on_node("pinned", "team: it, pinned: yes-it-is"));
+    team.kubectl_apply(&on_node("free", "team: it"));
+    team.kubectl_apply(&on_node("pinned", "team: it, pinned: yes-it-is"));
     let ready = ["wait", "pod/free", "pod/pinned", "--for=condition=Ready", "--timeout=60s"];
     team.kubectl(&ready).success().unwrap();
     team.deleted(&["secret/key"]);
@@ -246,13 +246,13 @@ fn s21_a_drain_goes_on_and_controllers_take_their_finalizers_off() {
 
     // The Job controller takes its finalizer off each Pod that has ended, and
     // the collector of Pods takes away what stands on no node.
-    team.apply(
+    team.kubectl_apply(
         "apiVersion: batch/v1\nkind: Job\nmetadata: {name: once}\nspec: {template: {spec: \
          {restartPolicy: Never, containers: [{name: main, image: x}]}}}\n",
     );
     let lost = pod("lost", "secretRef", "absent")
         .replace("spec:\n", &format!("spec:\n  nodeName: {ns}-gone\n"));
-    team.apply(&lost);
+    team.kubectl_apply(&lost);
     let complete = ["wait", "job/once", "--for=condition=Complete", "--timeout=120s"];
     team.kubectl(&complete).success().unwrap();
     let left =
@@ -269,7 +269,7 @@ fn s32_a_tool_that_moves_objects_works_under_an_approval_with_content() {
     let target = policy::target("", "configmaps, secrets", ns);
     let spec = format!("{target}  protect: {{always: {{}}, fromStripping: {{}}}}\n");
     policy::apply(team.plane, ns, &spec);
-    team.apply(
+    team.kubectl_apply(
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: cluster, finalizers: \
     [example.com/cluster]}\n",
     );
@@ -280,8 +280,8 @@ fn s32_a_tool_that_moves_objects_works_under_an_approval_with_content() {
             [example.com/machine], {owner}}}\n"
         )
     };
-    team.apply(&machine("machine-0"));
-    team.apply(&machine("machine-1"));
+    team.kubectl_apply(&machine("machine-0"));
+    team.kubectl_apply(&machine("machine-1"));
     let objects = ["secret/machine-0", "secret/machine-1", "configmap/cluster"];
     // Such a tool takes the finalizers off first, so that nobody begins to
     // clean up, and deletes then.

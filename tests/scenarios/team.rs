@@ -4,10 +4,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::harness::kubectl::Output;
-use crate::harness::{self, ControlPlane, eventually};
+use crate::harness::{self, Api, ControlPlane, eventually};
 
 /// So long anything may take that ought to happen at once: a safety limit, and
 /// no measure of anything.
@@ -21,6 +21,7 @@ pub struct Team<'p> {
     pub plane: &'p ControlPlane,
     pub ns: String,
     jane: PathBuf,
+    api: Api,
 }
 
 /// One who may approve.
@@ -57,7 +58,8 @@ impl<'p> Team<'p> {
         let user = format!("--user={jane}");
         let args = ["create", "rolebinding", &jane, "-n", &ns, "--clusterrole=admin", &user];
         plane.kubectl(&args).unwrap().success().unwrap();
-        let team = Self { plane, jane: plane.user(&jane, None).unwrap(), ns };
+        let jane = plane.user(&jane, None).unwrap();
+        let team = Self { plane, api: Api::of(&jane).unwrap(), jane, ns };
         let approvers = [Approver::Carol, Approver::Dave].map(|who| who.name(&team.ns));
         let approvers: Vec<&str> = approvers.iter().map(String::as_str).collect();
         let give = "{apiGroups: [belay.dev], resources: [deletionapprovals], verbs: [create, get]}";
@@ -116,11 +118,16 @@ impl<'p> Team<'p> {
         self.plane.kubectl_with(Some(&self.jane), &args, manifest).unwrap()
     }
 
-    /// `kubectl apply`, as jane, that has to succeed; a right that was given a
+    /// `kubectl apply`, as jane, that has to succeed.
+    pub fn kubectl_apply(&self, manifest: &str) {
+        self.send(&["apply", "-f", "-"], manifest).success().unwrap();
+    }
+
+    /// Applies a manifest as jane, which has to succeed; a right that was given a
     /// moment ago is waited for.
     pub fn apply(&self, manifest: &str) {
         eventually("what jane applies", SOON, || {
-            let output = self.send(&["apply", "-f", "-"], manifest);
+            let output = self.api.apply(manifest, &self.ns)?;
             if output.stderr.contains("(Forbidden)") {
                 return Err(output.stderr.into());
             }
@@ -218,12 +225,7 @@ impl<'p> Team<'p> {
 
     /// A field of an object, by its JSON path, as the administrator sees it.
     pub fn field(&self, object: &str, path: &str) -> String {
-        let path = format!("jsonpath={{{path}}}");
-        self.plane
-            .kubectl(&["get", object, "-n", &self.ns, "-o", &path])
-            .unwrap()
-            .success()
-            .unwrap()
+        self.plane.api().field(object, &self.ns, path).unwrap()
     }
 
     /// The object is there, and Terminating under the hold.
@@ -236,12 +238,12 @@ impl<'p> Team<'p> {
     /// belay has looked live whether anything needs the object since it was
     /// deleted: the token of that pass is there, and so is the hold.
     pub fn was_kept(&self, object: &str) {
-        eventually(&format!("a look at {object}"), SOON, || {
-            let state = self.field(object, ".metadata");
+        let looked = |found: Option<&Value>| {
+            let state = found.map_or_else(String::new, |found| found["metadata"].to_string());
             let looked = state.contains("belay.dev/release-token");
             if looked { Ok(()) } else { Err(state.into()) }
-        })
-        .unwrap();
+        };
+        self.plane.api().wait((object, &self.ns), SOON, looked).unwrap();
         self.is_held(object);
     }
 
@@ -257,12 +259,11 @@ impl<'p> Team<'p> {
 
     /// The object is gone, or will be so soon.
     pub fn goes_within(&self, object: &str, limit: Duration) {
-        eventually(&format!("the end of {object} in {}", self.ns), limit, || {
-            let args = ["get", object, "-n", &self.ns, "--ignore-not-found", "-o", "yaml"];
-            let got = self.plane.kubectl(&args)?.success()?;
-            if got.is_empty() { Ok(()) } else { Err(got.into()) }
-        })
-        .unwrap();
+        let gone = |found: Option<&Value>| match found {
+            None => Ok(()),
+            Some(object) => Err(object.to_string().into()),
+        };
+        self.plane.api().wait((object, &self.ns), limit, gone).unwrap();
     }
 
     /// The collector has asked to delete an object whose path ends so, and was

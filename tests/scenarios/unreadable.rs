@@ -157,18 +157,7 @@ fn s31_a_dependent_whose_kind_is_not_installed_counts_once_it_is() {
     jane.kubectl(&["delete", "configmap", "free", "--timeout=30s"]).success().unwrap();
 
     // There may be some, and belay may not read them.
-    plane
-        .apply(&format!(
-            "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {{name: \
-             gadgets.{group}}}\nspec:\n  group: {group}\n  scope: Namespaced\n  names: {{kind: \
-             Gadget, plural: gadgets, singular: gadget}}\n  versions:\n  - name: v1\n    served: \
-             true\n    storage: true\n    schema: {{openAPIV3Schema: {{type: object, \
-             x-kubernetes-preserve-unknown-fields: true}}}}\n"
-        ))
-        .unwrap();
-    let crd = format!("crd/gadgets.{group}");
-    let args = ["wait", "--for=condition=Established", &crd, "--timeout=30s"];
-    plane.kubectl(&args).unwrap().success().unwrap();
+    plane.define_kind(group, "Gadget", "gadgets").unwrap();
     let gadget = format!(
         "apiVersion: {group}/v1\nkind: Gadget\nmetadata: {{name: g}}\nspec: {{settings: used}}\n"
     );

@@ -136,17 +136,7 @@ fn s23_the_same_kind_and_name_elsewhere_is_another_object() {
     // A kind of another group with the same plural name, under the same name
     // in the same namespace.
     let group = "s23.example.com";
-    plane
-        .apply(&format!(
-            "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {{name: \
-             secrets.{group}}}\nspec:\n  group: {group}\n  scope: Namespaced\n  names: {{kind: \
-             Secret, plural: secrets, singular: secret}}\n  versions:\n  - name: v1\n    served: \
-             true\n    storage: true\n    schema: {{openAPIV3Schema: {{type: object}}}}\n"
-        ))
-        .unwrap();
-    let crd = format!("crd/secrets.{group}");
-    let args = ["wait", "--for=condition=Established", &crd, "--timeout=30s"];
-    plane.kubectl(&args).unwrap().success().unwrap();
+    plane.define_kind(group, "Secret", "secrets").unwrap();
     jane.may(&format!("[{{apiGroups: [{group}], resources: ['*'], verbs: ['*']}}]"));
     jane.apply(&format!("apiVersion: {group}/v1\nkind: Secret\nmetadata: {{name: tls}}\n"));
     let object = format!("secrets.{group}/tls");

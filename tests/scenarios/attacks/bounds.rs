@@ -137,18 +137,8 @@ fn h15_a_foreground_delete_of_the_largest_object_completes() {
     let team = Team::new(plane, "h15");
     let ns = &team.ns;
     let group = team.group();
-    plane
-        .apply(&format!(
-            "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {{name: \
-             gadgets.{group}}}\nspec:\n  group: {group}\n  scope: Namespaced\n  names: {{kind: \
-             Gadget, plural: gadgets, singular: gadget}}\n  versions:\n  - name: v1\n    served: \
-             true\n    storage: true\n    schema: {{openAPIV3Schema: {{type: object, \
-             x-kubernetes-preserve-unknown-fields: true}}}}\n"
-        ))
-        .unwrap();
+    plane.define_kind(&group, "Gadget", "gadgets").unwrap();
     let crd = format!("crd/gadgets.{group}");
-    let args = ["wait", "--for=condition=Established", &crd, "--timeout=60s"];
-    plane.kubectl(&args).unwrap().success().unwrap();
     for (name, api_group, resource) in
         [("sets", "apps", "replicasets"), ("gadgets", &*group, "gadgets")]
     {

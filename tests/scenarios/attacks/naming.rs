@@ -62,22 +62,13 @@ fn h22_a_first_owner_does_not_hide_the_owner_that_a_policy_means() {
 /// A custom kind whose objects name a ConfigMap of any namespace.
 fn define_gizmos(team: &Team<'_>) {
     let group = "h07.example.com";
-    let schema = "{openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}";
-    let names = "{kind: Gizmo, plural: gizmos, singular: gizmo}";
-    let definition = format!(
-        "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {{name: \
-         gizmos.{group}}}\nspec: {{group: {group}, scope: Namespaced, names: {names}, versions: \
-         [{{name: v1, served: true, storage: true, schema: {schema}}}]}}\n"
-    );
+    team.plane.define_kind(group, "Gizmo", "gizmos").unwrap();
     let from = format!("from: {{group: {group}, resource: gizmos}}, to: {{resource: configmaps}}");
     let relation = format!(
         "apiVersion: belay.dev/v1alpha1\nkind: Relation\nmetadata: {{name: h23-gizmos}}\nspec: \
          {{{from}, nameFieldPath: spec.name, namespaceFieldPath: spec.namespace}}\n"
     );
-    team.plane.apply(&format!("{definition}---\n{relation}")).unwrap();
-    let crd = format!("crd/gizmos.{group}");
-    let wait = ["wait", "--for=condition=Established", &crd, "--timeout=60s"];
-    team.plane.kubectl(&wait).unwrap().success().unwrap();
+    team.plane.apply(&relation).unwrap();
 }
 
 #[test]

@@ -103,21 +103,15 @@ fn h07_a_deep_custom_resource_hides_no_other_one() {
     let jane = Person::of(plane, &ns);
     let group = "h07.example.com";
     jane.may(&format!("[{{apiGroups: [{group}], resources: [gadgets], verbs: ['*']}}]"));
+    plane.define_kind(group, "Gadget", "gadgets").unwrap();
     plane
         .apply(&format!(
-            "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {{name: \
-             gadgets.{group}}}\nspec:\n  group: {group}\n  scope: Namespaced\n  names: {{kind: \
-             Gadget, plural: gadgets, singular: gadget}}\n  versions:\n  - name: v1\n    served: \
-             true\n    storage: true\n    schema: {{openAPIV3Schema: {{type: object, \
-             x-kubernetes-preserve-unknown-fields: true}}}}\n---\n\
-             apiVersion: belay.dev/v1alpha1\nkind: Relation\nmetadata: {{name: h07-gadgets}}\n\
+            "apiVersion: belay.dev/v1alpha1\nkind: Relation\nmetadata: {{name: h07-gadgets}}\n\
              spec: {{from: {{group: {group}, resource: gadgets}}, to: {{resource: configmaps}}, \
              nameFieldPath: spec.settings.name}}\n"
         ))
         .unwrap();
     let crd = format!("crd/gadgets.{group}");
-    let args = ["wait", "--for=condition=Established", &crd, "--timeout=60s"];
-    plane.kubectl(&args).unwrap().success().unwrap();
     let target = policy::target("", "configmaps", &ns);
     policy::apply(plane, &ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
     let gadget = |name: &str, settings: &str| {

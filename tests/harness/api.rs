@@ -1,0 +1,263 @@
+//! Requests of one user to the API server, made in this process. A kubectl takes 50 ms
+//! of a core for each.
+
+use std::path::Path;
+use std::pin::pin;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use ::belay::cluster::names;
+use ::belay::objects::{KindInfo, Names};
+use futures_util::StreamExt as _;
+use kube::api::DynamicObject;
+use kube::core::ApiResource;
+use kube::runtime::watcher::watch_object;
+use serde_json::Value;
+use tokio::runtime::Runtime;
+
+use super::Result;
+use super::kubectl::Output;
+
+/// Where the requests of all tests run.
+fn runtime() -> Result<&'static Runtime> {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    if RUNTIME.get().is_none() {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let _ = RUNTIME.set(builder.worker_threads(2).enable_all().build()?);
+    }
+    RUNTIME.get().ok_or_else(|| "no runtime".into())
+}
+
+/// Waits for a request, on a thread of its own, because the caller may be
+/// asynchronous itself.
+fn wait_for<T: Send>(request: impl Future<Output = Result<T>> + Send) -> Result<T> {
+    let runtime = runtime()?;
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| runtime.block_on(request));
+        waiting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// The API server, as one user sees it.
+pub struct Api {
+    client: kube::Client,
+    /// What the kinds are called, as read last.
+    names: Mutex<Names>,
+}
+
+/// An answer of the API server: its code, its body, its warnings.
+struct Answer {
+    code: u16,
+    body: Value,
+    warnings: Vec<String>,
+}
+
+impl Api {
+    /// As the user of this kubeconfig.
+    pub fn of(kubeconfig: &Path) -> Result<Self> {
+        let config = kube::config::Kubeconfig::read_from(kubeconfig)?;
+        let client = wait_for(async {
+            let config = kube::Config::from_custom_kubeconfig(config, &Default::default()).await?;
+            Ok(kube::Client::try_from(config)?)
+        })?;
+        Ok(Self { client, names: Mutex::default() })
+    }
+
+    /// The object, if it exists. `object` is written as for kubectl: `pvc/data`.
+    pub fn get(&self, object: &str, namespace: &str) -> Result<Option<Value>> {
+        let (kind, name) = self.resolve(object)?;
+        let answer = self.send(http::Method::GET, &path(&kind, namespace, name), None)?;
+        match answer.code {
+            200 => Ok(Some(answer.body)),
+            404 => Ok(None),
+            _ => Err(answer.error().into()),
+        }
+    }
+
+    /// A field of an object that exists, by a path as in `.metadata.owners[0].name`,
+    /// as kubectl prints it: text as it is, all else as JSON, and nothing if the
+    /// object has no such field.
+    pub fn field(&self, object: &str, namespace: &str, path: &str) -> Result<String> {
+        let value = self.get(object, namespace)?;
+        let value = value.ok_or_else(|| format!("NotFound: {object} in {namespace}"))?;
+        let printed: Vec<String> = match path.split_once("[*]") {
+            None => vec![at(&value, path)],
+            Some((list, rest)) => {
+                let list = value.pointer(&pointer(list)).and_then(Value::as_array);
+                list.into_iter().flatten().map(|one| at(one, rest)).collect()
+            }
+        };
+        Ok(printed.join(" "))
+    }
+
+    /// Applies the objects of a YAML manifest on the server's side, up to the first that
+    /// is refused. What kubectl would print of that.
+    pub fn apply(&self, manifest: &str, namespace: &str) -> Result<Output> {
+        let mut printed = Output { stdout: String::new(), stderr: String::new(), code: 0 };
+        for object in serde_saphyr::from_multiple::<Value>(manifest)? {
+            if object.is_null() {
+                continue;
+            }
+            let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
+            let word = match text("/apiVersion").unwrap_or_default().split_once('/') {
+                Some((group, version)) => {
+                    format!("{}.{version}.{group}", text("/kind").unwrap_or("?"))
+                }
+                None => text("/kind").unwrap_or("?").to_owned(),
+            };
+            let name = text("/metadata/name").ok_or("an object without a name can't be applied")?;
+            let (kind, name) =
+                self.resolve(&format!("{word}/{name}")).map(|(kind, _)| (kind, name))?;
+            let place = text("/metadata/namespace").unwrap_or(namespace);
+            let query = "fieldManager=tests&force=true&fieldValidation=Strict";
+            let path = format!("{}?{query}", path(&kind, place, name));
+            let answer = self.send(http::Method::PATCH, &path, Some(object.clone()))?;
+            answer.print(&mut printed);
+            if printed.code != 0 {
+                break;
+            }
+        }
+        Ok(printed)
+    }
+
+    /// Deletes an object and does not wait. What kubectl would print.
+    pub fn delete(&self, object: &str, namespace: &str, options: Value) -> Result<Output> {
+        let (kind, name) = self.resolve(object)?;
+        let path = path(&kind, namespace, name);
+        let answer = self.send(http::Method::DELETE, &path, Some(options))?;
+        let mut printed = Output { stdout: String::new(), stderr: String::new(), code: 0 };
+        answer.print(&mut printed);
+        Ok(printed)
+    }
+
+    /// Watches an object until `judge` has a result. What it said last is the error
+    /// after `limit`.
+    pub fn wait<T: Send>(
+        &self,
+        (object, namespace): (&str, &str),
+        limit: Duration,
+        mut judge: impl FnMut(Option<&Value>) -> Result<T> + Send,
+    ) -> Result<T> {
+        let (kind, name) = self.resolve(object)?;
+        let mut last = "it was not read".to_owned();
+        let watched = async {
+            let mut seen = pin!(watch_object(self.objects(&kind, namespace), name));
+            while let Some(next) = seen.next().await {
+                let value = match next {
+                    Ok(object) => object.map(serde_json::to_value).transpose(),
+                    Err(error) => {
+                        last = error.to_string();
+                        continue;
+                    }
+                };
+                match value.map_err(Into::into).and_then(|value| judge(value.as_ref())) {
+                    Ok(result) => return Some(result),
+                    Err(error) => last = error.to_string(),
+                }
+            }
+            None
+        };
+        let found = wait_for(async { Ok(tokio::time::timeout(limit, watched).await) })?;
+        match found {
+            Ok(Some(result)) => Ok(result),
+            _ => Err(format!("{object} in {namespace}: not within {limit:?}: {last}").into()),
+        }
+    }
+
+    fn objects(&self, kind: &KindInfo, namespace: &str) -> kube::Api<DynamicObject> {
+        let resource = ApiResource {
+            group: kind.group.clone(),
+            version: kind.versions[0].clone(),
+            api_version: api_version(kind),
+            kind: kind.kind.clone(),
+            plural: kind.resource.clone(),
+        };
+        match kind.namespaced {
+            true => kube::Api::namespaced_with(self.client.clone(), namespace, &resource),
+            false => kube::Api::all_with(self.client.clone(), &resource),
+        }
+    }
+
+    fn resolve<'o>(&self, object: &'o str) -> Result<(KindInfo, &'o str)> {
+        let (word, name) = object.split_once('/').ok_or("expected KIND/NAME")?;
+        let mut known = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.find(word).is_none() {
+            *known = wait_for(async { Ok(names(&self.client).await?) })?;
+        }
+        let kind = known.find(word).ok_or_else(|| format!("there is no kind {word}"))?;
+        Ok((kind.clone(), name))
+    }
+
+    fn send(&self, method: http::Method, path: &str, body: Option<Value>) -> Result<Answer> {
+        let patch = method == http::Method::PATCH;
+        let content = if patch { "application/apply-patch+yaml" } else { "application/json" };
+        let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
+        let request = http::Request::builder().method(method).uri(path);
+        let request =
+            request.header("content-type", content).body(kube::client::Body::from(body))?;
+        wait_for(async {
+            let response = self.client.send(request).await?;
+            let code = response.status().as_u16();
+            let warnings = response.headers().get_all("warning").iter();
+            let warnings = warnings.filter_map(|header| header.to_str().ok());
+            // 299 - "text"
+            let warnings = warnings.filter_map(|text| text.split_once('"')?.1.strip_suffix('"'));
+            let warnings = warnings.map(|text| text.replace("\\\"", "\"")).collect();
+            let bytes = response.into_body().collect_bytes().await?;
+            Ok(Answer { code, body: serde_json::from_slice(&bytes)?, warnings })
+        })
+    }
+}
+
+impl Answer {
+    /// Adds what kubectl would print of this answer.
+    fn print(&self, printed: &mut Output) {
+        for warning in &self.warnings {
+            printed.stderr.push_str(&format!("Warning: {warning}\n"));
+        }
+        if self.code >= 300 {
+            printed.stderr.push_str(&self.error());
+            printed.code = 1;
+        }
+    }
+
+    /// What kubectl prints of an answer that is an error.
+    fn error(&self) -> String {
+        let text = |field: &str| self.body[field].as_str().unwrap_or_default();
+        format!("Error from server ({}): {}\n", text("reason"), text("message"))
+    }
+}
+
+/// Whether a condition of an object is True.
+pub fn has_condition(object: &Value, kind: &str) -> bool {
+    let conditions = object["status"]["conditions"].as_array();
+    conditions
+        .is_some_and(|all| all.iter().any(|one| one["type"] == kind && one["status"] == "True"))
+}
+
+fn at(value: &Value, path: &str) -> String {
+    match value.pointer(&pointer(path)) {
+        None => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+    }
+}
+
+/// The JSON pointer of a path in which dots within names are written as `\\.`.
+fn pointer(path: &str) -> String {
+    let path = path.replace('~', "~0").replace('/', "~1").replace("\\.", "\0");
+    path.replace(['.', '['], "/").replace(']', "").replace('\0', ".")
+}
+
+fn api_version(kind: &KindInfo) -> String {
+    match &*kind.group {
+        "" => kind.versions[0].clone(),
+        group => format!("{group}/{}", kind.versions[0]),
+    }
+}
+
+fn path(kind: &KindInfo, namespace: &str, name: &str) -> String {
+    let root = if kind.group.is_empty() { "api" } else { "apis" };
+    let place = if kind.namespaced { format!("/namespaces/{namespace}") } else { String::new() };
+    format!("/{root}/{}{place}/{}/{name}", api_version(kind), kind.resource)
+}
