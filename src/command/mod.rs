@@ -21,6 +21,7 @@ mod serve;
 mod status;
 mod stuck;
 mod target;
+mod timing;
 mod trial;
 mod visitor;
 mod welcome;

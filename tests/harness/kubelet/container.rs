@@ -14,8 +14,8 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 
 use super::{Node, lock};
-use crate::harness::Result;
 use crate::harness::plane::free_ports;
+use crate::harness::{Result, timing};
 
 /// A container, ready to be started.
 pub(super) struct Container {
@@ -98,7 +98,7 @@ impl Container {
             mounts.push(mount);
         }
 
-        let mut env = Vec::new();
+        let mut env = vec![timing::environment()];
         for variable in container.env.iter().flatten() {
             env.push((variable.name.clone(), value(variable, pod, address)?));
         }
@@ -114,6 +114,8 @@ impl Container {
         let words = command.chain(container.args.iter().flatten());
         let mut args: Vec<String> = words.map(|word| expand(word, &env, &places)).collect();
         let ports = if args.first().is_some_and(|first| first == "serve") {
+            // A real Pod drains for longer than a test waits.
+            args.retain(|arg| !arg.starts_with("--drain="));
             own_ports(&mut args)?
         } else {
             BTreeMap::new()
