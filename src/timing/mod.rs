@@ -6,10 +6,11 @@
 //! option can't lengthen an interval, and the relations between intervals are
 //! checked ([`Timing::check`]).
 //!
-//! Three things are constants beside the code that uses them: a limit on a
-//! request or a connection that hangs, a limit that bounds what a caller can
-//! cost, and the numbers of the release protocol ([`crate::hold::Limits`]),
-//! which the model checker uses.
+//! These stay constants beside the code that uses them: a limit on a request or a
+//! connection that hangs, a limit that bounds what a caller can cost, a wait that
+//! every change ends, a poll of at most a second in a command that runs once, and
+//! the numbers of the release protocol ([`crate::hold::Limits`]), which the model
+//! checker uses.
 
 #[cfg(test)]
 mod tests;

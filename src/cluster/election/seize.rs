@@ -314,6 +314,20 @@ mod tests {
         assert!(seized(None).await.0.is_none());
     }
 
+    #[tokio::test]
+    async fn a_leader_with_longer_intervals_is_waited_for_as_long_as_it_believes() {
+        let short = "lease.duration=4,lease.skew=0.5,lease.request=1,lease.seized=40";
+        let timing = short.parse::<Timing>().unwrap().lease;
+        for (written, believed) in [(4, 4), (15, 15), (120, 15)] {
+            let mut lease = led_by("a", 0);
+            lease["spec"]["leaseDurationSeconds"] = json!(written);
+            let (client, _) = server(Some(lease));
+            let clock = Clock::told(at(5));
+            let seat = seize(&client, ("belay", "belay"), "me".into(), clock, timing).await;
+            assert_eq!(seat.unwrap().unwrap().believed, Duration::from_secs(believed));
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn what_somebody_else_took_is_not_given_back() {
         let (seat, stored) = seized(Some(led_by("a", 0))).await;
