@@ -27,6 +27,9 @@ pub mod hold;
 
 pub mod lease;
 
+// The intervals of what runs.
+pub mod timing;
+
 // Support for what runs.
 pub mod certs;
 

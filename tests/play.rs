@@ -10,6 +10,7 @@ mod harness;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use harness::install::wait_until_asked;
 use harness::{Chart, ControlPlane, Options};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -70,6 +71,9 @@ async fn play() -> harness::Result<()> {
 fn start(program: &std::path::Path) -> harness::Result<(Chart, ControlPlane)> {
     let plane = ControlPlane::start_with(&Options { nodes: 2, ..Options::default() })?;
     // Whoever plays writes policies of every kind.
-    let chart = Chart::install(&plane, program, &["--set=rbac.watchEverything=true"])?;
+    let mut chart = Chart::prepare(&plane, program)?;
+    chart.kubelet.use_production_timing();
+    chart.notes = chart.deploy("install", &["--set=rbac.watchEverything=true"])?.success()?;
+    wait_until_asked(&plane)?;
     Ok((chart, plane))
 }

@@ -14,6 +14,7 @@ const ROOMS: &[&str] = &[
     "decide",
     "hold",
     "lease",
+    "timing",
     "certs",
     "telemetry",
     "webhook",
@@ -22,7 +23,8 @@ const ROOMS: &[&str] = &[
 ];
 
 /// Rooms that only compute: no async, no client, no clock, no IO.
-const PURE: &[&str] = &["objects", "graph", "relations", "policy", "decide", "hold", "lease"];
+const PURE: &[&str] =
+    &["objects", "graph", "relations", "policy", "decide", "hold", "lease", "timing"];
 
 /// What a pure room may not name.
 const IMPURE: &[&str] = &[

@@ -62,7 +62,8 @@ struct Run {
 
 pub fn run() -> Result<()> {
     let plane = ControlPlane::start_with(&Options::default())?;
-    let _installed = Install::of_everything(2).on(&plane, &program()?)?;
+    let _installed =
+        Install { production_timing: true, ..Install::of_everything(2) }.on(&plane, &program()?)?;
     let ns = plane.namespace("added")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let writer = runtime.block_on(Writer::of(&plane))?;

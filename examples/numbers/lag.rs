@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use belay::cluster::{Certificates, Context, Settings, SharedWorld, Signals, feed};
 use belay::policy::Identities;
 use belay::telemetry::{Metrics, Readiness};
+use belay::timing::Timing;
 use tokio::runtime::Runtime;
 
 use crate::harness::install::print;
@@ -84,6 +85,7 @@ async fn fed(plane: &ControlPlane) -> Result<SharedWorld> {
         name: "belay".to_owned(),
         replica: "numbers".to_owned(),
         labelled: Vec::new(),
+        timing: Timing::default(),
     };
     let (world, readiness) = (SharedWorld::default(), Readiness::default());
     let context = Context {

@@ -24,7 +24,8 @@ const LIMIT: Duration = Duration::from_secs(1800);
 
 pub fn run(objects: usize) -> Result<()> {
     let plane = ControlPlane::start()?;
-    let installed = Install::of_everything(2).on(&plane, &program()?)?;
+    let installed =
+        Install { production_timing: true, ..Install::of_everything(2) }.on(&plane, &program()?)?;
     let ns = plane.namespace("large")?;
     enforce(&plane, "large", &protecting("large", &only(&ns), "configmaps", "always: {}"))?;
     let runtime = Runtime::new()?;

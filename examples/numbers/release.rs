@@ -30,7 +30,8 @@ const LIMIT: Duration = Duration::from_secs(300);
 
 pub fn run(objects: usize) -> Result<()> {
     let plane = ControlPlane::start()?;
-    let installed = Install::of_everything(2).on(&plane, &program()?)?;
+    let installed =
+        Install { production_timing: true, ..Install::of_everything(2) }.on(&plane, &program()?)?;
     let ns = plane.namespace("release")?;
     let protect = "whileUsed: {onDelete: Hold}";
     enforce(&plane, "release", &protecting("release", &only(&ns), "configmaps", protect))?;

@@ -38,7 +38,8 @@ pub fn run(objects: usize) -> Result<()> {
     println!("{objects} objects were made in {:.0?}", started.elapsed());
     plane.apply(&while_used("crowd", crowd::LABEL, "configmaps, secrets"))?;
 
-    let mut installed = Install::of_everything(1).on(&plane, &program)?;
+    let mut installed =
+        Install { production_timing: true, ..Install::of_everything(1) }.on(&plane, &program)?;
     let belay = installed.replicas.first_mut().ok_or("nothing was installed")?;
     for number in 1..=STARTS {
         let read = runtime.block_on(lists(&plane))?;

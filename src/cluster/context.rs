@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 
 use super::status::Holding;
 use super::world::SharedWorld;
 use crate::telemetry::{Metrics, Readiness};
+use crate::timing::Timing;
 use crate::webhook::PathToken;
 
 /// Who this belay is, and what its objects are called.
@@ -33,6 +33,8 @@ pub struct Settings {
     /// How long the API server waits for an answer, as the webhook
     /// configurations were installed.
     pub timeout_seconds: i32,
+    /// When the parts look, try and write again.
+    pub timing: Timing,
 }
 
 /// Whose matter the certificates are.
@@ -44,10 +46,6 @@ pub enum Certificates {
         names: Vec<String>,
         /// For how long a pair is made.
         days: u32,
-        /// How long both configurations have carried a new authority before
-        /// anything is served that it signed: API servers hear of a
-        /// configuration one after another.
-        margin: Duration,
     },
     /// Somebody else's, who mounts them as files.
     Files {
@@ -87,6 +85,7 @@ impl Settings {
             certificates: Certificates::Files { authorities: None },
             backfill: 0,
             timeout_seconds: 5,
+            timing: Timing::default(),
         }
     }
 }

@@ -2,8 +2,6 @@
 //! they cover is on its way out: one whose cascade began in time counts until
 //! that has ended.
 
-use std::time::Duration;
-
 use kube::api::{Api, DeleteParams, Preconditions};
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -15,16 +13,13 @@ use crate::objects::{Object, Uid};
 use crate::policy::Approval;
 use crate::policy::api::DeletionApproval;
 
-/// How often it is looked.
-const EVERY: Duration = Duration::from_secs(60);
-
 /// For so long after the end people may want to read what was approved.
 const READ: i64 = 600;
 
 /// Takes expired approvals away, for as long as this replica leads.
 pub async fn run(context: Context) {
     let mut leading = context.signals.leading.subscribe();
-    let mut ticks = interval(EVERY);
+    let mut ticks = interval(context.settings.timing.checks.approvals);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;

@@ -5,6 +5,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
 use super::api::Trouble;
+use crate::timing::Retry;
 
 /// Waits between attempts, each twice as long as the one before.
 #[derive(Debug)]
@@ -14,10 +15,9 @@ pub struct Backoff {
     failures: u32,
 }
 
-impl Default for Backoff {
-    /// What goes for most requests.
-    fn default() -> Self {
-        Self::new(Duration::from_millis(200), Duration::from_secs(30))
+impl From<Retry> for Backoff {
+    fn from(Retry { first, longest }: Retry) -> Self {
+        Self::new(first, longest)
     }
 }
 

@@ -2,7 +2,7 @@
 //! cluster, so nobody should have to look for it: every replica has it in a
 //! metric and in its log, and the leader writes Events on the Pause itself.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
@@ -16,19 +16,17 @@ use super::context::Context;
 use super::pace::{Backoff, within};
 use crate::policy::{Pause, api};
 
-/// How often it is looked: a pause ends by the clock, and nobody tells.
-const EVERY: Duration = Duration::from_secs(1);
-
 /// Where Events live of what has no namespace.
 const NAMESPACE: &str = "default";
 
 /// Says when a pause begins and ends, until belay ends.
 pub async fn run(context: Context) {
-    let mut ticks = interval(EVERY);
+    let timing = &context.settings.timing;
+    let mut ticks = interval(timing.checks.pauses);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut logged: Option<Pause> = None;
     let mut told: Option<Pause> = None;
-    let (mut backoff, mut due) = (Backoff::default(), Instant::now());
+    let (mut backoff, mut due) = (Backoff::from(timing.retry), Instant::now());
     loop {
         ticks.tick().await;
         let now = Timestamp::now();

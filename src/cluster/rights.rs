@@ -4,8 +4,6 @@
 //! that right to remove them. So belay asks the API server
 //! for the rules of its own account, and places holds on these kinds alone.
 
-use std::time::Duration;
-
 use k8s_openapi::api::authorization::v1::{
     ResourceRule, SelfSubjectRulesReview, SelfSubjectRulesReviewSpec,
 };
@@ -14,10 +12,6 @@ use kube::api::PostParams;
 
 use super::context::Context;
 use super::pace::{Backoff, within};
-
-/// How often the rules are read again: a ClusterRole that gives a right more is
-/// in use after this time.
-const AGAIN: Duration = Duration::from_secs(30);
 
 /// The kinds that belay's account may patch in the whole cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -64,9 +58,10 @@ pub async fn run(context: Context) {
         spec: SelfSubjectRulesReviewSpec { namespace: Some(namespace.to_owned()) },
         ..SelfSubjectRulesReview::default()
     };
-    let mut backoff = Backoff::default();
+    let timing = &context.settings.timing;
+    let mut backoff = Backoff::from(timing.retry);
     loop {
-        let mut wait = AGAIN;
+        let mut wait = timing.checks.rights;
         match within(api.create(&PostParams::default(), &review)).await {
             Ok(answer) => {
                 backoff.succeeded();

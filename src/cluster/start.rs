@@ -26,6 +26,7 @@ use super::{
 use crate::certs::Serving;
 use crate::policy::Identities;
 use crate::telemetry::{Condition, Metrics, Readiness};
+use crate::timing::Timing;
 use crate::webhook::{AcceptedTokens, Decider};
 
 /// Threads of the cluster side: one that feeds may be busy with a long list
@@ -53,14 +54,14 @@ pub struct Options {
     /// Whose matter certificates are. Without names they are those of the
     /// installation's Service.
     pub certificates: Certificates,
-    /// How the secret in the paths of the webhooks is rotated.
-    pub path_rotation: paths::PathRotation,
     /// So many objects of one kind may get a hold late for one policy; 0: any
     /// number.
     pub backfill: usize,
     /// How long the API server waits for an answer, as the webhook
     /// configurations were installed.
     pub timeout_seconds: i32,
+    /// When its parts look, try and write again.
+    pub timing: Timing,
 }
 
 /// Why the cluster side could not start.
@@ -120,8 +121,8 @@ impl Cluster {
                 .map_err(|error| StartError::Client(super::api::chain(&error)))?
         };
         let certificates = match options.certificates {
-            Certificates::Own { names, days, margin } if names.is_empty() => {
-                Certificates::Own { names: service_names(&options.name, &namespace), days, margin }
+            Certificates::Own { names, days } if names.is_empty() => {
+                Certificates::Own { names: service_names(&options.name, &namespace), days }
             }
             other => other,
         };
@@ -133,6 +134,7 @@ impl Cluster {
             certificates,
             backfill: options.backfill,
             timeout_seconds: options.timeout_seconds,
+            timing: options.timing,
         };
         let context = Context {
             client,
@@ -161,7 +163,7 @@ impl Cluster {
         let feed = feed::run(context.clone(), options.identities, written);
         parts.start("feed", feed, handle);
         parts.start("certificates", certificates::run(context.clone(), held), handle);
-        let paths = paths::run(context.clone(), options.path_rotation, accepted_tokens.clone());
+        let paths = paths::run(context.clone(), accepted_tokens.clone());
         parts.start("paths", paths, handle);
         parts.start("election", election::run(context.clone()), handle);
         parts.start("journal", journal::run(context.clone(), entries), handle);

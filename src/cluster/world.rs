@@ -124,14 +124,14 @@ impl World {
     }
 
     /// Forgets which kinds own which where no object has said so for a while.
-    pub fn forget_owners(&mut self) {
+    pub fn forget_owners(&mut self, after: Duration) {
         let Self { graph, owned, .. } = self;
         let now = Instant::now();
         owned.retain(|(dependent, owner), known| {
             if graph.has_owner_kind(*dependent, *owner) {
                 *known = now;
             }
-            now.duration_since(*known) < OWNERS_KNOWN
+            now.duration_since(*known) < after
         });
     }
 
@@ -154,10 +154,6 @@ impl World {
         }
     }
 }
-
-/// For so long it is remembered that a kind owns another after the last owner
-/// reference has gone, so that what comes and goes begins no watch each time.
-const OWNERS_KNOWN: Duration = Duration::from_secs(120);
 
 /// Kinds that machines write in masses, and that own nothing that people protect.
 /// Every tenant can write an owner reference that names them.

@@ -21,6 +21,7 @@ mod serve;
 mod status;
 mod stuck;
 mod target;
+mod timing;
 mod trial;
 mod visitor;
 mod welcome;
@@ -74,7 +75,7 @@ enum Command {
     Test(trial::TestArguments),
     /// Have belay let go of a Terminating object, if nothing needs it; or of all,
     /// and take belay out of the cluster
-    Release(release::ReleaseArguments),
+    Release(Box<release::ReleaseArguments>),
     /// Say who approved what, until when; with --all what has expired, too
     Approvals(approvals::ApprovalsArguments),
     /// Say what was refused lately, or would have been
@@ -167,7 +168,7 @@ pub fn main() -> ExitCode {
         Command::Impact(arguments) => look::impact(*arguments),
         Command::UsedBy(arguments) => look::used_by(arguments),
         Command::Test(arguments) => trial::run(&arguments),
-        Command::Release(arguments) => release::run(arguments),
+        Command::Release(arguments) => release::run(*arguments),
         Command::Approvals(arguments) => approvals::run(arguments),
         Command::Denials(arguments) => denials::run(arguments),
         Command::Status(arguments) => status::run(arguments),
@@ -261,7 +262,7 @@ mod tests {
         for option in ["--abandon", "--dry-run"] {
             let line = ["belay", "release", "cm/x", option];
             let Command::Release(arguments) = Arguments::parse_from(line).command else { panic!() };
-            let refused = release::run(arguments).unwrap_err();
+            let refused = release::run(*arguments).unwrap_err();
             assert_eq!(refused.exit_code(), 2, "{option}: {refused}");
         }
     }

@@ -22,6 +22,7 @@ use crate::cluster::{
 use crate::objects::Names;
 use crate::policy::{Identities, Policy};
 use crate::relations::Custom;
+use crate::timing::Timing;
 
 /// Who asks, and where.
 pub struct Visitor {
@@ -109,6 +110,7 @@ impl Visitor {
             // A person's command puts no holds on.
             backfill: 0,
             timeout_seconds: TIMEOUT_SECONDS,
+            timing: Timing::default(),
         }
     }
 

@@ -86,10 +86,15 @@ pub fn evaluate(spec: &Spec, me: Candidate<'_>, now: Timestamp) -> Stand {
         // Our clock went back a little: what we wrote is still ahead of us.
         Stand::StandBy { until: renewed }
     } else if now < believes_until {
-        Stand::Lead { until: believes_until, renew_at: later(renewed, duration / 3) }
+        Stand::Lead { until: believes_until, renew_at: later(renewed, renewal(duration)) }
     } else {
         Stand::Acquire
     }
+}
+
+/// How long after a write its holder renews the Lease.
+pub fn renewal(duration: Duration) -> Duration {
+    duration / 3
 }
 
 /// The Lease to write, on the version of the one that was read: to take it, or

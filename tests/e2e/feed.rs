@@ -10,7 +10,7 @@ use belay::policy::Identities;
 use belay::telemetry::{Metrics, Readiness};
 use tokio::task::JoinHandle;
 
-use crate::harness::ControlPlane;
+use crate::harness::{ControlPlane, TIMING};
 use crate::policies::installed;
 use crate::world;
 
@@ -36,6 +36,7 @@ async fn fed(plane: &ControlPlane, labelled: &[&str]) -> Fed {
         certificates: belay::cluster::Certificates::Files { authorities: None },
         backfill: 0,
         timeout_seconds: 5,
+        timing: TIMING.parse().unwrap(),
         namespace: "belay".to_owned(),
         name: "belay".to_owned(),
         replica: "feed-test".to_owned(),

@@ -25,7 +25,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use parking_lot::RwLock;
 use serde_json::{Value, json};
 
-use crate::harness::{ControlPlane, Options};
+use crate::harness::{ControlPlane, Options, TIMING};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -110,6 +110,7 @@ impl Installed {
                 certificates: belay::cluster::Certificates::Files { authorities: None },
                 backfill: 0,
                 timeout_seconds: 5,
+                timing: TIMING.parse().unwrap(),
                 namespace: "belay".to_owned(),
                 name: name.to_owned(),
                 replica: format!("{name}-a"),

@@ -11,7 +11,7 @@ use super::belay::{Belay, http_get};
 use super::plane::free_ports;
 use super::process::Process;
 use super::wait::{eventually, while_running};
-use super::{ControlPlane, Link, Result, clock, roles};
+use super::{ControlPlane, Link, Result, clock, roles, timing};
 
 /// The namespace, and the name, of the installation.
 pub const NAME: &str = "belay";
@@ -33,6 +33,8 @@ pub struct Install {
     /// Whether each replica has a way of its own to the API server, which a
     /// test can break.
     pub linked: bool,
+    /// Whether it has the intervals of production, and not those of tests.
+    pub production_timing: bool,
     /// By how many seconds the clock of each replica is ahead; those that are
     /// not named here are right.
     pub ahead: Vec<u32>,
@@ -110,12 +112,14 @@ impl Install {
             format!("--namespace={NAME}"),
             format!("--listen={listen}"),
             format!("--probes={probes}"),
-            "--drain=1".to_owned(),
             "--log-format=json".to_owned(),
         ];
         arguments.extend(self.serve.iter().cloned());
         let name = format!("{NAME}-{number}");
         let mut env = vec![("POD_NAME".to_owned(), name.clone())];
+        if !self.production_timing {
+            env.push(timing::environment());
+        }
         if let Some(ahead) = self.ahead.get(number) {
             env.extend(clock::ahead(plane.folder(), *ahead)?);
         }

@@ -31,6 +31,7 @@ pub mod plane;
 pub mod process;
 pub mod proxy;
 pub mod roles;
+pub mod timing;
 pub mod wait;
 
 pub use api::Api;
@@ -42,6 +43,7 @@ pub use link::Link;
 pub use load::Load;
 pub use plane::{ControlPlane, Options};
 pub use proxy::Fault;
+pub use timing::TIMING;
 pub use wait::eventually;
 
 /// What a harness function fails with: a sentence. Tests unwrap it.

@@ -1,7 +1,5 @@
 //! The ways out.
 
-use std::time::Duration;
-
 use crate::harness::chart::RELEASE;
 use crate::harness::install::{print, wait_until_asked};
 use crate::harness::{ControlPlane, eventually};
@@ -33,13 +31,16 @@ fn s28_uninstall_waits_for_what_is_terminating_and_in_use_and_works_with_every_p
         // What is not on its way out is let go of, what is waits for its user.
         shop.holds("pvc/data-db-0", false);
         shop.holds("configmap/settings", false);
-        std::thread::sleep(Duration::from_secs(3));
+        // Who waits says for whom.
+        eventually("what is waited for", LIMIT, || {
+            let said = said_by_the_job(&plane);
+            let names_both = said.contains("password") && said.contains("Deployment");
+            if names_both { Ok(()) } else { Err(said.into()) }
+        })
+        .unwrap();
         assert!(!uninstall.is_finished());
         assert_ne!(shop.field("secret/password", ".metadata.deletionTimestamp"), "");
         shop.holds("secret/password", true);
-        // Who waits says for whom.
-        let said = said_by_the_job(&plane);
-        assert!(said.contains("password") && said.contains("Deployment"), "{said}");
 
         shop.kubectl(&["delete", "deployment", "web"]);
         let output = uninstall.join().unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::harness::{ControlPlane, Install, Installed, Options, eventually};
+use crate::harness::{ControlPlane, Install, Installed, Options, TIMING, eventually};
 use crate::program;
 use crate::rounds::Rounds;
 use crate::team::SOON;
@@ -15,7 +15,10 @@ const EACH: usize = 12;
 
 fn installed(plane: &ControlPlane, ahead: Vec<u32>) -> Installed {
     // An API server that has just started knows nobody's rights.
-    let install = Install { linked: true, refused: true, ahead, ..Install::of_everything(2) };
+    // Its watches are silent for long only where they are frozen.
+    let serve = vec![format!("--timing={TIMING},feed.silence=30")];
+    let install =
+        Install { linked: true, refused: true, ahead, serve, ..Install::of_everything(2) };
     install.on(plane, program()).unwrap()
 }
 

@@ -10,8 +10,7 @@ use crate::harness::install::NAME;
 use crate::harness::{Belay, ControlPlane, Fault, Install, Options, Result, eventually};
 use crate::{World, program};
 
-/// Longer than anything here takes on a busy machine: a replica that was killed
-/// counts as gone after a minute, a vanished kind as back after half of one.
+/// Longer than anything here takes on a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(180);
 
 /// The control plane, for the caller alone. Whatever an earlier test has left
@@ -27,9 +26,7 @@ pub fn faulty() -> MutexGuard<'static, World> {
 
 fn start() -> Result<World> {
     let plane = ControlPlane::start_with(&Options { nodes: 2, ..Options::default() })?;
-    let serve = ["--rotation-margin=1", "--path-settle=2", "--path-overlap=3"];
-    let install = Install { serve: serve.map(str::to_owned).to_vec(), ..Install::of_everything(2) };
-    let belay = install.on(&plane, program())?;
+    let belay = Install::of_everything(2).on(&plane, program())?;
     Ok(World { plane, belay })
 }
 

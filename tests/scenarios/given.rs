@@ -18,11 +18,7 @@ fn s27_certificates_of_somebody_else_are_served_trusted_and_taken_up_when_they_c
     let folder = plane.folder().join("given").display().to_string();
     make(&folder);
     let install = Install {
-        serve: vec![
-            "--certificates=files".to_owned(),
-            format!("--cert-dir={folder}"),
-            "--certificate-poll=1".to_owned(),
-        ],
+        serve: vec!["--certificates=files".to_owned(), format!("--cert-dir={folder}")],
         ..Install::of_everything(1)
     };
     // It waits until the API server asks belay, and so trusts what is served.

@@ -162,3 +162,19 @@ fn a_folder_with_somebodys_key_is_not_written_to() {
     assert!(message.contains("tls.key is there, but not all"), "{message}");
     assert_eq!(std::fs::read_to_string(folder.path().join("tls.key")).unwrap(), "mine");
 }
+
+#[test]
+fn shortened_intervals_are_reported_and_those_that_lose_the_lease_are_refused() {
+    let (belay, _folder) = crate::belay(&["--timing=certificates.poll=0.5"]);
+    let log = belay.process.log();
+    assert!(log.contains("has shortened the intervals of belay"), "{log}");
+
+    let output = Command::new(program())
+        .args(["serve", "--standalone"])
+        .env("BELAY_TIMING", "lease.duration=5")
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("otherwise a leader can't renew its Lease in time"), "{stderr}");
+}

@@ -101,7 +101,8 @@ impl Stage {
         let start = move || -> Result<(ControlPlane, Installed)> {
             let plane = ControlPlane::start_with(&options)?;
             let install = Install {
-                serve: vec!["--debug-graph".to_owned()],
+                serve: ["--debug-graph", "--drain=1"].map(str::to_owned).to_vec(),
+                production_timing: true,
                 ..Install::of_everything(REPLICAS)
             };
             let belay = install.on(&plane, &program)?;

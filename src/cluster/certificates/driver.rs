@@ -23,6 +23,7 @@ use crate::cluster::context::Context;
 use crate::cluster::pace::{Backoff, jittered};
 use crate::cluster::secret;
 use crate::telemetry::Condition;
+use crate::timing;
 
 /// How pairs are made and rotated.
 #[derive(Debug, Clone)]
@@ -31,20 +32,12 @@ pub struct Own {
     pub names: Vec<String>,
     /// For how long.
     pub days: u32,
-    /// How long both authorities have been in both configurations before the
-    /// new pair is served.
-    pub margin: Duration,
+    /// When the driver looks and tries again.
+    pub timing: timing::Certificates,
 }
 
 /// How long to wait where only time passes; whatever else happens is heard of.
 const IDLE: Duration = Duration::from_secs(3600);
-/// How often replicas are asked for what they serve, while that matters.
-const ASK: Duration = Duration::from_secs(1);
-/// How long after one pair another one is made, at the earliest: somebody may
-/// put something else into the Secret each time.
-const REST: Duration = Duration::from_secs(2);
-/// How long the watch may take to tell of a write.
-const ECHO: Duration = Duration::from_secs(2);
 
 /// The Secret's follower.
 pub struct Driver {
@@ -101,6 +94,7 @@ impl Driver {
         let mut registered = self.context.signals.registered.subscribe();
         let mut leading = self.context.signals.leading.subscribe();
         let mut events = pin!(watch_object(self.secrets.clone(), &self.name));
+        let backoff = || Backoff::new(Duration::from_millis(500), self.own.timing.retry);
         let (mut watching, mut stepping) = (backoff(), backoff());
         // When to look at the stream again, and when to take the next step.
         let (mut next_event, mut next_step) = (Instant::now(), Instant::now());
@@ -225,7 +219,7 @@ impl Driver {
         let mut seen = Seen {
             trusted: self.trusted.0.clone(),
             trusted_for: self.trusted.1.elapsed(),
-            margin: self.own.margin,
+            margin: self.own.timing.margin,
             served: None,
         };
         let mut step = rotation::step(&content, &seen, now);
@@ -243,10 +237,10 @@ impl Driver {
                 let secret = self.after(&step, &content)?;
                 secret::write(&self.secrets, &secret).await?;
                 if matches!(step, Step::Make | Step::Stage) {
-                    self.rested = Instant::now() + REST;
+                    self.rested = Instant::now() + self.own.timing.rest;
                 }
                 tracing::info!(secret = self.name, done = ?step, "certificate rotation");
-                Ok(ECHO)
+                Ok(self.own.timing.echo)
             }
         }
     }
@@ -271,7 +265,7 @@ impl Driver {
                 Duration::from_secs(u64::try_from(due - now).unwrap_or_default()).min(IDLE)
             }
             Waiting::Margin(left) => left,
-            Waiting::Replicas => jittered(ASK),
+            Waiting::Replicas => jittered(self.own.timing.ask),
             Waiting::Configurations | Waiting::Consent => IDLE,
         }
     }
@@ -296,8 +290,4 @@ impl Driver {
             }
         })
     }
-}
-
-fn backoff() -> Backoff {
-    Backoff::new(Duration::from_millis(500), Duration::from_secs(10))
 }

@@ -2,15 +2,11 @@
 //! read, for the configurations.
 
 use std::path::Path;
-use std::time::Duration;
 
 use tokio::time::sleep;
 
 use super::{content, publish};
 use crate::cluster::context::Context;
-
-/// Like the pair itself, which the same Secret is mounted for.
-const EVERY: Duration = Duration::from_secs(10);
 
 /// Publishes the authorities in a file, and again when they change. What cannot
 /// be read is told of once, and the last ones stay.
@@ -34,7 +30,7 @@ pub async fn keep_bundle(context: &Context, path: &Path) {
             }
             Err(_) => {}
         }
-        sleep(EVERY).await;
+        sleep(context.settings.timing.certificates.poll).await;
     }
 }
 

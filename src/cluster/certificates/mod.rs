@@ -42,8 +42,9 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// The condition "certificate" of readiness is there from this call on, before
 /// the future is polled.
 pub fn run(context: Context, serving: Arc<Serving>) -> impl Future<Output = ()> + Send {
+    let timing = context.settings.timing.certificates;
     let own = match context.settings.certificates.clone() {
-        Certificates::Own { names, days, margin } => Ok(driver::Own { names, days, margin }),
+        Certificates::Own { names, days } => Ok(driver::Own { names, days, timing }),
         Certificates::Files { authorities } => Err(authorities),
     };
     let condition = own.is_ok().then(|| context.readiness.condition("certificate"));

@@ -16,19 +16,12 @@ use super::LIMIT;
 use crate::cluster::api::{MANAGER, Trouble};
 use crate::cluster::context::Context;
 use crate::cluster::pace::{Backoff, jittered};
+use crate::timing;
 
 /// The label of these Leases; its value is the name of the installation.
 const LABEL: &str = "belay.dev/replica";
 /// The serial number of the leaf in use.
 const CERTIFICATE: &str = "belay.dev/certificate";
-/// How often a replica says that it lives.
-const RENEW: Duration = Duration::from_secs(20);
-/// One that runs has said so within this time.
-const DUE: SignedDuration = SignedDuration::from_secs(30);
-/// One that has not said so for this long is gone.
-const GONE: SignedDuration = SignedDuration::from_secs(60);
-/// The Lease of one that has not said so for this long is deleted.
-const FORGOTTEN: SignedDuration = SignedDuration::from_mins(10);
 
 /// The Leases of the replicas.
 #[derive(Clone)]
@@ -43,6 +36,10 @@ impl Replicas {
         Self { context: context.clone(), leases }
     }
 
+    fn timing(&self) -> &timing::Certificates {
+        &self.context.settings.timing.certificates
+    }
+
     fn own_name(&self) -> String {
         let settings = &self.context.settings;
         format!("{}-replica-{}", settings.name, settings.replica)
@@ -50,7 +47,7 @@ impl Replicas {
 
     /// Reports what is served, at once when that changes, for ever.
     pub async fn report(&self, mut serial: watch::Receiver<Option<String>>) {
-        let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));
+        let mut backoff = Backoff::new(Duration::from_secs(1), self.timing().retry);
         loop {
             let now_served = serial.borrow_and_update().clone();
             let wait = match now_served {
@@ -58,7 +55,7 @@ impl Replicas {
                 Some(serial) => match self.write(&serial).await {
                     Ok(()) => {
                         backoff.succeeded();
-                        jittered(RENEW)
+                        jittered(self.timing().report)
                     }
                     Err(trouble) => {
                         if backoff.is_first() {
@@ -93,7 +90,7 @@ impl Replicas {
             },
             "spec": {
                 "holderIdentity": settings.replica,
-                "leaseDurationSeconds": GONE.as_secs(),
+                "leaseDurationSeconds": self.timing().gone.as_secs(),
                 "renewTime": MicroTime(Timestamp::now()),
             },
         });
@@ -111,7 +108,7 @@ impl Replicas {
         match timeout(super::FAREWELL, self.leases.delete(&name, &parameters)).await {
             Ok(Ok(_)) => {}
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => {}
-            // It counts as gone in a minute.
+            // It counts as gone once it has not reported for long enough.
             Ok(Err(error)) => tracing::debug!(%error, lease = name, "not deleted"),
             Err(_) => tracing::debug!(lease = name, "not deleted in time"),
         }
@@ -120,15 +117,15 @@ impl Replicas {
     /// What each live replica serves.
     pub async fn served(&self) -> Result<Vec<String>, Trouble> {
         let now = Timestamp::now();
-        let leases = self.list().await?;
-        Ok(leases.iter().filter(|lease| !is_silent(lease, GONE, now)).map(serial).collect())
+        let (leases, gone) = (self.list().await?, self.timing().gone);
+        Ok(leases.iter().filter(|lease| !is_silent(lease, gone, now)).map(serial).collect())
     }
 
     /// Deletes the Leases of replicas that are long gone, while this replica
     /// leads. They are few and small: what does not work now works later.
     pub async fn sweep(&self) {
         loop {
-            sleep(jittered(Duration::from_secs(60))).await;
+            sleep(jittered(self.timing().sweep)).await;
             if !*self.context.signals.leading.borrow() {
                 continue;
             }
@@ -137,7 +134,8 @@ impl Replicas {
                 Vec::new()
             });
             let now = Timestamp::now();
-            for lease in leases.iter().filter(|lease| is_silent(lease, FORGOTTEN, now)) {
+            let forgotten = self.timing().forgotten;
+            for lease in leases.iter().filter(|lease| is_silent(lease, forgotten, now)) {
                 self.delete(lease).await;
             }
         }
@@ -169,8 +167,8 @@ pub fn label(name: &str) -> String {
 
 /// Whether the replica of this Lease runs: it has renewed it when it was due.
 /// One that was only late says so again, and is not counted out by this.
-pub fn is_running(lease: &Lease, now: Timestamp) -> bool {
-    !is_silent(lease, DUE, now)
+pub fn is_running(lease: &Lease, due: Duration, now: Timestamp) -> bool {
+    !is_silent(lease, due, now)
 }
 
 fn serial(lease: &Lease) -> String {
@@ -179,8 +177,9 @@ fn serial(lease: &Lease) -> String {
 }
 
 /// Whether a replica has not renewed its Lease for this long.
-fn is_silent(lease: &Lease, limit: SignedDuration, now: Timestamp) -> bool {
+fn is_silent(lease: &Lease, limit: Duration, now: Timestamp) -> bool {
     let renewed = lease.spec.as_ref().and_then(|spec| spec.renew_time.as_ref());
+    let limit = SignedDuration::try_from(limit).unwrap_or(SignedDuration::MAX);
     renewed.is_none_or(|renewed| now.duration_since(renewed.0) > limit)
 }
 
@@ -200,12 +199,13 @@ mod tests {
             }),
             ..Lease::default()
         };
-        assert!(!is_silent(&lease(60), GONE, now));
-        assert!(is_silent(&lease(61), GONE, now));
-        assert!(!is_silent(&lease(61), FORGOTTEN, now));
-        assert!(is_silent(&lease(601), FORGOTTEN, now));
-        assert!(is_silent(&Lease::default(), FORGOTTEN, now));
+        let timing::Certificates { gone, forgotten, .. } = timing::Timing::default().certificates;
+        assert!(!is_silent(&lease(60), gone, now));
+        assert!(is_silent(&lease(61), gone, now));
+        assert!(!is_silent(&lease(61), forgotten, now));
+        assert!(is_silent(&lease(601), forgotten, now));
+        assert!(is_silent(&Lease::default(), forgotten, now));
         // A clock ahead of ours is no reason to count it out.
-        assert!(!is_silent(&lease(-30), GONE, now));
+        assert!(!is_silent(&lease(-30), gone, now));
     }
 }

@@ -35,45 +35,14 @@ pub use self::seize::{Clock, Kept, Seat, seize};
 use super::api::Trouble;
 use super::context::Context;
 use super::pace::{Backoff, jittered};
-use crate::lease::{Candidate, Spec, Stand, Witness, evaluate, next, stepped_down};
-
-/// The numbers of an election.
-#[derive(Debug, Clone, Copy)]
-pub struct Timing {
-    /// How long a write is good, in whole seconds. It is renewed at a third.
-    pub duration: Duration,
-    /// How much the clocks of two replicas may differ.
-    pub skew: Duration,
-    /// How long one request may take.
-    pub request: Duration,
-    /// How often who stands by looks at the Lease.
-    pub look: Duration,
-    /// How long stepping down may take.
-    pub farewell: Duration,
-}
-
-impl Default for Timing {
-    fn default() -> Self {
-        Self {
-            duration: Duration::from_secs(15),
-            skew: Duration::from_secs(2),
-            // Twice within the time that is left when a renewal is due.
-            request: Duration::from_secs(3),
-            look: Duration::from_secs(2),
-            farewell: Duration::from_secs(2),
-        }
-    }
-}
+use crate::lease::{Candidate, Spec, Stand, Witness, evaluate, next, renewal, stepped_down};
+use crate::timing::{self, Timing};
 
 /// Takes part in the election until belay ends, and keeps `signals.leading`.
 /// When it is dropped this replica leads no more; only when belay ends does it
 /// say so to the others.
 pub async fn run(context: Context) {
-    run_with(context, Timing::default()).await;
-}
-
-/// As [`run`], by other numbers.
-pub async fn run_with(context: Context, timing: Timing) {
+    let timing = context.settings.timing.lease;
     let mut ending = context.signals.ending.subscribe();
     let post = Post::new(&context);
     let settings = &context.settings;
@@ -121,7 +90,7 @@ pub async fn leader(
     };
     let lease = read().await?;
     let spec = said(&lease);
-    let Timing { duration, skew, .. } = Timing::default();
+    let timing::Lease { duration, skew, .. } = Timing::default().lease;
     // Nobody has this name: whoever asks does not take part.
     let nobody = Candidate { name: "", duration, skew };
     if evaluate(&spec, nobody, now) != Stand::Acquire {
@@ -131,7 +100,9 @@ pub async fn leader(
     if now.duration_since(renewed).abs() > ASTRAY {
         return Ok(None);
     }
-    sleep(duration / 3 + skew).await;
+    // The holder renews it after a third of what it wrote.
+    let written = spec.duration.map_or(duration, |written| written.min(duration));
+    sleep(renewal(written) + skew).await;
     let again = read().await?;
     Ok(led(&again).filter(|_| said(&again) != spec))
 }
@@ -139,13 +110,13 @@ pub async fn leader(
 struct Election<'a> {
     context: &'a Context,
     leases: Leases,
-    timing: Timing,
+    timing: timing::Lease,
     post: &'a Post<'a>,
 }
 
 impl Election<'_> {
     fn me(&self) -> Candidate<'_> {
-        let Timing { duration, skew, .. } = self.timing;
+        let timing::Lease { duration, skew, .. } = self.timing;
         Candidate { name: &self.context.settings.replica, duration, skew }
     }
 

@@ -14,22 +14,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, Preconditions};
 use tokio::time::{Instant, sleep};
 
-use super::Timing;
 use super::leases::{Leases, is_there, said};
 use super::record::{into_lease, of_lease, serves};
 use crate::cluster::api::Trouble;
 use crate::cluster::pace::within;
 use crate::lease::{Candidate, Spec, next, stepped_down};
-
-/// How long a write is good. Replicas believe ten times their own duration at
-/// the most, which is more than this.
-const GOOD_FOR: Duration = Duration::from_secs(120);
-
-/// How often it is renewed.
-const RENEW: Duration = Duration::from_secs(15);
-
-/// When a renewal that failed is tried again.
-const AGAIN: Duration = Duration::from_secs(2);
+use crate::timing::{self, Timing};
 
 /// How often in a row somebody else may be quicker.
 const TRIES: usize = 20;
@@ -59,6 +49,7 @@ pub struct Seat {
     leases: Leases,
     holder: String,
     clock: Clock,
+    timing: timing::Lease,
     /// Who had led, as far as the Lease said.
     pub from: Option<String>,
     /// For so long from the taking on, whoever had led may believe to lead.
@@ -81,12 +72,13 @@ pub async fn seize(
     installation: (&str, &str),
     holder: String,
     clock: Clock,
+    timing: timing::Lease,
 ) -> Result<Option<Seat>, Trouble> {
-    let leases = Leases::new(client, installation, Timing::default().request);
-    let mut seat = Seat { leases, holder, clock, from: None, believed: Duration::ZERO };
+    let leases = Leases::new(client, installation, timing.request);
+    let mut seat = Seat { leases, holder, clock, timing, from: None, believed: Duration::ZERO };
     match seat.take().await {
         Ok(before) => {
-            seat.believed = believed(&before);
+            seat.believed = seat.believed(&before);
             seat.from = before.holder;
             Ok(Some(seat))
         }
@@ -98,16 +90,21 @@ pub async fn seize(
     }
 }
 
-/// How long the holder of a Lease that was just taken may believe to lead. When
-/// it says it has renewed it says nothing: one whose clock is far behind renews
-/// happily, and looks as if it were dead.
-fn believed(before: &Spec) -> Duration {
-    before.holder.as_ref().map_or(Duration::ZERO, |_| Timing::default().duration)
-}
-
 impl Seat {
+    /// How long the holder of a Lease that was just taken may believe to lead.
+    /// When it says it has renewed it says nothing: one whose clock is far behind
+    /// renews happily, and looks as if it were dead.
+    fn believed(&self, before: &Spec) -> Duration {
+        if before.holder.is_none() {
+            return Duration::ZERO;
+        }
+        // A replica may have longer intervals than this uninstall.
+        let written = before.duration.unwrap_or_default();
+        written.min(Timing::default().lease.duration).max(self.timing.duration)
+    }
+
     fn me(&self) -> Candidate<'_> {
-        Candidate { name: &self.holder, duration: GOOD_FOR, skew: Timing::default().skew }
+        Candidate { name: &self.holder, duration: self.timing.seized, skew: self.timing.skew }
     }
 
     /// Writes the Lease, upon whatever is there. What was there comes back.
@@ -129,7 +126,8 @@ impl Seat {
     pub async fn keep(&self, tell: impl Fn(Kept)) -> Infallible {
         let mut failing = false;
         loop {
-            sleep(if failing { AGAIN } else { RENEW }).await;
+            sleep(if failing { self.timing.seized_retry } else { self.timing.seized_renewal })
+                .await;
             match self.take().await {
                 Ok(before) => {
                     failing = false;
@@ -264,7 +262,8 @@ mod tests {
     async fn seized(lease: Option<Value>) -> (Option<Seat>, Arc<Mutex<Option<Value>>>) {
         let (client, stored) = server(lease);
         let clock = Clock::told(at(5));
-        (seize(&client, ("belay", "belay"), "me".into(), clock).await.unwrap(), stored)
+        let timing = Timing::default().lease;
+        (seize(&client, ("belay", "belay"), "me".into(), clock, timing).await.unwrap(), stored)
     }
 
     fn spec(stored: &Mutex<Option<Value>>) -> Spec {
@@ -277,7 +276,7 @@ mod tests {
         let seat = seat.unwrap();
         assert_eq!(seat.from.as_deref(), Some("a"));
         assert_eq!(seat.believed, Duration::from_secs(15));
-        let Timing { duration, skew, .. } = Timing::default();
+        let timing::Lease { duration, skew, seized_renewal, .. } = Timing::default().lease;
         for name in ["a", "b"] {
             // By a clock that is a minute ahead, and one that is behind.
             for now in [-60, 5, 65] {
@@ -292,7 +291,7 @@ mod tests {
         *stored.lock() = Some(lease);
         let told = Mutex::new(Vec::new());
         let keep = seat.keep(|kept| told.lock().push(kept));
-        let _ = tokio::time::timeout(RENEW * 2 + RENEW / 2, keep).await;
+        let _ = tokio::time::timeout(seized_renewal * 5 / 2, keep).await;
         assert_eq!(*told.lock(), [Kept::Again("b".to_owned())]);
         assert_eq!(spec(&stored).holder.as_deref(), Some("me"));
         // Given back, anybody may have it at once.
@@ -313,6 +312,20 @@ mod tests {
         assert_eq!((seat.from, seat.believed), (None, Duration::ZERO));
         assert_eq!(spec(&stored).holder.as_deref(), Some("me"));
         assert!(seized(None).await.0.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_leader_with_longer_intervals_is_waited_for_as_long_as_it_believes() {
+        let short = "lease.duration=4,lease.skew=0.5,lease.request=1,lease.seized=40";
+        let timing = short.parse::<Timing>().unwrap().lease;
+        for (written, believed) in [(4, 4), (15, 15), (120, 15)] {
+            let mut lease = led_by("a", 0);
+            lease["spec"]["leaseDurationSeconds"] = json!(written);
+            let (client, _) = server(Some(lease));
+            let clock = Clock::told(at(5));
+            let seat = seize(&client, ("belay", "belay"), "me".into(), clock, timing).await;
+            assert_eq!(seat.unwrap().unwrap().believed, Duration::from_secs(believed));
+        }
     }
 
     #[tokio::test(start_paused = true)]

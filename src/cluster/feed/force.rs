@@ -15,14 +15,13 @@ use crate::policy::api::{Check as _, Problem};
 use crate::policy::{Approval, Approvals, Pause, Policy, compile_relation};
 use crate::relations::Custom;
 
-/// After their kind has vanished and come back, policies are written again one
-/// by one. Only when that has been over for so long are those believed to be
-/// gone that did not come back.
-const THAW: Duration = Duration::from_secs(30);
-
 /// Policies and relations as they are in force.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Force {
+    /// After their kind has vanished and come back, policies are written again
+    /// one by one. Only when that has been over for so long are those believed to
+    /// be gone that did not come back.
+    thaw: Duration,
     pub policies: BTreeMap<String, Policy>,
     pub relations: BTreeMap<String, Custom>,
     /// What is wrong with those that cannot be used as they are written.
@@ -64,6 +63,18 @@ pub struct Taken {
 }
 
 impl Force {
+    /// Nothing is in force yet.
+    pub fn new(thaw: Duration) -> Self {
+        Self {
+            thaw,
+            policies: BTreeMap::new(),
+            relations: BTreeMap::new(),
+            problems: BTreeMap::new(),
+            frozen: Freeze::default(),
+            written: BTreeSet::new(),
+        }
+    }
+
     /// Whether what is in force is what people have written.
     pub fn is_frozen(&self) -> bool {
         self.frozen != Freeze::No
@@ -106,12 +117,12 @@ impl Force {
             Freeze::No => !vanished && defined == Defined::Yes,
             Freeze::Since(since) => {
                 let written = !self.written.is_empty() || self.policies.is_empty();
-                let quiet = now.saturating_duration_since(since) >= THAW;
+                let quiet = now.saturating_duration_since(since) >= self.thaw;
                 let thaws = !vanished && defined == Defined::Yes && written && quiet;
                 if thaws {
                     self.frozen = Freeze::No;
                 } else {
-                    taken.again = Some(THAW / 4);
+                    taken.again = Some(self.thaw / 4);
                 }
                 thaws
             }

@@ -54,18 +54,10 @@ use crate::policy::api::{DeletionApproval, DeletionPolicy, GROUP, Pause, Relatio
 use crate::policy::{Identities, Policy, PolicySet};
 use crate::relations::{Catalogue, Custom};
 use crate::telemetry::{Condition, Fed, Readiness};
+use crate::timing::Retry;
 
 /// Several changes in a row are one.
 const TOGETHER: Duration = Duration::from_millis(30);
-
-/// How often discovery is asked when nothing gives cause to.
-const DISCOVERY: Duration = Duration::from_secs(60);
-
-/// How often the state of the watches is told.
-const LOOK: Duration = Duration::from_millis(250);
-
-/// How long a watch that has ended by a mistake is left alone.
-const REVIVAL: Duration = Duration::from_secs(2);
 
 /// How long a single question may take.
 const LIMIT: Duration = Duration::from_secs(15);
@@ -167,12 +159,14 @@ impl Feed {
         written: watch::Sender<Arc<Written>>,
     ) -> Self {
         let synced = &conditions.synced;
-        let discovery = retried(synced, || discover(&context.client)).await;
-        identities.own = Some(retried(synced, || who_am_i(&context.client)).await);
+        let retry = context.settings.timing.retry;
+        let discovery = retried(synced, retry, || discover(&context.client)).await;
+        identities.own = Some(retried(synced, retry, || who_am_i(&context.client)).await);
         let news = context.signals.plan.clone();
         context.world.write().graph.date_owners();
-        let server = Server::new(context.client.clone());
+        let server = Server::new(context.client.clone(), context.settings.timing);
         let watches = Watches::new(context.clone(), server.clone());
+        let force = Force::new(context.settings.timing.feed.thaw);
         let mut feed = Self {
             context,
             identities,
@@ -183,7 +177,7 @@ impl Feed {
             discovery,
             learnt: None,
             asked: Instant::now(),
-            force: Force::default(),
+            force,
             in_force: false,
             taken: [0; 4],
             own: Vec::new(),
@@ -219,8 +213,9 @@ impl Feed {
     }
 
     async fn keep(&mut self) {
+        let timing = self.context.settings.timing.feed;
         loop {
-            let again = self.refresh().await.unwrap_or(DISCOVERY);
+            let again = self.refresh().await.unwrap_or(timing.discovery);
             let until = tokio::time::sleep(again);
             tokio::pin!(until);
             loop {
@@ -231,14 +226,14 @@ impl Feed {
                     }
                     () = &mut until => break,
                     // How the watches are doing changes with time alone.
-                    () = tokio::time::sleep(LOOK) => {
+                    () = tokio::time::sleep(timing.report) => {
                         self.report();
                         if self.is_discovery_due() {
                             break;
                         }
                         if self.watches.notice_dead() {
                             // Not at once: what panics may do so again.
-                            until.as_mut().reset(tokio::time::Instant::now() + REVIVAL);
+                            until.as_mut().reset(tokio::time::Instant::now() + timing.revival);
                         }
                     }
                 }
@@ -258,8 +253,9 @@ impl Feed {
     }
 
     fn is_discovery_due(&self) -> bool {
+        let timing = &self.context.settings.timing.feed;
         let vanished = self.watches.any_is_gone();
-        self.asked.elapsed() >= if vanished { Duration::from_secs(2) } else { DISCOVERY }
+        self.asked.elapsed() >= if vanished { timing.lost_kind } else { timing.discovery }
     }
 
     async fn rediscover(&mut self) {
@@ -554,9 +550,10 @@ async fn who_am_i(client: &kube::Client) -> Result<String, Trouble> {
 /// Tries until it succeeds, and says meanwhile why it does not.
 async fn retried<T, F: Future<Output = Result<T, Trouble>>>(
     condition: &Condition,
+    retry: Retry,
     attempt: impl Fn() -> F,
 ) -> T {
-    let mut backoff = Backoff::default();
+    let mut backoff = Backoff::from(retry);
     loop {
         let trouble = match timeout(LIMIT, attempt()).await {
             Ok(Ok(value)) => return value,

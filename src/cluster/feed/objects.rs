@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::waiting;
-use super::watching::{GRACE, Sink};
+use super::watching::Sink;
 use crate::cluster::api::Trouble;
 use crate::cluster::context::Signals;
 use crate::cluster::world::{self, SharedWorld, World};
@@ -60,12 +60,21 @@ pub struct Objects {
     listing: Option<Listing>,
     /// Whether a list was read to its end.
     synced: bool,
+    /// How long the watch may be broken before the kind is incomplete.
+    grace: Duration,
 }
 
 impl Objects {
     /// Nothing is known yet.
-    pub fn new(world: SharedWorld, kind: KindId, all: bool, signals: Arc<Signals>) -> Self {
-        Self { world, kind, all, health: Arc::default(), signals, listing: None, synced: false }
+    pub fn new(
+        world: SharedWorld,
+        kind: KindId,
+        all: bool,
+        signals: Arc<Signals>,
+        grace: Duration,
+    ) -> Self {
+        let (health, listing, synced) = (Arc::default(), None, false);
+        Self { world, kind, all, health, signals, listing, synced, grace }
     }
 
     fn take(&mut self, json: &str) -> Result<(), Unreadable> {
@@ -241,7 +250,7 @@ impl Sink for Objects {
         if forbidden {
             self.world.write().watched.remove(&self.kind);
         }
-        if !self.synced || since >= GRACE || forbidden {
+        if !self.synced || since >= self.grace || forbidden {
             self.incomplete(&trouble.words());
         }
     }

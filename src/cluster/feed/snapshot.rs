@@ -272,7 +272,7 @@ impl Snapshot {
 
     fn put_in_force(&self, identities: Identities) -> Result<(), String> {
         let said = self.said.lock();
-        let mut force = Force::default();
+        let mut force = Force::new(self.context.settings.timing.feed.thaw);
         force.take(&said, Defined::Yes, Instant::now());
         let lacks = force.lacks(&said);
         if let Some(lacks) = &lacks {

@@ -19,6 +19,11 @@ use crate::objects::KindId;
 use crate::policy::api::{DeletionPolicy, DeletionPolicySpec, Relation};
 use crate::policy::{Policy, PolicySet};
 use crate::relations::Catalogue;
+use crate::timing::{self, Timing};
+
+fn timing() -> timing::Feed {
+    Timing::default().feed
+}
 
 fn policy(name: &str, spec: &str) -> DeletionPolicy {
     let spec: DeletionPolicySpec = serde_saphyr::from_str(spec).unwrap();
@@ -126,7 +131,7 @@ fn names(force: &Force) -> Vec<&str> {
 #[test]
 fn a_policy_that_is_deleted_goes_and_one_that_is_broken_stays_as_it_was() {
     let now = Instant::now();
-    let mut force = Force::default();
+    let mut force = Force::new(timing().thaw);
     let both = said(&[policy("a", CONFIG_MAPS), policy("b", CONFIG_MAPS)]);
     assert!(force.take(&both, Defined::Yes, now).policies);
     assert_eq!(force.take(&both, Defined::Yes, now), Taken::default(), "nothing has changed");
@@ -141,7 +146,7 @@ fn a_policy_that_is_deleted_goes_and_one_that_is_broken_stays_as_it_was() {
 #[test]
 fn the_annotation_for_backfills_counts_without_a_change_of_the_spec() {
     let now = Instant::now();
-    let mut force = Force::default();
+    let mut force = Force::new(timing().thaw);
     let mut written = policy("a", CONFIG_MAPS);
     force.take(&said(&[written.clone()]), Defined::Yes, now);
     assert_eq!(force.policies["a"].backfill, None);
@@ -157,7 +162,7 @@ fn the_annotation_for_backfills_counts_without_a_change_of_the_spec() {
 #[test]
 fn what_cannot_be_read_is_not_taken_for_no_policy() {
     let mut written = said(&[policy("a", CONFIG_MAPS)]);
-    let mut force = Force::default();
+    let mut force = Force::new(timing().thaw);
     force.take(&written, Defined::Yes, Instant::now());
     assert_eq!(force.lacks(&written), None);
     written.policies.all.insert("b".to_owned(), Err("no such field".to_owned()));
@@ -173,7 +178,7 @@ fn what_cannot_be_read_is_not_taken_for_no_policy() {
 fn a_kind_that_vanishes_takes_nothing_with_it() {
     let start = Instant::now();
     let at = |seconds| start + Duration::from_secs(seconds);
-    let mut force = Force::default();
+    let mut force = Force::new(timing().thaw);
     force.take(&said(&[policy("a", CONFIG_MAPS), policy("b", CONFIG_MAPS)]), Defined::Yes, at(0));
     // The CRD is on its way out, and its instances go one by one.
     let one = said(&[policy("b", CONFIG_MAPS)]);
@@ -206,7 +211,7 @@ fn a_kind_that_vanishes_takes_nothing_with_it() {
 #[test]
 fn while_nobody_can_say_whether_the_kind_is_there_nothing_goes() {
     let now = Instant::now();
-    let mut force = Force::default();
+    let mut force = Force::new(timing().thaw);
     force.take(&said(&[policy("a", CONFIG_MAPS)]), Defined::Yes, now);
     let taken = force.take(&said(&[]), Defined::Unknown, now);
     assert_eq!((names(&force), taken.again.is_some()), (vec!["a"], true));
@@ -221,7 +226,7 @@ fn a_relation_that_cannot_be_used_is_left_out_and_the_others_are_in_force() {
     let mut said = said(&[]);
     said.relations.all.insert("good".into(), Ok(relation("good", "spec.secret")));
     said.relations.all.insert("bad".into(), Ok(relation("bad", "spec.[")));
-    let mut force = Force::default();
+    let mut force = Force::new(timing().thaw);
     assert!(force.take(&said, Defined::Yes, Instant::now()).relations);
     assert_eq!(force.relations.keys().collect::<Vec<_>>(), ["good"]);
 }
@@ -281,7 +286,7 @@ fn what_waits_is_noticed_and_so_is_the_end_of_its_last_user() {
 fn an_object_that_cannot_be_read_may_use_anything_until_it_can_be_read_or_is_gone() {
     let world = Arc::new(parking_lot::RwLock::new(world(&[policy("p", CONFIG_MAPS)])));
     let pods = world.read().graph.kinds.find_resource("", "pods").unwrap();
-    let mut sink = Objects::new(world.clone(), pods, true, Arc::default());
+    let mut sink = Objects::new(world.clone(), pods, true, Arc::default(), timing().grace);
     let pod = |name: &str, labels: serde_json::Value| {
         json!({"metadata": {"name": name, "namespace": "n", "uid": name, "labels": labels}})
             .to_string()
@@ -322,7 +327,7 @@ fn an_object_that_cannot_be_read_may_use_anything_until_it_can_be_read_or_is_gon
 fn an_object_with_too_many_references_is_known_without_them_and_may_use_anything() {
     let world = Arc::new(parking_lot::RwLock::new(world(&[policy("p", CONFIG_MAPS)])));
     let pods = world.read().graph.kinds.find_resource("", "pods").unwrap();
-    let mut sink = Objects::new(world.clone(), pods, true, Arc::default());
+    let mut sink = Objects::new(world.clone(), pods, true, Arc::default(), timing().grace);
     let pod = |count: usize| {
         let sources = (0..count).map(|n| json!({"configMap": {"name": format!("c{n}")}}));
         json!({"metadata": {"name": "p", "namespace": "n", "uid": "p", "labels": {"a": "b"}},
@@ -355,7 +360,7 @@ fn an_object_with_too_many_references_is_known_without_them_and_may_use_anything
 async fn kinds_of_owners_are_forgotten_with_the_last_reference_and_some_are_never_learned() {
     let world = Arc::new(parking_lot::RwLock::new(world(&[policy("p", CONFIG_MAPS)])));
     let maps = world.read().graph.kinds.find_resource("", "configmaps").unwrap();
-    let mut sink = Objects::new(world.clone(), maps, true, Arc::default());
+    let mut sink = Objects::new(world.clone(), maps, true, Arc::default(), timing().grace);
     let object = |name: &str, owners: &[(&str, &str)]| {
         let owners = owners.iter().map(|(version, kind)| {
             json!({"apiVersion": version, "kind": kind, "name": "none", "uid": "none"})
@@ -381,7 +386,7 @@ async fn kinds_of_owners_are_forgotten_with_the_last_reference_and_some_are_neve
     }
     let passes = async |seconds| {
         tokio::time::advance(Duration::from_secs(seconds)).await;
-        world.write().forget_owners();
+        world.write().forget_owners(timing().owners);
     };
     passes(600).await;
     assert!(is_planned("secrets"), "while there is a reference");

@@ -79,7 +79,8 @@ impl Watches {
     /// Begins and ends watches as the plan says.
     pub async fn follow(&mut self) {
         self.notice_dead();
-        self.context.world.write().forget_owners();
+        let after = self.context.settings.timing.feed.owners;
+        self.context.world.write().forget_owners(after);
         let wanted = self.wanted();
         let kinds: HashSet<KindId> = wanted.iter().map(|(kind, ..)| *kind).collect();
         let unwanted: Vec<KindId> =
@@ -159,7 +160,8 @@ impl Watches {
             }
         }
         let (world, signals) = (self.context.world.clone(), self.context.signals.clone());
-        let objects = Objects::new(world, kind, want == Want::All, signals.clone());
+        let grace = self.context.settings.timing.feed.grace;
+        let objects = Objects::new(world, kind, want == Want::All, signals.clone(), grace);
         let health = objects.health.clone();
         let is_definitions = source.info.resource == "customresourcedefinitions"
             && source.info.group == "apiextensions.k8s.io";

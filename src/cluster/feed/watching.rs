@@ -26,6 +26,7 @@ use crate::cluster::list::{Buffers, ListQuery, ListReader, Next};
 use crate::cluster::pace::{Backoff, random};
 use crate::cluster::world::Detail;
 use crate::objects::{KindInfo, Unreadable};
+use crate::timing::{self, Timing};
 
 /// What is watched, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,33 +69,15 @@ pub struct Server {
     /// Whether it streams lists. Those before 1.34 may not, and one that says
     /// so is not asked again.
     streams: Arc<AtomicBool>,
+    timing: Timing,
 }
 
 impl Server {
     /// The one behind this client.
-    pub fn new(client: kube::Client) -> Self {
-        Self { client, streams: Arc::new(AtomicBool::new(true)) }
+    pub fn new(client: kube::Client, timing: Timing) -> Self {
+        Self { client, streams: Arc::new(AtomicBool::new(true)), timing }
     }
 }
-
-/// Bookmarks come once a minute: a connection that says less is dead, though
-/// nobody has closed it.
-const SILENCE: Duration = Duration::from_secs(90);
-
-/// After a reconnect what was missed comes at once; so long nothing means that
-/// there is nothing more.
-const QUIET: Duration = Duration::from_millis(500);
-
-/// A busy kind is never quiet. What was missed has come once the connection
-/// lasts as long as the gap before it, and at least this long.
-const CATCH_UP: Duration = Duration::from_secs(1);
-
-/// A connection that lasted this long was a good one.
-const GOOD: Duration = Duration::from_secs(5);
-
-/// A watch that broke off is begun again within moments; only when that does
-/// not succeed for so long is what it watches not all known any more.
-pub const GRACE: Duration = Duration::from_secs(5);
 
 /// So much is kept for the next line.
 const LINE: usize = 64 << 10;
@@ -151,8 +134,8 @@ struct Status {
 }
 
 /// How long a watch has been without what it had.
-#[derive(Default)]
 struct Lost {
+    timing: timing::Feed,
     /// When what is known was last found to be current, if it ever was.
     current: Option<Instant>,
     /// Since when it may not be: from the end of the connection on, and not
@@ -169,9 +152,21 @@ struct Lost {
 }
 
 impl Lost {
+    fn new(timing: timing::Feed) -> Self {
+        Self {
+            timing,
+            current: None,
+            since: None,
+            told: false,
+            why: None,
+            list_again: false,
+            answered: false,
+        }
+    }
+
     fn is_current(&mut self, sink: &mut impl Sink) {
         let list_again = self.list_again;
-        *self = Self { current: Some(Instant::now()), list_again, ..Self::default() };
+        *self = Self { current: Some(Instant::now()), list_again, ..Self::new(self.timing) };
         sink.current();
     }
 
@@ -183,7 +178,7 @@ impl Lost {
 
     /// Whether the last list was good for a while.
     fn was_good(&self) -> bool {
-        self.current.is_some_and(|current| current.elapsed() >= GOOD)
+        self.current.is_some_and(|current| current.elapsed() >= self.timing.good)
     }
 
     /// The connection has ended.
@@ -198,7 +193,7 @@ impl Lost {
     /// An attempt has failed.
     fn failed(&mut self, trouble: Trouble, sink: &mut impl Sink) {
         let lasts = self.since.get_or_insert_with(Instant::now).elapsed();
-        self.told |= lasts >= GRACE;
+        self.told |= lasts >= self.timing.grace;
         sink.broken(&trouble, lasts);
         self.why = Some(trouble);
     }
@@ -207,7 +202,7 @@ impl Lost {
     /// meanwhile once that takes too long: the step itself may hang.
     async fn during<T>(&mut self, sink: &mut impl Sink, step: impl Future<Output = T>) -> T {
         let due = self.since.filter(|_| self.current.is_some() && !self.told);
-        let Some(due) = due.map(|since| since + GRACE) else { return step.await };
+        let Some(due) = due.map(|since| since + self.timing.grace) else { return step.await };
         let mut step = pin!(step);
         // Steps that each end at once add up, too.
         if Instant::now() < due
@@ -215,7 +210,7 @@ impl Lost {
         {
             return done;
         }
-        let seconds = GRACE.as_secs();
+        let seconds = self.timing.grace.as_secs();
         let slow = || Trouble::Failed(format!("it was not begun again within {seconds} s"));
         let why = self.why.take().unwrap_or_else(slow);
         self.failed(why, sink);
@@ -226,8 +221,9 @@ impl Lost {
 /// Watches until it is dropped.
 pub async fn watch(server: Server, source: Source, mut sink: impl Sink) {
     let mut version = None;
-    let mut backoff = Backoff::default();
-    let mut lost = Lost::default();
+    let Timing { feed: timing, retry, .. } = server.timing;
+    let mut backoff = Backoff::from(retry);
+    let mut lost = Lost::new(timing);
     // The version at which the last attempt failed.
     let mut failed_at: Option<String> = None;
     loop {
@@ -241,7 +237,7 @@ pub async fn watch(server: Server, source: Source, mut sink: impl Sink) {
         }
         match result {
             // The server ends every watch after some minutes.
-            Ok(()) if lasted >= GOOD => {
+            Ok(()) if lasted >= timing.good => {
                 backoff.succeeded();
                 continue;
             }
@@ -254,7 +250,7 @@ pub async fn watch(server: Server, source: Source, mut sink: impl Sink) {
                 }
             }
             Err(trouble) => {
-                if lasted >= GOOD {
+                if lasted >= timing.good {
                     backoff.succeeded();
                 }
                 // A version that fails twice would fail every time.
@@ -315,7 +311,7 @@ async fn follow(
         Err(trouble) => return Err(trouble),
     };
     let gap = lost.since.map_or(Duration::ZERO, |since| since.elapsed());
-    let caught_up = Instant::now() + gap.max(CATCH_UP);
+    let caught_up = Instant::now() + gap.max(server.timing.feed.catch_up);
     let reading = Reading { sink, version, lost, listing: streamed, caught_up };
     if streamed {
         reading.sink.begin();
@@ -368,7 +364,8 @@ impl<S: Sink> Reading<'_, S> {
         let mut line = Vec::new();
         loop {
             let catching_up = self.lost.since.is_some() && !self.listing;
-            let patience = if catching_up { QUIET } else { SILENCE };
+            let timing::Feed { quiet, silence, .. } = self.lost.timing;
+            let patience = if catching_up { quiet } else { silence };
             let reading = timeout(patience, lines.read_until(b'\n', &mut line));
             // Who catches up is connected: of a busy kind there is always more.
             let read = match self.listing {
@@ -382,7 +379,7 @@ impl<S: Sink> Reading<'_, S> {
                     continue;
                 }
                 Err(_) => {
-                    let silent = format!("nothing was heard for {} s", SILENCE.as_secs());
+                    let silent = format!("nothing was heard for {} s", silence.as_secs());
                     return Err(Trouble::Failed(silent));
                 }
             };

@@ -5,7 +5,6 @@
 //! are read.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use tokio::time::{Instant, Interval};
 
@@ -17,10 +16,6 @@ use crate::cluster::pace::within;
 use crate::cluster::world::{Detail, Seen, World};
 use crate::hold::Sight;
 use crate::objects::{KindId, KindInfo, Object, read_shallow};
-
-/// How often labelled kinds are read as a whole, for holds on what has lost its
-/// label unseen.
-const SWEEP: Duration = Duration::from_secs(3600);
 
 impl Holds {
     /// Objects that have lost their label, seen by a watch or, now and then,
@@ -41,8 +36,8 @@ impl Holds {
         let kinds: Vec<(KindId, KindInfo)> = {
             let world = self.context.world.read();
             // Those that are watched as a whole are surveyed.
-            let swept = &mut self.swept;
-            swept.retain(|kind, swept| swept.elapsed() < SWEEP && !world.graph.is_complete(*kind));
+            let (swept, every) = (&mut self.swept, self.timing.sweep);
+            swept.retain(|kind, swept| swept.elapsed() < every && !world.graph.is_complete(*kind));
             let kinds = labelled(&world, &self.context.settings)
                 .into_iter()
                 .filter(|kind| !world.graph.is_complete(*kind) && !swept.contains_key(kind));

@@ -32,26 +32,7 @@ use crate::graph::NodeId;
 use crate::hold::{Plan, plan, plan_patch, wanting};
 use crate::objects::{KindId, KindInfo, Object, Uid};
 use crate::policy::Facts;
-
-/// Patches a second at the most.
-const RATE: Duration = Duration::from_millis(40);
-
-/// How often everything is looked at when nothing gives cause to.
-const LOOK: Duration = Duration::from_secs(10);
-
-/// How often it is looked whether the objects have been read that are to be
-/// counted.
-const COUNTING: Duration = Duration::from_secs(1);
-
-/// How often it is told how far the work is, while there is much of it.
-const PROGRESS: Duration = Duration::from_secs(5);
-
-/// For so long an object that needs nothing after all, or could not be
-/// written, is not looked at again.
-const SETTLED: Duration = Duration::from_secs(600);
-
-/// For so long an object that could not be read is not looked at again.
-const UNREAD: Duration = Duration::from_secs(60);
+use crate::timing;
 
 /// Keeps holds as policies want them, for as long as this replica leads.
 pub async fn run(context: Context) {
@@ -81,6 +62,7 @@ pub async fn run(context: Context) {
 
 struct Holds {
     context: Context,
+    timing: timing::Holds,
     record: Record,
     /// What was written down last.
     recorded: Kinds,
@@ -101,21 +83,23 @@ struct Holds {
 
 impl Holds {
     fn new(context: Context) -> Self {
+        let timing = context.settings.timing.holds;
         Self {
             record: Record::new(&context),
             context,
+            timing,
             recorded: Kinds::new(),
             pending: Kinds::new(),
             settled: HashMap::new(),
             backfill: Backfill::default(),
-            counting: Backoff::new(COUNTING, LOOK),
+            counting: Backoff::new(timing.counting, timing.look),
             swept: HashMap::new(),
             nothing: LiveReads::default(),
         }
     }
 
     async fn keep(&mut self) {
-        let mut backoff = Backoff::default();
+        let mut backoff = Backoff::from(self.context.settings.timing.retry);
         let mut changed = self.context.signals.changed.subscribe();
         changed.mark_changed();
         let mut started = false;
@@ -176,7 +160,7 @@ impl Holds {
         if much > 0 {
             tracing::info!(objects = much, "holds to be put on, taken off or renamed");
         }
-        let mut pace = interval(RATE);
+        let mut pace = interval(self.timing.patch);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut told = Instant::now();
         for work in work {
@@ -184,14 +168,14 @@ impl Holds {
                 // What was found is the answer to another question by now.
                 return Ok(());
             }
-            if told.elapsed() >= PROGRESS {
+            if told.elapsed() >= self.timing.progress {
                 told = Instant::now();
                 self.publish(&self.survey(&wanted), kinds.clone());
             }
             pace.tick().await;
             let settled = match self.look(work.kind, &work.namespace, &work.name).await {
                 Ok(true) => continue,
-                Ok(false) => SETTLED,
+                Ok(false) => self.timing.settled,
                 Err(trouble) => {
                     // The others may well be read.
                     tracing::debug!(
@@ -200,7 +184,7 @@ impl Holds {
                         trouble = trouble.words(),
                         "an object could not be read; it is looked at again"
                     );
-                    UNREAD
+                    self.timing.unread
                 }
             };
             self.settled.insert(work.uid, (Instant::now() + settled, generation));
@@ -214,7 +198,7 @@ impl Holds {
     fn patience(&mut self) -> Duration {
         if self.backfill.is_counted() {
             self.counting.succeeded();
-            LOOK
+            self.timing.look
         } else {
             self.counting.next()
         }

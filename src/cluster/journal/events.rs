@@ -172,7 +172,7 @@ mod tests {
         let mut said = entry(7200, "settings", Decision::Deny);
         let found = involved(&world, &said).unwrap();
         assert_eq!((found.api_version.as_str(), found.kind.as_str()), ("v1", "ConfigMap"));
-        let mut notices = Notices::default();
+        let mut notices = Notices::new(std::time::Duration::from_secs(10));
         notices.note(&said, found);
         let Next::Write(key, notice) = notices.next(Default::default()) else { panic!() };
         let event_ = event("belay-0", &key, &notice);
@@ -184,7 +184,7 @@ mod tests {
         assert_ne!(event("belay-1", &key, &notice).metadata.name, event_.metadata.name);
 
         let held = entry(7200, "settings", Decision::Hold);
-        let mut others = Notices::default();
+        let mut others = Notices::new(std::time::Duration::from_secs(10));
         others.note(&held, involved(&world, &held).unwrap());
         let Next::Write(key_of_held, held) = others.next(Default::default()) else { panic!() };
         let held = event("belay-0", &key_of_held, &held);

@@ -63,7 +63,6 @@ impl Journal {
 }
 
 /// What has been said and is to be written.
-#[derive(Default)]
 struct Desk {
     book: Mutex<Book>,
     notices: Mutex<Notices>,
@@ -74,6 +73,15 @@ struct Desk {
 }
 
 impl Desk {
+    fn new(context: &Context) -> Self {
+        Self {
+            book: Mutex::default(),
+            notices: Mutex::new(Notices::new(context.settings.timing.journal.events)),
+            said: Notify::new(),
+            news: Notify::new(),
+        }
+    }
+
     fn take(&self, context: &Context, entry: &Entry) {
         self.book.lock().note(entry);
         self.said.notify_one();
@@ -87,7 +95,7 @@ impl Desk {
 
 /// Keeps the book of this replica and writes Events, until belay ends.
 pub async fn run(context: Context, mut receiver: mpsc::Receiver<Entry>) {
-    let desk = Desk::default();
+    let desk = Desk::new(&context);
     let intake = async {
         while let Some(entry) = receiver.recv().await {
             desk.take(&context, &entry);

@@ -17,9 +17,6 @@ use crate::policy::Source;
 /// So many Events are remembered; those that were quiet longest are forgotten.
 const MOST: usize = 2_000;
 
-/// How often the count of an Event is written.
-const EVERY: Duration = Duration::from_secs(10);
-
 /// So many writes there are at the most in one second.
 const A_SECOND: usize = 20;
 
@@ -86,14 +83,21 @@ pub(super) enum Outcome {
 }
 
 /// All Events that are remembered.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Notices {
+    /// How often the count of an Event is written.
+    every: Duration,
     all: HashMap<Key, Notice>,
     /// When there were writes in the last second.
     writes: VecDeque<Duration>,
 }
 
 impl Notices {
+    /// None yet.
+    pub(super) fn new(every: Duration) -> Self {
+        Self { every, all: HashMap::new(), writes: VecDeque::new() }
+    }
+
     /// Takes in what was said about an object.
     pub(super) fn note(&mut self, entry: &Entry, involved: Involved) {
         let denied = match entry.decision {
@@ -138,7 +142,8 @@ impl Notices {
     /// What is to be done at this time. What is to be written counts as
     /// written; [`Notices::wrote`] says what came of it.
     pub(super) fn next(&mut self, now: Duration) -> Next {
-        let due = |notice: &Notice| notice.written.map_or(Duration::ZERO, |time| time + EVERY);
+        let every = self.every;
+        let due = |notice: &Notice| notice.written.map_or(Duration::ZERO, |time| time + every);
         let unsaid = self.all.iter_mut().filter(|(_, notice)| notice.unsaid);
         let Some((key, notice)) = unsaid.min_by_key(|(_, notice)| (due(notice), notice.first))
         else {
@@ -181,6 +186,7 @@ mod tests {
     use super::*;
 
     const ZERO: Duration = Duration::ZERO;
+    const EVERY: Duration = Duration::from_secs(10);
 
     fn involved(uid: &str) -> Involved {
         Involved { uid: uid.to_owned(), ..Involved::default() }
@@ -202,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_loop_is_one_event_whose_count_is_written_every_ten_seconds() {
-        let mut notices = Notices::default();
+        let mut notices = Notices::new(EVERY);
         assert_eq!(notices.next(ZERO), Next::Nothing);
         say(&mut notices, 7200, "a", Decision::Deny);
         let made = write(&mut notices, ZERO, Outcome::Stored);
@@ -220,7 +226,7 @@ mod tests {
 
     #[test]
     fn another_object_reason_policy_or_hour_is_another_event() {
-        let mut notices = Notices::default();
+        let mut notices = Notices::new(EVERY);
         say(&mut notices, 7200, "a", Decision::Deny);
         say(&mut notices, 7200, "b", Decision::Deny);
         say(&mut notices, 7200, "a", Decision::Hold);
@@ -238,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_storm_is_twenty_writes_a_second() {
-        let mut notices = Notices::default();
+        let mut notices = Notices::new(EVERY);
         for n in 0..100 {
             say(&mut notices, 7200, &format!("n{n}"), Decision::Deny);
         }
@@ -255,7 +261,7 @@ mod tests {
 
     #[test]
     fn what_is_gone_is_made_again_and_what_is_refused_waits_until_it_is_said_again() {
-        let mut notices = Notices::default();
+        let mut notices = Notices::new(EVERY);
         say(&mut notices, 7200, "a", Decision::Deny);
         write(&mut notices, ZERO, Outcome::Stored);
         say(&mut notices, 7201, "a", Decision::Deny);
@@ -269,7 +275,7 @@ mod tests {
 
     #[test]
     fn after_a_write_that_failed_what_stands_there_is_changed_and_not_made_again() {
-        let mut notices = Notices::default();
+        let mut notices = Notices::new(EVERY);
         say(&mut notices, 7200, "a", Decision::Deny);
         write(&mut notices, ZERO, Outcome::Stored);
         say(&mut notices, 7201, "a", Decision::Deny);
@@ -290,7 +296,7 @@ mod tests {
 
     #[test]
     fn no_more_than_so_many_are_remembered_and_the_quiet_ones_are_forgotten_first() {
-        let mut notices = Notices::default();
+        let mut notices = Notices::new(EVERY);
         say(&mut notices, 7200, "said", Decision::Deny);
         write(&mut notices, ZERO, Outcome::Stored);
         for n in 0..i64::try_from(MOST).unwrap() {

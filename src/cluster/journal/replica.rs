@@ -3,7 +3,6 @@
 //! them.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -28,12 +27,6 @@ const KEY: &str = "journal.json";
 /// A ConfigMap is at most 1 MiB, with everything that is in it.
 const LARGEST: usize = 800 << 10;
 
-/// How often the book is written.
-const EVERY: Duration = Duration::from_secs(5);
-
-/// How long to wait for more before it is written.
-const GATHER: Duration = Duration::from_millis(200);
-
 /// After so long nothing of what was written is of the last day.
 const A_DAY: SignedDuration = SignedDuration::from_hours(24);
 
@@ -47,10 +40,11 @@ struct Written {
 
 /// Writes the book when something has been said, for ever.
 pub(super) async fn keep(context: &Context, desk: &Desk) {
-    let mut backoff = Backoff::default();
+    let timing = &context.settings.timing;
+    let mut backoff = Backoff::from(timing.retry);
     loop {
         desk.said.notified().await;
-        tokio::time::sleep(GATHER).await;
+        tokio::time::sleep(timing.journal.gather).await;
         while let Err(trouble) = write(context, desk).await {
             if backoff.is_first() {
                 let why = trouble.words();
@@ -61,7 +55,7 @@ pub(super) async fn keep(context: &Context, desk: &Desk) {
         if backoff.succeeded() {
             tracing::info!("the journal is written again");
         }
-        tokio::time::sleep(EVERY).await;
+        tokio::time::sleep(timing.journal.write).await;
     }
 }
 

@@ -12,23 +12,22 @@ use kube::runtime::watcher::watch_object;
 use tokio::time::{Instant, sleep_until};
 
 use super::content;
-use super::rotation::{Content, DatedToken, PathRotation, Step, step, token_to_register};
+use super::rotation::{Content, DatedToken, Step, step, token_to_register};
 use crate::cluster::api::{Trouble, chain};
 use crate::cluster::context::{Context, Paths};
 use crate::cluster::pace::Backoff;
 use crate::cluster::secret;
 use crate::telemetry::Condition;
+use crate::timing;
 use crate::webhook::{AcceptedTokens, PathToken};
 
 /// How long to wait where only time passes; every change wakes the driver.
 const IDLE: Duration = Duration::from_secs(3600);
-/// How long the watch may take to report a write.
-const ECHO: Duration = Duration::from_secs(2);
 
 /// Follows the Secret.
 pub struct Driver {
     context: Context,
-    rotation: PathRotation,
+    rotation: timing::Paths,
     accepted: Arc<AcceptedTokens>,
     condition: Condition,
     secrets: Api<Secret>,
@@ -47,17 +46,12 @@ pub struct Driver {
 }
 
 impl Driver {
-    pub fn new(
-        context: Context,
-        rotation: PathRotation,
-        accepted: Arc<AcceptedTokens>,
-        condition: Condition,
-    ) -> Self {
+    pub fn new(context: Context, accepted: Arc<AcceptedTokens>, condition: Condition) -> Self {
         Self {
+            rotation: context.settings.timing.paths,
             secrets: Api::namespaced(context.client.clone(), &context.settings.namespace),
             name: format!("{}-path", context.settings.name),
             context,
-            rotation,
             accepted,
             condition,
             secret: None,
@@ -73,6 +67,7 @@ impl Driver {
         let mut registered = self.context.signals.registered.subscribe();
         let mut leading = self.context.signals.leading.subscribe();
         let mut events = pin!(watch_object(self.secrets.clone(), &self.name));
+        let backoff = || Backoff::new(Duration::from_millis(500), self.rotation.retry);
         let (mut watching, mut stepping) = (backoff(), backoff());
         // When to poll the stream again, and when to take the next step.
         let (mut next_event, mut next_step) = (Instant::now(), Instant::now());
@@ -206,7 +201,7 @@ impl Driver {
         let written = content::with_tokens(self.secret.clone(), place, &tokens, answered);
         secret::write(&self.secrets, &written.map_err(Trouble::Failed)?).await?;
         tracing::info!(secret = self.name, done = ?next, "rotation of the webhook path");
-        Ok(ECHO)
+        Ok(self.rotation.echo)
     }
 
     /// The tokens in use and a new one. Those in use stay even if the Secret
@@ -221,8 +216,4 @@ impl Driver {
 /// The newest token alone.
 fn last(content: Content) -> Vec<DatedToken> {
     content.tokens.into_iter().next_back().into_iter().collect()
-}
-
-fn backoff() -> Backoff {
-    Backoff::new(Duration::from_millis(500), Duration::from_secs(10))
 }

@@ -19,7 +19,6 @@ mod rotation;
 
 use std::sync::Arc;
 
-pub use self::rotation::PathRotation;
 use super::context::Context;
 use crate::webhook::AcceptedTokens;
 
@@ -28,15 +27,11 @@ use crate::webhook::AcceptedTokens;
 ///
 /// The condition "path" of readiness exists from this call on, before the
 /// future is polled.
-pub fn run(
-    context: Context,
-    rotation: PathRotation,
-    accepted: Arc<AcceptedTokens>,
-) -> impl Future<Output = ()> + Send {
+pub fn run(context: Context, accepted: Arc<AcceptedTokens>) -> impl Future<Output = ()> + Send {
     let condition = context.readiness.condition("path");
     async move {
         let signals = context.signals.clone();
-        let driver = driver::Driver::new(context, rotation, accepted, condition);
+        let driver = driver::Driver::new(context, accepted, condition);
         tokio::select! {
             () = driver.run() => {}
             () = signals.ended() => {}

@@ -3,20 +3,8 @@
 
 use std::time::Duration;
 
+use crate::timing::Paths;
 use crate::webhook::PathToken;
-
-/// How tokens are rotated.
-#[derive(Debug, Clone, Copy)]
-pub struct PathRotation {
-    /// How old a token becomes before the leader makes the next one.
-    pub every: Duration,
-    /// How long a new token is in the Secret before it is registered, so that
-    /// every replica has read it.
-    pub settle: Duration,
-    /// How long a new token is registered before the previous one is removed,
-    /// so that every API server has read the webhook configurations.
-    pub overlap: Duration,
-}
 
 /// A token, and when it was made, in seconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +37,7 @@ pub enum Step {
 /// every webhook; none: it is not there.
 pub fn step(
     content: &Content,
-    rotation: &PathRotation,
+    rotation: &Paths,
     registered_for: Option<Duration>,
     now: i64,
 ) -> Step {
@@ -69,7 +57,7 @@ pub fn step(
 /// newest one. The only one is registered at once.
 pub fn token_to_register<'t>(
     tokens: &'t [DatedToken],
-    rotation: &PathRotation,
+    rotation: &Paths,
     seen_for: Duration,
     now: i64,
 ) -> Option<&'t PathToken> {
@@ -86,14 +74,9 @@ pub fn token_to_register<'t>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::timing::Timing;
 
     const NOW: i64 = 1_800_000_000;
-    const ROTATION: PathRotation = PathRotation {
-        every: Duration::from_secs(86_400),
-        settle: Duration::from_secs(60),
-        overlap: Duration::from_secs(600),
-    };
-
     fn made(ages: &[i64]) -> Content {
         let token =
             |age: &i64| DatedToken { token: PathToken::generate().unwrap(), made: NOW - age };
@@ -106,7 +89,8 @@ mod tests {
 
     #[test]
     fn a_token_is_made_first_on_schedule_and_on_request() {
-        let next = |content: &Content| step(content, &ROTATION, Some(seconds(9)), NOW);
+        let next =
+            |content: &Content| step(content, &Timing::default().paths, Some(seconds(9)), NOW);
         assert_eq!(next(&made(&[])), Step::Add);
         assert_eq!(next(&made(&[86_000])), Step::Wait(Some(seconds(400))));
         assert_eq!(next(&made(&[86_400])), Step::Add);
@@ -120,7 +104,7 @@ mod tests {
     #[test]
     fn the_previous_token_is_removed_once_the_next_was_registered_for_long_enough() {
         let both = made(&[90_000, 700]);
-        let next = |registered| step(&both, &ROTATION, registered, NOW);
+        let next = |registered| step(&both, &Timing::default().paths, registered, NOW);
         assert_eq!(next(None), Step::Wait(None));
         assert_eq!(next(Some(seconds(599))), Step::Wait(Some(seconds(1))));
         assert_eq!(next(Some(seconds(600))), Step::Drop);
@@ -129,7 +113,8 @@ mod tests {
     #[test]
     fn a_new_token_is_registered_once_every_replica_has_read_it() {
         let at = |content: &Content, seen, now| {
-            let chosen = token_to_register(&content.tokens, &ROTATION, seconds(seen), now);
+            let chosen =
+                token_to_register(&content.tokens, &Timing::default().paths, seconds(seen), now);
             chosen.map(|token| content.tokens.iter().position(|t| t.token == *token).unwrap())
         };
         assert_eq!(at(&made(&[]), 0, NOW), None);

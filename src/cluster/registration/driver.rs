@@ -41,7 +41,7 @@ pub async fn run(context: Context) {
     let configurations =
         [Door::Mutate, Door::Validate].map(|door| Configuration::new(&context, door));
     let [mutating, validating] = configurations.each_ref().map(|c| (c.api.clone(), c.kind));
-    let name = context.settings.name.clone();
+    let (name, retry) = (context.settings.name.clone(), context.settings.timing.retry);
     let remark = context.readiness.remark(
         "registration",
         "a webhook configuration, or an entry of it, is missing, is not as it was installed, or \
@@ -51,8 +51,8 @@ pub async fn run(context: Context) {
     tokio::select! {
         // An error means that nobody is left who could end it otherwise.
         _ = ending.wait_for(|ending| *ending) => {}
-        () = follow(&mutating.0, mutating.1, &name, |news| (0, news), tell.clone()) => {}
-        () = follow(&validating.0, validating.1, &name, |news| (1, news), tell) => {}
+        () = follow(&mutating.0, (mutating.1, &name), retry, |news| (0, news), tell.clone()) => {}
+        () = follow(&validating.0, (validating.1, &name), retry, |news| (1, news), tell) => {}
         () = driver.run(heard) => {}
     }
 }
@@ -124,7 +124,7 @@ impl Configuration {
             told_missing: false,
             event_due: None,
             held_off: None,
-            backoff: Backoff::default(),
+            backoff: Backoff::from(context.settings.timing.retry),
             owned: Owned::default(),
         }
     }

@@ -15,6 +15,7 @@ use tokio::sync::mpsc::Sender;
 use super::watched::News;
 use crate::cluster::api::Trouble;
 use crate::cluster::pace::{Backoff, LIMIT, within};
+use crate::timing::Retry;
 
 /// How long one watch lasts: the API server ends it, and one that it does not
 /// end is ended here, because nothing arrives from a dead connection.
@@ -23,13 +24,13 @@ const WATCH_SECONDS: u32 = 240;
 /// Tells everything about the object of this name, for ever.
 pub(super) async fn follow(
     api: &Api<DynamicObject>,
-    kind: &str,
-    name: &str,
+    (kind, name): (&str, &str),
+    retry: Retry,
     news: impl Fn(News) -> (usize, News),
     tell: Sender<(usize, News)>,
 ) {
     let selector = format!("metadata.name={name}");
-    let mut backoff = Backoff::default();
+    let mut backoff = Backoff::from(retry);
     let mut troubled = false;
     loop {
         let followed = async {

@@ -38,15 +38,6 @@ use crate::policy::Facts;
 /// So many passes are under way at once, and of one namespace.
 const PASSES: Places = Places { all: 16, each: 12 };
 
-/// A target is looked at again at the most so often, whatever gives cause to: a
-/// look reads many lists, and every tenant can change a user of a target, or ask
-/// for a look, as often as the API server lets them. Causes that come sooner are
-/// looked at together, that much later.
-const AGAIN: Duration = Duration::from_secs(2);
-
-/// How often it is counted what waits.
-const COUNT: Duration = Duration::from_secs(2);
-
 /// Lets go of what is free, for as long as this replica leads.
 pub async fn run(context: Context, reader: Reader) {
     let mut leading = context.signals.leading.subscribe();
@@ -107,10 +98,10 @@ struct Driven {
 
 impl Driven {
     /// When to look, where there is cause to.
-    fn next_look(&mut self, now: Instant) -> News {
+    fn next_look(&mut self, now: Instant, again: Duration) -> News {
         // A look that is to come covers whatever comes before it.
         if self.looks <= now {
-            self.looks = now.max(self.looks + AGAIN);
+            self.looks = now.max(self.looks + again);
         }
         if self.looks <= now { News::Look } else { News::LookBy(self.looks) }
     }
@@ -132,7 +123,7 @@ impl Releases {
         let waiting = self.common.context.signals.waiting.clone();
         // Whatever waited before this replica led.
         self.take_in(true);
-        let mut count = interval(COUNT);
+        let mut count = interval(self.common.context.settings.timing.release.count);
         loop {
             tokio::select! {
                 () = waiting.notified() => self.take_in(false),
@@ -182,6 +173,7 @@ impl Releases {
 
     fn seen(&mut self, place: Place, seen: Seen, all: bool) {
         let settle = settle(&self.common.context.world.read(), &place);
+        let again = self.common.context.settings.timing.release.again;
         let known = self.targets.get(&place).is_some_and(|driven| driven.uid == seen.sight.uid);
         if !known {
             self.begin(&place, &seen, settle);
@@ -197,7 +189,7 @@ impl Releases {
         // reason to look.
         let changed = seen.changes != driven.changes || (seen.unused && !driven.unused);
         if known && (asked || all || changed) {
-            let look = driven.next_look(Instant::now());
+            let look = driven.next_look(Instant::now(), again);
             drop(driven.news.send(look));
         }
         driven.requested = seen.requested;

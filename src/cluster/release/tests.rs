@@ -79,6 +79,7 @@ fn ask(releases: &mut Releases, place: &Place, value: usize) -> Vec<Duration> {
 #[tokio::test(start_paused = true)]
 async fn requested_looks_are_as_far_apart_as_others_and_none_is_lost() {
     let context = context();
+    let again = context.settings.timing.release.again;
     let place = place(&context);
     let mut releases = Releases::new(context.clone(), Reader::new(context.clone()));
     is_seen(&context, &place);
@@ -88,7 +89,7 @@ async fn requested_looks_are_as_far_apart_as_others_and_none_is_lost() {
     let start = Instant::now();
     for value in 0..1_000 {
         for after in ask(&mut releases, &place, value) {
-            assert!(after <= AGAIN);
+            assert!(after <= again);
             looks.insert(start.elapsed() + after);
         }
         tokio::time::advance(Duration::from_millis(10)).await;
@@ -96,13 +97,13 @@ async fn requested_looks_are_as_far_apart_as_others_and_none_is_lost() {
     let last = start.elapsed() - Duration::from_millis(10);
     assert_eq!(looks.len(), 5, "{looks:?}");
     let looks: Vec<Duration> = looks.into_iter().collect();
-    assert!(looks.windows(2).all(|two| two[1] - two[0] >= AGAIN), "{looks:?}");
+    assert!(looks.windows(2).all(|two| two[1] - two[0] >= again), "{looks:?}");
     assert!(*looks.last().unwrap() >= last, "the last request is not lost");
     // After a while the first one is looked at at once.
-    tokio::time::advance(2 * AGAIN).await;
+    tokio::time::advance(again * 2).await;
     assert_eq!(ask(&mut releases, &place, 1_000), [Duration::ZERO]);
     assert!(ask(&mut releases, &place, 1_000).is_empty(), "it is the same request");
-    assert_eq!(ask(&mut releases, &place, 1_001), [AGAIN]);
+    assert_eq!(ask(&mut releases, &place, 1_001), [again]);
 }
 
 #[tokio::test]

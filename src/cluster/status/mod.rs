@@ -14,7 +14,7 @@ mod writer;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use jiff::Timestamp;
 use kube::Api;
@@ -32,6 +32,7 @@ use super::{Context, World};
 use crate::objects::KindId;
 use crate::policy::Policy;
 use crate::policy::api::{DeletionPolicy, DeletionPolicyStatus, Problem};
+use crate::timing::Timing;
 
 /// The policies as they were read last.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -85,23 +86,8 @@ pub struct Stopped {
 /// Which kinds verdicts of a policy look at.
 pub type Needs = fn(&World, &Policy) -> BTreeSet<KindId>;
 
-/// How long to wait for more changes before any is written.
-const GATHER: Duration = Duration::from_millis(200);
-
-/// How often it is looked at what nobody tells: which kinds are complete.
-const LOOK: Duration = Duration::from_secs(1);
-
-/// How long each write keeps the others back: a few writes a second.
-const BETWEEN: Duration = Duration::from_millis(200);
-
 /// So many are written before the others are looked at again.
 const AT_ONCE: usize = 20;
-
-/// How often the journals of all replicas are read.
-const JOURNALS: Duration = Duration::from_secs(5);
-
-/// How often objects are counted, where they have changed.
-const COUNTING: Duration = Duration::from_secs(10);
 
 /// What the numbers of all statuses are made of.
 #[derive(Default)]
@@ -137,9 +123,10 @@ pub async fn run(context: Context, written: watch::Receiver<Arc<Written>>, needs
 }
 
 async fn read_journals(context: &Context, numbers: &Numbers) {
-    let mut backoff = Backoff::default();
+    let timing = &context.settings.timing;
+    let mut backoff = Backoff::from(timing.retry);
     loop {
-        let mut wait = JOURNALS;
+        let mut wait = timing.status.journals;
         match replica::read(context, Timestamp::now()).await {
             Ok((book, old)) => {
                 *numbers.book.lock() = Some(book);
@@ -173,7 +160,7 @@ async fn count_objects(context: &Context, numbers: &Numbers) {
         }
         // Where counting takes long it is done less often: it is never more
         // than a twentieth of what one thread does.
-        tokio::time::sleep(COUNTING.max(began.elapsed() * 19)).await;
+        tokio::time::sleep(context.settings.timing.status.counts.max(began.elapsed() * 19)).await;
     }
 }
 
@@ -188,8 +175,9 @@ async fn write_statuses(
     let mut registered = signals.registered.subscribe();
     let mut holding = signals.holding.subscribe();
     let api: Api<DeletionPolicy> = Api::all(context.client.clone());
-    let (mut sheets, mut backoff, started) =
-        (Sheets::default(), Backoff::default(), Instant::now());
+    let Timing { status: timing, retry, .. } = &context.settings.timing;
+    let (mut sheets, mut backoff) = (Sheets::new(timing.write), Backoff::from(*retry));
+    let started = Instant::now();
     let mut watched = Watched::default();
     loop {
         let policies = written.borrow_and_update().clone();
@@ -222,7 +210,7 @@ async fn write_statuses(
                     break;
                 }
             }
-            tokio::time::sleep(BETWEEN).await;
+            tokio::time::sleep(timing.between).await;
         }
         if more {
             continue;
@@ -238,9 +226,9 @@ async fn write_statuses(
             _ = changed.changed() => {}
             _ = registered.changed() => {}
             _ = holding.changed() => {}
-            () = tokio::time::sleep(LOOK) => continue,
+            () = tokio::time::sleep(timing.look) => continue,
         }
-        tokio::time::sleep(GATHER).await;
+        tokio::time::sleep(timing.gather).await;
     }
 }
 

@@ -8,12 +8,13 @@ use serde_json::{Map, Value, json};
 use super::WrittenPolicy;
 use crate::policy::api::DeletionPolicyStatus;
 
-/// How often sums and counts of one policy are written.
-const EVERY: Duration = Duration::from_secs(5);
-
 /// The policies and what is known to stand in their status.
-#[derive(Debug, Default)]
-pub(super) struct Sheets(BTreeMap<String, Sheet>);
+#[derive(Debug)]
+pub(super) struct Sheets {
+    all: BTreeMap<String, Sheet>,
+    /// How often sums and counts of one policy are written.
+    every: Duration,
+}
 
 #[derive(Debug)]
 struct Sheet {
@@ -27,15 +28,20 @@ struct Sheet {
 }
 
 impl Sheets {
+    /// None yet.
+    pub(super) fn new(every: Duration) -> Self {
+        Self { all: BTreeMap::new(), every }
+    }
+
     /// Takes in what was read; policies that are gone are forgotten.
     pub(super) fn read(&mut self, policies: &BTreeMap<String, WrittenPolicy>) {
-        self.0.retain(|name, _| policies.contains_key(name));
+        self.all.retain(|name, _| policies.contains_key(name));
         for (name, policy) in policies {
             let seen = &policy.status;
-            match self.0.get_mut(name) {
+            match self.all.get_mut(name) {
                 None => {
                     let sheet = Sheet { seen: seen.clone(), known: seen.clone(), written: None };
-                    self.0.insert(name.clone(), sheet);
+                    self.all.insert(name.clone(), sheet);
                 }
                 Some(sheet) if sheet.seen != *seen => {
                     sheet.seen = seen.clone();
@@ -48,7 +54,7 @@ impl Sheets {
 
     /// What is known to stand in the status of a policy.
     pub(super) fn known(&self, name: &str) -> Option<&DeletionPolicyStatus> {
-        self.0.get(name).map(|sheet| &sheet.known)
+        self.all.get(name).map(|sheet| &sheet.known)
     }
 
     /// Whether a status is to be written now, and how soon: conditions at once,
@@ -59,7 +65,7 @@ impl Sheets {
         wanted: &DeletionPolicyStatus,
         now: Duration,
     ) -> Option<Urgency> {
-        let Sheet { known, written, .. } = self.0.get(name)?;
+        let Sheet { known, written, .. } = self.all.get(name)?;
         if known == wanted {
             return None;
         }
@@ -71,14 +77,14 @@ impl Sheets {
             return Some(Urgency::AtOnce);
         }
         match written {
-            Some(time) if *time + EVERY > now => None,
+            Some(time) if *time + self.every > now => None,
             time => Some(Urgency::Since(*time)),
         }
     }
 
     /// It stands there now.
     pub(super) fn wrote(&mut self, name: &str, status: DeletionPolicyStatus, now: Duration) {
-        if let Some(sheet) = self.0.get_mut(name) {
+        if let Some(sheet) = self.all.get_mut(name) {
             sheet.known = status;
             sheet.written = Some(now);
         }
@@ -86,7 +92,7 @@ impl Sheets {
 
     /// It was not there to be written.
     pub(super) fn forget(&mut self, name: &str) {
-        self.0.remove(name);
+        self.all.remove(name);
     }
 }
 
@@ -124,7 +130,7 @@ mod tests {
     #[test]
     fn numbers_wait_and_conditions_do_not() {
         let (second, empty) = (Duration::from_secs(1), DeletionPolicyStatus::default());
-        let mut sheets = Sheets::default();
+        let mut sheets = Sheets::new(Duration::from_secs(5));
         assert_eq!(sheets.urgency("a", &empty, second), None);
         sheets.read(&policies(&empty));
         assert_eq!(sheets.urgency("a", &empty, second), None);
@@ -148,7 +154,7 @@ mod tests {
     fn what_somebody_else_wrote_is_put_right_and_an_old_read_changes_nothing() {
         let now = Duration::from_secs(100);
         let of = |held_objects| DeletionPolicyStatus { held_objects, ..Default::default() };
-        let mut sheets = Sheets::default();
+        let mut sheets = Sheets::new(Duration::from_secs(5));
         sheets.read(&policies(&of(0)));
         sheets.wrote("a", of(1), now);
         // The write has not been read back yet.

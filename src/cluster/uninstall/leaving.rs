@@ -19,9 +19,6 @@ use crate::cluster::pace::within;
 use crate::cluster::world::Detail;
 use crate::objects::{KindInfo, Kinds, read_shallow, split_api_version};
 
-/// For so long what was read is believed: many objects have the same owner.
-const FRESH: Duration = Duration::from_secs(2);
-
 /// An object as it was seen last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Stand {
@@ -42,15 +39,17 @@ type Answers<T> = Mutex<HashMap<String, (Instant, T)>>;
 /// watch and no list knows every kind of owner.
 pub struct Leaving<'a> {
     client: &'a kube::Client,
+    /// For so long what was read is believed: many objects have the same owner.
+    fresh: Duration,
     stands: Answers<Stand>,
     /// The kinds of a version, by their kind; none: it is not served.
     served: Answers<Result<Vec<KindInfo>, String>>,
 }
 
-fn fresh<T: Clone>(answers: &Answers<T>, key: &str) -> Option<T> {
+fn read_before<T: Clone>(answers: &Answers<T>, key: &str, fresh: Duration) -> Option<T> {
     let answers = answers.lock();
     let (at, answer) = answers.get(key)?;
-    (at.elapsed() < FRESH).then(|| answer.clone())
+    (at.elapsed() < fresh).then(|| answer.clone())
 }
 
 fn remember<T: Clone>(answers: &Answers<T>, key: String, answer: &T) {
@@ -58,8 +57,8 @@ fn remember<T: Clone>(answers: &Answers<T>, key: String, answer: &T) {
 }
 
 impl<'a> Leaving<'a> {
-    pub fn new(client: &'a kube::Client) -> Self {
-        Self { client, stands: Mutex::default(), served: Mutex::default() }
+    pub fn new(client: &'a kube::Client, fresh: Duration) -> Self {
+        Self { client, fresh, stands: Mutex::default(), served: Mutex::default() }
     }
 
     /// Why this object, which is not Terminating, goes soon, or may; none: as
@@ -99,7 +98,7 @@ impl<'a> Leaving<'a> {
 
     /// A kind; none: it is not served.
     async fn kind(&self, api_version: &str, kind: &str) -> Result<Option<KindInfo>, String> {
-        let kinds = match fresh(&self.served, api_version) {
+        let kinds = match read_before(&self.served, api_version, self.fresh) {
             Some(kinds) => kinds,
             None => {
                 let kinds = match self.kinds(api_version).await {
@@ -135,7 +134,7 @@ impl<'a> Leaving<'a> {
     /// place.
     async fn stand(&self, info: &KindInfo, ns: &str, name: &str, uid: Option<&str>) -> Stand {
         let key = format!("{} {}", api::item(info, ns, name), uid.unwrap_or_default());
-        if let Some(stand) = fresh(&self.stands, &key) {
+        if let Some(stand) = read_before(&self.stands, &key, self.fresh) {
             return stand;
         }
         let read = within(api::object(self.client, info, ns, name, Detail::Metadata)).await;

@@ -47,17 +47,8 @@ use super::pace::within;
 use crate::decide::Target;
 use crate::policy::Identities;
 
-/// How often what is Terminating is looked at again.
-const LOOK: Duration = Duration::from_secs(5);
-
-/// How often it is told that something waits still.
-const REMIND: Duration = Duration::from_secs(60);
-
 /// So many sweeps in a row may change nothing, though something is left.
 const IDLE: usize = 3;
-
-/// How long to wait between two of those.
-const PAUSE: Duration = Duration::from_secs(3);
 
 /// Why the objects of a kind are unread of which nobody knows whether it is
 /// served.
@@ -122,7 +113,8 @@ impl Uninstall<'_> {
         }
         let Settings { namespace, name, replica, .. } = &self.settings;
         let holder = format!("uninstall-{}", replica.rsplit('/').next().unwrap_or_default());
-        let seat = seize(&self.client, (namespace, name), holder, self.clock).await;
+        let lease = self.settings.timing.lease;
+        let seat = seize(&self.client, (namespace, name), holder, self.clock, lease).await;
         let seat = seat.map_err(NotBegun::Lease)?;
         match &seat {
             Some(seat) => (self.tell)(News::Seized(seat.from.clone())),
@@ -199,7 +191,8 @@ impl Uninstall<'_> {
     /// Sweeps these kinds until no hold is met, or what is left is not to be
     /// had. Of the `unknown` ones nobody knows whether they are served.
     async fn sweeps(&self, looks: &[Look], unknown: &[String]) -> Result<Ended, NotBegun> {
-        let mut sweeper = Sweeper::new(&self.client, self.manners, self.tell);
+        let mut sweeper =
+            Sweeper::new(&self.client, &self.settings.timing, self.manners, self.tell);
         let (mut idle, mut skipped, mut told) = (0, Vec::new(), Vec::new());
         let since = sweeper.began;
         let mut is_last = false;
@@ -240,7 +233,7 @@ impl Uninstall<'_> {
             }
             is_last = is_over;
             if !changed {
-                sleep(PAUSE).await;
+                sleep(self.settings.timing.uninstall.pause).await;
             }
         }
     }
@@ -295,12 +288,12 @@ impl Uninstall<'_> {
             if !may_end || manner != Manner::Release || self.is_over(since) {
                 return Ok(stays);
             }
-            if reminded.elapsed() >= REMIND {
+            if reminded.elapsed() >= self.settings.timing.uninstall.remind {
                 reminded = Instant::now();
                 (self.tell)(News::StillWaiting(stays.len()));
             }
             waiting = stays.into_iter().map(|left| left.target).collect();
-            sleep(LOOK).await;
+            sleep(self.settings.timing.uninstall.look).await;
         }
     }
 

@@ -293,9 +293,10 @@ impl Remains<'_> {
         let leases: Api<Lease> = self.api();
         let labels = replica_label(&self.settings.name);
         let list = within(leases.list(&ListParams::default().labels(&labels))).await?;
+        let due = self.settings.timing.certificates.due;
         let mut running = Vec::new();
         for lease in list.items {
-            if is_running(&lease, now) {
+            if is_running(&lease, due, now) {
                 running.push(lease.name_any());
             } else {
                 self.away(&leases, "Lease", &lease.name_any(), lease.uid()).await;

@@ -21,12 +21,7 @@ use crate::cluster::world::Detail;
 use crate::decide::Target;
 use crate::hold::Answer;
 use crate::objects::{KindInfo, read_shallow};
-
-/// Patches a second at the most, as in `cluster::holds`.
-const RATE: Duration = Duration::from_millis(40);
-
-/// How often it is told how far it is.
-const PROGRESS: Duration = Duration::from_secs(5);
+use crate::timing::Timing;
 
 /// How often one write, or one page, is tried.
 const TRIES: usize = 5;
@@ -57,6 +52,8 @@ pub struct Sweeper<'a> {
     manners: Manners,
     leaving: Leaving<'a>,
     pace: Interval,
+    /// How often it is told how far it is.
+    progress: Duration,
     told: Instant,
     /// Since when.
     pub began: Instant,
@@ -78,13 +75,31 @@ enum Became {
 }
 
 impl<'a> Sweeper<'a> {
-    pub fn new(client: &'a kube::Client, manners: Manners, tell: &'a dyn Fn(News)) -> Self {
-        let mut pace = interval(RATE);
+    pub fn new(
+        client: &'a kube::Client,
+        timing: &Timing,
+        manners: Manners,
+        tell: &'a dyn Fn(News),
+    ) -> Self {
+        let mut pace = interval(timing.holds.patch);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (tally, swept) = (Tally::default(), Swept::default());
-        let (leaving, now) = (Leaving::new(client), Instant::now());
-        let (told, began) = (now, now);
-        Self { client, tell, manners, leaving, pace, told, began, tally, kinds_left: 0, swept }
+        let (leaving, now) = (Leaving::new(client, timing.uninstall.fresh), Instant::now());
+        let (told, began, progress) = (now, now, timing.uninstall.progress);
+        let kinds_left = 0;
+        Self {
+            client,
+            tell,
+            manners,
+            leaving,
+            pace,
+            progress,
+            told,
+            began,
+            tally,
+            kinds_left,
+            swept,
+        }
     }
 
     /// Whether the time is up: what has its hold still is counted, and keeps
@@ -231,7 +246,7 @@ impl<'a> Sweeper<'a> {
     }
 
     fn progress(&mut self) {
-        if self.told.elapsed() >= PROGRESS {
+        if self.told.elapsed() >= self.progress {
             self.told = Instant::now();
             (self.tell)(News::Progress(self.tally, self.kinds_left));
         }

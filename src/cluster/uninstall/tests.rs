@@ -13,6 +13,7 @@ use super::kinds::Look;
 use super::*;
 use crate::cluster::account;
 use crate::objects::{HOLD, Kinds};
+use crate::timing::Timing;
 
 const DRY: Manners = Manners { abandon: false, dry_run: true, limit: None };
 
@@ -148,7 +149,7 @@ async fn every_page_is_swept_and_what_is_terminating_or_of_others_is_left_alone(
     ];
     let (client, store) = server(Store { maps: maps.into(), ..Store::default() });
     let tell = |_| {};
-    let mut sweeper = Sweeper::new(&client, Manners::default(), &tell);
+    let mut sweeper = Sweeper::new(&client, &Timing::default(), Manners::default(), &tell);
     let swept = sweeper.sweep(&looks()).await;
     assert_eq!((swept.met, swept.released), (4, 3));
     assert_eq!(swept.waiting, BTreeSet::from([target("d")]));
@@ -175,7 +176,8 @@ async fn whatever_a_patch_meets_is_gone_tried_again_or_told() {
     let hurry = vec!["busy".to_owned()];
     let (client, store) = server(Store { maps: maps.into(), instead, hurry, ..Store::default() });
     let tell = |_| {};
-    let swept = Sweeper::new(&client, Manners::default(), &tell).sweep(&looks()).await;
+    let swept =
+        Sweeper::new(&client, &Timing::default(), Manners::default(), &tell).sweep(&looks()).await;
     assert_eq!((swept.met, swept.released), (5, 2), "{swept:?}");
     let refused = Why::Refused("the API server answers 403: bob cannot patch configmaps".into());
     let left = [(target("forced"), Why::Stranded), (target("forbidden"), refused.clone())];
@@ -193,7 +195,8 @@ async fn what_is_refused_again_and_again_says_the_api_servers_words() {
     let maps = [map("a", &[HOLD], false)];
     let (client, _) = server(Store { maps: maps.into(), instead, ..Store::default() });
     let tell = |_| {};
-    let swept = Sweeper::new(&client, Manners::default(), &tell).sweep(&looks()).await;
+    let swept =
+        Sweeper::new(&client, &Timing::default(), Manners::default(), &tell).sweep(&looks()).await;
     let Some(Why::Refused(why)) = swept.left.get(&target("a")) else { panic!("{swept:?}") };
     assert!(why.contains("422: spec: Invalid value"), "{why}");
 }
@@ -203,7 +206,7 @@ async fn a_dry_run_writes_nothing() {
     let maps = [map("a", &[HOLD], false), map("b", &[HOLD], true)];
     let (client, store) = server(Store { maps: maps.into(), ..Store::default() });
     let tell = |_| {};
-    let swept = Sweeper::new(&client, DRY, &tell).sweep(&looks()).await;
+    let swept = Sweeper::new(&client, &Timing::default(), DRY, &tell).sweep(&looks()).await;
     assert_eq!(swept.left, [(target("a"), Why::Untouched)].into());
     assert_eq!(swept.waiting, BTreeSet::from([target("b")]));
     assert_eq!(store.lock().patches, 0);
@@ -219,11 +222,13 @@ async fn a_kind_that_cannot_be_listed_matters_where_it_may_be_held() {
     let client = kube::Client::new(service, "default");
     let tell = |_| {};
     let mut looks = looks();
-    let swept = Sweeper::new(&client, Manners::default(), &tell).sweep(&looks).await;
+    let swept =
+        Sweeper::new(&client, &Timing::default(), Manners::default(), &tell).sweep(&looks).await;
     assert_eq!(swept.unread.len(), 1);
     assert!(!ended(Tally::default(), swept, Vec::new()).is_clean());
     looks[0].may_be_held = false;
-    let swept = Sweeper::new(&client, Manners::default(), &tell).sweep(&looks).await;
+    let swept =
+        Sweeper::new(&client, &Timing::default(), Manners::default(), &tell).sweep(&looks).await;
     assert_eq!(swept.skipped, ["configmaps"]);
     assert!(ended(Tally::default(), swept, Vec::new()).is_clean());
 }
@@ -235,7 +240,8 @@ async fn no_more_than_25_holds_go_in_a_second_and_it_is_told_how_far_it_is() {
     let told = Mutex::new(Vec::new());
     let tell = |news| told.lock().push(news);
     let began = Instant::now();
-    let swept = Sweeper::new(&client, Manners::default(), &tell).sweep(&looks()).await;
+    let swept =
+        Sweeper::new(&client, &Timing::default(), Manners::default(), &tell).sweep(&looks()).await;
     assert_eq!(swept.released, 400);
     let seconds = began.elapsed().as_secs_f64();
     assert!((15.9..=17.0).contains(&seconds), "{seconds}");
@@ -296,14 +302,14 @@ async fn what_goes_with_its_owner_keeps_its_hold_until_it_is_terminating() {
     let maps = orphans_to_be();
     let (client, store) = server(Store { maps, others: owners(), ..Store::default() });
     let tell = |_| {};
-    let mut sweeper = Sweeper::new(&client, Manners::default(), &tell);
+    let mut sweeper = Sweeper::new(&client, &Timing::default(), Manners::default(), &tell);
     let swept = sweeper.sweep(&looks()).await;
     assert_eq!((swept.met, swept.released), (6, 4), "{swept:?}");
     // Whose owner cannot be read may go.
     assert_eq!(held(&store), ["of-going", "of-hidden"]);
     assert_eq!(swept.waiting, BTreeSet::from([target("of-going"), target("of-hidden")]));
     // The owner stays after all, or is gone and the object is not.
-    sleep(PAUSE).await;
+    sleep(Timing::default().uninstall.pause).await;
     let path = "/apis/apps/v1/namespaces/n/deployments/goes";
     store.lock().others.insert(path.to_owned(), absent("goes"));
     assert_eq!(sweeper.sweep(&looks()).await.released, 1);
@@ -318,12 +324,12 @@ async fn what_goes_with_its_namespace_keeps_its_hold_unless_it_is_abandoned() {
     let told = Mutex::new(Vec::new());
     let tell = |news| told.lock().push(news);
     for manners in [Manners::default(), DRY] {
-        let swept = Sweeper::new(&client, manners, &tell).sweep(&looks()).await;
+        let swept = Sweeper::new(&client, &Timing::default(), manners, &tell).sweep(&looks()).await;
         assert_eq!((swept.released, swept.waiting), (0, BTreeSet::from([target("a")])));
     }
     assert_eq!(held(&store), ["a"]);
     let abandon = Manners { abandon: true, ..Manners::default() };
-    let mut sweeper = Sweeper::new(&client, abandon, &tell);
+    let mut sweeper = Sweeper::new(&client, &Timing::default(), abandon, &tell);
     sweeper.sweep(&looks()).await;
     assert_eq!((held(&store).len(), sweeper.tally.abandoned), (0, 1));
     let why = Why::Going("its Namespace n is".to_owned());
@@ -563,7 +569,8 @@ async fn the_lease_stays_where_nobody_knows_whether_replicas_run() {
     let told = Mutex::new(Vec::new());
     let tell = |news| told.lock().push(news);
     let uninstall = uninstall(&client, Manners::default(), &tell);
-    let seat = seize(&client, ("belay", "belay"), "me".to_owned(), uninstall.clock).await;
+    let (clock, lease) = (uninstall.clock, Timing::default().lease);
+    let seat = seize(&client, ("belay", "belay"), "me".to_owned(), clock, lease).await;
     uninstall.clear(&seat.unwrap().unwrap()).await;
     let told = told.lock();
     let Some(News::Behind(what, why)) = told.last() else { panic!("{told:?}") };

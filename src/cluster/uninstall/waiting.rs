@@ -63,7 +63,8 @@ pub async fn attend(
         // Of one that cannot be read the count says that it is not known.
         stream::iter(looks).buffer_unordered(AT_ONCE).map(drop).collect::<()>().await;
     }
-    let leaving = &Leaving::new(&snapshot.context.client);
+    let fresh = snapshot.context.settings.timing.uninstall.fresh;
+    let leaving = &Leaving::new(&snapshot.context.client, fresh);
     let upshots = waiting.iter().map(|target| async move {
         let upshot = one(snapshot, leaving, target, manner).await;
         (target.clone(), upshot)

@@ -12,6 +12,7 @@ use crate::command::document::document;
 use crate::command::place::PlaceArguments;
 use crate::command::screen::Format;
 use crate::command::target::{as_me, unknown};
+use crate::command::timing::TimingArguments;
 use crate::command::visitor::Visitor;
 use crate::command::why::words;
 use crate::command::{CommandError, print};
@@ -24,11 +25,12 @@ const NAMED: usize = 20;
 pub async fn release(
     place: PlaceArguments,
     manners: Manners,
+    timing: TimingArguments,
     output: Format,
 ) -> Result<ExitCode, CommandError> {
     init_logs(LogFormat::Auto);
     let visitor = Visitor::open(place).await?;
-    let settings = visitor.settings();
+    let settings = Settings { timing: timing.read(), ..visitor.settings() };
     let steps = RefCell::new(Vec::new());
     let uninstall = Uninstall {
         client: visitor.caller.client.clone(),

@@ -16,6 +16,7 @@ pub use self::said::Released;
 use super::place::{self, PlaceArguments};
 use super::screen::FormatArguments;
 use super::target::TargetArguments;
+use super::timing::TimingArguments;
 use super::{CommandError, block_on};
 use crate::cluster::uninstall::Manners;
 
@@ -63,16 +64,20 @@ pub struct ReleaseArguments {
     dry_run: bool,
 
     #[command(flatten)]
+    timing: TimingArguments,
+
+    #[command(flatten)]
     output: FormatArguments,
 }
 
 pub fn run(arguments: ReleaseArguments) -> Result<ExitCode, CommandError> {
     let ReleaseArguments { target, namespace, place, .. } = arguments;
-    let ReleaseArguments { timeout, force, all, abandon, dry_run, output, .. } = arguments;
+    let ReleaseArguments { timeout, force, all, abandon, dry_run, timing, output, .. } = arguments;
     let output = output.output;
     if all {
         let limit = timeout.map(Duration::from_secs);
-        return block_on(all::release(place, Manners { abandon, dry_run, limit }, output))?;
+        let manners = Manners { abandon, dry_run, limit };
+        return block_on(all::release(place, manners, timing, output))?;
     }
     // clap asks for nothing that what is there excludes.
     if abandon || dry_run {

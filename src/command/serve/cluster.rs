@@ -6,11 +6,11 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::seconds;
-use crate::cluster::paths::PathRotation;
 use crate::cluster::registration::configurations::TIMEOUT_SECONDS;
 use crate::cluster::{Certificates, Cluster, Options, StartError};
 use crate::policy::Identities;
 use crate::telemetry::{Metrics, Readiness};
+use crate::timing::Timing;
 
 /// Whose matter certificates are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -64,22 +64,14 @@ pub struct ClusterArguments {
     certificate_days: u32,
 
     /// How long the webhook configurations carry a new authority before
-    /// anything is served that it signed
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds, help_heading = "In a cluster")]
-    rotation_margin: Duration,
+    /// anything is served that it signed [default: 10]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, help_heading = "In a cluster")]
+    rotation_margin: Option<Duration>,
 
     /// How old the secret in the paths of the webhooks becomes before the leader
-    /// makes a new one
-    #[arg(long, value_name = "HOURS", default_value = "24", value_parser = clap::value_parser!(u64).range(1..=8760), help_heading = "In a cluster")]
-    path_hours: u64,
-
-    /// How long a new path waits for all replicas before it is registered
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds, hide = true)]
-    path_settle: Duration,
-
-    /// How long the previous path is accepted after a new one is registered
-    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = seconds, hide = true)]
-    path_overlap: Duration,
+    /// makes a new one [default: 24]
+    #[arg(long, value_name = "HOURS", value_parser = clap::value_parser!(u64).range(1..=8760), help_heading = "In a cluster")]
+    path_hours: Option<u64>,
 
     /// Kinds, as RESOURCE or RESOURCE.GROUP, of which objects with the label
     /// belay.dev/protect are watched and held though no policy names them
@@ -111,9 +103,20 @@ pub struct ClusterArguments {
 }
 
 impl ClusterArguments {
+    /// Puts what the options say into the intervals.
+    pub fn set_timing(&self, timing: &mut Timing) {
+        if let Some(margin) = self.rotation_margin {
+            timing.certificates.margin = margin;
+        }
+        if let Some(hours) = self.path_hours {
+            timing.paths.every = Duration::from_secs(hours * 3600);
+        }
+    }
+
     /// Starts the cluster side.
     pub fn start(
         self,
+        timing: Timing,
         authorities: &Path,
         metrics: Metrics,
         readiness: Readiness,
@@ -128,7 +131,6 @@ impl ClusterArguments {
                 // The names follow from the namespace, which the cluster says.
                 names: Vec::new(),
                 days: self.certificate_days,
-                margin: self.rotation_margin,
             },
             Source::Files => Certificates::Files { authorities: Some(authorities.to_owned()) },
         };
@@ -140,13 +142,9 @@ impl ClusterArguments {
             labelled,
             identities,
             certificates,
-            path_rotation: PathRotation {
-                every: Duration::from_secs(self.path_hours * 3600),
-                settle: self.path_settle,
-                overlap: self.path_overlap,
-            },
             backfill: self.backfill_max_objects,
             timeout_seconds: self.webhook_timeout,
+            timing,
         };
         Cluster::start(options, metrics, readiness)
     }

@@ -13,11 +13,13 @@ use clap::Args;
 use self::cluster::ClusterArguments;
 pub use self::cluster::{BACKFILL, LABELLED, parsed};
 use self::standalone::{StandaloneArguments, make_certificates_once};
+use super::timing::TimingArguments;
 use super::welcome::welcome;
 use super::{CommandError, print};
 use crate::certs::{CertificateFiles, Made, PairFiles, Serving};
 use crate::decide::FailurePolicy;
 use crate::telemetry::{LogFormat, Metrics, Readiness, init_logs};
+use crate::timing::Timing;
 use crate::webhook::{self, Certificates, Limits, Server, Shared};
 
 #[derive(Debug, Args)]
@@ -61,9 +63,9 @@ pub struct ServeArguments {
     #[arg(long, value_name = "FILE")]
     client_ca: Option<PathBuf>,
 
-    /// How often certificate files are looked at for changes
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
-    certificate_poll: Duration,
+    /// How often certificate files are looked at for changes [default: 10]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    certificate_poll: Option<Duration>,
 
     /// What is said to a review whose object cannot be read
     #[arg(long, value_name = "Fail|Ignore", default_value = "Fail")]
@@ -82,6 +84,9 @@ pub struct ServeArguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=512))]
     workers: Option<u16>,
 
+    #[command(flatten)]
+    timing: TimingArguments,
+
     /// How log lines are written
     #[arg(long, value_name = "FORMAT", default_value = "auto")]
     log_format: LogFormat,
@@ -93,10 +98,9 @@ struct Common {
     probes: Option<SocketAddr>,
     pair: PairFiles,
     client_ca: Option<PathBuf>,
-    certificate_poll: Duration,
     failure_policy: FailurePolicy,
     limits: Limits,
-    drain: Option<Duration>,
+    timing: Timing,
     workers: usize,
     metrics: Metrics,
     readiness: Readiness,
@@ -119,9 +123,17 @@ pub fn run(arguments: ServeArguments) -> Result<(), CommandError> {
         deadline,
         drain,
         workers,
+        timing,
         log_format,
     } = arguments;
     init_logs(log_format);
+    let mut timing = timing.read();
+    if let Some(poll) = certificate_poll {
+        timing.certificates.poll = poll;
+    }
+    let without_cluster = standalone.then_some(Duration::ZERO);
+    timing.webhook.drain = drain.or(without_cluster).unwrap_or(timing.webhook.drain);
+    in_cluster.set_timing(&mut timing);
     let own = Made::in_folder(&cert_dir);
     let pair = PairFiles {
         tls_cert: tls_cert.unwrap_or_else(|| own.tls_cert.clone()),
@@ -133,10 +145,9 @@ pub fn run(arguments: ServeArguments) -> Result<(), CommandError> {
         probes,
         pair,
         client_ca,
-        certificate_poll,
         failure_policy,
-        limits: Limits { deadline, ..Limits::default() },
-        drain,
+        limits: Limits { deadline, drain: timing.webhook.drain, ..Limits::default() },
+        timing,
         workers: workers.map_or_else(cores, usize::from),
         metrics: Metrics::default(),
         readiness: Readiness::default(),
@@ -159,8 +170,7 @@ fn serve_alone(
         make_certificates_once(own)?;
     }
     let asks_clients = common.client_ca.is_some();
-    let (server, shared) =
-        common.server(Ipv4Addr::LOCALHOST, Duration::ZERO, None, decider.clone());
+    let (server, shared) = common.server(Ipv4Addr::LOCALHOST, None, decider.clone());
     actix_web::rt::System::new().block_on(async move {
         let bound = webhook::bind(server, shared)?;
         tracing::info!(listen = %bound.listen, probes = %bound.probes, "serving");
@@ -176,11 +186,10 @@ fn serve_cluster(
     own: &Made,
 ) -> Result<(), CommandError> {
     let shows_graph = arguments.debug_graph;
-    let cluster =
-        arguments.start(&own.ca_cert, common.metrics.clone(), common.readiness.clone())?;
-    let drain = Duration::from_secs(5);
+    let (metrics, readiness) = (common.metrics.clone(), common.readiness.clone());
+    let cluster = arguments.start(common.timing, &own.ca_cert, metrics, readiness)?;
     let (server, mut shared) =
-        common.server(Ipv4Addr::UNSPECIFIED, drain, cluster.serving(), cluster.decider());
+        common.server(Ipv4Addr::UNSPECIFIED, cluster.serving(), cluster.decider());
     shared.tokens = Some(cluster.accepted_tokens());
     if shows_graph {
         shared.graph = Some(Arc::new(cluster.dump()));
@@ -213,13 +222,12 @@ fn serve_cluster(
 }
 
 impl Common {
-    /// The server, and what its handlers share. On `address` and with `drain`
-    /// unless an option sets another one. The server's certificate is in files
-    /// unless the cluster side replaces it in `serving`.
+    /// The server, and what its handlers share. On `address` unless an option
+    /// sets another one. The server's certificate is in files unless the cluster
+    /// side replaces it in `serving`.
     fn server(
         self,
         address: Ipv4Addr,
-        drain: Duration,
         serving: Option<Arc<Serving>>,
         decider: Arc<dyn webhook::Decider>,
     ) -> (Server, Shared) {
@@ -227,7 +235,7 @@ impl Common {
         let certificates = Certificates {
             serving: serving.unwrap_or_default(),
             files: CertificateFiles { pair, client_ca: self.client_ca },
-            every: self.certificate_poll,
+            every: self.timing.certificates.poll,
         };
         let server = Server {
             listen: self.listen.unwrap_or(SocketAddr::from((address, 8443))),
@@ -238,7 +246,7 @@ impl Common {
         let shared = Shared {
             decider,
             failure_policy: self.failure_policy,
-            limits: Limits { drain: self.drain.unwrap_or(drain), ..self.limits },
+            limits: self.limits,
             metrics: self.metrics,
             readiness: self.readiness,
             tokens: None,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{
@@ -14,8 +15,8 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 
 use super::{Node, lock};
-use crate::harness::Result;
 use crate::harness::plane::free_ports;
+use crate::harness::{Result, timing};
 
 /// A container, ready to be started.
 pub(super) struct Container {
@@ -98,7 +99,8 @@ impl Container {
             mounts.push(mount);
         }
 
-        let mut env = Vec::new();
+        let is_short = !node.shared.production_timing.load(Ordering::Acquire);
+        let mut env: Vec<_> = is_short.then(timing::environment).into_iter().collect();
         for variable in container.env.iter().flatten() {
             env.push((variable.name.clone(), value(variable, pod, address)?));
         }
@@ -114,6 +116,8 @@ impl Container {
         let words = command.chain(container.args.iter().flatten());
         let mut args: Vec<String> = words.map(|word| expand(word, &env, &places)).collect();
         let ports = if args.first().is_some_and(|first| first == "serve") {
+            // The chart's own option would win.
+            args.retain(|arg| !is_short || !arg.starts_with("--drain="));
             own_ports(&mut args)?
         } else {
             BTreeMap::new()

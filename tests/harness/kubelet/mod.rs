@@ -46,6 +46,8 @@ struct Shared {
     images: Mutex<HashMap<String, PathBuf>>,
     running: Mutex<Vec<Replica>>,
     over: AtomicBool,
+    /// Whether Pods have the intervals of production, and not those of tests.
+    production_timing: AtomicBool,
 }
 
 /// A Pod that serves.
@@ -112,6 +114,11 @@ impl Kubelet {
     /// From now on this program is what is in the image.
     pub fn pull(&self, tag: &str, program: &Path) {
         lock(&self.shared.images).insert(format!("{IMAGE}:{tag}"), program.to_owned());
+    }
+
+    /// From now on Pods start with the intervals of production.
+    pub fn use_production_timing(&self) {
+        self.shared.production_timing.store(true, Ordering::Release);
     }
 
     /// The Pods that serve at the moment.

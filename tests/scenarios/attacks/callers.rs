@@ -13,7 +13,7 @@ use crate::harness::install::print;
 use crate::harness::pki::Pki;
 use crate::harness::plane::free_ports;
 use crate::harness::process::Process;
-use crate::harness::{Belay, ControlPlane, Load, Options, Result, direct, eventually};
+use crate::harness::{Belay, ControlPlane, Load, Options, Result, direct, eventually, timing};
 use crate::people::Person;
 use crate::team::{Team, pod};
 use crate::{World, policy, program, world};
@@ -284,7 +284,9 @@ fn h04_client_certificates_are_asked_for_with_belays_own_certificates() {
         format!("--client-ca={}", client_ca.display()),
         "--certificate-poll=0.1".to_owned(),
     ];
-    let process = Process::start("belay-0", program(), &arguments, &plane.logs()).unwrap();
+    let env = [timing::environment()];
+    let process =
+        Process::start_with_env("belay-0", program(), &arguments, &env, &plane.logs()).unwrap();
     let mut belay = Belay { process, listen, probes, ca: plane.folder().join("own.crt") };
     belay.wait_until_ready().unwrap();
     let path = "jsonpath={.data.ca\\.crt}";

@@ -1,6 +1,7 @@
 //! What is news to an object that waits, and what is not.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::RwLock;
 use serde_json::{Value, json};
@@ -25,7 +26,7 @@ impl Fed {
 
     fn sink(&self, (group, kind): (&str, &str)) -> Objects {
         let kind = self.world.read().graph.kinds.find(group, kind).unwrap();
-        Objects::new(self.world.clone(), kind, true, Arc::default())
+        Objects::new(self.world.clone(), kind, true, Arc::default(), Duration::ZERO)
     }
 
     fn is(&self, kind: (&str, &str), object: &Value) {

@@ -39,7 +39,7 @@ impl Script {
                 Ok::<_, Infallible>(response.body(Body::from(text.into_bytes())).unwrap())
             }
         });
-        Server::new(kube::Client::new(service, "default"))
+        Server::new(kube::Client::new(service, "default"), Timing::default())
     }
 
     fn asked(&self) -> Vec<String> {
@@ -265,15 +265,15 @@ async fn a_busy_watch_that_was_interrupted_is_current_again() {
     use futures_util::{TryStreamExt as _, stream};
     // Never quiet for as long as an idle one, and without bookmarks.
     let lines = stream::unfold(10, |version| async move {
-        tokio::time::sleep(QUIET / 2).await;
+        tokio::time::sleep(Timing::default().feed.quiet / 2).await;
         let event = event("MODIFIED", "b", version).into_bytes();
         (version < 40).then_some((Ok::<_, std::io::Error>(event), version + 1))
     });
     let mut sink = Told::default();
     let mut version = Some("9".to_owned());
     let since = Some(Instant::now());
-    let mut lost = Lost { current: since, since, ..Lost::default() };
-    let caught_up = Instant::now() + CATCH_UP;
+    let mut lost = Lost { current: since, since, ..Lost::new(Timing::default().feed) };
+    let caught_up = Instant::now() + Timing::default().feed.catch_up;
     let reading = Reading {
         sink: &mut sink,
         version: &mut version,
@@ -295,7 +295,8 @@ async fn a_lost_watch_is_told_in_time_though_the_next_attempt_hangs() {
     assert_eq!(told[..4], ["begin", "end", "current", "disconnected"]);
     assert!(told[4].starts_with("broken: it was not begun again within 5 s"), "{told:?}");
     let lasted = started.elapsed();
-    assert!(GRACE <= lasted && lasted < GRACE + Duration::from_secs(1), "{lasted:?}");
+    let grace = Timing::default().feed.grace;
+    assert!(grace <= lasted && lasted < grace + Duration::from_secs(1), "{lasted:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,332 @@
+//! Every interval that a person or a test waits for, or that is related to
+//! another one: when belay looks again, tries again and writes again.
+//!
+//! Production uses [`Timing::default`], which some options of `belay serve`
+//! change. Tests pass shorter values with `--timing` or `BELAY_TIMING`. That
+//! option can't lengthen an interval, and the relations between intervals are
+//! checked ([`Timing::check`]).
+//!
+//! These stay constants beside the code that uses them: a limit on a request or a
+//! connection that hangs, a limit that bounds what a caller can cost, a wait that
+//! every change ends, a poll of at most a second in a command that runs once, and
+//! the numbers of the release protocol ([`crate::hold::Limits`]), which the model
+//! checker uses.
+
+#[cfg(test)]
+mod tests;
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::lease::renewal;
+
+/// Makes a struct for each group, [`Timing`] with all groups, its default and
+/// the list of its intervals by name, from one table.
+macro_rules! timing {
+    ($($(#[$about:meta])* $group:ident: $Group:ident {
+        $($(#[$doc:meta])* $name:ident: $default:expr,)*
+    })*) => {
+        $($(#[$about])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub struct $Group {
+            $($(#[$doc])* pub $name: Duration,)*
+        })*
+
+        /// Every interval, by the part that waits for it.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub struct Timing {
+            $($(#[$about])* pub $group: $Group,)*
+        }
+
+        impl Default for Timing {
+            fn default() -> Self {
+                Self { $($group: $Group { $($name: $default,)* },)* }
+            }
+        }
+
+        impl Timing {
+            /// Every interval with its name, `GROUP.NAME`.
+            fn intervals(&mut self) -> Vec<(&'static str, &mut Duration)> {
+                vec![$($((
+                    concat!(stringify!($group), ".", stringify!($name)),
+                    &mut self.$group.$name,
+                ),)*)*]
+            }
+        }
+    };
+}
+
+timing! {
+    /// The Lease, by which replicas elect a leader.
+    lease: Lease {
+        /// How long a write of the Lease is valid, in whole seconds. The leader
+        /// renews it after a third. After this time another replica takes over.
+        duration: Duration::from_secs(15),
+        /// How much the clocks of two replicas may differ. The leader stops
+        /// this long before its Lease expires.
+        skew: Duration::from_secs(2),
+        /// How long a request for the Lease may take: twice this fits into the
+        /// time that is left when a renewal is due.
+        request: Duration::from_secs(3),
+        /// How often the other replicas read the Lease.
+        look: Duration::from_secs(2),
+        /// How long a leader that ends may take to release the Lease.
+        farewell: Duration::from_secs(2),
+        /// How long a write of an uninstall is valid. Replicas believe at most
+        /// ten times their own `duration`.
+        seized: Duration::from_secs(120),
+        /// How often an uninstall renews the Lease.
+        seized_renewal: Duration::from_secs(15),
+        /// When an uninstall repeats a failed renewal.
+        seized_retry: Duration::from_secs(2),
+    }
+
+    /// Watches and discovery.
+    feed: Feed {
+        /// How often belay reads discovery if nothing else causes it.
+        discovery: Duration::from_secs(60),
+        /// How often, while a watched kind is not served.
+        lost_kind: Duration::from_secs(2),
+        /// How often readiness and metrics report the state of the watches.
+        report: Duration::from_millis(250),
+        /// When a watch that ended by a mistake begins again.
+        revival: Duration::from_secs(2),
+        /// How long belay keeps policies after their kind has vanished and come
+        /// back: people write them again one by one.
+        thaw: Duration::from_secs(30),
+        /// How long a watch may be silent. The API server sends a bookmark every
+        /// minute, so a connection that is silent for longer is dead.
+        silence: Duration::from_secs(90),
+        /// How long a watch is silent after a reconnect when nothing was missed.
+        quiet: Duration::from_millis(500),
+        /// When the watch of a busy kind, which is never silent, has caught up at
+        /// the earliest. It takes at least as long as the gap before it.
+        catch_up: Duration::from_secs(1),
+        /// How long a good connection lasts at least.
+        good: Duration::from_secs(5),
+        /// How long a watch may be broken before its kind is incomplete.
+        grace: Duration::from_secs(5),
+        /// How long belay remembers that a kind owns another one after the last
+        /// owner reference was removed, so that each new one begins no watch.
+        owners: Duration::from_secs(120),
+    }
+
+    /// The wait between attempts, where the part that tries has no own one. It
+    /// doubles with each attempt.
+    retry: Retry {
+        /// The first wait.
+        first: Duration::from_millis(200),
+        /// The longest wait.
+        longest: Duration::from_secs(30),
+    }
+
+    /// The status of policies.
+    status: Status {
+        /// How long the leader waits for more changes before it writes.
+        gather: Duration::from_millis(200),
+        /// How often it reads what reports no change: which kinds are complete.
+        look: Duration::from_secs(1),
+        /// How long it waits between two writes.
+        between: Duration::from_millis(200),
+        /// How often it reads the journals of all replicas.
+        journals: Duration::from_secs(5),
+        /// How often it counts objects, if they have changed.
+        counts: Duration::from_secs(10),
+        /// How often it writes sums and counts of one policy. Conditions don't
+        /// wait.
+        write: Duration::from_secs(5),
+    }
+
+    /// The journal of each replica, and Events.
+    journal: Journal {
+        /// How long a replica waits for more entries before it writes them.
+        gather: Duration::from_millis(200),
+        /// How often it writes its journal.
+        write: Duration::from_secs(5),
+        /// How often it writes the count of one Event.
+        events: Duration::from_secs(10),
+    }
+
+    /// Backfill and withdrawal of holds, and the sweep of an uninstall.
+    holds: Holds {
+        /// How often the leader looks at all objects if nothing else causes it.
+        look: Duration::from_secs(10),
+        /// When it first looks again whether all objects to count were read.
+        counting: Duration::from_secs(1),
+        /// How often a long backfill publishes its progress.
+        progress: Duration::from_secs(5),
+        /// How long an object that needs no change, or can't be written, is left
+        /// alone.
+        settled: Duration::from_secs(600),
+        /// How long an object that can't be read is left alone.
+        unread: Duration::from_secs(60),
+        /// How often kinds of which only labelled objects are watched are read
+        /// as a whole, for holds on objects that lost their label unseen.
+        sweep: Duration::from_secs(3600),
+        /// The time between two patches.
+        patch: Duration::from_millis(40),
+    }
+
+    /// The release of holds.
+    release: Release {
+        /// How often one target is looked at. A look reads many lists, and every
+        /// tenant can change a user of a target, or request a look, at any rate.
+        /// Causes that come sooner are looked at together, that much later.
+        again: Duration::from_secs(2),
+        /// How often waiting objects are counted for the metrics.
+        count: Duration::from_secs(2),
+    }
+
+    /// The certificate, and what each replica reports about it.
+    certificates: Certificates {
+        /// How often certificate files are read (`--certificate-poll`).
+        poll: Duration::from_secs(10),
+        /// How long the webhook configurations contain a new CA before a
+        /// certificate that it signed is served (`--rotation-margin`).
+        margin: Duration::from_secs(10),
+        /// How often the leader asks what replicas serve while it waits for them.
+        ask: Duration::from_secs(1),
+        /// How long after one certificate the leader makes another one at the
+        /// earliest: the content of the Secret may change all the time.
+        rest: Duration::from_secs(2),
+        /// How long the watch may take to report a write.
+        echo: Duration::from_secs(2),
+        /// The longest wait between attempts.
+        retry: Duration::from_secs(10),
+        /// How often a replica reports that it runs.
+        report: Duration::from_secs(20),
+        /// A replica that runs has reported it within this time.
+        due: Duration::from_secs(30),
+        /// A replica that has not reported for so long no longer exists.
+        gone: Duration::from_secs(60),
+        /// When the leader deletes the report of a replica.
+        forgotten: Duration::from_secs(600),
+        /// How often the leader looks for reports to delete.
+        sweep: Duration::from_secs(60),
+    }
+
+    /// The secret in the paths of the webhooks.
+    paths: Paths {
+        /// How old a token becomes before the leader makes the next one
+        /// (`--path-hours`).
+        every: Duration::from_secs(86_400),
+        /// How long a new token is in the Secret before it is registered, so
+        /// that every replica has read it.
+        settle: Duration::from_secs(60),
+        /// How long a new token is registered before the previous one is
+        /// removed, so that every API server has read the webhook configurations.
+        overlap: Duration::from_secs(600),
+        /// How long the watch may take to report a write.
+        echo: Duration::from_secs(2),
+        /// The longest wait between attempts.
+        retry: Duration::from_secs(10),
+    }
+
+    /// Regular checks of single facts.
+    checks: Checks {
+        /// How often belay reads which kinds its account may patch.
+        rights: Duration::from_secs(30),
+        /// How often belay looks whether a Pause began or ended.
+        pauses: Duration::from_secs(1),
+        /// How often the leader looks for expired approvals.
+        approvals: Duration::from_secs(60),
+    }
+
+    /// An uninstall.
+    uninstall: Uninstall {
+        /// How often Terminating objects are looked at.
+        look: Duration::from_secs(5),
+        /// How long it waits between two sweeps that changed nothing.
+        pause: Duration::from_secs(3),
+        /// How often it prints that objects still wait.
+        remind: Duration::from_secs(60),
+        /// How often it prints its progress.
+        progress: Duration::from_secs(5),
+        /// How long an answer about an owner or a Namespace is used.
+        fresh: Duration::from_secs(2),
+    }
+
+    /// The webhook server.
+    webhook: Webhook {
+        /// How long belay answers after SIGTERM while it reports not ready
+        /// (`--drain`).
+        drain: Duration::from_secs(5),
+    }
+}
+
+/// The shortest interval that `--timing` accepts.
+const SHORTEST: Duration = Duration::from_millis(10);
+
+impl FromStr for Timing {
+    type Err = String;
+
+    /// Reads `GROUP.NAME=SECONDS,…`. All other intervals keep their default.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut timing = Self::default();
+        for setting in text.split(',') {
+            let (name, value) = setting
+                .split_once('=')
+                .ok_or_else(|| format!("\"{setting}\": expected GROUP.NAME=SECONDS"))?;
+            let mut intervals = timing.intervals().into_iter();
+            let Some((_, interval)) = intervals.find(|(known, _)| *known == name) else {
+                return Err(format!("no interval is called \"{name}\""));
+            };
+            let most = production(name);
+            let seconds = value.parse().ok().and_then(|s| Duration::try_from_secs_f64(s).ok());
+            *interval =
+                seconds.filter(|read| (SHORTEST..=most).contains(read)).ok_or_else(|| {
+                    let (least, most) = (SHORTEST.as_secs_f64(), most.as_secs_f64());
+                    format!("{name} is \"{value}\": expected between {least} and {most} seconds")
+                })?;
+        }
+        timing.check()?;
+        Ok(timing)
+    }
+}
+
+/// The default of an interval.
+fn production(name: &str) -> Duration {
+    let mut timing = Timing::default();
+    let mut intervals = timing.intervals().into_iter();
+    intervals.find(|(known, _)| *known == name).map_or(Duration::ZERO, |(_, default)| *default)
+}
+
+impl Timing {
+    /// Checks the relations between intervals. An error is a sentence that names
+    /// the wrong ones.
+    pub fn check(&self) -> Result<(), String> {
+        let Self { lease, certificates: Certificates { report, due, gone, forgotten, .. }, .. } =
+            self;
+        let rules = [
+            (
+                lease.duration.subsec_nanos() == 0 && lease.seized.subsec_nanos() == 0,
+                "lease.duration and lease.seized have to be whole seconds",
+            ),
+            (
+                renewal(lease.duration) + lease.request + lease.skew < lease.duration,
+                "a third of lease.duration, lease.request and lease.skew together have to be \
+                 shorter than lease.duration: otherwise a leader can't renew its Lease in time",
+            ),
+            (
+                lease.look < lease.duration,
+                "lease.look has to be shorter than lease.duration: otherwise a replica doesn't \
+                 see that the leader renews its Lease",
+            ),
+            (
+                lease.seized <= lease.duration * 10,
+                "lease.seized may be at most ten times lease.duration: replicas don't believe more",
+            ),
+            (
+                lease.seized_renewal + lease.request + lease.seized_retry < lease.seized,
+                "lease.seized_renewal, lease.request and lease.seized_retry together have to be \
+                 shorter than lease.seized: otherwise an uninstall loses the Lease",
+            ),
+            (
+                report < due && due < gone && gone <= forgotten,
+                "certificates.report, .due and .gone have to be in ascending order, and .forgotten \
+                 may not be shorter than .gone: otherwise a replica that runs counts as gone",
+            ),
+        ];
+        rules.into_iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, why)| Err(why.to_owned()))
+    }
+}

@@ -1,0 +1,25 @@
+//! The intervals of belay in tests.
+
+/// Passed to each belay, unless its test asks for those of production. A busy
+/// machine with two cores keeps up with them. What is not named here is as in
+/// production.
+pub const TIMING: &str = "\
+    lease.duration=4,lease.skew=0.5,lease.request=1.2,lease.look=0.5,\
+    lease.seized=30,lease.seized_renewal=4,lease.seized_retry=0.5,\
+    feed.discovery=10,feed.lost_kind=1,feed.thaw=8,\
+    retry.longest=2,\
+    status.look=0.3,status.between=0.05,status.journals=1,status.counts=1,status.write=0.5,\
+    journal.write=0.5,journal.events=1,\
+    holds.look=1,holds.counting=0.2,holds.unread=5,\
+    release.count=0.5,\
+    certificates.poll=1,certificates.margin=1,certificates.ask=0.3,certificates.retry=2,\
+    certificates.report=3,certificates.due=8,certificates.gone=15,certificates.sweep=5,\
+    paths.settle=2,paths.overlap=3,paths.retry=2,\
+    checks.rights=2,checks.pauses=0.3,checks.approvals=2,\
+    uninstall.look=1,uninstall.pause=0.5,\
+    webhook.drain=1";
+
+/// The environment that passes them.
+pub fn environment() -> (String, String) {
+    ("BELAY_TIMING".to_owned(), TIMING.to_owned())
+}
