@@ -80,14 +80,19 @@ impl Api {
     pub fn field(&self, object: &str, namespace: &str, path: &str) -> Result<String> {
         let value = self.get(object, namespace)?;
         let value = value.ok_or_else(|| format!("NotFound: {object} in {namespace}"))?;
-        let printed: Vec<String> = match path.split_once("[*]") {
-            None => vec![at(&value, path)],
-            Some((list, rest)) => {
-                let list = value.pointer(&pointer(list)).and_then(Value::as_array);
-                list.into_iter().flatten().map(|one| at(one, rest)).collect()
-            }
-        };
-        Ok(printed.join(" "))
+        let printed = select(&value, path)?.into_iter().map(|value| match value {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        });
+        Ok(printed.collect::<Vec<_>>().join(" "))
+    }
+
+    /// Waits until an object does not exist.
+    pub fn wait_gone(&self, object: (&str, &str), limit: Duration) -> Result<()> {
+        self.wait(object, limit, |found| match found {
+            None => Ok(()),
+            Some(object) => Err(object.to_string().into()),
+        })
     }
 
     /// Applies the objects of a YAML manifest on the server's side, up to the first that
@@ -235,18 +240,33 @@ pub fn has_condition(object: &Value, kind: &str) -> bool {
         .is_some_and(|all| all.iter().any(|one| one["type"] == kind && one["status"] == "True"))
 }
 
-fn at(value: &Value, path: &str) -> String {
-    match value.pointer(&pointer(path)) {
-        None => String::new(),
-        Some(Value::String(text)) => text.clone(),
-        Some(other) => other.to_string(),
+/// The values at a path of kubectl's kind: `.a.b`, `[0]`, `[*]`, `[?(@.type=="Ready")]`.
+/// A dot within a name is written as `\\.`.
+fn select<'v>(value: &'v Value, path: &str) -> Result<Vec<&'v Value>> {
+    if path.is_empty() {
+        return Ok(vec![value]);
     }
-}
-
-/// The JSON pointer of a path in which dots within names are written as `\\.`.
-fn pointer(path: &str) -> String {
-    let path = path.replace('~', "~0").replace('/', "~1").replace("\\.", "\0");
-    path.replace(['.', '['], "/").replace(']', "").replace('\0', ".")
+    let unknown = || format!("{path}: only kubectl understands such a path");
+    let (found, rest): (Vec<&Value>, &str) = if let Some(path) = path.strip_prefix('[') {
+        let (index, rest) = path.split_once(']').ok_or_else(unknown)?;
+        let all = value.as_array().map_or(&[][..], Vec::as_slice);
+        let condition = index.strip_prefix("?(@.").and_then(|text| text.strip_suffix("\")"));
+        let found = match (index, condition.and_then(|text| text.split_once("==\""))) {
+            ("*", _) => all.iter().collect(),
+            (_, Some((key, wanted))) => all.iter().filter(|one| one[key] == wanted).collect(),
+            (_, None) => {
+                all.get(index.parse::<usize>().map_err(|_| unknown())?).into_iter().collect()
+            }
+        };
+        (found, rest)
+    } else {
+        let path = path.strip_prefix('.').ok_or_else(unknown)?;
+        let whole = path.replace("\\.", "\0\0");
+        let end = whole.find(['.', '[']).unwrap_or(whole.len());
+        (value.get(whole[..end].replace("\0\0", ".")).into_iter().collect(), &path[end..])
+    };
+    let below = found.into_iter().map(|found| select(found, rest));
+    Ok(below.collect::<Result<Vec<_>>>()?.concat())
 }
 
 fn api_version(kind: &KindInfo) -> String {

@@ -210,10 +210,15 @@ impl ControlPlane {
         let process = Process::start("kube-controller-manager", &program, &args, &self.logs())?;
         self.controller_manager = Some(process);
         // The first thing that shows that controllers run.
-        eventually("the controllers", Duration::from_secs(60), || {
-            self.kubectl(&["get", "serviceaccount", "default", "-n", "default"])?
-                .success()
-                .map(drop)
+        self.wait_for_default_account("default")
+    }
+
+    /// Waits for the service account that the controllers create.
+    fn wait_for_default_account(&self, namespace: &str) -> Result<()> {
+        let account = ("serviceaccounts/default", namespace);
+        self.api.wait(account, Duration::from_secs(60), |found| match found {
+            Some(_) => Ok(()),
+            None => Err("it does not exist".into()),
         })
     }
 
@@ -352,13 +357,11 @@ impl ControlPlane {
     /// A new namespace whose default service account is there.
     pub fn namespace(&self, prefix: &str) -> Result<String> {
         let name = format!("{prefix}-{}", self.namespaces.fetch_add(1, Ordering::Relaxed));
-        self.kubectl(&["create", "namespace", &name])?.success()?;
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        self.apply(&namespace.to_string())?;
         if self.controller_manager.is_some() {
-            let account = ("serviceaccount/default", &*name);
-            self.api().wait(account, Duration::from_secs(30), |found| match found {
-                Some(_) => Ok(()),
-                None => Err("it does not exist".into()),
-            })?;
+            self.wait_for_default_account(&name)?;
         }
         Ok(name)
     }

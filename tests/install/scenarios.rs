@@ -47,7 +47,7 @@ fn s20_a_forced_replacement_and_a_prune_are_denied_and_an_administrator_passes_w
     ];
     // The claims of a StatefulSet are nobody's manifest; a prune takes only
     // what was applied.
-    plane.apply(&claim("data-db-0")).unwrap();
+    plane.apply_to(&["apply", "-f", "-"], &claim("data-db-0")).unwrap().success().unwrap();
     for (what, manifest) in [(&replace[..], claim("data-db-0")), (&prune[..], claim("spare"))] {
         let said = plane.apply_to(what, &manifest).unwrap().failure().unwrap();
         assert!(said.contains(&words), "{said}");

@@ -70,7 +70,7 @@ impl<'p> Shop<'p> {
     }
 
     pub fn field(&self, object: &str, path: &str) -> String {
-        self.kubectl(&["get", object, "-o", &format!("jsonpath={{{path}}}")])
+        self.plane.api().field(object, &self.ns, path).unwrap()
     }
 
     /// Whether an object carries the hold.

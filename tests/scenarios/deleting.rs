@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::editor::{editor, field, is_gone};
+use crate::editor::{editor, field};
 use crate::harness::{ControlPlane, eventually};
 use crate::{policy, world};
 
@@ -216,6 +216,5 @@ pub fn pod_with_claim(ns: &str, name: &str, claim: &str) -> String {
 
 /// Waits until an object is out of storage.
 pub fn goes(plane: &ControlPlane, ns: &str, object: &str) {
-    let what = format!("the end of {object}");
-    eventually(&what, Duration::from_secs(120), || is_gone(plane, ns, object)).unwrap();
+    plane.api().wait_gone((object, ns), Duration::from_secs(120)).unwrap();
 }

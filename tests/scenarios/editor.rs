@@ -39,13 +39,13 @@ fn rights(ns: &str, name: &str, subject: &str) -> String {
 
 /// A field of one object; empty where it is not set.
 pub fn field(plane: &ControlPlane, ns: &str, object: &str, path: &str) -> String {
-    let path = format!("jsonpath={{{path}}}");
-    plane.kubectl(&["get", object, "-n", ns, "-o", &path]).unwrap().success().unwrap()
+    plane.api().field(object, ns, path).unwrap()
 }
 
 /// Whether the object is not there any more.
 pub fn is_gone(plane: &ControlPlane, ns: &str, object: &str) -> crate::harness::Result<()> {
-    let args = ["get", object, "-n", ns, "--ignore-not-found", "-o", "json"];
-    let left = plane.kubectl(&args)?.success()?;
-    if left.is_empty() { Ok(()) } else { Err(left.into()) }
+    match plane.api().get(object, ns)? {
+        None => Ok(()),
+        Some(object) => Err(object.to_string().into()),
+    }
 }

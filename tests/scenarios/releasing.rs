@@ -2,16 +2,11 @@
 
 use std::time::Duration;
 
-use crate::harness::{ControlPlane, eventually};
+use crate::harness::ControlPlane;
 use crate::{policy, world};
 
 fn gone(plane: &ControlPlane, ns: &str, object: &str) {
-    eventually(&format!("the end of {object}"), Duration::from_secs(60), || {
-        let got = plane.kubectl(&["get", object, "-n", ns, "--ignore-not-found", "-o", "yaml"])?;
-        let got = got.success()?;
-        if got.is_empty() { Ok(()) } else { Err(got.into()) }
-    })
-    .unwrap();
+    plane.api().wait_gone((object, ns), Duration::from_secs(60)).unwrap();
 }
 
 fn deleted(plane: &ControlPlane, ns: &str, object: &str) -> String {

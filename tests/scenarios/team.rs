@@ -259,11 +259,7 @@ impl<'p> Team<'p> {
 
     /// The object is gone, or will be so soon.
     pub fn goes_within(&self, object: &str, limit: Duration) {
-        let gone = |found: Option<&Value>| match found {
-            None => Ok(()),
-            Some(object) => Err(object.to_string().into()),
-        };
-        self.plane.api().wait((object, &self.ns), limit, gone).unwrap();
+        self.plane.api().wait_gone((object, &self.ns), limit).unwrap();
     }
 
     /// The collector has asked to delete an object whose path ends so, and was

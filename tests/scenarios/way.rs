@@ -125,10 +125,5 @@ pub fn passes_now(mut request: impl FnMut() -> Output) {
 
 /// Waits until an object is gone.
 pub fn gone(plane: &ControlPlane, ns: &str, object: &str) {
-    eventually(&format!("the end of {object}"), Duration::from_secs(60), || {
-        let args = ["get", object, "-n", ns, "--ignore-not-found", "-o", "name"];
-        let left = plane.kubectl(&args)?.success()?;
-        if left.is_empty() { Ok(()) } else { Err(left.into()) }
-    })
-    .unwrap();
+    plane.api().wait_gone((object, ns), Duration::from_secs(60)).unwrap();
 }
