@@ -114,7 +114,7 @@ impl Api {
             let (kind, name) =
                 self.resolve(&format!("{word}/{name}")).map(|(kind, _)| (kind, name))?;
             let place = text("/metadata/namespace").unwrap_or(namespace);
-            let query = "fieldManager=tests&force=true&fieldValidation=Strict";
+            let query = "fieldManager=kubectl&force=true&fieldValidation=Strict";
             let path = format!("{}?{query}", path(&kind, place, name));
             let answer = self.send(http::Method::PATCH, &path, Some(object.clone()))?;
             answer.print(&mut printed);
