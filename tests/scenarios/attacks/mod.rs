@@ -6,6 +6,7 @@ mod authority;
 mod bounds;
 mod callers;
 mod chains;
+mod elsewhere;
 mod filling;
 mod hold_age;
 mod live;
