@@ -2,6 +2,7 @@
 //! another namespace. Each test is named after its attack (docs/THREATS.md) and
 //! tries it on a real API server.
 
+mod approving;
 mod authority;
 mod bounds;
 mod callers;
