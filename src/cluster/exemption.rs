@@ -105,23 +105,29 @@ fn is_good(existing: &DeletionApproval, wanted: &DeletionApproval, now: Timestam
 /// good; any other one makes way.
 pub async fn write(client: &kube::Client, approval: &DeletionApproval) -> Result<(), String> {
     let api: Api<DeletionApproval> = Api::all(client.clone());
-    let name = approval.metadata.name.as_deref().unwrap_or_default();
+    let name = approval.metadata.name.clone().unwrap_or_default();
     let words = |error: kube::Error| Trouble::from(error).words();
     let parameters =
         PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
-    for _ in 0..ATTEMPTS {
-        match api.create(&parameters, approval).await {
+    let mut approval = approval.clone();
+    for attempt in 1..=ATTEMPTS {
+        // An approver may have taken the name, and takes it again.
+        if attempt == ATTEMPTS {
+            approval.metadata.generate_name = Some(format!("{name}-"));
+            approval.metadata.name = None;
+        }
+        match api.create(&parameters, &approval).await {
             Ok(_) => return Ok(()),
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             Err(error) => return Err(words(error)),
         }
-        let Some(existing) = api.get_opt(name).await.map_err(words)? else { continue };
-        if is_good(&existing, approval, Timestamp::now()) {
+        let Some(existing) = api.get_opt(&name).await.map_err(words)? else { continue };
+        if is_good(&existing, &approval, Timestamp::now()) {
             return Ok(());
         }
         let same = Preconditions { uid: existing.metadata.uid, ..Preconditions::default() };
         let options = DeleteParams { preconditions: Some(same), ..DeleteParams::default() };
-        match api.delete(name, &options).await {
+        match api.delete(&name, &options).await {
             Ok(_) => {}
             // Somebody was quicker.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
@@ -148,6 +154,12 @@ pub async fn revoke(client: &kube::Client, record: &Revoked) -> Result<(), Strin
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+
+    use kube::client::Body;
+    use parking_lot::Mutex;
+
     use super::*;
 
     const NOW: i64 = 1_800_000_000;
@@ -206,6 +218,42 @@ mod tests {
         for other in others {
             assert_ne!(name(&exemption(), 0), name(&other, 0));
         }
+    }
+
+    /// Somebody has taken the name, and a finalizer keeps it.
+    #[tokio::test]
+    async fn h57_a_record_whose_name_is_taken_gets_another_one() {
+        let wanted = approval(&exemption(), 0);
+        let mut taken = wanted.clone();
+        taken.spec.approver = "mallory".to_owned();
+        taken.metadata.deletion_timestamp = Some(Time(at(0)));
+        let created = Arc::<Mutex<Vec<Option<String>>>>::default();
+        let heard = created.clone();
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let (heard, taken) = (heard.clone(), serde_json::to_value(&taken).unwrap());
+            async move {
+                let method = request.method().clone();
+                let body = request.into_body().collect_bytes().await.unwrap();
+                let (code, answer) = match method {
+                    http::Method::POST => {
+                        let sent: DeletionApproval = serde_json::from_slice(&body).unwrap();
+                        heard.lock().push(sent.metadata.generate_name.clone());
+                        let status = serde_json::json!({"kind": "Status", "code": 409});
+                        match sent.metadata.name {
+                            Some(_) => (409, status),
+                            None => (201, serde_json::to_value(&sent).unwrap()),
+                        }
+                    }
+                    _ => (200, taken),
+                };
+                let body = Body::from(answer.to_string().into_bytes());
+                Ok::<_, Infallible>(http::Response::builder().status(code).body(body).unwrap())
+            }
+        });
+        write(&kube::Client::new(service, "default"), &wanted).await.unwrap();
+        let name = wanted.metadata.name.unwrap();
+        assert_eq!(created.lock().last(), Some(&Some(format!("{name}-"))));
+        assert!(is_recorded(&name));
     }
 
     #[test]

@@ -103,7 +103,7 @@ pub struct Given {
     until: String,
     /// Whether that is still to come.
     in_force: bool,
-    /// Why it does not count although it is in force; not there if it does, or
+    /// Why it does not count although it has not expired; not there if it does, or
     /// its object could not be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     uncounted: Option<String>,
@@ -137,7 +137,7 @@ impl Given {
             since: metadata.creation_timestamp.map(|time| time.0.to_string()),
             until: expires.to_string(),
             in_force: now < expires,
-            uncounted: None,
+            uncounted: metadata.deletion_timestamp.map(|_| "is being deleted".to_owned()),
             exempts: spec.exempts,
             expires,
         }
@@ -269,6 +269,18 @@ mod tests {
         let output = OutputArguments { output: Format::Table, all: false };
         let text = rendered(all, output, Screen::pipe(), now).unwrap();
         assert!(text.contains(" no: it lasts longer than policy p allows (10m) "), "{text}");
+    }
+
+    #[test]
+    fn h42_one_that_is_being_deleted_does_not_count() {
+        let now = Timestamp::from_second(1000).unwrap();
+        let mut ending = approval("ending", "shop", 2800);
+        ending.metadata.deletion_timestamp = ending.metadata.creation_timestamp.clone();
+        assert_eq!(Approval::compile(&ending), None);
+        let all = given(vec![ending], None, false, now);
+        let output = OutputArguments { output: Format::Table, all: false };
+        let text = rendered(all, output, Screen::pipe(), now).unwrap();
+        assert!(text.contains(" no: it is being deleted "), "{text}");
     }
 
     #[test]

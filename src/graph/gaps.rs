@@ -2,14 +2,10 @@
 //! kind were listed: some of them can't be read, or the watch is not connected at
 //! the moment.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::{Graph, MOST_REFERENCES};
 use crate::objects::{Flaw, KindId, NumberMap, NumberSet, Unreadable};
-
-/// So many unreadable objects of a kind are kept by name, and of others only the
-/// namespace. There the absence of no object of the kind is a fact.
-const KEPT: usize = 1_000;
 
 /// The gaps in what is known of each kind.
 #[derive(Debug, Default)]
@@ -18,13 +14,12 @@ pub(super) struct Gaps {
     unreadable: NumberMap<KindId, UnreadableSet>,
 }
 
-/// The objects of a kind that can't be read.
+/// The objects of a kind that can't be read. Each is kept by name, as those that
+/// can be read are, so that each ends with its object.
 #[derive(Debug, Default)]
 pub(super) struct UnreadableSet {
     /// By namespace and name.
     places: BTreeMap<(String, String), Flaw>,
-    /// The namespaces that have more of them.
-    more_in: BTreeSet<String>,
     /// Whether there are more, whose place is unknown.
     more: bool,
 }
@@ -33,23 +28,18 @@ impl UnreadableSet {
     /// Says whether that is new.
     pub(super) fn add(&mut self, unreadable: &Unreadable) -> bool {
         match &unreadable.place {
-            Some(place) if self.places.len() < KEPT || self.places.contains_key(place) => {
-                self.places.insert(place.clone(), unreadable.flaw).is_none()
-            }
-            Some((namespace, _)) => self.more_in.insert(namespace.clone()),
+            Some(place) => self.places.insert(place.clone(), unreadable.flaw).is_none(),
             None => !std::mem::replace(&mut self.more, true),
         }
     }
 
     fn is_empty(&self) -> bool {
-        self.places.is_empty() && self.more_in.is_empty() && !self.more
+        self.places.is_empty() && !self.more
     }
 
     /// Whether an object of this place may be one of them.
     fn may_contain(&self, namespace: &str, name: &str) -> bool {
-        self.more
-            || self.more_in.contains(namespace)
-            || self.places.contains_key(&(namespace.to_owned(), name.to_owned()))
+        self.more || self.places.contains_key(&(namespace.to_owned(), name.to_owned()))
     }
 
     /// The namespace of one, and words for it, in a namespace (empty: in any).
@@ -60,11 +50,7 @@ impl UnreadableSet {
         if let Some((place, flaw)) = places.next().filter(|((place, _), _)| is_meant(place)) {
             return Some((&place.0, words(place, *flaw)));
         }
-        let mut more_in = self.more_in.range(namespace.to_owned()..);
-        match more_in.next().filter(|place| is_meant(place)) {
-            Some(place) => Some((place, format!("of unknown name in {place} can't be read"))),
-            None => self.more.then(|| ("", "of unknown name can't be read".to_owned())),
-        }
+        self.more.then(|| ("", "of unknown name can't be read".to_owned()))
     }
 
     /// Words for one that is malformed. Every tenant can write references without
@@ -170,9 +156,7 @@ impl Graph {
     /// How many objects of each kind can't be read, where it is any.
     pub fn unreadable_counts(&self) -> impl Iterator<Item = (KindId, usize)> + '_ {
         let sets = self.gaps.unreadable.iter();
-        sets.map(|(kind, set)| {
-            (*kind, set.places.len() + set.more_in.len() + usize::from(set.more))
-        })
+        sets.map(|(kind, set)| (*kind, set.places.len() + usize::from(set.more)))
     }
 
     /// Whether it is a fact that an object does not exist which is not here.
@@ -225,25 +209,22 @@ mod tests {
     }
 
     #[test]
-    fn beyond_a_number_of_them_no_absence_is_a_fact_in_their_namespaces() {
+    fn h38_thousands_of_unreadable_objects_concern_nothing_after_their_end() {
         let mut graph = Graph::default();
         let pods = graph.kinds.find("", "Pod").unwrap();
         graph.set_complete(pods, true);
-        for number in 0..KEPT {
-            assert!(graph.set_unreadable(pods, &place("shop", &number.to_string())));
+        let names: Vec<String> = (0..1_500).map(|number| number.to_string()).collect();
+        for name in &names {
+            assert!(graph.set_unreadable(pods, &place("shop", name)));
+            assert!(!graph.set_unreadable(pods, &place("shop", name)));
         }
         assert!(graph.proves_absence(pods, "shop", "a"));
-        assert!(!graph.set_unreadable(pods, &place("shop", "0")));
-        assert!(graph.proves_absence(pods, "shop", "a"));
-        assert!(graph.set_unreadable(pods, &place("shop", "one more")));
-        assert!(!graph.set_unreadable(pods, &place("shop", "and another")));
-        assert!(!graph.proves_absence(pods, "shop", "a"));
-        assert!(graph.proves_absence(pods, "db", "a"), "others are not concerned");
-        assert_eq!(graph.unreadable(pods, "db"), None);
-        assert_eq!(graph.unreadable_counts().collect::<Vec<_>>(), [(pods, KEPT + 1)]);
-        assert!(graph.set_unreadable(pods, &place("web", "a")));
-        let words = "Pod of unknown name in web can't be read";
-        assert_eq!(graph.unreadable(pods, "web").as_deref(), Some(words));
+        assert_eq!(graph.unreadable_counts().collect::<Vec<_>>(), [(pods, 1_500)]);
+        for name in &names {
+            assert!(!graph.proves_absence(pods, "shop", name));
+            graph.delete(pods, "shop", name, None);
+        }
+        assert_eq!(graph.unreadable(pods, ""), None);
         assert!(graph.set_unreadable(pods, &Unreadable::of_unknown_place()));
         assert!(!graph.proves_absence(pods, "db", "a"));
         let words = "Pod of unknown name can't be read";

@@ -785,6 +785,23 @@ mod tests {
     }
 
     #[test]
+    fn h37_labels_that_change_leave_no_bytes_behind() {
+        let mut graph = Graph::default();
+        let kind = graph.kinds.find("", "ConfigMap").unwrap();
+        for (labels, changes) in [(15_000, 4), (12, 2_000)] {
+            for change in 0..changes {
+                let label = |n| (format!("k{n}"), format!("{change:06}{n:057}"));
+                let labels: std::collections::BTreeMap<_, _> = (0..labels).map(label).collect();
+                let value = json!({"metadata": {"name": "a", "namespace": "shop", "uid": "a",
+                    "labels": labels, "finalizers": labels.keys().collect::<Vec<_>>()}});
+                let object = Object::deserialize(&value).unwrap();
+                graph.apply(kind, &object, Progress::Ordinary, Edges::default());
+            }
+            assert!(graph.interner.bytes() < 1 << 20, "{labels}: {}", graph.interner.bytes());
+        }
+    }
+
+    #[test]
     fn maps_that_were_large_become_small_again() {
         let mut graph = Graph::default();
         let kind = graph.kinds.find("", "ConfigMap").unwrap();

@@ -79,7 +79,11 @@ pub struct Approval {
 impl Approval {
     /// Compiles what somebody wrote. `None` without a creation time: the API
     /// server sets it, and without it nobody knows how long the approval lasts.
+    /// `None` as well for one that is being deleted: its approver took it back.
     pub fn compile(approval: &DeletionApproval) -> Option<Self> {
+        if approval.metadata.deletion_timestamp.is_some() {
+            return None;
+        }
         let spec = &approval.spec;
         let target = &spec.target_ref;
         Some(Self {

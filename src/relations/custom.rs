@@ -165,8 +165,7 @@ impl Custom {
                 group: rest(1)?,
                 kind: rest(2)?,
                 name: rest(0)?,
-                // A path that finds nothing means the object's own namespace.
-                namespace: rest(3).unwrap_or_else(|| Path::field("")),
+                namespace: rest(3),
                 default_group: String::new(),
                 only: Vec::new(),
             },

@@ -37,7 +37,8 @@ pub struct Catalogue {
 #[derive(Debug, Clone, Default)]
 pub struct Needers {
     of: HashMap<KindId, BTreeMap<KindId, bool>>,
-    /// Those whose references say the kind themselves.
+    /// Those whose references say the kind themselves, and whether they can say a
+    /// namespace.
     of_any: BTreeMap<KindId, bool>,
 }
 
@@ -51,7 +52,7 @@ impl Needers {
         let named = named
             .into_iter()
             .flatten()
-            .map(|(kind, crosses)| (*kind, *crosses || self.of_any.contains_key(kind)));
+            .map(|(kind, crosses)| (*kind, *crosses || self.of_any.get(kind) == Some(&true)));
         named.chain(others.map(|(kind, crosses)| (*kind, *crosses)))
     }
 }
@@ -108,7 +109,7 @@ pub(super) enum Target {
         group: Path,
         kind: Path,
         name: Path,
-        namespace: Path,
+        namespace: Option<Path>,
         default_group: String,
         /// The kinds that the reference can name; none: any.
         only: Vec<KindId>,
@@ -257,7 +258,7 @@ impl Catalogue {
                     | Target::Claims { kind }
                     | Target::EphemeralClaim { kind }
                     | Target::SameName { kind } => (needers.of.entry(*kind).or_default(), false),
-                    Target::Typed { .. } => (&mut needers.of_any, true),
+                    Target::Typed { namespace, .. } => (&mut needers.of_any, namespace.is_some()),
                 };
                 *of.entry(*from).or_default() |= crosses;
             });
@@ -440,12 +441,12 @@ fn target(kinds: &Kinds, to: &To) -> Result<Option<Target>, PathError> {
                 uid: path(uid)?,
             }),
         },
-        To::Typed { group, only } => Some(Target::Typed {
+        To::Typed { group, namespace, only } => Some(Target::Typed {
             only: only.iter().filter_map(|(group, resource)| find(group, resource)).collect(),
             group: Path::default(),
             kind: Path::parse("kind")?,
             name: Path::parse("name")?,
-            namespace: Path::parse("namespace")?,
+            namespace: path(namespace)?,
             default_group: (*group).to_owned(),
         }),
         To::Labels { group, resource } => {
@@ -649,7 +650,8 @@ impl Reading<'_> {
                 if !only.is_empty() && !only.contains(&kind) {
                     return;
                 }
-                let namespace = text(namespace).unwrap_or(self.namespace).to_owned();
+                let namespace =
+                    namespace.as_ref().and_then(text).unwrap_or(self.namespace).to_owned();
                 let found = found.to_owned();
                 let path = joined(place, name);
                 self.uses(leaf, value, kind, namespace, found, None, path);

@@ -73,7 +73,7 @@ impl Fields {
                 }
             }
             Target::Typed { group, kind, name, namespace, .. } => {
-                for path in [kind, name, namespace] {
+                for path in [kind, name].into_iter().chain(namespace) {
                     self.add(path);
                 }
                 if group.steps().is_empty() {

@@ -93,11 +93,6 @@ impl Path {
         Self(self.0[..self.0.len() - fields].to_vec())
     }
 
-    /// The path to one field.
-    pub fn field(name: &str) -> Self {
-        Self(vec![Step::Field(name.to_owned())])
-    }
-
     /// The value at a path that leads to one place.
     pub fn get<'v>(&self, value: &'v Value) -> Option<&'v Value> {
         self.0.iter().try_fold(value, |value, step| match step {

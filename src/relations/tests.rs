@@ -318,6 +318,24 @@ fn content_is_known_without_a_row() {
 
 /// A user's relation through the same engine.
 #[test]
+fn h38_only_kinds_whose_references_can_name_a_namespace_count_in_others() {
+    let (kinds, catalogue) = catalogue();
+    let needers = catalogue.needers();
+    let crosses = |of: (&str, &str), from: (&str, &str)| {
+        let kind = |(group, resource)| kinds.find_resource(group, resource).unwrap();
+        needers.of(kind(of)).find(|(needer, _)| *needer == kind(from)).map(|(_, crosses)| crosses)
+    };
+    let ingress = ("networking.k8s.io", "ingresses");
+    for of in [("", "configmaps"), ("", "services"), ("", "secrets")] {
+        assert_eq!(crosses(of, ingress), Some(false), "{of:?}");
+        assert_eq!(crosses(of, ("", "persistentvolumeclaims")), Some(true), "{of:?}");
+        assert_eq!(crosses(of, ("networking.k8s.io", "ingressclasses")), Some(true), "{of:?}");
+    }
+    assert_eq!(crosses(("", "secrets"), ("", "persistentvolumes")), Some(true));
+    assert_eq!(crosses(("", "configmaps"), ("", "pods")), Some(false));
+}
+
+#[test]
 fn custom_relations_follow_the_same_rules() {
     let mut kinds = Kinds::default();
     kinds.learn(Kinds::custom("example.com", "v1", "Backup", "backups", true));

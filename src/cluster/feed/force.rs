@@ -12,7 +12,7 @@ use kube::ResourceExt as _;
 use super::own::{Kept, Said};
 use crate::cluster::api::Trouble;
 use crate::policy::api::{Check as _, Problem};
-use crate::policy::{Approval, Approvals, Pause, Policy, compile_relation};
+use crate::policy::{Approvals, Pause, Policy, compile_relation};
 use crate::relations::Custom;
 
 /// Policies and relations as they are in force.
@@ -217,12 +217,10 @@ fn is_absent<K>(kept: &Kept<K>) -> bool {
 
 /// The approvals that can be counted.
 pub fn approvals(said: &Said) -> Approvals {
-    let readable = said.approvals.all.values().filter_map(|approval| approval.as_ref().ok());
-    Approvals::new(readable.filter_map(Approval::compile))
+    Approvals::new(said.approvals.all.values().filter_map(|approval| approval.clone().ok()))
 }
 
 /// The pauses.
 pub fn pauses(said: &Said) -> Vec<Pause> {
-    let readable = said.pauses.all.values().filter_map(|pause| pause.as_ref().ok());
-    readable.map(Pause::compile).collect()
+    said.pauses.all.values().filter_map(|pause| pause.clone().ok()).collect()
 }

@@ -40,7 +40,7 @@ use self::definitions::Definition;
 use self::discovery::{Discovery, Learned, discover};
 use self::force::{Defined, Force, Taken};
 pub(super) use self::objects::resource;
-use self::own::{Kept, Own, Said};
+use self::own::{Own, Part, Said};
 use self::watches::Watches;
 use self::watching::{Server, Source, watch as follow};
 use super::api::{self, Trouble};
@@ -50,7 +50,7 @@ use super::registration::configurations::left_out;
 use super::status::{Written, WrittenPolicy};
 use super::world::{Detail, World};
 use crate::objects::{KindId, Kinds, full_name};
-use crate::policy::api::{DeletionApproval, DeletionPolicy, GROUP, Pause, Relation};
+use crate::policy::api::GROUP;
 use crate::policy::{Identities, Policy, PolicySet};
 use crate::relations::{Catalogue, Custom};
 use crate::telemetry::{Condition, Fed, Readiness};
@@ -194,20 +194,18 @@ impl Feed {
     }
 
     fn watch_own(&mut self) {
-        self.start_own::<DeletionPolicy>("DeletionPolicy", "deletionpolicies", |s| &mut s.policies);
-        self.start_own::<Relation>("Relation", "relations", |s| &mut s.relations);
-        self.start_own::<DeletionApproval>("DeletionApproval", "deletionapprovals", |s| {
-            &mut s.approvals
-        });
-        self.start_own::<Pause>("Pause", "pauses", |s| &mut s.pauses);
+        self.start_own(own::POLICIES);
+        self.start_own(own::RELATIONS);
+        self.start_own(own::APPROVALS);
+        self.start_own(own::PAUSES);
     }
 
-    fn start_own<K>(&mut self, kind: &str, resource: &str, part: fn(&mut Said) -> &mut Kept<K>)
+    fn start_own<K, T>(&mut self, part: Part<K, T>)
     where
-        K: kube::Resource + serde::de::DeserializeOwned + std::fmt::Debug + Send + 'static,
+        K: kube::Resource + serde::de::DeserializeOwned + 'static,
+        T: Send + 'static,
     {
-        let info = Kinds::custom(GROUP, "v1alpha1", kind, resource, false);
-        let source = Source { info, detail: Detail::Whole, labels: "" };
+        let source = Source { info: part.info(), detail: Detail::Whole, labels: "" };
         let sink = Own::new(self.said.clone(), part, self.news.clone());
         self.own.push(tokio::spawn(follow(self.server.clone(), source, sink)));
     }

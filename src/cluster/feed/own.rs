@@ -2,7 +2,6 @@
 //! in the cluster.
 
 use std::collections::BTreeMap;
-use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,23 +12,28 @@ use tokio::sync::Notify;
 
 use super::watching::Sink;
 use crate::cluster::api::Trouble;
-use crate::objects::{Unreadable, read_shallow};
-use crate::policy::api::{DeletionApproval, DeletionPolicy, Pause, Relation};
+use crate::objects::{KindInfo, Kinds, Unreadable, read_shallow};
+use crate::policy::api::{self, DeletionPolicy, GROUP, Relation};
+use crate::policy::{Approval, Pause};
 
-/// Everything that people have written, by name.
+/// Everything that people have written, by name. Of approvals and pauses only
+/// what counts is kept: approvers write them, with metadata of any size.
 #[derive(Debug, Default)]
 pub struct Said {
     pub policies: Kept<DeletionPolicy>,
     pub relations: Kept<Relation>,
-    pub approvals: Kept<DeletionApproval>,
+    pub approvals: Kept<Approval>,
     pub pauses: Kept<Pause>,
 }
 
+/// By name; what cannot be read as what it is says why.
+type ByName<T> = BTreeMap<String, Result<T, String>>;
+
 /// The objects of one kind.
 #[derive(Debug)]
-pub struct Kept<K> {
-    /// By name: what cannot be read as what it is says why.
-    pub all: BTreeMap<String, Result<K, String>>,
+pub struct Kept<T> {
+    /// All of them, as far as they count.
+    pub all: ByName<T>,
     /// Whether all of them have been read once.
     pub synced: bool,
     /// Why they are not known now, if they are not.
@@ -38,33 +42,68 @@ pub struct Kept<K> {
     pub changes: u64,
 }
 
-impl<K> Default for Kept<K> {
+impl<T> Default for Kept<T> {
     fn default() -> Self {
         Self { all: BTreeMap::new(), synced: false, trouble: None, changes: 0 }
     }
 }
 
-/// Takes in the objects of one kind.
-pub struct Own<K> {
-    said: Arc<Mutex<Said>>,
-    part: fn(&mut Said) -> &mut Kept<K>,
-    news: Arc<Notify>,
-    listed: Option<BTreeMap<String, Result<K, String>>>,
+/// A kind of belay's own, and what is kept of an object; none: it does not count.
+pub struct Part<K, T> {
+    pub kind: &'static str,
+    pub resource: &'static str,
+    pub keep: fn(K) -> Option<T>,
+    pub place: fn(&mut Said) -> &mut Kept<T>,
 }
 
-impl<K> Own<K> {
+pub const POLICIES: Part<DeletionPolicy, DeletionPolicy> = Part {
+    kind: "DeletionPolicy",
+    resource: "deletionpolicies",
+    keep: Some,
+    place: |said| &mut said.policies,
+};
+
+pub const RELATIONS: Part<Relation, Relation> =
+    Part { kind: "Relation", resource: "relations", keep: Some, place: |said| &mut said.relations };
+
+pub const APPROVALS: Part<api::DeletionApproval, Approval> = Part {
+    kind: "DeletionApproval",
+    resource: "deletionapprovals",
+    keep: |approval| Approval::compile(&approval),
+    place: |said| &mut said.approvals,
+};
+
+pub const PAUSES: Part<api::Pause, Pause> = Part {
+    kind: "Pause",
+    resource: "pauses",
+    keep: |pause| Some(Pause::compile(&pause)),
+    place: |said| &mut said.pauses,
+};
+
+impl<K, T> Part<K, T> {
+    /// The kind, as it is served.
+    pub fn info(&self) -> KindInfo {
+        Kinds::custom(GROUP, "v1alpha1", self.kind, self.resource, false)
+    }
+}
+
+/// Takes in the objects of one kind.
+pub struct Own<K, T> {
+    said: Arc<Mutex<Said>>,
+    part: Part<K, T>,
+    news: Arc<Notify>,
+    listed: Option<ByName<T>>,
+}
+
+impl<K, T> Own<K, T> {
     /// Nothing is known yet.
-    pub fn new(
-        said: Arc<Mutex<Said>>,
-        part: fn(&mut Said) -> &mut Kept<K>,
-        news: Arc<Notify>,
-    ) -> Self {
+    pub fn new(said: Arc<Mutex<Said>>, part: Part<K, T>, news: Arc<Notify>) -> Self {
         Self { said, part, news, listed: None }
     }
 
-    fn note(&self, change: impl FnOnce(&mut Kept<K>)) {
+    fn note(&self, change: impl FnOnce(&mut Kept<T>)) {
         let mut said = self.said.lock();
-        let kept = (self.part)(&mut said);
+        let kept = (self.part.place)(&mut said);
         change(kept);
         kept.changes += 1;
         drop(said);
@@ -96,14 +135,22 @@ fn read<K: DeserializeOwned + Resource>(
     }
 }
 
-impl<K: DeserializeOwned + Resource + Debug + Send> Sink for Own<K> {
+impl<K: DeserializeOwned + Resource, T> Own<K, T> {
+    /// Name and what is kept of an object.
+    fn keep(&self, json: &str) -> Result<(String, Option<Result<T, String>>), Unreadable> {
+        let (name, object) = read(json)?;
+        Ok((name, object.map(self.part.keep).transpose()))
+    }
+}
+
+impl<K: DeserializeOwned + Resource, T: Send> Sink for Own<K, T> {
     fn begin(&mut self) {
         self.listed = Some(BTreeMap::new());
     }
 
     fn list(&mut self, json: &str) -> Result<(), Unreadable> {
-        let (name, object) = read(json)?;
-        if let Some(listed) = &mut self.listed {
+        let (name, object) = self.keep(json)?;
+        if let (Some(listed), Some(object)) = (&mut self.listed, object) {
             listed.insert(name, object);
         }
         Ok(())
@@ -119,9 +166,10 @@ impl<K: DeserializeOwned + Resource + Debug + Send> Sink for Own<K> {
     }
 
     fn change(&mut self, json: &str) -> Result<(), Unreadable> {
-        let (name, object) = read(json)?;
-        self.note(|kept| {
-            kept.all.insert(name, object);
+        let (name, object) = self.keep(json)?;
+        self.note(|kept| match object {
+            Some(object) => drop(kept.all.insert(name, object)),
+            None => drop(kept.all.remove(&name)),
         });
         Ok(())
     }
@@ -142,7 +190,7 @@ impl<K: DeserializeOwned + Resource + Debug + Send> Sink for Own<K> {
     fn disconnected(&mut self) {}
 
     fn current(&mut self) {
-        let unknown = (self.part)(&mut self.said.lock()).trouble.is_some();
+        let unknown = (self.part.place)(&mut self.said.lock()).trouble.is_some();
         if unknown {
             self.note(|kept| kept.trouble = None);
         }
@@ -151,11 +199,62 @@ impl<K: DeserializeOwned + Resource + Debug + Send> Sink for Own<K> {
     fn broken(&mut self, trouble: &Trouble, _: Duration) {
         let lasting = matches!(trouble, Trouble::NotFound | Trouble::Forbidden(_));
         let mut said = self.said.lock();
-        let kept = (self.part)(&mut said);
+        let kept = (self.part.place)(&mut said);
         let new = kept.trouble.as_ref() != Some(trouble) && (lasting || !kept.synced);
         drop(said);
         if new {
             self.note(|kept| kept.trouble = Some(trouble.clone()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn approval(name: &str, more: &Value) -> String {
+        let mut metadata = json!({"name": name, "uid": name, "resourceVersion": "7",
+            "creationTimestamp": "2020-01-01T00:00:00Z"});
+        for (field, value) in more.as_object().unwrap() {
+            metadata[field] = value.clone();
+        }
+        let target = json!({"resource": "configmaps", "namespace": "n", "name": "a", "uid": "u"});
+        json!({"metadata": metadata, "spec": {"targetRef": target, "approver": "carol",
+            "reason": "because", "expirationTime": "2020-01-01T01:00:00Z"}})
+        .to_string()
+    }
+
+    #[test]
+    fn h41_of_an_approval_only_what_counts_is_kept() {
+        let said = Arc::<Mutex<Said>>::default();
+        let mut own = Own::new(said.clone(), APPROVALS, Arc::default());
+        let finalizers: Vec<String> = (0..10_000).map(|n| format!("a.b/{n}")).collect();
+        let large = json!({"finalizers": finalizers, "annotations": {"a": "b".repeat(100_000)}});
+        own.begin();
+        own.list(&approval("one", &large)).unwrap();
+        own.end();
+        own.change(&approval("two", &large)).unwrap();
+        let kept = format!("{:?}", said.lock().approvals.all);
+        assert!(kept.contains("two") && kept.len() < 2_000, "{} bytes", kept.len());
+    }
+
+    #[test]
+    fn h42_an_approval_that_is_being_deleted_does_not_count() {
+        let said = Arc::<Mutex<Said>>::default();
+        let mut own = Own::new(said.clone(), APPROVALS, Arc::default());
+        let ending = json!({"deletionTimestamp": "2020-01-01T00:00:01Z", "finalizers": ["a.b/c"]});
+        let names = || said.lock().approvals.all.keys().cloned().collect::<Vec<_>>();
+        own.begin();
+        for (name, more) in [("one", json!({})), ("two", json!({})), ("three", ending.clone())] {
+            own.list(&approval(name, &more)).unwrap();
+        }
+        own.end();
+        assert_eq!(names(), ["one", "two"]);
+        own.change(&approval("two", &ending)).unwrap();
+        assert_eq!(names(), ["one"]);
+        own.remove(&approval("two", &ending)).unwrap();
+        assert_eq!(names(), ["one"]);
     }
 }

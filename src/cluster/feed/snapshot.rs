@@ -20,7 +20,7 @@ use super::definitions::{self, Definition};
 use super::discovery::discover;
 use super::force::{self, Defined, Force};
 use super::objects::resource;
-use super::own::{Kept, Own, Said};
+use super::own::{self, Own, Part, Said};
 use super::plan::{Want, plan};
 use super::watching::Sink as _;
 use crate::cluster::api::{self, Trouble};
@@ -33,9 +33,9 @@ use crate::cluster::registration::configurations::left_out;
 use crate::cluster::world::{self, Detail, SharedWorld, World};
 use crate::decide::{Review, Verdict};
 use crate::graph::{Listing, NodeId};
-use crate::objects::{Flaw, KindId, KindInfo, Kinds, Unreadable, full_name};
-use crate::policy::api::{DeletionApproval, DeletionPolicy, GROUP, Pause, Relation};
-use crate::policy::{Identities, Policy, PolicySet};
+use crate::objects::{Flaw, KindId, KindInfo, Unreadable, full_name};
+use crate::policy::api::{DeletionApproval, DeletionPolicy, GROUP};
+use crate::policy::{Approval, Identities, Policy, PolicySet};
 use crate::relations::{Catalogue, Custom};
 use crate::telemetry::{Metrics, Readiness};
 use crate::webhook::Decider as _;
@@ -92,13 +92,10 @@ impl Snapshot {
     ) -> Result<Self, String> {
         let snapshot = Self::kinds(client, settings).await?;
         tokio::join!(
-            snapshot
-                .own::<DeletionPolicy>("DeletionPolicy", "deletionpolicies", |s| &mut s.policies),
-            snapshot.own::<Relation>("Relation", "relations", |s| &mut s.relations),
-            snapshot.own::<DeletionApproval>("DeletionApproval", "deletionapprovals", |s| {
-                &mut s.approvals
-            }),
-            snapshot.own::<Pause>("Pause", "pauses", |s| &mut s.pauses),
+            snapshot.own(own::POLICIES),
+            snapshot.own(own::RELATIONS),
+            snapshot.own(own::APPROVALS),
+            snapshot.own(own::PAUSES),
         );
         snapshot.put_in_force(identities)?;
         Ok(snapshot)
@@ -219,7 +216,9 @@ impl Snapshot {
     pub fn approve(&self, approval: DeletionApproval) {
         let name = approval.metadata.name.clone().unwrap_or_default();
         let mut said = self.said.lock();
-        said.approvals.all.insert(name, Ok(approval));
+        said.approvals
+            .all
+            .extend(Approval::compile(&approval).map(|approval| (name, Ok(approval))));
         self.context.world.write().policies.approvals = force::approvals(&said);
     }
 
@@ -247,11 +246,12 @@ impl Snapshot {
         read.filter_map(|(name, definition)| Some((name, definition?))).collect()
     }
 
-    async fn own<K>(&self, kind: &str, resource: &str, part: fn(&mut Said) -> &mut Kept<K>)
+    async fn own<K, T>(&self, part: Part<K, T>)
     where
-        K: kube::Resource + DeserializeOwned + std::fmt::Debug + Send,
+        K: kube::Resource + DeserializeOwned,
+        T: Send,
     {
-        let info = Kinds::custom(GROUP, "v1alpha1", kind, resource, false);
+        let (info, resource) = (part.info(), part.resource);
         let mut sink = Own::new(self.said.clone(), part, Arc::new(Notify::new()));
         match self.pages(&info, Detail::Whole, "", "").await {
             Ok(objects) => {

@@ -4,26 +4,36 @@
 //! Those that leave the watch are looked at one by one, and now and then all
 //! are read.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use tokio::time::{Instant, Interval};
 
-use super::Holds;
+use super::survey::take_turns;
+use super::{Holds, ROUND};
 use crate::cluster::api::Trouble;
 use crate::cluster::feed::plan::labelled;
 use crate::cluster::list::{Buffers, ListQuery, ListReader};
 use crate::cluster::pace::within;
-use crate::cluster::world::{Detail, Seen, World};
+use crate::cluster::world::{Detail, Place, Seen, World};
 use crate::hold::Sight;
 use crate::objects::{KindId, KindInfo, Object, read_shallow};
 
+/// So many objects of a namespace a sweep finds at the most. The next one finds the
+/// others.
+const MOST_SWEPT: usize = 1_000;
+
 impl Holds {
-    /// Objects that have lost their label, seen by a watch or, now and then,
-    /// not.
+    /// Looks at some of the objects that have lost their label, seen by a watch or,
+    /// now and then, not.
     pub(super) async fn look_after_labels(&mut self, pace: &mut Interval) {
+        self.sweep_all().await;
+        let left: Vec<Place> = self.context.world.read().left.iter().cloned().collect();
         let mut again = BTreeSet::new();
-        while self.is_clear() {
-            let Some(place) = self.context.world.write().left.pop_first() else { break };
+        for place in take_turns(left, ROUND, |(_, namespace, _)| namespace) {
+            if !self.is_clear() {
+                break;
+            }
+            self.context.world.write().left.remove(&place);
             pace.tick().await;
             match self.look(place.0, &place.1, &place.2).await {
                 Ok(_) => {}
@@ -32,7 +42,12 @@ impl Holds {
                 Err(_) => drop(again.insert(place)),
             }
         }
-        self.context.world.write().left.append(&mut again);
+        let mut world = self.context.world.write();
+        self.unfinished |= !world.left.is_empty();
+        world.left.append(&mut again);
+    }
+
+    async fn sweep_all(&mut self) {
         let kinds: Vec<(KindId, KindInfo)> = {
             let world = self.context.world.read();
             // Those that are watched as a whole are surveyed.
@@ -44,7 +59,7 @@ impl Holds {
             kinds.map(|kind| (kind, world.graph.kinds.info(kind).clone())).collect()
         };
         for (kind, info) in kinds {
-            match self.sweep(kind, &info, pace).await {
+            match self.sweep(kind, &info).await {
                 Ok(()) => drop(self.swept.insert(kind, Instant::now())),
                 Err(trouble) => tracing::warn!(
                     resource = info.full_name(),
@@ -55,13 +70,10 @@ impl Holds {
         }
     }
 
-    /// Reads all objects of a kind once, page by page, and keeps none.
-    async fn sweep(
-        &self,
-        kind: KindId,
-        info: &KindInfo,
-        pace: &mut Interval,
-    ) -> Result<(), Trouble> {
+    /// Reads all objects of a kind once, page by page, and keeps where those are
+    /// that have a hold and no watch shows.
+    async fn sweep(&self, kind: KindId, info: &KindInfo) -> Result<(), Trouble> {
+        let mut found: HashMap<String, usize> = HashMap::new();
         let query = ListQuery { info, namespace: "", detail: Detail::Metadata, labels: "" };
         let mut list = ListReader::new(&self.context.client, query, Buffers::new(1));
         loop {
@@ -74,9 +86,16 @@ impl Holds {
                 }
                 Err(trouble) => return Err(trouble),
             };
+            let mut world = self.context.world.write();
+            let World { graph, left, .. } = &mut *world;
             for json in &page {
-                pace.tick().await;
-                self.carry_out(kind, info, json).await;
+                let Ok(Object { metadata, .. }) = serde_json::from_str(json) else { continue };
+                let (namespace, name) = (metadata.namespace.to_string(), metadata.name.to_string());
+                let found = found.entry(namespace.clone()).or_default();
+                if *found < MOST_SWEPT && graph.object(kind, &namespace, &name).is_none() {
+                    *found += 1;
+                    left.insert((kind, namespace, name));
+                }
             }
         }
     }

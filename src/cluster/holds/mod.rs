@@ -20,7 +20,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use self::backfill::Backfill;
 use self::record::{ALL, Kinds, LABELLED, Record};
-use self::survey::{HeldKinds, SLICE, Survey, Work, kinds};
+use self::survey::{HeldKinds, SLICE, Survey, Work, kinds, take_turns};
 use super::api::{self, Trouble};
 use super::context::Context;
 use super::feed::plan::{labelled, policies};
@@ -33,6 +33,14 @@ use crate::hold::{Plan, plan, plan_patch, wanting};
 use crate::objects::{KindId, KindInfo, Object, Uid};
 use crate::policy::Facts;
 use crate::timing;
+
+/// So many objects are looked at in each part of a round. Then another round
+/// begins, so that the thousands of objects of one tenant do not delay the others.
+const ROUND: usize = 250;
+
+/// How long it is waited after a round that did not do all: by then the watches
+/// have told of what it has written.
+const NEXT: Duration = Duration::from_secs(1);
 
 /// Keeps holds as policies want them, for as long as this replica leads.
 pub async fn run(context: Context) {
@@ -76,6 +84,8 @@ struct Holds {
     backfill: Backfill,
     /// How long it is waited until all that is to be counted has been read.
     counting: Backoff,
+    /// Whether the last round has left work for the next one.
+    unfinished: bool,
     /// When labelled kinds were read as a whole.
     swept: HashMap<KindId, Instant>,
     nothing: LiveReads,
@@ -93,6 +103,7 @@ impl Holds {
             settled: HashMap::new(),
             backfill: Backfill::default(),
             counting: Backoff::new(timing.counting, timing.look),
+            unfinished: false,
             swept: HashMap::new(),
             nothing: LiveReads::default(),
         }
@@ -135,6 +146,7 @@ impl Holds {
 
     /// Looks at everything once, and does what is to be done.
     async fn round(&mut self) -> Result<(), Trouble> {
+        self.unfinished = false;
         if !self.is_known() {
             return Ok(());
         }
@@ -152,11 +164,15 @@ impl Holds {
         self.publish(&survey, kinds.clone());
         let now = Instant::now();
         self.settled.retain(|_, (until, under)| *until > now && *under == generation);
-        let work = survey.work(|kind, sources| self.backfill.allows(kind, sources));
-        let work: Vec<Work> =
-            work.into_iter().filter(|work| !self.settled.contains_key(&work.uid)).collect();
+        let mut parts = survey.work(|kind, sources| self.backfill.allows(kind, sources));
+        for part in &mut parts {
+            part.retain(|work| !self.settled.contains_key(&work.uid));
+        }
+        let much: usize = parts.iter().map(Vec::len).sum();
+        let turns = |part| take_turns(part, ROUND, |work: &Work| &work.namespace);
+        let work = parts.map(turns).concat();
+        self.unfinished = work.len() < much;
         let held = survey.held;
-        let much = work.len();
         if much > 0 {
             tracing::info!(objects = much, "holds to be put on, taken off or renamed");
         }
@@ -196,7 +212,9 @@ impl Holds {
     /// How long nothing is looked at when nothing gives cause to: ever longer
     /// for a kind that is not read to its end.
     fn patience(&mut self) -> Duration {
-        if self.backfill.is_counted() {
+        if self.unfinished {
+            NEXT
+        } else if self.backfill.is_counted() {
             self.counting.succeeded();
             self.timing.look
         } else {

@@ -91,18 +91,32 @@ impl Survey {
         }
     }
 
-    /// What is to be looked at live, where those who want a hold may have it put
-    /// on.
-    pub fn work(&mut self, may: impl Fn(KindId, &[Source]) -> bool) -> Vec<Work> {
-        let mut work = std::mem::take(&mut self.surplus);
-        work.append(&mut self.former);
-        for ((kind, sources), missing) in std::mem::take(&mut self.missing) {
-            if may(kind, &sources) {
-                work.extend(missing);
-            }
-        }
-        work
+    /// What is to be looked at live: those that lack the hold, where those who want
+    /// it may have it put on, and the others. Tenants add holds as they please, and
+    /// protection does not wait for their removal.
+    pub fn work(&mut self, may: impl Fn(KindId, &[Source]) -> bool) -> [Vec<Work>; 2] {
+        let missing = std::mem::take(&mut self.missing).into_iter();
+        let missing = missing.filter(|((kind, sources), _)| may(*kind, sources));
+        let mut others = std::mem::take(&mut self.former);
+        others.append(&mut self.surplus);
+        [missing.flat_map(|(_, missing)| missing).collect(), others]
     }
+}
+
+/// The first of each namespace, then the second of each, and so on; at most so
+/// many.
+pub fn take_turns<T>(all: Vec<T>, most: usize, namespace: impl Fn(&T) -> &str) -> Vec<T> {
+    let mut turns: HashMap<String, usize> = HashMap::new();
+    let mut all: Vec<(usize, T)> = all
+        .into_iter()
+        .map(|one| {
+            let turn = turns.entry(namespace(&one).to_owned()).or_default();
+            *turn += 1;
+            (*turn, one)
+        })
+        .collect();
+    all.sort_by_key(|(turn, _)| *turn);
+    all.into_iter().map(|(_, one)| one).take(most).collect()
 }
 
 /// The kinds that policies want holds on.

@@ -118,8 +118,10 @@ fn path(name: &str) -> String {
 #[tokio::test]
 async fn a_sweep_hands_over_what_waits_without_its_label() {
     let mut stage = Stage::new();
-    let list = json!({"metadata": {}, "items": [held("c", true), held("d", false)]});
-    stage.answer("GET /api/v1/configmaps", 200, list);
+    let items = [held("c", true), held("d", false)];
+    stage.answer(&format!("GET {}", path("c")), 200, items[0].clone());
+    stage.answer(&format!("GET {}", path("d")), 200, items[1].clone());
+    stage.answer("GET /api/v1/configmaps", 200, json!({"metadata": {}, "items": items}));
     stage.holds.round().await.unwrap();
     let world = stage.world().read();
     assert!(world.waiting.seen[&stage.place("c")].unwatched);
@@ -317,4 +319,57 @@ async fn where_too_many_holds_are_missing_none_is_put_on_until_somebody_says_so(
     assert!(told["p"].stopped.is_empty());
     let metrics = stage.holds.context.metrics.encode();
     assert!(metrics.lines().any(|line| line == "belay_backfills_stopped 0"));
+}
+
+/// A tenant's thousand surplus holds, one of another namespace, and a hold that is
+/// missing elsewhere.
+#[tokio::test(start_paused = true)]
+async fn h45_missing_holds_come_first_and_namespaces_take_turns() {
+    let mut stage = Stage::new();
+    stage.policies(1);
+    let [maps, secrets, places] = ["configmaps", "secrets", "namespaces"].map(|r| stage.kind(r));
+    let take = |kind, namespace: &str, name: &str, finalizers: Value| {
+        let metadata = json!({"name": name, "namespace": namespace, "resourceVersion": "1",
+            "uid": format!("{namespace}-{name}"), "finalizers": finalizers});
+        let mut world = stage.world().write();
+        let World { graph, catalogue, .. } = &mut *world;
+        let object = json!({ "metadata": metadata }).to_string();
+        crate::cluster::world::take(graph, catalogue, kind, &object, None).unwrap();
+    };
+    for n in 0..1_000 {
+        take(maps, "dev", &n.to_string(), json!(["belay.dev/hold"]));
+    }
+    take(maps, "prod", "surplus", json!(["belay.dev/hold"]));
+    for n in 0..300 {
+        take(secrets, "dev", &n.to_string(), json!([]));
+    }
+    take(secrets, "prod", "missing", json!([]));
+    for kind in [secrets, places] {
+        stage.world().write().graph.set_complete(kind, true);
+    }
+    stage.holds.round().await.unwrap();
+    assert_eq!(stage.holds.patience(), NEXT);
+    let asked: Vec<String> = stage.asked.lock().iter().map(|(asked, _)| asked.clone()).collect();
+    let asked: Vec<&String> = asked.iter().filter(|asked| asked.contains("/namespaces/")).collect();
+    assert_eq!(asked.len(), 2 * ROUND + usize::from(asked[0].contains("/namespaces/belay/")));
+    let at = |name: &str| asked.iter().position(|asked| asked.ends_with(name)).unwrap();
+    assert!(at("/prod/secrets/missing") < 4, "{asked:?}");
+    assert!((ROUND..ROUND + 4).contains(&at("/prod/configmaps/surplus")), "{asked:?}");
+}
+
+/// A tenant's objects lose their label without end.
+#[tokio::test(start_paused = true)]
+async fn h45_objects_that_lose_their_label_do_not_keep_a_round_from_its_end() {
+    let mut stage = Stage::new();
+    let place = |namespace: &str, n: usize| {
+        (stage.kind("configmaps"), namespace.to_owned(), format!("a{n}"))
+    };
+    let left: Vec<_> = (0..3 * ROUND).map(|n| place("dev", n)).chain([place("prod", 0)]).collect();
+    stage.world().write().left.extend(left);
+    stage.holds.round().await.unwrap();
+    assert!(stage.was_asked("GET /api/v1/namespaces/prod/configmaps/a0"));
+    assert_eq!(stage.world().read().left.len(), 2 * ROUND + 1);
+    assert_eq!(stage.holds.patience(), NEXT);
+    stage.holds.round().await.unwrap();
+    assert_eq!(stage.world().read().left.len(), ROUND + 1);
 }

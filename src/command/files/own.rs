@@ -79,6 +79,9 @@ impl Own {
                 let spec: DeletionApprovalSpec = spec(document)?;
                 let mut approval = DeletionApproval::new(&name, spec);
                 approval.metadata = metadata;
+                if approval.metadata.deletion_timestamp.is_some() {
+                    return Ok(());
+                }
                 let approval = Approval::compile(&approval).ok_or_else(|| {
                     let message = "an approval counts from its creationTimestamp, which an API \
                                    server sets; write down when it was given";

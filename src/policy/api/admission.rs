@@ -16,17 +16,29 @@ use super::GROUP;
 /// How long any approval or pause may last. Policies may ask for less.
 pub const MAX_APPROVAL_SECONDS: i64 = 86_400;
 
+/// How many labels an approval may have, and how many annotations.
+const MAX_APPROVAL_LABELS: usize = 16;
+
+/// How many characters each annotation of an approval may have: `kubectl apply`
+/// writes the approval itself into one.
+const MAX_APPROVAL_ANNOTATION: usize = 16_384;
+
 /// The name of each policy, of its binding, and what it checks.
 const APPROVALS: (&str, &str) = ("approvals.belay.dev", "deletionapprovals");
 const PAUSES: (&str, &str) = ("pauses.belay.dev", "pauses");
 
 /// The policies with their bindings.
 pub fn admission_policies() -> Vec<(ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding)> {
-    vec![bound(APPROVALS, approvals()), bound(PAUSES, pauses())]
+    let operations = |all: &[&str]| all.iter().map(|name| (*name).to_owned()).collect();
+    vec![
+        bound(APPROVALS, operations(&["CREATE", "UPDATE"]), approvals()),
+        bound(PAUSES, operations(&["CREATE"]), pauses()),
+    ]
 }
 
 fn bound(
     (name, resource): (&str, &str),
+    operations: Vec<String>,
     (variables, mut validations): (Vec<Variable>, Vec<Validation>),
 ) -> (ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding) {
     validations.push(lifetime());
@@ -35,7 +47,7 @@ fn bound(
     let rule = NamedRuleWithOperations {
         api_groups: some(GROUP),
         api_versions: some("*"),
-        operations: some("CREATE"),
+        operations: Some(operations),
         resources: some(resource),
         resource_names: None,
         scope: Some("*".to_owned()),
@@ -84,28 +96,59 @@ fn approvals() -> (Vec<Variable>, Vec<Validation>) {
     ];
     let validations = vec![
         forbidden(
-            "object.spec.approver == request.userInfo.username",
+            &when_given("object.spec.approver == request.userInfo.username"),
             "'spec.approver is ' + object.spec.approver + ', but you are ' + \
              request.userInfo.username + ': an approval is given by the one who sends it'",
         ),
         forbidden(
-            "authorizer.group(variables.ref.group).resource(variables.ref.resource)\
-             .namespace(variables.ns).name(variables.ref.name).check('approve-deletion').allowed()",
+            &when_given(
+                "authorizer.group(variables.ref.group).resource(variables.ref.resource)\
+                 .namespace(variables.ns).name(variables.ref.name).check('approve-deletion')\
+                 .allowed()",
+            ),
             "request.userInfo.username + ' may not approve-deletion of ' + \
              variables.ref.resource + (variables.ref.group == '' ? '' : '.' + variables.ref.group) \
              + ' ' + variables.ref.name + (variables.ns == '' ? '' : ' in namespace ' + \
              variables.ns) + ': it takes the RBAC verb approve-deletion'",
         ),
         forbidden(
-            "!variables.content || \
-             authorizer.group('*').resource('*').namespace(variables.ns)\
-             .check('approve-deletion').allowed()",
+            &when_given(
+                "!variables.content || \
+                 authorizer.group('*').resource('*').namespace(variables.ns)\
+                 .check('approve-deletion').allowed()",
+            ),
             "request.userInfo.username + ' may not approve-deletion of everything' + \
              (variables.ns == '' ? '' : ' in namespace ' + variables.ns) + ': scope Content takes \
              the RBAC verb approve-deletion on every resource (*) of every API group (*)'",
         ),
+        forbidden(
+            "(!has(object.metadata.finalizers) || size(object.metadata.finalizers) == 0 || \
+             has(object.metadata.deletionTimestamp)) && \
+             (!has(object.metadata.ownerReferences) || size(object.metadata.ownerReferences) == 0)",
+            "'an approval may have no finalizers and no owner references: it ends when it is \
+             deleted'",
+        ),
+        forbidden(
+            &format!(
+                "(!has(object.metadata.labels) || \
+                 size(object.metadata.labels) <= {MAX_APPROVAL_LABELS}) && \
+                 (!has(object.metadata.annotations) || \
+                 size(object.metadata.annotations) <= {MAX_APPROVAL_LABELS} && \
+                 object.metadata.annotations.all(key, \
+                 size(object.metadata.annotations[key]) <= {MAX_APPROVAL_ANNOTATION}))"
+            ),
+            &format!(
+                "'an approval may have at most {MAX_APPROVAL_LABELS} labels, and as many \
+                 annotations of {MAX_APPROVAL_ANNOTATION} characters'"
+            ),
+        ),
     ];
     (variables, validations)
+}
+
+/// A condition for the one who gives an approval, not for who changes its labels.
+fn when_given(condition: &str) -> String {
+    format!("request.operation != 'CREATE' || {condition}")
 }
 
 fn pauses() -> (Vec<Variable>, Vec<Validation>) {

@@ -2,10 +2,12 @@
 //! another namespace. Each test is named after its attack (docs/THREATS.md) and
 //! tries it on a real API server.
 
+mod approving;
 mod authority;
 mod bounds;
 mod callers;
 mod chains;
+mod elsewhere;
 mod filling;
 mod hold_age;
 mod live;

@@ -1,0 +1,58 @@
+//! Approvals that an approver writes to harm belay or to outlast a deletion.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::team::{Approver, Team};
+use crate::world;
+
+#[test]
+fn h41_an_approval_has_no_finalizers_no_owners_and_little_metadata() {
+    let plane = &world().plane;
+    let team = Team::new(plane, "h41");
+    team.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: data}\n");
+    let of = team.of("configmaps", "data");
+    // From now on the right to approve is there.
+    team.approve(Approver::Carol, of, "Object");
+    let uid = team.uid(of);
+    let carol = plane.user(&team.name_of(Approver::Carol), None).unwrap();
+    let until = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(3600);
+    let create = |more: &Value| {
+        let mut approval = json!({
+            "apiVersion": "belay.dev/v1alpha1", "kind": "DeletionApproval", "metadata": more,
+            "spec": {"targetRef": {"resource": "configmaps", "namespace": team.ns,
+                    "name": "data", "uid": uid},
+                "approver": team.name_of(Approver::Carol), "reason": "it is time",
+                "expirationTime": until.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()}});
+        approval["metadata"]["generateName"] = format!("{}-", team.ns).into();
+        let args = ["create", "-o", "name", "-f", "-"];
+        plane.kubectl_with(Some(&carol), &args, &approval.to_string()).unwrap()
+    };
+    let labels: BTreeMap<String, &str> = (0..100).map(|n| (format!("a{n}"), "b")).collect();
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "data", "uid": uid});
+    let refused = [
+        json!({"finalizers": ["example.com/mine"]}),
+        json!({"ownerReferences": [owner]}),
+        json!({"labels": labels}),
+        json!({"annotations": labels}),
+        json!({"annotations": {"a": "b".repeat(20_000)}}),
+    ];
+    for more in &refused {
+        let said = create(more).failure().unwrap();
+        assert!(said.contains("an approval"), "{more}: {said}");
+    }
+    let name = create(&json!({"labels": {"a": "b"}, "annotations": {"a": "b".repeat(4_000)}}));
+    let name = name.success().unwrap();
+    for more in &refused {
+        let change = json!({"metadata": more}).to_string();
+        plane
+            .kubectl(&["patch", name.trim(), "--type=merge", "-p", &change])
+            .unwrap()
+            .failure()
+            .unwrap();
+    }
+    let change = json!({"metadata": {"labels": {"a": "c"}}}).to_string();
+    let patch = ["patch", name.trim(), "--type=merge", "-p", &change];
+    plane.kubectl(&patch).unwrap().success().unwrap();
+}
