@@ -310,9 +310,11 @@ fn loses_owner<'a>(
         }
         Standing::Waiting(owner) | Standing::Solid(owner) => owner,
     };
-    // An owner that ends some other way will take its dependents along, or
-    // has let go of them.
-    if owner.is_terminating() && !owner.orphans_dependents() {
+    // An owner that ends some other way deletes its dependents, or has orphaned them.
+    // The control plane knows which. Others could keep it Terminating with a finalizer.
+    let user = &judgement.review.user.name;
+    let orphans = owner.orphans_dependents() || !owner.is_terminating();
+    if !orphans && situation.policies.identities.is_control_plane(user) {
         return;
     }
     let owner_item = Item::of_node(&situation, owner);

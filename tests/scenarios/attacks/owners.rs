@@ -7,7 +7,13 @@ use crate::harness::kubectl::Output;
 use crate::team::{SOON, Team, owned_by};
 use crate::{policy, world};
 
-/// A policy about the ConfigMaps of this name; `rest` is YAML.
+/// A namespace with a policy about the ConfigMaps of this name; `rest` is YAML.
+fn team(prefix: &str, name: &str, rest: &str) -> Team<'static> {
+    let team = Team::new(&world().plane, prefix);
+    protect(&team, name, rest);
+    team
+}
+
 fn protect(team: &Team<'_>, name: &str, rest: &str) {
     let target = policy::target("", "configmaps", &team.ns)
         .replace("namespaceSelector", &format!("names: [{name}], namespaceSelector"));
@@ -31,7 +37,7 @@ fn patch(team: &Team<'_>, object: &str, patch: &Value, more: &[&str]) -> Output 
 }
 
 /// jane tries to make a ConfigMap the only owner of an object, until belay
-/// whom that.
+/// refuses that.
 fn is_not_owned(team: &Team<'_>, object: &str, owner: &str) {
     let uid = team.field(&format!("configmap/{owner}"), ".metadata.uid");
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": owner, "uid": uid});
@@ -81,4 +87,19 @@ fn h39_an_exempt_subject_takes_along_nothing_below_what_an_editor_attached() {
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "pruned", "uid": uid});
     let owners = json!({"metadata": {"ownerReferences": [owner]}});
     patch(&team, "secret/other", &owners, &[]).success().unwrap();
+}
+
+#[test]
+fn h44_references_to_an_owner_that_is_terminating_are_not_removed() {
+    let team = team("h44", "child", "  protect: {fromOrphaning: {}}\n");
+    team.apply(&object("ConfigMap", "real", "finalizers: [example.com/slow]"));
+    team.apply(&below(&team, "ConfigMap", "child", ("ConfigMap", "real")));
+    team.deleted(&["configmap/real"]);
+    let none = json!({"metadata": {"ownerReferences": null}});
+    let refused = patch(&team, "configmap/child", &none, &[]).failure().unwrap();
+    assert!(refused.contains("would lose its owner ConfigMap"), "{refused}");
+    // The child is deleted with its owner.
+    let none = json!({"metadata": {"finalizers": null}});
+    patch(&team, "configmap/real", &none, &[]).success().unwrap();
+    team.goes("configmap/child");
 }
