@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::harness::eventually;
 use crate::harness::kubectl::Output;
-use crate::team::{SOON, Team, owned_by};
+use crate::team::{SOON, Team, owned_by, pod};
 use crate::{policy, world};
 
 /// A namespace with a policy about the ConfigMaps of this name; `rest` is YAML.
@@ -101,5 +101,30 @@ fn h44_references_to_an_owner_that_is_terminating_are_not_removed() {
     // The child is deleted with its owner.
     let none = json!({"metadata": {"finalizers": null}});
     patch(&team, "configmap/real", &none, &[]).success().unwrap();
+    team.goes("configmap/child");
+}
+
+#[test]
+fn h46_an_eviction_orphans_no_protected_object() {
+    let team = team("h46", "child", "  protect: {fromOrphaning: {}}\n");
+    team.apply(&pod("real", "configMapRef", "x"));
+    team.apply(&below(&team, "ConfigMap", "child", ("Pod", "real")));
+    let evict = |options: Value| {
+        let path = format!("/api/v1/namespaces/{}/pods/real/eviction", team.ns);
+        let metadata = json!({"name": "real", "namespace": team.ns});
+        let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata,
+            "deleteOptions": options});
+        team.send(&["create", "--raw", &path, "-f", "-"], &eviction.to_string())
+    };
+    eventually("a refusal", SOON, || {
+        evict(json!({"propagationPolicy": "Orphan", "dryRun": ["All"]})).failure()
+    })
+    .unwrap();
+    for orphan in [json!({"propagationPolicy": "Orphan"}), json!({"orphanDependents": true})] {
+        let refused = evict(orphan).failure().unwrap();
+        assert!(refused.contains("would lose its owner Pod"), "{refused}");
+    }
+    team.stands("pod/real");
+    evict(json!({})).success().unwrap();
     team.goes("configmap/child");
 }
