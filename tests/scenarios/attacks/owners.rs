@@ -128,3 +128,28 @@ fn h46_an_eviction_orphans_no_protected_object() {
     evict(json!({})).success().unwrap();
     team.goes("configmap/child");
 }
+
+#[test]
+fn h47_the_labels_by_which_an_object_is_used_are_not_changed_while_it_is_in_use() {
+    let team = team("h47", "used", "  protect: {whileUsed: {}}\n");
+    let relation = |name: &str| {
+        format!(
+            "apiVersion: belay.dev/v1alpha1\nkind: Relation\nmetadata: {{name: {name}}}\nspec: \
+             {{from: {{group: policy, resource: poddisruptionbudgets}}, to: {{resource: \
+             configmaps}}, selectorFieldPath: spec.selector}}\n"
+        )
+    };
+    team.plane.apply(&relation(&team.ns)).unwrap();
+    team.apply(&object("ConfigMap", "used", "labels: {app: x}"));
+    team.apply(
+        "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: user}\nspec: \
+         {minAvailable: 1, selector: {matchLabels: {app: x}}}\n",
+    );
+    team.refused(&["configmap/used"]);
+    let other = json!({"metadata": {"labels": {"app": "y"}}});
+    let refused = patch(&team, "configmap/used", &other, &[]).failure().unwrap();
+    assert!(refused.contains("would be protected less"), "{refused}");
+    let more = json!({"metadata": {"labels": {"more": "y"}}});
+    patch(&team, "configmap/used", &more, &[]).success().unwrap();
+    team.plane.kubectl(&["delete", "relation", &team.ns]).unwrap().success().unwrap();
+}
