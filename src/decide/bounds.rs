@@ -175,6 +175,25 @@ fn h21_the_work_above_an_owner_that_comes_grows_with_the_references_there() {
 }
 
 #[test]
+fn h39_the_work_below_an_object_that_gets_an_owner_grows_with_what_is_there() {
+    let new_owner = || {
+        let owner = r#"{"apiVersion":"v1","kind":"ConfigMap","name":"none","uid":"none"}"#;
+        object(format!(
+            r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"x","namespace":"shop",
+            "uid":"d308a385-886a-3f24-8000-000000000000","ownerReferences":[{owner}]}}}}"#
+        ))
+    };
+    let update = |dependents, owners| {
+        let graph = families(dependents, owners);
+        counted(&graph, &review(Operation::Update, target(), Some(new_owner())), STEPS).1
+    };
+    assert_linear("dependents", |n| update(n, 3));
+    assert_linear("owner references of a dependent", |n| update(3, n));
+    // The usual case: a fresh object gets its owner.
+    assert!(update(0, 0) < 50, "{}", update(0, 0));
+}
+
+#[test]
 fn h05_the_work_of_a_delete_grows_with_owner_references_and_dependents() {
     let delete = |dependents, owners| {
         let graph = families(dependents, owners);

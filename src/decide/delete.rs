@@ -11,8 +11,8 @@ use super::orphaning::orphaned;
 use super::owners::{Standing, is_cascade, is_in_dying_namespace, standing};
 use super::users::users;
 use super::{Cause, Counts, Reason, Review, Situation, Verdict};
-use crate::graph::{Certainty, Fates, Node, NodeId, Propagation, Request, fates};
-use crate::objects::{DefaultPropagation, HoldAge, NumberSet};
+use crate::graph::{Certainty, Fates, Graph, Node, NodeId, Propagation, Request, fates};
+use crate::objects::{DefaultPropagation, HoldAge, KeyedSet, NumberSet};
 use crate::policy::api::OnDelete;
 use crate::policy::{Applied, Policy, Source};
 
@@ -23,14 +23,22 @@ pub(super) fn delete(situation: &Situation<'_>, review: &Review<'_>) -> Verdict 
     let Some(object) = &review.old_object else {
         return Verdict::allow(review.target());
     };
-    let target = Item::of_review(situation, review, object);
-    let propagation = effective(situation, review, &target);
-    let verdict = delete_by(situation, review, &target, propagation);
+    delete_item(situation, review, &Item::of_review(situation, review, object))
+}
+
+/// The verdict on the deletion of this object with the options of the review.
+pub(super) fn delete_item<'a>(
+    situation: &Situation<'a>,
+    review: &'a Review<'a>,
+    target: &Item<'a>,
+) -> Verdict {
+    let propagation = effective(situation, review, target);
+    let verdict = delete_by(situation, review, target, propagation);
     let orphaning = verdict.blockers.iter().any(|blocker| blocker.reason == Reason::WouldOrphan);
     // Only what would pass is advised.
     let background_passes = orphaning
         && propagation != Propagation::Background
-        && delete_by(situation, review, &target, Propagation::Background).decision.passes();
+        && delete_by(situation, review, target, Propagation::Background).decision.passes();
     Verdict { background_passes, ..verdict }
 }
 
@@ -114,33 +122,90 @@ fn member<'a>(
     (!alone).then_some(Member { waits, ..Member::new(*target, propagation) })
 }
 
-/// Questions 4 to 7, about everything that the deletion of these may take.
-pub(super) fn take<'a>(judgement: &mut Judgement<'a>, members: &[Member<'a>]) {
-    if members.is_empty() {
-        return;
+/// What a deletion reaches.
+pub(super) struct Closure {
+    fates: Fates,
+    /// What may be lost, in a steady order.
+    lost: Vec<NodeId>,
+    whole: bool,
+}
+
+impl Closure {
+    fn of(situation: &Situation<'_>, members: &[Member<'_>]) -> Self {
+        let of = |member: &Member<'_>| targets(situation, &member.item, member.propagation);
+        let targets: Vec<_> = members.iter().flat_map(of).collect();
+        // What follows from an object that waits follows when its hold is removed.
+        let waiting = members.iter().filter(|member| member.waits);
+        let released: Vec<_> = waiting.filter_map(|m| m.item.node).map(Node::id).collect();
+        let request = Request {
+            limit: FOLLOWED,
+            work: situation.work,
+            released: &released,
+            ..Request::of(&targets)
+        };
+        let fates = fates(situation.graph, &request);
+        let mut lost: Vec<_> = fates.iter().map(|(id, _)| id).collect();
+        lost.retain(|id| fates.may_be_lost(*id));
+        lost.sort_unstable();
+        Self { whole: fates.is_whole(), fates, lost }
     }
-    let situation = judgement.situation;
+
+    /// The same with everything below the object, whatever other owners that has: a
+    /// user who changes the owners of the one may change those of the other.
+    pub(super) fn with_dependents(situation: &Situation<'_>, member: &Member<'_>) -> Self {
+        let mut closure = Self::of(situation, &[*member]);
+        let mut seen = KeyedSet::from_iter([member.item.uid()]);
+        let mut next = vec![(member.item.uid(), member.item.facts.namespace)];
+        while let Some((uid, namespace)) = next.pop() {
+            for node in situation.graph.dependents_of(uid) {
+                if !situation.work.charge(1) || seen.len() > FOLLOWED {
+                    closure.whole = false;
+                    break;
+                }
+                // A reference names no owner in another namespace. What is Terminating
+                // was asked about.
+                let resolves = namespace.is_empty() || node.namespace() == namespace;
+                if resolves && !node.is_terminating() && seen.insert(node.uid()) {
+                    closure.lost.push(node.id());
+                    next.push((node.uid(), node.namespace()));
+                }
+            }
+        }
+        closure.lost.sort_unstable();
+        closure.lost.dedup();
+        closure
+    }
+
+    /// What may be lost.
+    pub(super) fn lost<'g>(&self, graph: &'g Graph) -> impl Iterator<Item = Node<'g>> {
+        self.lost.iter().filter_map(|id| graph.get(*id))
+    }
+
+    /// Whether everything was followed.
+    pub(super) fn is_whole(&self) -> bool {
+        self.whole
+    }
+}
+
+/// Questions 4 to 7, about everything that the deletion of these may take.
+fn take<'a>(judgement: &mut Judgement<'a>, members: &[Member<'a>]) {
+    if !members.is_empty() {
+        judge(judgement, members, &Closure::of(&judgement.situation, members));
+    }
+}
+
+/// Questions 4 to 7, about the closure of these.
+pub(super) fn judge<'a>(judgement: &mut Judgement<'a>, members: &[Member<'a>], closure: &Closure) {
+    let (situation, fates) = (judgement.situation, &closure.fates);
     judgement.deletes();
-    let of = |member: &Member<'a>| targets(&situation, &member.item, member.propagation);
-    let targets: Vec<_> = members.iter().flat_map(of).collect();
-    // What follows from an object that waits follows when its hold is removed.
-    let waiting = members.iter().filter(|member| member.waits);
-    let released: Vec<_> = waiting.filter_map(|member| member.item.node).map(Node::id).collect();
-    let request = Request {
-        limit: FOLLOWED,
-        work: situation.work,
-        released: &released,
-        ..Request::of(&targets)
-    };
-    let fates = fates(situation.graph, &request);
     let nodes = members.iter().filter_map(|member| member.item.node);
     let own: NumberSet<NodeId> = nodes.map(|node| node.id()).collect();
     for Member { item: target, waits, .. } in members {
         if !waits {
             let applied = judgement.binding(target);
-            protected(judgement, &fates, target, &applied, true);
+            protected(judgement, fates, target, &applied, true);
         }
-        if !fates.is_whole() {
+        if !closure.is_whole() {
             let limit = Cause::Unknown(format!("it takes more than {FOLLOWED} objects along"));
             judgement.unknown(target, &limit, |_| true);
         }
@@ -149,28 +214,27 @@ pub(super) fn take<'a>(judgement: &mut Judgement<'a>, members: &[Member<'a>]) {
     let containers: Vec<_> = members.iter().filter_map(contained).collect();
     // What a CRD takes along goes straight from storage: nobody is asked again.
     let live = containers.iter().any(|(_, c)| matches!(c, Container::Definition(..)));
-    for id in lost(&fates).filter(|id| !own.contains(id)) {
+    for node in closure.lost(situation.graph).filter(|node| !own.contains(&node.id())) {
         if situation.work.is_used_up() {
             break;
         }
-        let Some(node) = situation.graph.get(id) else { continue };
         let item = Item::of_node(&situation, node);
-        let certain = fates.get(id).is_some_and(|fate| fate.certainty == Certainty::Certain);
+        let certain = fates.get(node.id()).is_some_and(|fate| fate.certainty == Certainty::Certain);
         judgement.goes_along(certain || !containers.is_empty());
         let applied = judgement.binding(&item);
-        protected(judgement, &fates, &item, &applied, live);
+        protected(judgement, fates, &item, &applied, live);
     }
     for (target, container) in &containers {
         judgement.goes_along(true);
         for item in container.items(situation).filter(|item| item.node.is_none()) {
             let applied = judgement.binding(&item);
-            protected(judgement, &fates, &item, &applied, live);
+            protected(judgement, fates, &item, &applied, live);
         }
         content_is_known(judgement, target, |_| true);
     }
     for Member { item: target, propagation, .. } in members {
         judgement.goes_along(*propagation == Propagation::Orphan);
-        orphaned(judgement, &fates, target, *propagation);
+        orphaned(judgement, fates, target, *propagation);
     }
     judgement.goes_along(false);
 }
@@ -219,14 +283,6 @@ fn targets(
     let container = Container::of(target).into_iter();
     let members = container.flat_map(|container| container.members(graph)).map(Node::id);
     dependents.chain(members).map(|id| (id, Propagation::Background)).collect()
-}
-
-/// What may be lost, in a steady order.
-fn lost(fates: &Fates) -> impl Iterator<Item = NodeId> {
-    let mut lost: Vec<_> = fates.iter().map(|(id, _)| id).collect();
-    lost.retain(|id| fates.may_be_lost(*id));
-    lost.sort_unstable();
-    lost.into_iter()
 }
 
 /// Questions 4 to 6 about one object: the target, or one that goes along.

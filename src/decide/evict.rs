@@ -1,14 +1,12 @@
 //! CREATE of pods/eviction: the Pod would be deleted, with no DELETE that a
 //! webhook sees.
 
-use super::delete::{Member, take};
+use super::delete::delete_item;
 use super::item::Item;
 use super::judgement::Judgement;
 use super::{Answer, Cause, Review, Situation, Verdict};
-use crate::graph::Propagation;
 
 pub(super) fn evict(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
-    let mut judgement = Judgement::new(situation, review);
     // The object in the review is an Eviction; the Pod is what it names.
     let Some(kind) = situation.graph.kinds.find("", "Pod") else {
         return Verdict::allow(review.target());
@@ -22,6 +20,7 @@ pub(super) fn evict(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
         // that is read.
         let Some(object) = &review.object else { return Verdict::allow(review.target()) };
         let target = Item::of_review(situation, review, object);
+        let mut judgement = Judgement::new(situation, review);
         let read = situation.object_read(kind, namespace, name);
         if situation.is_unread(&read) {
             judgement.confirm_all([read]);
@@ -33,11 +32,6 @@ pub(super) fn evict(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
         }
         return Verdict { answer: Answer::TooManyRequests, ..judgement.verdict(&[target]) };
     };
-    // One that is Terminating is on its way.
-    if pod.is_terminating() {
-        return Verdict::allow(review.target());
-    }
-    let target = Item::of_node(situation, pod);
-    take(&mut judgement, &[Member::new(target, Propagation::Background)]);
-    Verdict { answer: Answer::TooManyRequests, ..judgement.verdict(&[target]) }
+    let verdict = delete_item(situation, review, &Item::of_node(situation, pod));
+    Verdict { answer: Answer::TooManyRequests, ..verdict }
 }

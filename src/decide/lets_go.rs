@@ -5,7 +5,9 @@ use super::content::Container;
 use super::delete::content_is_known;
 use super::item::Item;
 use super::judgement::Judgement;
+use super::users::counting_users;
 use super::{Cause, Named, Reason, Review};
+use crate::objects::NumberSet;
 use crate::policy::{Applied, Policy};
 
 pub(super) fn lets_go<'a>(
@@ -19,6 +21,10 @@ pub(super) fn lets_go<'a>(
     let before = judgement.binding(target);
     let own = target.named(&situation);
     refuse_what_goes(judgement, target, &own, &before, &situation.applied(after));
+    if review.old_object.as_ref().is_some_and(|old| old.metadata.labels != new.metadata.labels) {
+        let item = Item::of_review(&situation, review, new);
+        refuse_lost_users(judgement, target, &item, &before);
+    }
 
     // The labels of a Namespace decide about what is in it, too.
     let Some(container) = Container::of(target).filter(|_| target.facts.is_namespace()) else {
@@ -40,6 +46,27 @@ pub(super) fn lets_go<'a>(
         }
     }
     content_is_known(judgement, target, minds);
+}
+
+/// A user by a selector on labels would not be a user any more.
+fn refuse_lost_users<'a>(
+    judgement: &mut Judgement<'a>,
+    target: &Item<'a>,
+    after: &Item<'a>,
+    before: &[Applied<'a>],
+) {
+    let situation = judgement.situation;
+    for applied in before {
+        let Some(in_use) = &applied.policy.modes.while_used else { continue };
+        let users = |item| {
+            let users = counting_users(&situation, item, in_use, situation.graph);
+            users.map(|user| user.node.id()).collect::<NumberSet<_>>()
+        };
+        if !users(target).is_subset(&users(after)) {
+            let causes = vec![Cause::LetsGo(target.named(&situation))];
+            judgement.refuse(applied, target, Reason::Protected, (causes, 0));
+        }
+    }
 }
 
 /// A policy that applies before, and not after, or with a milder action.

@@ -102,9 +102,7 @@ fn answer(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
         (Door::Validate, Operation::Delete) if subresource.is_empty() => {
             delete::delete(situation, review)
         }
-        (Door::Validate, Operation::Create) if is("", "pods") && subresource == "eviction" => {
-            evict::evict(situation, review)
-        }
+        (Door::Validate, _) if review.evicts() => evict::evict(situation, review),
         (Door::Validate, Operation::Update)
             if is("", "namespaces") && subresource == "finalize" =>
         {

@@ -125,7 +125,7 @@ pub struct Review<'a> {
     pub user: User<'a>,
     /// Whether nothing will be stored.
     pub dry_run: bool,
-    /// Options of a DELETE.
+    /// Options of a DELETE, or of the DELETE that an eviction is.
     pub options: DeleteOptions<'a>,
     /// The object as it would be stored; absent on DELETE.
     pub object: Option<Object<'a>>,
@@ -232,6 +232,13 @@ impl Review<'_> {
             Operation::Delete => is_namespace,
             Operation::Create | Operation::Connect => false,
         }
+    }
+
+    /// Whether a Pod is to be evicted. The object is an Eviction.
+    pub fn evicts(&self) -> bool {
+        let Self { resource, operation, .. } = self;
+        let is_pod = resource.group.is_empty() && resource.resource == "pods";
+        is_pod && resource.subresource == "eviction" && *operation == Operation::Create
     }
 
     /// Whether the object would lose the hold.

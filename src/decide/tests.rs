@@ -623,7 +623,7 @@ const RULES: &[(&str, &str)] = &[
     ("U-strip", "else denied"),
     ("U-owner-absent", "an owner reference goes, its owner absent: allowed"),
     ("U-owner-approved", "or approved"),
-    ("U-owner-terminating", "or Terminating without orphaning"),
+    ("U-owner-terminating", "or Terminating without orphaning, and the control plane asks"),
     ("U-owner-other", "or another solid owner stays, and the control plane asks"),
     ("U-owner-goes", "else denied"),
     ("U-owner-comes", "an owner reference comes and no solid owner remains: decided as DELETE"),

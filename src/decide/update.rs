@@ -3,7 +3,8 @@
 
 use super::ancestors::{Above, Records};
 use super::approved::approved;
-use super::delete::{Member, take};
+use super::content::Container;
+use super::delete::{Closure, Member, judge};
 use super::excess::refuse_excess;
 use super::item::{Item, named};
 use super::judgement::Judgement;
@@ -177,75 +178,80 @@ fn owners_change<'a>(
     let stays = |claim: &Claim<'_>| {
         stayed.contains(&identity(claim)) || unchanged.contains(&(identity(claim), claim.version))
     };
-    let mut gone = before.iter().filter(|claim| !stays(claim));
+    let gone: Vec<_> = before.iter().filter(|claim| !stays(claim)).collect();
     let came = after.iter().filter(|claim| !had.contains(&identity(claim)));
     let came: Vec<_> = came.copied().collect();
-    let keeps = |claim: &Claim<'_>| {
-        matches!(standing(&situation, target.facts.namespace, claim), Standing::Solid(_))
-    };
-    let lost = gone.clone().any(keeps);
-    let kept = after.iter().any(keeps);
+    let of = |claim: &Claim<'_>| standing(&situation, target.facts.namespace, claim);
+    let kept = after.iter().any(|claim| matches!(of(claim), Standing::Solid(_)));
     // The control plane replaces owners: a StatefulSet by one of its Pods. Other
     // users may have added the owner that stays for this purpose.
-    let identities = &situation.policies.identities;
-    if !kept || !identities.is_control_plane(&review.user.name) {
-        for claim in gone.clone() {
+    let by_control_plane = situation.policies.identities.is_control_plane(&review.user.name);
+    if !kept || !by_control_plane {
+        for claim in &gone {
             loses_owner(judgement, target, applied, claim);
         }
     }
-    let changed = lost || !came.is_empty();
     // The collector removes what keeps nothing.
-    let collects = came.is_empty() && identities.is_control_plane(&review.user.name);
-    let differs = gone.next().is_some() || !came.is_empty();
-    if differs && !collects && opens_a_way(judgement, target, applied, (&came, &after)) {
+    let collects = came.is_empty() && by_control_plane;
+    let lost = gone.iter().any(|claim| !matches!(of(claim), Standing::Absent));
+    if after.is_empty() || (came.is_empty() && !lost) || (collects && kept) {
+        return;
+    }
+    // The owner that goes may have kept the object from being deleted by others.
+    let new = if lost { &after } else { &came };
+    let member = Member::new(*target, Propagation::Background);
+    let closure = Closure::with_dependents(&situation, &member);
+    let opens = !collects && opens_a_way(judgement, target, (applied, &closure), (new, &after));
+    if opens {
         judgement.allow_no_hold();
-        take(judgement, &[Member::new(*target, Propagation::Background)]);
+    } else if kept || target.is_terminating() {
         return;
     }
     // What has owners and none that keeps it is deleted by the collector.
-    if changed && !kept && !after.is_empty() && !target.is_terminating() {
+    judge(judgement, &[member], &closure);
+    if !opens && !judgement.is_empty() {
         // The graph may lag behind an owner that was made a moment ago.
-        let unread = after.iter().filter_map(|claim| unread(&situation, claim));
-        let unread: Vec<_> = unread.collect();
-        take(judgement, &[Member::new(*target, Propagation::Background)]);
-        if !judgement.is_empty() {
-            judgement.confirm_all(unread);
-        }
+        judgement.confirm_all(after.iter().filter_map(|claim| unread(&situation, claim)));
     }
 }
 
-/// Whether the owners that an object has after a change open a way to delete it,
-/// or its dependents, that a DELETE does not have: an approval or an exemption
-/// record of an owner above it. For a protected object also an owner that is
-/// being deleted, perhaps with the owners above it, or that is cluster-scoped; and
-/// any owner, if a policy exempts subjects, who may delete that owner.
-fn opens_a_way(
-    judgement: &mut Judgement<'_>,
-    target: &Item<'_>,
-    applied: &[Applied<'_>],
-    (came, after): (&[Claim<'_>], &[Claim<'_>]),
+/// Whether new owners open a way to delete an object, or what is deleted with it,
+/// that a DELETE of the object does not have: an approval or an exemption record of
+/// an owner above it, an owner that is being deleted, perhaps with the owners above
+/// it, or that is cluster-scoped; and any owner, if a policy yields to users who may
+/// delete that owner.
+fn opens_a_way<'a>(
+    judgement: &mut Judgement<'a>,
+    target: &Item<'a>,
+    (applied, closure): (&[Applied<'a>], &Closure),
+    (new, after): (&[Claim<'_>], &[Claim<'_>]),
 ) -> bool {
     let situation = judgement.situation;
-    let protected = applied.iter().any(|applied| applied.action == Action::Deny);
-    if !protected && situation.graph.dependents_of(target.uid()).next().is_none() {
+    // What is in a Namespace or CRD is not all followed.
+    let mut protected = Container::of(target).is_some() || !closure.is_whole();
+    let mut yields = !closure.is_whole();
+    let mut look = |applied: &[Applied<'_>]| {
+        let denying = applied.iter().filter(|applied| applied.action == Action::Deny);
+        denying.for_each(|applied| {
+            protected = true;
+            yields |= applied.policy.yields();
+        });
+    };
+    look(applied);
+    for node in closure.lost(situation.graph).filter(|node| node.uid() != target.uid()) {
+        look(&judgement.binding(&Item::of_node(&situation, node)));
+    }
+    if !protected {
         return false;
     }
     let above = Above::of(&situation, after);
-    if above.approved || above.recorded || above.endless {
+    // The control plane only adopts what a selector matches.
+    let adopts = situation.policies.identities.is_control_plane(&judgement.review.user.name);
+    if above.approved || above.recorded || above.endless || (yields && !adopts) {
         return true;
     }
-    // What an exempt subject deletes takes its dependents along. The control plane
-    // only adopts what a selector matches.
-    let yields = |applied: &Applied<'_>| {
-        applied.action == Action::Deny && applied.policy.yields_to_exempt_subjects()
-    };
-    let user = &judgement.review.user.name;
-    let adopts = situation.policies.identities.is_control_plane(user);
-    if !came.is_empty() && !adopts && applied.iter().any(yields) {
+    if new.len() > MOST_READ {
         return true;
-    }
-    if !protected || came.len() > MOST_READ {
-        return protected;
     }
     let namespace = target.facts.namespace;
     let mut going = Going::new(&situation);
@@ -260,11 +266,11 @@ fn opens_a_way(
                 Standing::Unresolved => unread(&situation, claim).is_none(),
             }
     };
-    if came.iter().any(opens) {
+    if new.iter().any(opens) {
         return true;
     }
     // The graph may lag behind the deletion of an owner, or of one above it.
-    judgement.confirm_all(came.iter().filter_map(|claim| unread(&situation, claim)));
+    judgement.confirm_all(new.iter().filter_map(|claim| unread(&situation, claim)));
     judgement.confirm_all(going.unread);
     false
 }
@@ -304,9 +310,11 @@ fn loses_owner<'a>(
         }
         Standing::Waiting(owner) | Standing::Solid(owner) => owner,
     };
-    // An owner that ends some other way will take its dependents along, or
-    // has let go of them.
-    if owner.is_terminating() && !owner.orphans_dependents() {
+    // An owner that ends some other way deletes its dependents, or has orphaned them.
+    // The control plane knows which. Others could keep it Terminating with a finalizer.
+    let user = &judgement.review.user.name;
+    let orphans = owner.orphans_dependents() || !owner.is_terminating();
+    if !orphans && situation.policies.identities.is_control_plane(user) {
         return;
     }
     let owner_item = Item::of_node(&situation, owner);

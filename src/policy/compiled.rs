@@ -340,11 +340,14 @@ impl Policy {
         self.hold == HoldMode::Auto && self.keeps()
     }
 
-    /// Whether an object goes at once when an exempt subject deletes it. Where
-    /// only users keep it, its hold waits for them all the same.
-    pub fn yields_to_exempt_subjects(&self) -> bool {
+    /// Whether an object is deleted at once when an owner of it is deleted by a
+    /// subject that the policy exempts or does not bind. Where only users keep the
+    /// object, its hold waits for them all the same.
+    pub fn yields(&self) -> bool {
         let without_hold = self.modes.while_used.is_some() && !self.holds();
-        !self.exempt.is_empty() && (self.modes.protects_unused() || without_hold)
+        let exempts =
+            !self.exempt.is_empty() || !(self.binds_everybody() || self.may_refuse_collector());
+        exempts && (self.modes.protects_unused() || without_hold)
     }
 
     /// Whether only an approval releases a hold. With exempt subjects it keeps

@@ -141,6 +141,20 @@ struct Options<'a> {
     orphan_dependents: Option<bool>,
 }
 
+impl<'a> From<Options<'a>> for DeleteOptions<'a> {
+    fn from(Options { propagation_policy, orphan_dependents }: Options<'a>) -> Self {
+        Self { propagation_policy, orphan_dependents }
+    }
+}
+
+/// What an eviction says about the DELETE of its Pod.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
+struct Eviction<'a> {
+    #[serde(default)]
+    delete_options: Option<Options<'a>>,
+}
+
 /// Reads an envelope with its objects, if their lists are within the bounds. An
 /// object that is watched has no such bounds.
 fn envelope(body: &[u8]) -> Result<Envelope<'_, Object<'_>>, serde_json::Error> {
@@ -161,11 +175,8 @@ pub fn parse(body: &[u8], door: Door) -> Result<Parsed<'_>, BadRequest> {
                 WireOperation::Create if request.object.is_none() => "object",
                 _ => {
                     let mut review = review(request, door);
-                    if review.wants_extra() {
-                        match extra(body) {
-                            Ok(extra) => review.extra = extra,
-                            Err(error) => return Ok(unreadable_review(&review, &error)),
-                        }
+                    if let Err(error) = add_details(&mut review, body) {
+                        return Ok(unreadable_review(&review, &error));
                     }
                     return Ok(Parsed::Review(Box::new(review)));
                 }
@@ -185,8 +196,21 @@ pub fn parse(body: &[u8], door: Door) -> Result<Parsed<'_>, BadRequest> {
     }
 }
 
-/// A second look at the bytes, for the few questions that need it. An object may
-/// be nested as deeply as its writer likes, and hold bytes that are no text.
+/// A second look at the bytes, for the few questions that need it.
+fn add_details<'a>(review: &mut Review<'a>, body: &'a [u8]) -> Result<(), serde_json::Error> {
+    if review.wants_extra() {
+        review.extra = extra(body)?;
+    }
+    if review.evicts() {
+        let envelope: Envelope<'_, Eviction<'_>> = serde_json::from_slice(body)?;
+        let eviction = envelope.request.and_then(|request| request.object);
+        let options = eviction.and_then(|eviction| eviction.delete_options);
+        review.options = options.unwrap_or_default().into();
+    }
+    Ok(())
+}
+
+/// An object may be nested as deeply as its writer likes, and hold bytes that are no text.
 fn extra(body: &[u8]) -> Result<Extra, serde_json::Error> {
     let text = String::from_utf8_lossy(body);
     let envelope: Envelope<'_, &RawValue> = serde_json::from_str(&text)?;
@@ -302,7 +326,6 @@ fn review<'a>(request: Request<'a, Object<'a>>, door: Door) -> Review<'a> {
         object,
         old_object,
     } = request;
-    let Options { propagation_policy, orphan_dependents } = options.unwrap_or_default();
     Review {
         uid,
         door,
@@ -312,7 +335,7 @@ fn review<'a>(request: Request<'a, Object<'a>>, door: Door) -> Review<'a> {
         namespace: namespace.unwrap_or_default(),
         user: user_info.into(),
         dry_run: dry_run.unwrap_or_default(),
-        options: DeleteOptions { propagation_policy, orphan_dependents },
+        options: options.unwrap_or_default().into(),
         object,
         old_object,
         extra: Extra::default(),
@@ -467,5 +490,28 @@ mod tests {
         assert_eq!(review.extra.old_spec_finalizers, ["kubernetes"]);
         assert_eq!(review.extra.new_spec_finalizers, Vec::<String>::new());
         assert!(review.extra.rest_changes);
+    }
+
+    #[test]
+    fn h46_an_eviction_has_the_options_of_its_delete() {
+        let read = |options: &str| {
+            let request = format!(
+                r#"{{"uid":"1","operation":"CREATE","resource":{{"resource":"pods"}},"subResource":"eviction",
+                "name":"a","options":{{"dryRun":[]}},"object":{{"metadata":{{"name":"a"}}{options}}}}}"#
+            );
+            let body =
+                format!(r#"{{"apiVersion":"{API_VERSION}","kind":"{KIND}","request":{request}}}"#);
+            match parse(body.as_bytes(), Door::Validate).unwrap() {
+                Parsed::Review(review) => {
+                    Ok(review.options.propagation_policy.map(|p| p.to_string()))
+                }
+                Parsed::Unreadable { detail, .. } => Err(detail),
+            }
+        };
+        let orphan = r#","deleteOptions":{"gracePeriodSeconds":0,"propagationPolicy":"Orphan"}"#;
+        assert_eq!(read(orphan), Ok(Some("Orphan".to_owned())));
+        assert_eq!(read(r#","deleteOptions":null"#), Ok(None));
+        assert_eq!(read(""), Ok(None));
+        assert!(read(r#","deleteOptions":{"propagationPolicy":1}"#).is_err());
     }
 }

@@ -12,5 +12,6 @@ mod filling;
 mod hold_age;
 mod live;
 mod naming;
+mod owners;
 mod reader;
 mod rules;
