@@ -458,6 +458,61 @@ fn h06_the_work_of_approvals_grows_with_their_number() {
 }
 
 #[test]
+fn h43_an_approval_above_many_owners_is_looked_at_within_bounds_and_reported_once() {
+    let (owners, approvals) = (50, 1_500);
+    let mut graph = Graph::default();
+    graph.date_owners();
+    let kind = graph.kinds.find("", "ConfigMap").unwrap();
+    let owner =
+        |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": name});
+    let map = |name: &str, owners: Vec<serde_json::Value>| {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name,
+            "namespace": "shop", "uid": name, "resourceVersion": "9",
+            "labels": {"belay.dev/protect": "Always"}, "ownerReferences": owners}})
+    };
+    let between: Vec<String> = (0..owners).map(|n| format!("between-{n}")).collect();
+    let target = map("x", between.iter().map(|name| owner(name)).collect());
+    let top = map("top", Vec::new());
+    let all = between.iter().map(|name| map(name, vec![owner("top")]));
+    for value in [top, target.clone()].into_iter().chain(all) {
+        let object = Object::deserialize(&value).unwrap();
+        graph.apply(kind, &object, Progress::Ordinary, Edges::default());
+    }
+    graph.set_complete(kind, true);
+    for name in between.iter().map(String::as_str).chain(["top"]) {
+        assert!(graph.delete(kind, "shop", name, None));
+    }
+    let mut policies = PolicySet::default();
+    let approval = |n: usize| crate::policy::Approval {
+        name: n.to_string(),
+        own_uid: n.to_string(),
+        approver: format!("ann-{}", n % 7),
+        group: String::new(),
+        resource: "configmaps".to_owned(),
+        namespace: "shop".to_owned(),
+        object: "top".to_owned(),
+        uid: crate::objects::Uid::new("top"),
+        content: true,
+        exempts: Vec::new(),
+        version: 5,
+        created: 0,
+        expires: 60,
+    };
+    policies.approvals = crate::policy::Approvals::new((0..approvals).map(approval));
+    let meter = Meter::new(STEPS);
+    let situation = Situation::new(&graph, &policies, Live::Graph, 0);
+    let situation = Situation { work: Work::new(&meter), ..situation };
+    let item = Item::of_node(&situation, graph.object(kind, "shop", "x").unwrap());
+    let applied = situation.applied(item.facts);
+    let protecting: Vec<_> = applied.iter().map(|applied| applied.policy).collect();
+    let reported = approved::uncounted(&situation, &item, &protecting);
+    let approvers: Vec<_> = reported.iter().map(|one| one.approver.as_str()).collect();
+    assert_eq!(approvers, ["ann-0", "ann-1", "ann-2"]);
+    let looked_at = owners * owners::MOST;
+    assert!((looked_at..looked_at + 10_000).contains(&meter.steps()), "{}", meter.steps());
+}
+
+#[test]
 fn h06_a_used_up_budget_is_unknown_and_refuses() {
     let graph = families(100, 100);
     let (verdict, _) = counted(&graph, &review(Operation::Delete, target(), None), 50);

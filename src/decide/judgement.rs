@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 
 use super::ancestors::{Above, Records};
-use super::approved::{Uncounted, approved, follows, uncounted};
+use super::approved::{UNCOUNTED, Uncounted, approved, follows, uncounted};
 use super::existence::Existence;
 use super::item::Item;
 use super::{
@@ -29,9 +29,6 @@ struct Finding<'a> {
 
 /// So many blockers a verdict has at the most; of the others their number.
 const KEPT: usize = 20;
-
-/// So many approvals that don't count are reported.
-const UNCOUNTED: usize = 3;
 
 /// What has been found so far.
 pub(super) struct Judgement<'a> {
