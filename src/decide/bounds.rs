@@ -458,6 +458,67 @@ fn h06_the_work_of_approvals_grows_with_their_number() {
 }
 
 #[test]
+fn h40_owners_that_users_have_in_common_are_looked_at_once() {
+    let config_map = Graph::default().kinds.find("", "ConfigMap").unwrap();
+    let edge = || {
+        let (namespace, name) = ("shop".to_owned(), "x".to_owned());
+        let (strength, excuse) = (Strength::Needs, Excuse::None);
+        let relation = crate::graph::RelationId(0);
+        let path = "p".to_owned();
+        let edge = NewUse {
+            kind: config_map,
+            namespace,
+            name,
+            uid: None,
+            strength,
+            excuse,
+            relation,
+            path,
+        };
+        Edges { uses: vec![edge], ..Edges::default() }
+    };
+    let owner = |kind: &str, name: String| {
+        let version = if kind == "Nope" { "example.com/v1" } else { "v1" };
+        json!({"apiVersion": version, "kind": kind, "name": name, "uid": name})
+    };
+    // Owners that are gone, the next level above, and one of a kind that is not known.
+    let owners = |level: usize| {
+        let gone = (0..500).map(|n| owner("ConfigMap", format!("gone-{level}-{n}")));
+        let above = (level > 0).then(|| owner("ConfigMap", format!("level-{}", level - 1)));
+        gone.chain(above).chain([owner("Nope", "n".to_owned())]).collect::<Vec<_>>()
+    };
+    let delete = |users: usize| {
+        let mut graph = Graph::default();
+        let mut apply = |kind: &str, value: serde_json::Value, edges| {
+            let kind = graph.kinds.find("", kind).unwrap();
+            graph.apply(kind, &Object::deserialize(&value).unwrap(), Progress::Ordinary, edges);
+            graph.set_complete(kind, true);
+        };
+        let target = json!({"metadata": {"name": "x", "namespace": "shop", "uid": "u",
+            "labels": {"belay.dev/protect": "WhileUsed"}, "finalizers": ["belay.dev/hold"]}});
+        apply("ConfigMap", target.clone(), Edges::default());
+        for level in 0..5 {
+            let mut object = named(&format!("level-{level}"), 0);
+            object["metadata"]["ownerReferences"] = owners(level).into();
+            apply("ConfigMap", object, Edges::default());
+        }
+        for n in 0..users {
+            let mut pod = named(&format!("pod-{n}"), 0);
+            let above = [owner("ConfigMap", "level-4".to_owned())];
+            pod["metadata"]["ownerReferences"] = json!(above);
+            apply("Pod", pod, edge());
+        }
+        let question = review(Operation::Delete, object(target.to_string()), None);
+        let (verdict, steps) = counted(&graph, &question, STEPS);
+        assert_ne!(verdict.decision, Decision::Allow, "{verdict:?}");
+        steps
+    };
+    let (one, ten) = (delete(1), delete(10));
+    assert!(one > 5 * 500, "{one}");
+    assert!(ten < one + 9 * 100, "{one} steps for one user, and {ten} for ten");
+}
+
+#[test]
 fn h43_an_approval_above_many_owners_is_looked_at_within_bounds_and_reported_once() {
     let (owners, approvals) = (50, 1_500);
     let mut graph = Graph::default();

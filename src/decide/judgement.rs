@@ -7,6 +7,7 @@ use super::ancestors::{Above, Records};
 use super::approved::{UNCOUNTED, Uncounted, approved, follows, uncounted};
 use super::existence::Existence;
 use super::item::Item;
+use super::owners::UserOwners;
 use super::{
     Blocker, Cause, Decision, Exemption, LiveRead, Operation, Passed, Reason, Review, Revoked,
     Situation, Verdict,
@@ -34,6 +35,7 @@ const KEPT: usize = 20;
 pub(super) struct Judgement<'a> {
     pub(super) situation: Situation<'a>,
     pub(super) review: &'a Review<'a>,
+    pub(super) user_owners: UserOwners<'a>,
     findings: Vec<Finding<'a>>,
     exempted: Vec<&'a Policy>,
     confirm: Vec<LiveRead>,
@@ -48,6 +50,7 @@ impl<'a> Judgement<'a> {
         Self {
             situation: *situation,
             review,
+            user_owners: UserOwners::new(situation),
             findings: Vec::new(),
             exempted: Vec::new(),
             confirm: Vec::new(),
