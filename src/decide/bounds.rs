@@ -11,7 +11,7 @@ use crate::graph::{
     Requirement, Selector, Strength, fates,
 };
 use crate::objects::{Object, Text};
-use crate::policy::PolicySet;
+use crate::policy::{Approval, Approvals, PolicySet};
 
 /// No list that clients write may make twice the length cost more than this.
 const LINEAR: f64 = 2.5;
@@ -518,6 +518,46 @@ fn h40_owners_that_users_have_in_common_are_looked_at_once() {
     assert!(ten < one + 9 * 100, "{one} steps for one user, and {ten} for ten");
 }
 
+/// An approval of a ConfigMap, by one of seven people.
+fn approval(n: usize, object: &str, uid: &str, content: bool) -> Approval {
+    Approval {
+        name: n.to_string(),
+        own_uid: n.to_string(),
+        approver: format!("ann-{}", n % 7),
+        group: String::new(),
+        resource: "configmaps".to_owned(),
+        namespace: "shop".to_owned(),
+        object: object.to_owned(),
+        uid: crate::objects::Uid::new(uid),
+        content,
+        exempts: Vec::new(),
+        version: 5,
+        created: 0,
+        expires: 60,
+    }
+}
+
+#[test]
+fn h43_an_owner_with_more_approvals_than_are_looked_at_may_be_approved_with_its_content() {
+    let uid = "d308a385-886a-3f24-8000-000000000000";
+    let update = |others: usize| {
+        let mut graph = Graph::default();
+        let kind = graph.kinds.find("", "ConfigMap").unwrap();
+        let owner = json!({"metadata": {"name": "o0", "namespace": "shop", "uid": uid}});
+        let owner = Object::deserialize(&owner).unwrap();
+        graph.apply(kind, &owner, Progress::Ordinary, Edges::default());
+        graph.set_complete(kind, true);
+        let mut policies = PolicySet::default();
+        let others = (0..others).map(|n| approval(n, "o0", uid, false));
+        policies.approvals = Approvals::new(others);
+        let situation = Situation::new(&graph, &policies, Live::Graph, 0);
+        let (old, new) = (config_map("Always", 0, 0), config_map("Always", 0, 1));
+        decide(&situation, &review(Operation::Update, old, Some(new))).decision
+    };
+    assert_eq!(update(1_000), Decision::Allow);
+    assert_eq!(update(1_001), Decision::Deny);
+}
+
 #[test]
 fn h43_an_approval_above_many_owners_is_looked_at_within_bounds_and_reported_once() {
     let (owners, approvals) = (50, 1_500);
@@ -544,22 +584,7 @@ fn h43_an_approval_above_many_owners_is_looked_at_within_bounds_and_reported_onc
         assert!(graph.delete(kind, "shop", name, None));
     }
     let mut policies = PolicySet::default();
-    let approval = |n: usize| crate::policy::Approval {
-        name: n.to_string(),
-        own_uid: n.to_string(),
-        approver: format!("ann-{}", n % 7),
-        group: String::new(),
-        resource: "configmaps".to_owned(),
-        namespace: "shop".to_owned(),
-        object: "top".to_owned(),
-        uid: crate::objects::Uid::new("top"),
-        content: true,
-        exempts: Vec::new(),
-        version: 5,
-        created: 0,
-        expires: 60,
-    };
-    policies.approvals = crate::policy::Approvals::new((0..approvals).map(approval));
+    policies.approvals = Approvals::new((0..approvals).map(|n| approval(n, "top", "top", true)));
     let meter = Meter::new(STEPS);
     let situation = Situation::new(&graph, &policies, Live::Graph, 0);
     let situation = Situation { work: Work::new(&meter), ..situation };

@@ -141,7 +141,7 @@ fn h48_events_in_default_name_no_object_of_another_namespace() {
             "schedulerName": "none"}});
     team.apply(&pod.to_string());
     let delete = ["delete", "priorityclass", &class, "--wait=false"];
-    let said = eventually("the Pod is known", SOON, || Ok(plane.kubectl(&delete)?.failure()?));
+    let said = eventually("the Pod is known", SOON, || plane.kubectl(&delete)?.failure());
     // An administrator may read all namespaces.
     let said = said.unwrap();
     assert!(said.contains(&format!("in use by Pod {}/secret-project", team.ns)), "{said}");
