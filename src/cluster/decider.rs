@@ -7,15 +7,19 @@ use futures_util::future::LocalBoxFuture;
 use jiff::Timestamp;
 
 use super::exemption::{approval_of, unrecorded, unrevoked};
+use super::fair::FairSemaphore;
 use super::journal::Journal;
 use super::live::{CarryOut, Gathered, ReadGroup};
 use super::world::{SharedWorld, World};
 use crate::decide::{
-    Decision, Exemption, Existence, Live, LiveRead, LiveReads, Review, Situation, Verdict, budget,
+    Decision, Exemption, Existence, Live, LiveRead, LiveReads, Review, Situation, Verdict,
     decide_unconfirmed, decide_unknown, decide_within, target_existence,
 };
 use crate::graph::Meter;
 use crate::webhook::Decider;
+use effort::Effort;
+
+mod effort;
 
 /// How often a verdict may ask for more before it is final. What a read finds
 /// can raise one more question, seldom two.
@@ -31,22 +35,25 @@ pub struct ClusterDecider {
     journal: Journal,
     /// For the many questions that need no read: an empty graph has all the
     /// kinds that Kubernetes has, and is not made anew for each.
-    none: LiveReads,
+    none: Arc<LiveReads>,
+    /// The turns of decisions that take much work.
+    turns: FairSemaphore<ReadGroup>,
 }
 
 impl ClusterDecider {
     /// Decides by this world, has `cluster` read and write what it takes, and
     /// notes what it has said.
     pub fn new(world: SharedWorld, cluster: Arc<dyn CarryOut>, journal: Journal) -> Self {
-        Self { world, cluster, journal, none: LiveReads::default() }
+        let turns = FairSemaphore::new(effort::PLACES);
+        Self { world, cluster, journal, none: Arc::default(), turns }
     }
 
     /// The final verdict. It is recorded only if the object of the review is
     /// known to exist: a caller who knows the path can name any object.
-    async fn answer(&self, review: &Review<'_>, until: Instant, meter: &Meter) -> Verdict {
+    async fn answer(&self, review: &Review<'_>, until: Instant, effort: &Effort) -> Verdict {
         let until = until.checked_sub(MARGIN).unwrap_or(until);
         let mut gathered = None;
-        let mut verdict = self.confirmed(review, until, meter, &mut gathered).await;
+        let mut verdict = self.confirmed(review, until, effort, &mut gathered).await;
         if verdict.decision != Decision::Allow {
             verdict.is_recorded = self.target_exists(review, until, &mut gathered).await;
         }
@@ -58,11 +65,11 @@ impl ClusterDecider {
         &self,
         review: &Review<'_>,
         until: Instant,
-        meter: &Meter,
+        effort: &Effort,
         gathered: &mut Option<Gathered>,
     ) -> Verdict {
         for left in (0..=ROUNDS).rev() {
-            let verdict = match self.look(review, gathered.as_ref(), meter) {
+            let verdict = match self.look(review, gathered, until, effort).await {
                 Ok(verdict) => verdict,
                 Err(empty) => {
                     *gathered = gathered.take().map(|gathered| gathered.renumbered(*empty));
@@ -88,13 +95,15 @@ impl ClusterDecider {
         until: Instant,
         gathered: &mut Option<Gathered>,
     ) {
-        let group = {
-            let world = self.world.read();
-            let live = Live::Read(&self.none);
-            ReadGroup::of(&Situation::new(&world.graph, &world.policies, live, 0), review)
-        };
-        let answers = self.cluster.read(&group, reads, until).await;
+        let answers = self.cluster.read(&self.group(review), reads, until).await;
         gathered.get_or_insert_with(|| Gathered::new(&self.world.read())).add(answers);
+    }
+
+    /// Whose turn it is to have something read, or decided with much work.
+    fn group(&self, review: &Review<'_>) -> ReadGroup {
+        let world = self.world.read();
+        let live = Live::Read(&self.none);
+        ReadGroup::of(&Situation::new(&world.graph, &world.policies, live, 0), review)
     }
 
     /// Whether the graph or a live read has the object of a review. Labels protect
@@ -129,38 +138,34 @@ impl ClusterDecider {
         false
     }
 
-    /// The verdict as far as it is known now; or, if kinds or relations have
-    /// changed since something was read, where to gather that again. The lock
-    /// is held for this alone.
-    fn look(
+    /// The same with as much work as it takes: what takes much waits for a turn.
+    async fn look(
         &self,
         review: &Review<'_>,
-        gathered: Option<&Gathered>,
-        meter: &Meter,
+        gathered: &mut Option<Gathered>,
+        until: Instant,
+        effort: &Effort,
     ) -> Result<Verdict, Box<Gathered>> {
-        let world = self.world.read();
-        if !world.loaded {
-            let what = "belay has not read its policies yet";
-            return Ok(decide_unknown(review, what.to_owned()));
+        let decide =
+            |meter: &Meter| look(&self.world, &self.none, review, gathered.as_ref(), meter);
+        if let Some(decided) = effort.at_once(decide) {
+            return decided;
         }
-        if gathered.is_some_and(|gathered| !gathered.fits(&world)) {
-            return Err(Box::new(Gathered::new(&world)));
+        let (world, none) = (self.world.clone(), self.none.clone());
+        let (owned, reads) = (review.to_static(), gathered.take());
+        let deciding = effort.in_turn(&self.turns, self.group(review), move |meter| {
+            (look(&world, &none, &owned, reads.as_ref(), meter), reads)
+        });
+        match tokio::time::timeout_at(until.into(), deciding).await {
+            Ok(Some((decided, reads))) => {
+                *gathered = reads;
+                decided
+            }
+            Ok(None) | Err(_) => {
+                let what = "it takes much work, and there was no time left for it";
+                Ok(decide_unknown(review, what.to_owned()))
+            }
         }
-        let World { graph, policies, clock, .. } = &*world;
-        let live = Live::Read(gathered.map_or(&self.none, Gathered::reads));
-        let now = clock.now().as_second();
-        let situation = Situation::new(graph, policies, live, now);
-        let mut verdict = decide_within(&situation, review, meter);
-        // belay could never release a hold on an object that it does not watch, or
-        // may not patch. A hold that was there before is put back all the same.
-        let (group, resource) = (&review.resource.group, &review.resource.resource);
-        let is_seen = || {
-            let kind = graph.kinds.find_resource(group, resource);
-            kind.is_some_and(|kind| world.watched.contains(&kind))
-                && world.patch_rights.allow(group, resource)
-        };
-        verdict.hold = verdict.hold.filter(|hold| hold.put_back || is_seen());
-        Ok(verdict)
     }
 
     /// The final verdict, after what it says was written down. Who is exempt
@@ -202,10 +207,45 @@ impl ClusterDecider {
     }
 }
 
+/// The verdict as far as it is known now; or, if kinds or relations have changed
+/// since something was read, where to gather that again. The lock is held for this
+/// alone.
+fn look(
+    world: &SharedWorld,
+    none: &LiveReads,
+    review: &Review<'_>,
+    gathered: Option<&Gathered>,
+    meter: &Meter,
+) -> Result<Verdict, Box<Gathered>> {
+    let world = world.read();
+    if !world.loaded {
+        let what = "belay has not read its policies yet";
+        return Ok(decide_unknown(review, what.to_owned()));
+    }
+    if gathered.is_some_and(|gathered| !gathered.fits(&world)) {
+        return Err(Box::new(Gathered::new(&world)));
+    }
+    let World { graph, policies, clock, .. } = &*world;
+    let live = Live::Read(gathered.map_or(none, Gathered::reads));
+    let now = clock.now().as_second();
+    let situation = Situation::new(graph, policies, live, now);
+    let mut verdict = decide_within(&situation, review, meter);
+    // belay could never release a hold on an object that it does not watch, or
+    // may not patch. A hold that was there before is put back all the same.
+    let (group, resource) = (&review.resource.group, &review.resource.resource);
+    let is_seen = || {
+        let kind = graph.kinds.find_resource(group, resource);
+        kind.is_some_and(|kind| world.watched.contains(&kind))
+            && world.patch_rights.allow(group, resource)
+    };
+    verdict.hold = verdict.hold.filter(|hold| hold.put_back || is_seen());
+    Ok(verdict)
+}
+
 impl Decider for ClusterDecider {
     fn decide<'a>(&'a self, review: &'a Review<'a>, until: Instant) -> LocalBoxFuture<'a, Verdict> {
         Box::pin(async move {
-            let verdict = self.answer(review, until, &budget()).await;
+            let verdict = self.answer(review, until, &Effort::default()).await;
             // What is asked twice is noted once.
             let resource = &review.resource;
             let named = || self.world.read().policies.names(&resource.group, &resource.resource);

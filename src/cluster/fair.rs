@@ -108,25 +108,27 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
 
 /// A semaphore whose places groups get in turn. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct FairSemaphore(Arc<Mutex<FairQueue<String, oneshot::Sender<Turn>>>>);
+pub struct FairSemaphore<K: Clone + Eq + Hash = String>(Waiters<K>);
+
+type Waiters<K> = Arc<Mutex<FairQueue<K, oneshot::Sender<Turn<K>>>>>;
 
 /// A place, until it is dropped.
 #[derive(Debug)]
-pub struct Turn {
-    group: String,
-    of: Option<FairSemaphore>,
+pub struct Turn<K: Clone + Eq + Hash = String> {
+    group: K,
+    of: Option<FairSemaphore<K>>,
 }
 
-impl FairSemaphore {
+impl<K: Clone + Eq + Hash> FairSemaphore<K> {
     /// With so many places.
     pub fn new(places: Places) -> Self {
         Self(Arc::new(Mutex::new(FairQueue::new(places))))
     }
 
     /// Waits for a place.
-    pub async fn acquire(&self, group: &str) -> Option<Turn> {
+    pub async fn acquire(&self, group: impl Into<K>) -> Option<Turn<K>> {
         let (sender, turn) = oneshot::channel();
-        self.0.lock().push(&group.to_owned(), sender);
+        self.0.lock().push(&group.into(), sender);
         self.give();
         turn.await.ok()
     }
@@ -146,7 +148,7 @@ impl FairSemaphore {
     }
 }
 
-impl Drop for Turn {
+impl<K: Clone + Eq + Hash> Drop for Turn<K> {
     fn drop(&mut self) {
         let Some(of) = self.of.take() else { return };
         of.0.lock().end(&self.group);
@@ -205,7 +207,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_place_goes_to_the_next_group_and_past_those_who_wait_no_more() {
-        let places = FairSemaphore::new(Places { all: 1, each: 1 });
+        let places = FairSemaphore::<String>::new(Places { all: 1, each: 1 });
         let first = places.acquire("a").await;
         let wait = |group: &'static str| {
             let places = places.clone();

@@ -1,6 +1,8 @@
 //! The search up the owner references for an owner that is approved with its
 //! content, or that an exempt subject deleted.
 
+use std::collections::BTreeMap;
+
 use super::item::Item;
 use super::owners::{MOST, MOST_READ, Standing, standing};
 use super::{LiveRead, Situation};
@@ -77,12 +79,15 @@ pub(super) struct Ancestors<'s, 'a> {
     records: Records,
     /// The namespace of the object at the bottom.
     namespace: &'s str,
-    pub(super) found: Vec<&'a Approval>,
+    pub(super) found: ByName<'a>,
     /// Approvals that were given before a reference on the way to them was added.
-    pub(super) late: Vec<&'a Approval>,
+    pub(super) late: ByName<'a>,
     /// The objects whose owners have been looked at. A cycle leads nowhere.
     seen: KeyedSet<Uid>,
 }
+
+/// Approvals by name: many ways may lead to the same one.
+pub(super) type ByName<'a> = BTreeMap<&'a str, &'a Approval>;
 
 /// Where a way leads.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -97,7 +102,7 @@ pub(super) enum Leads {
 
 impl<'s, 'a> Ancestors<'s, 'a> {
     pub(super) fn new(situation: &'s Situation<'a>, records: Records, namespace: &'s str) -> Self {
-        let (found, late, seen) = (Vec::new(), Vec::new(), KeyedSet::default());
+        let (found, late, seen) = Default::default();
         Self { situation, records, namespace, found, late, seen }
     }
 
@@ -176,17 +181,26 @@ impl<'s, 'a> Ancestors<'s, 'a> {
     /// Collects the approvals of scope Content that name this owner; whether there
     /// are any. What is attached to an approved object later is not its content.
     fn find_approvals(&mut self, (claim, version): (&Claim<'_>, u64), state: State) -> bool {
-        let before = self.found.len();
         let (situation, records, namespace) = (self.situation, self.records, self.namespace);
         let counting = content_approvals(situation, claim).filter(|approval| {
             approval.reaches(namespace) && counts(situation, records, approval, state)
         });
+        let mut any = false;
         for approval in counting {
             let covers = version <= approval.version;
-            if covers { &mut self.found } else { &mut self.late }.push(approval);
+            any |= covers;
+            if covers { &mut self.found } else { &mut self.late }.insert(&approval.name, approval);
         }
-        self.found.len() > before
+        any
     }
+}
+
+/// The approvals that name a uid, as far as they are looked at. Without the work
+/// that it takes nothing is approved.
+pub(super) fn approvals_of<'a>(situation: &Situation<'a>, uid: Uid) -> &'a [Approval] {
+    let approvals = situation.policies.approvals.of(uid);
+    let looked_at = &approvals[..approvals.len().min(MOST)];
+    if situation.work.charge(looked_at.len()) { looked_at } else { &[] }
 }
 
 /// The approvals of scope Content that name an owner, in force or not.
@@ -195,7 +209,7 @@ fn content_approvals<'a>(
     claim: &Claim<'_>,
 ) -> impl Iterator<Item = &'a Approval> + use<'a> {
     let info = claim.kind.map(|kind| situation.graph.kinds.info(kind));
-    let of = situation.policies.approvals.of(claim.uid);
+    let of = approvals_of(situation, claim.uid);
     let named = |approval: &&Approval| {
         info.is_some_and(|info| {
             let (group, resource) = (info.group.as_str(), info.resource.as_str());
@@ -306,6 +320,7 @@ impl Above {
                 above.endless = true;
                 break;
             }
+            above.endless |= situation.policies.approvals.of(claim.uid).len() > MOST;
             for approval in content_approvals(situation, &claim) {
                 let own = situation.policies.identities.is_own(&approval.approver);
                 let deleted = node(situation, &claim).and_then(Node::deleted);

@@ -1,7 +1,11 @@
 //! Which approvals are in force for an object.
 
+use std::collections::BTreeSet;
+
 use super::Situation;
-use super::ancestors::{Ancestors, Leads, Records, State, counts, owners_version};
+use super::ancestors::{
+    Ancestors, ByName, Leads, Records, State, approvals_of, counts, owners_version,
+};
 use super::item::Item;
 use super::owners::is_cascade;
 use crate::policy::{Approval, Discount, Policy, Source, Terms};
@@ -13,31 +17,24 @@ fn in_force<'a>(
     situation: &Situation<'a>,
     item: &Item<'a>,
     records: Records,
-) -> (Vec<&'a Approval>, Vec<&'a Approval>) {
-    let approvals = &situation.policies.approvals;
-    // Without the work that it takes nothing is approved.
-    let charge = |uid| situation.work.charge(approvals.of(uid).len());
+) -> (ByName<'a>, ByName<'a>) {
     let (identity, state) = (item.identity(), State::of_item(item));
     let above = if records == Records::Cascade { records } else { Records::Ignored };
-    if !charge(identity.uid) {
-        return (Vec::new(), Vec::new());
-    }
-    let named = approvals.of(identity.uid).iter().filter(|approval| {
+    let by_name = |approval: &'a Approval| (approval.name.as_str(), approval);
+    let named = approvals_of(situation, identity.uid).iter().filter(|approval| {
         approval.names(&identity) && counts(situation, records, approval, state)
     });
-    let mut found: Vec<_> = named.collect();
+    let mut found: ByName<'a> = named.map(by_name).collect();
     let namespace = item.facts.namespace;
     for container in containers(situation, item) {
         let (identity, state) = (container.identity(), State::of_item(&container));
-        if !charge(identity.uid) {
-            return (Vec::new(), Vec::new());
-        }
-        found.extend(approvals.of(identity.uid).iter().filter(|approval| {
+        let content = approvals_of(situation, identity.uid).iter().filter(|approval| {
             approval.content
                 && approval.names(&identity)
                 && approval.reaches(namespace)
                 && counts(situation, above, approval, state)
-        }));
+        });
+        found.extend(content.map(by_name));
     }
     let mut ancestors = Ancestors::new(situation, above, namespace);
     let owners = item.owners(situation);
@@ -45,8 +42,6 @@ fn in_force<'a>(
     if ancestors.lead(namespace, (&owners, version), 0) == Leads::There {
         found.append(&mut ancestors.found);
     }
-    found.sort_by(|a, b| a.name.cmp(&b.name));
-    found.dedup_by(|a, b| a.name == b.name);
     (found, ancestors.late)
 }
 
@@ -114,26 +109,30 @@ impl std::fmt::Display for Uncounted {
     }
 }
 
+/// So many approvals that don't count are reported.
+pub(super) const UNCOUNTED: usize = 3;
+
 /// The approvals of an object that are in force and do not count for one of
-/// these policies.
+/// these policies, as far as they are reported.
 pub(crate) fn uncounted(
     situation: &Situation<'_>,
     item: &Item<'_>,
     policies: &[&Policy],
 ) -> Vec<Uncounted> {
     let Asked { people, late, .. } = asked(situation, item, policies, Records::Ignored);
-    let uncounted = |approval: &Approval, policy: &Policy, why| {
-        let (approver, policy) = (approval.approver.clone(), policy.source.clone());
-        Uncounted { approver, policy, why }
-    };
     let discounted = people.into_iter().filter_map(|approval| {
         let (policy, why) = Policy::discounting(approval, policies.iter().copied())?;
-        Some(uncounted(approval, policy, why))
+        Some((&approval.approver, &policy.source, why))
     });
-    let late = late
-        .into_iter()
-        .filter_map(|approval| Some(uncounted(approval, policies.first()?, Discount::Attached)));
-    discounted.chain(late).collect()
+    let late = late.into_iter().filter_map(|approval| {
+        Some((&approval.approver, &policies.first()?.source, Discount::Attached))
+    });
+    let reported = discounted.chain(late).collect::<BTreeSet<_>>().into_iter().take(UNCOUNTED);
+    let uncounted = reported.map(|(approver, policy, why)| {
+        let (approver, policy) = (approver.clone(), policy.clone());
+        Uncounted { approver, policy, why }
+    });
+    uncounted.collect()
 }
 
 /// Approvals beside what is asked for.
@@ -154,10 +153,10 @@ fn asked<'a>(
     records: Records,
 ) -> Asked<'a> {
     let identities = &situation.policies.identities;
-    let (found, mut late) = in_force(situation, item, records);
-    late.retain(|approval| !identities.is_own(&approval.approver));
+    let (found, late) = in_force(situation, item, records);
+    let late = late.into_values().filter(|yes| !identities.is_own(&yes.approver)).collect();
     let (own, people): (Vec<_>, Vec<_>) =
-        found.into_iter().partition(|yes| identities.is_own(&yes.approver));
+        found.into_values().partition(|yes| identities.is_own(&yes.approver));
     let exempted =
         |policy: &Policy| own.iter().any(|yes: &&Approval| yes.exempts.contains(&policy.source));
     let left = policies.iter().filter(|policy| !exempted(policy));

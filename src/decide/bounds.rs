@@ -11,7 +11,7 @@ use crate::graph::{
     Requirement, Selector, Strength, fates,
 };
 use crate::objects::{Object, Text};
-use crate::policy::PolicySet;
+use crate::policy::{Approval, Approvals, PolicySet};
 
 /// No list that clients write may make twice the length cost more than this.
 const LINEAR: f64 = 2.5;
@@ -474,6 +474,147 @@ fn h06_the_work_of_approvals_grows_with_their_number() {
         meter.steps()
     };
     assert_linear("approvals", delete);
+}
+
+#[test]
+fn h40_owners_that_users_have_in_common_are_looked_at_once() {
+    let config_map = Graph::default().kinds.find("", "ConfigMap").unwrap();
+    let edge = || {
+        let (namespace, name) = ("shop".to_owned(), "x".to_owned());
+        let (strength, excuse) = (Strength::Needs, Excuse::None);
+        let relation = crate::graph::RelationId(0);
+        let path = "p".to_owned();
+        let edge = NewUse {
+            kind: config_map,
+            namespace,
+            name,
+            uid: None,
+            strength,
+            excuse,
+            relation,
+            path,
+        };
+        Edges { uses: vec![edge], ..Edges::default() }
+    };
+    let owner = |kind: &str, name: String| {
+        let version = if kind == "Nope" { "example.com/v1" } else { "v1" };
+        json!({"apiVersion": version, "kind": kind, "name": name, "uid": name})
+    };
+    // Owners that are gone, the next level above, and one of a kind that is not known.
+    let owners = |level: usize| {
+        let gone = (0..500).map(|n| owner("ConfigMap", format!("gone-{level}-{n}")));
+        let above = (level > 0).then(|| owner("ConfigMap", format!("level-{}", level - 1)));
+        gone.chain(above).chain([owner("Nope", "n".to_owned())]).collect::<Vec<_>>()
+    };
+    let delete = |users: usize| {
+        let mut graph = Graph::default();
+        let mut apply = |kind: &str, value: serde_json::Value, edges| {
+            let kind = graph.kinds.find("", kind).unwrap();
+            graph.apply(kind, &Object::deserialize(&value).unwrap(), Progress::Ordinary, edges);
+            graph.set_complete(kind, true);
+        };
+        let target = json!({"metadata": {"name": "x", "namespace": "shop", "uid": "u",
+            "labels": {"belay.dev/protect": "WhileUsed"}, "finalizers": ["belay.dev/hold"]}});
+        apply("ConfigMap", target.clone(), Edges::default());
+        for level in 0..5 {
+            let mut object = named(&format!("level-{level}"), 0);
+            object["metadata"]["ownerReferences"] = owners(level).into();
+            apply("ConfigMap", object, Edges::default());
+        }
+        for n in 0..users {
+            let mut pod = named(&format!("pod-{n}"), 0);
+            let above = [owner("ConfigMap", "level-4".to_owned())];
+            pod["metadata"]["ownerReferences"] = json!(above);
+            apply("Pod", pod, edge());
+        }
+        let question = review(Operation::Delete, object(target.to_string()), None);
+        let (verdict, steps) = counted(&graph, &question, STEPS);
+        assert_ne!(verdict.decision, Decision::Allow, "{verdict:?}");
+        steps
+    };
+    let (one, ten) = (delete(1), delete(10));
+    assert!(one > 5 * 500, "{one}");
+    assert!(ten < one + 9 * 100, "{one} steps for one user, and {ten} for ten");
+}
+
+/// An approval of a ConfigMap, by one of seven people.
+fn approval(n: usize, object: &str, uid: &str, content: bool) -> Approval {
+    Approval {
+        name: n.to_string(),
+        own_uid: n.to_string(),
+        approver: format!("ann-{}", n % 7),
+        group: String::new(),
+        resource: "configmaps".to_owned(),
+        namespace: "shop".to_owned(),
+        object: object.to_owned(),
+        uid: crate::objects::Uid::new(uid),
+        content,
+        exempts: Vec::new(),
+        version: 5,
+        created: 0,
+        expires: 60,
+    }
+}
+
+#[test]
+fn h43_an_owner_with_more_approvals_than_are_looked_at_may_be_approved_with_its_content() {
+    let uid = "d308a385-886a-3f24-8000-000000000000";
+    let update = |others: usize| {
+        let mut graph = Graph::default();
+        let kind = graph.kinds.find("", "ConfigMap").unwrap();
+        let owner = json!({"metadata": {"name": "o0", "namespace": "shop", "uid": uid}});
+        let owner = Object::deserialize(&owner).unwrap();
+        graph.apply(kind, &owner, Progress::Ordinary, Edges::default());
+        graph.set_complete(kind, true);
+        let mut policies = PolicySet::default();
+        let others = (0..others).map(|n| approval(n, "o0", uid, false));
+        policies.approvals = Approvals::new(others);
+        let situation = Situation::new(&graph, &policies, Live::Graph, 0);
+        let (old, new) = (config_map("Always", 0, 0), config_map("Always", 0, 1));
+        decide(&situation, &review(Operation::Update, old, Some(new))).decision
+    };
+    assert_eq!(update(1_000), Decision::Allow);
+    assert_eq!(update(1_001), Decision::Deny);
+}
+
+#[test]
+fn h43_an_approval_above_many_owners_is_looked_at_within_bounds_and_reported_once() {
+    let (owners, approvals) = (50, 1_500);
+    let mut graph = Graph::default();
+    graph.date_owners();
+    let kind = graph.kinds.find("", "ConfigMap").unwrap();
+    let owner =
+        |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": name});
+    let map = |name: &str, owners: Vec<serde_json::Value>| {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name,
+            "namespace": "shop", "uid": name, "resourceVersion": "9",
+            "labels": {"belay.dev/protect": "Always"}, "ownerReferences": owners}})
+    };
+    let between: Vec<String> = (0..owners).map(|n| format!("between-{n}")).collect();
+    let target = map("x", between.iter().map(|name| owner(name)).collect());
+    let top = map("top", Vec::new());
+    let all = between.iter().map(|name| map(name, vec![owner("top")]));
+    for value in [top, target.clone()].into_iter().chain(all) {
+        let object = Object::deserialize(&value).unwrap();
+        graph.apply(kind, &object, Progress::Ordinary, Edges::default());
+    }
+    graph.set_complete(kind, true);
+    for name in between.iter().map(String::as_str).chain(["top"]) {
+        assert!(graph.delete(kind, "shop", name, None));
+    }
+    let mut policies = PolicySet::default();
+    policies.approvals = Approvals::new((0..approvals).map(|n| approval(n, "top", "top", true)));
+    let meter = Meter::new(STEPS);
+    let situation = Situation::new(&graph, &policies, Live::Graph, 0);
+    let situation = Situation { work: Work::new(&meter), ..situation };
+    let item = Item::of_node(&situation, graph.object(kind, "shop", "x").unwrap());
+    let applied = situation.applied(item.facts);
+    let protecting: Vec<_> = applied.iter().map(|applied| applied.policy).collect();
+    let reported = approved::uncounted(&situation, &item, &protecting);
+    let approvers: Vec<_> = reported.iter().map(|one| one.approver.as_str()).collect();
+    assert_eq!(approvers, ["ann-0", "ann-1", "ann-2"]);
+    let looked_at = owners * owners::MOST;
+    assert!((looked_at..looked_at + 10_000).contains(&meter.steps()), "{}", meter.steps());
 }
 
 #[test]

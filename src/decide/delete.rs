@@ -303,7 +303,8 @@ fn protected<'a>(
         if let Some(in_use) = &modes.while_used {
             // The release does not wait for a policy that binds only some.
             let keeps = applied.policy.keeps();
-            let found = users(&situation, fates, (item, keeps), in_use, live);
+            let owners = &mut judgement.user_owners;
+            let found = users(&situation, fates, (item, keeps), in_use, live, owners);
             judgement.confirm(applied, found.confirm);
             if !found.blocking.is_empty() {
                 let causes = (found.blocking, found.more);

@@ -4,9 +4,10 @@
 use std::cmp::Reverse;
 
 use super::ancestors::{Above, Records};
-use super::approved::{Uncounted, approved, follows, uncounted};
+use super::approved::{UNCOUNTED, Uncounted, approved, follows, uncounted};
 use super::existence::Existence;
 use super::item::Item;
+use super::owners::UserOwners;
 use super::{
     Blocker, Cause, Decision, Exemption, LiveRead, Operation, Passed, Reason, Review, Revoked,
     Situation, Verdict,
@@ -30,13 +31,11 @@ struct Finding<'a> {
 /// So many blockers a verdict has at the most; of the others their number.
 const KEPT: usize = 20;
 
-/// So many approvals that don't count are reported.
-const UNCOUNTED: usize = 3;
-
 /// What has been found so far.
 pub(super) struct Judgement<'a> {
     pub(super) situation: Situation<'a>,
     pub(super) review: &'a Review<'a>,
+    pub(super) user_owners: UserOwners<'a>,
     findings: Vec<Finding<'a>>,
     exempted: Vec<&'a Policy>,
     confirm: Vec<LiveRead>,
@@ -51,6 +50,7 @@ impl<'a> Judgement<'a> {
         Self {
             situation: *situation,
             review,
+            user_owners: UserOwners::new(situation),
             findings: Vec::new(),
             exempted: Vec::new(),
             confirm: Vec::new(),

@@ -69,19 +69,14 @@ use crate::graph::{Meter, Work};
 /// The verdict on a review. It is final when nothing is left to confirm; until
 /// then it says what it would be if the reads found nothing new.
 ///
-/// The work is bounded by [`budget`]. What takes more is Unknown.
+/// The work is bounded. What takes more is Unknown.
 pub fn decide(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
-    decide_within(situation, review, &budget())
+    decide_within(situation, review, &Meter::new(STEPS))
 }
 
-/// So many steps a review may take. The largest cascade that is followed
+/// So many steps a review may take, however often it is decided again. The largest cascade that is followed
 /// ([`delete`]) takes a quarter of them.
-const STEPS: usize = 16_000_000;
-
-/// The work that a review may take, however often it is decided again.
-pub fn budget() -> Meter {
-    Meter::new(STEPS)
-}
+pub(crate) const STEPS: usize = 16_000_000;
 
 /// The same within a budget, of which decisions before may have used a part.
 pub fn decide_within(situation: &Situation<'_>, review: &Review<'_>, meter: &Meter) -> Verdict {

@@ -76,22 +76,19 @@ pub(super) fn is_in_dying_namespace(situation: &Situation<'_>, item: &Item<'_>) 
     namespace.is_some_and(Node::is_terminating)
 }
 
-/// Whether a user goes by itself, so that waiting for it is enough: nothing
-/// keeps it, and nothing will make it again. A Terminating user with a living
-/// owner is being *replaced*: its successor needs what it used.
-pub(super) fn is_doomed(situation: &Situation<'_>, node: Node<'_>) -> bool {
-    let mut walk = Walk { situation, answers: KeyedMap::default() };
-    walk.is_doomed(node, 0)
-}
-
-/// The way up from one user. Anybody can write owner references, so it is
-/// bounded in depth and in number: what is not found doomed within the bounds
-/// counts.
-struct Walk<'s, 'a> {
-    situation: &'s Situation<'a>,
-    /// By uid; while an answer is looked for it is "no", so that a cycle of
-    /// owners, which never collects itself (R10), is not doomed.
-    answers: KeyedMap<Uid, bool>,
+/// The owners above the users of a verdict. Users often have the same owners, so
+/// each owner is looked at once. Editors write owner references, so every way up is
+/// bounded in depth and, for each user, in number: what is not found doomed within
+/// the bounds counts.
+pub(super) struct UserOwners<'a> {
+    situation: Situation<'a>,
+    /// Whether an object is doomed, by uid; while an answer is looked for it is "no",
+    /// so that a cycle of owners, which never collects itself (R10), is not doomed.
+    doomed: KeyedMap<Uid, bool>,
+    /// How many objects were looked at for this user.
+    looked_at: usize,
+    /// The owner at the top of an owner, by uid.
+    roots: KeyedMap<Uid, Node<'a>>,
 }
 
 /// Nothing real is owned by this many.
@@ -100,17 +97,40 @@ pub(super) const MOST: usize = 1_000;
 /// So many owners of one object are read live.
 pub(super) const MOST_READ: usize = 16;
 
-impl Walk<'_, '_> {
-    fn is_doomed(&mut self, node: Node<'_>, depth: usize) -> bool {
-        if let Some(known) = self.answers.get(&node.uid()) {
+impl<'a> UserOwners<'a> {
+    pub(super) fn new(situation: &Situation<'a>) -> Self {
+        let (doomed, roots) = Default::default();
+        Self { situation: *situation, doomed, looked_at: 0, roots }
+    }
+
+    /// Whether a user goes by itself, so that waiting for it is enough: nothing
+    /// keeps it, and nothing will make it again. A Terminating user with a living
+    /// owner is being *replaced*: its successor needs what it used.
+    pub(super) fn is_doomed(&mut self, user: Node<'_>) -> bool {
+        self.looked_at = 0;
+        self.is_doomed_at(user, 0)
+    }
+
+    /// The owner at the top of a user.
+    pub(super) fn root(&mut self, user: Node<'a>) -> Node<'a> {
+        let work = self.situation.work;
+        let Some(owner) = user.first_owner_within(work) else { return user };
+        let root = *self.roots.entry(owner.uid()).or_insert_with(|| owner.root_owner_within(work));
+        // In a cycle there is none.
+        if root.id() == user.id() { owner } else { root }
+    }
+
+    fn is_doomed_at(&mut self, node: Node<'_>, depth: usize) -> bool {
+        if let Some(known) = self.doomed.get(&node.uid()) {
             return *known;
         }
-        if depth > DEEPEST || self.answers.len() > MOST {
+        if depth > DEEPEST || self.looked_at > MOST {
             return false;
         }
-        self.answers.insert(node.uid(), false);
+        self.looked_at += 1;
+        self.doomed.insert(node.uid(), false);
         let doomed = self.goes(node, depth);
-        self.answers.insert(node.uid(), doomed);
+        self.doomed.insert(node.uid(), doomed);
         doomed
     }
 
@@ -128,12 +148,12 @@ impl Walk<'_, '_> {
         if claims.peek().is_none() {
             return node.is_terminating();
         }
-        claims.all(|claim| match standing(self.situation, node.namespace(), &claim) {
+        claims.all(|claim| match standing(&self.situation, node.namespace(), &claim) {
             Standing::Unresolved => false,
             Standing::Absent => true,
             Standing::Waiting(owner) | Standing::Solid(owner) => {
                 let goes = owner.is_terminating() && !owner.orphans_dependents();
-                goes || self.is_doomed(owner, depth + 1)
+                goes || self.is_doomed_at(owner, depth + 1)
             }
         })
     }
@@ -209,7 +229,7 @@ impl<'s, 'a> Going<'s, 'a> {
 
     /// Whether an object is Terminating, or the collector deletes it as things are:
     /// it has owners, and each is gone, Terminating or deleted in the same way.
-    /// Unlike [`is_doomed`] this finds what may be deleted: finalizers and policies
+    /// Unlike [`UserOwners::is_doomed`] this finds what may be deleted: finalizers and policies
     /// that keep an object now may be gone by then.
     pub(super) fn is_going(&mut self, node: Node<'a>) -> bool {
         self.is_going_within(node, DEEPEST)
@@ -256,8 +276,11 @@ impl<'s, 'a> Going<'s, 'a> {
 
 /// The live read that says whether the owner at the top is still there;
 /// `None` for a user without owners: nobody's absence could excuse it.
-pub(super) fn root_read(situation: &Situation<'_>, user: Node<'_>) -> Option<LiveRead> {
-    let root = user.root_owner();
+pub(super) fn root_read(
+    situation: &Situation<'_>,
+    user: Node<'_>,
+    root: Node<'_>,
+) -> Option<LiveRead> {
     (root.id() != user.id())
         .then(|| situation.object_read(root.kind(), root.namespace(), root.name()))
 }

@@ -224,6 +224,34 @@ fn list(value: &RawValue) -> Option<Vec<Text<'_>>> {
 }
 
 impl Review<'_> {
+    /// The same, borrowed from nothing, so that another thread can decide it.
+    pub fn to_static(&self) -> Review<'static> {
+        let Resource { group, resource, subresource } = &self.resource;
+        let [group, resource, subresource] = [group, resource, subresource].map(Text::to_static);
+        let DeleteOptions { propagation_policy, orphan_dependents } = &self.options;
+        Review {
+            uid: self.uid.to_static(),
+            door: self.door,
+            operation: self.operation,
+            resource: Resource { group, resource, subresource },
+            name: self.name.to_static(),
+            namespace: self.namespace.to_static(),
+            user: User {
+                name: self.user.name.to_static(),
+                groups: self.user.groups.iter().map(Text::to_static).collect(),
+            },
+            dry_run: self.dry_run,
+            options: DeleteOptions {
+                propagation_policy: propagation_policy.as_ref().map(Text::to_static),
+                orphan_dependents: *orphan_dependents,
+            },
+            object: self.object.as_ref().map(Object::to_static),
+            old_object: self.old_object.as_ref().map(Object::to_static),
+            extra: self.extra.clone(),
+            labelled: self.labelled,
+        }
+    }
+
     /// Whether the question needs [`Extra`].
     pub fn wants_extra(&self) -> bool {
         let is_namespace = self.resource.group.is_empty() && self.resource.resource == "namespaces";

@@ -2,7 +2,7 @@
 
 use super::causes::{CauseList, cause_of_object, is_elsewhere};
 use super::item::{Item, is_harmless, named};
-use super::owners::{OwnerSearch, find_owner, is_doomed, root_read};
+use super::owners::{OwnerSearch, UserOwners, find_owner, root_read};
 use super::situation::Absence;
 use super::{Cause, LiveRead, Situation};
 use crate::graph::{
@@ -47,6 +47,7 @@ pub(super) fn users<'a>(
     (item, keeps): (&Item<'a>, bool),
     in_use: &'a InUse,
     live: bool,
+    owners: &mut UserOwners<'a>,
 ) -> Found {
     let mut found = Found::default();
     let held = keeps && item.is_held(situation);
@@ -61,9 +62,9 @@ pub(super) fn users<'a>(
         if goes_along(fates, user.node) {
             continue;
         }
-        let goes = held && is_doomed(situation, user.node);
+        let goes = held && owners.is_doomed(user.node);
         let managers = if goes { &mut doomed } else { &mut blocking };
-        managers.add(user);
+        managers.add(user, owners);
         if blocking.looked_at >= COUNTED {
             break;
         }
@@ -72,11 +73,12 @@ pub(super) fn users<'a>(
     if let Some(reads) = situation.reads().filter(|_| blocking.is_empty()) {
         let users = counting_users(situation, item, in_use, &reads.graph);
         for user in users.take(COUNTED) {
-            let goes = situation.graph.same(user.node).is_some_and(|node| {
-                goes_along(fates, node) || (held && is_doomed(situation, node))
-            });
+            let goes = situation
+                .graph
+                .same(user.node)
+                .is_some_and(|node| goes_along(fates, node) || (held && owners.is_doomed(node)));
             if !goes {
-                blocking.add(user);
+                blocking.add(user, owners);
             }
         }
     }
@@ -86,7 +88,10 @@ pub(super) fn users<'a>(
     let (blocking, doomed) = (blocking.in_order(), doomed.in_order());
     // In `delete sts/x pvc/y` the graph lags behind exactly here.
     let roots = blocking.users.iter().take(CONFIRMED).filter(|_| held);
-    let reads = roots.filter_map(|(_, user)| root_read(situation, user.node));
+    let reads = roots.filter_map(|(_, user)| {
+        let root = owners.root(user.node);
+        root_read(situation, user.node, root)
+    });
     found.confirm.extend(reads.filter(|read| situation.is_unread(read)));
     (found.blocking, found.more) = blocking.causes();
     (found.doomed, _) = doomed.causes();
@@ -126,9 +131,9 @@ impl<'s, 'a> UsersByManager<'s, 'a> {
         self.users.is_empty()
     }
 
-    fn add(&mut self, user: User<'a>) {
+    fn add(&mut self, user: User<'a>, owners: &mut UserOwners<'a>) {
         self.looked_at += 1;
-        let manager = manager(self.situation, user.node, self.in_use);
+        let manager = manager(self.situation, user.node, self.in_use, owners);
         let rank = |user: &User<'a>| (self.is_elsewhere(manager, user), rank(manager, user));
         match self.index.get(&manager.uid()) {
             None => {
@@ -261,8 +266,13 @@ fn find_meant_owner<'a>(
 
 /// By whom a user is shown: the owner at the top, unless the policy means another
 /// one. An editor can add owners in front of that.
-fn manager<'a>(situation: &Situation<'a>, user: Node<'a>, in_use: &InUse) -> Node<'a> {
-    let root = user.root_owner_within(situation.work);
+fn manager<'a>(
+    situation: &Situation<'a>,
+    user: Node<'a>,
+    in_use: &InUse,
+    owners: &mut UserOwners<'a>,
+) -> Node<'a> {
+    let root = owners.root(user);
     if in_use.by.is_empty() || means(in_use, root) {
         return root;
     }

@@ -147,15 +147,20 @@ impl<'g> Node<'g> {
     pub fn root_owner_within(self, work: Work<'_>) -> Self {
         let mut at = self;
         for _ in 0..DEEPEST {
-            if at.has_too_many_owners() || !work.charge(1 + at.owners().len()) {
-                break;
-            }
-            match at.owners().iter().find_map(|owner| self.graph.owner(at, owner)) {
+            match at.first_owner_within(work) {
                 Some(owner) if owner.id() != self.id => at = owner,
                 _ => break,
             }
         }
         at
+    }
+
+    /// Its first living owner, within a budget.
+    pub fn first_owner_within(self, work: Work<'_>) -> Option<Self> {
+        if self.has_too_many_owners() || !work.charge(1 + self.owners().len()) {
+            return None;
+        }
+        self.owners().iter().find_map(|owner| self.graph.owner(self, owner))
     }
 
     /// Its name.

@@ -121,7 +121,47 @@ pub struct OwnerReference<'a> {
     pub block_owner_deletion: Option<bool>,
 }
 
+impl OwnerReference<'_> {
+    fn to_static(&self) -> OwnerReference<'static> {
+        let Self { api_version, kind, name, uid, block_owner_deletion } = self;
+        let [api_version, kind, name, uid] = [api_version, kind, name, uid].map(Text::to_static);
+        OwnerReference { api_version, kind, name, uid, block_owner_deletion: *block_owner_deletion }
+    }
+}
+
+impl Metadata<'_> {
+    fn to_static(&self) -> Metadata<'static> {
+        let map = |texts: &BTreeMap<Text<'_>, Text<'_>>| {
+            texts.iter().map(|(key, value)| (key.to_static(), value.to_static())).collect()
+        };
+        let list = |texts: &Vec<Text<'_>>| texts.iter().map(Text::to_static).collect();
+        Metadata {
+            name: self.name.to_static(),
+            generate_name: self.generate_name.to_static(),
+            namespace: self.namespace.to_static(),
+            uid: self.uid.to_static(),
+            resource_version: self.resource_version.to_static(),
+            labels: map(&self.labels),
+            annotations: map(&self.annotations),
+            finalizers: self.finalizers.as_ref().map(list),
+            owner_references: self.owner_references.iter().map(|owner| owner.to_static()).collect(),
+            deletion_timestamp: self.deletion_timestamp.as_ref().map(Text::to_static),
+            creation_timestamp: self.creation_timestamp.as_ref().map(Text::to_static),
+            managed_fields: self.managed_fields,
+        }
+    }
+}
+
 impl Object<'_> {
+    /// The same, borrowed from nothing.
+    pub fn to_static(&self) -> Object<'static> {
+        Object {
+            api_version: self.api_version.to_static(),
+            kind: self.kind.to_static(),
+            metadata: self.metadata.to_static(),
+        }
+    }
+
     /// The value of the label `belay.dev/protect`, if the object carries it.
     pub fn protect_label(&self) -> Option<&str> {
         self.metadata.labels.get(PROTECT_LABEL).map(Text::as_str)

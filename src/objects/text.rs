@@ -20,6 +20,11 @@ impl Text<'_> {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// The same, borrowed from nothing.
+    pub fn to_static(&self) -> Text<'static> {
+        Text(Cow::Owned(self.0.to_string()))
+    }
 }
 
 impl Deref for Text<'_> {

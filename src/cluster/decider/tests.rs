@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::super::live::{Answer, Found};
 use super::super::rights::PatchRights;
 use super::*;
-use crate::decide::{Decision, Door, LiveRead, Reason, Revoked, message};
+use crate::decide::{Decision, Door, LiveRead, Reason, Revoked, STEPS, message};
 use crate::objects::Kinds;
 use crate::policy::api::DeletionApproval;
 use crate::policy::{Approval, Approvals, Policy, PolicySet};
@@ -414,7 +414,8 @@ async fn what_belay_does_not_watch_gets_no_hold() {
         let script = Script::new(nothing, Ok(()));
         let (journal, _) = Journal::new(Metrics::default());
         let decider = ClusterDecider::new(Arc::clone(world), Arc::new(script), journal);
-        decider.look(&review, None, &budget()).map_err(drop).unwrap().hold
+        let looked = look(&decider.world, &decider.none, &review, None, &Meter::new(STEPS));
+        looked.map_err(drop).unwrap().hold
     };
     let world = world();
     assert_eq!(created(&world), None);
@@ -439,14 +440,87 @@ async fn h06_all_rounds_of_a_review_share_one_budget() {
     let (journal, _) = Journal::new(Metrics::default());
     let decider = ClusterDecider::new(world(), Arc::new(Script::new(pods, Ok(()))), journal);
     let until = Instant::now() + Duration::from_secs(5);
-    let (one, all) = (budget(), budget());
-    decider.look(&review, None, &one).map_err(drop).unwrap();
+    let (one, all) = (Meter::new(STEPS), Effort::default());
+    look(&decider.world, &decider.none, &review, None, &one).map_err(drop).unwrap();
     let verdict = decider.answer(&review, until, &all).await;
     assert_eq!(verdict.reason, Some(Reason::InUse));
     assert!(all.steps() > one.steps(), "{} {}", all.steps(), one.steps());
     // What the first round uses the second one has no more.
-    let verdict = decider.answer(&review, until, &Meter::new(one.steps())).await;
+    let verdict = decider.answer(&review, until, &Effort::new(one.steps())).await;
     assert_eq!(verdict.reason, Some(Reason::Unknown));
+}
+
+/// The ConfigMap a/data, and others that it owns with so many owners each.
+fn world_with_dependents(dependents: usize, owners: usize) -> SharedWorld {
+    let world = world();
+    let owner = |name: String, uid: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid});
+    let mut references: Vec<_> =
+        (1..owners).map(|n| owner(format!("o{n}"), json!(format!("o{n}")))).collect();
+    references.push(owner("data".to_owned(), data()["metadata"]["uid"].clone()));
+    {
+        let World { graph, catalogue, .. } = &mut *world.write();
+        let maps = graph.kinds.find("", "ConfigMap").unwrap();
+        for n in 0..dependents {
+            let name = format!("d{n}");
+            let map = json!({"metadata": {"name": name, "namespace": "a", "uid": name,
+                "ownerReferences": references}});
+            catalogue.feed(graph, maps, &map.to_string()).unwrap();
+        }
+    }
+    world
+}
+
+fn delete_review(resource: &str, object: Value) -> Vec<u8> {
+    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {"uid": "1", "operation": "DELETE", "userInfo": {"username": "alice"},
+        "resource": {"group": "", "version": "v1", "resource": resource}, "name": "data",
+        "namespace": "a", "oldObject": object}});
+    review.to_string().into_bytes()
+}
+
+/// H40: an editor makes reviews that take millions of steps.
+#[tokio::test]
+async fn h40_a_review_that_takes_much_work_waits_for_its_turn_and_others_do_not() {
+    let (journal, _) = Journal::new(Metrics::default());
+    let world = world_with_dependents(60, 1_000);
+    let decider = ClusterDecider::new(world, Arc::new(Script::new(pods, Ok(()))), journal);
+    let parse = |bytes| match parse_review(bytes, Door::Validate) {
+        Ok(Parsed::Review(review)) => review,
+        other => panic!("{other:?}"),
+    };
+    let other = json!({"metadata": {"name": "data", "namespace": "a", "uid": "other"}});
+    let large = delete_review("configmaps", data());
+    let small = delete_review("limitranges", other);
+    let (large, small) = (parse(&large), parse(&small));
+    let until = Instant::now() + Duration::from_secs(60);
+    // A review of another namespace has the only turn.
+    let turn = decider.turns.acquire(ReadGroup::Namespace("b".to_owned())).await;
+    let ended = Mutex::new(Vec::new());
+    let first = async {
+        let verdict = decider.decide(&large, until).await;
+        ended.lock().push("large");
+        verdict
+    };
+    let then = async {
+        let verdict = decider.decide(&small, until).await;
+        ended.lock().push("small");
+        drop(turn);
+        verdict
+    };
+    let (large_verdict, small_verdict) = tokio::join!(first, then);
+    assert_eq!(*ended.lock(), ["small", "large"]);
+    assert_eq!(small_verdict.decision, Decision::Allow);
+    assert_eq!(large_verdict.reason, Some(Reason::InUse), "{:?}", message(&large_verdict));
+
+    // One that gets no turn in time is Unknown.
+    let turn = decider.turns.acquire(ReadGroup::Namespace("b".to_owned())).await;
+    let verdict = decider.decide(&large, Instant::now() + 2 * MARGIN).await;
+    let said = message(&verdict).unwrap_or_default();
+    assert!(said.contains("it takes much work, and there was no time left"), "{said}");
+    drop(turn);
+    // And takes none from those who come later.
+    let verdict = decider.decide(&large, until).await;
+    assert_eq!(verdict.reason, Some(Reason::InUse), "{:?}", message(&verdict));
 }
 
 type Scripted = fn(LiveRead) -> Option<Result<Vec<Value>, String>>;

@@ -195,10 +195,18 @@ mod tests {
         said.target.resource = "namespaces".into();
         let found = involved(&world, &said).unwrap();
         assert_eq!(found.namespace, "");
-        let mut notice = *notice;
-        notice.involved = found;
+        let mut notices = Notices::new(std::time::Duration::from_secs(10));
+        notices.note(&said, found);
+        let Next::Write(key, notice) = notices.next(Default::default()) else { panic!() };
         let event = event("belay-0", &key, &notice);
         assert_eq!(event.metadata.namespace.as_deref(), Some("default"));
+        assert_eq!(
+            event.message.as_deref(),
+            Some(
+                "namespaces \"settings\": belay denied a request; policy kept, label \
+                 belay.dev/protect=Always. Why: kubectl belay why namespaces/settings"
+            )
+        );
         assert_eq!(event.involved_object.namespace, None);
 
         // Without a uid it is the graph that knows it; without a kind nobody.

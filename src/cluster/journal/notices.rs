@@ -11,7 +11,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::entry::Entry;
-use crate::decide::Decision;
+use crate::decide::{Decision, Target, arguments, quoted};
 use crate::policy::Source;
 
 /// So many Events are remembered; those that were quiet longest are forgotten.
@@ -125,7 +125,7 @@ impl Notices {
             unsaid: true,
             written: None,
         });
-        notice.message.clone_from(&entry.message);
+        notice.message = message(&notice.involved, entry);
         notice.count = notice.count.saturating_add(1);
         notice.last = notice.last.max(entry.time);
         notice.unsaid = true;
@@ -178,6 +178,21 @@ impl Notices {
         }
         notice.unsaid |= matches!(outcome, Outcome::Gone | Outcome::There);
     }
+}
+
+/// What an Event says. That of a cluster-scoped object is in a namespace whose users
+/// may not read others, so it names only the object and the policies.
+fn message(involved: &Involved, entry: &Entry) -> String {
+    if !involved.namespace.is_empty() {
+        return entry.message.clone();
+    }
+    let Entry { target, decision, policies, .. } = entry;
+    let target = Target { namespace: String::new(), ..target.clone() };
+    let object = quoted(&target);
+    let what = if *decision == Decision::Deny { "denied a request" } else { "keeps its hold" };
+    let policies: Vec<String> = policies.iter().map(Source::to_string).collect();
+    let by = if policies.is_empty() { String::new() } else { format!("; {}", policies.join(", ")) };
+    format!("{object}: belay {what}{by}. Why: kubectl belay why {}", arguments(&target))
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use crate::cluster::fair::{FairQueue, Places};
 use crate::decide::{Existence, LiveRead, Review, Situation, target_existence};
 use crate::graph::Graph;
 
-/// The cause of a read. Reads of different groups begin in turn.
+/// The cause of a read, or of a decision that takes much work. Those of different
+/// groups begin in turn.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ReadGroup {
     /// Requests about objects of a namespace, of all subjects together: a tenant

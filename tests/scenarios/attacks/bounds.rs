@@ -1,5 +1,7 @@
 //! Sizes: lists, objects and references far larger than any controller writes.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use serde_json::{Value, json};
 
 use crate::harness::{direct, eventually};
@@ -165,4 +167,77 @@ fn h15_a_foreground_delete_of_the_largest_object_completes() {
         plane.kubectl(&["delete", "deletionpolicy", &policy]).unwrap().success().unwrap();
     }
     plane.kubectl(&["delete", &crd, "--wait=false"]).unwrap().success().unwrap();
+}
+
+/// Each DELETE of the ConfigMap asks about every Pod that uses it, and all owners
+/// above each of them.
+#[test]
+fn h40_reviews_that_take_much_work_delay_no_other_namespace_and_let_no_eviction_pass() {
+    let (plane, large, quiet) = (&world().plane, "large", "quiet");
+    let (team, other) = (Team::new(plane, "h40"), Team::new(plane, "h40-other"));
+    other.apply(&protected(quiet));
+    let owner = |kind: &str, name: &str, uid: &str| {
+        json!({"apiVersion": if kind == "Nope" { "nope.example.com/v9" } else { "v1" },
+        "kind": kind, "name": name, "uid": uid})
+    };
+    let mut above: Option<Value> = None;
+    for level in 0..20 {
+        let gone = (0..998).map(|n| owner("ConfigMap", &format!("a{n}"), &format!("{level}-{n}")));
+        let mut owners: Vec<Value> = gone.chain(above.clone()).collect();
+        // The collector does not know this kind, so it keeps the object.
+        owners.push(owner("Nope", "n", "n"));
+        let name = format!("level{level}");
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name, "ownerReferences": owners}});
+        team.send(&["create", "-f", "-"], &object.to_string()).success().unwrap();
+        let uid = team.field(&format!("configmap/{name}"), ".metadata.uid");
+        above = Some(owner("ConfigMap", &name, &uid));
+    }
+    team.apply(&protected(large).replace("Always", "WhileUsed"));
+    let pod = |name: String, labels: Value, owners: Vec<&Value>, uses: &str| {
+        json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "labels": labels, "ownerReferences": owners},
+            "spec": {"schedulerName": "none", "containers": [{"name": "c", "image": "none",
+                "envFrom": [{"configMapRef": {"name": uses}}]}]}})
+    };
+    let owners: Vec<&Value> = above.iter().collect();
+    let mut pods: Vec<Value> =
+        (0..400).map(|n| pod(format!("p{n}"), json!({}), owners.clone(), large)).collect();
+    pods.push(pod("kept".into(), json!({"belay.dev/protect": "Always"}), Vec::new(), "none"));
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": pods});
+    team.send(&["create", "-f", "-"], &list.to_string()).success().unwrap();
+    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction",
+        "metadata": {"name": "kept", "namespace": team.ns}})
+    .to_string();
+    let evict = || {
+        let path = format!("/api/v1/namespaces/{}/pods/kept/eviction", team.ns);
+        team.send(&["create", "--raw", &path, "-f", "-"], &eviction)
+    };
+    let dry = |team: &Team<'_>, name: &str| {
+        team.delete(&[&format!("configmap/{name}"), "--dry-run=server"])
+    };
+    eventually("the users are known", SOON, || {
+        let said = dry(&team, large);
+        // A refusal, or the warning that the hold keeps it.
+        if said.stderr.is_empty() { Err(said.stdout.into()) } else { Ok(()) }
+    })
+    .unwrap();
+    let answered = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..24 {
+            scope.spawn(|| {
+                for _ in 0..3 {
+                    dry(&team, large);
+                    answered.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        while answered.load(Ordering::Relaxed) < 72 {
+            let said = dry(&other, quiet).failure().unwrap();
+            assert!(said.contains("is protected"), "{said}");
+            let said = evict();
+            assert!(!said.ok(), "{}", said.stdout);
+        }
+    });
+    team.stands("pod/kept");
 }

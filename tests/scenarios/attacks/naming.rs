@@ -115,3 +115,37 @@ fn h23_refusals_and_events_name_no_object_of_another_namespace() {
         }
     }
 }
+
+/// Events of cluster-scoped objects are in the namespace default.
+#[test]
+fn h48_events_in_default_name_no_object_of_another_namespace() {
+    let plane = &world().plane;
+    let team = Team::new(plane, "h48");
+    let class = format!("class-{}", team.ns);
+    let target = policy::target("scheduling.k8s.io", "priorityclasses", &team.ns)
+        .replace("namespaceSelector", &format!("names: [{class}], namespaceSelector"));
+    policy::apply(plane, &team.ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
+    let kind = "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass";
+    plane.apply(&format!("{kind}\nmetadata: {{name: {class}}}\nvalue: 7\n")).unwrap();
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "secret-project"},
+        "spec": {"containers": [{"name": "c", "image": "none"}], "priorityClassName": class,
+            "schedulerName": "none"}});
+    team.apply(&pod.to_string());
+    let delete = ["delete", "priorityclass", &class, "--wait=false"];
+    let said = eventually("the Pod is known", SOON, || plane.kubectl(&delete)?.failure());
+    // An administrator may read all namespaces.
+    let said = said.unwrap();
+    assert!(said.contains(&format!("in use by Pod {}/secret-project", team.ns)), "{said}");
+    let selector = format!("--field-selector=involvedObject.name={class}");
+    let path = "jsonpath={range .items[*]}{.message}{\"\\n\"}{end}";
+    let events = eventually("the Event", SOON, || {
+        let events = plane.kubectl(&["get", "events", "-n", "default", &selector, "-o", path])?;
+        let events = events.success()?;
+        if events.contains(&team.ns) { Ok(events) } else { Err(events.into()) }
+    });
+    let events = events.unwrap();
+    assert!(events.contains(&format!("policy {}", team.ns)), "{events}");
+    for word in ["secret-project", "Pod", &format!("{}/", team.ns)] {
+        assert!(!events.contains(word), "{word}: {events}");
+    }
+}
