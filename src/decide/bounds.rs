@@ -11,7 +11,8 @@ use crate::graph::{
     Requirement, Selector, Strength, fates,
 };
 use crate::objects::{Object, Text};
-use crate::policy::{Approval, Approvals, PolicySet};
+use crate::policy::{Approval, Approvals, Policy, PolicySet};
+use crate::relations::Catalogue;
 
 /// No list that clients write may make twice the length cost more than this.
 const LINEAR: f64 = 2.5;
@@ -366,6 +367,63 @@ fn h06_a_look_at_many_labels_costs_the_steps_that_it_takes() {
     assert!(Work::new(&meter).is_used_up());
 }
 
+/// A Namespace with so many objects.
+fn with_content(namespace: &Object<'_>, objects: usize, labels: usize) -> Graph {
+    let mut graph = Graph::default();
+    let find = |graph: &Graph, kind: &str| graph.kinds.find("", kind).unwrap();
+    let (kind, namespaces) = (find(&graph, "ConfigMap"), find(&graph, "Namespace"));
+    graph.apply(namespaces, namespace, Progress::Ordinary, Edges::default());
+    for n in 0..objects {
+        let value = named(&format!("{n}"), labels);
+        let member = Object::deserialize(&value).unwrap();
+        graph.apply(kind, &member, Progress::Ordinary, Edges::default());
+    }
+    graph
+}
+
+/// A DELETE of that Namespace, or of one with another uid.
+fn delete_namespace(uid: &str) -> Review<'static> {
+    let json =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "uid": uid}});
+    let question = review(Operation::Delete, object(json.to_string()), None);
+    let resource = Resource { resource: "namespaces".into(), ..Resource::default() };
+    Review { name: "shop".into(), resource, ..question }
+}
+
+#[test]
+fn h54_the_content_of_a_namespace_that_does_not_exist_is_not_looked_at() {
+    let namespace = object(
+        r#"{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"shop","uid":"shop"}}"#
+            .to_owned(),
+    );
+    let mut graph = with_content(&namespace, 1_000, 0);
+    let kind = graph.kinds.find("", "Namespace").unwrap();
+    graph.set_complete(kind, true);
+    let spec = json!({"targets": [{"apiGroups": [""], "resources": ["namespaces"]}],
+        "protect": {"whileNotEmpty": {"counting": "Any"}}});
+    let policy = Policy::compile("full", &serde_json::from_value(spec).unwrap()).unwrap();
+    let policies = PolicySet::new(vec![policy], &Catalogue::new(&graph.kinds, &[]).unwrap());
+    let ask = |uid: &str, reads: &LiveReads| {
+        let meter = Meter::new(STEPS);
+        let situation = Situation::new(&graph, &policies, Live::Read(reads), 0);
+        (decide_within(&situation, &delete_namespace(uid), &meter), meter.steps())
+    };
+    let mut reads = LiveReads::default();
+    let (verdict, steps) = ask("shop", &reads);
+    assert!(verdict.reason == Some(Reason::NotEmpty) && steps > 1_000, "{steps} {verdict:?}");
+    let (verdict, steps) = ask("made-up", &reads);
+    assert_eq!(steps, 0);
+    let [read] = &verdict.confirm[..] else { panic!("{verdict:?}") };
+    // Whatever comes back, nothing is walked for it.
+    for (answer, decision) in
+        [(Ok(()), Decision::Allow), (Err("it has no time".to_owned()), Decision::Deny)]
+    {
+        reads.done.insert(read.clone(), answer);
+        let (verdict, steps) = ask("made-up", &reads);
+        assert_eq!((verdict.decision, verdict.confirm, steps), (decision, Vec::new(), 0));
+    }
+}
+
 #[test]
 fn h06_the_work_of_content_grows_with_the_objects_and_their_labels() {
     let namespace = object(
@@ -373,21 +431,8 @@ fn h06_the_work_of_content_grows_with_the_objects_and_their_labels() {
             .to_owned(),
     );
     let delete = |objects: usize, labels: usize| {
-        let mut graph = Graph::default();
-        let find = |graph: &Graph, kind: &str| graph.kinds.find("", kind).unwrap();
-        let (kind, namespaces) = (find(&graph, "ConfigMap"), find(&graph, "Namespace"));
-        graph.apply(namespaces, &namespace, Progress::Ordinary, Edges::default());
-        for n in 0..objects {
-            let value = named(&format!("{n}"), labels);
-            let member = Object::deserialize(&value).unwrap();
-            graph.apply(kind, &member, Progress::Ordinary, Edges::default());
-        }
-        let json =
-            r#"{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"shop","uid":"shop"}}"#;
-        let question = review(Operation::Delete, object(json.to_owned()), None);
-        let resource = Resource { resource: "namespaces".into(), ..Resource::default() };
-        let question = Review { name: "shop".into(), resource, ..question };
-        counted(&graph, &question, STEPS).1
+        let graph = with_content(&namespace, objects, labels);
+        counted(&graph, &delete_namespace("shop"), STEPS).1
     };
     assert_linear("objects", |n| delete(n, 3));
     assert_linear("labels of an object", |n| delete(3, 10 * n));

@@ -5,8 +5,9 @@
 //! object that exists, with the uid that the review has: such a caller must not
 //! learn what uses an object by guessing its name.
 
+use super::content::Container;
 use super::item::Item;
-use super::{Cause, Decision, LiveRead, Review, Situation, Verdict, decide_unknown};
+use super::{Cause, Decision, Door, LiveRead, Review, Situation, Verdict, decide_unknown};
 
 /// Whether an object exists, as far as the graph and live reads tell.
 #[derive(Debug)]
@@ -62,6 +63,32 @@ pub fn target_existence(situation: &Situation<'_>, review: &Review<'_>) -> Exist
         return Existence::Exists;
     }
     Existence::find(situation, &item, has_uid)
+}
+
+/// What is said of a container that the graph doesn't have, until it was read. Its
+/// content goes by its name: without this, a review with a made-up uid would
+/// have all of it walked.
+pub(super) fn of_unknown_container(
+    situation: &Situation<'_>,
+    review: &Review<'_>,
+) -> Option<Verdict> {
+    let object = review.old_object.as_ref()?;
+    situation.reads()?;
+    let item = Item::of_review(situation, review, object);
+    let watched = item.kind.is_some_and(|kind| situation.graph.is_complete(kind));
+    if review.door == Door::Mutate || item.node.is_some() || !watched {
+        return None;
+    }
+    Container::of(&item)?;
+    match Existence::of(situation, &item) {
+        Existence::Exists => None,
+        Existence::Absent => Some(Verdict::allow(review.target())),
+        Existence::Unread(read) => {
+            let unread = decide_unknown(review, "there was no time left to read it".to_owned());
+            Some(Verdict { confirm: vec![read], ..unread })
+        }
+        Existence::Unknown(why) => Some(decide_unknown(review, why)),
+    }
 }
 
 /// The verdict, if the object of the review exists. If it doesn't, belay says

@@ -81,7 +81,8 @@ pub(crate) const STEPS: usize = 16_000_000;
 /// The same within a budget, of which decisions before may have used a part.
 pub fn decide_within(situation: &Situation<'_>, review: &Review<'_>, meter: &Meter) -> Verdict {
     let situation = &Situation { work: Work::new(meter), ..*situation };
-    existence::of_existing(situation, review, answer(situation, review))
+    existence::of_unknown_container(situation, review)
+        .unwrap_or_else(|| existence::of_existing(situation, review, answer(situation, review)))
 }
 
 /// The verdict, if the object of the review exists.

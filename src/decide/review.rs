@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::Target;
@@ -176,6 +177,13 @@ struct Parts<'a> {
     spec_finalizers: Vec<String>,
 }
 
+/// What is read of a spec, which may have any number of fields.
+#[derive(Deserialize)]
+struct Spec<'a> {
+    #[serde(borrow, default)]
+    finalizers: Option<&'a RawValue>,
+}
+
 type Fields<'a> = BTreeMap<Text<'a>, &'a RawValue>;
 
 impl<'a> Parts<'a> {
@@ -184,8 +192,8 @@ impl<'a> Parts<'a> {
         let fields = object.and_then(|object| fields(object)).unwrap_or_default();
         for (name, value) in fields {
             if name == "spec" {
-                let list = self::fields(value).and_then(|spec| list(spec.get("finalizers")?));
-                let list = list.unwrap_or_default();
+                let spec: Option<Spec<'_>> = serde_json::from_str(value.get()).ok();
+                let list = spec.and_then(|spec| list(spec.finalizers?)).unwrap_or_default();
                 parts.spec_finalizers = list.iter().map(ToString::to_string).collect();
             }
             let metadata = if name == "metadata" { self::fields(value) } else { None };

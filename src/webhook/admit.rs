@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, ContentType, HeaderValue};
 use actix_web::{HttpRequest, HttpResponse, web};
+use tokio::sync::OwnedSemaphorePermit;
 
-use super::body::{self, BadRequest, Refused, Room};
+use super::body::{self, BadRequest, Body, Reserved, Room, Sending};
+use super::counts::LARGE;
 use super::server::Draining;
 use super::timed::Connection;
 use super::wire::{self, Parsed};
@@ -52,12 +54,12 @@ async fn wrong_method(
     shared: web::Data<Shared>,
 ) -> HttpResponse {
     if !has_token(&request, &shared) {
-        return not_found(payload, shared).await;
+        return not_found(request, payload, shared).await;
     }
     // The path may contain the secret.
     let message = format!("this path takes POST, not {}", request.method());
     let refusal = BadRequest::new(StatusCode::METHOD_NOT_ALLOWED, message);
-    let mut response = refuse(&shared, refusal, payload);
+    let mut response = refuse(&request, &shared, refusal, payload);
     response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
     response
 }
@@ -70,12 +72,16 @@ fn has_token(request: &HttpRequest, shared: &Shared) -> bool {
 
 /// Anything that reaches the port can send this, so it is counted and not
 /// logged.
-async fn not_found(payload: web::Payload, shared: web::Data<Shared>) -> HttpResponse {
+async fn not_found(
+    request: HttpRequest,
+    payload: web::Payload,
+    shared: web::Data<Shared>,
+) -> HttpResponse {
     let message = match shared.tokens {
         Some(_) => "not found",
         None => "there is nothing here; belay answers POST /validate and POST /mutate",
     };
-    answer_refusal(&shared, BadRequest::new(StatusCode::NOT_FOUND, message), payload)
+    answer_refusal(&request, &shared, BadRequest::new(StatusCode::NOT_FOUND, message), payload)
 }
 
 async fn admit(
@@ -86,21 +92,21 @@ async fn admit(
     draining: &Draining,
 ) -> HttpResponse {
     if !has_token(request, shared) {
-        return not_found(payload, shared.clone()).await;
+        return not_found(request.clone(), payload, shared.clone()).await;
     }
     if let Some(connection) = Connection::of(request) {
         connection.keep();
     }
     match answer(door, request, &mut payload, shared, room).await {
-        Ok(bytes) => {
+        Ok((bytes, room)) => {
             let mut response = HttpResponse::Ok();
             if draining.is_draining() {
                 // The client is to take its next request elsewhere.
                 response.force_close();
             }
-            response.content_type(ContentType::json()).body(bytes)
+            response.content_type(ContentType::json()).body(Sending::new(bytes, request, room))
         }
-        Err(refusal) => refuse(shared, refusal, payload),
+        Err(refusal) => refuse(request, shared, refusal, payload),
     }
 }
 
@@ -110,14 +116,46 @@ async fn answer(
     payload: &mut web::Payload,
     shared: &Shared,
     room: &Room,
-) -> Result<Vec<u8>, BadRequest> {
+) -> Result<(Vec<u8>, Reserved), BadRequest> {
     require_json(request)?;
     let limits = &shared.limits;
     let deadline = callers_timeout(request.query_string())?
         .map_or(limits.deadline, |timeout| limits.deadline.min(timeout.mul_f32(0.9)));
     let until = Instant::now() + deadline;
     let body = body::read(request, payload, room, deadline).await?;
+    let question = Question { door, labelled: request.path().ends_with(LABELLED), until };
+    if body.bytes.len() <= LARGE {
+        return Ok((judge(question, &body.bytes, shared, None).await?, body.room));
+    }
+    // It takes its time, and this thread has others to answer.
+    let (shared, parsing) = (Shared::clone(shared), room.parsing.clone());
+    let runtime = tokio::runtime::Handle::current();
+    let judged = web::block(move || {
+        let Body { bytes, room } = body;
+        let turn = runtime.block_on(parsing.acquire_owned()).ok();
+        (runtime.block_on(judge(question, &bytes, &shared, turn)), room)
+    });
+    let (bytes, room) = judged.await.map_err(|_| {
+        BadRequest::new(StatusCode::SERVICE_UNAVAILABLE, "belay has no thread for it; try again")
+    })?;
+    Ok((bytes?, room))
+}
 
+/// What is asked beside the review.
+#[derive(Clone, Copy)]
+struct Question {
+    door: Door,
+    labelled: bool,
+    until: Instant,
+}
+
+/// The answer to the review in a body. The turn ends when it was parsed.
+async fn judge(
+    Question { door, labelled, until }: Question,
+    body: &[u8],
+    shared: &Shared,
+    turn: Option<OwnedSemaphorePermit>,
+) -> Result<Vec<u8>, BadRequest> {
     let started = Instant::now();
     let asked = |operation: Operation, user: &User<'_>, dry_run| Asked {
         door,
@@ -126,9 +164,11 @@ async fn answer(
         user: shown_name(&user.name).into_owned(),
         dry_run,
     };
-    let (asked, verdict, bytes) = match wire::parse(&body.bytes, door)? {
+    let parsed = wire::parse(body, door)?;
+    drop(turn);
+    let (asked, verdict, bytes) = match parsed {
         Parsed::Review(mut review) => {
-            review.labelled = request.path().ends_with(LABELLED);
+            review.labelled = labelled;
             let verdict = shared.decider.decide(&review, until).await;
             let bytes = wire::respond(&review.uid, &verdict, Vec::new());
             (asked(review.operation, &review.user, review.dry_run), verdict, bytes)
@@ -261,22 +301,32 @@ fn callers_timeout(query: &str) -> Result<Option<Duration>, BadRequest> {
     Ok(seconds.and_then(|seconds| Duration::try_from_secs_f32(seconds).ok()))
 }
 
-fn refuse(shared: &Shared, refusal: BadRequest, unread: web::Payload) -> HttpResponse {
+fn refuse(
+    request: &HttpRequest,
+    shared: &Shared,
+    refusal: BadRequest,
+    unread: web::Payload,
+) -> HttpResponse {
     static LINES: LineLimit = LineLimit::new();
     let BadRequest { code, message } = &refusal;
     if let Some(left_out) = LINES.admit(Instant::now()) {
         tracing::warn!(code = code.as_u16(), message, left_out, "bad request");
     }
-    answer_refusal(shared, refusal, unread)
+    answer_refusal(request, shared, refusal, unread)
 }
 
-fn answer_refusal(shared: &Shared, refusal: BadRequest, unread: web::Payload) -> HttpResponse {
+fn answer_refusal(
+    request: &HttpRequest,
+    shared: &Shared,
+    refusal: BadRequest,
+    unread: web::Payload,
+) -> HttpResponse {
     let BadRequest { code, message } = refusal;
     shared.metrics.bad_request(code.as_u16());
     HttpResponse::build(code)
         .force_close()
         .content_type(ContentType::plaintext())
-        .body(Refused::new(format!("{message}\n"), unread))
+        .body(Sending::new(format!("{message}\n").into_bytes(), request, unread))
 }
 
 #[cfg(test)]

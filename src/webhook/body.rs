@@ -38,55 +38,73 @@ impl BadRequest {
 }
 
 /// The room for bodies, which all requests share. A body takes room as it
-/// arrives, and gives it back when it was answered. Small bodies have room of
-/// their own. A larger body moves to the other room as a whole when it has sent
-/// as much as a small one may have.
+/// arrives, and gives it back when its answer was sent. Small bodies have room of
+/// their own. A larger body moves to the other room when it has sent as much as a
+/// small one may have.
 #[derive(Clone)]
 pub struct Room {
     small: Budget,
     large: Budget,
     most: usize,
     most_small: usize,
+    /// One large body is parsed at a time.
+    pub parsing: Arc<Semaphore>,
 }
 
-/// A number of bytes, and the senders that take from them. Where one waits for
-/// longer than `patience`, the oldest sender that has not sent all is refused.
+/// A number of bytes, and the senders that take from them. Where they are all
+/// taken, one body after the other takes what it needs beside them. While one
+/// waits for that, senders end that are silent.
 #[derive(Clone)]
 struct Budget {
     free: Arc<Semaphore>,
+    turn: Arc<Semaphore>,
     senders: Places,
-    patience: Duration,
 }
+
+/// The room that a body takes until this is dropped.
+pub type Reserved = Vec<OwnedSemaphorePermit>;
 
 /// A body that was read, and the room that it takes.
 pub struct Body {
     /// Its bytes.
     pub bytes: Vec<u8>,
-    _room: Option<OwnedSemaphorePermit>,
+    /// Their room.
+    pub room: Reserved,
 }
 
 /// The room is counted in units of this many bytes.
 const UNIT: usize = 1 << 10;
 
-/// A small body takes room for so many bytes at a time.
-const STEP: usize = 16 << 10;
+/// A sender is silent if it sends less than this within `SILENT`. The API server
+/// sends a whole body at once.
+const PART: usize = 16 << 10;
+
+/// How long a sender may be silent while others wait for room.
+const SILENT: Duration = Duration::from_millis(200);
+
+/// How often one that waits for room looks for silent senders.
+const LOOK: Duration = Duration::from_millis(10);
 
 impl Budget {
-    fn new(bytes: usize, patience: Duration) -> Self {
-        let units = bytes.div_ceil(UNIT).min(Semaphore::MAX_PERMITS);
-        let free = Arc::new(Semaphore::new(units));
-        Self { free, senders: Places::new(usize::MAX), patience }
+    /// For so many bytes, and bodies of at most so many.
+    fn new(bytes: usize, most: usize) -> Self {
+        let units = (bytes.saturating_sub(most) / UNIT).min(Semaphore::MAX_PERMITS);
+        let (free, turn) = (Arc::new(Semaphore::new(units)), Arc::new(Semaphore::new(1)));
+        Self { free, turn, senders: Places::new(usize::MAX) }
     }
 
-    /// Waits for room for so many bytes.
-    async fn take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
-        let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
-        let mut taken = pin!(self.free.clone().acquire_many_owned(units));
+    /// Waits for room for a step, or for all the rest. Says which it is.
+    async fn take(&self, step: usize, rest: usize) -> (Option<OwnedSemaphorePermit>, usize) {
+        let units = u32::try_from(step.div_ceil(UNIT)).unwrap_or(u32::MAX);
+        let mut free = pin!(self.free.clone().acquire_many_owned(units));
+        let mut turn = pin!(self.turn.clone().acquire_owned());
         loop {
-            match tokio::time::timeout(self.patience, &mut taken).await {
-                // The semaphore is never closed.
-                Ok(taken) => return taken.ok(),
-                Err(_) => self.senders.end_oldest(),
+            // The semaphores are never closed.
+            tokio::select! {
+                biased;
+                taken = &mut free => return (taken.ok(), step),
+                taken = &mut turn => return (taken.ok(), rest),
+                () = tokio::time::sleep(LOOK) => self.senders.end_older_than(SILENT),
             }
         }
     }
@@ -96,10 +114,11 @@ impl Room {
     /// The room that these limits give.
     pub fn new(limits: &Limits) -> Self {
         Self {
-            small: Budget::new(limits.small_bodies.max(limits.small), Duration::from_millis(10)),
-            large: Budget::new(limits.bodies.max(limits.body), Duration::from_secs(1)),
+            small: Budget::new(limits.small_bodies, limits.small),
+            large: Budget::new(limits.bodies, limits.body),
             most: limits.body,
             most_small: limits.small,
+            parsing: Arc::new(Semaphore::new(1)),
         }
     }
 }
@@ -135,16 +154,18 @@ pub async fn read(
         )
     };
     let connection = Connection::of(request).map(Rc::as_ref);
+    if let Some(connection) = connection {
+        // Before it may wait for room: what arrives is no head.
+        connection.allow(0);
+    }
     let mut arriving = Arriving { payload, connection, bytes: Vec::new(), waits: &waits };
     let whole = async {
         let first = length.min(room.most_small);
-        let filled = room.small.senders.run(arriving.fill(first, &room.small, STEP)).await;
-        let mut taken = filled.unwrap_or_else(|| Err(no_room()))?;
+        let mut taken = arriving.fill(first, &room.small).await?.ok_or_else(no_room)?;
         if length > first {
-            let filled = room.large.senders.run(arriving.fill(length, &room.large, length)).await;
-            taken = filled.unwrap_or_else(|| Err(no_room()))?;
+            taken = arriving.fill(length, &room.large).await?.ok_or_else(no_room)?;
         }
-        Ok(Body { bytes: std::mem::take(&mut arriving.bytes), _room: taken })
+        Ok(Body { bytes: std::mem::take(&mut arriving.bytes), room: taken })
     };
     match tokio::time::timeout(deadline, whole).await {
         Ok(body) => {
@@ -171,37 +192,46 @@ struct Arriving<'a> {
 }
 
 impl Arriving<'_> {
-    /// Reads until it has so many bytes. Takes room for them, one step after the
-    /// other, and lets no more arrive than it has room for.
+    /// Reads until it has so many bytes. Takes room for as much as has arrived,
+    /// again and again, and lets no more arrive than it has room for. `None`: it
+    /// was silent while others waited.
     async fn fill(
         &mut self,
         until: usize,
         budget: &Budget,
-        step: usize,
-    ) -> Result<Option<OwnedSemaphorePermit>, BadRequest> {
-        let mut taken: Option<OwnedSemaphorePermit> = None;
+    ) -> Result<Option<Reserved>, BadRequest> {
+        let mut taken = Vec::new();
         let mut reserved = 0;
-        loop {
-            if self.bytes.len() >= reserved && reserved < until {
-                let more = step.min(until - reserved);
+        while self.bytes.len() < until {
+            if self.bytes.len() >= reserved {
+                let rest = until - reserved;
+                let step = self.bytes.len().max(UNIT).min(rest);
                 self.waits.set(true);
-                let permit = budget.take(more).await;
+                let (permit, more) = budget.take(step, rest).await;
                 self.waits.set(false);
-                match (&mut taken, permit) {
-                    (Some(taken), Some(permit)) => taken.merge(permit),
-                    (_, permit) => taken = permit,
-                }
+                taken.extend(permit);
                 reserved += more;
-                // Pages that nothing was written to are no memory yet.
-                self.bytes.reserve_exact(until - self.bytes.len().min(until));
+                self.bytes.reserve_exact(reserved.saturating_sub(self.bytes.len()));
                 if let Some(connection) = self.connection {
-                    connection.allow(more);
+                    connection.allow(reserved.saturating_sub(self.bytes.len()));
                 }
             }
-            if self.bytes.len() >= until {
-                return Ok(taken);
+            let part = reserved.min(self.bytes.len() + PART);
+            let arrived = budget.senders.run(self.arrive(part)).await;
+            match arrived.transpose()? {
+                None => return Ok(None),
+                Some(true) => {}
+                // It has ended.
+                Some(false) => break,
             }
-            let Some(chunk) = self.payload.next().await else { return Ok(taken) };
+        }
+        Ok(Some(taken))
+    }
+
+    /// Reads until so many bytes have arrived. Says whether there may be more.
+    async fn arrive(&mut self, until: usize) -> Result<bool, BadRequest> {
+        while self.bytes.len() < until {
+            let Some(chunk) = self.payload.next().await else { return Ok(false) };
             let chunk = chunk.map_err(|error| {
                 let arrived = self.bytes.len();
                 BadRequest::new(
@@ -211,37 +241,78 @@ impl Arriving<'_> {
             })?;
             self.bytes.extend_from_slice(&chunk);
         }
+        Ok(true)
     }
 }
 
-/// The text of a refusal, together with the request body that was not read.
+/// The bytes of an answer, and what is kept until they are sent.
 ///
-/// When a handler drops the rest of a chunked body, actix goes on reading it
-/// for as long as the sender pleases. While the body is alive when the answer
-/// has been sent, it closes the connection instead.
-pub struct Refused {
-    text: Option<Bytes>,
-    _unread: web::Payload,
+/// A refusal keeps the body that was not read. When a handler drops the rest of a
+/// chunked body, actix goes on reading it for as long as the sender pleases; while
+/// the body is alive when the answer has been sent, it closes the connection
+/// instead.
+pub struct Sending<K> {
+    bytes: Bytes,
+    connection: Option<Rc<Connection>>,
+    _kept: K,
 }
 
-impl Refused {
-    /// This text is the answer; `unread` is left unread.
-    pub fn new(text: String, unread: web::Payload) -> Self {
-        Self { text: Some(text.into()), _unread: unread }
+impl<K> Sending<K> {
+    /// These bytes are the answer to this request.
+    pub fn new(bytes: Vec<u8>, request: &HttpRequest, kept: K) -> Self {
+        let connection = Connection::of(request).cloned();
+        if let Some(connection) = &connection {
+            connection.set_answering(true);
+        }
+        Self { bytes: bytes.into(), connection, _kept: kept }
     }
 }
 
-impl MessageBody for Refused {
+impl<K> Drop for Sending<K> {
+    fn drop(&mut self) {
+        if let Some(connection) = &self.connection {
+            connection.set_answering(false);
+        }
+    }
+}
+
+impl<K: Unpin> MessageBody for Sending<K> {
     type Error = Infallible;
 
     fn size(&self) -> BodySize {
-        BodySize::Sized(self.text.as_ref().map_or(0, |text| text.len() as u64))
+        BodySize::Sized(self.bytes.len() as u64)
     }
 
+    /// A part at a time, so that actix keeps no second copy of the whole.
     fn poll_next(
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, Infallible>>> {
-        Poll::Ready(self.get_mut().text.take().map(Ok))
+        let bytes = &mut self.get_mut().bytes;
+        let part = bytes.split_to(bytes.len().min(PART));
+        Poll::Ready((!part.is_empty()).then_some(Ok(part)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::test::TestRequest;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn h51_a_body_takes_room_until_its_answer_was_sent() {
+        let room = Room::new(&Limits::default());
+        let free = || room.small.free.available_permits();
+        let all = free();
+        let (permit, _) = room.small.take(UNIT, 9 * UNIT).await;
+        let request = TestRequest::default().to_http_request();
+        let mut answer = pin!(Sending::new(vec![0; PART + 1], &request, Vec::from_iter(permit)));
+        let mut sent = Vec::new();
+        while let Some(part) = std::future::poll_fn(|cx| answer.as_mut().poll_next(cx)).await {
+            assert_eq!(free(), all - 1);
+            sent.push(part.unwrap().len());
+        }
+        assert_eq!(sent, [PART, 1]);
     }
 }

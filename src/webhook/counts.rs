@@ -1,10 +1,11 @@
 //! Bounds of what a review may list, counted while it is read. An entry of a
 //! few bytes takes many times its size in memory.
 
+use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::objects::Text;
@@ -12,22 +13,23 @@ use crate::objects::Text;
 /// No authenticator sends so many groups.
 pub const GROUPS: usize = 10_000;
 
-/// No stored object lists so many finalizers: each takes at least three bytes
-/// of the 1.5 MiB of an etcd value.
-pub const FINALIZERS: usize = 600_000;
+/// No stored object takes so many bytes: etcd takes values of 1.5 MiB.
+const STORED: usize = 1_600_000;
 
-/// No stored object has so many labels, annotations or owner references: each
-/// takes at least eight bytes.
-pub const OTHERS: usize = 200_000;
+/// Each text of a list takes at least so many of them.
+const TEXT: usize = 2;
 
-/// In so many bytes no list reaches its bound.
-const SMALL: usize = 3 * OTHERS;
+/// Each field, entry of a map, or owner reference takes at least so many.
+const ENTRY: usize = 8;
+
+/// In so many bytes of JSON no lists reach the bound.
+pub const LARGE: usize = 1 << 20;
 
 /// The beginning of the message, which has no text of the caller.
 pub const TOO_MANY: &str = "more than ";
 
-fn too_many<E: Error>(bound: usize, what: &str) -> E {
-    E::custom(format_args!("{TOO_MANY}{bound} {what}"))
+fn too_many<E: Error>(what: fmt::Arguments<'_>) -> E {
+    E::custom(format_args!("{TOO_MANY}{what}"))
 }
 
 /// Reads `userInfo.groups`, as many as a caller may have.
@@ -52,7 +54,7 @@ where
             let mut groups = Vec::new();
             while let Some(group) = entries.next_element()? {
                 if groups.len() == GROUPS {
-                    return Err(too_many(GROUPS, "groups in userInfo"));
+                    return Err(too_many(format_args!("{GROUPS} groups in userInfo")));
                 }
                 groups.push(group);
             }
@@ -63,71 +65,115 @@ where
     deserializer.deserialize_any(Groups(PhantomData))
 }
 
-/// An object of which only the lengths of lists are read, and nothing is kept.
-#[derive(Deserialize)]
-pub struct CountedObject {
-    #[serde(default, rename = "metadata")]
-    _metadata: Option<CountedMetadata>,
-}
+/// An object of which only the entries are counted that are read elsewhere, and
+/// nothing is kept. It is an error if no stored object can have so many.
+pub struct CountedObject;
 
-impl CountedObject {
-    /// Whether a body of this size may contain lists beyond the bounds.
-    pub fn is_needed(bytes: usize) -> bool {
-        bytes > SMALL
+impl<'de> Deserialize<'de> for CountedObject {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Count { place: Place::Object, bytes: &Cell::new(0) }.deserialize(deserializer)?;
+        Ok(Self)
     }
 }
 
-#[derive(Deserialize)]
-struct CountedMetadata {
-    #[serde(default, rename = "finalizers", deserialize_with = "finalizers")]
-    _finalizers: (),
-    #[serde(default, rename = "ownerReferences", deserialize_with = "others")]
-    _owner_references: (),
-    #[serde(default, rename = "labels", deserialize_with = "others")]
-    _labels: (),
-    #[serde(default, rename = "annotations", deserialize_with = "others")]
-    _annotations: (),
+/// Where in an object a value is.
+#[derive(Clone, Copy)]
+enum Place {
+    Object,
+    Metadata,
+    Spec,
+    /// A list of texts.
+    Texts,
+    /// A map, or a list of owner references.
+    Entries,
 }
 
-fn finalizers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
-    deserializer.deserialize_any(Counter(FINALIZERS))
+impl Place {
+    /// Where the value of this key is; `None`: skip it.
+    fn below(self, key: &str) -> Option<Self> {
+        match (self, key) {
+            (Self::Object, "metadata") => Some(Self::Metadata),
+            (Self::Object, "spec") => Some(Self::Spec),
+            (Self::Metadata | Self::Spec, "finalizers") => Some(Self::Texts),
+            (Self::Metadata, "labels" | "annotations" | "ownerReferences") => Some(Self::Entries),
+            _ => None,
+        }
+    }
 }
 
-fn others<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
-    deserializer.deserialize_any(Counter(OTHERS))
+/// Counts the bytes that a value takes at least where it is stored.
+struct Count<'c> {
+    place: Place,
+    bytes: &'c Cell<usize>,
 }
 
-/// Counts the entries of a list or a map, up to a bound.
-struct Counter(usize);
+impl Count<'_> {
+    fn add<E: Error>(&self, bytes: usize) -> Result<(), E> {
+        self.bytes.set(self.bytes.get() + bytes);
+        if self.bytes.get() <= STORED {
+            return Ok(());
+        }
+        Err(too_many(format_args!("{STORED} bytes in the lists of one object")))
+    }
+}
 
-impl<'de> Visitor<'de> for Counter {
+impl<'de> DeserializeSeed<'de> for Count<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+/// A value of another type has no entries.
+impl<'de> Visitor<'de> for Count<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list or a map")
+        f.write_str("a value")
     }
 
     fn visit_unit<E>(self) -> Result<(), E> {
         Ok(())
     }
 
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
     fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
-        let mut count = 0;
+        let bytes = if matches!(self.place, Place::Entries) { ENTRY } else { TEXT };
         while entries.next_element::<IgnoredAny>()?.is_some() {
-            count += 1;
-            if count > self.0 {
-                return Err(too_many(self.0, "entries in a list of its metadata"));
-            }
+            self.add(bytes)?;
         }
         Ok(())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
-        let mut count = 0;
-        while entries.next_entry::<Text<'de>, IgnoredAny>()?.is_some() {
-            count += 1;
-            if count > self.0 {
-                return Err(too_many(self.0, "entries in a map of its metadata"));
+        while let Some(key) = entries.next_key::<Text<'de>>()? {
+            // Of a spec no other field is read.
+            if !matches!(self.place, Place::Spec) {
+                self.add(ENTRY)?;
+            }
+            match self.place.below(&key) {
+                Some(place) => entries.next_value_seed(Count { place, bytes: self.bytes })?,
+                None => drop(entries.next_value::<IgnoredAny>()?),
             }
         }
         Ok(())

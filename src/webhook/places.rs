@@ -12,10 +12,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::{AbortHandle, Abortable};
 use parking_lot::Mutex;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::time::Instant;
 
 /// So many handshakes may be under way, in all threads together.
 const HANDSHAKES: usize = 2048;
@@ -23,7 +25,12 @@ const HANDSHAKES: usize = 2048;
 /// So many connections may send their first request, in all threads together.
 const NEW: usize = 1024;
 
-/// So many connections there are at the most, in all threads together.
+/// So many connections may have sent one, in all threads together. An API server
+/// has a few hundred.
+const KNOWN: usize = 1536;
+
+/// So many connections there are at the most, in all threads together. The others
+/// end before it comes to that.
 const CONNECTIONS: usize = 6144;
 
 /// So many connections may ask the probes.
@@ -40,16 +47,32 @@ pub struct Places {
 struct Taken {
     /// The number of the next one.
     next: u64,
-    by_number: BTreeMap<u64, AbortHandle>,
+    by_number: BTreeMap<u64, (Instant, AbortHandle)>,
 }
 
-/// The place of a future. When this is dropped, the future goes on without one,
-/// and no newer one ends it.
-pub struct Place(Arc<Mutex<Taken>>, u64);
+/// The place of a future.
+pub struct Place {
+    taken: Arc<Mutex<Taken>>,
+    number: u64,
+    handle: AbortHandle,
+}
+
+impl Place {
+    /// Takes the newest place here, and gives up the one that it had.
+    pub fn enter(&mut self, places: &Places) {
+        self.leave();
+        self.taken = places.taken.clone();
+        self.number = places.add(self.handle.clone());
+    }
+
+    fn leave(&self) {
+        self.taken.lock().by_number.remove(&self.number);
+    }
+}
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.lock().by_number.remove(&self.1);
+        self.leave();
     }
 }
 
@@ -66,24 +89,33 @@ impl Places {
         future: F,
     ) -> (Place, impl Future<Output = Option<F::Output>> + use<F>) {
         let (handle, registration) = AbortHandle::new_pair();
+        let number = self.add(handle.clone());
+        let abortable = Abortable::new(future, registration);
+        let place = Place { taken: self.taken.clone(), number, handle };
+        (place, async move { abortable.await.ok() })
+    }
+
+    /// The number of a new place.
+    fn add(&self, handle: AbortHandle) -> u64 {
         let mut taken = self.taken.lock();
         if taken.by_number.len() >= self.most
-            && let Some((_, oldest)) = taken.by_number.pop_first()
+            && let Some((_, (_, oldest))) = taken.by_number.pop_first()
         {
             oldest.abort();
         }
         let number = taken.next;
         taken.next += 1;
-        taken.by_number.insert(number, handle);
-        let place = Place(self.taken.clone(), number);
-        let abortable = Abortable::new(future, registration);
-        (place, async move { abortable.await.ok() })
+        taken.by_number.insert(number, (Instant::now(), handle));
+        number
     }
 
-    /// Ends the oldest one.
-    pub fn end_oldest(&self) {
-        if let Some((_, oldest)) = self.taken.lock().by_number.pop_first() {
-            oldest.abort();
+    /// Ends those that have had their places for so long.
+    pub fn end_older_than(&self, age: Duration) {
+        let mut taken = self.taken.lock();
+        while let Some(oldest) = taken.by_number.first_entry()
+            && oldest.get().0.elapsed() >= age
+        {
+            oldest.remove().1.abort();
         }
     }
 
@@ -106,6 +138,8 @@ pub struct Bounds {
     pub handshakes: usize,
     /// Connections of callers that have not shown that they know the path.
     pub new: usize,
+    /// Connections of those that have.
+    pub known: usize,
     /// Connections to the probes.
     pub probes: usize,
 }
@@ -125,6 +159,7 @@ impl Bounds {
             connections: each(CONNECTIONS, 2),
             handshakes: each(HANDSHAKES, 8),
             new: each(NEW, 8),
+            known: each(KNOWN, 5),
             probes: PROBES.min(descriptors / 16).max(1),
         }
     }
@@ -151,11 +186,26 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_future_that_gave_up_its_place_goes_on() {
-        let places = Places::new(1);
-        let (place, known) = places.take(ready(1));
-        drop(place);
-        let newer = places.run(ready(2));
-        assert_eq!((known.await, newer.await), (Some(1), Some(2)));
+    async fn h52_a_place_that_is_taken_anew_is_the_newest() {
+        let (new, known) = (Places::new(1), Places::new(2));
+        let (mut one, first) = new.take(ready(1));
+        one.enter(&known);
+        let (mut two, second) = new.take(ready(2));
+        two.enter(&known);
+        one.enter(&known);
+        let (mut three, third) = new.take(ready(3));
+        three.enter(&known);
+        assert_eq!((first.await, second.await, third.await), (Some(1), None, Some(3)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_those_that_are_old_enough_end() {
+        let places = Places::new(9);
+        let age = Duration::from_millis(200);
+        let (_one, first) = places.take(ready(1));
+        tokio::time::advance(age).await;
+        let (_two, second) = places.take(ready(2));
+        places.end_older_than(age);
+        assert_eq!((first.await, second.await), (None, Some(2)));
     }
 }

@@ -139,7 +139,7 @@ fn admission(
     let room = Room::new(&shared.limits);
     let limits = shared.limits.clone();
     let shutdown = limits.shutdown.as_secs();
-    let Bounds { connections, handshakes, new, .. } = *bounds;
+    let Bounds { connections, handshakes, new, known, .. } = *bounds;
     // Its own limit lets new connections wait. `Places` bounds their number.
     actix_tls::accept::max_concurrent_tls_connect(usize::MAX);
     let builder = actix_web::dev::Server::build();
@@ -154,7 +154,8 @@ fn admission(
                 .app_data(web::Data::new(room));
             admit::routes(config, secret);
         };
-        let http = http(routes, new, limits.keep_alive, limits.clone(), graceful.clone());
+        let places = (Places::new(new), Places::new(known));
+        let http = http(routes, places, limits.keep_alive, limits.clone(), graceful.clone());
         let mut acceptor = Acceptor::new(tls.clone());
         acceptor.set_handshake_timeout(limits.deadline.min(HANDSHAKE));
         let handshakes = Places::new(handshakes);
@@ -193,7 +194,8 @@ fn probing(
         let routes = move |config: &mut web::ServiceConfig| {
             probes::routes(config.app_data(web::Data::new(data)));
         };
-        let http = http(routes, connections, Duration::ZERO, limits.clone(), graceful.clone());
+        let places = (Places::new(connections), Places::new(connections));
+        let http = http(routes, places, Duration::ZERO, limits.clone(), graceful.clone());
         fn_service(move |io: TcpStream| {
             let peer = io.peer_addr().ok();
             ready(Ok((io, peer)))
@@ -209,12 +211,12 @@ fn probing(
         .run())
 }
 
-/// What `HttpServer` would build, with [`Timed`] below HTTP. So many connections
-/// of callers that have not shown that they know the path are open at one time:
-/// the newest takes the place of the oldest.
+/// What `HttpServer` would build, with [`Timed`] below HTTP. Connections
+/// of callers that have not shown that they know the path have the first places,
+/// those of the others the second ones: the newest takes the place of the oldest.
 fn http<T: AsyncRead + AsyncWrite + Unpin + 'static>(
     routes: impl FnOnce(&mut web::ServiceConfig),
-    new: usize,
+    (new, known): (Places, Places),
     keep_alive: Duration,
     limits: Limits,
     graceful: GracefulShutdownSignal,
@@ -242,12 +244,11 @@ fn http<T: AsyncRead + AsyncWrite + Unpin + 'static>(
             data.insert(io.connection().clone());
         })
         .finish(map_config(App::new().configure(routes), |_| AppConfig::default()));
-    let places = Places::new(new);
     apply_fn_factory(http, move |(io, peer), http| {
         let connection = Connection::new(HEAD);
         let timed = Timed::new(io, answer, idle, connection.clone());
-        let (place, ended) = places.take(Service::call(http, (timed, Protocol::Http1, peer)));
-        connection.set_place(place);
+        let (place, ended) = new.take(Service::call(http, (timed, Protocol::Http1, peer)));
+        connection.set_place(place, known.clone());
         async move { ended.await.unwrap_or(Ok(())) }
     })
 }

@@ -7,7 +7,7 @@
 //! actix also collects a head of up to 128 KiB. Here a head has fewer bytes, and
 //! a handler says how many bytes of a body are read.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -18,7 +18,7 @@ use actix_web::HttpRequest;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::places::Place;
+use super::places::{Place, Places};
 
 /// The longest head. The API server's have less than 4 KiB.
 pub const HEAD: usize = 16 << 10;
@@ -30,7 +30,10 @@ pub struct Connection {
     left: Cell<usize>,
     phase: Cell<Phase>,
     waiting: Cell<Option<Waker>>,
-    place: Cell<Option<Place>>,
+    /// Its place, and where it has one when its caller is known.
+    place: RefCell<Option<(Place, Places)>>,
+    /// Whether a part of an answer is not written yet.
+    answering: Cell<bool>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -50,7 +53,8 @@ impl Connection {
             left: Cell::new(head),
             phase: Cell::new(Phase::Head),
             waiting: Cell::default(),
-            place: Cell::default(),
+            place: RefCell::default(),
+            answering: Cell::default(),
         })
     }
 
@@ -59,14 +63,23 @@ impl Connection {
         request.conn_data()
     }
 
-    /// The place that it has among the connections that newer ones end.
-    pub fn set_place(&self, place: Place) {
-        self.place.set(Some(place));
+    /// The place that it has among the connections that newer ones end, and the
+    /// places of those whose callers know the path.
+    pub fn set_place(&self, place: Place, known: Places) {
+        self.place.replace(Some((place, known)));
     }
 
-    /// Its caller knows the path: newer connections no longer end it.
+    /// Its caller knows the path: only newer ones of those end it now, or of those
+    /// that were used since.
     pub fn keep(&self) {
-        drop(self.place.take());
+        if let Some((place, known)) = &mut *self.place.borrow_mut() {
+            place.enter(known);
+        }
+    }
+
+    /// Whether a part of an answer is not written yet.
+    pub fn set_answering(&self, answering: bool) {
+        self.answering.set(answering);
     }
 
     /// Reads so many more bytes, of a body.
@@ -100,21 +113,24 @@ impl Connection {
     }
 }
 
-/// From the first byte of a request, bytes have to go out within `answer`;
-/// after that the next request has to begin within `idle`.
+/// From the first byte of a request, bytes have to go out within `answer`, and
+/// from then on the whole answer; after that the next request has to begin within
+/// `idle`.
 pub struct Timed<T> {
     io: T,
     answer: Duration,
     idle: Duration,
     timer: Pin<Box<Sleep>>,
     asked: bool,
+    answers: bool,
     connection: Rc<Connection>,
 }
 
 impl<T> Timed<T> {
     /// Limits a connection that has just been made.
     pub fn new(io: T, answer: Duration, idle: Duration, connection: Rc<Connection>) -> Self {
-        Self { io, answer, idle, timer: Box::pin(sleep(idle)), asked: false, connection }
+        let timer = Box::pin(sleep(idle));
+        Self { io, answer, idle, timer, asked: false, answers: false, connection }
     }
 
     /// What the connection may send.
@@ -172,10 +188,10 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Timed<T> {
             // Somebody who does not take the answers is waited for as little
             // as somebody who does not send the question.
             Poll::Pending => return self.or_timed_out(cx),
-            Poll::Ready(Ok(1..)) => {
-                self.asked = false;
-                let idle = self.idle;
-                self.start(idle);
+            Poll::Ready(Ok(1..)) if !self.answers => {
+                self.answers = true;
+                let answer = self.answer;
+                self.start(answer);
             }
             Poll::Ready(_) => {}
         }
@@ -183,7 +199,18 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Timed<T> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
+        match Pin::new(&mut self.io).poll_flush(cx) {
+            Poll::Pending => self.or_timed_out(cx),
+            Poll::Ready(Ok(())) => {
+                if self.answers && !self.connection.answering.get() {
+                    (self.asked, self.answers) = (false, false);
+                    let idle = self.idle;
+                    self.start(idle);
+                }
+                Poll::Ready(Ok(()))
+            }
+            failed => failed,
+        }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -206,6 +233,7 @@ mod tests {
         let start = Instant::now();
         if answered {
             near.write_all(b"answer").await.unwrap();
+            near.flush().await.unwrap();
         }
         let sender = tokio::spawn(async move {
             while far.write_all(sent).await.is_ok() {
@@ -236,6 +264,22 @@ mod tests {
         let mut near = Timed::new(near, ANSWER, IDLE, Connection::new(HEAD));
         let error = near.write_all(b"longer than the pipe").await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn h51_an_answer_that_is_read_slowly_is_not_waited_for() {
+        let (mut far, near) = duplex(4);
+        let mut near = Timed::new(near, ANSWER, IDLE, Connection::new(HEAD));
+        let slow = tokio::spawn(async move {
+            let mut buffer = [0; 4];
+            while far.read_exact(&mut buffer).await.is_ok() {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        });
+        // It would take 25 seconds.
+        let error = near.write_all(&[b'a'; 100]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        slow.abort();
     }
 
     #[tokio::test]

@@ -5,6 +5,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::body::BadRequest;
@@ -13,10 +14,13 @@ use crate::decide::{
     self, Answer as Refused, DeleteOptions, Door, Extra, Operation, Reason, Resource, Review,
     Target, User, Verdict,
 };
-use crate::objects::{Object, Text};
+use crate::objects::{Metadata, Object, Text};
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
+
+/// The longest name that objects may have is 253 bytes long.
+const LONGEST: usize = 1 << 10;
 
 /// What a body turned out to be.
 #[derive(Debug)]
@@ -158,7 +162,7 @@ struct Eviction<'a> {
 /// Reads an envelope with its objects, if their lists are within the bounds. An
 /// object that is watched has no such bounds.
 fn envelope(body: &[u8]) -> Result<Envelope<'_, Object<'_>>, serde_json::Error> {
-    if CountedObject::is_needed(body.len()) {
+    if body.len() > counts::LARGE {
         serde_json::from_slice::<Envelope<'_, CountedObject>>(body)?;
     }
     serde_json::from_slice(body)
@@ -175,6 +179,10 @@ pub fn parse(body: &[u8], door: Door) -> Result<Parsed<'_>, BadRequest> {
                 WireOperation::Create if request.object.is_none() => "object",
                 _ => {
                     let mut review = review(request, door);
+                    for object in review.old_object.iter().chain(&review.object) {
+                        let Metadata { name, generate_name, namespace, uid, .. } = &object.metadata;
+                        check_lengths([name, generate_name, namespace, uid])?;
+                    }
                     if let Err(error) = add_details(&mut review, body) {
                         return Ok(unreadable_review(&review, &error));
                     }
@@ -212,11 +220,23 @@ fn add_details<'a>(review: &mut Review<'a>, body: &'a [u8]) -> Result<(), serde_
 
 /// An object may be nested as deeply as its writer likes, and hold bytes that are no text.
 fn extra(body: &[u8]) -> Result<Extra, serde_json::Error> {
-    let text = String::from_utf8_lossy(body);
+    let text = std::str::from_utf8(body).map_or_else(|_| readable(body).into(), Cow::Borrowed);
     let envelope: Envelope<'_, &RawValue> = serde_json::from_str(&text)?;
     let request = envelope.request.as_ref();
     let old = request.and_then(|request| request.old_object);
     Ok(Extra::read(old, request.and_then(|request| request.object)))
+}
+
+/// The same with a question mark where no text is, so that it gets no longer.
+fn readable(body: &[u8]) -> String {
+    let mut text = String::with_capacity(body.len());
+    for chunk in body.utf8_chunks() {
+        text.push_str(chunk.valid());
+        if !chunk.invalid().is_empty() {
+            text.push('?');
+        }
+    }
+    text
 }
 
 /// A review of which the objects could be read, and not all that they say.
@@ -299,12 +319,26 @@ fn check_version(api_version: &str, kind: &str) -> Result<(), BadRequest> {
 fn request<O>(envelope: Envelope<'_, O>) -> Result<Request<'_, O>, BadRequest> {
     let Envelope { api_version, kind, request } = envelope;
     check_version(&api_version, &kind)?;
-    request.ok_or_else(|| {
+    let request = request.ok_or_else(|| {
         BadRequest::new(
             StatusCode::BAD_REQUEST,
             "the review has no request; expected .request with uid, operation and resource",
         )
-    })
+    })?;
+    let Request { uid, resource: of, user_info: user, .. } = &request;
+    let options = [&request.sub_resource, &request.name, &request.namespace];
+    check_lengths([uid, &of.group, &of.resource, &user.username])?;
+    check_lengths(options.into_iter().flatten())?;
+    Ok(request)
+}
+
+/// Answers, logs and live reads repeat these texts.
+fn check_lengths<'t>(texts: impl IntoIterator<Item = &'t Text<'t>>) -> Result<(), BadRequest> {
+    if texts.into_iter().all(|text| text.len() <= LONGEST) {
+        return Ok(());
+    }
+    let message = format!("a name, uid, resource or user of the review has over {LONGEST} bytes");
+    Err(BadRequest::new(StatusCode::BAD_REQUEST, message))
 }
 
 /// As much of a stranger's text as an error message should repeat.
@@ -444,12 +478,11 @@ mod tests {
         };
         let owner = r#"{"apiVersion":"v1","kind":"Pod","name":"a","uid":"a"}"#;
         let owners = |count| format!("[{}]", vec![owner; count].join(","));
-        let others = counts::OTHERS;
         for (field, most, one_more) in [
-            ("finalizers", finalizers(counts::FINALIZERS), finalizers(counts::FINALIZERS + 1)),
-            ("labels", labels(others), labels(others + 1)),
-            ("annotations", labels(others), labels(others + 1)),
-            ("ownerReferences", owners(others), owners(others + 1)),
+            ("finalizers", finalizers(799_900), finalizers(800_001)),
+            ("labels", labels(199_900), labels(200_001)),
+            ("annotations", labels(199_900), labels(200_001)),
+            ("ownerReferences", owners(199_900), owners(200_001)),
         ] {
             let body = review(0, field, &most);
             let read = parse(&body, Door::Validate).unwrap();
@@ -461,6 +494,115 @@ mod tests {
             };
             assert!(detail.starts_with("more than ") && user.name == "jane", "{detail}");
         }
+    }
+
+    /// An UPDATE that drops the hold, of an object with these fields and metadata.
+    fn update(resource: &str, fields: &str, metadata: &str) -> Vec<u8> {
+        let object = |finalizers: &str| {
+            format!(r#"{{"metadata":{{"name":"a","uid":"u"{finalizers}{metadata}}}{fields}}}"#)
+        };
+        let held = object(r#","finalizers":["belay.dev/hold"]"#);
+        format!(
+            r#"{{"apiVersion":"{API_VERSION}","kind":"{KIND}","request":{{"uid":"1","operation":"UPDATE",
+            "resource":{{"resource":"{resource}"}},"name":"a","userInfo":{{"username":"jane"}},
+            "object":{},"oldObject":{held}}}}}"#,
+            object("")
+        )
+        .into()
+    }
+
+    /// Whether a review is read, or why not.
+    fn reads(body: &[u8]) -> Result<(), String> {
+        match parse(body, Door::Mutate).unwrap() {
+            Parsed::Review(_) => Ok(()),
+            Parsed::Unreadable { detail, .. } => Err(detail),
+        }
+    }
+
+    /// So many entries of a map.
+    fn entries(count: usize) -> String {
+        let entries: Vec<String> = (0..count).map(|n| format!("\"{n}\":\"\"")).collect();
+        entries.join(",")
+    }
+
+    #[test]
+    fn h49_what_a_second_look_reads_is_bounded() {
+        let finalizers =
+            |count| format!(r#","spec":{{"finalizers":[{}]}}"#, vec!["\"\""; count].join(","));
+        let fields = |count| format!(",{}", entries(count));
+        // What can be stored is read.
+        assert_eq!(reads(&update("namespaces", &finalizers(600_000), "")), Ok(()));
+        assert_eq!(reads(&update("configmaps", &fields(190_000), "")), Ok(()));
+        assert_eq!(reads(&update("configmaps", "", &fields(190_000))), Ok(()));
+        for body in [
+            update("namespaces", &finalizers(900_000), ""),
+            update("configmaps", &fields(210_000), ""),
+            update("configmaps", "", &fields(210_000)),
+        ] {
+            let detail = reads(&body).unwrap_err();
+            assert!(detail.starts_with("more than "), "{detail}");
+        }
+        // A spec of another type is not theirs.
+        for spec in ["null", "7", "\"text\"", "[1]", r#"{"finalizers":{"a":[]}}"#] {
+            assert_eq!(reads(&update("namespaces", &format!(r#","spec":{spec}"#), "")), Ok(()));
+            let large = format!(r#","spec":{spec},"a":"{}""#, "a".repeat(1 << 20));
+            assert_eq!(reads(&update("namespaces", &large, "")), Ok(()), "{spec}");
+        }
+    }
+
+    #[test]
+    fn h50_the_texts_that_an_answer_repeats_are_bounded() {
+        let long = "n".repeat(1_025);
+        let sample = String::from_utf8(review(1, "generateName", "\"g\"")).unwrap();
+        let options = r#""name":"a","namespace":"b","subResource":"c""#;
+        let sample = sample.replacen(r#""name":"a""#, options, 1);
+        assert!(matches!(parse(sample.as_bytes(), Door::Validate).unwrap(), Parsed::Review(_)));
+        for (short, text) in [
+            (r#""uid":"1""#, format!(r#""uid":"{long}""#)),
+            (r#""resource":"configmaps""#, format!(r#""resource":"{long}""#)),
+            (r#""resource":"configmaps""#, format!(r#""resource":"configmaps","group":"{long}""#)),
+            (r#""name":"a""#, format!(r#""name":"{long}""#)),
+            (r#""namespace":"b""#, format!(r#""namespace":"{long}""#)),
+            (r#""subResource":"c""#, format!(r#""subResource":"{long}""#)),
+            (r#""username":"jane""#, format!(r#""username":"{long}""#)),
+            (r#""metadata":{"name":"a""#, format!(r#""metadata":{{"name":"{long}""#)),
+            (r#""generateName":"g""#, format!(r#""generateName":"{long}""#)),
+            (r#""generateName":"g""#, format!(r#""namespace":"{long}""#)),
+            (r#""generateName":"g""#, format!(r#""uid":"{long}""#)),
+        ] {
+            let body = sample.replacen(short, &text, 1);
+            assert_ne!(body, sample, "{short}");
+            let refused = parse(body.as_bytes(), Door::Validate).unwrap_err();
+            assert_eq!(refused.code, StatusCode::BAD_REQUEST, "{short}");
+            assert!(refused.message.len() < 200 && refused.message.contains("1024 bytes"));
+        }
+        // Of what can't be read, too.
+        let body = sample.replace(r#""generateName":"g""#, r#""generateName":7"#);
+        assert!(matches!(parse(body.as_bytes(), Door::Validate), Ok(Parsed::Unreadable { .. })));
+        let body = body.replace(r#""uid":"1""#, &format!(r#""uid":"{long}""#));
+        assert!(parse(body.as_bytes(), Door::Validate).is_err());
+    }
+
+    #[test]
+    fn h56_all_lists_of_an_object_have_one_bound() {
+        let finalizers = vec!["\"a\""; 400_000].join(",");
+        let finalizers = format!(r#","finalizers":[{finalizers}]"#);
+        let labels = format!(r#","labels":{{{}}}"#, entries(50_000));
+        let annotations = format!(r#","annotations":{{{}}}"#, entries(60_000));
+        let owner = r#"{"apiVersion":"v1","kind":"Pod","name":"a","uid":"a"}"#;
+        let owners = format!(r#","ownerReferences":[{}]"#, vec![owner; 60_000].join(","));
+        let ask = |lists: String| {
+            let metadata = format!(r#"{{"name":"a"{lists}}}"#);
+            let body = String::from_utf8(review(0, "x", "0")).unwrap();
+            let body = body.replace(r#"{"name":"a","x":0}"#, &metadata);
+            reads(body.as_bytes())
+        };
+        assert_eq!(ask(format!("{finalizers}{labels}")), Ok(()));
+        assert_eq!(ask(format!("{labels}{annotations}{owners}")), Ok(()));
+        let detail = ask(format!("{finalizers}{labels}{annotations}")).unwrap_err();
+        assert!(detail.starts_with("more than "), "{detail}");
+        let detail = ask(format!("{finalizers}{owners}{annotations}")).unwrap_err();
+        assert!(detail.starts_with("more than "), "{detail}");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::harness::Belay;
-use crate::harness::client::Client;
+use crate::harness::client::{Client, Connection};
 use crate::{belay, program, sample};
 
 /// The API server waits for a webhook for 5 s, its handshake included.
@@ -211,7 +211,7 @@ fn h33_small_bodies_that_stall_leave_memory_for_reviews() {
     let (belay, _folder) = belay(&["--deadline=30"]);
     let client = crate::client(&belay);
     answered(&client).unwrap();
-    let before = belay.process.memory().unwrap();
+    let before = belay.process.resident().unwrap();
     let head = "POST /validate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n\
                 Content-Length: 261120\r\n\r\n";
     let part = vec![b' '; 261_119];
@@ -228,8 +228,112 @@ fn h33_small_bodies_that_stall_leave_memory_for_reviews() {
         })
         .collect();
     let took = answered(&client).unwrap();
-    let grown = belay.process.memory().unwrap().saturating_sub(before);
+    let grown = belay.process.resident().unwrap().saturating_sub(before);
     eprintln!("h33: {took:?}, {grown} KiB");
     assert!(took < LIMIT, "{took:?}");
     assert!(grown < 200_000, "{grown} KiB with {} stalled senders", stalled.len());
+}
+
+/// A head of a POST with so many bytes behind it.
+fn head(length: usize) -> String {
+    format!(
+        "POST /validate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n\
+         Content-Length: {length}\r\n\r\n"
+    )
+}
+
+/// So many connections that announce so much, send a part, and stall.
+fn stall(client: &Client, count: usize, announced: usize, sent: usize) -> Vec<Connection> {
+    let part = vec![b' '; sent];
+    (0..count)
+        .map(|_| {
+            let mut connection = client.connect().unwrap();
+            connection.sock.set_write_timeout(Some(LIMIT)).unwrap();
+            // Some may be refused meanwhile.
+            let _ = connection
+                .write_all(head(announced).as_bytes())
+                .and_then(|()| connection.write_all(&part))
+                .and_then(|()| connection.flush());
+            connection
+        })
+        .collect()
+}
+
+/// Whether nothing has arrived on a connection, not even its end.
+fn is_silent(connection: &mut Connection) -> bool {
+    connection.sock.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+    let read = connection.read(&mut [0]);
+    matches!(read, Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
+}
+
+#[test]
+fn h53_a_review_that_waits_for_room_gets_an_answer() {
+    let (belay, _folder) = belay(&["--deadline=30", "--workers=2"]);
+    let client = crate::client(&belay);
+    answered(&client).unwrap();
+    // They take all the room that small bodies have.
+    let stalled = stall(&client, 300, 261_120, 261_119);
+    for size in [20 << 10, 200 << 10] {
+        let mut review = sample("delete-denied.json").into_bytes();
+        review.resize(size, b' ');
+        let answer = client.try_post("/validate", &review).unwrap();
+        assert_eq!(answer.code, 200, "{size} {answer:?}");
+    }
+    drop(stalled);
+}
+
+#[test]
+fn h52_connections_of_known_callers_end_for_newer_ones() {
+    let (belay, _folder) = belay(&["--workers=1", "--deadline=30"]);
+    let client = crate::client(&belay);
+    let review = sample("delete-denied.json");
+    let ask = |connection: &mut Connection| {
+        crate::client::send(connection, "/validate", "application/json", review.as_bytes())?;
+        crate::client::receive(connection)
+    };
+    let open = || {
+        let mut connection = client.connect().unwrap();
+        assert_eq!(ask(&mut connection).unwrap().code, 200);
+        connection
+    };
+    let mut unused = open();
+    let mut used = open();
+    let mut newer = Vec::new();
+    for _ in 0..1_600 {
+        newer.push(open());
+        // As the API server renews its own by use.
+        assert_eq!(ask(&mut used).unwrap().code, 200);
+    }
+    wait_for_end(&mut unused).unwrap();
+    assert!(is_silent(newer.last_mut().unwrap()));
+    answered(&client).unwrap();
+}
+
+#[test]
+fn h55_a_large_body_takes_no_more_room_than_it_has_sent() {
+    let (belay, _folder) = belay(&["--deadline=30"]);
+    let client = crate::client(&belay);
+    answered(&client).unwrap();
+    let mut stalled = stall(&client, 20, 40 << 20, (256 << 10) + 10);
+    let mut review = sample("delete-denied.json").into_bytes();
+    review.resize(300 << 10, b' ');
+    let answer = client.try_post("/validate", &review).unwrap();
+    assert_eq!(answer.code, 200, "{answer:?}");
+    // None of them had to end for it.
+    assert!(stalled.iter_mut().all(is_silent));
+}
+
+#[test]
+fn h56_a_large_review_does_not_keep_a_small_one_waiting() {
+    let (belay, _folder) = belay(&["--deadline=30", "--workers=1"]);
+    let client = crate::client(&belay);
+    answered(&client).unwrap();
+    let numbers = vec!["0"; 15_000_000].join(",");
+    let large = sample("delete-denied.json").replace("\"EUR\"", &format!("[{numbers}]"));
+    let mut busy = client.connect().unwrap();
+    crate::client::send(&mut busy, "/validate", "application/json", large.as_bytes()).unwrap();
+    answered(&client).unwrap();
+    assert!(is_silent(&mut busy), "the small one was answered after the large one");
+    busy.sock.set_read_timeout(Some(10 * LIMIT)).unwrap();
+    assert_eq!(crate::client::receive(&mut busy).unwrap().code, 200);
 }
