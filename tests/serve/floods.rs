@@ -299,10 +299,12 @@ fn h52_connections_of_known_callers_end_for_newer_ones() {
     let mut unused = open();
     let mut used = open();
     let mut newer = Vec::new();
-    for _ in 0..1_600 {
+    for number in 0..1_600 {
         newer.push(open());
         // As the API server renews its own by use.
-        assert_eq!(ask(&mut used).unwrap().code, 200);
+        if number % 200 == 0 {
+            assert_eq!(ask(&mut used).unwrap().code, 200);
+        }
     }
     wait_for_end(&mut unused).unwrap();
     assert!(is_silent(newer.last_mut().unwrap()));
