@@ -9,7 +9,7 @@ mod bad_input;
 mod certificates;
 mod ending;
 mod files;
-mod floods;
+mod load;
 mod standalone;
 mod verdicts;
 

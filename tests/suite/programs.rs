@@ -10,12 +10,17 @@ use super::{Result, Selection};
 /// Programs that need a control plane, the longest first.
 const LIVE: [&str; 6] = ["scenarios", "install", "cli", "e2e", "soak", "image"];
 
+/// Tests in modules of this name give the machine much work, and would delay others.
+const LOAD: &str = "load::";
+
 /// A program with tests.
 pub struct Program {
     pub name: String,
     pub path: PathBuf,
-    /// The full names of the tests to run; none: all.
-    pub chosen: Option<Vec<String>>,
+    /// Whether nothing else may run meanwhile, and its tests run one after the other.
+    pub alone: bool,
+    /// The full names of the tests to run.
+    pub chosen: Vec<String>,
     /// How many tests will run.
     pub tests: usize,
 }
@@ -44,21 +49,28 @@ pub fn build(selection: &Selection) -> Result<Vec<Program>> {
     let place = |name: &str| LIVE.iter().position(|live| *live == name);
     built.retain(|(name, _)| !selection.quick || place(name).is_none());
     built.sort_by_key(|(name, _)| (place(name).is_none(), place(name)));
-    let programs = built.into_iter().map(|(name, path)| select(selection, name, path));
-    let programs = programs.collect::<Result<Vec<_>>>()?;
-    Ok(programs.into_iter().filter(|program| program.tests > 0).collect())
+    let mut programs = Vec::new();
+    for (name, path) in built {
+        programs.extend(select(selection, name, path)?);
+    }
+    programs.retain(|program| program.tests > 0);
+    programs.sort_by_key(|program| program.alone);
+    Ok(programs)
 }
 
-fn select(selection: &Selection, name: String, path: PathBuf) -> Result<Program> {
+/// The selected tests of a program: those that run beside others, and those that run
+/// alone.
+fn select(selection: &Selection, name: String, path: PathBuf) -> Result<[Program; 2]> {
     let output = Command::new(&path).args(["--list", "--format", "terse"]).output()?;
     let listed = String::from_utf8(output.stdout)?;
-    let all = listed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned);
-    let all: Vec<String> = all.collect();
-    match selection.only.as_ref().filter(|pattern| **pattern != name) {
-        None => Ok(Program { name, path, chosen: None, tests: all.len() }),
-        Some(pattern) => {
-            let chosen: Vec<_> = all.into_iter().filter(|test| test.contains(pattern)).collect();
-            Ok(Program { name, path, tests: chosen.len(), chosen: Some(chosen) })
-        }
-    }
+    let pattern = selection.only.as_ref().filter(|pattern| **pattern != name);
+    let tests = listed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned);
+    let (load, others): (Vec<_>, Vec<_>) = tests
+        .filter(|test| pattern.is_none_or(|pattern| test.contains(pattern)))
+        .partition(|test| test.split_inclusive("::").any(|module| module == LOAD));
+    let program = |chosen: Vec<String>, alone| {
+        let (name, path) = (name.clone(), path.clone());
+        Program { name, path, alone, tests: chosen.len(), chosen }
+    };
+    Ok([program(others, false), program(load, true)])
 }

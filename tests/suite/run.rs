@@ -1,5 +1,6 @@
 //! Runs test programs, several at a time.
 
+use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -23,17 +24,22 @@ enum Report {
 
 /// Builds and runs the selected tests; whether all passed.
 pub fn run(selection: &Selection) -> Result<bool> {
-    let mut waiting = build(selection)?.into_iter();
-    let total = waiting.as_slice().iter().map(|program| program.tests).sum();
+    let mut waiting = VecDeque::from(build(selection)?);
+    let total = waiting.iter().map(|program| program.tests).sum();
     let usage = cpu::Usage::begin()?;
     let mut progress = Progress::new(total);
     let (sender, reports) = channel();
     let (mut running, mut own) = (0, 0.0);
-    for program in waiting.by_ref().take(PROGRAMS) {
-        start(program, &usage, sender.clone())?;
-        running += 1;
-    }
-    while running > 0 {
+    loop {
+        while let Some(next) =
+            waiting.pop_front_if(|next| running < if next.alone { 1 } else { PROGRAMS })
+        {
+            start(next, &usage, sender.clone())?;
+            running += 1;
+        }
+        if running == 0 {
+            break;
+        }
         match reports.recv_timeout(Duration::from_secs(1)) {
             Err(RecvTimeoutError::Timeout) => progress.print(false),
             Err(RecvTimeoutError::Disconnected) => break,
@@ -44,10 +50,6 @@ pub fn run(selection: &Selection) -> Result<bool> {
                     progress.abandon(&program);
                 }
                 running -= 1;
-                if let Some(next) = waiting.next() {
-                    start(next, &usage, sender.clone())?;
-                    running += 1;
-                }
             }
         }
     }
@@ -59,14 +61,15 @@ pub fn run(selection: &Selection) -> Result<bool> {
 fn start(program: Program, usage: &cpu::Usage, reports: Sender<(String, Report)>) -> Result<()> {
     let mut command = Command::new(&program.path);
     command
-        .args(["-Zunstable-options", "--format=json", "--report-time"])
+        .args(["-Zunstable-options", "--format=json", "--report-time", "--exact"])
+        .args(&program.chosen)
         // Stable libtest reports times and starts only with this.
         .env("RUSTC_BOOTSTRAP", "1")
         .env(cpu::FOLDER, usage.folder())
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
-    if let Some(chosen) = &program.chosen {
-        command.arg("--exact").args(chosen);
+    if program.alone {
+        command.arg("--test-threads=1");
     }
     let mut child: Child = command.spawn()?;
     let output = child.stdout.take().ok_or("a test program has no output")?;

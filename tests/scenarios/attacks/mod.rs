@@ -4,13 +4,12 @@
 
 mod approving;
 mod authority;
-mod bounds;
 mod callers;
 mod chains;
 mod elsewhere;
 mod filling;
 mod hold_age;
-mod live;
+mod load;
 mod naming;
 mod owners;
 mod reader;

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{JoinHandle, sleep, spawn};
+use std::thread::{JoinHandle, spawn};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -42,7 +42,7 @@ impl Flood {
             while !stopped.load(Ordering::Relaxed) {
                 silent.extend((0..2).filter_map(|_| connect().ok()));
                 silent.drain(..silent.len().saturating_sub(open));
-                sleep(Duration::from_millis(1));
+                crate::harness::pause(Duration::from_millis(1));
             }
         });
         Self { stop, thread }

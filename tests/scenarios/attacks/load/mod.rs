@@ -1,0 +1,5 @@
+//! Attacks that give the machine much work. `make test` runs them alone.
+
+mod backfill;
+mod bounds;
+mod live;
