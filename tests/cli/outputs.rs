@@ -18,6 +18,7 @@ metadata: {name: shop}
 apiVersion: v1
 kind: ConfigMap
 metadata: {name: settings, namespace: shop}
+data: {color: blue}
 ---
 apiVersion: v1
 kind: Secret

@@ -11,7 +11,9 @@ use crate::{policy, world};
 #[test]
 fn h18_a_hold_does_not_become_effective_by_a_reset_of_managed_fields() {
     let team = Team::new(&world().plane, "h18");
-    team.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\n");
+    team.apply(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {color: blue}\n",
+    );
     team.apply(
         "apiVersion: v1\nkind: Pod\nmetadata: {name: reader}\nspec: {containers: [{name: c, \
          image: none, envFrom: [{configMapRef: {name: settings}}]}]}\n",
