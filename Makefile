@@ -5,10 +5,10 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 CARGO ?= cargo
 
-.PHONY: help run play test quick lint bench image controlplane fmt
+.PHONY: help run play test test-long quick lint bench image controlplane fmt
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
 
 run: ## build belay and serve on 127.0.0.1, with certificates of its own and no cluster
 	$(CARGO) run --locked --release --bin belay -- serve --standalone \
@@ -21,6 +21,10 @@ play: controlplane ## a real control plane with belay in front of it, until Ctrl
 test: controlplane ## all the tests, those on the real control plane included; ONLY=text: tests whose names contain it
 	@tests/image/tools
 	@$(CARGO) run --locked --example suite -- --only "$(ONLY)"
+
+test-long: controlplane ## the live tests with 10,000 objects and the intervals of production, then an hour of the soak
+	@BELAY_TEST_LONG=1 $(CARGO) run --locked --example suite -- --only scenarios
+	@$(CARGO) run --locked --release --example soak -- --minutes 60
 
 quick: ## the tests that need no control plane
 	@$(CARGO) run --locked --example suite -- --quick

@@ -18,7 +18,7 @@ use belay::telemetry::{Metrics, Readiness};
 use jiff::{SignedDuration, Timestamp};
 use kube::api::Api;
 
-use crate::harness::{ControlPlane, TIMING};
+use crate::harness::{ControlPlane, intervals};
 use crate::policies::installed;
 use crate::world;
 
@@ -49,7 +49,7 @@ impl Side {
             certificates: belay::cluster::Certificates::Files { authorities: None },
             backfill: 0,
             timeout_seconds: 5,
-            timing: TIMING.parse().unwrap(),
+            timing: intervals().parse().unwrap(),
             namespace: "belay".to_owned(),
             name: "belay".to_owned(),
             replica: "belay-0".to_owned(),

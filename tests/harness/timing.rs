@@ -1,9 +1,8 @@
 //! The intervals of belay in tests.
 
-/// Passed to each belay, unless its test asks for those of production. A busy
-/// machine with two cores keeps up with them. What is not named here is as in
-/// production.
-pub const TIMING: &str = "\
+/// A busy machine with two cores keeps up with these. An interval that is not named
+/// here has its default.
+const SHORT: &str = "\
     lease.duration=4,lease.skew=0.5,lease.request=1.2,lease.look=0.5,\
     lease.seized=30,lease.seized_renewal=4,lease.seized_retry=0.5,\
     feed.discovery=10,feed.lost_kind=1,feed.thaw=8,\
@@ -19,7 +18,20 @@ pub const TIMING: &str = "\
     uninstall.look=1,uninstall.pause=0.5,\
     webhook.drain=1";
 
+/// One interval with its default, so that all are as in production.
+const PRODUCTION: &str = "feed.silence=90";
+
+/// Whether `make test-long` runs: as in production, and with more objects.
+pub fn is_long() -> bool {
+    std::env::var_os("BELAY_TEST_LONG").is_some()
+}
+
+/// The intervals of each belay, unless its test asks for those of production.
+pub fn intervals() -> &'static str {
+    if is_long() { PRODUCTION } else { SHORT }
+}
+
 /// The environment that passes them.
 pub fn environment() -> (String, String) {
-    ("BELAY_TIMING".to_owned(), TIMING.to_owned())
+    ("BELAY_TIMING".to_owned(), intervals().to_owned())
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::harness::kubectl::{Output, run};
 use crate::harness::process::Process;
-use crate::harness::{ControlPlane, Install, Options, TIMING, eventually, timing};
+use crate::harness::{ControlPlane, Install, Options, eventually, intervals, timing};
 use crate::{policy, program};
 
 const SOON: Duration = Duration::from_secs(60);
@@ -61,7 +61,7 @@ impl Stage {
     }
 
     fn all(&self, more: &[&str]) -> Output {
-        let timing = format!("--timing={TIMING}");
+        let timing = format!("--timing={}", intervals());
         let args = [&ALL[..], &[&timing], more].concat();
         run(program(), self.plane.kubeconfig(), &args, None).unwrap()
     }
@@ -162,7 +162,7 @@ fn s28_while_replicas_run_all_holds_go_and_none_comes_back() {
     let until = Instant::now() + Duration::from_secs(3);
     while Instant::now() < until {
         assert_eq!(stage.held(), [""; 0]);
-        std::thread::sleep(Duration::from_millis(500));
+        crate::harness::pause(Duration::from_millis(500));
     }
     belay.leader().unwrap();
 
