@@ -191,3 +191,15 @@ fn pure_rooms_compute_and_nothing_else() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+#[test]
+fn tests_let_time_pass_only_by_the_harness() {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let mut files = sources(&tests);
+    files
+        .retain(|path| !["harness", "suite"].iter().any(|part| path.starts_with(tests.join(part))));
+    assert!(files.len() > 50, "{files:?}");
+    let call = concat!("sleep", "(");
+    let found = files.iter().filter(|path| code_of(path).contains(call)).collect::<Vec<_>>();
+    assert!(found.is_empty(), "wait for a condition, or call harness::pause: {found:?}");
+}

@@ -10,7 +10,7 @@ use belay::policy::Identities;
 use belay::telemetry::{Metrics, Readiness};
 use tokio::task::JoinHandle;
 
-use crate::harness::{ControlPlane, TIMING};
+use crate::harness::{ControlPlane, intervals};
 use crate::policies::installed;
 use crate::world;
 
@@ -36,7 +36,7 @@ async fn fed(plane: &ControlPlane, labelled: &[&str]) -> Fed {
         certificates: belay::cluster::Certificates::Files { authorities: None },
         backfill: 0,
         timeout_seconds: 5,
-        timing: TIMING.parse().unwrap(),
+        timing: intervals().parse().unwrap(),
         namespace: "belay".to_owned(),
         name: "belay".to_owned(),
         replica: "feed-test".to_owned(),
@@ -66,7 +66,7 @@ impl Fed {
             if holds() {
                 return;
             }
-            tokio::time::sleep(Duration::from_millis(25)).await;
+            crate::harness::pause_async(Duration::from_millis(25)).await;
         }
         panic!("not within 10 s: {what}; {}", self.readiness.describe());
     }

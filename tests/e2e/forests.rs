@@ -182,7 +182,7 @@ async fn settle(client: &kube::Client, namespace: &str) -> Result<HashMap<String
         if start.elapsed() > Duration::from_secs(120) {
             return Err("the forest does not come to rest".into());
         }
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        crate::harness::pause_async(Duration::from_millis(200)).await;
         let now = look(client, namespace).await?;
         if now != last {
             last = now;
@@ -392,7 +392,7 @@ async fn wait_for_the_collector(client: &kube::Client) -> Result<()> {
         match widgets.create(&PostParams::default(), &object).await {
             Ok(stored) => break stored,
             Err(error) if Instant::now() > deadline => return Err(error.into()),
-            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            Err(_) => crate::harness::pause_async(Duration::from_millis(100)).await,
         }
     };
     let dependent: DynamicObject = serde_json::from_value(json!({
@@ -408,7 +408,7 @@ async fn wait_for_the_collector(client: &kube::Client) -> Result<()> {
             Some(_) if Instant::now() > deadline => {
                 return Err("the collector never heard of Widgets".into());
             }
-            Some(_) => tokio::time::sleep(Duration::from_millis(200)).await,
+            Some(_) => crate::harness::pause_async(Duration::from_millis(200)).await,
         }
     }
 }

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
-use crate::harness::{ControlPlane, Result, TIMING, eventually};
+use crate::harness::{ControlPlane, Result, eventually, intervals};
 use crate::policies::installed;
 
 const SOON: Duration = Duration::from_secs(40);
@@ -39,7 +39,7 @@ impl Replica {
                 certificates: belay::cluster::Certificates::Files { authorities: None },
                 backfill: 0,
                 timeout_seconds: 5,
-                timing: TIMING.parse().unwrap(),
+                timing: intervals().parse().unwrap(),
                 namespace: namespace.to_owned(),
                 name: "belay".to_owned(),
                 replica: name.to_owned(),
@@ -257,7 +257,7 @@ fn the_status_sums_what_two_replicas_said_and_kubectl_shows_it() {
     runtime.spawn(status::run(leader.clone(), read, needs));
 
     // Nobody leads yet: nobody writes.
-    std::thread::sleep(Duration::from_millis(600));
+    crate::harness::pause(Duration::from_millis(600));
     let stored = get(plane, &["delpol", "journal-kept"]).unwrap();
     assert_eq!(stored.get("status"), None);
     leader.signals.leading.send_replace(true);

@@ -16,7 +16,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConnection};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
-use crate::harness::{ControlPlane, Options, TIMING, eventually};
+use crate::harness::{ControlPlane, Options, eventually, intervals};
 use crate::world;
 
 const MARGIN: Duration = Duration::from_millis(300);
@@ -54,7 +54,7 @@ fn replica(runtime: &Runtime, plane: &ControlPlane, namespace: &str, name: &str)
 }
 
 fn short() -> Timing {
-    TIMING.parse().unwrap()
+    intervals().parse().unwrap()
 }
 
 fn host(namespace: &str) -> String {
@@ -290,7 +290,7 @@ fn a_pair_is_made_and_rotated_with_overlap_by_whoever_leads() {
     for server in [&a, &b] {
         server.registered(&first);
     }
-    std::thread::sleep(MARGIN * 3);
+    crate::harness::pause(MARGIN * 3);
     assert_ne!(secret(plane, &ns, "next-tls.crt"), "");
     assert_eq!((a.convinces(&first), b.convinces(&first)), (Ok(()), Ok(())));
 
@@ -319,7 +319,7 @@ fn a_pair_is_made_and_rotated_with_overlap_by_whoever_leads() {
         if old == 1 { Ok(()) } else { Err(format!("{old} old ones").into()) }
     })
     .unwrap();
-    std::thread::sleep(ASK * 3);
+    crate::harness::pause(ASK * 3);
     assert_eq!(b.bundle(), Some(both.clone()));
     assert_ne!(secret(plane, &ns, "old-ca.crt"), "");
     let gone = ["delete", "lease", "belay-replica-c", "-n", &ns];
@@ -378,7 +378,7 @@ fn what_cannot_be_used_is_not_served_and_what_is_not_ours_is_left_alone() {
     plane.kubectl(&unmark).unwrap().success().unwrap();
     let args = ["patch", "secret", "belay-tls", "-n", &ns, "--type=merge", "-p", patch];
     plane.kubectl(&args).unwrap().success().unwrap();
-    std::thread::sleep(Duration::from_secs(1));
+    crate::harness::pause(Duration::from_secs(1));
     assert_eq!(secret(plane, &ns, "tls.key"), "bm9uc2Vuc2U=");
     assert!(a.convinces(&a.bundle().unwrap()).is_ok());
     assert!(!a.task.is_finished());

@@ -69,7 +69,7 @@ fn settled(plane: &ControlPlane, ns: &str) -> Result<Stored> {
         if begun.elapsed() > Duration::from_secs(120) {
             return Err("the namespace does not come to rest".into());
         }
-        std::thread::sleep(Duration::from_millis(200));
+        crate::harness::pause(Duration::from_millis(200));
         let now = stored(plane, ns)?;
         if now != last {
             (last, since) = (now, Instant::now());

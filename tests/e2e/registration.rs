@@ -25,7 +25,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use parking_lot::RwLock;
 use serde_json::{Value, json};
 
-use crate::harness::{ControlPlane, Options, TIMING};
+use crate::harness::{ControlPlane, Options, intervals};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -110,7 +110,7 @@ impl Installed {
                 certificates: belay::cluster::Certificates::Files { authorities: None },
                 backfill: 0,
                 timeout_seconds: 5,
-                timing: TIMING.parse().unwrap(),
+                timing: intervals().parse().unwrap(),
                 namespace: "belay".to_owned(),
                 name: name.to_owned(),
                 replica: format!("{name}-a"),
@@ -161,7 +161,7 @@ async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) -> Duration {
     let start = Instant::now();
     while !holds().await {
         assert!(start.elapsed() < LIMIT, "{what}: not within {LIMIT:?}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        crate::harness::pause_async(Duration::from_millis(5)).await;
     }
     start.elapsed()
 }

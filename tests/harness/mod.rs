@@ -43,8 +43,8 @@ pub use link::Link;
 pub use load::Load;
 pub use plane::{ControlPlane, Options};
 pub use proxy::Fault;
-pub use timing::TIMING;
-pub use wait::eventually;
+pub use timing::{intervals, is_long};
+pub use wait::{eventually, pause, pause_async};
 
 /// What a harness function fails with: a sentence. Tests unwrap it.
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;

@@ -24,6 +24,17 @@ pub fn eventually<T>(
     }
 }
 
+/// Lets time pass between two steps of a test, or while nothing may happen. What waits
+/// for a condition is [`eventually`].
+pub fn pause(time: Duration) {
+    std::thread::sleep(time);
+}
+
+/// The same in asynchronous tests.
+pub async fn pause_async(time: Duration) {
+    tokio::time::sleep(time).await;
+}
+
 /// Waits for what a process does, and no longer than the process lives: one
 /// that ends while it starts says why in its log, and that is the error.
 pub fn while_running(

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::harness::{ControlPlane, Install, Installed, Options, TIMING, eventually};
+use crate::harness::{ControlPlane, Install, Installed, Options, eventually, intervals};
 use crate::program;
 use crate::rounds::Rounds;
 use crate::team::SOON;
@@ -16,7 +16,7 @@ const EACH: usize = 12;
 fn installed(plane: &ControlPlane, ahead: Vec<u32>) -> Installed {
     // An API server that has just started knows nobody's rights.
     // Its watches are silent for long only where they are frozen.
-    let serve = vec![format!("--timing={TIMING},feed.silence=30")];
+    let serve = vec![format!("--timing={},feed.silence=30", intervals())];
     let install =
         Install { linked: true, refused: true, ahead, serve, ..Install::of_everything(2) };
     install.on(plane, program()).unwrap()
@@ -65,7 +65,7 @@ fn releases_outlive_the_api_server_etcd_and_the_network() {
         let going = scope.spawn(|| rounds.let_go("cut"));
         while !going.is_finished() {
             belay.links.iter().for_each(|link| link.cut());
-            std::thread::sleep(Duration::from_millis(150));
+            crate::harness::pause(Duration::from_millis(150));
         }
     });
     rounds.ends("cut");
@@ -81,7 +81,7 @@ fn releases_outlive_the_api_server_etcd_and_the_network() {
     rounds.let_go_of("frozen", EACH / 2..EACH);
     // A pass that had begun before somebody used it again may still end, and
     // none is good for more than two seconds.
-    std::thread::sleep(Duration::from_secs(3));
+    crate::harness::pause(Duration::from_secs(3));
     assert!(rounds.keep("frozen") >= EACH / 2, "what was used again all the time is gone");
     // It finds out by itself that what should speak now and then is silent.
     rounds.wait("deaf");

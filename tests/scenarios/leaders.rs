@@ -30,7 +30,7 @@ fn s34_no_hold_goes_while_a_user_lives_whoever_leads() {
             let going = scope.spawn(|| rounds.let_go(round));
             rounds.begins(round);
             // The moment itself is what is tried here.
-            std::thread::sleep(Duration::from_millis(moment));
+            crate::harness::pause(Duration::from_millis(moment));
             belay.replicas[leader].process.kill();
             going.join().unwrap();
         });

@@ -211,7 +211,7 @@ fn slow_senders_get_an_answer_or_a_closed_connection_within_the_deadline() {
             let ended = "POST /validate HTTP/1.1\r\nHost: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
                 .bytes()
                 .any(|byte| {
-                    std::thread::sleep(Duration::from_millis(100));
+                    crate::harness::pause(Duration::from_millis(100));
                     connection.write_all(&[byte]).and_then(|()| connection.flush()).is_err()
                 });
             assert!(ended, "a head that drips for six seconds was waited for");
@@ -221,7 +221,7 @@ fn slow_senders_get_an_answer_or_a_closed_connection_within_the_deadline() {
             let mut connection = client().connect().unwrap();
             write!(connection, "POST /validate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n").unwrap();
             let ended = (0..200).any(|_| {
-                std::thread::sleep(Duration::from_millis(50));
+                crate::harness::pause(Duration::from_millis(50));
                 connection.write_all(b" ").and_then(|()| connection.flush()).is_err()
             });
             assert!(ended, "ten seconds of dripping were accepted");

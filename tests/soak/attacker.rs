@@ -191,7 +191,7 @@ impl Attacker {
             Attack::SilentConnections => {
                 let connect = || tokio::net::TcpStream::connect(replica.address());
                 let silent = futures_util::future::join_all((0..SILENT).map(|_| connect())).await;
-                tokio::time::sleep(Duration::from_secs(1)).await;
+                crate::harness::pause_async(Duration::from_secs(1)).await;
                 Ok(json!(silent.iter().filter(|connection| connection.is_ok()).count()))
             }
         }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use crate::call::Caller;
 use crate::harness::Result;
@@ -69,7 +69,7 @@ pub async fn quiet(caller: &Caller, still: Duration, limit: Duration) -> Result<
         } else if since.elapsed() >= still {
             return Ok(());
         }
-        sleep(Duration::from_millis(500)).await;
+        crate::harness::pause_async(Duration::from_millis(500)).await;
     }
     Ok(())
 }
@@ -83,7 +83,7 @@ pub async fn graph(caller: &Caller, probes: SocketAddr) -> Result<(Vec<String>, 
         if differences.is_empty() || Instant::now() > limit {
             return Ok((differences, compared));
         }
-        sleep(Duration::from_millis(500)).await;
+        crate::harness::pause_async(Duration::from_millis(500)).await;
     }
 }
 
@@ -207,7 +207,7 @@ pub async fn empty(caller: &Caller, limit: Duration) -> Result<Vec<String>> {
         if left.is_empty() || Instant::now() > until {
             break left;
         }
-        sleep(Duration::from_millis(500)).await;
+        crate::harness::pause_async(Duration::from_millis(500)).await;
     };
     Ok(left.into_iter().collect())
 }

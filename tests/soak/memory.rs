@@ -17,7 +17,7 @@ pub fn watch(belay: &Arc<Mutex<Installed>>, stop: &AtomicBool) -> Vec<Sample> {
     while !stop.load(Ordering::Relaxed) {
         let replicas = lock(belay).replicas.iter().map(|b| b.process.resident()).collect();
         samples.push((start.elapsed().as_secs(), replicas));
-        std::thread::sleep(Duration::from_secs(1));
+        crate::harness::pause(Duration::from_secs(1));
     }
     samples
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use crate::call::Caller;
 use crate::harness::Result;
@@ -133,7 +133,7 @@ pub async fn in_force(caller: &Caller, name: &str) -> Result<()> {
         if Instant::now() > limit {
             return Err(format!("policy {name} is not in force: {}", policy["status"]).into());
         }
-        sleep(Duration::from_millis(100)).await;
+        crate::harness::pause_async(Duration::from_millis(100)).await;
     }
 }
 
@@ -146,7 +146,7 @@ pub async fn change(caller: Caller, mut random: Random, until: Instant) -> usize
     while Instant::now() < until {
         let pause = Duration::from_millis(1000 + random.below(3000) as u64);
         let left = until.saturating_duration_since(Instant::now());
-        sleep(pause.min(left)).await;
+        crate::harness::pause_async(pause.min(left)).await;
         changes += usize::from(once(&caller, &mut random).await);
     }
     changes

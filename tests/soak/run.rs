@@ -96,7 +96,7 @@ async fn watches_left(
             found.extend(left.into_iter().map(text));
             return Ok(found);
         }
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        crate::harness::pause_async(Duration::from_secs(1)).await;
     }
 }
 

@@ -71,7 +71,7 @@ fn wait(time: Duration, stop: &AtomicBool) -> bool {
         if stop.load(Ordering::Relaxed) {
             return false;
         }
-        std::thread::sleep(Duration::from_millis(50));
+        crate::harness::pause(Duration::from_millis(50));
     }
     !stop.load(Ordering::Relaxed)
 }
