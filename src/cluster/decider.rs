@@ -69,12 +69,8 @@ impl ClusterDecider {
         gathered: &mut Option<Gathered>,
     ) -> Verdict {
         for left in (0..=ROUNDS).rev() {
-            let verdict = match self.look(review, gathered, until, effort).await {
-                Ok(verdict) => verdict,
-                Err(empty) => {
-                    *gathered = gathered.take().map(|gathered| gathered.renumbered(*empty));
-                    continue;
-                }
+            let Some(verdict) = self.look(review, gathered, until, effort).await else {
+                continue;
             };
             if verdict.confirm.is_empty() {
                 return self.recorded(review, verdict, until).await;
@@ -115,6 +111,7 @@ impl ClusterDecider {
         gathered: &mut Option<Gathered>,
     ) -> bool {
         for _ in 0..2 {
+            *gathered = gathered.take().map(|gathered| gathered.renumbered(&self.world));
             let existence = {
                 let world = self.world.read();
                 let (group, resource) = (&review.resource.group, &review.resource.resource);
@@ -123,8 +120,7 @@ impl ClusterDecider {
                     return true;
                 }
                 if gathered.as_ref().is_some_and(|gathered| !gathered.fits(&world)) {
-                    let empty = Gathered::new(&world);
-                    *gathered = gathered.take().map(|gathered| gathered.renumbered(empty));
+                    continue;
                 }
                 let live = Live::Read(gathered.as_ref().map_or(&self.none, Gathered::reads));
                 target_existence(&Situation::new(&world.graph, &world.policies, live, 0), review)
@@ -138,14 +134,16 @@ impl ClusterDecider {
         false
     }
 
-    /// The same with as much work as it takes: what takes much waits for a turn.
+    /// The verdict as far as it is known now. What takes much work waits for a turn.
+    /// `None`: kinds or relations changed meanwhile.
     async fn look(
         &self,
         review: &Review<'_>,
         gathered: &mut Option<Gathered>,
         until: Instant,
         effort: &Effort,
-    ) -> Result<Verdict, Box<Gathered>> {
+    ) -> Option<Verdict> {
+        *gathered = gathered.take().map(|gathered| gathered.renumbered(&self.world));
         let decide =
             |meter: &Meter| look(&self.world, &self.none, review, gathered.as_ref(), meter);
         if let Some(decided) = effort.at_once(decide) {
@@ -163,7 +161,7 @@ impl ClusterDecider {
             }
             Ok(None) | Err(_) => {
                 let what = "it takes much work, and there was no time left for it";
-                Ok(decide_unknown(review, what.to_owned()))
+                Some(decide_unknown(review, what.to_owned()))
             }
         }
     }
@@ -207,23 +205,22 @@ impl ClusterDecider {
     }
 }
 
-/// The verdict as far as it is known now; or, if kinds or relations have changed
-/// since something was read, where to gather that again. The lock is held for this
-/// alone.
+/// The verdict as far as it is known now. `None`: what was read has no longer the
+/// numbers of the world. The lock is held for this alone.
 fn look(
     world: &SharedWorld,
     none: &LiveReads,
     review: &Review<'_>,
     gathered: Option<&Gathered>,
     meter: &Meter,
-) -> Result<Verdict, Box<Gathered>> {
+) -> Option<Verdict> {
     let world = world.read();
     if !world.loaded {
         let what = "belay has not read its policies yet";
-        return Ok(decide_unknown(review, what.to_owned()));
+        return Some(decide_unknown(review, what.to_owned()));
     }
     if gathered.is_some_and(|gathered| !gathered.fits(&world)) {
-        return Err(Box::new(Gathered::new(&world)));
+        return None;
     }
     let World { graph, policies, clock, .. } = &*world;
     let live = Live::Read(gathered.map_or(none, Gathered::reads));
@@ -239,7 +236,7 @@ fn look(
             && world.patch_rights.allow(group, resource)
     };
     verdict.hold = verdict.hold.filter(|hold| hold.put_back || is_seen());
-    Ok(verdict)
+    Some(verdict)
 }
 
 impl Decider for ClusterDecider {

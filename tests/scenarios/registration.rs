@@ -175,7 +175,8 @@ fn a_vanished_policy_kind_freezes_and_withdraws_nothing() {
     ]);
     held();
     assert_eq!((world.registration(), withdrawn()), before);
-    world.plane.apply(&policy).unwrap();
+    // It has its old uid, which kubectl removes.
+    world.plane.apply_to(&["apply", "-f", "-"], &policy).unwrap().success().unwrap();
     eventually("the end of the freeze", LIMIT, || {
         held();
         assert_eq!((world.registration(), withdrawn()), before);

@@ -232,10 +232,8 @@ fn s07_apply_from_git_keeps_the_hold() {
         (output.stderr.clone(), output.success().unwrap())
     };
     let seen = |name: &str| {
-        let path = ".metadata.finalizers} {.data.currency} {.metadata.resourceVersion";
-        let said = field(plane, &ns, &format!("configmap/{name}"), path);
-        let mut words = said.split(' ').map(str::to_owned);
-        (words.next().unwrap(), words.next().unwrap(), words.next().unwrap())
+        let field = |path| field(plane, &ns, &format!("configmap/{name}"), path);
+        (field(".metadata.finalizers"), field(".data.currency"), field(".metadata.resourceVersion"))
     };
     let held = format!("[\"{HOLD}\"]");
     for (name, args) in [("client", &[][..]), ("server", &["--server-side"][..])] {

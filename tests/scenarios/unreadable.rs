@@ -66,17 +66,21 @@ fn s31_a_list_that_is_forbidden_is_told_and_is_no_empty_list() {
     let other = format!("{ns}-maps");
     let target = policy::target("", "configmaps", &ns);
     policy::apply(plane, &other, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
-    assert_eq!(belay.metric("belay_failed_watches"), 0.0);
+    // Until the API server knows belay's rights, watches fail.
+    let failed_watches = |wanted: f64| {
+        eventually("the metric", LIMIT, || match belay.metric("belay_failed_watches") {
+            failed if failed == wanted => Ok(()),
+            failed => Err(format!("{failed}").into()),
+        })
+        .unwrap();
+    };
+    failed_watches(0.0);
 
     let target = policy::target("", "secrets", &ns);
     let said = "secrets: belay's account may not (secrets is forbidden: ";
     let modes = "{whileUsed: {}}\n  hold: Never";
     apply(plane, &ns, &format!("{target}  protect: {modes}\n"), "Forbidden", said);
-    eventually("the metric", LIMIT, || match belay.metric("belay_failed_watches") {
-        1.0 => Ok(()),
-        other => Err(format!("{other}").into()),
-    })
-    .unwrap();
+    failed_watches(1.0);
     logged(belay, &["a watch is broken", "\"secrets\"", "belay's account may not"]).unwrap();
 
     // Whether a Secret is in the Namespace cannot be known, so it stays.
@@ -120,11 +124,7 @@ fn s31_a_list_that_is_forbidden_is_told_and_is_no_empty_list() {
     for name in [&ns, &other] {
         plane.kubectl(&["delete", "deletionpolicy", name]).unwrap().success().unwrap();
     }
-    eventually("the metric", LIMIT, || match belay.metric("belay_failed_watches") {
-        0.0 => Ok(()),
-        other => Err(format!("{other}").into()),
-    })
-    .unwrap();
+    failed_watches(0.0);
 }
 
 #[test]

@@ -415,7 +415,7 @@ async fn what_belay_does_not_watch_gets_no_hold() {
         let (journal, _) = Journal::new(Metrics::default());
         let decider = ClusterDecider::new(Arc::clone(world), Arc::new(script), journal);
         let looked = look(&decider.world, &decider.none, &review, None, &Meter::new(STEPS));
-        looked.map_err(drop).unwrap().hold
+        looked.unwrap().hold
     };
     let world = world();
     assert_eq!(created(&world), None);
@@ -441,7 +441,7 @@ async fn h06_all_rounds_of_a_review_share_one_budget() {
     let decider = ClusterDecider::new(world(), Arc::new(Script::new(pods, Ok(()))), journal);
     let until = Instant::now() + Duration::from_secs(5);
     let (one, all) = (Meter::new(STEPS), Effort::default());
-    look(&decider.world, &decider.none, &review, None, &one).map_err(drop).unwrap();
+    look(&decider.world, &decider.none, &review, None, &one).unwrap();
     let verdict = decider.answer(&review, until, &all).await;
     assert_eq!(verdict.reason, Some(Reason::InUse));
     assert!(all.steps() > one.steps(), "{} {}", all.steps(), one.steps());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::super::world::{World, take};
+use super::super::world::{SharedWorld, World, take};
 use super::exchange::{Found, coordinates};
 use crate::decide::{LiveRead, LiveReads};
 use crate::graph::{Graph, NodeId};
@@ -105,9 +105,17 @@ impl Gathered {
         graph.find(kind, text("namespace"), text("name"))
     }
 
-    /// Everything again, with the numbers that `empty` has.
-    pub fn renumbered(self, mut empty: Self) -> Self {
-        empty.add(self.answers);
-        empty
+    /// The same with the numbers that the world has now. Its lock is held for a
+    /// moment only, so they may change again.
+    pub fn renumbered(self, world: &SharedWorld) -> Self {
+        let mut renumbered = {
+            let world = world.read();
+            if self.fits(&world) {
+                return self;
+            }
+            Self::new(&world)
+        };
+        renumbered.add(self.answers);
+        renumbered
     }
 }

@@ -344,15 +344,8 @@ pub fn counted(
     (kind, released): (KindId, &Value),
     meter: &Meter,
 ) -> Count {
-    let fitting = match gathered.take() {
-        Some(gathered) if gathered.fits(&world.read()) => gathered,
-        Some(gathered) => {
-            let empty = Gathered::new(&world.read());
-            gathered.renumbered(empty)
-        }
-        None => Gathered::new(&world.read()),
-    };
-    let gathered = gathered.insert(fitting);
+    let current = gathered.take().unwrap_or_else(|| Gathered::new(&world.read()));
+    let gathered = gathered.insert(current.renumbered(world));
     let node = gathered.put(kind, released);
     let world = world.read();
     if !gathered.fits(&world) {
