@@ -290,7 +290,7 @@ fn prove_absence(situation: &Situation<'_>, item: &Item<'_>, live: bool, found: 
         found.unknown = Some(Cause::Unknown(format!("{name} is no kind that belay knows")));
         return;
     };
-    for (needer, crosses) in situation.policies.needers(kind) {
+    for (needer, crosses) in situation.policies.needers(&situation.graph.kinds, kind) {
         let namespace = if crosses { "" } else { item.facts.namespace };
         match situation.absence(needer, situation.list(needer, namespace, false), live) {
             Absence::Proved => {}

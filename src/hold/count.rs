@@ -392,7 +392,7 @@ impl<'a> Counting<'a> {
     fn lists(&self, node: Node<'a>) -> Result<Vec<LiveRead>, String> {
         let situation = self.chain.situation;
         let mut unread = Vec::new();
-        for (needer, crosses) in situation.policies.needers(node.kind()) {
+        for (needer, crosses) in situation.policies.needers(&situation.graph.kinds, node.kind()) {
             self.chain.charge(8);
             let namespace = if crosses { "" } else { node.namespace() };
             let read = situation.list(needer, namespace, false);

@@ -177,8 +177,8 @@ impl PolicySet {
 
     /// The kinds whose objects could need one of this kind, and whether they
     /// could do so from another namespace.
-    pub fn needers(&self, kind: KindId) -> impl Iterator<Item = (KindId, bool)> + '_ {
-        self.needers.of(kind)
+    pub fn needers(&self, kinds: &Kinds, kind: KindId) -> impl Iterator<Item = (KindId, bool)> {
+        self.needers.of(kinds, kind)
     }
 
     /// The annotations that policies read.

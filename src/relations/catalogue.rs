@@ -26,6 +26,17 @@ pub struct Guard {
     pub equals: &'static str,
 }
 
+/// The kinds that a reference can name if it names the kind as well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Nameable<List> {
+    /// All kinds.
+    Any,
+    /// All namespaced kinds: the reference is local.
+    Namespaced,
+    /// These kinds.
+    Only(List),
+}
+
 /// What a row leads to. Paths are relative to what the row's path finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum To {
@@ -50,8 +61,8 @@ pub enum To {
         group: &'static str,
         /// Where the namespace is; empty: only the object's own can be meant.
         namespace: &'static str,
-        /// The kinds that it can name, as group and plural name; none: any.
-        only: &'static [(&'static str, &'static str)],
+        /// The kinds that it can name, as group and plural name.
+        kinds: Nameable<&'static [(&'static str, &'static str)]>,
     },
     /// Objects of a kind by a plain map of labels.
     PlainLabels {
@@ -281,7 +292,7 @@ pub const ROWS: &[Row] = &[
     // Storage.
     row("claim-volume", CLAIMS, &["spec.volumeName"], named(("", "persistentvolumes"), "")),
     row("storage-class", CLAIMS_AND_VOLUMES, &["spec.storageClassName", "metadata.annotations[\"volume.beta.kubernetes.io/storage-class\"]"], named(STORAGE_CLASS, "")),
-    row("claim-data-source", CLAIMS, &["spec.dataSource", "spec.dataSourceRef"], To::Typed { group: "", namespace: "namespace", only: &[] }).until("status.phase", "Bound"),
+    row("claim-data-source", CLAIMS, &["spec.dataSource", "spec.dataSourceRef"], To::Typed { group: "", namespace: "namespace", kinds: Nameable::Namespaced }).until("status.phase", "Bound"),
     row("volume-attributes-class", CLAIMS_AND_VOLUMES, &["spec.volumeAttributesClassName"], named(("storage.k8s.io", "volumeattributesclasses"), "")),
     row("volume-claim", VOLUMES, &["spec.claimRef"], To::Name { group: "", resource: "persistentvolumeclaims", name: "name", namespace: "namespace", uid: "uid" }).mentions(),
     row("volume-csi-driver", VOLUMES, &["spec.csi.driver"], named(CSI_DRIVER, "")).mentions(),
@@ -306,23 +317,23 @@ pub const ROWS: &[Row] = &[
     row("stateful-set-service", STATEFUL_SETS, &["spec.serviceName"], named(SERVICE, "")),
     row("stateful-set-claims", STATEFUL_SETS, &["spec.volumeClaimTemplates[*]"], To::Claims { group: CLAIM.0, resource: CLAIM.1 }),
     row("stateful-set-storage-class", STATEFUL_SETS, &["spec.volumeClaimTemplates[*].spec.storageClassName"], named(STORAGE_CLASS, "")),
-    row("autoscaler-target", &[from("autoscaling", "horizontalpodautoscalers", "")], &["spec.scaleTargetRef"], To::Typed { group: "", namespace: "", only: &[] }).mentions(),
+    row("autoscaler-target", &[from("autoscaling", "horizontalpodautoscalers", "")], &["spec.scaleTargetRef"], To::Typed { group: "", namespace: "", kinds: Nameable::Namespaced }).mentions(),
     row("disruption-budget-pods", &[from("policy", "poddisruptionbudgets", "")], &["spec.selector"], To::Labels { group: "", resource: "pods" }).mentions(),
     // Network.
     row("service-pods", &[from("", "services", "")], &["spec.selector"], To::PlainLabels { group: "", resource: "pods" }).mentions(),
     row("endpoint-slice-service", ENDPOINT_SLICES, &["metadata.labels[\"kubernetes.io/service-name\"]"], named(SERVICE, "")).mentions(),
-    row("endpoint-slice-target", ENDPOINT_SLICES, &["endpoints[*].targetRef"], To::Typed { group: "", namespace: "namespace", only: &[] }).mentions(),
+    row("endpoint-slice-target", ENDPOINT_SLICES, &["endpoints[*].targetRef"], To::Typed { group: "", namespace: "namespace", kinds: Nameable::Any }).mentions(),
     row("network-policy-pods", NETWORK_POLICIES, &["spec.podSelector"], To::Labels { group: "", resource: "pods" }).mentions(),
     row("network-policy-peer-pods", NETWORK_POLICIES, &["spec.ingress[*].from[*].podSelector", "spec.egress[*].to[*].podSelector"], To::Labels { group: "", resource: "pods" }).mentions(),
     row("network-policy-namespaces", NETWORK_POLICIES, &["spec.ingress[*].from[*].namespaceSelector", "spec.egress[*].to[*].namespaceSelector"], To::Labels { group: "", resource: "namespaces" }).mentions(),
     row("network-policy-namespace", NETWORK_POLICIES, &["spec.ingress[*].from[*].namespaceSelector.matchLabels[\"kubernetes.io/metadata.name\"]", "spec.egress[*].to[*].namespaceSelector.matchLabels[\"kubernetes.io/metadata.name\"]", "spec.ingress[*].from[*].namespaceSelector.matchExpressions[?key=kubernetes.io/metadata.name].values[*]", "spec.egress[*].to[*].namespaceSelector.matchExpressions[?key=kubernetes.io/metadata.name].values[*]"], named(NAMESPACE, "")).mentions(),
     row("ingress-service", INGRESSES, &["spec.defaultBackend.service", "spec.rules[*].http.paths[*].backend.service"], named(SERVICE, "name")),
-    row("ingress-resource", INGRESSES, &["spec.defaultBackend.resource", "spec.rules[*].http.paths[*].backend.resource"], To::Typed { group: "", namespace: "", only: &[] }),
+    row("ingress-resource", INGRESSES, &["spec.defaultBackend.resource", "spec.rules[*].http.paths[*].backend.resource"], To::Typed { group: "", namespace: "", kinds: Nameable::Namespaced }),
     row("ingress-secret", INGRESSES, &["spec.tls[*]"], named(SECRET, "secretName")),
     row("ingress-class", INGRESSES, &["spec.ingressClassName"], named(("networking.k8s.io", "ingressclasses"), "")),
-    row("ingress-class-parameters", &[from("networking.k8s.io", "ingressclasses", "")], &["spec.parameters"], To::Typed { group: "", namespace: "namespace", only: &[] }),
+    row("ingress-class-parameters", &[from("networking.k8s.io", "ingressclasses", "")], &["spec.parameters"], To::Typed { group: "", namespace: "namespace", kinds: Nameable::Any }),
     // Access.
-    row("binding-role", BINDINGS, &["roleRef"], To::Typed { group: "rbac.authorization.k8s.io", namespace: "", only: ROLES }),
+    row("binding-role", BINDINGS, &["roleRef"], To::Typed { group: "rbac.authorization.k8s.io", namespace: "", kinds: Nameable::Only(ROLES) }),
     row("binding-service-account", BINDINGS, &["subjects[?kind=ServiceAccount]"], placed(SERVICE_ACCOUNT, "name", "namespace")).mentions(),
     row("binding-namespace", BINDINGS, &["subjects[?kind=ServiceAccount].namespace"], named(NAMESPACE, "")).mentions(),
     row("role-aggregation", &[from("rbac.authorization.k8s.io", "clusterroles", "")], &["aggregationRule.clusterRoleSelectors[*]"], To::Labels { group: "rbac.authorization.k8s.io", resource: "clusterroles" }).mentions(),
@@ -346,7 +357,8 @@ pub fn related_kinds() -> BTreeSet<(&'static str, &'static str)> {
     for row in ROWS {
         kinds.extend(row.from.iter().map(|from| (from.group, from.resource)));
         match row.to {
-            To::Typed { only, .. } => kinds.extend(only),
+            To::Typed { kinds: Nameable::Only(only), .. } => kinds.extend(only),
+            To::Typed { .. } => {}
             To::Name { group, resource, .. }
             | To::PlainLabels { group, resource }
             | To::Labels { group, resource }

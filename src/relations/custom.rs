@@ -1,6 +1,7 @@
 //! Relations that users write, compiled to the same leaves as the built-in
 //! rows.
 
+use super::catalogue::Nameable;
 use super::engine::{Leaf, Target};
 use super::path::{Path, PathError};
 use crate::graph::{RelationId, Strength};
@@ -167,7 +168,7 @@ impl Custom {
                 name: rest(0)?,
                 namespace: rest(3),
                 default_group: String::new(),
-                only: Vec::new(),
+                kinds: Nameable::Any,
             },
             CustomTo::Selector { group, resource, .. } => {
                 Target::Labels { kind: kinds.find_resource(group, resource)?, plain: false }

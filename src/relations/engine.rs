@@ -6,7 +6,9 @@ use std::sync::Arc;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::catalogue::{ESTABLISHED, FINISHED, GroupKind, Guard, ROWS, Row, SCALED_DOWN, To};
+use super::catalogue::{
+    ESTABLISHED, FINISHED, GroupKind, Guard, Nameable, ROWS, Row, SCALED_DOWN, To,
+};
 use super::custom::Custom;
 use super::fields::{Fields, add_value};
 use super::path::{Path, PathError, Step, for_each};
@@ -37,23 +39,23 @@ pub struct Catalogue {
 #[derive(Debug, Clone, Default)]
 pub struct Needers {
     of: HashMap<KindId, BTreeMap<KindId, bool>>,
-    /// Those whose references say the kind themselves, and whether they can say a
+    /// Those whose references name the kind as well, and whether they can name a
     /// namespace.
     of_any: BTreeMap<KindId, bool>,
+    /// The same, if they can name only namespaced kinds.
+    of_namespaced: BTreeMap<KindId, bool>,
 }
 
 impl Needers {
     /// The kinds whose objects could need one of this kind, and whether they
     /// could do so from another namespace.
-    pub fn of(&self, kind: KindId) -> impl Iterator<Item = (KindId, bool)> + '_ {
-        let named = self.of.get(&kind);
-        let others =
-            self.of_any.iter().filter(move |(k, _)| named.is_none_or(|of| !of.contains_key(k)));
-        let named = named
-            .into_iter()
-            .flatten()
-            .map(|(kind, crosses)| (*kind, *crosses || self.of_any.get(kind) == Some(&true)));
-        named.chain(others.map(|(kind, crosses)| (*kind, *crosses)))
+    pub fn of(&self, kinds: &Kinds, kind: KindId) -> impl Iterator<Item = (KindId, bool)> {
+        let local = kinds.info(kind).namespaced.then_some(&self.of_namespaced);
+        let mut needers = self.of_any.clone();
+        for (needer, crosses) in self.of.get(&kind).into_iter().chain(local).flatten() {
+            *needers.entry(*needer).or_default() |= crosses;
+        }
+        needers.into_iter()
     }
 }
 
@@ -111,8 +113,8 @@ pub(super) enum Target {
         name: Path,
         namespace: Option<Path>,
         default_group: String,
-        /// The kinds that the reference can name; none: any.
-        only: Vec<KindId>,
+        /// The kinds that the reference can name.
+        kinds: Nameable<Vec<KindId>>,
     },
     Labels {
         kind: KindId,
@@ -242,13 +244,11 @@ impl Catalogue {
                 if leaf.strength != Strength::Needs {
                     return;
                 }
-                if let Target::Typed { only, .. } = &leaf.target {
+                if let Target::Typed { kinds: Nameable::Only(only), .. } = &leaf.target {
                     for kind in only {
                         needers.of.entry(*kind).or_default().entry(*from).or_default();
                     }
-                    if !only.is_empty() {
-                        return;
-                    }
+                    return;
                 }
                 let (of, crosses) = match &leaf.target {
                     Target::Name { kind, namespace, .. } => {
@@ -258,6 +258,9 @@ impl Catalogue {
                     | Target::Claims { kind }
                     | Target::EphemeralClaim { kind }
                     | Target::SameName { kind } => (needers.of.entry(*kind).or_default(), false),
+                    Target::Typed { namespace, kinds: Nameable::Namespaced, .. } => {
+                        (&mut needers.of_namespaced, namespace.is_some())
+                    }
                     Target::Typed { namespace, .. } => (&mut needers.of_any, namespace.is_some()),
                 };
                 *of.entry(*from).or_default() |= crosses;
@@ -441,8 +444,15 @@ fn target(kinds: &Kinds, to: &To) -> Result<Option<Target>, PathError> {
                 uid: path(uid)?,
             }),
         },
-        To::Typed { group, namespace, only } => Some(Target::Typed {
-            only: only.iter().filter_map(|(group, resource)| find(group, resource)).collect(),
+        To::Typed { group, namespace, kinds } => Some(Target::Typed {
+            kinds: match kinds {
+                Nameable::Any => Nameable::Any,
+                Nameable::Namespaced => Nameable::Namespaced,
+                Nameable::Only(only) => {
+                    let only = only.iter().filter_map(|(group, resource)| find(group, resource));
+                    Nameable::Only(only.collect())
+                }
+            },
             group: Path::default(),
             kind: Path::parse("kind")?,
             name: Path::parse("name")?,
@@ -633,7 +643,7 @@ impl Reading<'_> {
                 let path = joined(place, name);
                 self.uses(leaf, value, *kind, namespace, found, uid, path);
             }
-            Target::Typed { group, kind, name, namespace, default_group, only } => {
+            Target::Typed { group, kind, name, namespace, default_group, kinds } => {
                 let (Some(kind), Some(found)) = (text(kind), text(name)) else { return };
                 let group = match group.steps().is_empty() {
                     // As Kubernetes' own references say it, in one of two ways.
@@ -647,7 +657,12 @@ impl Reading<'_> {
                     }),
                 };
                 let kind = self.kinds.mention(group, kind);
-                if !only.is_empty() && !only.contains(&kind) {
+                let can_be_named = match kinds {
+                    Nameable::Any => true,
+                    Nameable::Namespaced => self.kinds.info(kind).namespaced,
+                    Nameable::Only(only) => only.contains(&kind),
+                };
+                if !can_be_named {
                     return;
                 }
                 let namespace =

@@ -323,7 +323,10 @@ fn h38_only_kinds_whose_references_can_name_a_namespace_count_in_others() {
     let needers = catalogue.needers();
     let crosses = |of: (&str, &str), from: (&str, &str)| {
         let kind = |(group, resource)| kinds.find_resource(group, resource).unwrap();
-        needers.of(kind(of)).find(|(needer, _)| *needer == kind(from)).map(|(_, crosses)| crosses)
+        needers
+            .of(&kinds, kind(of))
+            .find(|(needer, _)| *needer == kind(from))
+            .map(|(_, crosses)| crosses)
     };
     let ingress = ("networking.k8s.io", "ingresses");
     for of in [("", "configmaps"), ("", "services"), ("", "secrets")] {
@@ -331,6 +334,10 @@ fn h38_only_kinds_whose_references_can_name_a_namespace_count_in_others() {
         assert_eq!(crosses(of, ("", "persistentvolumeclaims")), Some(true), "{of:?}");
         assert_eq!(crosses(of, ("networking.k8s.io", "ingressclasses")), Some(true), "{of:?}");
     }
+    for of in [("", "persistentvolumes"), ("storage.k8s.io", "storageclasses")] {
+        assert_eq!(crosses(of, ingress), None, "{of:?}");
+    }
+    assert_eq!(crosses(("networking.k8s.io", "ingressclasses"), ingress), Some(false));
     assert_eq!(crosses(("", "secrets"), ("", "persistentvolumes")), Some(true));
     assert_eq!(crosses(("", "configmaps"), ("", "pods")), Some(false));
 }

@@ -73,7 +73,8 @@ pub fn needs(world: &World, policy: &Policy) -> BTreeSet<KindId> {
     let modes = &policy.modes;
     let mut needs = targets.clone();
     if modes.while_used.is_some() {
-        let needers = targets.iter().flat_map(|kind| world.policies.needers(*kind));
+        let needers =
+            targets.iter().flat_map(|kind| world.policies.needers(&world.graph.kinds, *kind));
         needs.extend(needers.map(|(kind, _)| kind));
     }
     if modes.while_not_empty.is_some() {

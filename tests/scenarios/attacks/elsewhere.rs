@@ -33,4 +33,16 @@ fn h38_an_ingress_with_too_many_references_concerns_its_own_namespace_alone() {
     let refusal = dev.refused(&["configmap/data"]);
     assert!(refusal.contains(&says), "{refusal}");
     mine.deleted(&["configmap/data"]);
+    // Its references are local, so no object without a namespace is meant either.
+    let class = format!("{}-class", mine.ns);
+    let all = "apiGroups: [storage.k8s.io], resources: [storageclasses]";
+    let target = format!("  targets: [{{{all}, names: [{class}]}}]\n");
+    let spec = format!("{target}  protect: {{whileUsed: {{}}}}\n  hold: Never\n");
+    policy::apply(plane, &class, &spec);
+    mine.may("[{apiGroups: [storage.k8s.io], resources: [storageclasses], verbs: ['*']}]");
+    mine.apply(&format!(
+        "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {{name: {class}}}\n\
+         provisioner: example.com/none\n"
+    ));
+    mine.deleted(&[&format!("storageclass/{class}")]);
 }

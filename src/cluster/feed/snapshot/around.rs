@@ -228,7 +228,8 @@ fn wanted(world: &World, reach: &Reach) -> BTreeMap<KindId, Place> {
     };
     let mut crossing: HashSet<KindId> = HashSet::new();
     for (kind, _) in listed() {
-        crossing.extend(policies.needers(kind).filter(|(_, crosses)| *crosses).map(|(k, _)| k));
+        let needers = policies.needers(&graph.kinds, kind);
+        crossing.extend(needers.filter(|(_, crosses)| *crosses).map(|(kind, _)| kind));
     }
     let namespaces = graph.kinds.find("", "Namespace");
     let mut wanted = BTreeMap::new();
