@@ -63,7 +63,8 @@ fn arguments(line: &str) -> Vec<&str> {
 }
 
 fn prepare(plane: &ControlPlane) {
-    plane.apply(SHOP).unwrap();
+    // As its reader does it: the outputs name the manager of fields.
+    plane.apply_to(&["apply", "-f", "-"], SHOP).unwrap().success().unwrap();
     policy(plane, "secrets-in-use", USED);
     eventually("a user that belay knows of", LIMIT, || {
         let delete = ["delete", "secret", "db-creds", "-n", "shop", "--dry-run=server"];

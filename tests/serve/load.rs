@@ -231,7 +231,8 @@ fn h33_small_bodies_that_stall_leave_memory_for_reviews() {
     let grown = belay.process.resident().unwrap().saturating_sub(before);
     eprintln!("h33: {took:?}, {grown} KiB");
     assert!(took < LIMIT, "{took:?}");
-    assert!(grown < 200_000, "{grown} KiB with {} stalled senders", stalled.len());
+    // Without a bound they keep 400 MB.
+    assert!(grown < 280_000, "{grown} KiB with {} stalled senders", stalled.len());
 }
 
 /// A head of a POST with so many bytes behind it.
