@@ -1,12 +1,16 @@
 //! `belay approvals`.
 
-use crate::{belay, belay_as, configmaps, json, kubectl, policy, world};
+use crate::{belay, belay_as, json, kubectl, policy, world};
 
 #[test]
 fn an_approval_is_listed_with_who_gave_it_and_for_how_long() {
     let plane = &world().plane;
     let ns = plane.namespace("approvals").unwrap();
-    policy(plane, &ns, &(configmaps(&ns) + "  protect: {always: {}}\n"));
+    policy::apply(
+        plane,
+        &ns,
+        &(policy::target("", "configmaps", &ns) + "  protect: {always: {}}\n"),
+    );
     kubectl(plane, &["create", "configmap", "settings", "-n", &ns]);
     let none = belay(plane, &["approvals", "-n", &ns]);
     assert_eq!(
@@ -37,7 +41,11 @@ fn an_approval_is_listed_with_who_gave_it_and_for_how_long() {
 fn what_somebody_is_called_is_nothing_that_a_terminal_obeys() {
     let plane = &world().plane;
     let ns = plane.namespace("escaped").unwrap();
-    policy(plane, &ns, &(configmaps(&ns) + "  protect: {always: {}}\n"));
+    policy::apply(
+        plane,
+        &ns,
+        &(policy::target("", "configmaps", &ns) + "  protect: {always: {}}\n"),
+    );
     kubectl(plane, &["create", "configmap", "settings", "-n", &ns]);
     // Whoever signs certificates puts any name into them.
     let eve = plane.user("eve\x1b[2J", Some("system:masters")).unwrap();

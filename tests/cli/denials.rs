@@ -1,14 +1,22 @@
 //! `belay denials`.
 
 use crate::harness::eventually;
-use crate::{LIMIT, belay, configmaps, json, kubectl, policy, world};
+use crate::{LIMIT, belay, json, kubectl, policy, world};
 
 #[test]
 fn what_was_refused_and_what_would_have_been_are_told_apart() {
     let plane = &world().plane;
     let [denied, warned] = ["denials", "denials"].map(|name| plane.namespace(name).unwrap());
-    policy(plane, &denied, &(configmaps(&denied) + "  protect: {always: {}}\n"));
-    policy(plane, &warned, &(configmaps(&warned) + "  protect: {always: {}}\n  action: Audit\n"));
+    policy::apply(
+        plane,
+        &denied,
+        &(policy::target("", "configmaps", &denied) + "  protect: {always: {}}\n"),
+    );
+    policy::apply(
+        plane,
+        &warned,
+        &(policy::target("", "configmaps", &warned) + "  protect: {always: {}}\n  action: Audit\n"),
+    );
     for ns in [&denied, &warned] {
         kubectl(plane, &["create", "configmap", "settings", "-n", ns]);
     }
@@ -56,7 +64,11 @@ fn what_was_refused_and_what_would_have_been_are_told_apart() {
 fn what_was_refused_before_a_time_is_left_out() {
     let plane = &world().plane;
     let ns = plane.namespace("since").unwrap();
-    policy(plane, &ns, &(configmaps(&ns) + "  protect: {always: {}}\n"));
+    policy::apply(
+        plane,
+        &ns,
+        &(policy::target("", "configmaps", &ns) + "  protect: {always: {}}\n"),
+    );
     kubectl(plane, &["create", "configmap", "settings", "-n", &ns]);
     let delete = ["delete", "configmap", "settings", "-n", &ns];
     plane.kubectl(&delete).unwrap().failure().unwrap();

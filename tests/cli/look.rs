@@ -1,7 +1,7 @@
 //! `belay impact` and `belay used-by` in a cluster in which belay is installed.
 
 use crate::harness::{ControlPlane, eventually};
-use crate::{LIMIT, belay, belay_as, configmaps, json, kubectl, policy, world};
+use crate::{LIMIT, belay, belay_as, json, kubectl, policy, world};
 
 /// A Deployment that mounts a ConfigMap, as far as its Pod.
 fn mounted(plane: &ControlPlane, ns: &str) {
@@ -26,7 +26,11 @@ fn impact_says_before_what_the_refusal_says_after() {
     let plane = &world().plane;
     let ns = plane.namespace("look").unwrap();
     // Without the hold: what is held stays, and breaks nobody.
-    policy(plane, &ns, &(configmaps(&ns) + "  protect: {whileUsed: {}}\n  hold: Never\n"));
+    policy::apply(
+        plane,
+        &ns,
+        &(policy::target("", "configmaps", &ns) + "  protect: {whileUsed: {}}\n  hold: Never\n"),
+    );
     mounted(plane, &ns);
     let said = eventually("what belay knows", LIMIT, || {
         let delete = ["delete", "configmap", "settings", "-n", &ns, "--dry-run=server"];

@@ -33,7 +33,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use harness::kubectl::{Output, run};
-use harness::{ControlPlane, Install, Installed, Options, eventually};
+use harness::{ControlPlane, Install, Installed, Options, policy};
 use schema::{Schema, differences, schemas};
 use serde_json::Value;
 
@@ -102,30 +102,6 @@ pub fn fits(args: &[&str], stdout: &str) {
 /// kubectl, which has to succeed.
 pub fn kubectl(plane: &ControlPlane, args: &[&str]) -> String {
     plane.kubectl(args).unwrap().success().unwrap()
-}
-
-/// Applies a policy and waits until the API server asks belay about it. `spec`
-/// is YAML, indented by two spaces.
-pub fn policy(plane: &ControlPlane, name: &str, spec: &str) {
-    let head = "apiVersion: belay.dev/v1alpha1\nkind: DeletionPolicy\n";
-    plane.apply(&format!("{head}metadata: {{name: {name}}}\nspec:\n{spec}")).unwrap();
-    eventually(&format!("policy {name} in force"), LIMIT, || {
-        let path = "jsonpath={.status.conditions[?(@.type==\"Ready\")].status} \
-                    {.status.conditions[?(@.type==\"Watching\")].status}";
-        match plane.kubectl(&["get", "deletionpolicy", name, "-o", path])?.success()?.as_str() {
-            "True True" => Ok(()),
-            other => Err(other.into()),
-        }
-    })
-    .unwrap();
-}
-
-/// The ConfigMaps of one namespace, as the target of a policy.
-pub fn configmaps(namespace: &str) -> String {
-    format!(
-        "  targets: [{{apiGroups: [\"\"], resources: [configmaps], namespaceSelector: \
-         {{matchLabels: {{kubernetes.io/metadata.name: {namespace}}}}}}}]\n"
-    )
 }
 
 /// A document that a command printed.

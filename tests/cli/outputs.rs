@@ -8,7 +8,7 @@ use std::path::Path;
 
 use crate::harness::{ControlPlane, Install, Options, eventually};
 use crate::tour::steady;
-use crate::{LIMIT, belay, configmaps, kubectl, policy, program};
+use crate::{LIMIT, belay, kubectl, policy, program};
 
 const SHOP: &str = "\
 apiVersion: v1
@@ -77,10 +77,14 @@ fn what_the_commands_print_is_what_somebody_has_looked_at() {
     let _belay = Install::of_everything(1).on(&plane, program()).unwrap();
     let plane = &plane;
     plane.apply(SHOP).unwrap();
-    policy(plane, "settings", &(configmaps("shop") + "  protect: {whileUsed: {onDelete: Hold}}\n"));
-    let secrets = configmaps("shop").replace("[configmaps]", "[secrets]");
-    policy(plane, "tokens", &(secrets.clone() + "  protect: {always: {}}\n  hold: Never\n"));
-    policy(plane, "watched", &(secrets + "  protect: {always: {}}\n  action: Audit\n"));
+    policy::apply(
+        plane,
+        "settings",
+        &(policy::target("", "configmaps", "shop") + "  protect: {whileUsed: {onDelete: Hold}}\n"),
+    );
+    let secrets = policy::target("", "secrets", "shop");
+    policy::apply(plane, "tokens", &(secrets.clone() + "  protect: {always: {}}\n  hold: Never\n"));
+    policy::apply(plane, "watched", &(secrets + "  protect: {always: {}}\n  action: Audit\n"));
     let mut told = Told { plane, all: String::new() };
 
     told.tell("denials");

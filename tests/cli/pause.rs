@@ -3,7 +3,7 @@
 
 use crate::harness::install::print;
 use crate::harness::{ControlPlane, Install, Options, Result, eventually};
-use crate::{LIMIT, belay, belay_as, configmaps, json, kubectl, policy, program};
+use crate::{LIMIT, belay, belay_as, json, kubectl, policy, program};
 
 #[test]
 fn a_pause_takes_a_right_is_loud_and_ends() {
@@ -88,7 +88,11 @@ fn a_pause_lets_everything_pass_says_so_everywhere_and_ends() {
     let plane = ControlPlane::start_with(&Options { nodes: 1, ..Options::default() }).unwrap();
     let installed = Install::of_everything(2).on(&plane, program()).unwrap();
     let ns = plane.namespace("paused").unwrap();
-    policy(&plane, &ns, &(configmaps(&ns) + "  protect: {always: {}}\n"));
+    policy::apply(
+        &plane,
+        &ns,
+        &(policy::target("", "configmaps", &ns) + "  protect: {always: {}}\n"),
+    );
     kubectl(&plane, &["create", "configmap", "settings", "-n", &ns]);
     let refused = || -> Result<bool> {
         let delete = ["delete", "configmap", "settings", "-n", &ns, "--dry-run=server"];

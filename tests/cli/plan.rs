@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::broken::plane as without_belay;
 use crate::harness::{ControlPlane, eventually};
-use crate::{LIMIT, belay, configmaps, json, kubectl, policy, world};
+use crate::{LIMIT, belay, json, kubectl, policy, world};
 
 /// Two ConfigMaps, one of them a hook of Helm, and in a file a policy for them
 /// with more of its spec behind it.
@@ -30,7 +30,7 @@ fn a_plan_needs_nothing_of_belay_in_the_cluster() {
     let plane = without_belay();
     let ns = plane.namespace("plan").unwrap();
     let other = "}}}, {apiGroups: [plan.test], resources: [gadgets]}]\n";
-    let targets = configmaps(&ns).replace("}}}]\n", other);
+    let targets = policy::target("", "configmaps", &ns).replace("}}}]\n", other);
     let (_folder, file) = prepared(plane, &ns, &(targets + "  protect: {whileUsed: {}}\n"));
     let said = belay(plane, &["status", "--plan", "-f", &file, "-o", "json"]);
     assert_eq!(said.code, 1, "{said:?}");
@@ -54,7 +54,7 @@ fn a_plan_needs_nothing_of_belay_in_the_cluster() {
 fn what_a_plan_says_is_what_comes_of_it() {
     let plane = &world().plane;
     let ns = plane.namespace("plan-kept").unwrap();
-    let spec = configmaps(&ns) + "  protect: {whileUsed: {}}\n";
+    let spec = policy::target("", "configmaps", &ns) + "  protect: {whileUsed: {}}\n";
     let (_folder, file) = prepared(plane, &ns, &spec);
     let said = belay(plane, &["status", "--plan", "-f", &file, "-o", "json"]);
     assert_eq!(said.code, 0, "{said:?}");
@@ -63,7 +63,7 @@ fn what_a_plan_says_is_what_comes_of_it() {
     let unheld = kubectl(plane, &["get", "cm", "settings", "-n", &ns, "-o", "yaml"]);
     assert!(!unheld.contains("belay.dev/hold"), "a plan changes nothing: {unheld}");
 
-    policy(plane, &ns, &spec);
+    policy::apply(plane, &ns, &spec);
     eventually("what was planned", LIMIT, || {
         let output = belay(plane, &["status", "-o", "json"]);
         let said: Value = serde_json::from_str(&output.stdout)?;

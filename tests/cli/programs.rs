@@ -2,7 +2,7 @@
 //! the scenarios. That each document is as its schema says is seen to by
 //! [`crate::fits`].
 
-use crate::{belay, configmaps, json, kubectl, policy, world};
+use crate::{belay, json, kubectl, policy, world};
 
 #[test]
 fn what_belay_does_not_hold_is_an_answer_and_no_error() {
@@ -28,7 +28,11 @@ fn what_belay_does_not_hold_is_an_answer_and_no_error() {
 fn a_dry_run_of_a_release_lists_every_object() {
     let plane = &world().plane;
     let ns = plane.namespace("programs-all").unwrap();
-    policy(plane, &ns, &(configmaps(&ns) + "  protect: {always: {}}\n"));
+    policy::apply(
+        plane,
+        &ns,
+        &(policy::target("", "configmaps", &ns) + "  protect: {always: {}}\n"),
+    );
     kubectl(plane, &["create", "configmap", "kept", "-n", &ns]);
     let said = belay(plane, &["release", "--all", "--dry-run", "-o", "json"]);
     assert_eq!(said.code, 0, "{said:?}");

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::harness::{ControlPlane, eventually};
-use crate::{LIMIT, belay, belay_as, configmaps, json, kubectl, policy, world};
+use crate::{LIMIT, belay, belay_as, json, kubectl, policy, world};
 
 /// Writes manifests into a file of this folder, and says where.
 fn written(folder: &Path, name: &str, manifests: &str) -> String {
@@ -34,7 +34,11 @@ fn apply(plane: &ControlPlane, ns: &str, manifests: &str) {
 fn what_a_change_would_prune_is_told_of_the_cluster_as_it_is() {
     let plane = &world().plane;
     let ns = plane.namespace("removed").unwrap();
-    policy(plane, &ns, &(configmaps(&ns) + "  protect: {whileUsed: {}}\n"));
+    policy::apply(
+        plane,
+        &ns,
+        &(policy::target("", "configmaps", &ns) + "  protect: {whileUsed: {}}\n"),
+    );
     apply(plane, &ns, &(configmap("one") + &configmap("free") + &cron("one")));
     let folder = tempfile::tempdir().unwrap();
     let gizmo = "---\napiVersion: example.test/v1\nkind: Gizmo\nmetadata: {name: x}\n";

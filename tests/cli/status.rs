@@ -3,14 +3,15 @@
 use serde_json::json;
 
 use crate::harness::eventually;
-use crate::{LIMIT, belay, configmaps, kubectl, policy, world};
+use crate::{LIMIT, belay, kubectl, policy, world};
 
 #[test]
 fn the_status_has_the_policies_and_who_leads() {
     let plane = &world().plane;
     let ns = plane.namespace("status").unwrap();
-    let targets = configmaps(&ns).replace("[configmaps]", "[configmaps, pods]");
-    policy(plane, &ns, &(targets + "  protect: {whileUsed: {}}\n"));
+    let targets =
+        policy::target("", "configmaps", &ns).replace("[configmaps]", "[configmaps, pods]");
+    policy::apply(plane, &ns, &(targets + "  protect: {whileUsed: {}}\n"));
     kubectl(plane, &["create", "configmap", "settings", "-n", &ns]);
     eventually("the count of what is protected", LIMIT, || {
         let output = belay(plane, &["status", "-o", "json"]);

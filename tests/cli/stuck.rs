@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::broken::dead_webhook;
 use crate::harness::{ControlPlane, eventually};
-use crate::{LIMIT, belay, belay_as, configmaps, json, kubectl, policy, world};
+use crate::{LIMIT, belay, belay_as, json, kubectl, policy, world};
 
 /// What keeps an object, once it is said.
 pub fn causes(plane: &ControlPlane, scope: &[&str], object: &str, cause: &str) -> Vec<Value> {
@@ -107,8 +107,8 @@ fn what_is_not_late_is_not_stuck() {
 fn what_belay_holds_is_told_with_for_whom() {
     let plane = &world().plane;
     let ns = plane.namespace("stuck-held").unwrap();
-    let spec = configmaps(&ns) + "  protect: {whileUsed: {onDelete: Hold}}\n";
-    policy(plane, &ns, &spec);
+    let spec = policy::target("", "configmaps", &ns) + "  protect: {whileUsed: {onDelete: Hold}}\n";
+    policy::apply(plane, &ns, &spec);
     configmap(plane, &ns, "settings", "");
     let pod = format!(
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: web, namespace: {ns}}}\nspec:\n  \

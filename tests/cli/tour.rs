@@ -65,7 +65,7 @@ fn arguments(line: &str) -> Vec<&str> {
 fn prepare(plane: &ControlPlane) {
     // As its reader does it: the outputs name the manager of fields.
     plane.apply_to(&["apply", "-f", "-"], SHOP).unwrap().success().unwrap();
-    policy(plane, "secrets-in-use", USED);
+    policy::apply(plane, "secrets-in-use", USED);
     eventually("a user that belay knows of", LIMIT, || {
         let delete = ["delete", "secret", "db-creds", "-n", "shop", "--dry-run=server"];
         let refused = plane.kubectl(&delete)?.failure()?;

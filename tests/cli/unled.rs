@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::harness::install::print;
 use crate::harness::{ControlPlane, Options, eventually};
 use crate::stuck::{causes, causes_to, configmap, delete};
-use crate::{LIMIT, belay, configmaps, kubectl, program};
+use crate::{LIMIT, belay, kubectl, policy, program};
 
 /// A control plane with no kube-controller-manager and no belay, in which the
 /// kinds of belay are served.
@@ -33,7 +33,7 @@ fn start() -> crate::harness::Result<ControlPlane> {
 /// applies the policy and puts the hold on is this test.
 fn held(ns: &str) {
     let plane = plane();
-    let spec = configmaps(ns) + "  protect: {whileUsed: {onDelete: Hold}}\n";
+    let spec = policy::target("", "configmaps", ns) + "  protect: {whileUsed: {onDelete: Hold}}\n";
     let head = "apiVersion: belay.dev/v1alpha1\nkind: DeletionPolicy\n";
     plane.apply(&format!("{head}metadata: {{name: {ns}}}\nspec:\n{spec}")).unwrap();
     configmap(plane, ns, "settings", "finalizers: [belay.dev/hold]");

@@ -2,13 +2,17 @@
 //! beside the verdict.
 
 use crate::harness::eventually;
-use crate::{LIMIT, belay, belay_as, configmaps, json, kubectl, policy, world};
+use crate::{LIMIT, belay, belay_as, json, kubectl, policy, world};
 
 #[test]
 fn why_knows_what_manages_an_object_and_what_was_refused_lately() {
     let plane = &world().plane;
     let ns = plane.namespace("why").unwrap();
-    policy(plane, &ns, &(configmaps(&ns) + "  protect: {always: {}}\n"));
+    policy::apply(
+        plane,
+        &ns,
+        &(policy::target("", "configmaps", &ns) + "  protect: {always: {}}\n"),
+    );
     plane
         .apply(&format!(
             "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: settings\n  namespace: {ns}\n  \
@@ -42,7 +46,12 @@ fn why_knows_what_manages_an_object_and_what_was_refused_lately() {
 fn programs_read_what_was_approved() {
     let plane = &world().plane;
     let ns = plane.namespace("approved").unwrap();
-    policy(plane, &ns, &(configmaps(&ns) + "  protect: {always: {}}\n  approval: {required: 2}\n"));
+    policy::apply(
+        plane,
+        &ns,
+        &(policy::target("", "configmaps", &ns)
+            + "  protect: {always: {}}\n  approval: {required: 2}\n"),
+    );
     kubectl(plane, &["create", "configmap", "settings", "-n", &ns]);
     let approve = ["approve", "cm/settings", "-n", &ns, "--reason=agreed", "--for=10m"];
     let said = json(&belay(plane, &[&approve[..], &["-o", "json"]].concat()));

@@ -12,7 +12,7 @@ use futures_util::StreamExt as _;
 use kube::api::DynamicObject;
 use kube::core::ApiResource;
 use kube::runtime::watcher::watch_object;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use super::Result;
@@ -98,25 +98,17 @@ impl Api {
     /// Applies the objects of a YAML manifest on the server's side, up to the first that
     /// is refused. What kubectl would print of that.
     pub fn apply(&self, manifest: &str, namespace: &str) -> Result<Output> {
-        let mut printed = Output { stdout: String::new(), stderr: String::new(), code: 0 };
+        let mut printed = Output::default();
         for object in serde_saphyr::from_multiple::<Value>(manifest)? {
             if object.is_null() {
                 continue;
             }
-            let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
-            let word = match text("/apiVersion").unwrap_or_default().split_once('/') {
-                Some((group, version)) => {
-                    format!("{}.{version}.{group}", text("/kind").unwrap_or("?"))
-                }
-                None => text("/kind").unwrap_or("?").to_owned(),
-            };
-            let name = text("/metadata/name").ok_or("an object without a name can't be applied")?;
-            let (kind, name) =
-                self.resolve(&format!("{word}/{name}")).map(|(kind, _)| (kind, name))?;
-            let place = text("/metadata/namespace").unwrap_or(namespace);
+            let named = named(&object);
+            let (kind, name) = self.resolve(&named)?;
+            let place = object["metadata"]["namespace"].as_str().unwrap_or(namespace);
             let query = "fieldManager=kubectl&force=true&fieldValidation=Strict";
             let path = format!("{}?{query}", path(&kind, place, name));
-            let answer = self.send(http::Method::PATCH, &path, Some(object.clone()))?;
+            let answer = self.send(http::Method::PATCH, &path, Some(&object))?;
             answer.print(&mut printed);
             if printed.code != 0 {
                 break;
@@ -125,13 +117,37 @@ impl Api {
         Ok(printed)
     }
 
-    /// Deletes an object and does not wait. What kubectl would print.
-    pub fn delete(&self, object: &str, namespace: &str, options: Value) -> Result<Output> {
-        let (kind, name) = self.resolve(object)?;
-        let path = path(&kind, namespace, name);
-        let answer = self.send(http::Method::DELETE, &path, Some(options))?;
-        let mut printed = Output { stdout: String::new(), stderr: String::new(), code: 0 };
+    /// Creates an object from JSON. What kubectl would print.
+    pub fn create(&self, object: &Value, namespace: &str) -> Result<Output> {
+        let (kind, _) = self.resolve(&named(object))?;
+        let answer = self.send(http::Method::POST, &path(&kind, namespace, ""), Some(object))?;
+        let mut printed = Output::default();
         answer.print(&mut printed);
+        Ok(printed)
+    }
+
+    /// Deletes objects as `kubectl delete --wait=false` does, with these arguments:
+    /// `KIND/NAME`, `--dry-run=server`, `--cascade=…`, `--grace-period=0`. What kubectl would print.
+    pub fn delete(&self, args: &[&str], namespace: &str) -> Result<Output> {
+        let mut options = json!({"propagationPolicy": "Background"});
+        let (flags, objects): (Vec<&str>, Vec<&str>) =
+            args.iter().partition(|arg| arg.starts_with("--"));
+        for flag in flags {
+            match flag {
+                "--dry-run=server" => options["dryRun"] = json!(["All"]),
+                "--cascade=background" | "--force" => {}
+                "--cascade=foreground" => options["propagationPolicy"] = json!("Foreground"),
+                "--cascade=orphan" => options["propagationPolicy"] = json!("Orphan"),
+                "--grace-period=0" => options["gracePeriodSeconds"] = json!(0),
+                _ => return Err(format!("{flag}: only kubectl understands it").into()),
+            }
+        }
+        let mut printed = Output::default();
+        for object in objects {
+            let (kind, name) = self.resolve(object)?;
+            let path = path(&kind, namespace, name);
+            self.send(http::Method::DELETE, &path, Some(&options))?.print(&mut printed);
+        }
         Ok(printed)
     }
 
@@ -193,7 +209,7 @@ impl Api {
         Ok((kind.clone(), name))
     }
 
-    fn send(&self, method: http::Method, path: &str, body: Option<Value>) -> Result<Answer> {
+    fn send(&self, method: http::Method, path: &str, body: Option<&Value>) -> Result<Answer> {
         let patch = method == http::Method::PATCH;
         let content = if patch { "application/apply-patch+yaml" } else { "application/json" };
         let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
@@ -230,6 +246,16 @@ impl Answer {
     fn error(&self) -> String {
         let text = |field: &str| self.body[field].as_str().unwrap_or_default();
         format!("Error from server ({}): {}\n", text("reason"), text("message"))
+    }
+}
+
+/// `KIND.VERSION.GROUP/NAME` of an object.
+fn named(object: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (kind, name) = (text(&object["kind"]), text(&object["metadata"]["name"]));
+    match text(&object["apiVersion"]).split_once('/') {
+        Some((group, version)) => format!("{kind}.{version}.{group}/{name}"),
+        None => format!("{kind}/{name}"),
     }
 }
 
@@ -279,5 +305,6 @@ fn api_version(kind: &KindInfo) -> String {
 fn path(kind: &KindInfo, namespace: &str, name: &str) -> String {
     let root = if kind.group.is_empty() { "api" } else { "apis" };
     let place = if kind.namespaced { format!("/namespaces/{namespace}") } else { String::new() };
-    format!("/{root}/{}{place}/{}/{name}", api_version(kind), kind.resource)
+    let path = format!("/{root}/{}{place}/{}/{name}", api_version(kind), kind.resource);
+    path.trim_end_matches('/').to_owned()
 }

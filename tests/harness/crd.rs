@@ -17,7 +17,8 @@ impl ControlPlane {
         let names = json!({"kind": kind, "plural": plural, "singular": kind.to_lowercase()});
         let crd = json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-            "metadata": {"name": name},
+            // Groups of Kubernetes itself need the annotation.
+            "metadata": {"name": name, "annotations": {"api-approved.kubernetes.io": "unapproved"}},
             "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [version]},
         });
         self.apply(&crd.to_string())?;

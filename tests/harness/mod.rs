@@ -28,6 +28,7 @@ pub mod link;
 pub mod load;
 pub mod pki;
 pub mod plane;
+pub mod policy;
 pub mod process;
 pub mod proxy;
 pub mod roles;

@@ -6,7 +6,8 @@ use super::Result;
 use super::process::Process;
 
 /// Tries `attempt` until it succeeds or `limit` has passed; then the last
-/// error is the result, under the name of what was waited for.
+/// error is the result, under the name of what was waited for. The longer it waits,
+/// the longer the pauses: most attempts start a kubectl, which takes 100 ms of a core.
 pub fn eventually<T>(
     what: &str,
     limit: Duration,
@@ -19,7 +20,12 @@ pub fn eventually<T>(
             Err(error) if start.elapsed() > limit => {
                 return Err(format!("{what}: not within {limit:?}: {error}").into());
             }
-            Err(_) => std::thread::sleep(Duration::from_millis(30)),
+            Err(_) => {
+                let pause = start.elapsed() / 4;
+                std::thread::sleep(
+                    pause.clamp(Duration::from_millis(30), Duration::from_millis(500)),
+                );
+            }
         }
     }
 }

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::harness::kubectl::run;
 use crate::harness::{Chart, ControlPlane, Result, eventually};
-use crate::shop::{LIMIT, Shop, policies_in_force, stand_in};
+use crate::shop::{LIMIT, Shop, policies_in_force};
 use crate::{plane, program};
 
 /// A certificate for the Service, as somebody else would make it: the options
@@ -108,7 +108,7 @@ fn a_secret_of_somebody_elses_is_served_and_followed_when_it_changes() {
 fn a_certificate_of_cert_managers_is_waited_for_and_served() {
     let plane = plane();
     for (plural, kind) in [("issuers", "Issuer"), ("certificates", "Certificate")] {
-        stand_in(&plane, "cert-manager.io", "v1", plural, kind);
+        plane.define_kind("cert-manager.io", kind, plural).unwrap();
     }
     let chart = Chart::prepare(&plane, program()).unwrap();
     // The stand-in: what the Certificate asks for is made under the name that

@@ -2,7 +2,7 @@
 
 use crate::harness::audit::forbidden;
 use crate::harness::{Chart, ControlPlane, Options};
-use crate::shop::{Shop, policies_in_force, stand_in, strict};
+use crate::shop::{Shop, policies_in_force, strict};
 use crate::{plane, program};
 
 #[test]
@@ -92,8 +92,8 @@ fn as_much_as_many_depend_on_and_then_as_little_as_there_can_be() {
     let nodes = Options { nodes: 3, ..Options::default() };
     let plane = ControlPlane::start_with(&nodes).unwrap();
     let monitoring = "monitoring.coreos.com";
-    stand_in(&plane, monitoring, "v1", "servicemonitors", "ServiceMonitor");
-    stand_in(&plane, monitoring, "v1", "prometheusrules", "PrometheusRule");
+    plane.define_kind(monitoring, "ServiceMonitor", "servicemonitors").unwrap();
+    plane.define_kind(monitoring, "PrometheusRule", "prometheusrules").unwrap();
     let chart = Chart::install(&plane, program(), &[&values("ha")]).unwrap();
     chart.wait_for(3).unwrap();
     policies_in_force(&plane);

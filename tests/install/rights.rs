@@ -12,7 +12,6 @@ use crate::harness::audit::{ACCOUNT, events, forbidden, text};
 use crate::harness::chart::RELEASE;
 use crate::harness::{Chart, ControlPlane, Options, eventually};
 use crate::program;
-use crate::shop::definition;
 
 /// A right: group, resource with its subresource, verb.
 type Right = (String, String, String);
@@ -174,19 +173,13 @@ fn every_right_of_its_roles_is_used_and_none_is_missing() {
 fn define_what_is_not_served(plane: &ControlPlane) {
     let served = served(plane);
     let groups: BTreeSet<&String> = served.keys().map(|(group, _)| group).collect();
-    let missing: Vec<String> = kinds(&granted(plane, EVERYWHERE), "watch")
-        .into_iter()
-        .filter(|(group, _)| !groups.contains(group))
-        .map(|(group, plural)| {
-            let kind = format!("{}{}", plural[..1].to_uppercase(), &plural[1..]);
-            definition(&group, "v1", &plural, &kind)
-        })
-        .collect();
+    let mut missing = kinds(&granted(plane, EVERYWHERE), "watch");
+    missing.retain(|(group, _)| !groups.contains(group));
     assert!(missing.len() > 50, "{missing:?}");
-    let manifest = missing.join("---\n");
-    plane.apply_to(&["create", "-f", "-"], &manifest).unwrap().success().unwrap();
-    let wait = ["wait", "crd", "--all", "--for=condition=Established", "--timeout=120s"];
-    plane.kubectl(&wait).unwrap().success().unwrap();
+    for (group, plural) in &missing {
+        let kind = format!("{}{}", plural[..1].to_uppercase(), &plural[1..]);
+        plane.define_kind(group, &kind, plural).unwrap();
+    }
 }
 
 /// Has every kind watched, and one object of each that may be held: what was

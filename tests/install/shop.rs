@@ -119,24 +119,3 @@ pub fn policies_in_force(plane: &ControlPlane) {
     let args = ["wait", "deletionpolicy", "--all", "--for=condition=Ready=True", "--timeout=90s"];
     plane.kubectl(&args).unwrap().success().unwrap();
 }
-
-/// A kind of somebody else's, with no more of a schema than that it is one.
-pub fn stand_in(plane: &ControlPlane, group: &str, version: &str, plural: &str, kind: &str) {
-    plane.apply(&definition(group, version, plural, kind)).unwrap();
-    let name = format!("{plural}.{group}");
-    let wait = ["wait", "crd", &name, "--for=condition=Established", "--timeout=60s"];
-    plane.kubectl(&wait).unwrap().success().unwrap();
-}
-
-/// The definition of such a kind. The groups of Kubernetes' own projects want a
-/// word on who has approved of it.
-pub fn definition(group: &str, version: &str, plural: &str, kind: &str) -> String {
-    format!(
-        "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n\
-         metadata: {{name: {plural}.{group}, annotations: {{api-approved.kubernetes.io: \
-         unapproved}}}}\nspec:\n  group: {group}\n  scope: Namespaced\n  \
-         names: {{plural: {plural}, kind: {kind}}}\n  versions: [{{name: {version}, served: \
-         true, storage: true, schema: {{openAPIV3Schema: {{type: object, \
-         x-kubernetes-preserve-unknown-fields: true}}}}}}]\n"
-    )
-}

@@ -42,7 +42,7 @@ fn s13_create_under_a_policy_makes_the_array_works_with_generate_name_and_adds_n
         let made = jane.send(&args, &settings("name: served")).success().unwrap();
         assert_eq!(made, HELD);
     }
-    let denied = jane.delete("configmap/served", &[]).failure().unwrap();
+    let denied = jane.delete(&["configmap/served"]).failure().unwrap();
     assert!(denied.contains(&format!("\"served\" is protected; policy {ns}.")), "{denied}");
 }
 
@@ -80,7 +80,7 @@ fn s16_letting_go_of_an_object_takes_what_deleting_it_takes() {
         let (read, key) = (jane.finalizers(object), label.replace('.', "\\."));
         assert_eq!(read, HELD, "{object}");
         assert_ne!(jane.field(object, &format!(".metadata.labels.{key}")), "", "{object}");
-        let denied = jane.delete(object, &[]).failure().unwrap();
+        let denied = jane.delete(&[object]).failure().unwrap();
         assert!(denied.contains("is protected"), "{denied}");
     }
     // What nobody selects by is changed as ever.
@@ -118,7 +118,7 @@ fn s16_letting_go_is_recorded_where_the_policy_only_audits() {
         if said == "1 0" { Ok(()) } else { Err(said.into()) }
     })
     .unwrap();
-    jane.delete("configmap/gold", &[]).success().unwrap();
+    jane.delete(&["configmap/gold"]).success().unwrap();
     assert!(jane.lacks("configmap/gold"));
 }
 
@@ -150,7 +150,7 @@ fn s39_a_manifest_that_lists_finalizers_is_applied_ten_times_without_a_loop() {
     assert_eq!(jane.finalizers(database), r#"["s39.example.com/keep"]"#);
 
     // Nor does the leader put a hold on; the early no protects it.
-    let denied = jane.delete(database, &[]).failure().unwrap();
+    let denied = jane.delete(&[database]).failure().unwrap();
     assert!(denied.contains(&format!("\"db\" is protected; policy {ns}.")), "{denied}");
     assert_eq!(jane.finalizers(database), r#"["s39.example.com/keep"]"#);
 
@@ -210,7 +210,7 @@ fn s47_an_owner_that_is_not_there_is_decided_as_a_delete() {
     let denied = owned("configmap/kept", &[("ghost", absent)]).failure().unwrap();
     assert!(denied.contains("configmaps \"kept\" is protected"), "{denied}");
     // or deleted.
-    let denied = jane.delete("configmap/owner", &[]).failure().unwrap();
+    let denied = jane.delete(&["configmap/owner"]).failure().unwrap();
     assert!(denied.contains("takes configmaps \"kept\" along, which is protected"), "{denied}");
     // What nobody protects is collected, which shows that the collector would
     // have come.

@@ -341,7 +341,7 @@ fn s41_what_comes_too_early_is_denied_and_a_retry_passes_under_deny() {
     for object in ["pvc/data", "secret/key"] {
         // The graph learns a moment later that the last Pod is gone.
         eventually("a retry that passes", SOON, || {
-            team.delete(&[object, "--ignore-not-found"]).success()
+            team.kubectl(&["delete", object, "--ignore-not-found", "--wait=false"]).success()
         })
         .unwrap();
         team.goes(object);

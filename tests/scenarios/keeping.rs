@@ -28,7 +28,7 @@ fn s14_an_update_of_a_terminating_object_adds_no_finalizer() {
     // Deleted before anybody protected it.
     jane.apply(&settings("name: late, finalizers: [x.dev/y]"));
     jane.apply(&settings("name: alive"));
-    jane.delete("configmap/late", &[]).success().unwrap();
+    jane.delete(&["configmap/late"]).success().unwrap();
     let target = policy::target("", "configmaps", &ns);
     policy::apply(plane, &ns, &format!("{target}  protect: {{always: {{}}}}\n"));
     // The hold is put on what lives, so the leader has looked at both.
@@ -77,14 +77,14 @@ fn s15_a_second_delete_does_not_orphan_what_a_held_owner_has() {
     )));
     jane.apply(&pod("reader", "owner"));
 
-    let held = jane.delete("configmap/owner", &["--cascade=background"]);
+    let held = jane.delete(&["configmap/owner", "--cascade=background"]);
     assert!(held.ok(), "{}", held.stderr);
     assert_ne!(jane.field("configmap/owner", ".metadata.deletionTimestamp"), "");
     // Now that it is Terminating each of these would swap how it ends.
     let path = format!("/api/v1/namespaces/{ns}/configmaps/owner");
     let body = r#"{"kind":"DeleteOptions","apiVersion":"v1","orphanDependents":true}"#;
     let attempts = [
-        jane.delete("configmap/owner", &["--cascade=orphan"]),
+        jane.delete(&["configmap/owner", "--cascade=orphan"]),
         jane.send(&["delete", "--raw", &format!("{path}?propagationPolicy=Orphan")], ""),
         jane.send(&["delete", "--raw", &path, "-f", "-"], body),
     ];
@@ -96,7 +96,7 @@ fn s15_a_second_delete_does_not_orphan_what_a_held_owner_has() {
     assert_eq!(jane.finalizers("configmap/owner"), HELD);
     assert_eq!(jane.field("configmap/kid", ".metadata.ownerReferences[0].name"), "owner");
     // The same DELETE again changes nothing and is no error.
-    jane.delete("configmap/owner", &[]).success().unwrap();
+    jane.delete(&["configmap/owner"]).success().unwrap();
 }
 
 /// What `PUT namespaces/finalize` sends to take every finalizer out.
@@ -155,9 +155,9 @@ fn s15_a_namespace_without_finalizers_leaves_nothing_behind() {
 
     // From here on two DELETEs would take the Namespace out of storage, and
     // leave all that is in it where nobody can reach it.
-    jane.delete(&namespace, &[]).success().unwrap();
+    jane.delete(&[&namespace]).success().unwrap();
     assert_eq!(jane.field(&namespace, ".status.phase"), "Terminating");
-    let denied = jane.delete(&namespace, &[]).failure().unwrap();
+    let denied = jane.delete(&[&namespace]).failure().unwrap();
     assert!(denied.contains("(NotEmpty)"), "{denied}");
     let later = format!("still holds ConfigMap {ns}/later, which is protected");
     assert!(denied.contains(&later), "{denied}");
@@ -165,9 +165,9 @@ fn s15_a_namespace_without_finalizers_leaves_nothing_behind() {
     // Nobody needs it any more, so it may go; but until its hold is off the
     // Namespace has to be there.
     reader_is_gone();
-    jane.delete("configmap/later", &[]).success().unwrap();
+    jane.delete(&["configmap/later"]).success().unwrap();
     assert_ne!(jane.field("configmap/later", ".metadata.deletionTimestamp"), "");
-    let denied = jane.delete(&namespace, &[]).failure().unwrap();
+    let denied = jane.delete(&[&namespace]).failure().unwrap();
     assert!(denied.contains(&format!("ConfigMap {ns}/later")), "{denied}");
     assert_eq!(jane.finalizers("configmap/later"), HELD);
     plane.kubectl(&["delete", "deletionpolicy", &ns]).unwrap().success().unwrap();
@@ -215,7 +215,7 @@ fn s19_a_dry_run_tells_the_truth_and_writes_nothing() {
     }
     jane.apply(&pod("reader", "used"));
 
-    let dry = |object: &str| jane.delete(object, &["--dry-run=server"]);
+    let dry = |object: &str| jane.delete(&[object, "--dry-run=server"]);
     let versions = || {
         jane.kubectl(&[
             "get",
@@ -244,9 +244,9 @@ fn s19_a_dry_run_tells_the_truth_and_writes_nothing() {
 
     // The same in earnest leaves one trace of each, where two would show the
     // dry run's.
-    assert!(!jane.delete("configmap/always", &[]).ok());
-    jane.delete("configmap/used", &[]).success().unwrap();
-    jane.delete("configmap/exempt", &[]).success().unwrap();
+    assert!(!jane.delete(&["configmap/always"]).ok());
+    jane.delete(&["configmap/used"]).success().unwrap();
+    jane.delete(&["configmap/exempt"]).success().unwrap();
     assert!(recorded().split(' ').any(|at| at == ns), "{}", recorded());
     eventually("the traces", Duration::from_secs(90), || {
         let said = (counted(&ns)?, counted(&always)?, events(&ns)?);

@@ -34,7 +34,6 @@ mod orphaning;
 mod outage;
 mod pairs;
 mod people;
-mod policy;
 mod prunes;
 mod registration;
 mod releasing;
@@ -53,7 +52,7 @@ mod way;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use harness::{ControlPlane, Install, Installed, Options};
+use harness::{ControlPlane, Install, Installed, Options, policy};
 
 /// The program under test.
 pub fn program() -> &'static Path {

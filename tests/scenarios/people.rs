@@ -2,14 +2,19 @@
 
 use std::path::PathBuf;
 
+use serde_json::json;
+
 use crate::harness::kubectl::Output;
-use crate::harness::{Api, ControlPlane};
+use crate::harness::{Api, ControlPlane, Result, eventually};
+use crate::team::SOON;
+
+const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// Somebody who may do in one namespace what the ClusterRole `admin` lets
 /// people do, and nothing anywhere else.
 pub struct Person<'p> {
     plane: &'p ControlPlane,
-    kubeconfig: PathBuf,
+    pub kubeconfig: PathBuf,
     api: Api,
     /// The name that the API server knows.
     pub name: String,
@@ -21,9 +26,13 @@ impl<'p> Person<'p> {
     pub fn of(plane: &'p ControlPlane, namespace: &str) -> Self {
         let name = format!("jane-{namespace}");
         let kubeconfig = plane.user(&name, None).unwrap();
-        let user = format!("--user={name}");
-        let args = ["create", "rolebinding", &name, "-n", namespace, "--clusterrole=admin", &user];
-        plane.kubectl(&args).unwrap().success().unwrap();
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": {"name": name, "namespace": namespace},
+            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "admin"},
+            "subjects": [{"apiGroup": RBAC, "kind": "User", "name": name}],
+        });
+        plane.apply(&binding.to_string()).unwrap();
         let api = Api::of(&kubeconfig).unwrap();
         Self { plane, kubeconfig, api, name, namespace: namespace.to_owned() }
     }
@@ -56,9 +65,21 @@ impl<'p> Person<'p> {
         self.plane.kubectl_with(Some(&self.kubeconfig), &all, manifest).unwrap()
     }
 
+    /// Waits while the API server doesn't know a right that was given a moment ago.
+    fn allowed(&self, mut request: impl FnMut() -> Result<Output>) -> Output {
+        eventually("an answer of the authorizer", SOON, || {
+            let output = request()?;
+            if output.stderr.contains("(Forbidden)") {
+                return Err(output.stderr.into());
+            }
+            Ok(output)
+        })
+        .unwrap()
+    }
+
     /// Applies a manifest, which has to succeed.
     pub fn apply(&self, manifest: &str) {
-        self.api.apply(manifest, &self.namespace).unwrap().success().unwrap();
+        self.allowed(|| self.api.apply(manifest, &self.namespace)).success().unwrap();
     }
 
     /// `kubectl apply` that has to succeed.
@@ -66,11 +87,9 @@ impl<'p> Person<'p> {
         self.send(&["apply", "-f", "-"], manifest).success().unwrap();
     }
 
-    /// `kubectl delete` of an object that does not wait for its end.
-    pub fn delete(&self, object: &str, more: &[&str]) -> Output {
-        let args: Vec<&str> =
-            ["delete", object, "--wait=false"].iter().chain(more).copied().collect();
-        self.kubectl(&args)
+    /// Deletes objects as `kubectl delete --wait=false` does.
+    pub fn delete(&self, args: &[&str]) -> Output {
+        self.allowed(|| self.api.delete(args, &self.namespace))
     }
 
     /// One field of an object, by a JSON path without its braces.

@@ -67,8 +67,10 @@ impl<'p> Rounds<'p> {
         }
         team.apply(&manifest);
         let of = |part: &str| format!("round in ({round}-{part})");
-        team.deleted(&["configmap", "-l", &of("goes")]);
-        team.deleted(&["configmap", "-l", &of("stays")]);
+        for rest in ["goes", "stays"] {
+            let delete = ["delete", "configmap", "--wait=false", "-l", &of(rest)];
+            team.kubectl(&delete).success().unwrap();
+        }
         for part in ["goes", "stays"] {
             // A watch that says nothing counts as dead after a minute and a half.
             eventually("a look at each", SOON * 3, || {
@@ -161,7 +163,8 @@ impl<'p> Rounds<'p> {
 
     /// Nothing is stuck that has lost its last user.
     pub fn end_all(&self) {
-        self.team.deleted(&["pod", "--all", "--grace-period=0", "--force"]);
+        let delete = ["delete", "pod", "--all", "--grace-period=0", "--force", "--wait=false"];
+        self.team.kubectl(&delete).success().unwrap();
         eventually("the end of all", SOON * 2, || {
             let left = self.maps();
             if left.is_empty() { Ok(()) } else { Err(format!("{left:?}").into()) }

@@ -1,13 +1,14 @@
 //! The people of one namespace: somebody who works in it, and others who may
 //! approve what happens in it.
 
-use std::path::PathBuf;
+use std::ops::Deref;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::harness::kubectl::Output;
 use crate::harness::{self, Api, ControlPlane, eventually};
+use crate::people::Person;
 
 /// So long anything may take that ought to happen at once: a safety limit, and
 /// no measure of anything.
@@ -20,8 +21,16 @@ const RBAC: &str = "apiVersion: rbac.authorization.k8s.io/v1";
 pub struct Team<'p> {
     pub plane: &'p ControlPlane,
     pub ns: String,
-    jane: PathBuf,
-    api: Api,
+    jane: Person<'p>,
+}
+
+/// What jane does.
+impl<'p> Deref for Team<'p> {
+    type Target = Person<'p>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.jane
+    }
 }
 
 /// One who may approve.
@@ -54,12 +63,7 @@ impl<'p> Team<'p> {
     /// A new namespace, and its people.
     pub fn new(plane: &'p ControlPlane, prefix: &str) -> Self {
         let ns = plane.namespace(prefix).unwrap();
-        let jane = format!("jane-{ns}");
-        let user = format!("--user={jane}");
-        let args = ["create", "rolebinding", &jane, "-n", &ns, "--clusterrole=admin", &user];
-        plane.kubectl(&args).unwrap().success().unwrap();
-        let jane = plane.user(&jane, None).unwrap();
-        let team = Self { plane, api: Api::of(&jane).unwrap(), jane, ns };
+        let team = Self { plane, jane: Person::of(plane, &ns), ns };
         let approvers = [Approver::Carol, Approver::Dave].map(|who| who.name(&team.ns));
         let approvers: Vec<&str> = approvers.iter().map(String::as_str).collect();
         let give = "{apiGroups: [belay.dev], resources: [deletionapprovals], verbs: [create, get]}";
@@ -74,11 +78,6 @@ impl<'p> Team<'p> {
     pub fn group(&self) -> String {
         let prefix = self.ns.rsplit_once('-').map_or(&*self.ns, |(prefix, _)| prefix);
         format!("{prefix}.example.com")
-    }
-
-    /// Gives rights to jane in the whole cluster, by rules in YAML.
-    pub fn may(&self, rules: &str) {
-        self.grant("more", None, rules, &[&format!("jane-{}", self.ns)]);
     }
 
     fn grant(&self, what: &str, place: Option<&str>, rules: &str, users: &[&str]) {
@@ -99,56 +98,11 @@ impl<'p> Team<'p> {
         self.plane.apply(&manifest).unwrap();
     }
 
-    /// kubectl, as jane, in the namespace.
-    pub fn kubectl(&self, args: &[&str]) -> Output {
-        let args: Vec<&str> = args.iter().copied().chain(["-n", &self.ns]).collect();
-        self.plane.kubectl_as(&self.jane, &args).unwrap()
-    }
-
     /// helm, as jane, in the namespace.
     pub fn helm(&self, args: &[&str]) -> Output {
         let args: Vec<&str> = args.iter().copied().chain(["-n", &self.ns]).collect();
         let helm = self.plane.binaries().join("helm");
-        harness::kubectl::run(&helm, &self.jane, &args, None).unwrap()
-    }
-
-    /// kubectl, as jane, with a manifest on its standard input.
-    pub fn send(&self, args: &[&str], manifest: &str) -> Output {
-        let args: Vec<&str> = args.iter().copied().chain(["-n", &self.ns]).collect();
-        self.plane.kubectl_with(Some(&self.jane), &args, manifest).unwrap()
-    }
-
-    /// `kubectl apply`, as jane, that has to succeed.
-    pub fn kubectl_apply(&self, manifest: &str) {
-        self.send(&["apply", "-f", "-"], manifest).success().unwrap();
-    }
-
-    /// Applies a manifest as jane, which has to succeed; a right that was given a
-    /// moment ago is waited for.
-    pub fn apply(&self, manifest: &str) {
-        eventually("what jane applies", SOON, || {
-            let output = self.api.apply(manifest, &self.ns)?;
-            if output.stderr.contains("(Forbidden)") {
-                return Err(output.stderr.into());
-            }
-            Ok(output)
-        })
-        .unwrap()
-        .success()
-        .unwrap();
-    }
-
-    /// `kubectl delete` of objects, by jane, that does not wait for their end.
-    pub fn delete(&self, objects: &[&str]) -> Output {
-        let all = [&["delete", "--wait=false"], objects].concat();
-        eventually("an answer of the authorizer", SOON, || {
-            let output = self.kubectl(&all);
-            if output.stderr.contains("(Forbidden)") {
-                return Err(output.stderr.into());
-            }
-            Ok(output)
-        })
-        .unwrap()
+        harness::kubectl::run(&helm, &self.jane.kubeconfig, &args, None).unwrap()
     }
 
     /// A delete that passes; says what it warns of.
@@ -203,7 +157,7 @@ impl<'p> Team<'p> {
             "spec": {"targetRef": target_ref, "approver": approver, "reason": "it is time",
                      "expirationTime": until, "scope": scope},
         });
-        self.plane.kubectl_with(Some(&config), &["create", "-f", "-"], &approval.to_string())
+        Api::of(&config)?.create(&approval, "")
     }
 
     /// The uid of an object, as the administrator sees it.

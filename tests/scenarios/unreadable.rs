@@ -84,7 +84,7 @@ fn s31_a_list_that_is_forbidden_is_told_and_is_no_empty_list() {
     logged(belay, &["a watch is broken", "\"secrets\"", "belay's account may not"]).unwrap();
 
     // Whether a Secret is in the Namespace cannot be known, so it stays.
-    let denied = jane.delete(&format!("namespace/{ns}"), &["--dry-run=server"]).failure().unwrap();
+    let denied = jane.delete(&[&format!("namespace/{ns}"), "--dry-run=server"]).failure().unwrap();
     let sentence = format!(
         "belay cannot tell whether namespaces \"{ns}\" may go: objects of kind Secret: belay's \
          account may not (secrets is forbidden: "
@@ -101,7 +101,7 @@ fn s31_a_list_that_is_forbidden_is_told_and_is_no_empty_list() {
     })
     .unwrap();
     alice.approves_what_is_named(&denied);
-    way::passes_now(|| jane.delete(&format!("namespace/{ns}"), &["--dry-run=server"]));
+    way::passes_now(|| jane.delete(&[&format!("namespace/{ns}"), "--dry-run=server"]));
 
     // Whether a Secret exists can't be known either, so a refusal names nothing.
     jane.apply("apiVersion: v1\nkind: Secret\nmetadata: {name: used}\n");
@@ -110,11 +110,11 @@ fn s31_a_list_that_is_forbidden_is_told_and_is_no_empty_list() {
         "apiVersion: v1\nkind: Pod\nmetadata: {name: reader}\nspec: {containers: [{name: c, image: \
          none, envFrom: [{secretRef: {name: used}}]}]}\n",
     );
-    let denied = jane.delete("secret/used", &[]).failure().unwrap();
+    let denied = jane.delete(&["secret/used"]).failure().unwrap();
     let sentence = "belay cannot tell whether secrets \"used\" may go: objects of kind Secret: belay's \
                     account may not";
     assert!(denied.contains(sentence) && !denied.contains("reader"), "{denied}");
-    jane.delete("secret/free", &[]).success().unwrap();
+    jane.delete(&["secret/free"]).success().unwrap();
 
     // Other policies work as ever.
     jane.kubectl(&["create", "configmap", "free"]).success().unwrap();
@@ -167,7 +167,7 @@ fn s31_a_dependent_whose_kind_is_not_installed_counts_once_it_is() {
     .unwrap();
     let refused = |sentence: &str| {
         eventually(sentence, LIMIT, || {
-            let denied = jane.delete("configmap/used", &["--dry-run=server"]).failure()?;
+            let denied = jane.delete(&["configmap/used", "--dry-run=server"]).failure()?;
             if denied.contains(sentence) { Ok(()) } else { Err(denied.into()) }
         })
         .unwrap();

@@ -19,9 +19,9 @@ fn pod(name: &str, spec: &str) -> String {
 fn is_kept(jane: &Person<'_>, object: &str, users: &[(&str, &str)], policy: &str) {
     for (user, named) in users {
         // Until belay has heard of the user the hold alone keeps the object.
-        let ask = || jane.delete(object, &["--dry-run=server"]).failure();
+        let ask = || jane.delete(&[object, "--dry-run=server"]).failure();
         eventually("a refusal", SOON, ask).unwrap();
-        let denied = jane.delete(object, &[]).failure().unwrap();
+        let denied = jane.delete(&[object]).failure().unwrap();
         assert!(denied.contains("Error from server (InUse): "), "{denied}");
         let sentence = format!("is in use by {named}");
         assert!(denied.contains(&sentence), "{denied}");
@@ -29,7 +29,7 @@ fn is_kept(jane: &Person<'_>, object: &str, users: &[(&str, &str)], policy: &str
         jane.kubectl(&["delete", user, "--timeout=30s"]).success().unwrap();
     }
     eventually(&format!("the end of {object}"), Duration::from_secs(30), || {
-        jane.delete(object, &[]).success().map(drop)
+        jane.delete(&[object]).success().map(drop)
     })
     .unwrap();
     eventually(&format!("the end of {object}"), Duration::from_secs(30), || {
@@ -68,7 +68,7 @@ fn s22_a_claim_and_a_secret_are_kept_while_pods_and_ingresses_use_them() {
     jane.apply(
         "apiVersion: v1\nkind: Service\nmetadata: {name: shop}\nspec: {ports: [{port: 80}]}\n",
     );
-    let denied = jane.delete("service/shop", &[]).failure().unwrap();
+    let denied = jane.delete(&["service/shop"]).failure().unwrap();
     let sentence = format!(
         "services \"shop\" is in use by Ingress {ns}/shop (spec.defaultBackend.service.name)"
     );
@@ -77,7 +77,7 @@ fn s22_a_claim_and_a_secret_are_kept_while_pods_and_ingresses_use_them() {
     let ingress = format!("Ingress {ns}/shop (spec.tls[0].secretName)");
     let both = format!("{ingress}, Pod {ns}/reader (spec.volumes[0].secret.secretName)");
     is_kept(&jane, "secret/tls", &[("pod/reader", &both), ("ingress/shop", &ingress)], &ns);
-    jane.delete("service/shop", &[]).success().unwrap();
+    jane.delete(&["service/shop"]).success().unwrap();
     assert!(jane.lacks("service/shop"));
 }
 
@@ -128,9 +128,9 @@ fn s23_the_same_kind_and_name_elsewhere_is_another_object() {
     jane.apply(secret);
     there.apply(secret);
     jane.apply(&pod("reader", "volumes: [{name: v, secret: {secretName: tls}}]"));
-    let denied = jane.delete("secret/tls", &[]).failure().unwrap();
+    let denied = jane.delete(&["secret/tls"]).failure().unwrap();
     assert!(denied.contains("is in use by Pod "), "{denied}");
-    there.delete("secret/tls", &[]).success().unwrap();
+    there.delete(&["secret/tls"]).success().unwrap();
     assert!(there.lacks("secret/tls"));
 
     // A kind of another group with the same plural name, under the same name
@@ -140,9 +140,9 @@ fn s23_the_same_kind_and_name_elsewhere_is_another_object() {
     jane.may(&format!("[{{apiGroups: [{group}], resources: ['*'], verbs: ['*']}}]"));
     jane.apply(&format!("apiVersion: {group}/v1\nkind: Secret\nmetadata: {{name: tls}}\n"));
     let object = format!("secrets.{group}/tls");
-    jane.delete(&object, &[]).success().unwrap();
+    jane.delete(&[&object]).success().unwrap();
     assert!(jane.lacks(&object));
-    let denied = jane.delete("secret/tls", &[]).failure().unwrap();
+    let denied = jane.delete(&["secret/tls"]).failure().unwrap();
     assert!(denied.contains("is in use by Pod "), "{denied}");
 }
 
@@ -169,14 +169,14 @@ fn s23_an_object_that_is_made_again_inherits_no_approval() {
     );
     jane.send(&["create", "-f", "-"], &approval).success().unwrap();
     eventually("the approval", Duration::from_secs(30), || {
-        jane.delete("configmap/settings", &[]).success().map(drop)
+        jane.delete(&["configmap/settings"]).success().map(drop)
     })
     .unwrap();
     assert!(jane.lacks("configmap/settings"));
 
     jane.apply(settings);
     assert_ne!(jane.field("configmap/settings", ".metadata.uid"), uid);
-    let denied = jane.delete("configmap/settings", &[]).failure().unwrap();
+    let denied = jane.delete(&["configmap/settings"]).failure().unwrap();
     assert!(denied.contains("configmaps \"settings\" is protected"), "{denied}");
     plane.kubectl(&["delete", "deletionapproval", &ns]).unwrap().success().unwrap();
 }
@@ -196,7 +196,7 @@ fn s44_the_secret_of_a_finished_job_can_be_deleted() {
          template:\n    spec: {restartPolicy: Never, containers: [{name: c, image: none, envFrom: \
          [{secretRef: {name: token}}]}]}\n",
     );
-    let denied = jane.delete("secret/token", &[]).failure().unwrap();
+    let denied = jane.delete(&["secret/token"]).failure().unwrap();
     let path = "spec.template.spec.containers[0].envFrom[0].secretRef.name";
     let sentence = format!("secrets \"token\" is in use by Job {ns}/import ({path})");
     assert!(denied.contains(&sentence), "{denied}");
@@ -208,7 +208,7 @@ fn s44_the_secret_of_a_finished_job_can_be_deleted() {
     assert!(!jane.lacks("job/import"));
     // The graph hears of it a moment later.
     let gone = eventually("the DELETE", Duration::from_secs(30), || {
-        let deleted = jane.delete("secret/token", &[]);
+        let deleted = jane.delete(&["secret/token"]);
         if deleted.ok() { Ok(deleted) } else { Err(deleted.stderr.into()) }
     })
     .unwrap();

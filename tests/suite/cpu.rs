@@ -11,17 +11,16 @@ use super::Result;
 /// processes that it starts have used.
 pub const FOLDER: &str = "BELAY_TEST_CPU";
 
-/// The CPU time since the start of the tests.
+/// The CPU time of the programs that the tests start.
 pub struct Usage {
     folder: PathBuf,
-    before: f64,
 }
 
 impl Usage {
     pub fn begin() -> Result<Self> {
         let folder = std::env::temp_dir().join(format!("belay-test-cpu-{}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
-        Ok(Self { folder, before: children()? })
+        Ok(Self { folder })
     }
 
     pub fn folder(&self) -> &Path {
@@ -33,25 +32,30 @@ impl Usage {
     pub fn print(&self, own: f64) -> Result<()> {
         self.wait_for_processes();
         let mut programs: BTreeMap<String, (f64, usize)> = BTreeMap::new();
-        let mut listed = 0.0;
+        let mut total = own;
         let mut add = |program: &str, seconds: f64| {
             let (all, processes) = programs.entry(program.to_owned()).or_default();
             *all += seconds;
             *processes += 1;
-            listed += seconds;
+            total += seconds;
         };
         for file in read_dir(&self.folder)? {
             let file = file?;
             let name = file.file_name().to_string_lossy().into_owned();
             let program = name.split('.').next().unwrap_or(&name);
-            // What `times` of a shell printed: its own time, and that of its child.
+            let program = if program.starts_with("belay") { "belay" } else { program };
             let times = std::fs::read_to_string(file.path())?;
-            add(program, times.split_whitespace().filter_map(shell_seconds).sum());
+            add(
+                program,
+                match name.ends_with(".stat") {
+                    true => stat_seconds(&times)?,
+                    // What `times` of a shell printed: its own time, and that of its child.
+                    false => times.split_whitespace().filter_map(shell_seconds).sum(),
+                },
+            );
         }
-        let total = children()? - self.before;
         println!("CPU: {total:.0} s");
         println!("{own:8.1} s  test programs");
-        println!("{:8.1} s  kubectl, helm and commands of belay", total - listed - own);
         for (program, (seconds, processes)) in programs {
             println!("{seconds:8.1} s  {program}, {processes} processes");
         }
@@ -82,21 +86,15 @@ impl Drop for Usage {
     }
 }
 
-/// The CPU seconds of all children of this process that have ended.
-fn children() -> Result<f64> {
-    times("self", 13)
-}
-
 /// The CPU seconds of a process without its children.
 pub fn seconds(pid: u32) -> Result<f64> {
-    times(&pid.to_string(), 11)
+    stat_seconds(&std::fs::read_to_string(format!("/proc/{pid}/stat"))?)
 }
 
-/// The sum of two neighbouring times in `/proc/PID/stat`, counted after the name.
-fn times(pid: &str, first: usize) -> Result<f64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+/// The time in user and kernel mode in `/proc/PID/stat`. Fields count after the name.
+fn stat_seconds(stat: &str) -> Result<f64> {
     let (_, fields) = stat.rsplit_once(')').ok_or("a process has no stat")?;
-    let fields = fields.split_whitespace().skip(first).take(2);
+    let fields = fields.split_whitespace().skip(11).take(2);
     let ticks: u32 = fields.filter_map(|ticks| ticks.parse::<u32>().ok()).sum();
     Ok(f64::from(ticks) / rustix::param::clock_ticks_per_second() as f64)
 }

@@ -94,7 +94,7 @@ fn h02b_a_post_without_the_secret_path_gets_404_and_leaves_nothing() {
     }
 
     // A real refusal is recorded after the forged ones.
-    jane.delete("configmap/traced", &[]).failure().unwrap();
+    jane.delete(&["configmap/traced"]).failure().unwrap();
     eventually("the Event and the count of a real refusal", LIMIT, || {
         let status = world.get(&["deletionpolicy", &ns])["status"]["last24h"]["denied"].clone();
         let events = world.events_about(&ns, "traced");
@@ -109,7 +109,7 @@ fn h02b_a_post_without_the_secret_path_gets_404_and_leaves_nothing() {
     assert_eq!(world.events_about(&ns, &precious), 0);
     let approvals = world.get(&["deletionapprovals"]).to_string();
     assert!(!approvals.contains(&precious), "{approvals}");
-    jane.delete(&format!("configmap/{precious}"), &["--dry-run=server"]).failure().unwrap();
+    jane.delete(&[&format!("configmap/{precious}"), "--dry-run=server"]).failure().unwrap();
     let token = registered.split('/').nth(1).unwrap();
     for replica in &world.belay.replicas {
         let log = replica.process.log();

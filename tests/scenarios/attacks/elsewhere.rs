@@ -34,15 +34,15 @@ fn h38_an_ingress_with_too_many_references_concerns_its_own_namespace_alone() {
     assert!(refusal.contains(&says), "{refusal}");
     mine.deleted(&["configmap/data"]);
     // Its references are local, so no object without a namespace is meant either.
-    let class = format!("{}-class", mine.ns);
-    let all = "apiGroups: [storage.k8s.io], resources: [storageclasses]";
-    let target = format!("  targets: [{{{all}, names: [{class}]}}]\n");
+    let volume = format!("{}-volume", mine.ns);
+    let all = "apiGroups: [''], resources: [persistentvolumes]";
+    let target = format!("  targets: [{{{all}, names: [{volume}]}}]\n");
     let spec = format!("{target}  protect: {{whileUsed: {{}}}}\n  hold: Never\n");
-    policy::apply(plane, &class, &spec);
-    mine.may("[{apiGroups: [storage.k8s.io], resources: [storageclasses], verbs: ['*']}]");
+    policy::apply(plane, &volume, &spec);
+    mine.may(&format!("[{{{all}, verbs: ['*']}}]"));
     mine.apply(&format!(
-        "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {{name: {class}}}\n\
-         provisioner: example.com/none\n"
+        "apiVersion: v1\nkind: PersistentVolume\nmetadata: {{name: {volume}}}\nspec: \
+         {{capacity: {{storage: 1Gi}}, accessModes: [ReadWriteOnce], hostPath: {{path: /none}}}}\n"
     ));
-    mine.deleted(&[&format!("storageclass/{class}")]);
+    mine.deleted(&[&format!("persistentvolume/{volume}")]);
 }

@@ -7,7 +7,6 @@ mod authority;
 mod callers;
 mod chains;
 mod elsewhere;
-mod filling;
 mod hold_age;
 mod load;
 mod naming;

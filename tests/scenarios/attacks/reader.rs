@@ -39,7 +39,7 @@ fn create_pod_with(jane: &Person<'_>, ns: &str, name: &str, fields: &[u8]) {
 
 fn is_in_use(jane: &Person<'_>, object: &str, user: &str) {
     eventually(&format!("{object} in use by {user}"), SOON, || {
-        let denied = jane.delete(object, &["--dry-run=server"]).failure()?;
+        let denied = jane.delete(&[object, "--dry-run=server"]).failure()?;
         let sentence = format!("is in use by {user}");
         if denied.contains(&sentence) { Ok(()) } else { Err(denied.into()) }
     })
@@ -79,10 +79,10 @@ fn h07_managed_fields_of_any_depth_hide_no_other_pod() {
         jane.kubectl(&["create", "configmap", name]).success().unwrap();
     }
     is_in_use(&jane, "configmap/used", &format!("Pod {ns}/db"));
-    jane.delete("configmap/free", &[]).success().unwrap();
+    jane.delete(&["configmap/free"]).success().unwrap();
     jane.kubectl(&["delete", "pod", "--all", "--timeout=60s"]).success().unwrap();
     eventually("the end of the use", SOON, || {
-        jane.delete("persistentvolumeclaim/data", &[]).success().map(drop)
+        jane.delete(&["persistentvolumeclaim/data"]).success().map(drop)
     })
     .unwrap();
     // The release reads all Pods live.

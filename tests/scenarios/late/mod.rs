@@ -37,7 +37,7 @@ fn s33_a_hold_that_is_patched_on_during_a_delete_is_not_relied_on() {
     };
     let before = agreed();
     let deleted = std::thread::scope(|scope| {
-        let deleting = scope.spawn(|| jane.delete("configmap/settings", &[]));
+        let deleting = scope.spawn(|| jane.delete(&["configmap/settings"]));
         eventually("the two reviews", LIMIT, || match (slow.asked(), agreed() - before) {
             (1, 1.0..) => Ok(()),
             counts => Err(format!("{counts:?}").into()),
@@ -68,5 +68,5 @@ fn s33_a_hold_that_is_patched_on_during_a_delete_is_not_relied_on() {
 
     // A DELETE that begins afterwards may be no better: writes that were under
     // way when the hold came are not all over yet.
-    refused(&jane.delete("configmap/settings", &[]).failure().unwrap());
+    refused(&jane.delete(&["configmap/settings"]).failure().unwrap());
 }

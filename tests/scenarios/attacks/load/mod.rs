@@ -2,4 +2,5 @@
 
 mod backfill;
 mod bounds;
+mod filling;
 mod live;

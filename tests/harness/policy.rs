@@ -1,11 +1,13 @@
-//! Policies of one test.
+//! Policies of one test. What fails here fails the test.
+
+#![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::harness::ControlPlane;
-use crate::harness::api::has_condition;
+use super::ControlPlane;
+use super::api::has_condition;
 
 /// Applies a policy and waits until the API server asks belay about what it
 /// protects. `spec` is YAML, indented by two spaces.
