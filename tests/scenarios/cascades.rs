@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use crate::deleting::{claim, goes, pod_with_claim};
-use crate::editor::{editor, field, is_gone};
 use crate::harness::{ControlPlane, eventually};
+use crate::people::{Person, field, is_gone};
 use crate::{policy, world};
 
 /// Every mode under which these cascades are none of belay's business: nobody
@@ -49,7 +49,7 @@ fn cascades_of_what_nobody_protects_end() {
 /// Namespace with all of it.
 pub fn cascades_end(plane: &ControlPlane) {
     let ns = plane.namespace("cascades").unwrap();
-    let who = editor(plane, &ns);
+    let who = Person::editor(plane, &ns).kubeconfig;
     watch_over(plane, &ns);
     plane.kubectl(&["create", "configmap", "settings", "-n", &ns]).unwrap().success().unwrap();
     for cascade in ["background", "foreground"] {
@@ -90,7 +90,7 @@ pub fn cascades_end(plane: &ControlPlane) {
 /// A claim that is deleted while a Pod mounts it waits on a finalizer that
 /// nobody takes off by hand; its controller does when the Pod is gone.
 fn finalizer_of_a_claim(plane: &ControlPlane, ns: &str) {
-    let who = editor(plane, ns);
+    let who = Person::editor(plane, ns).kubeconfig;
     // From `whileUsed` the claim would be kept in the first place.
     create(plane, ns, &claim(ns, "data"));
     let delete = ["delete", "pvc", "data", "-n", ns, "--wait=false"];

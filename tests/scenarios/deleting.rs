@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::editor::{editor, field};
 use crate::harness::{ControlPlane, eventually};
+use crate::people::{Person, field};
 use crate::{policy, world};
 
 const LAMPS: &str = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n\
@@ -93,7 +93,7 @@ fn s02_a_namespace_with_a_bound_claim_or_a_protected_object_is_not_begun() {
 /// Scenario 2, and 3 for what nobody protects any more: the Namespace goes.
 pub fn namespaces_are_not_begun(plane: &ControlPlane) {
     let ns = plane.namespace("s02").unwrap();
-    let who = editor(plane, &ns);
+    let who = Person::editor(plane, &ns).kubeconfig;
     bound_claim(plane, &ns);
     policy::apply(
         plane,
@@ -122,7 +122,7 @@ pub fn namespaces_are_not_begun(plane: &ControlPlane) {
 
     // No policy speaks of this Namespace; one speaks of what is in it.
     let ns = plane.namespace("s02").unwrap();
-    let who = editor(plane, &ns);
+    let who = Person::editor(plane, &ns).kubeconfig;
     plane.kubectl(&["create", "configmap", "settings", "-n", &ns]).unwrap().success().unwrap();
     plane
         .apply(&format!(
@@ -156,7 +156,7 @@ pub fn namespaces_are_not_begun(plane: &ControlPlane) {
 fn s04_of_all_claims_only_the_protected_one_stays_and_the_message_names_it() {
     let plane = &world().plane;
     let ns = plane.namespace("s04").unwrap();
-    let who = editor(plane, &ns);
+    let who = Person::editor(plane, &ns).kubeconfig;
     let target = policy::target("", "persistentvolumeclaims", &ns);
     policy::apply(plane, &ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
     for name in ["cache", "data", "scratch"] {

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::deleting::goes;
-use crate::editor::{editor, field, operator};
 use crate::harness::kubectl::Output;
 use crate::harness::{ControlPlane, eventually};
+use crate::people::{Person, field};
 use crate::{policy, world};
 
 #[test]
@@ -17,10 +17,10 @@ fn s08_a_namespace_is_not_finalized_over_protected_content() {
 /// Scenario 8, whatever name the namespace controller goes by.
 pub fn finalizing(plane: &ControlPlane) {
     let ns = plane.namespace("s08").unwrap();
-    let person = editor(plane, &ns);
+    let person = Person::editor(plane, &ns).kubeconfig;
     // Elsewhere: what is in a Namespace that goes, goes with it.
     let home = plane.namespace("s08-home").unwrap();
-    let account = operator(plane, &ns, &home, "forcer");
+    let account = Person::operator(plane, &ns, &home, "forcer").kubeconfig;
     let whoever: [&Path; 3] = [plane.kubeconfig(), &person, &account];
     // Something else keeps this object in the Namespace, too, so that the test
     // chooses when it is empty.
@@ -84,7 +84,7 @@ pub fn finalizing(plane: &ControlPlane) {
 
     // So may anybody in a Namespace with nothing that is protected.
     let ns = plane.namespace("s08").unwrap();
-    let person = editor(plane, &ns);
+    let person = Person::editor(plane, &ns).kubeconfig;
     finalize(plane, &person, &ns).success().unwrap();
     assert_eq!(finalizers(plane, &ns), "");
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::harness::eventually;
+use crate::people::Person;
 use crate::team::{Approver, Of, SOON, Team, owned_by, pod};
-use crate::way::Person;
 use crate::{policy, world};
 
 /// A claim and the volume that it is bound to from the start.
@@ -128,7 +128,7 @@ fn s11_what_is_always_protected_outlives_its_owner_until_a_person_deletes_it() {
     assert!(refused.contains(&way), "{refused}");
     // The collector comes back late, and later each time; so whoever approves
     // reads what to type, and need not wait.
-    let erin = Person::new(team.plane, ns, "erin", Some(("", "secrets")));
+    let erin = Person::worker(team.plane, ns, "erin", Some(("", "secrets")));
     let said = erin.approves_what_is_named(&refused).remove(0).stdout;
     let delete = format!("kubectl delete secrets/child -n {ns}\n");
     let says = "its owner ConfigMap parent is gone, and the garbage collector was refused and tries \
@@ -150,7 +150,7 @@ fn s11_an_owner_in_the_foreground_is_told_to_wait_for_what_was_approved() {
     let ns = &team.ns;
     let target = policy::target("", "secrets", ns);
     policy::apply(team.plane, ns, &format!("{target}  protect: {{always: {{}}}}\n"));
-    let erin = Person::new(team.plane, ns, "erin", Some(("", "secrets")));
+    let erin = Person::worker(team.plane, ns, "erin", Some(("", "secrets")));
     let approved = |object: &str| {
         erin.belay(&["approve", object, "-n", ns, "--reason", "x"]).success().unwrap()
     };

@@ -17,7 +17,6 @@ mod attacks;
 mod cascades;
 mod conversion;
 mod deleting;
-mod editor;
 mod ending;
 mod faults;
 mod faulty;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::deleting::goes;
-use crate::editor::{editor, field};
 use crate::harness::{ControlPlane, eventually};
+use crate::people::{Person, field};
 use crate::{policy, world};
 
 /// Owners of several kinds, each with a ConfigMap that it owns and that may
@@ -82,7 +82,7 @@ fn s09_every_shape_of_orphaning_is_denied_at_the_delete() {
     let plane = &world().plane;
     let families = Families::new(plane, "s09");
     let ns = families.ns.clone();
-    let who = editor(plane, &ns);
+    let who = Person::editor(plane, &ns).kubeconfig;
     families.policy();
     families.add("option", "", "");
     families.add("old-option", "", "");

@@ -1,17 +1,25 @@
 //! People with rights of their own, and how they see objects.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use crate::harness::kubectl::Output;
+use crate::harness::kubectl::{Output, run};
 use crate::harness::{Api, ControlPlane, Result, eventually};
 use crate::team::SOON;
+use crate::way::commands_in;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// Somebody who may do in one namespace what the ClusterRole `admin` lets
-/// people do, and nothing anywhere else.
+/// What people do in their namespace every day; approving is not among it.
+const WORK: &str = "{apiGroups: ['*'], resources: ['*'], verbs: [get, list, watch, create, update, \
+                    patch, delete]}";
+
+/// What users need who approve.
+const READ: &str = "{apiGroups: [belay.dev], resources: ['*'], verbs: [get, list]}, {apiGroups: \
+                    [belay.dev], resources: [deletionapprovals], verbs: [create]}";
+
+/// A user of one namespace.
 pub struct Person<'p> {
     plane: &'p ControlPlane,
     pub kubeconfig: PathBuf,
@@ -22,35 +30,104 @@ pub struct Person<'p> {
 }
 
 impl<'p> Person<'p> {
-    /// Somebody of this namespace.
-    pub fn of(plane: &'p ControlPlane, namespace: &str) -> Self {
-        let name = format!("jane-{namespace}");
-        let kubeconfig = plane.user(&name, None).unwrap();
-        let binding = json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
-            "metadata": {"name": name, "namespace": namespace},
-            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "admin"},
-            "subjects": [{"apiGroup": RBAC, "kind": "User", "name": name}],
-        });
-        plane.apply(&binding.to_string()).unwrap();
+    fn new(plane: &'p ControlPlane, namespace: &str, name: String, kubeconfig: PathBuf) -> Self {
         let api = Api::of(&kubeconfig).unwrap();
         Self { plane, kubeconfig, api, name, namespace: namespace.to_owned() }
+    }
+
+    /// A user without rights.
+    pub fn user(plane: &'p ControlPlane, namespace: &str, who: &str) -> Self {
+        let name = format!("{who}-{namespace}");
+        let kubeconfig = plane.user(&name, None).unwrap();
+        Self::new(plane, namespace, name, kubeconfig)
+    }
+
+    /// jane has the ClusterRole `admin` in the namespace.
+    pub fn of(plane: &'p ControlPlane, namespace: &str) -> Self {
+        let jane = Self::user(plane, namespace, "jane");
+        jane.is_bound("admin", Some(namespace), ("ClusterRole", "admin"));
+        jane
+    }
+
+    /// A user who works in a namespace and approves deletions of what is in `approves`
+    /// (API group and resource).
+    pub fn worker(
+        plane: &'p ControlPlane,
+        namespace: &str,
+        who: &str,
+        approves: Option<(&str, &str)>,
+    ) -> Self {
+        let person = Self::user(plane, namespace, who);
+        let approve = approves.map_or(String::new(), |(group, resource)| {
+            let verbs = "verbs: [approve-deletion]";
+            format!(", {{apiGroups: ['{group}'], resources: ['{resource}'], {verbs}}}")
+        });
+        person.bind("work", Some(namespace), &format!("{WORK}{approve}"));
+        person.bind("read", None, READ);
+        for allowed in [
+            &["auth", "can-i", "create", "deletionapprovals.belay.dev"][..],
+            &["auth", "can-i", "delete", "configmaps"],
+        ] {
+            eventually("the rights", SOON, || person.kubectl(allowed).success()).unwrap();
+        }
+        person
+    }
+
+    /// A user with all rights in a namespace, and on the namespace.
+    pub fn editor(plane: &'p ControlPlane, namespace: &str) -> Self {
+        let editor = Self::user(plane, namespace, "editor");
+        editor.has_all_rights();
+        editor
+    }
+
+    /// A service account with the same rights, as an operator has them. It is in the
+    /// namespace `home`.
+    pub fn operator(plane: &'p ControlPlane, namespace: &str, home: &str, name: &str) -> Self {
+        plane.kubectl(&["create", "serviceaccount", name, "-n", home]).unwrap().success().unwrap();
+        let kubeconfig = plane.account(home, name).unwrap();
+        let account = format!("system:serviceaccount:{home}:{name}");
+        let operator = Self::new(plane, namespace, account, kubeconfig);
+        operator.has_all_rights();
+        operator
+    }
+
+    fn has_all_rights(&self) {
+        let ns = &self.namespace;
+        self.bind("all", Some(ns), "{apiGroups: ['*'], resources: ['*'], verbs: ['*']}");
+        let itself = "resources: [namespaces, namespaces/finalize]";
+        let rule = format!("{{apiGroups: [''], {itself}, resourceNames: [{ns}], verbs: ['*']}}");
+        self.bind("itself", None, &rule);
     }
 
     /// Gives more rights, in the whole cluster: rules of a ClusterRole, as
     /// YAML in flow style.
     pub fn may(&self, rules: &str) {
-        let name = &self.name;
-        let role = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole";
-        let binding = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding";
-        let subject = format!("{{kind: User, apiGroup: rbac.authorization.k8s.io, name: {name}}}");
-        let role_ref =
-            format!("{{kind: ClusterRole, apiGroup: rbac.authorization.k8s.io, name: {name}}}");
-        let manifest = format!(
-            "{role}\nmetadata: {{name: {name}}}\nrules: {rules}\n---\n{binding}\nmetadata: {{name: \
-             {name}}}\nroleRef: {role_ref}\nsubjects: [{subject}]\n"
+        self.bind("more", None, rules.trim_start_matches('[').trim_end_matches(']'));
+    }
+
+    /// Gives rights in a namespace, or in the whole cluster.
+    pub fn bind(&self, what: &str, namespace: Option<&str>, rules: &str) {
+        let kind = if namespace.is_some() { "Role" } else { "ClusterRole" };
+        let name = format!("{what}-{}", self.name.replace(':', "-"));
+        let place = namespace.map_or(String::new(), |place| format!(", namespace: {place}"));
+        let role = format!(
+            "apiVersion: {RBAC}/v1\nkind: {kind}\nmetadata: {{name: {name}{place}}}\nrules: \
+             [{rules}]\n"
         );
-        self.plane.apply(&manifest).unwrap();
+        self.plane.apply(&role).unwrap();
+        self.is_bound(what, namespace, (kind, &name));
+    }
+
+    fn is_bound(&self, what: &str, namespace: Option<&str>, (kind, role): (&str, &str)) {
+        let name = format!("{what}-{}", self.name.replace(':', "-"));
+        let binding = json!({
+            "apiVersion": format!("{RBAC}/v1"),
+            "kind": if namespace.is_some() { "RoleBinding" } else { "ClusterRoleBinding" },
+            "metadata": {"name": name, "namespace": namespace},
+            "roleRef": {"apiGroup": RBAC, "kind": kind, "name": role},
+            "subjects": [{"apiGroup": RBAC, "kind": "User", "name": self.name}],
+        });
+        self.plane.apply(&binding.to_string()).unwrap();
     }
 
     /// kubectl, in the namespace of this person.
@@ -105,5 +182,37 @@ impl<'p> Person<'p> {
     /// Whether the object is gone.
     pub fn lacks(&self, object: &str) -> bool {
         self.api.get(object, &self.namespace).unwrap().is_none()
+    }
+
+    /// `kubectl belay …`, in this person's name.
+    pub fn belay<S: AsRef<str>>(&self, args: &[S]) -> Output {
+        let args: Vec<&str> = args.iter().map(AsRef::as_ref).collect();
+        run(Path::new(env!("CARGO_BIN_EXE_kubectl-belay")), &self.kubeconfig, &args, None).unwrap()
+    }
+
+    /// Does what a refusal says: every approval that it names, with a reason of
+    /// one's own in the place of the dots.
+    pub fn approves_what_is_named(&self, refusal: &str) -> Vec<Output> {
+        let commands = commands_in(refusal, "approve");
+        assert!(!commands.is_empty(), "{refusal}");
+        let outputs: Vec<Output> = commands.iter().map(|words| self.belay(words)).collect();
+        for output in &outputs {
+            assert_eq!(output.code, 0, "{commands:?}: {output:?}");
+            assert!(output.stdout.starts_with("approved: "), "{output:?}");
+        }
+        outputs
+    }
+}
+
+/// A field of one object; empty where it is not set.
+pub fn field(plane: &ControlPlane, ns: &str, object: &str, path: &str) -> String {
+    plane.api().field(object, ns, path).unwrap()
+}
+
+/// Whether the object is not there any more.
+pub fn is_gone(plane: &ControlPlane, ns: &str, object: &str) -> crate::harness::Result<()> {
+    match plane.api().get(object, ns)? {
+        None => Ok(()),
+        Some(object) => Err(object.to_string().into()),
     }
 }

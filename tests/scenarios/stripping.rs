@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::deleting::{claim, goes, pod_with_claim};
-use crate::editor::{editor, field, operator};
 use crate::harness::kubectl::Output;
 use crate::harness::{ControlPlane, eventually};
+use crate::people::{Person, field};
 use crate::{policy, world};
 
 const HOLD: &str = "belay.dev/hold";
@@ -92,7 +92,7 @@ impl Stripper<'_> {
 fn s05_the_hold_is_not_taken_off_while_something_uses_the_object() {
     let plane = &world().plane;
     let ns = plane.namespace("s05").unwrap();
-    let who = editor(plane, &ns);
+    let who = Person::editor(plane, &ns).kubeconfig;
     let target = policy::target("", "persistentvolumeclaims", &ns);
     policy::apply(plane, &ns, &format!("{target}  protect: {{whileUsed: {{onDelete: Hold}}}}\n"));
     // Not by apply: kubectl replace would then change the annotation, too.
@@ -159,9 +159,9 @@ fn s05_the_hold_is_not_taken_off_while_something_uses_the_object() {
 fn s06_a_guarded_finalizer_is_taken_off_by_its_controller_and_by_nobody_else() {
     let plane = &world().plane;
     let ns = plane.namespace("s06").unwrap();
-    let person = editor(plane, &ns);
-    let owner = operator(plane, &ns, &ns, "database-operator");
-    let other = operator(plane, &ns, &ns, "another-operator");
+    let person = Person::editor(plane, &ns).kubeconfig;
+    let owner = Person::operator(plane, &ns, &ns, "database-operator").kubeconfig;
+    let other = Person::operator(plane, &ns, &ns, "another-operator").kubeconfig;
     let spec = |name: &str, removers: &str| {
         let target = policy::target("", "configmaps", &ns);
         let target = target
@@ -217,7 +217,7 @@ fn s06_a_guarded_finalizer_is_taken_off_by_its_controller_and_by_nobody_else() {
 fn s07_apply_from_git_keeps_the_hold() {
     let plane = &world().plane;
     let ns = plane.namespace("s07").unwrap();
-    let who = editor(plane, &ns);
+    let who = Person::editor(plane, &ns).kubeconfig;
     let target = policy::target("", "configmaps", &ns);
     policy::apply(plane, &ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
     let manifest = |name: &str, value: &str| {

@@ -93,11 +93,11 @@ fn s31_a_list_that_is_forbidden_is_told_and_is_no_empty_list() {
     assert!(denied.contains("Way out: try again when belay can read it, or "), "{denied}");
     // The other half of that way leads through: somebody who knows takes it on
     // them.
-    let alice = way::Person::new(plane, &ns, "alice", Some(("*", "*")));
+    let alice = Person::worker(plane, &ns, "alice", Some(("*", "*")));
     let rules = "{apiGroups: [\"\"], resources: [namespaces], verbs: [get]}";
-    alice.bind(plane, "namespaces", None, rules);
+    alice.bind("namespaces", None, rules);
     eventually("the right", LIMIT, || {
-        plane.kubectl_as(&alice.config, &["get", "namespace", &ns])?.success()
+        plane.kubectl_as(&alice.kubeconfig, &["get", "namespace", &ns])?.success()
     })
     .unwrap();
     alice.approves_what_is_named(&denied);

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::harness::eventually;
+use crate::people::Person;
 use crate::team::{Approver, Of, SOON, Team, owned_by};
-use crate::way::Person;
 use crate::{policy, world};
 
 const STRIP: [&str; 3] = ["--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#];
@@ -26,7 +26,7 @@ fn s49_a_finalizer_that_no_controller_knows_hangs_and_a_guard_says_who_may_end_i
     // A second DELETE changes nothing; the one who takes the finalizer off
     // ends it.
     team.deleted(&["configmap/plain"]);
-    let zoe = Person::new(team.plane, ns, "zoe", None);
+    let zoe = Person::worker(team.plane, ns, "zoe", None);
     let why = zoe.belay(&["why", "configmap/plain", "-n", ns]);
     assert_eq!(why.code, 1, "{why:?}");
     // Whoever put it there with kubectl takes nothing off.

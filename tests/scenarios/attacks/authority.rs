@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use crate::harness::audit::ACCOUNT;
 use crate::harness::{direct, eventually};
+use crate::people::Person;
 use crate::team::{Approver, Of, SOON, Team, owned_by, pod};
-use crate::way::Person;
 use crate::{policy, world};
 
 /// A namespace whose ConfigMaps with the label `vault` are always protected.
@@ -364,7 +364,7 @@ fn f03_an_approval_that_lasts_too_long_says_so() {
     })
     .unwrap();
 
-    let erin = Person::new(team.plane, &ns, "erin", Some(("", "configmaps")));
+    let erin = Person::worker(team.plane, &ns, "erin", Some(("", "configmaps")));
     let why = erin.belay(&["why", "configmaps/precious", "-n", &ns]);
     assert!(why.stdout.contains(&says), "{why:?}");
     let list = erin.belay(&["approvals", "-n", &ns]).success().unwrap();

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::editor::{editor, field, operator};
 use crate::harness::{ControlPlane, Install, eventually};
-use crate::people::Person;
+use crate::people::{Person, field};
 use crate::team::{Team, owned_by, pod};
 use crate::{World, policy, program, world};
 
@@ -73,7 +72,7 @@ fn f01_what_a_policy_of_some_subjects_protects_is_deleted_for_the_others() {
 fn h09_annotations_that_a_policy_reads_are_not_changed_through_status() {
     let plane = &world().plane;
     let ns = plane.namespace("h09").unwrap();
-    let who = editor(plane, &ns);
+    let who = Person::editor(plane, &ns).kubeconfig;
     let target = policy::target("", "persistentvolumeclaims", &ns);
     let read = "matchAnnotations: {example.com/tier: gold}, namespaceSelector";
     let target = target.replace("namespaceSelector", read);
@@ -97,7 +96,7 @@ fn h09_annotations_that_a_policy_reads_are_not_changed_through_status() {
 fn h11_a_labelled_pod_is_not_evicted() {
     let plane = &labels_alone().plane;
     let ns = plane.namespace("h11").unwrap();
-    let who = editor(plane, &ns);
+    let who = Person::editor(plane, &ns).kubeconfig;
     let manifest = |name: &str, label: &str| {
         format!(
             "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: {ns}{label}}}\n\
@@ -178,7 +177,7 @@ fn h14_a_token_that_an_editor_makes_strips_no_finalizer_of_kubernetes() {
     let plane = &world().plane;
     let ns = plane.namespace("h14").unwrap();
     // An editor may create tokens of it.
-    let account = operator(plane, &ns, &ns, "build");
+    let account = Person::operator(plane, &ns, &ns, "build").kubeconfig;
     let target = policy::target("", "persistentvolumeclaims", &ns);
     policy::apply(plane, &ns, &format!("{target}  protect: {{fromStripping: {{}}}}\n"));
     plane

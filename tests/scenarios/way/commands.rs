@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Person, gone, passes_now};
+use super::{gone, passes_now};
 use crate::harness::kubectl::run;
 use crate::harness::{ControlPlane, Install, Options, eventually};
+use crate::people::Person;
 use crate::{policy, world};
 
 /// A namespace with a ConfigMap under `always`, on these terms.
@@ -26,7 +27,7 @@ fn settings(prefix: &str, approval: &str) -> String {
 fn who_may_not_approve_is_told_what_it_takes() {
     let plane = &world().plane;
     let ns = settings("way-rights", "{}");
-    let bob = Person::new(plane, &ns, "bob", None);
+    let bob = Person::worker(plane, &ns, "bob", None);
     let refused = bob.belay(&["approve", "cm/settings", "-n", &ns, "--reason", "x"]);
     assert_eq!(refused.code, 1, "{refused:?}");
     let name = &bob.name;
@@ -40,14 +41,8 @@ fn who_may_not_approve_is_told_what_it_takes() {
         )
     );
     // Somebody with no rights around belay is told of the other one, too.
-    let eve = plane.user(&format!("eve-{ns}"), None).unwrap();
-    let eve = Person { name: format!("eve-{ns}"), config: eve };
-    eve.bind(
-        plane,
-        "read",
-        Some(&ns),
-        "{apiGroups: [\"\"], resources: [configmaps], verbs: [get]}",
-    );
+    let eve = Person::user(plane, &ns, "eve");
+    eve.bind("read", Some(&ns), "{apiGroups: [\"\"], resources: [configmaps], verbs: [get]}");
     let mut refused = eve.belay(&["approve", "cm/settings", "-n", &ns, "--reason", "x"]);
     eventually("the right to read", Duration::from_secs(20), || {
         refused = eve.belay(&["approve", "cm/settings", "-n", &ns, "--reason", "x"]);
@@ -67,8 +62,8 @@ fn who_may_not_approve_is_told_what_it_takes() {
 fn an_approval_lasts_no_longer_than_the_policy_allows_and_two_people_are_two() {
     let plane = &world().plane;
     let ns = settings("way-two", "{required: 2, maxDurationSeconds: 600}");
-    let alice = Person::new(plane, &ns, "alice", Some(("", "configmaps")));
-    let bob = Person::new(plane, &ns, "bob", Some(("", "configmaps")));
+    let alice = Person::worker(plane, &ns, "alice", Some(("", "configmaps")));
+    let bob = Person::worker(plane, &ns, "bob", Some(("", "configmaps")));
     let delete = ["delete", "configmap", "settings", "-n", &ns, "--wait=false"];
     let refusal = alice.kubectl(&delete).failure().unwrap();
     assert!(refusal.contains("(2 people)"), "{refusal}");
@@ -102,7 +97,7 @@ fn what_is_not_terminating_is_not_released_and_force_takes_an_approval_and_the_n
         format!("{target}  protect: {{whileUsed: {{onDelete: Hold}}}}\n  settleSeconds: 600\n");
     policy::apply(plane, &ns, &spec);
     plane.kubectl(&["create", "configmap", "settings", "-n", &ns]).unwrap().success().unwrap();
-    let alice = Person::new(plane, &ns, "alice", Some(("", "configmaps")));
+    let alice = Person::worker(plane, &ns, "alice", Some(("", "configmaps")));
     let release = |more: &[&str]| {
         alice.belay(&[&["release", "configmaps/settings", "-n", &ns, "--timeout=1"], more].concat())
     };
@@ -135,7 +130,7 @@ fn what_is_not_terminating_is_not_released_and_force_takes_an_approval_and_the_n
 fn why_speaks_json_and_knows_the_names_that_kubectl_knows() {
     let plane = &world().plane;
     let ns = settings("way-json", "{}");
-    let alice = Person::new(plane, &ns, "alice", None);
+    let alice = Person::worker(plane, &ns, "alice", None);
     let json = alice.belay(&["why", "cm", "settings", "-n", &ns, "-o", "json"]);
     assert_eq!(json.code, 1, "{json:?}");
     let said: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
@@ -238,7 +233,7 @@ fn while_belay_is_dead_its_work_is_done_by_hand() {
 fn an_approval_of_the_owner_alone_says_what_it_does_not_cover() {
     let plane = &world().plane;
     let ns = settings("way-along", "{}");
-    let alice = Person::new(plane, &ns, "alice", Some(("*", "*")));
+    let alice = Person::worker(plane, &ns, "alice", Some(("*", "*")));
     alice.kubectl(&["create", "serviceaccount", "owner", "-n", &ns]).success().unwrap();
     let uid = ["get", "sa", "owner", "-n", &ns, "-o", "jsonpath={.metadata.uid}"];
     let uid = alice.kubectl(&uid).success().unwrap();

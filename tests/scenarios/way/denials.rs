@@ -1,7 +1,8 @@
 //! Each kind of refusal, followed by what it says to the end of the object.
 
-use super::{Person, commands_in, gone, passes_now};
+use super::{commands_in, gone, passes_now};
 use crate::harness::ControlPlane;
+use crate::people::Person;
 use crate::{policy, world};
 
 fn apply(plane: &ControlPlane, ns: &str, manifest: &str) {
@@ -29,7 +30,7 @@ fn protected_is_approved_in_one_step() {
     let plane = &world().plane;
     let ns = protected("way-protected", "always: {}");
     apply(plane, &ns, &config_map("settings"));
-    let alice = Person::new(plane, &ns, "alice", Some(("", "configmaps")));
+    let alice = Person::worker(plane, &ns, "alice", Some(("", "configmaps")));
     let delete = ["delete", "configmap", "settings", "-n", &ns, "--wait=false"];
     let refusal = alice.kubectl(&delete).failure().unwrap();
     assert!(refusal.contains("(Protected)"), "{refusal}");
@@ -46,7 +47,7 @@ fn in_use_is_told_by_why_and_passes_once_it_is_approved() {
     let ns = protected("way-used", "whileUsed: {}");
     apply(plane, &ns, &config_map("settings"));
     apply(plane, &ns, POD);
-    let alice = Person::new(plane, &ns, "alice", Some(("", "configmaps")));
+    let alice = Person::worker(plane, &ns, "alice", Some(("", "configmaps")));
     let delete = ["delete", "configmap", "settings", "-n", &ns, "--wait=false"];
     let refusal = alice.kubectl(&delete).failure().unwrap();
     assert!(refusal.contains("(InUse)"), "{refusal}");
@@ -84,9 +85,9 @@ fn not_empty_is_approved_with_its_content() {
     );
     let label = "  labels: {belay.dev/protect: Always}\n";
     apply(plane, &ns, &(config_map("settings") + label));
-    let alice = Person::new(plane, &ns, "alice", Some(("*", "*")));
+    let alice = Person::worker(plane, &ns, "alice", Some(("*", "*")));
     let rules = "{apiGroups: [\"\"], resources: [namespaces], verbs: [get, delete]}";
-    alice.bind(plane, "namespaces", None, rules);
+    alice.bind("namespaces", None, rules);
     let delete = ["delete", "namespace", &ns, "--wait=false"];
     let mut refusal = String::new();
     crate::harness::eventually("the refusal", std::time::Duration::from_secs(20), || {
@@ -114,7 +115,7 @@ fn still_needed_is_approved() {
     let service =
         "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 1}]}\n";
     apply(plane, &ns, service);
-    let alice = Person::new(plane, &ns, "alice", Some(("", "configmaps")));
+    let alice = Person::worker(plane, &ns, "alice", Some(("", "configmaps")));
     let delete = ["delete", "configmap", "settings", "-n", &ns, "--wait=false"];
     let refusal = alice.kubectl(&delete).failure().unwrap();
     assert!(refusal.contains("(StillNeeded)"), "{refusal}");
@@ -134,7 +135,7 @@ fn would_orphan_is_approved() {
         "  ownerReferences: [{{apiVersion: v1, kind: ConfigMap, name: owner, uid: {uid}}}]\n"
     );
     apply(plane, &ns, &(config_map("owned") + &owners));
-    let alice = Person::new(plane, &ns, "alice", Some(("*", "*")));
+    let alice = Person::worker(plane, &ns, "alice", Some(("*", "*")));
     let delete = ["delete", "configmap", "owner", "-n", &ns, "--cascade=orphan", "--wait=false"];
     let mut refusal = String::new();
     crate::harness::eventually("the refusal", std::time::Duration::from_secs(20), || {
@@ -156,7 +157,7 @@ fn a_guarded_finalizer_is_approved() {
     let plane = &world().plane;
     let ns = protected("way-guard", "fromStripping: {finalizers: [\"*\"]}");
     apply(plane, &ns, &(config_map("settings") + "  finalizers: [example.dev/drop]\n"));
-    let alice = Person::new(plane, &ns, "alice", Some(("", "configmaps")));
+    let alice = Person::worker(plane, &ns, "alice", Some(("", "configmaps")));
     let strip = r#"{"metadata":{"$deleteFromPrimitiveList/finalizers":["example.dev/drop"]}}"#;
     let strip = ["patch", "configmap", "settings", "-n", &ns, "-p", strip];
     let refusal = alice.kubectl(&strip).failure().unwrap();
@@ -174,7 +175,7 @@ fn a_hold_that_is_stripped_by_hand_is_released() {
     let ns = protected("way-hold", "whileUsed: {onDelete: Hold}");
     apply(plane, &ns, &config_map("settings"));
     apply(plane, &ns, POD);
-    let alice = Person::new(plane, &ns, "alice", Some(("", "configmaps")));
+    let alice = Person::worker(plane, &ns, "alice", Some(("", "configmaps")));
     let delete = ["delete", "configmap", "settings", "-n", &ns, "--wait=false"];
     alice.kubectl(&delete).success().unwrap();
     let strip = r#"{"metadata":{"finalizers":null}}"#;

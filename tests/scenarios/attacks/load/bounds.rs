@@ -112,7 +112,7 @@ fn deletes_in_foreground(
     let raw = format!("{path}/namespaces/{ns}/{resource}");
     let create = ["create", "--raw", &raw, "-f", "-"];
     plane.apply_to(&create, &object.to_string()).unwrap().success().unwrap();
-    let uid = crate::editor::field(plane, ns, &format!("{full_name}/large"), ".metadata.uid");
+    let uid = crate::people::field(plane, ns, &format!("{full_name}/large"), ".metadata.uid");
     let child = format!(
         "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: child\n  ownerReferences: \
          [{{apiVersion: {api_version}, kind: {kind}, name: large, uid: {uid}, blockOwnerDeletion: \
