@@ -11,7 +11,7 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
 
 run: ## build belay and serve on 127.0.0.1, with certificates of its own and no cluster
-	$(CARGO) run --locked --release --bin belay -- serve --standalone \
+	$(CARGO) run --locked --profile local --bin belay -- serve --standalone \
 		--policies examples/policies --objects examples/objects
 
 play: controlplane ## a real control plane with belay in front of it, until Ctrl-C

@@ -19,6 +19,8 @@ pub struct Program {
     pub path: PathBuf,
     /// Whether nothing else may run meanwhile, and its tests run one after the other.
     pub alone: bool,
+    /// Whether its tests need a control plane: they wait more than they compute.
+    pub live: bool,
     /// The full names of the tests to run.
     pub chosen: Vec<String>,
     /// How many tests will run.
@@ -69,8 +71,8 @@ fn select(selection: &Selection, name: String, path: PathBuf) -> Result<[Program
         .filter(|test| pattern.is_none_or(|pattern| test.contains(pattern)))
         .partition(|test| test.split_inclusive("::").any(|module| module == LOAD));
     let program = |chosen: Vec<String>, alone| {
-        let (name, path) = (name.clone(), path.clone());
-        Program { name, path, alone, tests: chosen.len(), chosen }
+        let (name, path, live) = (name.clone(), path.clone(), LIVE.contains(&&*name));
+        Program { name, path, alone, live, tests: chosen.len(), chosen }
     };
     Ok([program(others, false), program(load, true)])
 }

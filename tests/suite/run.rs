@@ -70,6 +70,9 @@ fn start(program: Program, usage: &cpu::Usage, reports: Sender<(String, Report)>
         .stdout(Stdio::piped());
     if program.alone {
         command.arg("--test-threads=1");
+    } else if program.live && std::env::var_os("RUST_TEST_THREADS").is_none() {
+        let cores = std::thread::available_parallelism()?.get();
+        command.arg(format!("--test-threads={}", cores + 1));
     }
     let mut child: Child = command.spawn()?;
     let output = child.stdout.take().ok_or("a test program has no output")?;
