@@ -6,6 +6,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use memchr::{memchr_iter, memmem};
+
 use super::Interner;
 
 /// No name, label or finalizer may contain this character.
@@ -38,7 +40,24 @@ impl PackedList {
 
     /// Whether this string is one of them.
     pub fn contains(&self, item: &str) -> bool {
-        self.iter().any(|i| i == item)
+        self.places(item).next().is_some()
+    }
+
+    /// Where this string begins in the packed one, each time, and the number of the
+    /// item. Editors write lists of a megabyte, so separators are counted and not
+    /// visited.
+    fn places<'p>(&'p self, item: &'p str) -> impl Iterator<Item = (usize, usize)> + use<'p> {
+        let packed = self.0.as_bytes();
+        let (mut number, mut counted) = (0, 0);
+        memmem::find_iter(packed, item).filter_map(move |at| {
+            let is_separator = |at: usize| packed.get(at) == Some(&(SEPARATOR as u8));
+            let begins = at == 0 || is_separator(at - 1);
+            (begins && is_separator(at + item.len())).then(|| {
+                number += memchr_iter(SEPARATOR as u8, &packed[counted..at]).count();
+                counted = at;
+                (at, number)
+            })
+        })
     }
 
     /// How many steps it takes to look through it, about.
@@ -69,7 +88,9 @@ impl PackedMap {
 
     /// The value of a key.
     pub fn get(&self, key: &str) -> Option<&str> {
-        self.iter().find(|(k, _)| *k == key).map(|(_, value)| value)
+        let (at, _) = self.0.places(key).find(|(_, number)| number % 2 == 0)?;
+        let value = self.0.0.get(at + key.len() + 1..)?;
+        value.split(SEPARATOR).next()
     }
 
     /// How many steps it takes to look through it, about.
@@ -109,6 +130,12 @@ mod tests {
         assert_eq!(map.iter().collect::<Vec<_>>(), [("app", "web"), ("tier", "")]);
         assert_eq!(map.get("tier"), Some(""));
         assert_eq!(map.get("web"), None);
+        // Texts within others, and values that are keys as well.
+        let texts = ["", "a", "aa", "aaa", "ba"];
+        let pairs: Vec<_> = texts.iter().zip(texts.iter().rev()).map(|(k, v)| (*k, *v)).collect();
+        let map = PackedMap::new(pairs.clone(), &mut interner);
+        pairs.iter().for_each(|(key, value)| assert_eq!(map.get(key), Some(*value), "{key}"));
+        assert_eq!((map.get("b"), map.get("aaaa")), (None, None));
         assert!(PackedList::new([], &mut interner).is_empty());
         assert!(PackedMap::new([], &mut interner).is_empty());
     }
