@@ -19,11 +19,11 @@ pub enum LogFormat {
 
 /// Sends log lines to standard error. The level comes from `BELAY_LOG`
 /// (the syntax of `RUST_LOG`); by default it is `info`, without actix's own
-/// lines about its threads, and without those of kube, which repeat answers that cannot
-/// be parsed, and one may be a Secret. Called a second time it
-/// changes nothing.
+/// lines about its threads and about requests that are not HTTP, which any Pod can
+/// send, and without those of kube, which repeat answers that cannot be parsed, and
+/// one may be a Secret. Called a second time it changes nothing.
 pub fn init_logs(format: LogFormat) {
-    let default = || EnvFilter::new("info,actix_server=warn,kube_client=off");
+    let default = || EnvFilter::new("info,actix_server=warn,actix_http=off,kube_client=off");
     let (filter, mistyped) = match std::env::var("BELAY_LOG").ok().filter(|text| !text.is_empty()) {
         None => (default(), None),
         Some(text) => match EnvFilter::try_new(&text) {

@@ -7,6 +7,7 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{self, ContentType, HeaderValue};
 use actix_web::{HttpRequest, HttpResponse, web};
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout_at;
 
 use super::body::{self, BadRequest, Body, Reserved, Room, Sending};
 use super::counts::LARGE;
@@ -15,7 +16,8 @@ use super::timed::Connection;
 use super::wire::{self, Parsed};
 use super::{LABELLED, Shared};
 use crate::decide::{
-    Blocker, Decision, Door, Operation, Reason, User, Verdict, causes, decide_unreadable,
+    Blocker, Decision, Door, FailurePolicy, Operation, Reason, User, Verdict, causes,
+    decide_unreadable,
 };
 use crate::objects::shown_name;
 use crate::policy::Source;
@@ -123,7 +125,11 @@ async fn answer(
         .map_or(limits.deadline, |timeout| limits.deadline.min(timeout.mul_f32(0.9)));
     let until = Instant::now() + deadline;
     let body = body::read(request, payload, room, deadline).await?;
-    let question = Question { door, labelled: request.path().ends_with(LABELLED), until };
+    if let Some(connection) = Connection::of(request) {
+        connection.ask();
+    }
+    let labelled = request.path().ends_with(LABELLED);
+    let question = Question { door, labelled, until, is_late: false };
     if body.bytes.len() <= LARGE {
         return Ok((judge(question, &body.bytes, shared, None).await?, body.room));
     }
@@ -132,8 +138,17 @@ async fn answer(
     let runtime = tokio::runtime::Handle::current();
     let judged = web::block(move || {
         let Body { bytes, room } = body;
-        let turn = runtime.block_on(parsing.acquire_owned()).ok();
-        (runtime.block_on(judge(question, &bytes, &shared, turn)), room)
+        let turn = timeout_at((until - READING).into(), parsing.acquire_owned());
+        let judged = match runtime.block_on(turn) {
+            Ok(turn) => runtime.block_on(judge(question, &bytes, &shared, turn.ok())),
+            // An answer that came too late would let some requests pass.
+            Err(_) => {
+                let question = Question { is_late: true, ..question };
+                let start = wire::start(&bytes);
+                runtime.block_on(judge(question, &start, &shared, None))
+            }
+        };
+        (judged, room)
     });
     let (bytes, room) = judged.await.map_err(|_| {
         BadRequest::new(StatusCode::SERVICE_UNAVAILABLE, "belay has no thread for it; try again")
@@ -147,11 +162,16 @@ struct Question {
     door: Door,
     labelled: bool,
     until: Instant,
+    /// Whether there is no time to read its objects.
+    is_late: bool,
 }
+
+/// How long it may take to read a large review.
+const READING: Duration = Duration::from_millis(500);
 
 /// The answer to the review in a body. The turn ends when it was parsed.
 async fn judge(
-    Question { door, labelled, until }: Question,
+    Question { door, labelled, until, is_late }: Question,
     body: &[u8],
     shared: &Shared,
     turn: Option<OwnedSemaphorePermit>,
@@ -164,7 +184,7 @@ async fn judge(
         user: shown_name(&user.name).into_owned(),
         dry_run,
     };
-    let parsed = wire::parse(body, door)?;
+    let parsed = if is_late { wire::parse_start(body) } else { wire::parse(body, door) }?;
     drop(turn);
     let (asked, verdict, bytes) = match parsed {
         Parsed::Review(mut review) => {
@@ -180,7 +200,13 @@ async fn judge(
                 tracing::warn!(detail, left_out, "unreadable review");
             }
             // Its object may not exist.
-            let verdict = decide_unreadable(target, detail, shared.failure_policy);
+            let policy = match door {
+                _ if !is_late => shared.failure_policy,
+                // Validation refuses what has to be refused.
+                Door::Mutate => FailurePolicy::Ignore,
+                Door::Validate => FailurePolicy::Fail,
+            };
+            let verdict = decide_unreadable(target, detail, policy);
             let verdict = Verdict { is_recorded: false, ..verdict };
             let bytes = wire::respond(&uid, &verdict, vec![warning]);
             (asked(operation, &user, dry_run), verdict, bytes)

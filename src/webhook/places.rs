@@ -29,6 +29,9 @@ const NEW: usize = 1024;
 /// has a few hundred.
 const KNOWN: usize = 1536;
 
+/// So many connections may wait for an answer, in all threads together.
+const ASKING: usize = 1024;
+
 /// So many connections there are at the most, in all threads together. The others
 /// end before it comes to that.
 const CONNECTIONS: usize = 6144;
@@ -138,8 +141,10 @@ pub struct Bounds {
     pub handshakes: usize,
     /// Connections of callers that have not shown that they know the path.
     pub new: usize,
-    /// Connections of those that have.
+    /// Connections of those that have, and send a review or none.
     pub known: usize,
+    /// Connections whose review is being decided.
+    pub asking: usize,
     /// Connections to the probes.
     pub probes: usize,
 }
@@ -159,7 +164,8 @@ impl Bounds {
             connections: each(CONNECTIONS, 2),
             handshakes: each(HANDSHAKES, 8),
             new: each(NEW, 8),
-            known: each(KNOWN, 5),
+            known: each(KNOWN, 8),
+            asking: each(ASKING, 10),
             probes: PROBES.min(descriptors / 16).max(1),
         }
     }

@@ -139,7 +139,7 @@ fn admission(
     let room = Room::new(&shared.limits);
     let limits = shared.limits.clone();
     let shutdown = limits.shutdown.as_secs();
-    let Bounds { connections, handshakes, new, known, .. } = *bounds;
+    let Bounds { connections, handshakes, new, known, asking, .. } = *bounds;
     // Its own limit lets new connections wait. `Places` bounds their number.
     actix_tls::accept::max_concurrent_tls_connect(usize::MAX);
     let builder = actix_web::dev::Server::build();
@@ -154,7 +154,7 @@ fn admission(
                 .app_data(web::Data::new(room));
             admit::routes(config, secret);
         };
-        let places = (Places::new(new), Places::new(known));
+        let places = (Places::new(new), Places::new(known), Places::new(asking));
         let http = http(routes, places, limits.keep_alive, limits.clone(), graceful.clone());
         let mut acceptor = Acceptor::new(tls.clone());
         acceptor.set_handshake_timeout(limits.deadline.min(HANDSHAKE));
@@ -194,7 +194,8 @@ fn probing(
         let routes = move |config: &mut web::ServiceConfig| {
             probes::routes(config.app_data(web::Data::new(data)));
         };
-        let places = (Places::new(connections), Places::new(connections));
+        let places = || Places::new(connections);
+        let places = (places(), places(), places());
         let http = http(routes, places, Duration::ZERO, limits.clone(), graceful.clone());
         fn_service(move |io: TcpStream| {
             let peer = io.peer_addr().ok();
@@ -216,7 +217,7 @@ fn probing(
 /// those of the others the second ones: the newest takes the place of the oldest.
 fn http<T: AsyncRead + AsyncWrite + Unpin + 'static>(
     routes: impl FnOnce(&mut web::ServiceConfig),
-    (new, known): (Places, Places),
+    (new, known, asking): (Places, Places, Places),
     keep_alive: Duration,
     limits: Limits,
     graceful: GracefulShutdownSignal,
@@ -248,7 +249,7 @@ fn http<T: AsyncRead + AsyncWrite + Unpin + 'static>(
         let connection = Connection::new(HEAD);
         let timed = Timed::new(io, answer, idle, connection.clone());
         let (place, ended) = new.take(Service::call(http, (timed, Protocol::Http1, peer)));
-        connection.set_place(place, known.clone());
+        connection.set_place(place, known.clone(), asking.clone());
         async move { ended.await.unwrap_or(Ok(())) }
     })
 }

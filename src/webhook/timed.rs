@@ -30,10 +30,18 @@ pub struct Connection {
     left: Cell<usize>,
     phase: Cell<Phase>,
     waiting: Cell<Option<Waker>>,
-    /// Its place, and where it has one when its caller is known.
-    place: RefCell<Option<(Place, Places)>>,
+    place: RefCell<Option<PlaceOfCaller>>,
     /// Whether a part of an answer is not written yet.
     answering: Cell<bool>,
+}
+
+/// The place of a connection among those that newer ones end.
+struct PlaceOfCaller {
+    place: Place,
+    /// Where it has one when its caller is known, and while its review is decided.
+    known: Places,
+    asking: Places,
+    is_asking: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -64,16 +72,34 @@ impl Connection {
     }
 
     /// The place that it has among the connections that newer ones end, and the
-    /// places of those whose callers know the path.
-    pub fn set_place(&self, place: Place, known: Places) {
-        self.place.replace(Some((place, known)));
+    /// places of those whose callers know the path: of those that send a review or
+    /// none, and of those that wait for an answer.
+    pub fn set_place(&self, place: Place, known: Places, asking: Places) {
+        self.place.replace(Some(PlaceOfCaller { place, known, asking, is_asking: false }));
     }
 
     /// Its caller knows the path: only newer ones of those end it now, or of those
     /// that were used since.
     pub fn keep(&self) {
-        if let Some((place, known)) = &mut *self.place.borrow_mut() {
-            place.enter(known);
+        if let Some(caller) = &mut *self.place.borrow_mut() {
+            caller.place.enter(&caller.known);
+        }
+    }
+
+    /// Its review has arrived. Connections that only send no longer end it.
+    pub fn ask(&self) {
+        if let Some(caller) = &mut *self.place.borrow_mut() {
+            caller.place.enter(&caller.asking);
+            caller.is_asking = true;
+        }
+    }
+
+    /// Its answer was sent.
+    fn end_answer(&self) {
+        if let Some(caller) = &mut *self.place.borrow_mut()
+            && std::mem::take(&mut caller.is_asking)
+        {
+            caller.place.enter(&caller.known);
         }
     }
 
@@ -204,6 +230,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Timed<T> {
             Poll::Ready(Ok(())) => {
                 if self.answers && !self.connection.answering.get() {
                     (self.asked, self.answers) = (false, false);
+                    self.connection.end_answer();
                     let idle = self.idle;
                     self.start(idle);
                 }
@@ -222,6 +249,25 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Timed<T> {
 mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+
+    #[tokio::test]
+    async fn h63_a_connection_that_waits_for_its_answer_ends_for_no_newer_one() {
+        let [new, known, asking] = [2, 1, 1].map(Places::new);
+        let connection = Connection::new(HEAD);
+        let (place, ended) = new.take(std::future::pending::<()>());
+        connection.set_place(place, known.clone(), asking);
+        connection.keep();
+        connection.ask();
+        let mut ended = std::pin::pin!(ended);
+        let (mut newer, _newer) = new.take(std::future::pending::<()>());
+        newer.enter(&known);
+        assert!(futures_util::poll!(&mut ended).is_pending());
+        // Once it is answered, it is the newest one.
+        connection.end_answer();
+        assert!(futures_util::poll!(&mut ended).is_pending());
+        newer.enter(&known);
+        assert_eq!(ended.await, None);
+    }
 
     const ANSWER: Duration = Duration::from_secs(4);
     const IDLE: Duration = Duration::from_secs(120);

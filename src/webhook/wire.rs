@@ -3,6 +3,7 @@
 use actix_web::http::StatusCode;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -341,6 +342,21 @@ fn check_lengths<'t>(texts: impl IntoIterator<Item = &'t Text<'t>>) -> Result<()
     Err(BadRequest::new(StatusCode::BAD_REQUEST, message))
 }
 
+/// The start of a review, without its objects: the API server writes them behind all
+/// that names the request.
+pub fn start(body: &[u8]) -> Vec<u8> {
+    let end = memchr::memmem::find(body, b",\"object\":").unwrap_or(body.len());
+    [&body[..end], b"}}"].concat()
+}
+
+/// Reads such a start. There is no time to read the objects.
+pub fn parse_start(start: &[u8]) -> Result<Parsed<'_>, BadRequest> {
+    let envelope: Envelope<'_, IgnoredAny> =
+        serde_json::from_slice(start).map_err(|error| malformed(start, &error))?;
+    let why = "it is large, and there was no time left to read it";
+    Ok(unreadable_request(request(envelope)?, why.to_owned()))
+}
+
 /// As much of a stranger's text as an error message should repeat.
 fn shortened(text: &str) -> String {
     text.chars().take(64).collect()
@@ -467,6 +483,20 @@ mod tests {
         let refused = parse(&body, Door::Validate).unwrap_err();
         assert_eq!(refused.code, StatusCode::BAD_REQUEST);
         assert!(refused.message.contains("more than 10000 groups in userInfo"), "{refused:?}");
+    }
+
+    #[test]
+    fn h64_of_a_review_that_is_read_too_late_the_start_is_answered() {
+        let body = br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"7",
+            "resource":{"resource":"pods"},"name":"a","operation":"DELETE","userInfo":{"username":"jane"}
+            ,"object":null,"oldObject":{"metadata"#;
+        let start = start(body);
+        let Parsed::Unreadable { uid, detail, target, .. } = parse_start(&start).unwrap() else {
+            panic!("it has no objects")
+        };
+        assert_eq!((&*uid, &*target.name), ("7", "a"));
+        assert!(detail.contains("no time left"), "{detail}");
+        assert_eq!(parse_start(b"}}").err().unwrap().code, StatusCode::BAD_REQUEST);
     }
 
     #[test]

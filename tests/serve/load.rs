@@ -207,6 +207,21 @@ fn h32_connections_of_strangers_end_for_newer_ones() {
 }
 
 #[test]
+fn h61_garbage_writes_no_line() {
+    let (belay, _folder) = belay(&[]);
+    let client = crate::client(&belay);
+    let mut probe = TcpStream::connect(belay.probes).unwrap();
+    probe.write_all(b"\0\r\n\r\n").unwrap();
+    wait_for_end(&mut probe).unwrap();
+    let mut review = client.connect().unwrap();
+    review.write_all(b"\0\r\n\r\n").unwrap();
+    wait_for_end(&mut review).unwrap();
+    answered(&client).unwrap();
+    let log = belay.process.log();
+    assert!(!log.contains("parse error"), "{log}");
+}
+
+#[test]
 fn h33_small_bodies_that_stall_leave_memory_for_reviews() {
     let (belay, _folder) = belay(&["--deadline=30"]);
     let client = crate::client(&belay);
