@@ -124,6 +124,41 @@ fn h06_too_many_finalizers_or_owners_are_refused_where_a_policy_protects() {
 }
 
 #[test]
+fn h62_an_owner_with_a_name_that_is_too_long_is_not_read() {
+    let (graph, policies, reads) = Default::default();
+    let situation = Situation::new(&graph, &policies, Live::Read(&reads), 0);
+    let after = |length: usize| {
+        let mut new = config_map("Always", 0, 1);
+        new.metadata.owner_references[0].name = Text::from(&*String::leak("o".repeat(length)));
+        let review = review(Operation::Update, config_map("Always", 0, 0), Some(new));
+        decide_within(&situation, &review, &Meter::new(STEPS))
+    };
+    let is_read = |verdict: &Verdict| !verdict.confirm.is_empty();
+    assert!(is_read(&after(253)));
+    let verdict = after(254);
+    assert!(!is_read(&verdict), "{:?}", verdict.confirm.len());
+    assert_eq!(verdict.decision, Decision::Deny);
+}
+
+#[test]
+fn h60_a_manifest_that_cannot_be_stored_is_not_read() {
+    let harm = |spaces: usize| {
+        let manifest =
+            format!(r#"{{"metadata":{{"finalizers":["a.b/c"]}}}}{}"#, " ".repeat(spaces));
+        let key = "kubectl.kubernetes.io/last-applied-configuration";
+        let annotations = json!({ key: manifest });
+        let metadata = json!({"name": "x", "annotations": annotations});
+        super::create::harm(
+            "example.com",
+            "widgets",
+            &object(json!({"metadata": metadata}).to_string()),
+        )
+    };
+    assert_eq!(harm(0), Some(super::create::Harm::Listed));
+    assert_eq!(harm(256 << 10), None);
+}
+
+#[test]
 fn h06_the_work_of_an_update_grows_with_its_lists_and_not_with_their_square() {
     let graph = Graph::default();
     let update = |finalizers: usize, owners: usize| {

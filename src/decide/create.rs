@@ -105,12 +105,19 @@ pub(crate) fn harm(group: &str, resource: &str, object: &Object<'_>) -> Option<H
     let others = |object: &Object<'_>| {
         object.metadata.finalizers.iter().flatten().any(|finalizer| !is_hold(finalizer))
     };
-    let lists = others(object) || applied(object).is_some_and(|applied| others(&applied));
-    (lists && !Kinds::is_built_in(group, resource)).then_some(Harm::Listed)
+    let lists = || others(object) || applied(object).is_some_and(|applied| others(&applied));
+    (!Kinds::is_built_in(group, resource) && lists()).then_some(Harm::Listed)
 }
+
+/// The API server stores no annotations that are longer together.
+const LONGEST_ANNOTATION: usize = 256 << 10;
 
 /// The manifest that a client applied.
 fn applied<'o>(object: &'o Object<'_>) -> Option<Object<'o>> {
     let annotation = "kubectl.kubernetes.io/last-applied-configuration";
-    serde_json::from_str(object.metadata.annotations.get(annotation)?).ok()
+    let manifest = object.metadata.annotations.get(annotation)?;
+    if manifest.len() > LONGEST_ANNOTATION {
+        return None;
+    }
+    serde_json::from_str(manifest).ok()
 }

@@ -3,7 +3,7 @@
 use super::{Named, Review, Situation, Target};
 use crate::graph::{Claim, Node};
 use crate::objects::{
-    FOREGROUND, HoldAge, KindId, ORPHAN, Object, Uid, is_hold, split_api_version,
+    FOREGROUND, HoldAge, KindId, LONGEST_NAME, ORPHAN, Object, Uid, is_hold, split_api_version,
 };
 use crate::policy::{Facts, Identity};
 
@@ -140,7 +140,10 @@ impl<'a> Item<'a> {
         };
         let claims = object.metadata.owner_references.iter().map(|reference| {
             let (group, version) = split_api_version(&reference.api_version);
-            let kind = kinds.find(group, &reference.kind);
+            // A live read makes copies of the name.
+            let kind = (reference.name.len() <= LONGEST_NAME)
+                .then(|| kinds.find(group, &reference.kind))
+                .flatten();
             let namespaced = kind.is_none_or(|kind| kinds.info(kind).namespaced);
             let namespace = if namespaced { self.facts.namespace } else { "" };
             let (name, uid) = (reference.name.as_str(), Uid::new(&reference.uid));

@@ -209,7 +209,7 @@ fn owners_change<'a>(
     }
     // What has owners and none that keeps it is deleted by the collector.
     judge(judgement, &[member], &closure);
-    if !opens && !judgement.is_empty() {
+    if !opens && !judgement.is_empty() && after.len() <= MOST_READ {
         // The graph may lag behind an owner that was made a moment ago.
         judgement.confirm_all(after.iter().filter_map(|claim| unread(&situation, claim)));
     }

@@ -34,7 +34,7 @@ pub(crate) use object::null_is_default;
 pub use object::{HoldAge, Metadata, Object, OwnerReference};
 pub use packed::{PackedList, PackedMap};
 pub use shallow::read_shallow;
-pub use shown::{harmless, shown, shown_name};
+pub use shown::{LONGEST_NAME, harmless, shown, shown_name};
 pub use text::Text;
 pub use uid::Uid;
 pub use unreadable::{Flaw, Unreadable};
