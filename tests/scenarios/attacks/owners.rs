@@ -105,6 +105,48 @@ fn h44_references_to_an_owner_that_is_terminating_are_not_removed() {
 }
 
 #[test]
+fn h58_references_to_an_owner_that_is_gone_are_not_removed() {
+    let team = team("h58", "child", "  protect: {fromOrphaning: {}}\n");
+    for name in ["real", "mine"] {
+        team.apply(&object("ConfigMap", name, ""));
+    }
+    team.apply(&below(&team, "ConfigMap", "child", ("ConfigMap", "real")));
+    // The collector deletes the child later.
+    let binding = team.keep_collector_from("child");
+    team.deleted(&["configmap/real"]);
+    team.goes("configmap/real");
+    let uid = team.field("configmap/mine", ".metadata.uid");
+    let mine = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "mine", "uid": uid}]);
+    for owners in [Value::Null, mine] {
+        let owners = json!({"metadata": {"ownerReferences": owners}});
+        let refused = patch(&team, "configmap/child", &owners, &[]).failure().unwrap();
+        assert!(refused.contains("would lose its owner ConfigMap"), "{refused}");
+    }
+    team.remove_binding(&binding);
+    team.goes("configmap/child");
+}
+
+#[test]
+fn h59_the_finalizer_orphan_is_not_removed_to_delete_the_dependents() {
+    let team = team("h59", "child", "  protect: {whileUsed: {}}\n");
+    team.apply(&object("Secret", "owner", ""));
+    team.apply(&below(&team, "ConfigMap", "child", ("Secret", "owner")));
+    team.apply(&pod("user", "configMapRef", "child"));
+    team.refused(&["secret/owner"]);
+    // The collector orphans the child later.
+    let binding = team.keep_collector_from("child");
+    let orphan = ["delete", "secret/owner", "--cascade=orphan", "--wait=false"];
+    team.kubectl(&orphan).success().unwrap();
+    let none = json!({"metadata": {"finalizers": null}});
+    let refused = patch(&team, "secret/owner", &none, &[]).failure().unwrap();
+    assert!(refused.contains("is in use by Pod"), "{refused}");
+    team.remove_binding(&binding);
+    team.goes("secret/owner");
+    team.stands("configmap/child");
+    assert_eq!(team.field("configmap/child", ".metadata.ownerReferences"), "");
+}
+
+#[test]
 fn h46_an_eviction_orphans_no_protected_object() {
     let team = team("h46", "child", "  protect: {fromOrphaning: {}}\n");
     team.apply(&pod("real", "configMapRef", "x"));
