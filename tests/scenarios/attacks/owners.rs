@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::harness::eventually;
 use crate::harness::kubectl::Output;
+use crate::people::Person;
 use crate::team::{SOON, Team, owned_by, pod};
 use crate::{policy, world};
 
@@ -129,19 +130,24 @@ fn h58_references_to_an_owner_that_is_gone_are_not_removed() {
 #[test]
 fn h59_the_finalizer_orphan_is_not_removed_to_delete_the_dependents() {
     let team = team("h59", "child", "  protect: {whileUsed: {}}\n");
-    team.apply(&object("Secret", "owner", ""));
-    team.apply(&below(&team, "ConfigMap", "child", ("Secret", "owner")));
+    let editor = Person::editor(team.plane, &team.ns);
+    let template = "{metadata: {labels: {a: b}}, spec: {containers: [{name: main, image: x}]}}";
+    let spec = format!("spec: {{replicas: 0, selector: {{a: b}}, template: {template}}}\n");
+    let (kind, owner) = ("ReplicationController", "replicationcontroller/owner");
+    team.apply(&(object(kind, "owner", "") + &spec));
+    team.apply(&below(&team, "ConfigMap", "child", (kind, "owner")));
     team.apply(&pod("user", "configMapRef", "child"));
-    team.refused(&["secret/owner"]);
+    team.refused(&[owner]);
     // The collector orphans the child later.
     let binding = team.keep_collector_from("child");
-    let orphan = ["delete", "secret/owner", "--cascade=orphan", "--wait=false"];
-    team.kubectl(&orphan).success().unwrap();
-    let none = json!({"metadata": {"finalizers": null}});
-    let refused = patch(&team, "secret/owner", &none, &[]).failure().unwrap();
-    assert!(refused.contains("is in use by Pod"), "{refused}");
+    team.kubectl(&["delete", owner, "--cascade=orphan", "--wait=false"]).success().unwrap();
+    let patch = ["patch", owner, "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#];
+    for way in [&[][..], &["--subresource=status"]] {
+        let refused = editor.kubectl(&[&patch, way].concat()).failure().unwrap();
+        assert!(refused.contains("is in use by Pod"), "{way:?}: {refused}");
+    }
     team.remove_binding(&binding);
-    team.goes("secret/owner");
+    team.goes(owner);
     team.stands("configmap/child");
     assert_eq!(team.field("configmap/child", ".metadata.ownerReferences"), "");
 }
