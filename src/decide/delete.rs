@@ -188,7 +188,7 @@ impl Closure {
 }
 
 /// Questions 4 to 7, about everything that the deletion of these may take.
-fn take<'a>(judgement: &mut Judgement<'a>, members: &[Member<'a>]) {
+pub(super) fn take<'a>(judgement: &mut Judgement<'a>, members: &[Member<'a>]) {
     if !members.is_empty() {
         judge(judgement, members, &Closure::of(&judgement.situation, members));
     }

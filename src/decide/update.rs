@@ -4,13 +4,13 @@
 use super::ancestors::{Above, Records};
 use super::approved::approved;
 use super::content::Container;
-use super::delete::{Closure, Member, judge};
+use super::delete::{Closure, Member, judge, take};
 use super::excess::refuse_excess;
 use super::item::{Item, named};
 use super::judgement::Judgement;
 use super::lets_go::lets_go;
 use super::owners::{Going, MOST_READ, Standing, standing};
-use super::{Cause, HoldChange, HoldPlace, LiveRead, Reason, Review, Situation, Verdict};
+use super::{Cause, HoldChange, HoldPlace, LiveRead, Named, Reason, Review, Situation, Verdict};
 use crate::graph::{Claim, Graph, Node, Propagation, User};
 use crate::objects::{FOREGROUND, KeyedSet, KindId, ORPHAN, Text, Uid, is_hold};
 use crate::policy::Applied;
@@ -44,6 +44,7 @@ pub(super) fn changes<'a>(
         hold_goes(judgement, target);
     }
     finalizers_go(judgement, review, target, &applied);
+    orphan_goes(judgement, review, target);
     owners_change(judgement, review, target, &applied);
     lets_go(judgement, review, target);
 }
@@ -115,6 +116,21 @@ fn finalizers_go<'a>(
     }
 }
 
+/// Without the finalizer `orphan` the collector deletes the dependents of a
+/// Terminating owner, as after a DELETE with Background.
+fn orphan_goes<'a>(judgement: &mut Judgement<'a>, review: &'a Review<'a>, target: &Item<'a>) {
+    let situation = judgement.situation;
+    let Some(new) = &review.object else { return };
+    let orphans = |item: &Item<'_>| item.finalizers().contains(&ORPHAN);
+    if target.is_terminating()
+        && orphans(target)
+        && !orphans(&Item::of_review(&situation, review, new))
+        && !situation.policies.identities.is_control_plane(&review.user.name)
+    {
+        take(judgement, &[Member::new(*target, Propagation::Background)]);
+    }
+}
+
 /// Whether nothing is left that a finalizer guards, as far as that can be
 /// known: what Kubernetes' own guard stands in the graph, what anybody else's
 /// do stands in no manifest.
@@ -182,13 +198,16 @@ fn owners_change<'a>(
     let came = after.iter().filter(|claim| !had.contains(&identity(claim)));
     let came: Vec<_> = came.copied().collect();
     let of = |claim: &Claim<'_>| standing(&situation, target.facts.namespace, claim);
-    let kept = after.iter().any(|claim| matches!(of(claim), Standing::Solid(_)));
+    let keeping = after.iter().filter(|claim| matches!(of(claim), Standing::Solid(_)));
+    let keeping: Vec<_> = keeping.collect();
+    let kept = !keeping.is_empty();
     // The control plane replaces owners: a StatefulSet by one of its Pods. Other
     // users may have added the owner that stays for this purpose.
     let by_control_plane = situation.policies.identities.is_control_plane(&review.user.name);
     if !kept || !by_control_plane {
+        let still_kept = keeping.iter().any(|claim| had.contains(&identity(claim)));
         for claim in &gone {
-            loses_owner(judgement, target, applied, claim);
+            loses_owner(judgement, target, (applied, still_kept), claim);
         }
     }
     // The collector removes what keeps nothing.
@@ -286,22 +305,41 @@ fn unread(situation: &Situation<'_>, claim: &Claim<'_>) -> Option<LiveRead> {
     situation.is_unread(&read).then_some(read)
 }
 
-/// One owner reference goes.
+/// One owner reference goes. `still_kept`: another owner keeps the object, and did so
+/// before.
 fn loses_owner<'a>(
     judgement: &mut Judgement<'a>,
     target: &Item<'a>,
-    applied: &[Applied<'a>],
+    (applied, still_kept): (&[Applied<'a>], bool),
     claim: &Claim<'a>,
 ) {
     let situation = judgement.situation;
+    let by_control_plane =
+        situation.policies.identities.is_control_plane(&judgement.review.user.name);
     let orphaning = |applied: &&Applied<'_>| applied.policy.modes.from_orphaning;
+    let refusing: Vec<_> = applied.iter().filter(orphaning).collect();
+    let refuse = |judgement: &mut Judgement<'a>, owner: Named| {
+        for applied in &refusing {
+            let causes = vec![Cause::Owner(owner.clone())];
+            judgement.refuse(applied, target, Reason::WouldOrphan, (causes, 0));
+        }
+    };
     let owner: Node<'a> = match standing(&situation, target.facts.namespace, claim) {
-        // What is dangling is taken off by the collector itself.
-        Standing::Absent => return,
+        // The collector deletes an object whose owners are gone. Only the control plane
+        // may stop that.
+        Standing::Absent => {
+            let kind = claim.kind.filter(|_| !still_kept && !by_control_plane);
+            if let Some(kind) = kind {
+                let kind = situation.graph.kinds.info(kind).kind.clone();
+                let (namespace, name) = (claim.namespace.to_owned(), claim.name.to_owned());
+                refuse(judgement, Named { kind, namespace, name });
+            }
+            return;
+        }
         // The collector never takes off what it cannot resolve (R2).
         Standing::Unresolved => {
             judgement.confirm_all(unread(&situation, claim));
-            for applied in applied.iter().filter(orphaning) {
+            for applied in &refusing {
                 let what = format!("its owner {}, which belay does not know", claim.name);
                 let unknown = vec![Cause::Unknown(what)];
                 judgement.refuse(applied, target, Reason::Unknown, (unknown, 0));
@@ -312,21 +350,16 @@ fn loses_owner<'a>(
     };
     // An owner that ends some other way deletes its dependents, or has orphaned them.
     // The control plane knows which. Others could keep it Terminating with a finalizer.
-    let user = &judgement.review.user.name;
     let orphans = owner.orphans_dependents() || !owner.is_terminating();
-    if !orphans && situation.policies.identities.is_control_plane(user) {
+    if !orphans && by_control_plane {
         return;
     }
     let owner_item = Item::of_node(&situation, owner);
-    let refusing: Vec<_> = applied.iter().filter(orphaning).collect();
     let policies: Vec<_> = refusing.iter().map(|applied| applied.policy).collect();
     // Whoever approved the end of the owner approved this, too.
     let yes = approved(&situation, &owner_item, &policies, Records::Itself);
     if policies.is_empty() || yes.is_none() {
-        let name = Cause::Owner(named(owner));
-        for applied in &refusing {
-            judgement.refuse(applied, target, Reason::WouldOrphan, (vec![name.clone()], 0));
-        }
+        refuse(judgement, named(owner));
     }
     let dependent = Cause::Dependent(target.named(&situation));
     let mut of_owner = judgement.binding(&owner_item);

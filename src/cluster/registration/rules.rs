@@ -61,7 +61,7 @@ pub fn rules(world: &World, labelled: &[(String, String)]) -> Rules {
     around.0.retain(|(group, resource)| {
         ![NAMESPACES, DEFINITIONS].contains(&(group.as_str(), resource.as_str()))
     });
-    rules.ask("cascade.belay.dev", "UPDATE", &around, "");
+    rules.ask("cascade.belay.dev", "UPDATE", &around, "/*");
 
     let moved = |policy: &Policy| policy.place_keys().any(|key| key != NAME_LABEL);
     let mut updated = protected.clone();

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::harness::eventually;
 use crate::harness::kubectl::Output;
+use crate::people::Person;
 use crate::team::{SOON, Team, owned_by, pod};
 use crate::{policy, world};
 
@@ -102,6 +103,53 @@ fn h44_references_to_an_owner_that_is_terminating_are_not_removed() {
     let none = json!({"metadata": {"finalizers": null}});
     patch(&team, "configmap/real", &none, &[]).success().unwrap();
     team.goes("configmap/child");
+}
+
+#[test]
+fn h58_references_to_an_owner_that_is_gone_are_not_removed() {
+    let team = team("h58", "child", "  protect: {fromOrphaning: {}}\n");
+    for name in ["real", "mine"] {
+        team.apply(&object("ConfigMap", name, ""));
+    }
+    team.apply(&below(&team, "ConfigMap", "child", ("ConfigMap", "real")));
+    // The collector deletes the child later.
+    let binding = team.keep_collector_from("child");
+    team.deleted(&["configmap/real"]);
+    team.goes("configmap/real");
+    let uid = team.field("configmap/mine", ".metadata.uid");
+    let mine = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "mine", "uid": uid}]);
+    for owners in [Value::Null, mine] {
+        let owners = json!({"metadata": {"ownerReferences": owners}});
+        let refused = patch(&team, "configmap/child", &owners, &[]).failure().unwrap();
+        assert!(refused.contains("would lose its owner ConfigMap"), "{refused}");
+    }
+    team.remove_binding(&binding);
+    team.goes("configmap/child");
+}
+
+#[test]
+fn h59_the_finalizer_orphan_is_not_removed_to_delete_the_dependents() {
+    let team = team("h59", "child", "  protect: {whileUsed: {}}\n");
+    let editor = Person::editor(team.plane, &team.ns);
+    let template = "{metadata: {labels: {a: b}}, spec: {containers: [{name: main, image: x}]}}";
+    let spec = format!("spec: {{replicas: 0, selector: {{a: b}}, template: {template}}}\n");
+    let (kind, owner) = ("ReplicationController", "replicationcontroller/owner");
+    team.apply(&(object(kind, "owner", "") + &spec));
+    team.apply(&below(&team, "ConfigMap", "child", (kind, "owner")));
+    team.apply(&pod("user", "configMapRef", "child"));
+    team.refused(&[owner]);
+    // The collector orphans the child later.
+    let binding = team.keep_collector_from("child");
+    team.kubectl(&["delete", owner, "--cascade=orphan", "--wait=false"]).success().unwrap();
+    let patch = ["patch", owner, "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#];
+    for way in [&[][..], &["--subresource=status"]] {
+        let refused = editor.kubectl(&[&patch, way].concat()).failure().unwrap();
+        assert!(refused.contains("is in use by Pod"), "{way:?}: {refused}");
+    }
+    team.remove_binding(&binding);
+    team.goes(owner);
+    team.stands("configmap/child");
+    assert_eq!(team.field("configmap/child", ".metadata.ownerReferences"), "");
 }
 
 #[test]

@@ -133,29 +133,8 @@ fn h13_a_repeated_delete_does_not_turn_orphaning_into_deletion() {
     team.apply(&pod("user", "configMapRef", "child"));
     team.refused(&["configmap/owner"]);
 
-    // The collector removes no owner here, so the owner stays while it is being
-    // orphaned, as it does for a moment otherwise.
-    let collector = "system:serviceaccount:kube-system:generic-garbage-collector";
-    let name = format!("h13-{ns}");
-    let admission = "apiVersion: admissionregistration.k8s.io/v1";
-    plane
-        .apply(&format!(
-            "{admission}\nkind: ValidatingAdmissionPolicy\nmetadata: {{name: {name}}}\nspec:\n  \
-             matchConstraints:\n    namespaceSelector: {{matchLabels: \
-             {{kubernetes.io/metadata.name: {ns}}}}}\n    resourceRules: [{{apiGroups: [''], \
-             apiVersions: [v1], operations: [UPDATE], resources: [configmaps]}}]\n  validations: \
-             [{{expression: \"request.userInfo.username != '{collector}' || object.metadata.name \
-             != 'child'\"}}]\n---\n{admission}\nkind: ValidatingAdmissionPolicyBinding\n\
-             metadata: {{name: {name}}}\nspec: {{policyName: {name}, validationActions: [Deny]}}\n"
-        ))
-        .unwrap();
-    let as_collector = format!("--as={collector}");
-    let touch = ["label", "configmap/child", "-n", ns, "a=b", "--dry-run=server", &as_collector];
-    eventually("a refusal to the collector", LIMIT, || {
-        plane.kubectl(&[&touch[..], &["--as-group=system:masters"]].concat())?.failure().map(drop)
-    })
-    .unwrap();
-
+    // The owner stays while it is being orphaned, as it does for a moment otherwise.
+    let binding = team.keep_collector_from("child");
     team.kubectl(&["delete", "configmap/owner", "--cascade=orphan", "--wait=false"])
         .success()
         .unwrap();
@@ -165,11 +144,7 @@ fn h13_a_repeated_delete_does_not_turn_orphaning_into_deletion() {
     let refused = again.failure().unwrap();
     assert!(refused.contains("in use"), "{refused}");
     team.stands("configmap/child");
-    plane
-        .kubectl(&["delete", "validatingadmissionpolicybinding", &name])
-        .unwrap()
-        .success()
-        .unwrap();
+    team.remove_binding(&binding);
 }
 
 #[test]

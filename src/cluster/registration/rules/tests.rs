@@ -114,8 +114,8 @@ fn owners_are_asked_about_unless_they_are_protected_themselves() {
                 "DELETE [apiextensions.k8s.io] customresourcedefinitions",
                 "DELETE [apps] deployments",
                 "DELETE [] namespaces,pods",
-                "UPDATE [apps] deployments",
-                "UPDATE [] pods",
+                "UPDATE [apps] deployments/*",
+                "UPDATE [] pods/*",
             ],
         )],
     );
