@@ -404,8 +404,13 @@ fn s43_a_claim_is_kept_for_the_pod_that_an_operator_will_make_again() {
     ));
     team.deleted(&["pod/db-0"]);
     assert_ne!(team.field("pod/db-0", ".metadata.deletionTimestamp"), "");
-    let refused = team.refused(&["pvc/data"]);
-    assert!(refused.contains(&format!("is in use by Database {ns}/db")), "{refused}");
+    // Replicas may know the Pod before they know its owner.
+    let used = format!("is in use by Database {ns}/db");
+    let refused = eventually("a refusal that names the owner", SOON, || {
+        let refused = team.delete(&["pvc/data", "--dry-run=server"]).failure()?;
+        if refused.contains(&used) { Ok(refused) } else { Err(refused.into()) }
+    })
+    .unwrap();
     assert!(refused.contains("(Pod db-0, spec.volumes[0]"), "{refused}");
     team.stands("pvc/data");
 
