@@ -61,9 +61,7 @@ impl Usage {
         }
         Ok(())
     }
-}
 
-impl Usage {
     /// Processes end a moment after the test program that started them.
     fn wait_for_processes(&self) {
         let is_running = |file: std::io::Result<DirEntry>| {

@@ -4,8 +4,8 @@
 //! suite [--quick] [--only PATTERN]
 //! ```
 //!
-//! Several test programs run at the same time. Each program runs its own tests in
-//! parallel, as `cargo test` does.
+//! Several test programs run at the same time, and each runs its own tests in
+//! parallel. Tests in modules named `load` run at the end, one after the other.
 
 mod cpu;
 mod programs;

@@ -22,9 +22,7 @@ pub struct Program {
     /// Whether its tests need a control plane: they wait more than they compute.
     pub live: bool,
     /// The full names of the tests to run.
-    pub chosen: Vec<String>,
-    /// How many tests will run.
-    pub tests: usize,
+    pub tests: Vec<String>,
 }
 
 /// Builds the test programs, and lists those that have tests to run, in the order
@@ -55,7 +53,7 @@ pub fn build(selection: &Selection) -> Result<Vec<Program>> {
     for (name, path) in built {
         programs.extend(select(selection, name, path)?);
     }
-    programs.retain(|program| program.tests > 0);
+    programs.retain(|program| !program.tests.is_empty());
     programs.sort_by_key(|program| program.alone);
     Ok(programs)
 }
@@ -70,9 +68,9 @@ fn select(selection: &Selection, name: String, path: PathBuf) -> Result<[Program
     let (load, others): (Vec<_>, Vec<_>) = tests
         .filter(|test| pattern.is_none_or(|pattern| test.contains(pattern)))
         .partition(|test| test.split_inclusive("::").any(|module| module == LOAD));
-    let program = |chosen: Vec<String>, alone| {
+    let program = |tests, alone| {
         let (name, path, live) = (name.clone(), path.clone(), LIVE.contains(&&*name));
-        Program { name, path, alone, live, tests: chosen.len(), chosen }
+        Program { name, path, alone, live, tests }
     };
     Ok([program(others, false), program(load, true)])
 }

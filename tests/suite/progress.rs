@@ -32,13 +32,13 @@ impl Progress {
 
     pub fn start(&mut self, test: String) {
         self.running.insert(test, Instant::now());
-        self.print(false);
+        self.print();
     }
 
     pub fn end(&mut self, test: String, seconds: f64) {
         self.running.remove(&test);
         self.done.push((seconds, test));
-        self.print(false);
+        self.print();
     }
 
     /// Reports a failure with what the test printed.
@@ -59,10 +59,10 @@ impl Progress {
         }
     }
 
-    /// Prints the line of progress: at once on a terminal, else now and then.
-    pub fn print(&mut self, due: bool) {
+    /// Prints the line of progress: often on a terminal, else now and then.
+    pub fn print(&mut self) {
         let every = if self.terminal { Duration::from_millis(200) } else { EVERY };
-        if !due && self.printed.elapsed() < every {
+        if self.printed.elapsed() < every {
             return;
         }
         self.printed = Instant::now();

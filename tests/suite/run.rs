@@ -25,7 +25,7 @@ enum Report {
 /// Builds and runs the selected tests; whether all passed.
 pub fn run(selection: &Selection) -> Result<bool> {
     let mut waiting = VecDeque::from(build(selection)?);
-    let total = waiting.iter().map(|program| program.tests).sum();
+    let total = waiting.iter().map(|program| program.tests.len()).sum();
     let usage = cpu::Usage::begin()?;
     let mut progress = Progress::new(total);
     let (sender, reports) = channel();
@@ -41,7 +41,7 @@ pub fn run(selection: &Selection) -> Result<bool> {
             break;
         }
         match reports.recv_timeout(Duration::from_secs(1)) {
-            Err(RecvTimeoutError::Timeout) => progress.print(false),
+            Err(RecvTimeoutError::Timeout) => progress.print(),
             Err(RecvTimeoutError::Disconnected) => break,
             Ok((program, Report::Line(line))) => follow(&mut progress, &program, &line),
             Ok((program, Report::Ended { success, cpu })) => {
@@ -62,7 +62,7 @@ fn start(program: Program, usage: &cpu::Usage, reports: Sender<(String, Report)>
     let mut command = Command::new(&program.path);
     command
         .args(["-Zunstable-options", "--format=json", "--report-time", "--exact"])
-        .args(&program.chosen)
+        .args(&program.tests)
         // Stable libtest reports times and starts only with this.
         .env("RUSTC_BOOTSTRAP", "1")
         .env(cpu::FOLDER, usage.folder())
