@@ -220,7 +220,7 @@ mod tests {
         }
     }
 
-    /// Somebody has taken the name, and a finalizer keeps it.
+    /// An object has the name, and a finalizer keeps it.
     #[tokio::test]
     async fn h57_a_record_whose_name_is_taken_gets_another_one() {
         let wanted = approval(&exemption(), 0);

@@ -332,25 +332,25 @@ fn named(name: &str, labels: usize) -> serde_json::Value {
     json!({"metadata": {"name": name, "namespace": "shop", "uid": name, "labels": labels}})
 }
 
+/// The edges of a user of the ConfigMap `x`.
+fn uses_config_map() -> Edges {
+    let used = NewUse {
+        kind: Graph::default().kinds.find("", "ConfigMap").unwrap(),
+        namespace: "shop".to_owned(),
+        name: "x".to_owned(),
+        uid: None,
+        strength: Strength::Needs,
+        excuse: Excuse::None,
+        relation: crate::graph::RelationId(0),
+        path: "p".to_owned(),
+    };
+    Edges { uses: vec![used], ..Edges::default() }
+}
+
 #[test]
 fn h06_the_work_of_users_grows_with_their_number_and_with_their_selectors() {
     let config_map = Graph::default().kinds.find("", "ConfigMap").unwrap();
     let relation = crate::graph::RelationId(0);
-    let by_name = || {
-        let (namespace, name) = ("shop".to_owned(), "x".to_owned());
-        let (strength, excuse) = (Strength::Needs, Excuse::None);
-        let edge = NewUse {
-            kind: config_map,
-            namespace,
-            name,
-            uid: None,
-            strength,
-            excuse,
-            relation,
-            path: "p".to_owned(),
-        };
-        Edges { uses: vec![edge], ..Edges::default() }
-    };
     let by_labels = |requirements: usize, edges: usize| {
         let requirement = |n| Requirement::Absent(format!("label-{n}"));
         let edge = OpenEdge {
@@ -365,7 +365,7 @@ fn h06_the_work_of_users_grows_with_their_number_and_with_their_selectors() {
     };
     let user = |n: usize, edges| ("Pod", named(&format!("pod-{n}"), 0), edges);
     assert_linear("users by name", |n| {
-        steps_beside("WhileUsed", (0..n).map(|i| user(i, by_name())).collect())
+        steps_beside("WhileUsed", (0..n).map(|i| user(i, uses_config_map())).collect())
     });
     assert_linear("requirements of a selector", |n| {
         steps_beside("WhileUsed", vec![user(0, by_labels(n, 1))])
@@ -558,24 +558,6 @@ fn h06_the_work_of_approvals_grows_with_their_number() {
 
 #[test]
 fn h40_owners_that_users_have_in_common_are_looked_at_once() {
-    let config_map = Graph::default().kinds.find("", "ConfigMap").unwrap();
-    let edge = || {
-        let (namespace, name) = ("shop".to_owned(), "x".to_owned());
-        let (strength, excuse) = (Strength::Needs, Excuse::None);
-        let relation = crate::graph::RelationId(0);
-        let path = "p".to_owned();
-        let edge = NewUse {
-            kind: config_map,
-            namespace,
-            name,
-            uid: None,
-            strength,
-            excuse,
-            relation,
-            path,
-        };
-        Edges { uses: vec![edge], ..Edges::default() }
-    };
     let owner = |kind: &str, name: String| {
         let version = if kind == "Nope" { "example.com/v1" } else { "v1" };
         json!({"apiVersion": version, "kind": kind, "name": name, "uid": name})
@@ -605,7 +587,7 @@ fn h40_owners_that_users_have_in_common_are_looked_at_once() {
             let mut pod = named(&format!("pod-{n}"), 0);
             let above = [owner("ConfigMap", "level-4".to_owned())];
             pod["metadata"]["ownerReferences"] = json!(above);
-            apply("Pod", pod, edge());
+            apply("Pod", pod, uses_config_map());
         }
         let question = review(Operation::Delete, object(target.to_string()), None);
         let (verdict, steps) = counted(&graph, &question, STEPS);

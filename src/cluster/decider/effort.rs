@@ -60,7 +60,7 @@ impl Effort {
 
     /// Decides on another thread, once this group has its turn. The turn lasts twice
     /// as long as the work: in the other half, writers and other readers get the lock
-    /// of the world. Whoever waits for it no longer gets no turn.
+    /// of the world. A caller that no longer waits gets no turn.
     pub(super) async fn in_turn<T: Send + 'static>(
         &self,
         turns: &FairSemaphore<ReadGroup>,

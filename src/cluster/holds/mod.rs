@@ -38,8 +38,8 @@ use crate::timing;
 /// begins, so that the thousands of objects of one tenant do not delay the others.
 const ROUND: usize = 250;
 
-/// How long it is waited after a round that did not do all: by then the watches
-/// have told of what it has written.
+/// The pause after a round that did not do all. By then the watches have reported
+/// what it wrote.
 const NEXT: Duration = Duration::from_secs(1);
 
 /// Keeps holds as policies want them, for as long as this replica leads.
