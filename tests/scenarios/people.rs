@@ -45,7 +45,7 @@ impl<'p> Person<'p> {
     /// jane has the ClusterRole `admin` in the namespace.
     pub fn of(plane: &'p ControlPlane, namespace: &str) -> Self {
         let jane = Self::user(plane, namespace, "jane");
-        jane.is_bound("admin", Some(namespace), ("ClusterRole", "admin"));
+        bind(plane, &jane.name, Some(namespace), ("ClusterRole", "admin"), &[&jane.name]);
         jane
     }
 
@@ -62,8 +62,8 @@ impl<'p> Person<'p> {
             let verbs = "verbs: [approve-deletion]";
             format!(", {{apiGroups: ['{group}'], resources: ['{resource}'], {verbs}}}")
         });
-        person.bind("work", Some(namespace), &format!("{WORK}{approve}"));
-        person.bind("read", None, READ);
+        person.bind("work", Some(namespace), &format!("[{WORK}{approve}]"));
+        person.bind("read", None, &format!("[{READ}]"));
         for allowed in [
             &["auth", "can-i", "create", "deletionapprovals.belay.dev"][..],
             &["auth", "can-i", "delete", "configmaps"],
@@ -93,41 +93,22 @@ impl<'p> Person<'p> {
 
     fn has_all_rights(&self) {
         let ns = &self.namespace;
-        self.bind("all", Some(ns), "{apiGroups: ['*'], resources: ['*'], verbs: ['*']}");
+        self.bind("all", Some(ns), "[{apiGroups: ['*'], resources: ['*'], verbs: ['*']}]");
         let itself = "resources: [namespaces, namespaces/finalize]";
-        let rule = format!("{{apiGroups: [''], {itself}, resourceNames: [{ns}], verbs: ['*']}}");
+        let rule = format!("[{{apiGroups: [''], {itself}, resourceNames: [{ns}], verbs: ['*']}}]");
         self.bind("itself", None, &rule);
     }
 
     /// Gives more rights, in the whole cluster: rules of a ClusterRole, as
     /// YAML in flow style.
     pub fn may(&self, rules: &str) {
-        self.bind("more", None, rules.trim_start_matches('[').trim_end_matches(']'));
+        self.bind("more", None, rules);
     }
 
     /// Gives rights in a namespace, or in the whole cluster.
     pub fn bind(&self, what: &str, namespace: Option<&str>, rules: &str) {
-        let kind = if namespace.is_some() { "Role" } else { "ClusterRole" };
         let name = format!("{what}-{}", self.name.replace(':', "-"));
-        let place = namespace.map_or(String::new(), |place| format!(", namespace: {place}"));
-        let role = format!(
-            "apiVersion: {RBAC}/v1\nkind: {kind}\nmetadata: {{name: {name}{place}}}\nrules: \
-             [{rules}]\n"
-        );
-        self.plane.apply(&role).unwrap();
-        self.is_bound(what, namespace, (kind, &name));
-    }
-
-    fn is_bound(&self, what: &str, namespace: Option<&str>, (kind, role): (&str, &str)) {
-        let name = format!("{what}-{}", self.name.replace(':', "-"));
-        let binding = json!({
-            "apiVersion": format!("{RBAC}/v1"),
-            "kind": if namespace.is_some() { "RoleBinding" } else { "ClusterRoleBinding" },
-            "metadata": {"name": name, "namespace": namespace},
-            "roleRef": {"apiGroup": RBAC, "kind": kind, "name": role},
-            "subjects": [{"apiGroup": RBAC, "kind": "User", "name": self.name}],
-        });
-        self.plane.apply(&binding.to_string()).unwrap();
+        grant(self.plane, &name, namespace, rules, &[&self.name]);
     }
 
     /// kubectl, in the namespace of this person.
@@ -202,6 +183,42 @@ impl<'p> Person<'p> {
         }
         outputs
     }
+}
+
+/// Gives users the rights of a new role, in a namespace or in the whole cluster. The
+/// rules are YAML in flow style.
+pub fn grant(
+    plane: &ControlPlane,
+    name: &str,
+    namespace: Option<&str>,
+    rules: &str,
+    users: &[&str],
+) {
+    let kind = if namespace.is_some() { "Role" } else { "ClusterRole" };
+    let place = namespace.map_or(String::new(), |place| format!(", namespace: {place}"));
+    let role = format!(
+        "apiVersion: {RBAC}/v1\nkind: {kind}\nmetadata: {{name: {name}{place}}}\nrules: {rules}\n"
+    );
+    plane.apply(&role).unwrap();
+    bind(plane, name, namespace, (kind, name), users);
+}
+
+fn bind(
+    plane: &ControlPlane,
+    name: &str,
+    namespace: Option<&str>,
+    (kind, role): (&str, &str),
+    users: &[&str],
+) {
+    let subject = |user: &&str| json!({"apiGroup": RBAC, "kind": "User", "name": user});
+    let binding = json!({
+        "apiVersion": format!("{RBAC}/v1"),
+        "kind": if namespace.is_some() { "RoleBinding" } else { "ClusterRoleBinding" },
+        "metadata": {"name": name, "namespace": namespace},
+        "roleRef": {"apiGroup": RBAC, "kind": kind, "name": role},
+        "subjects": users.iter().map(subject).collect::<Vec<_>>(),
+    });
+    plane.apply(&binding.to_string()).unwrap();
 }
 
 /// A field of one object; empty where it is not set.

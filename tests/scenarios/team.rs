@@ -8,13 +8,11 @@ use serde_json::{Value, json};
 
 use crate::harness::kubectl::Output;
 use crate::harness::{self, Api, ControlPlane, eventually};
-use crate::people::Person;
+use crate::people::{Person, grant};
 
 /// So long anything may take that ought to happen at once: a safety limit, and
 /// no measure of anything.
 pub const SOON: Duration = Duration::from_secs(60);
-
-const RBAC: &str = "apiVersion: rbac.authorization.k8s.io/v1";
 
 /// A namespace with its people. jane may there what the ClusterRole `admin`
 /// lets people do, and nothing anywhere else; carol and dave may approve.
@@ -67,9 +65,9 @@ impl<'p> Team<'p> {
         let approvers = [Approver::Carol, Approver::Dave].map(|who| who.name(&team.ns));
         let approvers: Vec<&str> = approvers.iter().map(String::as_str).collect();
         let give = "{apiGroups: [belay.dev], resources: [deletionapprovals], verbs: [create, get]}";
-        team.grant("give", None, &format!("[{give}]"), &approvers);
+        grant(plane, &format!("give-{}", team.ns), None, &format!("[{give}]"), &approvers);
         let all = "[{apiGroups: ['*'], resources: ['*'], verbs: [approve-deletion]}]";
-        team.grant("approve", Some(&team.ns), all, &approvers);
+        grant(plane, &format!("approve-{}", team.ns), Some(&team.ns), all, &approvers);
         team
     }
 
@@ -78,24 +76,6 @@ impl<'p> Team<'p> {
     pub fn group(&self) -> String {
         let prefix = self.ns.rsplit_once('-').map_or(&*self.ns, |(prefix, _)| prefix);
         format!("{prefix}.example.com")
-    }
-
-    fn grant(&self, what: &str, place: Option<&str>, rules: &str, users: &[&str]) {
-        let (prefix, at) = match place {
-            Some(place) => ("", format!(", namespace: {place}")),
-            None => ("Cluster", String::new()),
-        };
-        let name = format!("{what}-{}", self.ns);
-        let group = "apiGroup: rbac.authorization.k8s.io";
-        let subjects: Vec<_> =
-            users.iter().map(|user| format!("{{kind: User, {group}, name: {user}}}")).collect();
-        let manifest = format!(
-            "{RBAC}\nkind: {prefix}Role\nmetadata: {{name: {name}{at}}}\nrules: {rules}\n---\n\
-             {RBAC}\nkind: {prefix}RoleBinding\nmetadata: {{name: {name}{at}}}\nsubjects: [{}]\n\
-             roleRef: {{{group}, kind: {prefix}Role, name: {name}}}\n",
-            subjects.join(", ")
-        );
-        self.plane.apply(&manifest).unwrap();
     }
 
     /// helm, as jane, in the namespace.

@@ -94,7 +94,7 @@ fn s31_a_list_that_is_forbidden_is_told_and_is_no_empty_list() {
     // The other half of that way leads through: somebody who knows takes it on
     // them.
     let alice = Person::worker(plane, &ns, "alice", Some(("*", "*")));
-    let rules = "{apiGroups: [\"\"], resources: [namespaces], verbs: [get]}";
+    let rules = "[{apiGroups: [\"\"], resources: [namespaces], verbs: [get]}]";
     alice.bind("namespaces", None, rules);
     eventually("the right", LIMIT, || {
         plane.kubectl_as(&alice.kubeconfig, &["get", "namespace", &ns])?.success()

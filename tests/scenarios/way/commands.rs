@@ -42,7 +42,7 @@ fn who_may_not_approve_is_told_what_it_takes() {
     );
     // Somebody with no rights around belay is told of the other one, too.
     let eve = Person::user(plane, &ns, "eve");
-    eve.bind("read", Some(&ns), "{apiGroups: [\"\"], resources: [configmaps], verbs: [get]}");
+    eve.bind("read", Some(&ns), "[{apiGroups: [\"\"], resources: [configmaps], verbs: [get]}]");
     let mut refused = eve.belay(&["approve", "cm/settings", "-n", &ns, "--reason", "x"]);
     eventually("the right to read", Duration::from_secs(20), || {
         refused = eve.belay(&["approve", "cm/settings", "-n", &ns, "--reason", "x"]);

@@ -86,7 +86,7 @@ fn not_empty_is_approved_with_its_content() {
     let label = "  labels: {belay.dev/protect: Always}\n";
     apply(plane, &ns, &(config_map("settings") + label));
     let alice = Person::worker(plane, &ns, "alice", Some(("*", "*")));
-    let rules = "{apiGroups: [\"\"], resources: [namespaces], verbs: [get, delete]}";
+    let rules = "[{apiGroups: [\"\"], resources: [namespaces], verbs: [get, delete]}]";
     alice.bind("namespaces", None, rules);
     let delete = ["delete", "namespace", &ns, "--wait=false"];
     let mut refusal = String::new();
