@@ -16,7 +16,8 @@ use crate::world;
 
 /// What is looked at: what a prediction names beside these is made by
 /// controllers at any moment.
-const KINDS: &str = "configmaps,secrets,deployments,replicasets,statefulsets,pods,services";
+const KINDS: [&str; 7] =
+    ["ConfigMap", "Secret", "Deployment", "ReplicaSet", "StatefulSet", "Pod", "Service"];
 
 /// So many ConfigMaps and Secrets are made one after the other, and so many
 /// times that.
@@ -45,16 +46,16 @@ impl Random {
 type Stored = BTreeMap<(String, String), (String, bool)>;
 
 fn stored(plane: &ControlPlane, ns: &str) -> Result<Stored> {
-    let list = plane.kubectl(&["get", KINDS, "-n", ns, "-o", "json"])?.success()?;
-    let list: Value = serde_json::from_str(&list)?;
     let mut stored = Stored::new();
-    for object in list["items"].as_array().into_iter().flatten() {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let metadata = &object["metadata"];
-        let key = (text(&object["kind"]), text(&metadata["name"]));
-        if key.1 != FURNITURE {
-            let terminating = metadata.get("deletionTimestamp").is_some();
-            stored.insert(key, (text(&metadata["uid"]), terminating));
+    for kind in KINDS {
+        for object in plane.api().list(kind, ns, "")? {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let metadata = &object["metadata"];
+            let key = (kind.to_owned(), text(&metadata["name"]));
+            if key.1 != FURNITURE {
+                let terminating = metadata.get("deletionTimestamp").is_some();
+                stored.insert(key, (text(&metadata["uid"]), terminating));
+            }
         }
     }
     Ok(stored)

@@ -9,7 +9,7 @@ use std::time::Duration;
 use ::belay::cluster::names;
 use ::belay::objects::{KindInfo, Names};
 use futures_util::StreamExt as _;
-use kube::api::DynamicObject;
+use kube::api::{DynamicObject, ListParams};
 use kube::core::ApiResource;
 use kube::runtime::watcher::watch_object;
 use serde_json::{Value, json};
@@ -74,6 +74,54 @@ impl Api {
         }
     }
 
+    /// The objects of a kind in a namespace, or in all if that is empty, with these labels:
+    /// a selector as kubectl has it after `-l`.
+    pub fn list(&self, kind: &str, namespace: &str, labels: &str) -> Result<Vec<Value>> {
+        let kind = format!("{kind}/");
+        let (kind, _) = self.resolve(&kind)?;
+        let objects = self.objects(&kind, namespace);
+        let labels = ListParams::default().labels(labels);
+        let list = wait_for(async { Ok(objects.list(&labels).await?) })?;
+        Ok(list
+            .items
+            .into_iter()
+            .map(serde_json::to_value)
+            .collect::<std::result::Result<_, _>>()?)
+    }
+
+    /// Whether the API server says that it is ready.
+    pub fn is_ready(&self) -> Result<()> {
+        match self.send(http::Method::GET, "/readyz", None)? {
+            Answer { code: 200, .. } => Ok(()),
+            Answer { code, .. } => Err(format!("readyz: {code}").into()),
+        }
+    }
+
+    /// Whether a user may do this with a kind (`deployments.apps`) in a namespace.
+    pub fn may(&self, user: &str, verb: &str, kind: &str, namespace: &str) -> Result<()> {
+        let (resource, group) = kind.split_once('.').unwrap_or((kind, ""));
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+            "spec": {"user": user, "resourceAttributes": {"verb": verb, "group": group,
+                "resource": resource, "namespace": namespace}},
+        });
+        let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+        match self.send(http::Method::POST, path, Some(&review))?.body["status"]["allowed"] {
+            Value::Bool(true) => Ok(()),
+            _ => Err(format!("{user} may not {verb} {kind}").into()),
+        }
+    }
+
+    /// A token of a service account.
+    pub fn token(&self, namespace: &str, account: &str) -> Result<String> {
+        let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+            "spec": {"audiences": [], "expirationSeconds": 24 * 3600}});
+        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token");
+        let answer = self.send(http::Method::POST, &path, Some(&request))?;
+        let token = answer.body["status"]["token"].as_str().map(str::to_owned);
+        token.ok_or_else(|| answer.error().into())
+    }
+
     /// A field of an object that exists, by a path as in `.metadata.owners[0].name`,
     /// as kubectl prints it: text as it is, all else as JSON, and nothing if the
     /// object has no such field.
@@ -119,15 +167,31 @@ impl Api {
 
     /// Creates an object from JSON. What kubectl would print.
     pub fn create(&self, object: &Value, namespace: &str) -> Result<Output> {
-        let (kind, _) = self.resolve(&named(object))?;
-        let answer = self.send(http::Method::POST, &path(&kind, namespace, ""), Some(object))?;
+        let answer = self.post(object, namespace, "")?;
         let mut printed = Output::default();
         answer.print(&mut printed);
         Ok(printed)
     }
 
+    /// What would be stored if an object were created, or the Status that says why not.
+    pub fn would_create(
+        &self,
+        object: &Value,
+        namespace: &str,
+    ) -> Result<std::result::Result<Value, Value>> {
+        let answer = self.post(object, namespace, "?dryRun=All&fieldValidation=Strict")?;
+        Ok(if answer.code < 300 { Ok(answer.body) } else { Err(answer.body) })
+    }
+
+    fn post(&self, object: &Value, namespace: &str, query: &str) -> Result<Answer> {
+        let (kind, _) = self.resolve(&named(object))?;
+        let path = format!("{}{query}", path(&kind, namespace, ""));
+        self.send(http::Method::POST, &path, Some(object))
+    }
+
     /// Deletes objects as `kubectl delete --wait=false` does, with these arguments:
-    /// `KIND/NAME`, `--dry-run=server`, `--cascade=…`, `--grace-period=0`. What kubectl would print.
+    /// `KIND/NAME…` or `KIND NAME…`, `--dry-run=server`, `--cascade=…`, `--grace-period=0`.
+    /// What kubectl would print, but not which objects were deleted.
     pub fn delete(&self, args: &[&str], namespace: &str) -> Result<Output> {
         let mut options = json!({"propagationPolicy": "Background"});
         let (flags, objects): (Vec<&str>, Vec<&str>) =
@@ -143,8 +207,14 @@ impl Api {
             }
         }
         let mut printed = Output::default();
+        let objects: Vec<String> = match *objects {
+            [kind, ref names @ ..] if !kind.contains('/') => {
+                names.iter().map(|name| format!("{kind}/{name}")).collect()
+            }
+            _ => objects.iter().map(ToString::to_string).collect(),
+        };
         for object in objects {
-            let (kind, name) = self.resolve(object)?;
+            let (kind, name) = self.resolve(&object)?;
             let path = path(&kind, namespace, name);
             self.send(http::Method::DELETE, &path, Some(&options))?.print(&mut printed);
         }
@@ -193,7 +263,7 @@ impl Api {
             kind: kind.kind.clone(),
             plural: kind.resource.clone(),
         };
-        match kind.namespaced {
+        match kind.namespaced && !namespace.is_empty() {
             true => kube::Api::namespaced_with(self.client.clone(), namespace, &resource),
             false => kube::Api::all_with(self.client.clone(), &resource),
         }
@@ -225,7 +295,9 @@ impl Api {
             let warnings = warnings.filter_map(|text| text.split_once('"')?.1.strip_suffix('"'));
             let warnings = warnings.map(|text| text.replace("\\\"", "\"")).collect();
             let bytes = response.into_body().collect_bytes().await?;
-            Ok(Answer { code, body: serde_json::from_slice(&bytes)?, warnings })
+            // `/readyz` answers in plain text.
+            let body = serde_json::from_slice(&bytes).unwrap_or_default();
+            Ok(Answer { code, body, warnings })
         })
     }
 }

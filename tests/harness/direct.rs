@@ -12,16 +12,16 @@ use super::{ControlPlane, Result};
 /// The path that the API server uses for reviews of this webhook
 /// configuration, which is `/validate` or `/mutate` below a secret.
 pub fn registered_path(plane: &ControlPlane, kind: &str) -> Result<String> {
-    let path = "jsonpath={.webhooks[0].clientConfig.service.path}";
-    plane.kubectl(&["get", kind, NAME, "-o", path])?.success()
+    let path = ".webhooks[0].clientConfig.service.path";
+    plane.api().field(&format!("{kind}/{NAME}"), "", path)
 }
 
 /// A client that trusts what the API server trusts. It has no client
 /// certificate unless a test gives it one.
 pub fn client(plane: &ControlPlane, address: SocketAddr) -> Result<Client> {
-    let path = "jsonpath={.webhooks[0].clientConfig.caBundle}";
-    let bundle = plane.kubectl(&["get", "validatingwebhookconfiguration", NAME, "-o", path])?;
-    let bundle = base64::engine::general_purpose::STANDARD.decode(bundle.success()?)?;
+    let object = format!("validatingwebhookconfiguration/{NAME}");
+    let bundle = plane.api().field(&object, "", ".webhooks[0].clientConfig.caBundle")?;
+    let bundle = base64::engine::general_purpose::STANDARD.decode(bundle)?;
     let file = plane.folder().join(format!("registered-{}.crt", address.port()));
     std::fs::write(&file, bundle)?;
     Ok(Client::new(address, &file).for_name(&format!("{NAME}.{NAME}.svc")))

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use serde_json::json;
+
 use super::audit::Watcher;
 use super::belay::{Belay, http_get};
 use super::plane::free_ports;
@@ -62,7 +64,7 @@ impl Install {
 
     /// Installs belay and waits until the API server asks it.
     pub fn on(&self, plane: &ControlPlane, program: &Path) -> Result<Installed> {
-        plane.kubectl(&["create", "namespace", NAME])?.success()?;
+        plane.create_namespace(NAME)?;
         plane.apply(&print(program, &["admin", "crds"])?)?;
         let service = format!("--service={NAME}/{NAME}");
         let manifests = print(program, &["admin", "manifests", &service])?;
@@ -180,48 +182,44 @@ pub fn print(program: &Path, arguments: &[&str]) -> Result<String> {
 /// The API server learns of webhooks and Services a moment after they are
 /// stored; until then it asks nobody.
 pub fn wait_until_asked(plane: &ControlPlane) -> Result<()> {
-    let manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: belay-probe\n  \
-                    namespace: default\n  labels: {belay.dev/protect: Always}\n";
+    let probe = |label: &str| {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "belay-probe",
+            "namespace": "default", "labels": {"belay.dev/protect": label}}})
+    };
     eventually("the mutating webhook", Duration::from_secs(60), || {
-        let args =
-            ["create", "--dry-run=server", "-f", "-", "-o", "jsonpath={.metadata.finalizers}"];
-        let finalizers = plane.apply_to(&args, manifest)?.success()?;
-        if finalizers.contains("belay.dev/hold") { Ok(()) } else { Err(finalizers.into()) }
+        let stored = plane.api().would_create(&probe("Always"), "default")?;
+        let finalizers =
+            stored.map_err(|status| status.to_string())?["metadata"]["finalizers"].take();
+        match finalizers.to_string().contains("belay.dev/hold") {
+            true => Ok(()),
+            false => Err(finalizers.to_string().into()),
+        }
     })?;
-    plane.apply(
-        &manifest
-            .replace("metadata:\n", "metadata:\n  finalizers: []\n")
-            .replace("Always", "Other"),
-    )?;
-    plane
-        .kubectl(&[
-            "label",
-            "configmap/belay-probe",
-            "-n",
-            "default",
-            "--overwrite",
-            "belay.dev/protect=Always",
-        ])?
-        .success()?;
-    let delete = ["delete", "configmap", "belay-probe", "-n", "default", "--dry-run=server"];
+    // No hold is put on, and the label is set later.
+    for label in ["Other", "Always"] {
+        plane.apply(&probe(label).to_string())?;
+    }
+    let delete = ["configmap/belay-probe", "--dry-run=server"];
     eventually("the validating webhook", Duration::from_secs(60), || {
-        let refusal = plane.kubectl(&delete)?.failure()?;
+        let refusal = plane.api().delete(&delete, "default")?.failure()?;
         if refusal.contains("is protected; label") { Ok(()) } else { Err(refusal.into()) }
     })?;
-    forget_the_probe(plane)
+    delete_the_probe(plane)
 }
 
-/// What is protected goes as people let it go: with an approval.
-fn forget_the_probe(plane: &ControlPlane) -> Result<()> {
-    let uid = ["get", "configmap/belay-probe", "-n", "default", "-o", "jsonpath={.metadata.uid}"];
-    let uid = plane.kubectl(&uid)?.success()?;
+/// What is protected is deleted with an approval.
+fn delete_the_probe(plane: &ControlPlane) -> Result<()> {
+    let (api, object) = (plane.api(), "configmap/belay-probe");
+    let uid = api.field(object, "default", ".metadata.uid")?;
     let target = format!("resource: configmaps, namespace: default, name: belay-probe, uid: {uid}");
     plane.apply(&approval("belay-probe", &target, "Object"))?;
     eventually("the end of the probe", Duration::from_secs(60), || {
-        let args = ["delete", "configmap", "belay-probe", "-n", "default", "--ignore-not-found"];
-        plane.kubectl(&args)?.success().map(drop)
+        match api.get(object, "default")? {
+            None => Ok(()),
+            Some(_) => Err(api.delete(&[object], "default")?.stderr.into()),
+        }
     })?;
-    plane.kubectl(&["delete", "deletionapproval", "belay-probe"])?.success().map(drop)
+    api.delete(&["deletionapproval/belay-probe"], "")?.success().map(drop)
 }
 
 /// The administrator's approval of a deletion, for an hour; what it is for is

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::Result;
 use serde_json::json;
 
-use super::api::Api;
+use super::api::{Api, has_condition};
 use super::kubectl::{self, Output};
 use super::link::Link;
 use super::pki::{Pair, Pki, file_name};
@@ -165,12 +165,9 @@ impl ControlPlane {
     /// Waits until the API server answers, after a start or a restart.
     pub fn wait_until_serving(&self) -> Result<()> {
         let address = self.address()?;
-        let (binaries, admin) = (&self.binaries, &self.admin);
         while_running(&mut self.api_server(), Duration::from_secs(60), || {
-            // A connect costs nothing, a kubectl 50 ms of a busy core.
             std::net::TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
-            let ready = ["get", "--raw", "/readyz"];
-            kubectl::run(&binaries.join("kubectl"), admin, &ready, None)?.success().map(drop)
+            self.api.is_ready()
         })
     }
 
@@ -251,10 +248,14 @@ impl ControlPlane {
             })
             .collect();
         self.apply(&manifest.join("---\n"))?;
-        eventually("the nodes", Duration::from_secs(60), || {
-            let args = ["wait", "node", "--all", "--for=condition=Ready", "--timeout=2s"];
-            self.kubectl(&args)?.success().map(drop)
-        })
+        for number in 0..nodes {
+            let node = format!("node/node-{number}");
+            self.api.wait((&node, ""), Duration::from_secs(60), |found| match found {
+                Some(node) if has_condition(node, "Ready") => Ok(()),
+                _ => Err("it is not ready".into()),
+            })?;
+        }
+        Ok(())
     }
 
     /// kwok's stages, but for the Pods of belay's image: those are the
@@ -357,13 +358,18 @@ impl ControlPlane {
     /// A new namespace whose default service account is there.
     pub fn namespace(&self, prefix: &str) -> Result<String> {
         let name = format!("{prefix}-{}", self.namespaces.fetch_add(1, Ordering::Relaxed));
-        let namespace =
-            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-        self.apply(&namespace.to_string())?;
+        self.create_namespace(&name)?;
         if self.controller_manager.is_some() {
             self.wait_for_default_account(&name)?;
         }
         Ok(name)
+    }
+
+    /// A new namespace with this name.
+    pub fn create_namespace(&self, name: &str) -> Result<()> {
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        self.api.create(&namespace, "")?.success().map(drop)
     }
 
     /// A user with a client certificate: the kubeconfig. RBAC gives it nothing
@@ -374,10 +380,9 @@ impl ControlPlane {
 
     /// The kubeconfig of a service account, with a token of its own.
     pub fn account(&self, namespace: &str, name: &str) -> Result<PathBuf> {
-        let args = ["create", "token", name, "-n", namespace, "--duration=24h"];
-        let token = self.kubectl(&args)?.success()?;
+        let token = self.api.token(namespace, name)?;
         let path = self.folder.join(format!("{namespace}-{name}.kubeconfig"));
-        std::fs::write(&path, self.endpoint().kubeconfig(token.trim(), namespace))?;
+        std::fs::write(&path, self.endpoint().kubeconfig(&token, namespace))?;
         Ok(path)
     }
 
@@ -403,8 +408,8 @@ impl ControlPlane {
             "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: {namespace}}}\n\
              spec: {{ports: [{{port: 443, targetPort: 8443}}]}}\n"
         ))?;
-        let args = ["get", "service", name, "-n", namespace, "-o", "jsonpath={.spec.clusterIP}"];
-        let cluster_ip = self.kubectl(&args)?.success()?;
+        let service = format!("service/{name}");
+        let cluster_ip = self.api.field(&service, namespace, ".spec.clusterIP")?;
         self.proxy.route(&format!("{cluster_ip}:443"), backends);
         Ok(())
     }

@@ -77,15 +77,13 @@ pub fn of_chart(plane: &ControlPlane, values: &[String]) -> Result<()> {
 /// Waits until the API server knows of the rights: the sum of the parts is made
 /// by a controller, and rights are learnt by a watch. One is asked of each role.
 pub fn wait_until_given(plane: &ControlPlane) -> Result<()> {
-    let account = format!("--as={ACCOUNT}");
     for (verb, kind) in [
         ("watch", "namespaces"),
         ("watch", "deletionpolicies.belay.dev"),
         ("update", "leases.coordination.k8s.io"),
     ] {
         eventually(&format!("belay's right to {verb} {kind}"), Duration::from_secs(60), || {
-            let ask = ["auth", "can-i", verb, kind, "-n", NAME, &account];
-            plane.kubectl(&ask)?.success().map(drop)
+            plane.api().may(ACCOUNT, verb, kind, NAME)
         })?;
     }
     Ok(())

@@ -4,6 +4,8 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use serde_json::Value;
+
 use crate::harness::kubectl::Output;
 use crate::harness::{ControlPlane, eventually};
 use crate::policy;
@@ -33,9 +35,15 @@ impl<'p> Rounds<'p> {
 
     /// The ConfigMaps that are there, with their uids.
     fn maps(&self) -> BTreeSet<String> {
-        let path = "jsonpath={range .items[*]}{.metadata.name}/{.metadata.uid} {end}";
-        let all = self.team.kubectl(&["get", "configmaps", "-l", "round", "-o", path]);
-        all.success().unwrap().split_whitespace().map(str::to_owned).collect()
+        let named = |map: &Value| {
+            let text = |field: &str| map["metadata"][field].as_str().unwrap_or_default().to_owned();
+            format!("{}/{}", text("name"), text("uid"))
+        };
+        self.list("round").iter().map(named).collect()
+    }
+
+    fn list(&self, labels: &str) -> Vec<Value> {
+        self.team.plane.api().list("configmaps", &self.team.ns, labels).unwrap()
     }
 
     /// Those of a round that are to go and are there.
@@ -85,11 +93,11 @@ impl<'p> Rounds<'p> {
 
     /// The tokens of the last passes over the ConfigMaps of a part of a round.
     fn tokens(&self, round: &str) -> Vec<String> {
-        let path =
-            r#"jsonpath={range .items[*]}{.metadata.annotations.belay\.dev/release-token} {end}"#;
-        let label = format!("round={round}");
-        let all = self.team.kubectl(&["get", "configmaps", "-l", &label, "-o", path]);
-        all.success().unwrap().split_whitespace().map(str::to_owned).collect()
+        let maps = self.list(&format!("round={round}"));
+        let token = |map: &Value| {
+            map["metadata"]["annotations"]["belay.dev/release-token"].as_str().map(str::to_owned)
+        };
+        maps.iter().filter_map(token).collect()
     }
 
     /// The replicas that have looked at those of a round that are to go.

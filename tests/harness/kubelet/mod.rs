@@ -19,9 +19,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::ListParams;
-use kube::{Api, Client};
+use futures_util::StreamExt as _;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::runtime::reflector::{Store, store};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
 
 use self::pod::Local;
 use super::belay::http_get;
@@ -73,6 +78,7 @@ impl Replica {
 /// What all looks share.
 struct Node {
     client: Client,
+    watched: Watched,
     endpoint: Endpoint,
     folder: PathBuf,
     logs: PathBuf,
@@ -83,6 +89,43 @@ struct Node {
     addresses: u16,
     /// What went wrong last with each Pod, so that it is said once.
     troubles: HashMap<String, String>,
+}
+
+/// The objects that the kubelet and the kube-proxy follow, as their watches have them.
+struct Watched {
+    pods: Store<Pod>,
+    services: Store<Service>,
+    slices: Store<EndpointSlice>,
+}
+
+impl Watched {
+    fn start(client: &Client) -> Self {
+        Self { pods: watch(client), services: watch(client), slices: watch(client) }
+    }
+
+    async fn wait_until_read(&self) -> Result<()> {
+        self.pods.wait_until_ready().await?;
+        self.services.wait_until_ready().await?;
+        Ok(self.slices.wait_until_ready().await?)
+    }
+}
+
+/// Watches all objects of a kind on the current runtime.
+fn watch<K>(client: &Client) -> Store<K>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static,
+{
+    let (objects, writer) = store();
+    let events = watcher(Api::<K>::all(client.clone()), watcher::Config::default());
+    let events = events.default_backoff().reflect(writer);
+    tokio::spawn(events.for_each(|_| std::future::ready(())));
+    objects
 }
 
 impl Kubelet {
@@ -102,10 +145,21 @@ impl Kubelet {
                 };
                 let (pods, troubles) = (HashMap::new(), HashMap::new());
                 let shared = inner;
+                let watched = Watched::start(&client);
                 let addresses = 0;
-                Node { client, endpoint, folder, logs, proxy, shared, pods, addresses, troubles }
-                    .run()
-                    .await;
+                let node = Node {
+                    client,
+                    watched,
+                    endpoint,
+                    folder,
+                    logs,
+                    proxy,
+                    shared,
+                    pods,
+                    addresses,
+                    troubles,
+                };
+                node.run().await;
             });
         })?;
         Ok(Self { shared, thread: Some(thread) })
@@ -144,20 +198,19 @@ async fn client(kubeconfig: &Path) -> Result<Client> {
 
 impl Node {
     async fn run(mut self) {
+        if let Err(error) = self.watched.wait_until_read().await {
+            return eprintln!("kubelet: {error}");
+        }
         while !self.shared.over.load(Ordering::Acquire) {
-            // An API server that is away comes back; the next look is soon.
-            if let Err(error) = self.look().await {
-                self.trouble("the API server", &error.to_string());
-            }
+            self.look().await;
             tokio::time::sleep(PAUSE).await;
         }
     }
 
     /// One look at every Pod of ours, and at where Services lead.
-    async fn look(&mut self) -> Result<()> {
-        let pods: Api<Pod> = Api::all(self.client.clone());
-        let listed = pods.list(&ListParams::default()).await?;
-        let ours: Vec<Pod> = listed.items.into_iter().filter(is_ours).collect();
+    async fn look(&mut self) {
+        let ours: Vec<_> =
+            self.watched.pods.state().into_iter().filter(|pod| is_ours(pod)).collect();
         let uids: Vec<&str> = ours.iter().filter_map(|pod| pod.metadata.uid.as_deref()).collect();
         // What the API server has forgotten has no right to run on.
         self.pods.retain(|uid, _| uids.contains(&uid.as_str()));
@@ -169,7 +222,7 @@ impl Node {
         }
         let serving = self.pods.values().filter_map(Local::replica).collect();
         *lock(&self.shared.running) = serving;
-        services::route(&self.client, &self.proxy, self.pods.values()).await
+        services::route(&self.watched, &self.proxy, self.pods.values());
     }
 
     async fn look_at(&mut self, pod: &Pod) -> Result<()> {
