@@ -32,6 +32,7 @@ pub mod policy;
 pub mod process;
 pub mod proxy;
 pub mod roles;
+pub mod shared;
 pub mod timing;
 pub mod wait;
 
@@ -44,6 +45,7 @@ pub use link::Link;
 pub use load::Load;
 pub use plane::{ControlPlane, Options};
 pub use proxy::Fault;
+pub use shared::Shared;
 pub use timing::{intervals, is_long};
 pub use wait::{eventually, pause, pause_async};
 

@@ -14,7 +14,7 @@ const SHORT: &str = "\
     certificates.poll=1,certificates.margin=1,certificates.ask=0.3,certificates.retry=2,\
     certificates.report=3,certificates.due=8,certificates.gone=15,certificates.sweep=5,\
     paths.settle=2,paths.overlap=3,paths.retry=2,\
-    checks.rights=2,checks.pauses=0.3,checks.approvals=2,\
+    checks.rights=5,checks.pauses=0.3,checks.approvals=2,\
     uninstall.look=1,uninstall.pause=0.5,\
     webhook.drain=1";
 

@@ -3,11 +3,11 @@
 //! to half a cluster because of one policy.
 
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::harness::kubectl::{Output, run};
-use crate::harness::{ControlPlane, Install, Options, eventually};
+use crate::harness::{ControlPlane, Install, Options, Shared, eventually};
 use crate::{World, policy, program};
 
 const SOON: Duration = Duration::from_secs(60);
@@ -15,17 +15,18 @@ const HELD: &str = r#"["belay.dev/hold"]"#;
 
 /// A control plane for these tests, for the caller alone: its belay puts three
 /// holds on late, its kinds are changed, and a configuration is taken away.
-fn world() -> MutexGuard<'static, World> {
-    static WORLD: OnceLock<Result<Mutex<World>, String>> = OnceLock::new();
-    let started = WORLD.get_or_init(|| start().map(Mutex::new).map_err(|error| error.to_string()));
-    started.as_ref().unwrap().lock().unwrap_or_else(PoisonError::into_inner)
+fn world() -> Arc<Mutex<World>> {
+    static WORLD: Shared<Mutex<World>> = Shared::new();
+    WORLD.get(|| {
+        let plane = ControlPlane::start_with(&Options::default())?;
+        let serve = vec!["--backfill-max-objects=3".to_owned()];
+        let belay = Install { serve, ..Install::of_everything(1) }.on(&plane, program())?;
+        Ok(Mutex::new(World { plane, belay }))
+    })
 }
 
-fn start() -> crate::harness::Result<World> {
-    let plane = ControlPlane::start_with(&Options::default())?;
-    let serve = vec!["--backfill-max-objects=3".to_owned()];
-    let belay = Install { serve, ..Install::of_everything(1) }.on(&plane, program())?;
-    Ok(World { plane, belay })
+fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
+    world.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs `belay admin …` as somebody.
@@ -69,6 +70,7 @@ const SELFTEST: &str = "[{apiGroups: [''], resources: [configmaps], verbs: [crea
 #[test]
 fn the_selftest_passes_with_few_rights_and_says_what_is_wrong() {
     let world = world();
+    let world = lock(&world);
     let plane = &world.plane;
     let tester = account(plane, "tester", Some("default"), SELFTEST);
     let passed = admin(&tester, &["selftest", "--namespace=default"]);
@@ -140,6 +142,7 @@ const CRDS: &str = "[{apiGroups: [apiextensions.k8s.io], resources: [customresou
 #[test]
 fn the_kinds_are_brought_up_to_date_and_stored_versions_stay() {
     let world = world();
+    let world = lock(&world);
     let plane = &world.plane;
     let keeper = account(plane, "keeper", None, CRDS);
     let apply = || admin(&keeper, &["crds", "--apply"]);
@@ -206,6 +209,7 @@ fn the_kinds_are_brought_up_to_date_and_stored_versions_stay() {
 #[test]
 fn a_backfill_that_is_too_large_is_not_begun_until_somebody_says_so() {
     let world = world();
+    let world = lock(&world);
     let plane = &world.plane;
     let ns = plane.namespace("wide").unwrap();
     let create = |name: &str| kubectl(plane, &["create", "configmap", name, "-n", &ns]);
@@ -260,6 +264,7 @@ fn a_backfill_that_is_too_large_is_not_begun_until_somebody_says_so() {
 #[test]
 fn the_configurations_belong_to_the_namespace_and_stay_so() {
     let world = world();
+    let world = lock(&world);
     let plane = &world.plane;
     let uid = kubectl(plane, &["get", "namespace", "belay", "-o", "jsonpath={.metadata.uid}"]);
     let ours = format!("v1/Namespace/belay/{uid} ");

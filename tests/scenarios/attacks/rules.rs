@@ -1,12 +1,12 @@
 //! Ways around what belay is asked and what it promises: subjects, labels,
 //! subresources, repeated DELETEs, tokens, and the webhooks themselves.
 
-use std::sync::OnceLock;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::harness::{ControlPlane, Install, eventually};
+use crate::harness::{ControlPlane, Install, Shared, eventually};
 use crate::people::{Person, field};
 use crate::team::{Team, owned_by, pod};
 use crate::{World, policy, program, world};
@@ -14,14 +14,13 @@ use crate::{World, policy, program, world};
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// belay with no policy about Pods, and none about what is in namespaces.
-fn labels_alone() -> &'static World {
-    static WORLD: OnceLock<Result<World, String>> = OnceLock::new();
-    let start = || {
+fn labels_alone() -> Arc<World> {
+    static WORLD: Shared<World> = Shared::new();
+    WORLD.get(|| {
         let plane = ControlPlane::start()?;
         let belay = Install::of_everything(1).on(&plane, program())?;
-        crate::harness::Result::Ok(World { plane, belay })
-    };
-    WORLD.get_or_init(|| start().map_err(|error| error.to_string())).as_ref().unwrap()
+        Ok(World { plane, belay })
+    })
 }
 
 /// The fields of an object that a merge patch changes.
@@ -94,7 +93,8 @@ fn h09_annotations_that_a_policy_reads_are_not_changed_through_status() {
 
 #[test]
 fn h11_a_labelled_pod_is_not_evicted() {
-    let plane = &labels_alone().plane;
+    let world = labels_alone();
+    let plane = &world.plane;
     let ns = plane.namespace("h11").unwrap();
     let who = Person::editor(plane, &ns).kubeconfig;
     let manifest = |name: &str, label: &str| {
@@ -181,7 +181,8 @@ fn h14_a_token_that_an_editor_makes_strips_no_finalizer_of_kubernetes() {
 
 #[test]
 fn h16_with_labels_alone_a_namespace_with_content_is_not_finalized() {
-    let plane = &labels_alone().plane;
+    let world = labels_alone();
+    let plane = &world.plane;
     let ns = plane.namespace("h16").unwrap();
     let who = Person::of(plane, &ns);
     who.may("[{apiGroups: [''], resources: [namespaces, namespaces/finalize], verbs: ['*']}]");
@@ -203,7 +204,8 @@ fn h16_with_labels_alone_a_namespace_with_content_is_not_finalized() {
 
 #[test]
 fn h17_a_webhook_that_is_not_as_it_was_installed_is_reported_by_name() {
-    let World { plane, belay } = labels_alone();
+    let world = labels_alone();
+    let World { plane, belay } = &*world;
     let name = "h17";
     policy::apply(
         plane,
@@ -269,7 +271,8 @@ fn h17_a_webhook_that_is_not_as_it_was_installed_is_reported_by_name() {
 
 #[test]
 fn a_kind_that_belay_may_not_patch_gets_no_hold_and_the_policy_says_so() {
-    let World { plane, .. } = labels_alone();
+    let world = labels_alone();
+    let plane = &world.plane;
     let name = "unpatched";
     policy::apply(
         plane,

@@ -1,0 +1,26 @@
+//! What several tests use, as long as one of them does.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use super::Result;
+
+/// Ends with the last test that uses it: a control plane takes an eighth of a core
+/// even when nobody asks it anything.
+pub struct Shared<T>(Mutex<Weak<T>>);
+
+impl<T> Shared<T> {
+    /// Nothing yet.
+    pub const fn new() -> Self {
+        Self(Mutex::new(Weak::new()))
+    }
+
+    /// What other tests use at the moment, or a new one.
+    pub fn get(&self, start: impl FnOnce() -> Result<T>) -> Arc<T> {
+        let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        current.upgrade().unwrap_or_else(|| {
+            let started = Arc::new(start().unwrap());
+            *current = Arc::downgrade(&started);
+            started
+        })
+    }
+}
