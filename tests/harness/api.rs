@@ -167,7 +167,7 @@ impl Api {
 
     /// Creates an object from JSON. What kubectl would print.
     pub fn create(&self, object: &Value, namespace: &str) -> Result<Output> {
-        let answer = self.post(object, namespace, "")?;
+        let answer = self.post(object, namespace, "?fieldValidation=Strict")?;
         let mut printed = Output::default();
         answer.print(&mut printed);
         Ok(printed)

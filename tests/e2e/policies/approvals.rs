@@ -11,8 +11,9 @@ use belay::relations::Catalogue;
 use belay::webhook::{Parsed, parse_review};
 use serde_json::{Value, json};
 
-use super::{approval, create, in_seconds, installed, pause};
-use crate::harness::{ControlPlane, eventually};
+use super::{approval, in_seconds, installed, pause};
+use crate::harness::kubectl::Output;
+use crate::harness::{Api, ControlPlane, eventually};
 
 /// The kinds that cannot be edited, and what is said to who tries.
 pub const UNCHANGEABLE: [(&str, &str); 2] = [
@@ -89,13 +90,13 @@ impl People {
     }
 
     fn refused(&self, config: &Path, object: &Value, words: &str) {
-        let refusal = create(self.plane, Some(config), object, false).unwrap().failure().unwrap();
+        let refusal = create(config, object).failure().unwrap();
         assert!(refusal.contains(words), "{words}\nis not in\n{refusal}");
         assert!(refusal.contains("(Forbidden)"), "{refusal}");
     }
 
     fn accepted(&self, config: &Path, object: &Value) {
-        let output = create(self.plane, Some(config), object, false).unwrap();
+        let output = create(config, object);
         assert_eq!(output.stderr, "");
         output.success().unwrap();
     }
@@ -123,6 +124,16 @@ impl People {
     }
 }
 
+/// Creates an object as this user. What kubectl would print.
+fn create(config: &Path, object: &Value) -> Output {
+    Api::of(config).unwrap().create(object, "default").unwrap()
+}
+
+/// The same as a dry run: what would be stored, or why not.
+fn would_create(config: &Path, object: &Value) -> Result<Value, Value> {
+    Api::of(config).unwrap().would_create(object, "default").unwrap()
+}
+
 fn set(mut object: Value, pointer: &str, value: Value) -> Value {
     *object.pointer_mut(pointer).unwrap() = value;
     object
@@ -148,11 +159,10 @@ fn lifetimes_are_bounded(people: &People, config: &Path, good: &Value) {
     let written = [hour.to_string(), hour.strftime("%Y-%m-%dT%H:%M:%S+00:00").to_string()];
     for written in written {
         let right = set(good.clone(), UNTIL, json!(written));
-        let output = create(people.plane, Some(config), &right, true).unwrap();
-        output.success().unwrap();
+        would_create(config, &right).unwrap();
     }
     let latest = set(good.clone(), UNTIL, json!(in_seconds(MAX_APPROVAL_SECONDS - 60)));
-    create(people.plane, Some(config), &latest, true).unwrap().success().unwrap();
+    would_create(config, &latest).unwrap();
 }
 
 #[test]
@@ -210,8 +220,7 @@ fn s24_an_approval_is_checked_against_who_sent_it() {
     lifetimes_are_bounded(&people, &people.alice_config, &good);
     for blank in ["", " \t "] {
         let wrong = set(good.clone(), "/spec/reason", json!(blank));
-        let refusal = create(people.plane, Some(&people.alice_config), &wrong, false).unwrap();
-        let refusal = refusal.failure().unwrap();
+        let refusal = create(&people.alice_config, &wrong).failure().unwrap();
         assert!(refusal.contains("reason is blank: say why"), "{refusal}");
     }
 

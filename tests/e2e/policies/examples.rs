@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{create, in_seconds, installed, object};
+use super::{in_seconds, installed, object};
 use crate::harness::ControlPlane;
 
 const CLAIMS: &str = r#"
@@ -146,12 +146,10 @@ fn full() -> Vec<(&'static str, &'static str, Value)> {
 /// Stores an object; says what the server made of it, and of which type.
 fn store(plane: &ControlPlane, kind: &str, name: &str, spec: &Value) -> Value {
     let object = object(kind, name, spec.clone());
-    let created = create(plane, None, &object, false).unwrap();
+    let created = plane.api().create(&object, "").unwrap();
     assert_eq!(created.stderr, "", "{name}");
     created.success().unwrap();
-    let args = ["get", &format!("{kind}.belay.dev"), name, "-o", "json"];
-    let text = plane.kubectl(&args).unwrap().success().unwrap();
-    serde_json::from_str(&text).unwrap()
+    plane.api().get(&format!("{kind}.belay.dev/{name}"), "").unwrap().unwrap()
 }
 
 /// The spec as our type writes it again, after its own rules.
