@@ -14,7 +14,7 @@ use super::{Cause, Counts, Reason, Review, Situation, Verdict};
 use crate::graph::{Certainty, Fates, Graph, Node, NodeId, Propagation, Request, fates};
 use crate::objects::{DefaultPropagation, HoldAge, KeyedSet, NumberSet};
 use crate::policy::api::OnDelete;
-use crate::policy::{Applied, Policy, Source};
+use crate::policy::{Applied, Facts, Policy, Source};
 
 /// How many objects a deletion is followed through, at the most.
 const FOLLOWED: usize = 200_000;
@@ -145,7 +145,14 @@ impl Closure {
         };
         let fates = fates(situation.graph, &request);
         let mut lost: Vec<_> = fates.iter().map(|(id, _)| id).collect();
-        lost.retain(|id| fates.may_be_lost(*id));
+        // A token of a Pod has the uid of its Node. So what users attach to a Node keeps
+        // it from no one; the collector's DELETE of each dependent is judged.
+        let is_node = |member: &Member<'_>| {
+            let Facts { group, resource, .. } = member.item.facts;
+            (group, resource) == ("", "nodes")
+        };
+        let follows = !members.iter().all(is_node);
+        lost.retain(|id| follows && fates.may_be_lost(*id));
         lost.sort_unstable();
         Self { whole: fates.is_whole(), fates, lost }
     }
@@ -157,15 +164,13 @@ impl Closure {
         let mut seen = KeyedSet::from_iter([member.item.uid()]);
         let mut next = vec![(member.item.uid(), member.item.facts.namespace)];
         while let Some((uid, namespace)) = next.pop() {
-            for node in situation.graph.dependents_of(uid) {
+            for node in situation.graph.dependents_within(uid, namespace) {
                 if !situation.work.charge(1) || seen.len() > FOLLOWED {
                     closure.whole = false;
                     break;
                 }
-                // A reference names no owner in another namespace. What is Terminating
-                // was asked about.
-                let resolves = namespace.is_empty() || node.namespace() == namespace;
-                if resolves && !node.is_terminating() && seen.insert(node.uid()) {
+                // What is Terminating was asked about.
+                if !node.is_terminating() && seen.insert(node.uid()) {
                     closure.lost.push(node.id());
                     next.push((node.uid(), node.namespace()));
                 }
@@ -279,7 +284,8 @@ fn targets(
             claim.uid == target.uid() || !matches!(standing, Standing::Solid(_))
         })
     };
-    let dependents = graph.dependents_of(target.uid()).filter(only).map(Node::id);
+    let dependents = graph.dependents_within(target.uid(), target.facts.namespace);
+    let dependents = dependents.filter(only).map(Node::id);
     let container = Container::of(target).into_iter();
     let members = container.flat_map(|container| container.members(graph)).map(Node::id);
     dependents.chain(members).map(|id| (id, Propagation::Background)).collect()

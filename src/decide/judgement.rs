@@ -94,16 +94,26 @@ impl<'a> Judgement<'a> {
         what: &Cause,
         minds: impl Fn(&Policy) -> bool,
     ) {
+        self.refuse_unknown(target, what, |policy| {
+            (policy.modes.always || policy.modes.while_used.is_some()) && minds(policy)
+        });
+    }
+
+    /// Each of these policies that binds the person refuses, with the strictest action
+    /// that it has anywhere.
+    pub(super) fn refuse_unknown(
+        &mut self,
+        target: &Item<'a>,
+        what: &Cause,
+        which: impl Fn(&Policy) -> bool,
+    ) {
         let Situation { policies, now, .. } = self.situation;
         let paused = policies.is_paused(now);
-        for policy in policies.iter() {
-            let protects = policy.modes.always || policy.modes.while_used.is_some();
-            if protects && policy.binds(self.review.user.person()) && minds(policy) {
-                let action = if paused { Action::Audit } else { policy.strictest_action() };
-                let applied = Applied { policy, action, certain: true };
-                let causes = vec![what.clone()];
-                self.refuse(&applied, target, Reason::Unknown, (causes, 0));
-            }
+        let binds = |policy: &&Policy| policy.binds(self.review.user.person()) && which(policy);
+        for policy in policies.iter().filter(binds).collect::<Vec<_>>() {
+            let action = if paused { Action::Audit } else { policy.strictest_action() };
+            let applied = Applied { policy, action, certain: true };
+            self.refuse(&applied, target, Reason::Unknown, (vec![what.clone()], 0));
         }
     }
 
@@ -196,15 +206,8 @@ impl<'a> Judgement<'a> {
     /// The budget of work is used up: what else there is to find is unknown, so
     /// every policy that binds the person refuses.
     fn give_up(&mut self, target: &Item<'a>) {
-        let Situation { policies, now, .. } = self.situation;
-        let paused = policies.is_paused(now);
-        for policy in policies.iter().filter(|policy| policy.binds(self.review.user.person())) {
-            let action = if paused { Action::Audit } else { policy.strictest_action() };
-            let says = "reaches more objects and references than belay follows for one request";
-            let causes = vec![Cause::Excess(says.to_owned())];
-            let applied = Applied { policy, action, certain: true };
-            self.refuse(&applied, target, Reason::Unknown, (causes, 0));
-        }
+        let says = "reaches more objects and references than belay follows for one request";
+        self.refuse_unknown(target, &Cause::Excess(says.to_owned()), |_| true);
     }
 
     /// Whether nothing has been found so far.

@@ -22,7 +22,7 @@ pub(super) fn orphaned<'a>(
     let mut dependents: Vec<Node<'a>> = lose.filter_map(|(id, _)| graph.get(id)).collect();
     // The graph may not have seen the owner yet.
     if target.node.is_none() && propagation == Propagation::Orphan {
-        dependents.extend(graph.dependents_of(target.uid()));
+        dependents.extend(graph.dependents_within(target.uid(), target.facts.namespace));
     }
     if dependents.is_empty() {
         return;

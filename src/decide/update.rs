@@ -11,7 +11,7 @@ use super::judgement::Judgement;
 use super::lets_go::lets_go;
 use super::owners::{Going, MOST_READ, Standing, standing};
 use super::{Cause, HoldChange, HoldPlace, LiveRead, Named, Reason, Review, Situation, Verdict};
-use crate::graph::{Claim, Graph, Node, Propagation, User};
+use crate::graph::{Claim, Graph, MANY, Node, Propagation, User};
 use crate::objects::{FOREGROUND, KeyedSet, KindId, ORPHAN, Text, Uid, is_hold};
 use crate::policy::Applied;
 use crate::policy::api::Action;
@@ -179,6 +179,18 @@ fn owners_change<'a>(
     if old.metadata.owner_references == new.metadata.owner_references {
         return;
     }
+    let by_control_plane = situation.policies.identities.is_control_plane(&review.user.name);
+    if [old, new].iter().any(|object| object.metadata.owner_references.len() > MANY) {
+        // Too many to be compared: any may come or go.
+        if !by_control_plane {
+            unknown_owners(judgement, target);
+        }
+        judgement.allow_no_hold();
+        let member = Member::new(*target, Propagation::Background);
+        let closure = Closure::with_dependents(&situation, &member);
+        judge(judgement, &[member], &closure);
+        return;
+    }
     let before = target.owners(&situation);
     let after = Item::of_review(&situation, review, new).owners(&situation);
     situation.work.charge(before.len() + after.len());
@@ -203,8 +215,14 @@ fn owners_change<'a>(
     let kept = !keeping.is_empty();
     // The control plane replaces owners: a StatefulSet by one of its Pods. Other
     // users may have added the owner that stays for this purpose.
-    let by_control_plane = situation.policies.identities.is_control_plane(&review.user.name);
     if !kept || !by_control_plane {
+        let unread = gone.iter().filter(|claim| matches!(of(claim), Standing::Unresolved));
+        let unread: Vec<_> = unread.filter_map(|claim| unread_owner(&situation, claim)).collect();
+        if unread.len() > MOST_READ {
+            unknown_owners(judgement, target);
+        } else {
+            judgement.confirm_all(unread);
+        }
         let still_kept = keeping.iter().any(|claim| had.contains(&identity(claim)));
         for claim in &gone {
             loses_owner(judgement, target, (applied, still_kept), claim);
@@ -230,8 +248,14 @@ fn owners_change<'a>(
     judge(judgement, &[member], &closure);
     if !opens && !judgement.is_empty() && after.len() <= MOST_READ {
         // The graph may lag behind an owner that was made a moment ago.
-        judgement.confirm_all(after.iter().filter_map(|claim| unread(&situation, claim)));
+        judgement.confirm_all(after.iter().filter_map(|claim| unread_owner(&situation, claim)));
     }
+}
+
+/// Too many owner references go for belay to look at each owner.
+fn unknown_owners<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>) {
+    let says = format!("loses more owner references than belay looks at ({MOST_READ} live)");
+    judgement.refuse_unknown(target, &Cause::Excess(says), |policy| policy.modes.from_orphaning);
 }
 
 /// Whether new owners open a way to delete an object, or what is deleted with it,
@@ -282,14 +306,14 @@ fn opens_a_way<'a>(
                 Standing::Solid(owner) => going.is_going(owner),
                 // It keeps nothing, and the collector removes it.
                 Standing::Absent => false,
-                Standing::Unresolved => unread(&situation, claim).is_none(),
+                Standing::Unresolved => unread_owner(&situation, claim).is_none(),
             }
     };
     if new.iter().any(opens) {
         return true;
     }
     // The graph may lag behind the deletion of an owner, or of one above it.
-    judgement.confirm_all(new.iter().filter_map(|claim| unread(&situation, claim)));
+    judgement.confirm_all(new.iter().filter_map(|claim| unread_owner(&situation, claim)));
     judgement.confirm_all(going.unread);
     false
 }
@@ -300,7 +324,7 @@ fn identity<'c>(claim: &Claim<'c>) -> (Option<KindId>, &'c str, &'c str, Uid) {
 }
 
 /// The read of an owner, if it is still to be made.
-fn unread(situation: &Situation<'_>, claim: &Claim<'_>) -> Option<LiveRead> {
+fn unread_owner(situation: &Situation<'_>, claim: &Claim<'_>) -> Option<LiveRead> {
     let read = situation.object_read(claim.kind?, claim.namespace, claim.name);
     situation.is_unread(&read).then_some(read)
 }
@@ -338,7 +362,6 @@ fn loses_owner<'a>(
         }
         // The collector never takes off what it cannot resolve (R2).
         Standing::Unresolved => {
-            judgement.confirm_all(unread(&situation, claim));
             for applied in &refusing {
                 let what = format!("its owner {}, which belay does not know", claim.name);
                 let unknown = vec![Cause::Unknown(what)];

@@ -376,6 +376,17 @@ impl Graph {
         self.dependents.of(owner).filter_map(|id| self.get(id))
     }
 
+    /// The same without those in other namespaces than the owner's, if it has one: no
+    /// reference names an owner elsewhere (R1), so these don't depend on this owner.
+    pub fn dependents_within<'g>(
+        &'g self,
+        owner: Uid,
+        namespace: &'g str,
+    ) -> impl Iterator<Item = Node<'g>> + use<'g> {
+        self.dependents_of(owner)
+            .filter(move |node| namespace.is_empty() || node.namespace() == namespace)
+    }
+
     /// Whether an object of the one kind has an owner reference that names the other.
     pub fn has_owner_kind(&self, dependent: KindId, owner: KindId) -> bool {
         self.owner_kinds.contains_key(&(dependent, owner))

@@ -290,7 +290,8 @@ pub const ROWS: &[Row] = &[
     // does not break, it goes.
     row("token-service-account", &[from("", "secrets", "")], &["metadata.annotations[\"kubernetes.io/service-account.name\"]"], named(SERVICE_ACCOUNT, "")).mentions(),
     // Storage.
-    row("claim-volume", CLAIMS, &["spec.volumeName"], named(("", "persistentvolumes"), "")),
+    // Anyone can name the volume of another claim, and stays Pending.
+    row("claim-volume", CLAIMS, &["spec.volumeName"], named(("", "persistentvolumes"), "")).until("status.phase", "Pending"),
     row("storage-class", CLAIMS_AND_VOLUMES, &["spec.storageClassName", "metadata.annotations[\"volume.beta.kubernetes.io/storage-class\"]"], named(STORAGE_CLASS, "")),
     row("claim-data-source", CLAIMS, &["spec.dataSource", "spec.dataSourceRef"], To::Typed { group: "", namespace: "namespace", kinds: Nameable::Namespaced }).until("status.phase", "Bound"),
     row("volume-attributes-class", CLAIMS_AND_VOLUMES, &["spec.volumeAttributesClassName"], named(("storage.k8s.io", "volumeattributesclasses"), "")),

@@ -225,8 +225,7 @@ fn a_child_whose_end_is_refused_is_told_with_how_to_see_by_whom() {
     configmap(plane, &ns, "child", &reference);
     plane.apply(&refusing("keep-child", &ns, "DELETE", "{matchLabels: {kept: 'yes'}}")).unwrap();
     eventually("the policy in force", LIMIT, || {
-        let try_it = ["delete", "configmap", "child", "-n", &ns, "--dry-run=server"];
-        plane.kubectl(&try_it)?.failure().map(drop)
+        plane.api().delete(&["configmap", "child", "--dry-run=server"], &ns)?.failure().map(drop)
     })
     .unwrap();
     delete(plane, &["configmap", "owner", "-n", &ns, "--cascade=foreground"]);

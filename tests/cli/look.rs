@@ -33,8 +33,8 @@ fn impact_says_before_what_the_refusal_says_after() {
     );
     mounted(plane, &ns);
     let said = eventually("what belay knows", LIMIT, || {
-        let delete = ["delete", "configmap", "settings", "-n", &ns, "--dry-run=server"];
-        let refused = plane.kubectl(&delete)?.failure()?;
+        let refused =
+            plane.api().delete(&["configmap", "settings", "--dry-run=server"], &ns)?.failure()?;
         // Once the Pod is known as well, nothing changes any more.
         if refused.contains("(Pod web-") { Ok(refused) } else { Err(refused.into()) }
     })

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use crate::harness::{ControlPlane, Install, Options, eventually};
 use crate::tour::steady;
-use crate::{LIMIT, belay, kubectl, policy, program};
+use crate::{LIMIT, belay, policy, program};
 
 const SHOP: &str = "\
 apiVersion: v1
@@ -105,12 +105,12 @@ fn what_the_commands_print_is_what_somebody_has_looked_at() {
 
     told.tell("release cm/settings -n shop");
     // A hold has to have stood for a while before it is enough.
-    let delete = ["delete", "configmap", "settings", "-n", "shop", "--wait=false"];
     eventually("a hold that is enough", LIMIT, || {
-        plane.kubectl(&[&delete[..], &["--dry-run=server"]].concat())?.success().map(drop)
+        let delete = ["configmap", "settings", "--dry-run=server"];
+        plane.api().delete(&delete, "shop")?.success().map(drop)
     })
     .unwrap();
-    kubectl(plane, &delete);
+    plane.delete(&["configmap", "settings"], "shop");
     told.tell_when("why cm/settings -n shop", |said| {
         let users = said["terminating"]["hold"]["for"].as_array();
         users.is_some_and(|users| users.len() == 2)

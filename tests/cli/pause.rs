@@ -95,8 +95,7 @@ fn a_pause_lets_everything_pass_says_so_everywhere_and_ends() {
     );
     kubectl(&plane, &["create", "configmap", "settings", "-n", &ns]);
     let refused = || -> Result<bool> {
-        let delete = ["delete", "configmap", "settings", "-n", &ns, "--dry-run=server"];
-        Ok(!plane.kubectl(&delete)?.ok())
+        Ok(!plane.api().delete(&["configmap", "settings", "--dry-run=server"], &ns)?.ok())
     };
     let becomes = |what: &str, is: bool, now: &dyn Fn() -> Result<bool>| {
         let seen = || if now()? == is { Ok(()) } else { Err("not yet".into()) };

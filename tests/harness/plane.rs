@@ -321,6 +321,12 @@ impl ControlPlane {
         self.api.apply(manifest, "default")?.success().map(drop)
     }
 
+    /// Deletes objects as the administrator, and does not wait for their end: `KIND NAME…`
+    /// or `KIND/NAME…`.
+    pub fn delete(&self, objects: &[&str], namespace: &str) {
+        self.api.delete(objects, namespace).and_then(Output::success).unwrap();
+    }
+
     /// kubectl with a manifest on its standard input.
     pub fn apply_to(&self, args: &[&str], manifest: &str) -> Result<Output> {
         kubectl::run(&self.binaries.join("kubectl"), &self.admin, args, Some(manifest))

@@ -1,6 +1,8 @@
 //! The roles that the chart gives belay's account.
 
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::audit::ACCOUNT;
@@ -52,8 +54,14 @@ pub fn left_out(manifests: &str) -> String {
     kept.collect::<Vec<_>>().join("---\n")
 }
 
-/// Applies the roles and bindings of the chart, with these values.
-pub fn of_chart(plane: &ControlPlane, values: &[String]) -> Result<()> {
+/// The roles and bindings of the chart with these values. Most planes have the same ones,
+/// and helm takes a second of a core.
+fn template(plane: &ControlPlane, values: &[String]) -> Result<String> {
+    static KNOWN: Mutex<BTreeMap<Vec<String>, String>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(printed) = known.get(values) {
+        return Ok(printed.clone());
+    }
     let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/belay").display().to_string();
     let mut args = vec!["template", NAME, &chart, "--namespace", NAME];
     for file in ["templates/rbac/own.yaml", "templates/rbac/reading.yaml"] {
@@ -62,7 +70,14 @@ pub fn of_chart(plane: &ControlPlane, values: &[String]) -> Result<()> {
     for value in values {
         args.extend(["--set-json", value]);
     }
-    plane.apply(&plane.helm(&args)?.success()?)?;
+    let printed = plane.helm(&args)?.success()?;
+    known.insert(values.to_owned(), printed.clone());
+    Ok(printed)
+}
+
+/// Applies the roles and bindings of the chart, with these values.
+pub fn of_chart(plane: &ControlPlane, values: &[String]) -> Result<()> {
+    plane.apply(&template(plane, values)?)?;
     if plane.controller_manager.is_some() {
         return Ok(());
     }

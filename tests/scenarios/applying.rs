@@ -165,7 +165,7 @@ fn s39_a_manifest_that_lists_finalizers_is_applied_ten_times_without_a_loop() {
         assert_eq!(said, "database.s39.example.com/plain unchanged\n");
     }
     assert_eq!(state(database), first);
-    plane.kubectl(&["delete", "deletionpolicy", &ns]).unwrap().success().unwrap();
+    plane.delete(&["deletionpolicy", &ns], "");
 }
 
 #[test]

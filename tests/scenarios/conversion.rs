@@ -1,5 +1,7 @@
 //! A kind that nobody can read.
 
+use serde_json::Value;
+
 use crate::faulty::{LIMIT, faulty};
 use crate::harness::eventually;
 use crate::{World, policy};
@@ -34,9 +36,15 @@ fn definition(stored: &str, dead: bool) -> String {
 impl World {
     /// Waits until a condition of a policy is this, with this reason.
     fn says(&self, policy: &str, condition: &str, expected: &str) {
-        let path = format!("jsonpath={{.status.conditions[?(@.type==\"{condition}\")]");
-        let path = format!("{path}.status}} {{{}.reason}}", path.trim_start_matches("jsonpath={"));
-        self.prints(&["get", "deletionpolicy", policy, "-o", &path], expected);
+        let policy = format!("deletionpolicy/{policy}");
+        let is = |found: Option<&Value>| {
+            let all = found.and_then(|policy| policy["status"]["conditions"].as_array());
+            let one = all.and_then(|all| all.iter().find(|one| one["type"] == condition));
+            let text = |field: &str| one.and_then(|one| one[field].as_str()).unwrap_or_default();
+            let said = format!("{} {}", text("status"), text("reason"));
+            if said == expected { Ok(()) } else { Err(said.into()) }
+        };
+        self.plane.api().wait((&policy, ""), LIMIT, is).unwrap();
     }
 }
 
@@ -135,6 +143,6 @@ fn s46_with_a_dead_conversion_webhook_only_verdicts_that_need_its_kind_fail_clos
     world.kubectl(&["delete", "thing", "one", "-n", &others]);
     let gone = [&operator[..], &["--wait=false"]].concat();
     eventually("the end of the operator", LIMIT, || world.plane.kubectl(&gone)?.success()).unwrap();
-    world.kubectl(&["delete", "deletionpolicy", "s46-needs", "s46-itself", "s46-elsewhere"]);
+    world.plane.delete(&["deletionpolicy", "s46-needs", "s46-itself", "s46-elsewhere"], "");
     world.kubectl(&["delete", "crd", "things.s46.example.test", "--wait=false"]);
 }

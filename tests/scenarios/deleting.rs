@@ -164,8 +164,7 @@ fn s04_of_all_claims_only_the_protected_one_stays_and_the_message_names_it() {
     }
     plane.apply(&pod_with_claim(&ns, "shop", "data")).unwrap();
     eventually("the Pod, in the graph", Duration::from_secs(20), || {
-        let args = ["delete", "pvc", "data", "-n", &ns, "--dry-run=server"];
-        plane.kubectl(&args)?.failure().map(drop)
+        plane.api().delete(&["pvc", "data", "--dry-run=server"], &ns)?.failure().map(drop)
     })
     .unwrap();
 
@@ -193,7 +192,7 @@ fn s04_of_all_claims_only_the_protected_one_stays_and_the_message_names_it() {
         let left = plane.kubectl(&args).unwrap().success().unwrap();
         assert!(left.is_empty() || left.contains("deletionTimestamp"), "{left}");
     }
-    plane.kubectl(&["delete", "deletionpolicy", &ns]).unwrap().success().unwrap();
+    plane.delete(&["deletionpolicy", &ns], "");
 }
 
 /// A claim that nothing binds.

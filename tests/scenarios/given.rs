@@ -32,8 +32,8 @@ fn s27_certificates_of_somebody_else_are_served_trusted_and_taken_up_when_they_c
         kubectl(&["get", "validatingwebhookconfiguration", "belay", "-o", path])
     };
     let refused = || {
-        let delete = ["delete", "configmap", "kept", "-n", &ns, "--dry-run=server"];
-        let said = plane.kubectl(&delete)?.failure()?;
+        let said =
+            plane.api().delete(&["configmap", "kept", "--dry-run=server"], &ns)?.failure()?;
         if said.contains("is protected; label") { Ok(()) } else { Err(said.into()) }
     };
     eventually("a refusal", SOON, refused).unwrap();

@@ -218,7 +218,7 @@ fn s12_foreground_deletion_keeps_what_is_used_until_its_user_is_gone() {
 
     // A user that does not go along: where a policy says no, it says so at the
     // root, before anything is Terminating.
-    team.plane.kubectl(&["delete", "deletionpolicy", &hold]).unwrap().success().unwrap();
+    team.plane.delete(&["deletionpolicy", &hold], "");
     policy::apply(team.plane, ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
     team.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: again}\n");
     let owner = owned_by("ConfigMap", "again", &team.field("configmap/again", ".metadata.uid"));

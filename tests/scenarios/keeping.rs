@@ -143,7 +143,7 @@ fn s15_a_namespace_without_finalizers_leaves_nothing_behind() {
     assert!(denied.contains("delete it and wait until it is gone"), "{denied}");
 
     // and where nothing is protected it goes.
-    plane.kubectl(&["delete", "deletionpolicy", &ns]).unwrap().success().unwrap();
+    plane.delete(&["deletionpolicy", &ns], "");
     eventually("the end of the finalizer", Duration::from_secs(60), || {
         finalize().success().map(drop)
     })
@@ -170,7 +170,7 @@ fn s15_a_namespace_without_finalizers_leaves_nothing_behind() {
     let denied = jane.delete(&[&namespace]).failure().unwrap();
     assert!(denied.contains(&format!("ConfigMap {ns}/later")), "{denied}");
     assert_eq!(jane.finalizers("configmap/later"), HELD);
-    plane.kubectl(&["delete", "deletionpolicy", &ns]).unwrap().success().unwrap();
+    plane.delete(&["deletionpolicy", &ns], "");
 }
 
 /// What a policy counts: denials and holds.
@@ -287,5 +287,5 @@ fn in_namespaces_that_are_left_out_nothing_is_held() {
         let args = ["delete", "configmap", "left-out", "-n", namespace, "--timeout=20s"];
         plane.kubectl(&args).unwrap().success().unwrap();
     }
-    plane.kubectl(&["delete", "deletionpolicy", &ns]).unwrap().success().unwrap();
+    plane.delete(&["deletionpolicy", &ns], "");
 }

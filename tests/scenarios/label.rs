@@ -111,7 +111,11 @@ fn a_dry_run_says_the_truth_and_stores_nothing() {
     assert!(missing.failure().unwrap().contains("NotFound"));
 
     plane.apply_to(&["apply", "-n", &ns, "-f", "-"], PROTECTED).unwrap().success().unwrap();
-    let args = ["delete", "configmap", "settings", "-n", &ns, "--dry-run=server"];
-    let denied = plane.kubectl(&args).unwrap().failure().unwrap();
+    let denied = plane
+        .api()
+        .delete(&["configmap", "settings", "--dry-run=server"], &ns)
+        .unwrap()
+        .failure()
+        .unwrap();
     assert!(denied.contains("is protected; label"), "{denied}");
 }

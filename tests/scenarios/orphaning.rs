@@ -178,7 +178,7 @@ pub fn the_collectors_patches(plane: &ControlPlane) {
     begin_orphaning(&families, "never");
     families.policy();
     // The collector may work again, and comes back.
-    plane.kubectl(&["delete", "validatingadmissionpolicybinding", &ns]).unwrap().success().unwrap();
+    plane.delete(&["validatingadmissionpolicybinding", &ns], "");
     let collectors = [
         "system:serviceaccount:kube-system:generic-garbage-collector",
         "system:kube-controller-manager",

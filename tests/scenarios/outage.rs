@@ -77,7 +77,7 @@ fn s18_protection_written_through_one_replica_is_honoured_on_the_other() {
         assert!(after[deletes] >= before[deletes] + 3.0, "{before:?} {after:?}");
         assert!((after[writes] - before[writes]).abs() < 0.5, "{before:?} {after:?}");
     }
-    world.kubectl(&["delete", "deletionpolicy", &ns]);
+    world.plane.delete(&["deletionpolicy", &ns], "");
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn s18_when_the_leader_is_killed_the_other_one_keeps_the_rules_in_step() {
     // Whoever reads policies one by one does not take the first ones for all.
     let log = world.belay.replicas[killed].process.log();
     assert!(!log.contains("cannot be read by this version"), "{log}");
-    world.kubectl(&["delete", "deletionpolicy", &ns]);
+    world.plane.delete(&["deletionpolicy", &ns], "");
 }
 
 #[test]
@@ -175,5 +175,5 @@ fn s26_with_all_replicas_down_what_is_protected_stays_and_the_rest_goes_on() {
     eventually("a leader", Duration::from_secs(60), || world.belay.leader()).unwrap();
     policy::in_force(&world.plane, &ns);
     assert_eq!((world.kubectl(&secret), world.registration()), (certificate, registration));
-    world.kubectl(&["delete", "deletionpolicy", &ns]);
+    world.plane.delete(&["deletionpolicy", &ns], "");
 }

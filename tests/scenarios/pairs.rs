@@ -132,8 +132,7 @@ fn s25_a_cycle_is_told_and_can_be_broken() {
             Way out: "
         );
         eventually("a refusal", SOON, || {
-            let refused =
-                team.kubectl(&["delete", &ring.name(link), "--dry-run=server"]).failure()?;
+            let refused = team.delete(&[&ring.name(link), "--dry-run=server"]).failure()?;
             if refused.contains(&words) { Ok(()) } else { Err(refused.into()) }
         })
         .unwrap();

@@ -101,7 +101,7 @@ fn s20_forced_replacement_and_prunes_are_denied_clearly_and_can_be_retried() {
 
     let replace = ["replace", "--force", "-f", "-"];
     eventually("belay knows of the Pod", SOON, || {
-        team.kubectl(&["delete", "configmap/settings", "--dry-run=server"]).failure()
+        team.delete(&["configmap/settings", "--dry-run=server"]).failure()
     })
     .unwrap();
     says_no(&team.send(&replace, manifest).failure().unwrap());

@@ -89,7 +89,7 @@ fn s42_a_webhook_configuration_that_is_deleted_stays_so_and_that_is_loud() {
     assert!(world.leader_says("belay_registration_missing", &missing) < 0.5);
     config_map(&world.plane, &ns, "kept");
     world.refused(&["delete", "configmap", "kept", "-n", &ns], &format!("policy {ns}"));
-    world.kubectl(&["delete", "deletionpolicy", &ns, &other]);
+    world.plane.delete(&["deletionpolicy", &ns, &other], "");
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn s42_rules_that_somebody_empties_are_put_back_and_counted() {
         .unwrap();
     }
     world.refused(&["delete", "configmap", "kept", "-n", &ns], &format!("policy {ns}"));
-    world.kubectl(&["delete", "deletionpolicy", &ns]);
+    world.plane.delete(&["deletionpolicy", &ns], "");
 }
 
 #[test]
@@ -194,5 +194,5 @@ fn a_vanished_policy_kind_freezes_and_withdraws_nothing() {
     policy::in_force(&world.plane, &ns);
     held();
     assert_eq!((world.registration(), withdrawn()), before);
-    world.kubectl(&["delete", "deletionpolicy", &ns]);
+    world.plane.delete(&["deletionpolicy", &ns], "");
 }

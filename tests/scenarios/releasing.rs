@@ -10,8 +10,7 @@ fn gone(plane: &ControlPlane, ns: &str, object: &str) {
 }
 
 fn deleted(plane: &ControlPlane, ns: &str, object: &str) -> String {
-    let args = ["delete", object, "-n", ns, "--wait=false"];
-    let output = plane.kubectl(&args).unwrap();
+    let output = plane.api().delete(&[object], ns).unwrap();
     let stderr = output.stderr.clone();
     output.success().unwrap();
     stderr

@@ -61,5 +61,5 @@ fn a_rollout_of_20_protected_pods_sends_no_update_review() {
     // An UPDATE that a policy could refuse does arrive.
     world.kubectl(&["label", "deployment", "shop", "-n", &ns, "example.test/x=y"]);
     assert!(world.reviews("update") >= after[1] + 1.0);
-    world.kubectl(&["delete", "deletionpolicy", &ns]);
+    world.plane.delete(&["deletionpolicy", &ns], "");
 }

@@ -39,7 +39,7 @@ fn a_policy_is_ready_once_its_rules_are_and_holds_are_put_on_what_was_there() {
     .unwrap();
 
     // Without the policy the holds go, and the objects can.
-    plane.kubectl(&["delete", "deletionpolicy", &ns]).unwrap().success().unwrap();
+    plane.delete(&["deletionpolicy", &ns], "");
     eventually("the holds, taken off", Duration::from_secs(60), || {
         let args =
             ["get", "configmaps", "-n", &ns, "-o", "jsonpath={.items[*].metadata.finalizers}"];

@@ -3,8 +3,6 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-
 use crate::harness::kubectl::{Output, run};
 use crate::harness::process::Process;
 use crate::harness::{ControlPlane, Install, Options, eventually, intervals, timing};
@@ -51,9 +49,8 @@ impl Stage {
 
     /// The ConfigMaps of all namespaces that have the hold.
     fn held(&self) -> Vec<String> {
-        let all = self.kubectl(&["get", "configmaps", "-A", "-o", "json"]);
-        let all: Value = serde_json::from_str(&all).unwrap();
-        let held = all["items"].as_array().unwrap().iter().filter(|map| {
+        let all = self.plane.api().list("configmaps", "", "").unwrap();
+        let held = all.iter().filter(|map| {
             let finalizers = map["metadata"]["finalizers"].as_array();
             finalizers.is_some_and(|list| list.iter().any(|name| name == "belay.dev/hold"))
         });

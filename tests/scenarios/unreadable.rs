@@ -122,7 +122,7 @@ fn s31_a_list_that_is_forbidden_is_told_and_is_no_empty_list() {
     let [status, ..] = watching(plane, &other).unwrap();
     assert_eq!(status, "True");
     for name in [&ns, &other] {
-        plane.kubectl(&["delete", "deletionpolicy", name]).unwrap().success().unwrap();
+        plane.delete(&["deletionpolicy", name], "");
     }
     failed_watches(0.0);
 }
@@ -191,5 +191,5 @@ fn s31_a_dependent_whose_kind_is_not_installed_counts_once_it_is() {
     refused(&format!("configmaps \"used\" is in use by Gadget {ns}/g (spec.settings)"));
     assert_eq!(belay.metric("belay_unknown_kinds"), 0.0);
     plane.kubectl(&["delete", "relation", "gadgets"]).unwrap().success().unwrap();
-    plane.kubectl(&["delete", "deletionpolicy", &ns]).unwrap().success().unwrap();
+    plane.delete(&["deletionpolicy", &ns], "");
 }

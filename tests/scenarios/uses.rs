@@ -109,7 +109,7 @@ fn s22_a_storage_class_is_kept_while_a_volume_names_it() {
         &[(volume, "PersistentVolume s22-volume (spec.storageClassName)")],
         &ns,
     );
-    plane.kubectl(&["delete", "deletionpolicy", &ns]).unwrap().success().unwrap();
+    plane.delete(&["deletionpolicy", &ns], "");
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn s23_an_object_that_is_made_again_inherits_no_approval() {
     assert_ne!(jane.field("configmap/settings", ".metadata.uid"), uid);
     let denied = jane.delete(&["configmap/settings"]).failure().unwrap();
     assert!(denied.contains("configmaps \"settings\" is protected"), "{denied}");
-    plane.kubectl(&["delete", "deletionapproval", &ns]).unwrap().success().unwrap();
+    plane.delete(&["deletionapproval", &ns], "");
 }
 
 #[test]

@@ -244,7 +244,8 @@ impl<'g> World<'g> {
             return;
         }
         let Some(owner) = self.graph.get(id) else { return };
-        let dependents: Vec<_> = self.graph.dependents(owner).collect();
+        let dependents = self.graph.dependents_within(owner.uid(), owner.namespace());
+        let dependents: Vec<_> = dependents.collect();
         for dependent in dependents {
             if !self.charge(1) {
                 return;

@@ -140,7 +140,7 @@ fn h59_the_finalizer_orphan_is_not_removed_to_delete_the_dependents() {
     team.refused(&[owner]);
     // The collector orphans the child later.
     let binding = team.keep_collector_from("child");
-    team.kubectl(&["delete", owner, "--cascade=orphan", "--wait=false"]).success().unwrap();
+    team.delete(&[owner, "--cascade=orphan"]).success().unwrap();
     let patch = ["patch", owner, "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#];
     for way in [&[][..], &["--subresource=status"]] {
         let refused = editor.kubectl(&[&patch, way].concat()).failure().unwrap();
@@ -199,5 +199,5 @@ fn h47_the_labels_by_which_an_object_is_used_are_not_changed_while_it_is_in_use(
     assert!(refused.contains("would be protected less"), "{refused}");
     let more = json!({"metadata": {"labels": {"more": "y"}}});
     patch(&team, "configmap/used", &more, &[]).success().unwrap();
-    team.plane.kubectl(&["delete", "relation", &team.ns]).unwrap().success().unwrap();
+    team.plane.delete(&["relation", &team.ns], "");
 }

@@ -92,7 +92,7 @@ fn h07_managed_fields_of_any_depth_hide_no_other_pod() {
     })
     .unwrap();
     for name in [&ns, &live] {
-        plane.kubectl(&["delete", "deletionpolicy", name]).unwrap().success().unwrap();
+        plane.delete(&["deletionpolicy", name], "");
     }
 }
 
@@ -136,7 +136,7 @@ fn h07_a_deep_custom_resource_hides_no_other_one() {
     gadget("second", "{\"name\":\"late\"}");
     is_in_use(&jane, "configmap/late", &format!("Gadget {ns}/second"));
 
-    plane.kubectl(&["delete", "deletionpolicy", &ns]).unwrap().success().unwrap();
+    plane.delete(&["deletionpolicy", &ns], "");
     plane.kubectl(&["delete", "relation", "h07-gadgets"]).unwrap().success().unwrap();
     plane.kubectl(&["delete", &crd, "--wait=false"]).unwrap().success().unwrap();
 }

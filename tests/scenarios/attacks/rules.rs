@@ -135,12 +135,10 @@ fn h13_a_repeated_delete_does_not_turn_orphaning_into_deletion() {
 
     // The owner stays while it is being orphaned, as it does for a moment otherwise.
     let binding = team.keep_collector_from("child");
-    team.kubectl(&["delete", "configmap/owner", "--cascade=orphan", "--wait=false"])
-        .success()
-        .unwrap();
+    team.delete(&["configmap/owner", "--cascade=orphan"]).success().unwrap();
     let finalizers = team.field("configmap/owner", ".metadata.finalizers");
     assert!(finalizers.contains("\"orphan\""), "{finalizers}");
-    let again = team.kubectl(&["delete", "configmap/owner", "--wait=false"]);
+    let again = team.delete(&["configmap/owner"]);
     let refused = again.failure().unwrap();
     assert!(refused.contains("in use"), "{refused}");
     team.stands("configmap/child");

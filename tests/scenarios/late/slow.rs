@@ -72,8 +72,7 @@ impl Slow {
         self.set(true);
         plane.kubectl(&["create", "configmap", "probe", "-n", ns]).unwrap().success().unwrap();
         eventually("the slow webhook", super::LIMIT, || {
-            let args = ["delete", "configmap", "probe", "-n", ns, "--dry-run=server"];
-            plane.kubectl(&args)?.success()?;
+            plane.api().delete(&["configmap", "probe", "--dry-run=server"], ns)?.success()?;
             if self.asked() > 0 { Ok(()) } else { Err("nobody asks it".into()) }
         })
         .unwrap();

@@ -64,8 +64,8 @@ fn an_approval_lasts_no_longer_than_the_policy_allows_and_two_people_are_two() {
     let ns = settings("way-two", "{required: 2, maxDurationSeconds: 600}");
     let alice = Person::worker(plane, &ns, "alice", Some(("", "configmaps")));
     let bob = Person::worker(plane, &ns, "bob", Some(("", "configmaps")));
-    let delete = ["delete", "configmap", "settings", "-n", &ns, "--wait=false"];
-    let refusal = alice.kubectl(&delete).failure().unwrap();
+    let delete = ["configmap", "settings"];
+    let refusal = alice.delete(&delete).failure().unwrap();
     assert!(refusal.contains("(2 people)"), "{refusal}");
     let said = alice.approves_what_is_named(&refusal).remove(0).stdout;
     assert!(said.contains(" (10m); 30m is more than policy "), "{said}");
@@ -83,7 +83,7 @@ fn an_approval_lasts_no_longer_than_the_policy_allows_and_two_people_are_two() {
 
     let said = bob.approves_what_is_named(&refusal).remove(0).stdout;
     assert!(said.contains("enough people have approved (2 of 2)"), "{said}");
-    passes_now(|| alice.kubectl(&delete));
+    passes_now(|| alice.delete(&delete));
     gone(plane, &ns, "configmap/settings");
 }
 
@@ -105,8 +105,8 @@ fn what_is_not_terminating_is_not_released_and_force_takes_an_approval_and_the_n
     assert_eq!(refused.code, 1, "{refused:?}");
     assert!(refused.stderr.contains("is not Terminating"), "{refused:?}");
 
-    let delete = ["delete", "configmap", "settings", "-n", &ns, "--wait=false"];
-    alice.kubectl(&delete).success().unwrap();
+    let delete = ["configmap", "settings"];
+    alice.delete(&delete).success().unwrap();
     let refused = release(&["--force=other"]);
     assert_eq!(refused.code, 2, "{refused:?}");
     let refused = release(&["--force=settings"]);
@@ -162,8 +162,8 @@ fn while_belay_is_dead_its_work_is_done_by_hand() {
     let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: user}\nspec:\n  containers: [{name: main, \
         image: x, envFrom: [{configMapRef: {name: settings}}]}]\n";
     plane.apply_to(&["apply", "-n", &ns, "-f", "-"], pod).unwrap().success().unwrap();
-    let delete = ["delete", "configmap", "settings", "-n", &ns, "--wait=false"];
-    plane.kubectl(&delete).unwrap().success().unwrap();
+    let delete = ["configmap", "settings"];
+    plane.delete(&delete, &ns);
     let bob = plane.user("bob", None).unwrap();
     let bind = ["create", "rolebinding", "bob", "-n", &ns, "--clusterrole=admin", "--user=bob"];
     plane.kubectl(&bind).unwrap().success().unwrap();
@@ -208,7 +208,7 @@ fn while_belay_is_dead_its_work_is_done_by_hand() {
     let left = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, finalizers: \
                 [belay.dev/hold]}\n";
     plane.apply_to(&["apply", "-n", &ns, "-f", "-"], left).unwrap().success().unwrap();
-    plane.kubectl(&delete).unwrap().success().unwrap();
+    plane.delete(&delete, &ns);
     let kinds = ["deletionpolicies", "deletionapprovals", "relations", "pauses"];
     for kind in kinds {
         let kind = format!("{kind}.belay.dev");

@@ -31,13 +31,13 @@ fn protected_is_approved_in_one_step() {
     let ns = protected("way-protected", "always: {}");
     apply(plane, &ns, &config_map("settings"));
     let alice = Person::worker(plane, &ns, "alice", Some(("", "configmaps")));
-    let delete = ["delete", "configmap", "settings", "-n", &ns, "--wait=false"];
-    let refusal = alice.kubectl(&delete).failure().unwrap();
+    let delete = ["configmap", "settings"];
+    let refusal = alice.delete(&delete).failure().unwrap();
     assert!(refusal.contains("(Protected)"), "{refusal}");
     let said = alice.approves_what_is_named(&refusal).remove(0).stdout;
     assert!(said.contains("enough people have approved (1 of 1)"), "{said}");
     assert!(said.contains("for this object alone"), "{said}");
-    passes_now(|| alice.kubectl(&delete));
+    passes_now(|| alice.delete(&delete));
     gone(plane, &ns, "configmap/settings");
 }
 
@@ -48,8 +48,8 @@ fn in_use_is_told_by_why_and_passes_once_it_is_approved() {
     apply(plane, &ns, &config_map("settings"));
     apply(plane, &ns, POD);
     let alice = Person::worker(plane, &ns, "alice", Some(("", "configmaps")));
-    let delete = ["delete", "configmap", "settings", "-n", &ns, "--wait=false"];
-    let refusal = alice.kubectl(&delete).failure().unwrap();
+    let delete = ["configmap", "settings"];
+    let refusal = alice.delete(&delete).failure().unwrap();
     assert!(refusal.contains("(InUse)"), "{refusal}");
 
     // The second command of the refusal.
@@ -67,7 +67,7 @@ fn in_use_is_told_by_why_and_passes_once_it_is_approved() {
     let why = alice.belay(&["why", "cm/settings", "-n", &ns]);
     assert_eq!(why.code, 0, "{why:?}");
     assert!(why.stdout.contains("approved by configmaps-settings-"), "{why:?}");
-    passes_now(|| alice.kubectl(&delete));
+    passes_now(|| alice.delete(&delete));
     gone(plane, &ns, "configmap/settings");
 }
 
@@ -88,16 +88,16 @@ fn not_empty_is_approved_with_its_content() {
     let alice = Person::worker(plane, &ns, "alice", Some(("*", "*")));
     let rules = "[{apiGroups: [\"\"], resources: [namespaces], verbs: [get, delete]}]";
     alice.bind("namespaces", None, rules);
-    let delete = ["delete", "namespace", &ns, "--wait=false"];
+    let delete = ["namespace", &ns];
     let mut refusal = String::new();
     crate::harness::eventually("the refusal", std::time::Duration::from_secs(20), || {
-        refusal = alice.kubectl(&delete).failure()?;
+        refusal = alice.delete(&delete).failure()?;
         if refusal.contains("(Forbidden)") { Err(refusal.clone().into()) } else { Ok(()) }
     })
     .unwrap();
     assert!(refusal.contains("is not empty"), "{refusal}");
     alice.approves_what_is_named(&refusal);
-    passes_now(|| alice.kubectl(&delete));
+    passes_now(|| alice.delete(&delete));
     gone(plane, &ns, &format!("namespace/{ns}"));
     plane.kubectl(&["delete", "deletionpolicy", &ns]).unwrap().success().unwrap();
 }
@@ -116,11 +116,11 @@ fn still_needed_is_approved() {
         "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 1}]}\n";
     apply(plane, &ns, service);
     let alice = Person::worker(plane, &ns, "alice", Some(("", "configmaps")));
-    let delete = ["delete", "configmap", "settings", "-n", &ns, "--wait=false"];
-    let refusal = alice.kubectl(&delete).failure().unwrap();
+    let delete = ["configmap", "settings"];
+    let refusal = alice.delete(&delete).failure().unwrap();
     assert!(refusal.contains("(StillNeeded)"), "{refusal}");
     alice.approves_what_is_named(&refusal);
-    passes_now(|| alice.kubectl(&delete));
+    passes_now(|| alice.delete(&delete));
     gone(plane, &ns, "configmap/settings");
 }
 
@@ -136,17 +136,17 @@ fn would_orphan_is_approved() {
     );
     apply(plane, &ns, &(config_map("owned") + &owners));
     let alice = Person::worker(plane, &ns, "alice", Some(("*", "*")));
-    let delete = ["delete", "configmap", "owner", "-n", &ns, "--cascade=orphan", "--wait=false"];
+    let delete = ["configmap/owner", "--cascade=orphan"];
     let mut refusal = String::new();
     crate::harness::eventually("the refusal", std::time::Duration::from_secs(20), || {
         let dry = [&delete[..], &["--dry-run=server"]].concat();
-        refusal = alice.kubectl(&dry).failure()?;
+        refusal = alice.delete(&dry).failure()?;
         Ok(())
     })
     .unwrap();
     assert!(refusal.contains("(WouldOrphan)"), "{refusal}");
     alice.approves_what_is_named(&refusal);
-    passes_now(|| alice.kubectl(&delete));
+    passes_now(|| alice.delete(&delete));
     gone(plane, &ns, "configmap/owner");
     let owned = ["get", "configmap", "owned", "-n", &ns];
     plane.kubectl(&owned).unwrap().success().unwrap();
@@ -176,8 +176,8 @@ fn a_hold_that_is_stripped_by_hand_is_released() {
     apply(plane, &ns, &config_map("settings"));
     apply(plane, &ns, POD);
     let alice = Person::worker(plane, &ns, "alice", Some(("", "configmaps")));
-    let delete = ["delete", "configmap", "settings", "-n", &ns, "--wait=false"];
-    alice.kubectl(&delete).success().unwrap();
+    let delete = ["configmap", "settings"];
+    alice.delete(&delete).success().unwrap();
     let strip = r#"{"metadata":{"finalizers":null}}"#;
     let strip = ["patch", "configmap", "settings", "-n", &ns, "--type=merge", "-p", strip];
     let refusal = alice.kubectl(&strip).failure().unwrap();

@@ -164,7 +164,7 @@ fn h15_a_foreground_delete_of_the_largest_object_completes() {
 
     for name in ["sets", "gadgets"] {
         let policy = format!("{ns}-{name}");
-        plane.kubectl(&["delete", "deletionpolicy", &policy]).unwrap().success().unwrap();
+        plane.delete(&["deletionpolicy", &policy], "");
     }
     plane.kubectl(&["delete", &crd, "--wait=false"]).unwrap().success().unwrap();
 }
