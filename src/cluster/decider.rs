@@ -150,9 +150,9 @@ impl ClusterDecider {
             return decided;
         }
         let (world, none) = (self.world.clone(), self.none.clone());
-        let (owned, reads) = (review.to_static(), gathered.take());
-        let deciding = effort.in_turn(&self.turns, self.group(review), move |meter| {
-            (look(&world, &none, &owned, reads.as_ref(), meter), reads)
+        let deciding = effort.in_turn(&self.turns, self.group(review), || {
+            let (owned, reads) = (review.to_static(), gathered.take());
+            move |meter: &Meter| (look(&world, &none, &owned, reads.as_ref(), meter), reads)
         });
         match tokio::time::timeout_at(until.into(), deciding).await {
             Ok(Some((decided, reads))) => {

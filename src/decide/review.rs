@@ -232,6 +232,13 @@ fn list(value: &RawValue) -> Option<Vec<Text<'_>>> {
 }
 
 impl Review<'_> {
+    /// The bytes in memory of its lists and maps, beside the JSON itself.
+    pub fn list_bytes(&self) -> usize {
+        let objects = self.object.iter().chain(&self.old_object);
+        let listed: usize = objects.map(|object| object.metadata.list_bytes()).sum();
+        listed + self.user.groups.len() * size_of::<Text<'_>>()
+    }
+
     /// The same, borrowed from nothing, so that another thread can decide it.
     pub fn to_static(&self) -> Review<'static> {
         let Resource { group, resource, subresource } = &self.resource;

@@ -130,6 +130,14 @@ impl OwnerReference<'_> {
 }
 
 impl Metadata<'_> {
+    /// The bytes in memory of what its lists and maps have, beside the JSON itself.
+    pub fn list_bytes(&self) -> usize {
+        let pairs = self.labels.len() + self.annotations.len();
+        let texts = self.finalizers.as_ref().map_or(0, Vec::len) + 2 * pairs;
+        texts * size_of::<Text<'_>>()
+            + self.owner_references.len() * size_of::<OwnerReference<'_>>()
+    }
+
     fn to_static(&self) -> Metadata<'static> {
         let map = |texts: &BTreeMap<Text<'_>, Text<'_>>| {
             texts.iter().map(|(key, value)| (key.to_static(), value.to_static())).collect()

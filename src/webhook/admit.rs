@@ -131,24 +131,21 @@ async fn answer(
     let labelled = request.path().ends_with(LABELLED);
     let question = Question { door, labelled, until, is_late: false };
     if body.bytes.len() <= LARGE {
-        return Ok((judge(question, &body.bytes, shared, None).await?, body.room));
+        return Ok((judge(question, &body.bytes, shared, room, None).await?, body.room));
     }
     // It takes its time, and this thread has others to answer.
-    let (shared, parsing) = (Shared::clone(shared), room.parsing.clone());
+    let (shared, shared_room) = (Shared::clone(shared), room.clone());
     let runtime = tokio::runtime::Handle::current();
     let judged = web::block(move || {
         let Body { bytes, room } = body;
         // The API server began to count before the review arrived.
+        let parsing = shared_room.parsing.clone();
         let turn = async { timeout(deadline / 4, parsing.acquire_owned()).await };
-        let judged = match runtime.block_on(turn) {
-            Ok(turn) => runtime.block_on(judge(question, &bytes, &shared, turn.ok())),
-            // An answer that came too late would let some requests pass.
-            Err(_) => {
-                let question = Question { is_late: true, ..question };
-                let start = wire::start(&bytes);
-                runtime.block_on(judge(question, &start, &shared, None))
-            }
-        };
+        let turn = runtime.block_on(turn);
+        // An answer that came too late would let some requests pass.
+        let question = Question { is_late: turn.is_err(), ..question };
+        let turn = turn.ok().and_then(Result::ok);
+        let judged = runtime.block_on(judge(question, &bytes, &shared, &shared_room, turn));
         (judged, room)
     });
     let (bytes, room) = judged.await.map_err(|_| {
@@ -169,9 +166,10 @@ struct Question {
 
 /// The answer to the review in a body. The turn ends when it was parsed.
 async fn judge(
-    Question { door, labelled, until, is_late }: Question,
+    Question { door, labelled, until, mut is_late }: Question,
     body: &[u8],
     shared: &Shared,
+    room: &Room,
     turn: Option<OwnedSemaphorePermit>,
 ) -> Result<Vec<u8>, BadRequest> {
     let started = Instant::now();
@@ -182,8 +180,24 @@ async fn judge(
         user: shown_name(&user.name).into_owned(),
         dry_run,
     };
-    let parsed = if is_late { wire::parse_start(body) } else { wire::parse(body, door) }?;
+    let start;
+    let mut room_of_lists = None;
+    let mut parsed = None;
+    if !is_late {
+        let whole = wire::parse(body, door)?;
+        let bytes = if let Parsed::Review(review) = &whole { review.list_bytes() } else { 0 };
+        room_of_lists = room.for_lists(bytes);
+        is_late = room_of_lists.is_none();
+        parsed = Some(whole).filter(|_| !is_late);
+    }
     drop(turn);
+    let parsed = match parsed {
+        Some(parsed) => parsed,
+        None => {
+            start = wire::start(body);
+            wire::parse_start(&start)?
+        }
+    };
     let (asked, verdict, bytes) = match parsed {
         Parsed::Review(mut review) => {
             review.labelled = labelled;
@@ -210,6 +224,7 @@ async fn judge(
             (asked(operation, &user, dry_run), verdict, bytes)
         }
     };
+    drop(room_of_lists);
     account(shared, &asked, &verdict, started.elapsed());
     Ok(bytes)
 }

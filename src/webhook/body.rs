@@ -49,6 +49,8 @@ pub struct Room {
     most_small: usize,
     /// One large body is parsed at a time.
     pub parsing: Arc<Semaphore>,
+    /// For the lists of all reviews that were parsed, in units.
+    lists: Arc<Semaphore>,
 }
 
 /// A number of bytes, and the senders that take from them. Where they are all
@@ -74,6 +76,9 @@ pub struct Body {
 
 /// The room is counted in units of this many bytes.
 const UNIT: usize = 1 << 10;
+
+/// The lists of real objects take less than this in memory.
+const ORDINARY_LISTS: usize = 16 << 10;
 
 /// A sender is silent if it sends less than this within `SILENT`. The API server
 /// sends a whole body at once.
@@ -119,7 +124,19 @@ impl Room {
             most: limits.body,
             most_small: limits.small,
             parsing: Arc::new(Semaphore::new(1)),
+            lists: Arc::new(Semaphore::new(limits.lists / UNIT)),
         }
+    }
+
+    /// Room for the lists of a review that was parsed: entries of a few bytes take many
+    /// times their size. Ordinary lists need none. `None`: there is no room.
+    pub fn for_lists(&self, bytes: usize) -> Option<Reserved> {
+        if bytes <= ORDINARY_LISTS {
+            return Some(Vec::new());
+        }
+        let units = u32::try_from(bytes / UNIT).ok()?;
+        let permit = self.lists.clone().try_acquire_many_owned(units).ok()?;
+        Some(vec![permit])
     }
 }
 

@@ -65,6 +65,8 @@ pub struct Limits {
     pub small_bodies: usize,
     /// The bytes of all larger bodies that are in memory at one time.
     pub bodies: usize,
+    /// The bytes in memory of long lists in all reviews that were parsed.
+    pub lists: usize,
     /// How long the head of a request may take to arrive, and how long its
     /// body and the answer may take after that. A request whose head takes its
     /// time does not get this twice: half a second past it, counted from the
@@ -89,6 +91,8 @@ impl Default for Limits {
             small: 256 << 10,
             small_bodies: 32 << 20,
             bodies: 80 << 20,
+            // Two versions of the largest object in etcd have lists of 17 MiB.
+            lists: 40 << 20,
             deadline: Duration::from_secs(4),
             keep_alive: Duration::from_secs(120),
             drain: Duration::ZERO,

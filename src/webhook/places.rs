@@ -12,9 +12,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Waker;
 use std::time::Duration;
 
 use futures_util::future::{AbortHandle, Abortable};
+use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::time::Instant;
@@ -50,7 +53,48 @@ pub struct Places {
 struct Taken {
     /// The number of the next one.
     next: u64,
-    by_number: BTreeMap<u64, (Instant, AbortHandle)>,
+    by_number: BTreeMap<u64, (Instant, Ender)>,
+}
+
+/// How a future ends for a newer one.
+enum Ender {
+    Abort(AbortHandle),
+    Ask(Arc<EndRequest>),
+}
+
+impl Ender {
+    fn end(&self) {
+        match self {
+            Self::Abort(handle) => handle.abort(),
+            Self::Ask(request) => request.ask(),
+        }
+    }
+}
+
+/// Asks a connection to end when it has nothing to read. Aborted, it would take a
+/// request with it that has arrived and was not read.
+#[derive(Default)]
+pub struct EndRequest {
+    asked: AtomicBool,
+    waker: AtomicWaker,
+}
+
+impl EndRequest {
+    fn ask(&self) {
+        self.asked.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+
+    /// Whether the task was asked to end. If it is later, it wakes.
+    pub fn is_asked(&self, waker: &Waker) -> bool {
+        self.waker.register(waker);
+        self.asked.load(Ordering::Acquire)
+    }
+
+    /// A request has arrived.
+    pub fn withdraw(&self) {
+        self.asked.store(false, Ordering::Release);
+    }
 }
 
 /// The place of a future.
@@ -63,9 +107,18 @@ pub struct Place {
 impl Place {
     /// Takes the newest place here, and gives up the one that it had.
     pub fn enter(&mut self, places: &Places) {
+        self.change(places, Ender::Abort(self.handle.clone()));
+    }
+
+    /// The same for a connection without a request. It is asked to end for a newer one.
+    pub fn enter_idle(&mut self, places: &Places, request: &Arc<EndRequest>) {
+        self.change(places, Ender::Ask(request.clone()));
+    }
+
+    fn change(&mut self, places: &Places, ender: Ender) {
         self.leave();
         self.taken = places.taken.clone();
-        self.number = places.add(self.handle.clone());
+        self.number = places.add(ender);
     }
 
     fn leave(&self) {
@@ -92,23 +145,23 @@ impl Places {
         future: F,
     ) -> (Place, impl Future<Output = Option<F::Output>> + use<F>) {
         let (handle, registration) = AbortHandle::new_pair();
-        let number = self.add(handle.clone());
+        let number = self.add(Ender::Abort(handle.clone()));
         let abortable = Abortable::new(future, registration);
         let place = Place { taken: self.taken.clone(), number, handle };
         (place, async move { abortable.await.ok() })
     }
 
     /// The number of a new place.
-    fn add(&self, handle: AbortHandle) -> u64 {
+    fn add(&self, ender: Ender) -> u64 {
         let mut taken = self.taken.lock();
         if taken.by_number.len() >= self.most
             && let Some((_, (_, oldest))) = taken.by_number.pop_first()
         {
-            oldest.abort();
+            oldest.end();
         }
         let number = taken.next;
         taken.next += 1;
-        taken.by_number.insert(number, (Instant::now(), handle));
+        taken.by_number.insert(number, (Instant::now(), ender));
         number
     }
 
@@ -118,7 +171,7 @@ impl Places {
         while let Some(oldest) = taken.by_number.first_entry()
             && oldest.get().0.elapsed() >= age
         {
-            oldest.remove().1.abort();
+            oldest.remove().1.end();
         }
     }
 

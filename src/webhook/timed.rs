@@ -11,6 +11,7 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use actix_web::HttpRequest;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::places::{Place, Places};
+use super::places::{EndRequest, Place, Places};
 
 /// The longest head. The API server's have less than 4 KiB.
 pub const HEAD: usize = 16 << 10;
@@ -31,6 +32,7 @@ pub struct Connection {
     phase: Cell<Phase>,
     waiting: Cell<Option<Waker>>,
     place: RefCell<Option<PlaceOfCaller>>,
+    end: Arc<EndRequest>,
     /// Whether a part of an answer is not written yet.
     answering: Cell<bool>,
 }
@@ -62,6 +64,7 @@ impl Connection {
             phase: Cell::new(Phase::Head),
             waiting: Cell::default(),
             place: RefCell::default(),
+            end: Arc::default(),
             answering: Cell::default(),
         })
     }
@@ -81,6 +84,7 @@ impl Connection {
     /// Its caller knows the path: only newer ones of those end it now, or of those
     /// that were used since.
     pub fn keep(&self) {
+        self.end.withdraw();
         if let Some(caller) = &mut *self.place.borrow_mut() {
             caller.place.enter(&caller.known);
         }
@@ -99,7 +103,7 @@ impl Connection {
         if let Some(caller) = &mut *self.place.borrow_mut()
             && std::mem::take(&mut caller.is_asking)
         {
-            caller.place.enter(&caller.known);
+            caller.place.enter_idle(&caller.known, &self.end);
         }
     }
 
@@ -190,6 +194,10 @@ impl<T: AsyncRead + Unpin> AsyncRead for Timed<T> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.io).poll_read(cx, buffer);
         if read.is_pending() {
+            // A newer connection has its place, and no request of it is lost.
+            if self.connection.end.is_asked(cx.waker()) {
+                return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+            }
             return self.or_timed_out(cx);
         }
         let arrived = buffer.filled().len() - before;
@@ -261,12 +269,44 @@ mod tests {
         let mut ended = std::pin::pin!(ended);
         let (mut newer, _newer) = new.take(std::future::pending::<()>());
         newer.enter(&known);
-        assert!(futures_util::poll!(&mut ended).is_pending());
+        let asked = || connection.end.is_asked(Waker::noop());
+        assert!(futures_util::poll!(&mut ended).is_pending() && !asked());
         // Once it is answered, it is the newest one.
         connection.end_answer();
-        assert!(futures_util::poll!(&mut ended).is_pending());
+        assert!(futures_util::poll!(&mut ended).is_pending() && !asked());
         newer.enter(&known);
-        assert_eq!(ended.await, None);
+        assert!(futures_util::poll!(&mut ended).is_pending() && asked());
+    }
+
+    #[tokio::test]
+    async fn h66_a_request_that_has_arrived_is_read_before_the_connection_ends_for_a_newer_one() {
+        for arrived in [true, false] {
+            let [new, known, asking] = [2, 1, 1].map(Places::new);
+            let connection = Connection::new(HEAD);
+            let (place, _) = new.take(std::future::pending::<()>());
+            connection.set_place(place, known.clone(), asking);
+            connection.keep();
+            connection.ask();
+            connection.end_answer();
+            let (mut far, near) = duplex(64);
+            let mut near = Timed::new(near, ANSWER, IDLE, connection.clone());
+            if arrived {
+                far.write_all(b"head").await.unwrap();
+            }
+            let (mut newer, _newer) = new.take(std::future::pending::<()>());
+            newer.enter(&known);
+            let mut buffer = [0; 4];
+            if arrived {
+                near.read_exact(&mut buffer).await.unwrap();
+                // Its caller is known as before.
+                connection.keep();
+                connection.ask();
+                connection.end_answer();
+                newer.enter(&known);
+            }
+            let error = near.read(&mut buffer).await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);
+        }
     }
 
     const ANSWER: Duration = Duration::from_secs(4);

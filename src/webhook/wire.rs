@@ -345,8 +345,11 @@ fn check_lengths<'t>(texts: impl IntoIterator<Item = &'t Text<'t>>) -> Result<()
 /// The start of a review, without its objects: the API server writes them behind all
 /// that names the request.
 pub fn start(body: &[u8]) -> Vec<u8> {
-    let end = memchr::memmem::find(body, b",\"object\":").unwrap_or(body.len());
-    [&body[..end], b"}}"].concat()
+    // An authenticator may send an `extra` of this name as well.
+    let ends = memchr::memmem::find_iter(body, b",\"object\":").take(4);
+    let mut starts = ends.map(|end| [&body[..end], b"}}"].concat());
+    let is_whole = |start: &Vec<u8>| serde_json::from_slice::<IgnoredAny>(start).is_ok();
+    starts.find(is_whole).unwrap_or_else(|| body[..body.len().min(LONGEST)].to_vec())
 }
 
 /// Reads such a start. There is no time to read the objects.

@@ -60,14 +60,19 @@ impl Effort {
 
     /// Decides on another thread, once this group has its turn. The turn lasts twice
     /// as long as the work: in the other half, writers and other readers get the lock
-    /// of the world. A caller that no longer waits gets no turn.
-    pub(super) async fn in_turn<T: Send + 'static>(
+    /// of the world. A caller that no longer waits gets no turn. What the other thread
+    /// needs is copied when the turn has come.
+    pub(super) async fn in_turn<T: Send + 'static, D>(
         &self,
         turns: &FairSemaphore<ReadGroup>,
         group: ReadGroup,
-        decide: impl FnOnce(&Meter) -> T + Send + 'static,
-    ) -> Option<T> {
+        prepare: impl FnOnce() -> D,
+    ) -> Option<T>
+    where
+        D: FnOnce(&Meter) -> T + Send + 'static,
+    {
         let turn = turns.acquire(group).await?;
+        let decide = prepare();
         let left = self.most.saturating_sub(self.steps());
         let (answer, decided) = oneshot::channel();
         spawn_blocking(move || {
