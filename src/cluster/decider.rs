@@ -12,8 +12,8 @@ use super::journal::Journal;
 use super::live::{CarryOut, Gathered, ReadGroup};
 use super::world::{SharedWorld, World};
 use crate::decide::{
-    Decision, Exemption, Existence, Live, LiveRead, LiveReads, Review, Situation, Verdict,
-    decide_unconfirmed, decide_unknown, decide_within, target_existence,
+    Decision, Exemption, Existence, Live, LiveRead, LiveReads, Recorded, Review, Situation,
+    Verdict, decide_unconfirmed, decide_unknown, decide_within, target_existence,
 };
 use crate::graph::Meter;
 use crate::webhook::Decider;
@@ -55,7 +55,7 @@ impl ClusterDecider {
         let mut gathered = None;
         let mut verdict = self.confirmed(review, until, effort, &mut gathered).await;
         if verdict.decision != Decision::Allow {
-            verdict.is_recorded = self.target_exists(review, until, &mut gathered).await;
+            verdict.recorded = self.recorded_as(review, until, &mut gathered).await;
         }
         verdict
     }
@@ -104,12 +104,12 @@ impl ClusterDecider {
 
     /// Whether the graph or a live read has the object of a review. Labels protect
     /// objects of kinds that belay does not watch, and may not read, too.
-    async fn target_exists(
+    async fn recorded_as(
         &self,
         review: &Review<'_>,
         until: Instant,
         gathered: &mut Option<Gathered>,
-    ) -> bool {
+    ) -> Recorded {
         for _ in 0..2 {
             *gathered = gathered.take().map(|gathered| gathered.renumbered(&self.world));
             let existence = {
@@ -117,7 +117,7 @@ impl ClusterDecider {
                 let (group, resource) = (&review.resource.group, &review.resource.resource);
                 let kind = world.graph.kinds.find_resource(group, resource);
                 if !kind.is_some_and(|kind| world.graph.is_complete(kind)) {
-                    return true;
+                    return Recorded::Unproved;
                 }
                 if gathered.as_ref().is_some_and(|gathered| !gathered.fits(&world)) {
                     continue;
@@ -126,12 +126,12 @@ impl ClusterDecider {
                 target_existence(&Situation::new(&world.graph, &world.policies, live, 0), review)
             };
             match existence {
-                Existence::Exists => return true,
+                Existence::Exists => return Recorded::Proved,
                 Existence::Unread(read) => self.read(review, vec![read], until, gathered).await,
-                Existence::Absent | Existence::Unknown(_) => return false,
+                Existence::Absent | Existence::Unknown(_) => return Recorded::No,
             }
         }
-        false
+        Recorded::No
     }
 
     /// The verdict as far as it is known now. What takes much work waits for a turn.
@@ -246,7 +246,7 @@ impl Decider for ClusterDecider {
             // What is asked twice is noted once.
             let resource = &review.resource;
             let named = || self.world.read().policies.names(&resource.group, &resource.resource);
-            if verdict.is_recorded && (!review.labelled || !named()) {
+            if verdict.recorded != Recorded::No && (!review.labelled || !named()) {
                 self.journal.note(review, &verdict);
             }
             verdict

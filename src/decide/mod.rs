@@ -61,7 +61,7 @@ pub use unreadable::{FailurePolicy, decide_unconfirmed, decide_unknown, decide_u
 pub(crate) use users::counting_users;
 pub use verdict::{
     Answer, Blocker, Cause, Counts, Decision, Exemption, HoldChange, HoldPlace, Named, Passed,
-    Reason, Revoked, Target, Verdict,
+    Reason, Recorded, Revoked, Target, Verdict,
 };
 
 use crate::graph::{Meter, Work};

@@ -312,9 +312,19 @@ pub struct Verdict {
     /// Whether the same DELETE would pass, as far as is known, if it cascaded in
     /// the background; asked only of a refusal that orphaning causes.
     pub background_passes: bool,
-    /// Whether Events, statuses, logs and metrics may describe it: not where the
-    /// object of the review may not exist.
-    pub is_recorded: bool,
+    /// Whether Events, statuses, logs and metrics may describe it.
+    pub recorded: Recorded,
+}
+
+/// Whether a verdict may be recorded: a caller who knows the path can name any object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recorded {
+    /// The object of the review may not exist.
+    No,
+    /// belay doesn't watch objects of its kind, so it may be made up.
+    Unproved,
+    /// The object exists.
+    Proved,
 }
 
 impl Verdict {
@@ -334,7 +344,7 @@ impl Verdict {
             confirm: Vec::new(),
             answer: Answer::Forbidden,
             background_passes: false,
-            is_recorded: true,
+            recorded: Recorded::Proved,
         }
     }
 

@@ -16,7 +16,7 @@ use super::timed::Connection;
 use super::wire::{self, Parsed};
 use super::{LABELLED, Shared};
 use crate::decide::{
-    Blocker, Decision, Door, FailurePolicy, Operation, Reason, User, Verdict, causes,
+    Blocker, Decision, Door, FailurePolicy, Operation, Reason, Recorded, User, Verdict, causes,
     decide_unreadable,
 };
 use crate::objects::shown_name;
@@ -219,7 +219,7 @@ async fn judge(
                 Door::Validate => FailurePolicy::Fail,
             };
             let verdict = decide_unreadable(target, detail, policy);
-            let verdict = Verdict { is_recorded: false, ..verdict };
+            let verdict = Verdict { recorded: Recorded::No, ..verdict };
             let bytes = wire::respond(&uid, &verdict, vec![warning]);
             (asked(operation, &user, dry_run), verdict, bytes)
         }
@@ -248,7 +248,7 @@ fn account(shared: &Shared, asked: &Asked, verdict: &Verdict, took: Duration) {
         subject_class: class,
     };
     shared.metrics.answered(&labels, took);
-    if !verdict.is_recorded {
+    if verdict.recorded == Recorded::No {
         return;
     }
     for (policy, reason, outcome) in refusals(verdict) {
@@ -261,6 +261,10 @@ fn account(shared: &Shared, asked: &Asked, verdict: &Verdict, took: Duration) {
         Decision::Hold => "held",
         Decision::Deny => "denied",
     };
+    static UNPROVED: LineLimit = LineLimit::new();
+    let proved = verdict.recorded == Recorded::Proved;
+    let admitted = if proved { Some(0) } else { UNPROVED.admit(Instant::now()) };
+    let Some(left_out) = admitted else { return };
     tracing::info!(
         operation,
         reason = verdict.reason.map_or("", |reason| reason.as_str()),
@@ -271,6 +275,7 @@ fn account(shared: &Shared, asked: &Asked, verdict: &Verdict, took: Duration) {
         name = &*shown_name(&verdict.target.name),
         user,
         dry_run,
+        left_out,
         "{word}"
     );
 }

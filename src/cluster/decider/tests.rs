@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::super::live::{Answer, Found};
 use super::super::rights::PatchRights;
 use super::*;
-use crate::decide::{Decision, Door, LiveRead, Reason, Revoked, STEPS, message};
+use crate::decide::{Decision, Door, LiveRead, Reason, Recorded, Revoked, STEPS, message};
 use crate::objects::Kinds;
 use crate::policy::api::DeletionApproval;
 use crate::policy::{Approval, Approvals, Policy, PolicySet};
@@ -549,7 +549,7 @@ async fn h35_a_refusal_is_recorded_only_if_its_object_is_proved_to_exist() {
         let verdict = decider.decide(&review, Instant::now() + Duration::from_secs(5)).await;
         assert_eq!(verdict.decision, Decision::Deny);
         let noted = entries.try_recv().is_ok();
-        assert_eq!(noted, verdict.is_recorded);
+        assert_eq!(noted, verdict.recorded != Recorded::No);
         noted
     };
     let delete = || json!({"operation": "DELETE", "oldObject": data()});

@@ -3,7 +3,8 @@
 use jiff::Timestamp;
 
 use crate::decide::{
-    Blocker, Decision, Reason, Review, Target, Verdict, audit_annotations, message, warnings,
+    Blocker, Decision, Reason, Recorded, Review, Target, Verdict, audit_annotations, message,
+    warnings,
 };
 use crate::objects::shown_name;
 use crate::policy::Source;
@@ -31,6 +32,8 @@ pub struct Entry {
     pub user: String,
     /// In which words.
     pub message: String,
+    /// Whether the object is known to exist.
+    pub proved: bool,
 }
 
 impl Entry {
@@ -70,6 +73,7 @@ impl Entry {
             policies,
             user: shown_name(&review.user.name).into_owned(),
             message: shortened(words(&part), LONGEST),
+            proved: verdict.recorded == Recorded::Proved,
             target: part.target,
         })
     }
@@ -225,6 +229,7 @@ pub(super) mod tests {
     /// An entry about a ConfigMap, for tests of what is made of entries.
     pub(in crate::cluster) fn entry(second: i64, name: &str, decision: Decision) -> Entry {
         Entry {
+            proved: true,
             time: Timestamp::from_second(second).unwrap(),
             target: Target {
                 resource: "configmaps".into(),

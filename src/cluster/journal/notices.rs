@@ -2,6 +2,9 @@
 //! in a loop makes one Event with a count, and a storm of denials is no storm
 //! of writes.
 //!
+//! Namespaces take turns, so that a storm in one delays no Event in another. Objects
+//! that may be made up share one turn, because any namespace can be made up.
+//!
 //! Pure: what time it is is an argument, as the time since the process began,
 //! which no clock that is put back can stop.
 
@@ -39,10 +42,15 @@ pub(super) struct Key {
     pub(super) hour: i64,
 }
 
+/// Whose turn it is to have an Event written: a namespace, or none for objects that
+/// may not exist.
+type Group = Option<String>;
+
 /// One Event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Notice {
     pub(super) involved: Involved,
+    group: Group,
     /// Whether a request was refused; if not, the object is held.
     pub(super) denied: bool,
     pub(super) message: String,
@@ -90,12 +98,21 @@ pub(super) struct Notices {
     all: HashMap<Key, Notice>,
     /// When there were writes in the last second.
     writes: VecDeque<Duration>,
+    /// How many writes there have been, and the number of the last one of each group.
+    written: u64,
+    turns: HashMap<Group, u64>,
 }
 
 impl Notices {
     /// None yet.
     pub(super) fn new(every: Duration) -> Self {
-        Self { every, all: HashMap::new(), writes: VecDeque::new() }
+        Self {
+            every,
+            all: HashMap::new(),
+            writes: VecDeque::new(),
+            written: 0,
+            turns: HashMap::new(),
+        }
     }
 
     /// Takes in what was said about an object.
@@ -114,8 +131,10 @@ impl Notices {
         if !self.all.contains_key(&key) {
             self.make_room();
         }
+        let group = entry.proved.then(|| involved.namespace.clone());
         let notice = self.all.entry(key).or_insert_with(|| Notice {
             involved,
+            group,
             denied,
             message: String::new(),
             count: 0,
@@ -133,9 +152,20 @@ impl Notices {
 
     fn make_room(&mut self) {
         while self.all.len() >= MOST {
-            let quietest = self.all.iter().min_by_key(|(_, notice)| (notice.unsaid, notice.last));
+            let mut groups: HashMap<&Group, usize> = HashMap::new();
+            for notice in self.all.values() {
+                *groups.entry(&notice.group).or_default() += 1;
+            }
+            // Of the group with the most.
+            let largest = groups.into_iter().max_by_key(|(group, count)| (*count, *group));
+            let Some((group, _)) = largest else { return };
+            let its = self.all.iter().filter(|(_, notice)| notice.group == *group);
+            let quietest = its.min_by_key(|(_, notice)| (notice.unsaid, notice.last));
             let Some(key) = quietest.map(|(key, _)| key.clone()) else { return };
             self.all.remove(&key);
+        }
+        if self.turns.len() > MOST {
+            self.turns.retain(|group, _| self.all.values().any(|notice| notice.group == *group));
         }
     }
 
@@ -144,14 +174,10 @@ impl Notices {
     pub(super) fn next(&mut self, now: Duration) -> Next {
         let every = self.every;
         let due = |notice: &Notice| notice.written.map_or(Duration::ZERO, |time| time + every);
-        let unsaid = self.all.iter_mut().filter(|(_, notice)| notice.unsaid);
-        let Some((key, notice)) = unsaid.min_by_key(|(_, notice)| (due(notice), notice.first))
-        else {
-            return Next::Nothing;
-        };
-        let due = due(notice);
-        if due > now {
-            return Next::Wait(due);
+        let unsaid = self.all.values().filter(|notice| notice.unsaid);
+        let Some(earliest) = unsaid.map(due).min() else { return Next::Nothing };
+        if earliest > now {
+            return Next::Wait(earliest);
         }
         while self.writes.front().is_some_and(|time| *time + Duration::from_secs(1) <= now) {
             self.writes.pop_front();
@@ -159,7 +185,13 @@ impl Notices {
         if let Some(first) = self.writes.front().filter(|_| self.writes.len() >= A_SECOND) {
             return Next::Wait(*first + Duration::from_secs(1));
         }
+        let ready = self.all.iter_mut().filter(|(_, notice)| notice.unsaid && due(notice) <= now);
+        let next = ready
+            .min_by_key(|(_, notice)| (self.turns.get(&notice.group), due(notice), notice.first));
+        let Some((key, notice)) = next else { return Next::Nothing };
         self.writes.push_back(now);
+        self.written += 1;
+        self.turns.insert(notice.group.clone(), self.written);
         notice.written = Some(now);
         notice.unsaid = false;
         Next::Write(key.clone(), Box::new(notice.clone()))
@@ -271,6 +303,29 @@ mod tests {
             }
             let next = if n < 4 { Next::Wait(now + second) } else { Next::Nothing };
             assert_eq!(notices.next(now), next);
+        }
+    }
+
+    /// H67: a caller who knows the path makes up objects, or a tenant tries again and
+    /// again, and Events of other namespaces are never written.
+    #[test]
+    fn h67_a_storm_delays_no_event_of_another_namespace() {
+        for proved in [true, false] {
+            let mut notices = Notices::new(EVERY);
+            let storm = |count: usize, first: usize, notices: &mut Notices| {
+                for n in first..first + count {
+                    let uid = format!("storm-{n}");
+                    let entry = Entry { proved, ..entry(7400, &uid, Decision::Deny) };
+                    let namespace = if proved { "storm".into() } else { format!("made-up-{n}") };
+                    notices.note(&entry, Involved { uid, namespace, ..Involved::default() });
+                }
+            };
+            storm(MOST, 0, &mut notices);
+            let other = Involved { uid: "other".into(), namespace: "shop".into(), ..involved("") };
+            notices.note(&entry(7300, "other", Decision::Deny), other);
+            storm(MOST, MOST, &mut notices);
+            let first = [(); 2].map(|()| write(&mut notices, ZERO, Outcome::Stored).involved.uid);
+            assert!(first.contains(&"other".to_owned()), "{first:?}");
         }
     }
 
