@@ -124,6 +124,38 @@ fn h06_too_many_finalizers_or_owners_are_refused_where_a_policy_protects() {
 }
 
 #[test]
+fn h68_owner_references_that_go_are_compared_and_read_within_bounds() {
+    let (mut graph, policies, reads): (Graph, _, _) = Default::default();
+    let kind = graph.kinds.find("", "ConfigMap").unwrap();
+    graph.apply(kind, &config_map("no", 0, 0), Progress::Ordinary, Edges::default());
+    let situation = Situation::new(&graph, &policies, Live::Read(&reads), 0);
+    let update = |owners: usize| {
+        let (old, new) = (config_map("no", 0, owners), config_map("no", 0, 0));
+        let meter = Meter::new(STEPS);
+        let review = review(Operation::Update, old, Some(new));
+        (decide_within(&situation, &review, &meter), meter.steps())
+    };
+    for (owners, read) in [(16, 16), (17, 0), (1_001, 0), (100_000, 0)] {
+        let (verdict, steps) = update(owners);
+        assert_eq!(verdict.decision, Decision::Allow, "{owners}");
+        assert_eq!(verdict.confirm.len(), read, "{owners}");
+        assert!(steps < 1_000, "{owners}: {steps}");
+    }
+    // What goes unseen may be the owner that a policy keeps.
+    let spec = json!({"targets": [{"apiGroups": [""], "resources": ["secrets"]}],
+        "protect": {"fromOrphaning": {}}});
+    let policy = Policy::compile("kept", &serde_json::from_value(spec).unwrap()).unwrap();
+    let policies = PolicySet::new(vec![policy], &Catalogue::new(&graph.kinds, &[]).unwrap());
+    let situation = Situation::new(&graph, &policies, Live::Read(&reads), 0);
+    for owners in [17, 1_001] {
+        let (old, new) = (config_map("no", 0, owners), config_map("no", 0, 0));
+        let review = review(Operation::Update, old, Some(new));
+        let verdict = decide_within(&situation, &review, &Meter::new(STEPS));
+        assert_eq!(verdict.reason, Some(Reason::Unknown), "{owners}");
+    }
+}
+
+#[test]
 fn h62_an_owner_with_a_name_that_is_too_long_is_not_read() {
     let (graph, policies, reads) = Default::default();
     let situation = Situation::new(&graph, &policies, Live::Read(&reads), 0);

@@ -317,6 +317,18 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn h71_long_lists_of_parsed_reviews_have_one_bound() {
+        let room = Room::new(&Limits::default());
+        let some = 24 << 20;
+        let first = room.for_lists(some);
+        assert!(first.is_some() && room.for_lists(some).is_none());
+        // Reviews with ordinary lists always have room.
+        assert!(room.for_lists(ORDINARY_LISTS).is_some());
+        drop(first);
+        assert!(room.for_lists(some).is_some());
+    }
+
     #[tokio::test]
     async fn h51_a_body_takes_room_until_its_answer_was_sent() {
         let room = Room::new(&Limits::default());

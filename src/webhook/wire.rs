@@ -464,6 +464,7 @@ fn to_json(value: &impl Serialize) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::objects::OwnerReference;
 
     fn review(groups: usize, field: &str, value: &str) -> Vec<u8> {
         let groups = vec!["\"\""; groups].join(",");
@@ -489,6 +490,25 @@ mod tests {
     }
 
     #[test]
+    fn h71_long_lists_are_counted_in_bytes_of_memory() {
+        let bytes = |groups: usize| {
+            let body = review(groups, "labels", "null");
+            let Parsed::Review(read) = parse(&body, Door::Validate).unwrap() else {
+                panic!("it can be read")
+            };
+            read.list_bytes()
+        };
+        assert_eq!(bytes(1_000) - bytes(0), 1_000 * size_of::<Text<'_>>());
+        let metadata: Metadata<'_> = serde_json::from_value(serde_json::json!({
+            "labels": {"a": ""}, "finalizers": ["a.b/c", "a.b/d"],
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}]
+        }))
+        .unwrap();
+        let (text, reference) = (size_of::<Text<'_>>(), size_of::<OwnerReference<'_>>());
+        assert_eq!(metadata.list_bytes(), 4 * text + reference);
+    }
+
+    #[test]
     fn h64_of_a_review_that_is_read_too_late_the_start_is_answered() {
         let body = br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"7",
             "resource":{"resource":"pods"},"name":"a","operation":"DELETE","userInfo":{"username":"jane"}
@@ -500,6 +520,12 @@ mod tests {
         assert_eq!((&*uid, &*target.name), ("7", "a"));
         assert!(detail.contains("no time left"), "{detail}");
         assert_eq!(parse_start(b"}}").err().unwrap().code, StatusCode::BAD_REQUEST);
+        // An authenticator sent an `extra` of that name.
+        let body =
+            br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"7",
+            "resource":{"resource":"pods"},"name":"a","operation":"DELETE",
+            "userInfo":{"extra":{"a":[],"object":[]}},"object":null,"oldObject":{"metadata"#;
+        assert!(parse_start(&super::start(body)).is_ok());
     }
 
     #[test]

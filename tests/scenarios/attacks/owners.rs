@@ -52,6 +52,42 @@ fn is_not_owned(team: &Team<'_>, object: &str, owner: &str) {
 }
 
 #[test]
+fn h69_an_editor_keeps_no_object_of_another_namespace_and_no_node() {
+    let [here, there] = ["h69", "h69-other"].map(|name| Team::new(&world().plane, name));
+    there.apply(&object("ConfigMap", "data", ""));
+    here.apply(&object("ConfigMap", "own", ""));
+    let api = here.plane.api();
+    let always = "labels: {belay.dev/protect: Always}";
+    for (name, kind, owner, place) in [
+        ("of-data", "ConfigMap", "data", &there.ns),
+        // A token of a Pod has the uid of its Node.
+        ("of-node", "Node", "node-0", &there.ns),
+        ("of-own", "ConfigMap", "own", &here.ns),
+    ] {
+        let uid = api.field(&format!("{kind}/{owner}"), place, ".metadata.uid").unwrap();
+        let owned = owned_by(kind, owner, &uid);
+        here.apply(&object("ConfigMap", name, &format!("{always}, {owned}")));
+    }
+    // belay knows of them, and is asked about Nodes.
+    here.refused(&["configmap/own"]);
+    eventually("a webhook about Nodes", SOON, || {
+        let webhooks = api.get("validatingwebhookconfiguration/belay", "")?;
+        if webhooks.is_some_and(|all| all.to_string().contains("\"nodes\"")) {
+            return Ok(());
+        }
+        Err("no rule names them".into())
+    })
+    .unwrap();
+    there.deleted(&["configmap/data"]);
+    there.goes("configmap/data");
+    let dry_run = ["node/node-0", "--dry-run=server"];
+    assert_eq!(api.delete(&dry_run, "").unwrap().stderr, "");
+    for name in ["of-data", "of-node"] {
+        here.stands(&format!("configmap/{name}"));
+    }
+}
+
+#[test]
 fn h39_what_owns_a_protected_object_gets_no_owner_that_is_being_deleted() {
     for whom in [
         "exemptSubjects: [{kind: Group, name: 'system:serviceaccounts:kube-system'}]",
