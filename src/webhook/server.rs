@@ -22,7 +22,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::body::Room;
 use super::places::{Bounds, Places};
-use super::timed::{Connection, HEAD, Timed};
+use super::timed::{Connection, HEAD, Socket, Timed};
 use super::{Limits, ServeError, Shared, admit, probes};
 use crate::certs::{self, CertificateFiles, Serving};
 
@@ -215,7 +215,7 @@ fn probing(
 /// What `HttpServer` would build, with [`Timed`] below HTTP. Connections
 /// of callers that have not shown that they know the path have the first places,
 /// those of the others the second ones: the newest takes the place of the oldest.
-fn http<T: AsyncRead + AsyncWrite + Unpin + 'static>(
+fn http<T: AsyncRead + AsyncWrite + Socket + Unpin + 'static>(
     routes: impl FnOnce(&mut web::ServiceConfig),
     (new, known, asking): (Places, Places, Places),
     keep_alive: Duration,

@@ -15,7 +15,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use actix_tls::accept::rustls_0_23::TlsStream;
 use actix_web::HttpRequest;
+use actix_web::rt::net::TcpStream;
+use rustix::net::{RecvFlags, recv};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
@@ -23,6 +26,25 @@ use super::places::{EndRequest, Place, Places};
 
 /// The longest head. The API server's have less than 4 KiB.
 pub const HEAD: usize = 16 << 10;
+
+/// What a connection reads from.
+pub trait Socket {
+    /// Whether bytes have arrived that were not read, whatever the runtime knows of them.
+    fn has_unread(&self) -> bool;
+}
+
+impl Socket for TcpStream {
+    fn has_unread(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        recv(self, &mut [0], flags).is_ok_and(|(_, length)| length > 0)
+    }
+}
+
+impl Socket for TlsStream<TcpStream> {
+    fn has_unread(&self) -> bool {
+        self.get_ref().0.has_unread()
+    }
+}
 
 /// What one connection may send. [`Timed`] and the handlers share it.
 pub struct Connection {
@@ -178,7 +200,7 @@ impl<T> Timed<T> {
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Timed<T> {
+impl<T: AsyncRead + Socket + Unpin> AsyncRead for Timed<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -195,7 +217,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Timed<T> {
         let read = Pin::new(&mut self.io).poll_read(cx, buffer);
         if read.is_pending() {
             // A newer connection has its place, and no request of it is lost.
-            if self.connection.end.is_asked(cx.waker()) {
+            if self.connection.end.is_asked(cx.waker()) && !self.io.has_unread() {
                 return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
             }
             return self.or_timed_out(cx);
@@ -256,7 +278,25 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Timed<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+
+    impl Socket for DuplexStream {
+        fn has_unread(&self) -> bool {
+            false
+        }
+    }
+
+    #[tokio::test]
+    async fn h66_a_socket_knows_what_has_arrived_before_the_runtime_does() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut far = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (near, _) = listener.accept().unwrap();
+        near.set_nonblocking(true).unwrap();
+        let near = TcpStream::from_std(near).unwrap();
+        assert!(!near.has_unread());
+        std::io::Write::write_all(&mut far, b"head").unwrap();
+        assert!(near.has_unread() && near.has_unread());
+    }
 
     #[tokio::test]
     async fn h63_a_connection_that_waits_for_its_answer_ends_for_no_newer_one() {

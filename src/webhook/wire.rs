@@ -499,11 +499,9 @@ mod tests {
             read.list_bytes()
         };
         assert_eq!(bytes(1_000) - bytes(0), 1_000 * size_of::<Text<'_>>());
-        let metadata: Metadata<'_> = serde_json::from_value(serde_json::json!({
-            "labels": {"a": ""}, "finalizers": ["a.b/c", "a.b/d"],
-            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}]
-        }))
-        .unwrap();
+        let metadata = r#"{"labels": {"a": ""}, "finalizers": ["a.b/c", "a.b/d"],
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}]}"#;
+        let metadata: Metadata<'_> = serde_json::from_str(metadata).unwrap();
         let (text, reference) = (size_of::<Text<'_>>(), size_of::<OwnerReference<'_>>());
         assert_eq!(metadata.list_bytes(), 4 * text + reference);
     }
