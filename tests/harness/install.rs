@@ -214,10 +214,12 @@ fn delete_the_probe(plane: &ControlPlane) -> Result<()> {
     let target = format!("resource: configmaps, namespace: default, name: belay-probe, uid: {uid}");
     plane.apply(&approval("belay-probe", &target, "Object"))?;
     eventually("the end of the probe", Duration::from_secs(60), || {
-        match api.get(object, "default")? {
-            None => Ok(()),
-            Some(_) => Err(api.delete(&[object], "default")?.stderr.into()),
+        if api.get(object, "default")?.is_none() {
+            return Ok(());
         }
+        // A dry run first: no refusal is recorded.
+        api.delete(&[object, "--dry-run=server"], "default")?.success()?;
+        Err(api.delete(&[object], "default")?.stderr.into())
     })?;
     api.delete(&["deletionapproval/belay-probe"], "")?.success().map(drop)
 }
