@@ -119,13 +119,23 @@ fn unreadable(target: &Target, blocker: &Blocker) -> String {
     )
 }
 
+/// In which namespace that is which goes along, where the target doesn't say it.
+fn place(target: &Target, blocker: &Blocker) -> String {
+    let namespace = &blocker.object.namespace;
+    let is_namespace = (target.group.as_str(), target.resource.as_str()) == ("", "namespaces");
+    if is_namespace || !target.namespace.is_empty() || namespace.is_empty() {
+        return String::new();
+    }
+    format!(" in namespace {namespace}")
+}
+
 /// What one blocker says.
 pub(crate) fn sentence(target: &Target, blocker: &Blocker) -> String {
     let object = quoted(&blocker.object);
     let along = blocker.object != *target;
     // What goes along is told with what takes it.
     let subject = match along {
-        true => format!("{} takes {object} along, which", quoted(target)),
+        true => format!("{} takes {object}{} along, which", quoted(target), place(target, blocker)),
         false => object.clone(),
     };
     let list = list(blocker);
