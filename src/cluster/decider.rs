@@ -102,8 +102,9 @@ impl ClusterDecider {
         ReadGroup::of(&Situation::new(&world.graph, &world.policies, live, 0), review)
     }
 
-    /// Whether the graph or a live read has the object of a review. Labels protect
-    /// objects of kinds that belay does not watch, and may not read, too.
+    /// What may be recorded: the graph or a live read has to have the object of the
+    /// review. Labels protect objects of kinds that belay does not watch, and may not
+    /// read, too.
     async fn recorded_as(
         &self,
         review: &Review<'_>,

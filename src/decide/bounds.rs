@@ -141,7 +141,7 @@ fn h68_owner_references_that_go_are_compared_and_read_within_bounds() {
         assert_eq!(verdict.confirm.len(), read, "{owners}");
         assert!(steps < 1_000, "{owners}: {steps}");
     }
-    // What goes unseen may be the owner that a policy keeps.
+    // A reference that belay does not read may name a protected owner.
     let spec = json!({"targets": [{"apiGroups": [""], "resources": ["secrets"]}],
         "protect": {"fromOrphaning": {}}});
     let policy = Policy::compile("kept", &serde_json::from_value(spec).unwrap()).unwrap();

@@ -133,7 +133,14 @@ pub(super) struct Closure {
 impl Closure {
     fn of(situation: &Situation<'_>, members: &[Member<'_>]) -> Self {
         let of = |member: &Member<'_>| targets(situation, &member.item, member.propagation);
-        let targets: Vec<_> = members.iter().flat_map(of).collect();
+        // A token of a Pod has the uid of its Node, so any user could attach objects to it
+        // that block its deletion. The collector's DELETE of each of them is judged.
+        let is_node = |member: &&Member<'_>| {
+            let Facts { group, resource, .. } = member.item.facts;
+            (group, resource) == ("", "nodes")
+        };
+        let followed = members.iter().filter(|member| !is_node(member));
+        let targets: Vec<_> = followed.flat_map(of).collect();
         // What follows from an object that waits follows when its hold is removed.
         let waiting = members.iter().filter(|member| member.waits);
         let released: Vec<_> = waiting.filter_map(|m| m.item.node).map(Node::id).collect();
@@ -145,14 +152,7 @@ impl Closure {
         };
         let fates = fates(situation.graph, &request);
         let mut lost: Vec<_> = fates.iter().map(|(id, _)| id).collect();
-        // A token of a Pod has the uid of its Node. So what users attach to a Node keeps
-        // it from no one; the collector's DELETE of each dependent is judged.
-        let is_node = |member: &Member<'_>| {
-            let Facts { group, resource, .. } = member.item.facts;
-            (group, resource) == ("", "nodes")
-        };
-        let follows = !members.iter().all(is_node);
-        lost.retain(|id| follows && fates.may_be_lost(*id));
+        lost.retain(|id| fates.may_be_lost(*id));
         lost.sort_unstable();
         Self { whole: fates.is_whole(), fates, lost }
     }

@@ -109,11 +109,12 @@ impl<'a> Judgement<'a> {
     ) {
         let Situation { policies, now, .. } = self.situation;
         let paused = policies.is_paused(now);
-        let binds = |policy: &&Policy| policy.binds(self.review.user.person()) && which(policy);
-        for policy in policies.iter().filter(binds).collect::<Vec<_>>() {
-            let action = if paused { Action::Audit } else { policy.strictest_action() };
-            let applied = Applied { policy, action, certain: true };
-            self.refuse(&applied, target, Reason::Unknown, (vec![what.clone()], 0));
+        for policy in policies.iter() {
+            if policy.binds(self.review.user.person()) && which(policy) {
+                let action = if paused { Action::Audit } else { policy.strictest_action() };
+                let applied = Applied { policy, action, certain: true };
+                self.refuse(&applied, target, Reason::Unknown, (vec![what.clone()], 0));
+            }
         }
     }
 

@@ -119,14 +119,15 @@ fn unreadable(target: &Target, blocker: &Blocker) -> String {
     )
 }
 
-/// In which namespace that is which goes along, where the target doesn't say it.
-fn place(target: &Target, blocker: &Blocker) -> String {
-    let namespace = &blocker.object.namespace;
+/// The namespace of an object that a DELETE of the target deletes as well, if the target
+/// does not name it.
+fn namespace_suffix(target: &Target, object: &Target) -> String {
     let is_namespace = (target.group.as_str(), target.resource.as_str()) == ("", "namespaces");
-    if is_namespace || !target.namespace.is_empty() || namespace.is_empty() {
-        return String::new();
+    let named = if is_namespace { &target.name } else { &target.namespace };
+    match object.namespace.as_str() {
+        namespace if namespace.is_empty() || namespace == named => String::new(),
+        namespace => format!(" in namespace {namespace}"),
     }
-    format!(" in namespace {namespace}")
 }
 
 /// What one blocker says.
@@ -135,7 +136,10 @@ pub(crate) fn sentence(target: &Target, blocker: &Blocker) -> String {
     let along = blocker.object != *target;
     // What goes along is told with what takes it.
     let subject = match along {
-        true => format!("{} takes {object}{} along, which", quoted(target), place(target, blocker)),
+        true => {
+            let suffix = namespace_suffix(target, &blocker.object);
+            format!("{} takes {object}{suffix} along, which", quoted(target))
+        }
         false => object.clone(),
     };
     let list = list(blocker);

@@ -181,9 +181,14 @@ fn owners_change<'a>(
     }
     let by_control_plane = situation.policies.identities.is_control_plane(&review.user.name);
     if [old, new].iter().any(|object| object.metadata.owner_references.len() > MANY) {
+        let [before, after] = [old, new].map(|object| object.metadata.owner_references.len());
+        // What the collector removes keeps nothing.
+        if by_control_plane && after < before {
+            return;
+        }
         // Too many to be compared: any may come or go.
         if !by_control_plane {
-            unknown_owners(judgement, target);
+            refuse_unknown_owners(judgement, target, &format!("more than {MANY}"));
         }
         judgement.allow_no_hold();
         let member = Member::new(*target, Propagation::Background);
@@ -219,7 +224,7 @@ fn owners_change<'a>(
         let unread = gone.iter().filter(|claim| matches!(of(claim), Standing::Unresolved));
         let unread: Vec<_> = unread.filter_map(|claim| unread_owner(&situation, claim)).collect();
         if unread.len() > MOST_READ {
-            unknown_owners(judgement, target);
+            refuse_unknown_owners(judgement, target, &format!("{} unread", unread.len()));
         } else {
             judgement.confirm_all(unread);
         }
@@ -252,9 +257,9 @@ fn owners_change<'a>(
     }
 }
 
-/// Too many owner references go for belay to look at each owner.
-fn unknown_owners<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>) {
-    let says = format!("loses more owner references than belay looks at ({MOST_READ} live)");
+/// Of too many owner references belay does not know which ones go.
+fn refuse_unknown_owners<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>, count: &str) {
+    let says = format!("changes {count} owner references, and belay does not look at that many");
     judgement.refuse_unknown(target, &Cause::Excess(says), |policy| policy.modes.from_orphaning);
 }
 

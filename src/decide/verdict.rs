@@ -321,7 +321,7 @@ pub struct Verdict {
 pub enum Recorded {
     /// The object of the review may not exist.
     No,
-    /// belay doesn't watch objects of its kind, so it may be made up.
+    /// belay doesn't have all objects of its kind, so it may be made up.
     Unproved,
     /// The object exists.
     Proved,

@@ -22,8 +22,8 @@ pub struct From {
 pub struct Guard {
     /// A path in the object that has the edge.
     pub path: &'static str,
-    /// The value that ends it; empty: any.
-    pub equals: &'static str,
+    /// The values that end it; an empty one: any.
+    pub equals: &'static [&'static str],
 }
 
 /// The kinds that a reference can name if it names the kind as well.
@@ -218,7 +218,7 @@ impl Row {
         Self { optional: "optional", ..self }
     }
 
-    const fn until(self, path: &'static str, equals: &'static str) -> Self {
+    const fn until(self, path: &'static str, equals: &'static [&'static str]) -> Self {
         Self { until: Some(Guard { path, equals }), ..self }
     }
 }
@@ -290,10 +290,10 @@ pub const ROWS: &[Row] = &[
     // does not break, it goes.
     row("token-service-account", &[from("", "secrets", "")], &["metadata.annotations[\"kubernetes.io/service-account.name\"]"], named(SERVICE_ACCOUNT, "")).mentions(),
     // Storage.
-    // Anyone can name the volume of another claim, and stays Pending.
-    row("claim-volume", CLAIMS, &["spec.volumeName"], named(("", "persistentvolumes"), "")).until("status.phase", "Pending"),
+    // Anyone can name the volume of another claim, which is then Pending or Lost.
+    row("claim-volume", CLAIMS, &["spec.volumeName"], named(("", "persistentvolumes"), "")).until("status.phase", &["Pending", "Lost"]),
     row("storage-class", CLAIMS_AND_VOLUMES, &["spec.storageClassName", "metadata.annotations[\"volume.beta.kubernetes.io/storage-class\"]"], named(STORAGE_CLASS, "")),
-    row("claim-data-source", CLAIMS, &["spec.dataSource", "spec.dataSourceRef"], To::Typed { group: "", namespace: "namespace", kinds: Nameable::Namespaced }).until("status.phase", "Bound"),
+    row("claim-data-source", CLAIMS, &["spec.dataSource", "spec.dataSourceRef"], To::Typed { group: "", namespace: "namespace", kinds: Nameable::Namespaced }).until("status.phase", &["Bound"]),
     row("volume-attributes-class", CLAIMS_AND_VOLUMES, &["spec.volumeAttributesClassName"], named(("storage.k8s.io", "volumeattributesclasses"), "")),
     row("volume-claim", VOLUMES, &["spec.claimRef"], To::Name { group: "", resource: "persistentvolumeclaims", name: "name", namespace: "namespace", uid: "uid" }).mentions(),
     row("volume-csi-driver", VOLUMES, &["spec.csi.driver"], named(CSI_DRIVER, "")).mentions(),
@@ -347,7 +347,7 @@ pub const ROWS: &[Row] = &[
     row("validating-policy-binding", &[from("admissionregistration.k8s.io", "validatingadmissionpolicybindings", "")], &["spec.policyName"], named(("admissionregistration.k8s.io", "validatingadmissionpolicies"), "")),
     row("mutating-policy-binding", &[from("admissionregistration.k8s.io", "mutatingadmissionpolicybindings", "")], &["spec.policyName"], named(("admissionregistration.k8s.io", "mutatingadmissionpolicies"), "")),
     // Devices.
-    row("resource-claim-class", &[from("resource.k8s.io", "resourceclaims", "spec"), from("resource.k8s.io", "resourceclaimtemplates", "spec.spec")], &["devices.requests[*].exactly.deviceClassName", "devices.requests[*].firstAvailable[*].deviceClassName"], named(DEVICE_CLASS, "")).until("status.allocation", ""),
+    row("resource-claim-class", &[from("resource.k8s.io", "resourceclaims", "spec"), from("resource.k8s.io", "resourceclaimtemplates", "spec.spec")], &["devices.requests[*].exactly.deviceClassName", "devices.requests[*].firstAvailable[*].deviceClassName"], named(DEVICE_CLASS, "")).until("status.allocation", &[""]),
     row("resource-slice-node", &[from("resource.k8s.io", "resourceslices", "")], &["spec.nodeName"], named(NODE, "")).mentions(),
 ];
 

@@ -15,7 +15,7 @@ pub struct Custom {
     from: (String, String),
     to: CustomTo,
     strength: Strength,
-    until: Option<(Path, String)>,
+    until: Option<(Path, Vec<String>)>,
 }
 
 /// What such a relation leads to. Paths start at the object.
@@ -90,7 +90,9 @@ impl Custom {
     ) -> Result<Self, CustomError> {
         let until = match until {
             None => None,
-            Some((path, equals)) => Some((parse("until.fieldPath", path)?, equals.to_owned())),
+            Some((path, equals)) => {
+                Some((parse("until.fieldPath", path)?, vec![equals.to_owned()]))
+            }
         };
         let custom = Self {
             name: name.to_owned(),

@@ -96,7 +96,7 @@ pub(super) struct Leaf {
     pub(super) strength: Strength,
     pub(super) optional: Option<Path>,
     /// The path whose value ends the need, and the value.
-    pub(super) until: Option<(Path, String)>,
+    pub(super) until: Option<(Path, Vec<String>)>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -190,7 +190,9 @@ impl Catalogue {
             strength: row.strength,
             optional: path(row.optional)?,
             until: match row.until {
-                Some(Guard { path, equals }) => Some((Path::parse(path)?, equals.to_owned())),
+                Some(Guard { path, equals }) => {
+                    Some((Path::parse(path)?, equals.iter().map(ToString::to_string).collect()))
+                }
                 None => None,
             },
         };
@@ -769,14 +771,14 @@ impl Reading<'_> {
         let mut ended = false;
         if let Some((path, equals)) = &leaf.until {
             path.visit(self.object, &mut |_, value| {
-                ended |= match value {
+                ended |= equals.iter().any(|equals| match value {
                     Value::Null | Value::Bool(false) => equals == "false",
                     _ if equals.is_empty() => true,
                     Value::String(text) => text == equals,
                     Value::Bool(true) => equals == "true",
-                    Value::Number(number) => number.to_string().as_str() == equals,
+                    Value::Number(number) => number.to_string() == *equals,
                     Value::Array(_) | Value::Object(_) => false,
-                };
+                });
             });
         }
         if ended { Strength::Mentions } else { leaf.strength }

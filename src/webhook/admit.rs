@@ -166,7 +166,7 @@ struct Question {
 
 /// The answer to the review in a body. The turn ends when it was parsed.
 async fn judge(
-    Question { door, labelled, until, mut is_late }: Question,
+    Question { door, labelled, until, is_late }: Question,
     body: &[u8],
     shared: &Shared,
     room: &Room,
@@ -181,21 +181,17 @@ async fn judge(
         dry_run,
     };
     let start;
-    let mut room_of_lists = None;
-    let mut parsed = None;
-    if !is_late {
-        let whole = wire::parse(body, door)?;
-        let bytes = if let Parsed::Review(review) = &whole { review.list_bytes() } else { 0 };
-        room_of_lists = room.for_lists(bytes);
-        is_late = room_of_lists.is_none();
-        parsed = Some(whole).filter(|_| !is_late);
-    }
-    drop(turn);
-    let parsed = match parsed {
-        Some(parsed) => parsed,
+    let whole = match is_late {
+        true => None,
+        false => read_whole(body, door, room, (turn, until)).await?,
+    };
+    let is_whole = whole.is_some();
+    let (parsed, room_of_lists) = match whole {
+        Some(whole) => whole,
         None => {
             start = wire::start(body);
-            wire::parse_start(&start)?
+            let why = if is_late { wire::NO_TIME } else { wire::NO_MEMORY };
+            (wire::parse_start(&start, why)?, Reserved::new())
         }
     };
     let (asked, verdict, bytes) = match parsed {
@@ -213,7 +209,7 @@ async fn judge(
             }
             // Its object may not exist.
             let policy = match door {
-                _ if !is_late => shared.failure_policy,
+                _ if is_whole => shared.failure_policy,
                 // Validation refuses what has to be refused.
                 Door::Mutate => FailurePolicy::Ignore,
                 Door::Validate => FailurePolicy::Fail,
@@ -227,6 +223,28 @@ async fn judge(
     drop(room_of_lists);
     account(shared, &asked, &verdict, started.elapsed());
     Ok(bytes)
+}
+
+/// Reads a whole review, with room for its lists. `None`: there is no room. The turn ends
+/// when it was read.
+async fn read_whole<'b>(
+    body: &'b [u8],
+    door: Door,
+    room: &Room,
+    (turn, until): (Option<OwnedSemaphorePermit>, Instant),
+) -> Result<Option<(Parsed<'b>, Reserved)>, BadRequest> {
+    let parsed = wire::parse(body, door)?;
+    drop(turn);
+    let Parsed::Review(review) = &parsed else { return Ok(Some((parsed, Reserved::new()))) };
+    let bytes = review.list_bytes();
+    if let Some(room) = room.for_lists(bytes, Duration::ZERO).await {
+        return Ok(Some((parsed, room)));
+    }
+    // What waits takes no memory but its body.
+    drop(parsed);
+    let wait = until.saturating_duration_since(Instant::now()) / 4;
+    let Some(room) = room.for_lists(bytes, wait).await else { return Ok(None) };
+    Ok(Some((wire::parse(body, door)?, room)))
 }
 
 /// What is counted and logged of a request beside its verdict.
@@ -262,9 +280,13 @@ fn account(shared: &Shared, asked: &Asked, verdict: &Verdict, took: Duration) {
         Decision::Deny => "denied",
     };
     static UNPROVED: LineLimit = LineLimit::new();
-    let proved = verdict.recorded == Recorded::Proved;
-    let admitted = if proved { Some(0) } else { UNPROVED.admit(Instant::now()) };
-    let Some(left_out) = admitted else { return };
+    let mut left_out = None;
+    if verdict.recorded == Recorded::Unproved {
+        left_out = UNPROVED.admit(Instant::now());
+        if left_out.is_none() {
+            return;
+        }
+    }
     tracing::info!(
         operation,
         reason = verdict.reason.map_or("", |reason| reason.as_str()),

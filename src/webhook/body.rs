@@ -129,14 +129,15 @@ impl Room {
     }
 
     /// Room for the lists of a review that was parsed: entries of a few bytes take many
-    /// times their size. Ordinary lists need none. `None`: there is no room.
-    pub fn for_lists(&self, bytes: usize) -> Option<Reserved> {
+    /// times their size. Ordinary lists need none. `None`: there is none in this time.
+    pub async fn for_lists(&self, bytes: usize, wait: Duration) -> Option<Reserved> {
         if bytes <= ORDINARY_LISTS {
             return Some(Vec::new());
         }
         let units = u32::try_from(bytes / UNIT).ok()?;
-        let permit = self.lists.clone().try_acquire_many_owned(units).ok()?;
-        Some(vec![permit])
+        let permit = self.lists.clone().acquire_many_owned(units);
+        let permit = tokio::time::timeout(wait, permit).await.ok()?;
+        Some(Vec::from_iter(permit.ok()))
     }
 }
 
@@ -317,16 +318,16 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn h71_long_lists_of_parsed_reviews_have_one_bound() {
+    #[tokio::test(start_paused = true)]
+    async fn h71_long_lists_of_parsed_reviews_have_one_bound() {
         let room = Room::new(&Limits::default());
-        let some = 24 << 20;
-        let first = room.for_lists(some);
-        assert!(first.is_some() && room.for_lists(some).is_none());
+        let (some, wait) = (24 << 20, Duration::from_secs(1));
+        let first = room.for_lists(some, Duration::ZERO).await;
+        assert!(first.is_some() && room.for_lists(some, wait).await.is_none());
         // Reviews with ordinary lists always have room.
-        assert!(room.for_lists(ORDINARY_LISTS).is_some());
-        drop(first);
-        assert!(room.for_lists(some).is_some());
+        assert!(room.for_lists(ORDINARY_LISTS, Duration::ZERO).await.is_some());
+        let (second, ()) = tokio::join!(room.for_lists(some, wait), async { drop(first) });
+        assert!(second.is_some());
     }
 
     #[tokio::test]

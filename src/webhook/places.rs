@@ -53,16 +53,16 @@ pub struct Places {
 struct Taken {
     /// The number of the next one.
     next: u64,
-    by_number: BTreeMap<u64, (Instant, Ender)>,
+    by_number: BTreeMap<u64, (Instant, EndAction)>,
 }
 
 /// How a future ends for a newer one.
-enum Ender {
+enum EndAction {
     Abort(AbortHandle),
     Ask(Arc<EndRequest>),
 }
 
-impl Ender {
+impl EndAction {
     fn end(&self) {
         match self {
             Self::Abort(handle) => handle.abort(),
@@ -107,18 +107,18 @@ pub struct Place {
 impl Place {
     /// Takes the newest place here, and gives up the one that it had.
     pub fn enter(&mut self, places: &Places) {
-        self.change(places, Ender::Abort(self.handle.clone()));
+        self.move_to(places, EndAction::Abort(self.handle.clone()));
     }
 
     /// The same for a connection without a request. It is asked to end for a newer one.
     pub fn enter_idle(&mut self, places: &Places, request: &Arc<EndRequest>) {
-        self.change(places, Ender::Ask(request.clone()));
+        self.move_to(places, EndAction::Ask(request.clone()));
     }
 
-    fn change(&mut self, places: &Places, ender: Ender) {
+    fn move_to(&mut self, places: &Places, end: EndAction) {
         self.leave();
         self.taken = places.taken.clone();
-        self.number = places.add(ender);
+        self.number = places.add(end);
     }
 
     fn leave(&self) {
@@ -145,14 +145,14 @@ impl Places {
         future: F,
     ) -> (Place, impl Future<Output = Option<F::Output>> + use<F>) {
         let (handle, registration) = AbortHandle::new_pair();
-        let number = self.add(Ender::Abort(handle.clone()));
+        let number = self.add(EndAction::Abort(handle.clone()));
         let abortable = Abortable::new(future, registration);
         let place = Place { taken: self.taken.clone(), number, handle };
         (place, async move { abortable.await.ok() })
     }
 
     /// The number of a new place.
-    fn add(&self, ender: Ender) -> u64 {
+    fn add(&self, end: EndAction) -> u64 {
         let mut taken = self.taken.lock();
         if taken.by_number.len() >= self.most
             && let Some((_, (_, oldest))) = taken.by_number.pop_first()
@@ -161,7 +161,7 @@ impl Places {
         }
         let number = taken.next;
         taken.next += 1;
-        taken.by_number.insert(number, (Instant::now(), ender));
+        taken.by_number.insert(number, (Instant::now(), end));
         number
     }
 

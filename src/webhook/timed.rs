@@ -65,7 +65,18 @@ struct PlaceOfCaller {
     /// Where it has one when its caller is known, and while its review is decided.
     known: Places,
     asking: Places,
-    is_asking: bool,
+    state: CallerState,
+}
+
+/// What a connection does whose caller is known.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum CallerState {
+    /// It sends a request, or has sent none yet.
+    Sending,
+    /// It waits for an answer.
+    Asking,
+    /// It was answered, and has sent nothing since.
+    Idle,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -100,13 +111,17 @@ impl Connection {
     /// places of those whose callers know the path: of those that send a review or
     /// none, and of those that wait for an answer.
     pub fn set_place(&self, place: Place, known: Places, asking: Places) {
-        self.place.replace(Some(PlaceOfCaller { place, known, asking, is_asking: false }));
+        self.place.replace(Some(PlaceOfCaller {
+            place,
+            known,
+            asking,
+            state: CallerState::Sending,
+        }));
     }
 
     /// Its caller knows the path: only newer ones of those end it now, or of those
     /// that were used since.
     pub fn keep(&self) {
-        self.end.withdraw();
         if let Some(caller) = &mut *self.place.borrow_mut() {
             caller.place.enter(&caller.known);
         }
@@ -116,16 +131,29 @@ impl Connection {
     pub fn ask(&self) {
         if let Some(caller) = &mut *self.place.borrow_mut() {
             caller.place.enter(&caller.asking);
-            caller.is_asking = true;
+            caller.state = CallerState::Asking;
         }
     }
 
     /// Its answer was sent.
     fn end_answer(&self) {
         if let Some(caller) = &mut *self.place.borrow_mut()
-            && std::mem::take(&mut caller.is_asking)
+            && caller.state == CallerState::Asking
         {
+            caller.state = CallerState::Idle;
             caller.place.enter_idle(&caller.known, &self.end);
+        }
+    }
+
+    /// The first bytes of a request have arrived. If it was idle and was asked to end, it
+    /// is not any more.
+    fn begin(&self) {
+        if let Some(caller) = &mut *self.place.borrow_mut()
+            && caller.state == CallerState::Idle
+        {
+            caller.state = CallerState::Sending;
+            caller.place.enter(&caller.known);
+            self.end.withdraw();
         }
     }
 
@@ -226,6 +254,7 @@ impl<T: AsyncRead + Socket + Unpin> AsyncRead for Timed<T> {
         self.connection.left.set(left.saturating_sub(arrived));
         if arrived > 0 && !self.asked {
             self.asked = true;
+            self.connection.begin();
             let answer = self.answer;
             self.start(answer);
         }
@@ -335,10 +364,12 @@ mod tests {
             }
             let (mut newer, _newer) = new.take(std::future::pending::<()>());
             newer.enter(&known);
-            let mut buffer = [0; 4];
+            let mut buffer = [0; 16];
             if arrived {
-                near.read_exact(&mut buffer).await.unwrap();
-                // Its caller is known as before.
+                // HTTP is read until nothing is left, and only then is it looked at.
+                assert_eq!(near.read(&mut buffer).await.unwrap(), 4);
+                let more = futures_util::FutureExt::now_or_never(near.read(&mut buffer));
+                assert!(more.is_none(), "{more:?}");
                 connection.keep();
                 connection.ask();
                 connection.end_answer();

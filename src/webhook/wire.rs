@@ -352,11 +352,14 @@ pub fn start(body: &[u8]) -> Vec<u8> {
     starts.find(is_whole).unwrap_or_else(|| body[..body.len().min(LONGEST)].to_vec())
 }
 
-/// Reads such a start. There is no time to read the objects.
-pub fn parse_start(start: &[u8]) -> Result<Parsed<'_>, BadRequest> {
+/// Why the objects of a review are not read.
+pub const NO_TIME: &str = "it is large, and there was no time left to read it";
+pub const NO_MEMORY: &str = "its lists are long, and belay has no memory left for them";
+
+/// Reads such a start, and says why no more is read.
+pub fn parse_start<'a>(start: &'a [u8], why: &str) -> Result<Parsed<'a>, BadRequest> {
     let envelope: Envelope<'_, IgnoredAny> =
         serde_json::from_slice(start).map_err(|error| malformed(start, &error))?;
-    let why = "it is large, and there was no time left to read it";
     Ok(unreadable_request(request(envelope)?, why.to_owned()))
 }
 
@@ -512,18 +515,19 @@ mod tests {
             "resource":{"resource":"pods"},"name":"a","operation":"DELETE","userInfo":{"username":"jane"}
             ,"object":null,"oldObject":{"metadata"#;
         let start = start(body);
-        let Parsed::Unreadable { uid, detail, target, .. } = parse_start(&start).unwrap() else {
+        let Parsed::Unreadable { uid, detail, target, .. } = parse_start(&start, NO_TIME).unwrap()
+        else {
             panic!("it has no objects")
         };
         assert_eq!((&*uid, &*target.name), ("7", "a"));
         assert!(detail.contains("no time left"), "{detail}");
-        assert_eq!(parse_start(b"}}").err().unwrap().code, StatusCode::BAD_REQUEST);
+        assert_eq!(parse_start(b"}}", NO_TIME).err().unwrap().code, StatusCode::BAD_REQUEST);
         // An authenticator sent an `extra` of that name.
         let body =
             br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"7",
             "resource":{"resource":"pods"},"name":"a","operation":"DELETE",
             "userInfo":{"extra":{"a":[],"object":[]}},"object":null,"oldObject":{"metadata"#;
-        assert!(parse_start(&super::start(body)).is_ok());
+        assert!(parse_start(&super::start(body), NO_TIME).is_ok());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use belay::cluster::{Context, Settings, SharedWorld, Signals, feed};
 use belay::policy::Identities;
@@ -13,6 +13,8 @@ use tokio::task::JoinHandle;
 use crate::harness::{ControlPlane, intervals};
 use crate::policies::installed;
 use crate::world;
+
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// A feed that runs for as long as this lives.
 struct Fed {
@@ -62,13 +64,12 @@ async fn fed(plane: &ControlPlane, labelled: &[&str]) -> Fed {
 
 impl Fed {
     async fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
-        for _ in 0..400 {
-            if holds() {
-                return;
-            }
+        let begun = Instant::now();
+        while !holds() {
+            let (late, state) = (begun.elapsed() > LIMIT, self.readiness.describe());
+            assert!(!late, "not within {LIMIT:?}: {what}; {state}");
             crate::harness::pause_async(Duration::from_millis(25)).await;
         }
-        panic!("not within 10 s: {what}; {}", self.readiness.describe());
     }
 
     fn watched(&self) -> BTreeSet<String> {

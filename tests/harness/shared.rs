@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use super::Result;
 
 /// Ends with the last test that uses it: a control plane takes an eighth of a core
-/// even when nobody asks it anything.
+/// when it is idle.
 pub struct Shared<T>(Mutex<Weak<T>>);
 
 impl<T> Shared<T> {
-    /// Nothing yet.
+    /// Without a value until the first test asks for one.
     pub const fn new() -> Self {
         Self(Mutex::new(Weak::new()))
     }

@@ -98,21 +98,15 @@ pub(super) struct Notices {
     all: HashMap<Key, Notice>,
     /// When there were writes in the last second.
     writes: VecDeque<Duration>,
-    /// How many writes there have been, and the number of the last one of each group.
-    written: u64,
+    /// The number of the last write, and of the last one of each group.
+    turn: u64,
     turns: HashMap<Group, u64>,
 }
 
 impl Notices {
     /// None yet.
     pub(super) fn new(every: Duration) -> Self {
-        Self {
-            every,
-            all: HashMap::new(),
-            writes: VecDeque::new(),
-            written: 0,
-            turns: HashMap::new(),
-        }
+        Self { every, all: HashMap::new(), writes: VecDeque::new(), turn: 0, turns: HashMap::new() }
     }
 
     /// Takes in what was said about an object.
@@ -190,8 +184,8 @@ impl Notices {
             .min_by_key(|(_, notice)| (self.turns.get(&notice.group), due(notice), notice.first));
         let Some((key, notice)) = next else { return Next::Nothing };
         self.writes.push_back(now);
-        self.written += 1;
-        self.turns.insert(notice.group.clone(), self.written);
+        self.turn += 1;
+        self.turns.insert(notice.group.clone(), self.turn);
         notice.written = Some(now);
         notice.unsaid = false;
         Next::Write(key.clone(), Box::new(notice.clone()))

@@ -24,6 +24,7 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::runtime::reflector::{Store, store};
+use kube::runtime::utils::Backoff;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
@@ -110,6 +111,21 @@ impl Watched {
     }
 }
 
+/// The same pause after each failure: an API server that is away comes back soon.
+struct Steady;
+
+impl Iterator for Steady {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        Some(Duration::from_millis(500))
+    }
+}
+
+impl Backoff for Steady {
+    fn reset(&mut self) {}
+}
+
 /// Watches all objects of a kind on the current runtime.
 fn watch<K>(client: &Client) -> Store<K>
 where
@@ -123,8 +139,13 @@ where
 {
     let (objects, writer) = store();
     let events = watcher(Api::<K>::all(client.clone()), watcher::Config::default());
-    let events = events.default_backoff().reflect(writer);
-    tokio::spawn(events.for_each(|_| std::future::ready(())));
+    let events = events.backoff(Steady).reflect(writer);
+    tokio::spawn(events.for_each(|event| {
+        if let Err(error) = event {
+            eprintln!("kubelet: the API server: {error}");
+        }
+        std::future::ready(())
+    }));
     objects
 }
 
@@ -198,8 +219,19 @@ async fn client(kubeconfig: &Path) -> Result<Client> {
 
 impl Node {
     async fn run(mut self) {
-        if let Err(error) = self.watched.wait_until_read().await {
-            return eprintln!("kubelet: {error}");
+        let shared = self.shared.clone();
+        let over = async {
+            while !shared.over.load(Ordering::Acquire) {
+                tokio::time::sleep(PAUSE).await;
+            }
+        };
+        tokio::select! {
+            () = over => return,
+            read = self.watched.wait_until_read() => {
+                if let Err(error) = read {
+                    return eprintln!("kubelet: {error}");
+                }
+            }
         }
         while !self.shared.over.load(Ordering::Acquire) {
             self.look().await;

@@ -216,7 +216,8 @@ pub(super) async fn forget(client: &Client, pod: &Pod) -> Result<()> {
         DeleteParams { grace_period_seconds: Some(0), preconditions, ..DeleteParams::default() };
     match Api::<Pod>::namespaced(client.clone(), namespace).delete(name, &now).await {
         Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        // It may be gone, or there is another one of its name.
+        Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
