@@ -128,7 +128,7 @@ fn replicas_whose_clocks_are_half_a_minute_apart_protect_and_let_go() {
         // out, or is none: it takes it, and only then sees that the other lives.
         belay.replicas[again].process.restart().unwrap();
         belay.replicas[again].wait_until_ready().unwrap();
-        eventually("a leader who was seen by both", SOON, || {
+        eventually("a leader who was seen by both", SOON * 2, || {
             if belay.leader()? == again { Ok(()) } else { Err("the other one".into()) }
         })
         .unwrap();
