@@ -10,8 +10,8 @@ use belay::policy::Identities;
 use belay::telemetry::{Metrics, Readiness};
 use tokio::task::JoinHandle;
 
-use crate::harness::{ControlPlane, intervals};
-use crate::policies::installed;
+use crate::harness::{ControlPlane, Options, intervals};
+use crate::policies::{apply_kinds, installed};
 use crate::world;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -88,8 +88,10 @@ impl Fed {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_watched_follows_from_the_policies() {
-    installed();
-    let plane = &world().plane;
+    // A control plane without the policies of other tests.
+    let options = Options { controllers: false, ..Options::default() };
+    let plane = &ControlPlane::start_with(&options).unwrap();
+    apply_kinds(plane).unwrap();
     let ns = plane.namespace("feed").unwrap();
     plane.kubectl(&["create", "configmap", "one", "-n", &ns]).unwrap().success().unwrap();
     let fed = fed(plane, &[]).await;

@@ -25,7 +25,8 @@ pub fn installed() -> (&'static ControlPlane, &'static Output) {
     (plane, output.as_ref().unwrap())
 }
 
-fn install(plane: &ControlPlane) -> Result<Output> {
+/// Applies the kinds with kubectl, and waits until they are served: what it printed.
+pub fn apply_kinds(plane: &ControlPlane) -> Result<Output> {
     let output = plane.apply_to(&["apply", "-f", "-"], &manifests()?)?;
     output.clone().success()?;
     for definition in definitions() {
@@ -33,6 +34,11 @@ fn install(plane: &ControlPlane) -> Result<Output> {
         let args = ["wait", "--for=condition=Established", "--timeout=30s", &crd];
         plane.kubectl(&args)?.success()?;
     }
+    Ok(output)
+}
+
+fn install(plane: &ControlPlane) -> Result<Output> {
+    let output = apply_kinds(plane)?;
     // A policy is enforced a moment after it is stored. Nothing but a request
     // that it refuses shows that it is.
     let forged = [
