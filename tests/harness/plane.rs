@@ -323,6 +323,7 @@ impl ControlPlane {
 
     /// Deletes objects as the administrator, and does not wait for their end: `KIND NAME…`
     /// or `KIND/NAME…`.
+    #[allow(clippy::unwrap_used)]
     pub fn delete(&self, objects: &[&str], namespace: &str) {
         self.api.delete(objects, namespace).and_then(Output::success).unwrap();
     }

@@ -1,5 +1,7 @@
 //! What several tests use, as long as one of them does.
 
+#![allow(clippy::unwrap_used)]
+
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::Result;
