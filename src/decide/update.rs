@@ -180,20 +180,12 @@ fn owners_change<'a>(
         return;
     }
     let by_control_plane = situation.policies.identities.is_control_plane(&review.user.name);
-    if [old, new].iter().any(|object| object.metadata.owner_references.len() > MANY) {
-        let [before, after] = [old, new].map(|object| object.metadata.owner_references.len());
+    let [had, has] = [old, new].map(|object| object.metadata.owner_references.len());
+    if had.max(has) > MANY {
         // What the collector removes keeps nothing.
-        if by_control_plane && after < before {
-            return;
+        if !by_control_plane || has >= had {
+            many_owners_change(judgement, target, by_control_plane);
         }
-        // Too many to be compared: any may come or go.
-        if !by_control_plane {
-            refuse_unknown_owners(judgement, target, &format!("more than {MANY}"));
-        }
-        judgement.allow_no_hold();
-        let member = Member::new(*target, Propagation::Background);
-        let closure = Closure::with_dependents(&situation, &member);
-        judge(judgement, &[member], &closure);
         return;
     }
     let before = target.owners(&situation);
@@ -255,6 +247,21 @@ fn owners_change<'a>(
         // The graph may lag behind an owner that was made a moment ago.
         judgement.confirm_all(after.iter().filter_map(|claim| unread_owner(&situation, claim)));
     }
+}
+
+/// Owner references change that are too many to be compared: any may come or go.
+fn many_owners_change<'a>(
+    judgement: &mut Judgement<'a>,
+    target: &Item<'a>,
+    by_control_plane: bool,
+) {
+    if !by_control_plane {
+        refuse_unknown_owners(judgement, target, &format!("more than {MANY}"));
+    }
+    judgement.allow_no_hold();
+    let member = Member::new(*target, Propagation::Background);
+    let closure = Closure::with_dependents(&judgement.situation, &member);
+    judge(judgement, &[member], &closure);
 }
 
 /// Of too many owner references belay does not know which ones go.

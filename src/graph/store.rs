@@ -372,7 +372,7 @@ impl Graph {
 
     /// Who has an owner reference with this uid, though the owner itself may
     /// not be here.
-    pub fn dependents_of(&self, owner: Uid) -> impl Iterator<Item = Node<'_>> + use<'_> {
+    fn dependents_of(&self, owner: Uid) -> impl Iterator<Item = Node<'_>> + use<'_> {
         self.dependents.of(owner).filter_map(|id| self.get(id))
     }
 

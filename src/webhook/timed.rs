@@ -327,14 +327,21 @@ mod tests {
         assert!(near.has_unread() && near.has_unread());
     }
 
-    #[tokio::test]
-    async fn h63_a_connection_that_waits_for_its_answer_ends_for_no_newer_one() {
+    /// A connection whose review is being decided, its end, the places of new connections,
+    /// and the one of those whose callers are known.
+    fn asking() -> (Rc<Connection>, impl Future<Output = Option<()>>, Places, Places) {
         let [new, known, asking] = [2, 1, 1].map(Places::new);
         let connection = Connection::new(HEAD);
         let (place, ended) = new.take(std::future::pending::<()>());
         connection.set_place(place, known.clone(), asking);
         connection.keep();
         connection.ask();
+        (connection, ended, new, known)
+    }
+
+    #[tokio::test]
+    async fn h63_a_connection_that_waits_for_its_answer_ends_for_no_newer_one() {
+        let (connection, ended, new, known) = asking();
         let mut ended = std::pin::pin!(ended);
         let (mut newer, _newer) = new.take(std::future::pending::<()>());
         newer.enter(&known);
@@ -350,12 +357,7 @@ mod tests {
     #[tokio::test]
     async fn h66_a_request_that_has_arrived_is_read_before_the_connection_ends_for_a_newer_one() {
         for arrived in [true, false] {
-            let [new, known, asking] = [2, 1, 1].map(Places::new);
-            let connection = Connection::new(HEAD);
-            let (place, _) = new.take(std::future::pending::<()>());
-            connection.set_place(place, known.clone(), asking);
-            connection.keep();
-            connection.ask();
+            let (connection, _ended, new, known) = asking();
             connection.end_answer();
             let (mut far, near) = duplex(64);
             let mut near = Timed::new(near, ANSWER, IDLE, connection.clone());

@@ -356,7 +356,7 @@ pub fn start(body: &[u8]) -> Vec<u8> {
 pub const NO_TIME: &str = "it is large, and there was no time left to read it";
 pub const NO_MEMORY: &str = "its lists are long, and belay has no memory left for them";
 
-/// Reads such a start, and says why no more is read.
+/// Reads such a start. `why` is the reason that the answer gives.
 pub fn parse_start<'a>(start: &'a [u8], why: &str) -> Result<Parsed<'a>, BadRequest> {
     let envelope: Envelope<'_, IgnoredAny> =
         serde_json::from_slice(start).map_err(|error| malformed(start, &error))?;

@@ -66,8 +66,8 @@ impl Fed {
     async fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
         let begun = Instant::now();
         while !holds() {
-            let (late, state) = (begun.elapsed() > LIMIT, self.readiness.describe());
-            assert!(!late, "not within {LIMIT:?}: {what}; {state}");
+            let on_time = begun.elapsed() <= LIMIT;
+            assert!(on_time, "not within {LIMIT:?}: {what}; {}", self.readiness.describe());
             crate::harness::pause_async(Duration::from_millis(25)).await;
         }
     }

@@ -35,8 +35,7 @@ fn plane() -> &'static ControlPlane {
     let start = || {
         let options = Options { controllers: false, ..Options::default() };
         let plane = ControlPlane::start_with(&options).map_err(|error| error.to_string())?;
-        let created = plane.kubectl(&["create", "namespace", "belay"]);
-        created.and_then(|output| output.success()).map_err(|error| error.to_string())?;
+        plane.create_namespace("belay").map_err(|error| error.to_string())?;
         Ok(plane)
     };
     PLANE.get_or_init(start).as_ref().unwrap()

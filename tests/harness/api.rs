@@ -3,7 +3,7 @@
 
 use std::path::Path;
 use std::pin::pin;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use ::belay::cluster::names;
@@ -17,6 +17,7 @@ use tokio::runtime::Runtime;
 
 use super::Result;
 use super::kubectl::Output;
+use super::shared::lock;
 
 /// Where the requests of all tests run.
 fn runtime() -> Result<&'static Runtime> {
@@ -271,7 +272,7 @@ impl Api {
 
     fn resolve<'o>(&self, object: &'o str) -> Result<(KindInfo, &'o str)> {
         let (word, name) = object.split_once('/').ok_or("expected KIND/NAME")?;
-        let mut known = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.names);
         if known.find(word).is_none() {
             *known = wait_for(async { Ok(names(&self.client).await?) })?;
         }

@@ -45,7 +45,7 @@ pub use link::Link;
 pub use load::Load;
 pub use plane::{ControlPlane, Options};
 pub use proxy::Fault;
-pub use shared::Shared;
+pub use shared::{Shared, lock};
 pub use timing::{intervals, is_long};
 pub use wait::{eventually, pause, pause_async};
 

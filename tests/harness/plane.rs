@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use super::Result;
@@ -16,6 +16,7 @@ use super::link::Link;
 use super::pki::{Pair, Pki, file_name};
 use super::process::Process;
 use super::proxy::EgressProxy;
+use super::shared::lock;
 use super::wait::{eventually, while_running};
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -149,12 +150,12 @@ impl ControlPlane {
 
     /// The API server's process.
     pub fn api_server(&self) -> MutexGuard<'_, Process> {
-        self.api_server.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.api_server)
     }
 
     /// etcd's.
     pub fn etcd(&self) -> MutexGuard<'_, Process> {
-        self.etcd.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.etcd)
     }
 
     /// Where the API server listens.

@@ -7,10 +7,11 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::Result;
+use super::shared::lock;
 
 /// What is wrong with the network between the API server and its webhooks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -155,8 +156,4 @@ fn read_connect(client: &mut UnixStream) -> Option<String> {
     let text = String::from_utf8(head).ok()?;
     let mut words = text.lines().next()?.split(' ');
     (words.next()? == "CONNECT").then(|| words.next().map(str::to_owned))?
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use super::audit::ACCOUNT;
 use super::install::NAME;
+use super::shared::lock;
 use super::{ControlPlane, Result, eventually};
 
 /// The API groups of the kinds that tests make and policies are about.
@@ -58,7 +59,7 @@ pub fn left_out(manifests: &str) -> String {
 /// and helm takes a second of a core.
 fn template(plane: &ControlPlane, values: &[String]) -> Result<String> {
     static KNOWN: Mutex<BTreeMap<Vec<String>, String>> = Mutex::new(BTreeMap::new());
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = lock(&KNOWN);
     if let Some(printed) = known.get(values) {
         return Ok(printed.clone());
     }

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::Result;
 
@@ -18,11 +18,16 @@ impl<T> Shared<T> {
 
     /// What other tests use at the moment, or a new one.
     pub fn get(&self, start: impl FnOnce() -> Result<T>) -> Arc<T> {
-        let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = lock(&self.0);
         current.upgrade().unwrap_or_else(|| {
             let started = Arc::new(start().unwrap());
             *current = Arc::downgrade(&started);
             started
         })
     }
+}
+
+/// A lock that a panic elsewhere does not close.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,11 +3,11 @@
 //! to half a cluster because of one policy.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::harness::kubectl::{Output, run};
-use crate::harness::{ControlPlane, Install, Options, Shared, eventually};
+use crate::harness::{ControlPlane, Install, Options, Shared, eventually, lock};
 use crate::{World, policy, program};
 
 const SOON: Duration = Duration::from_secs(60);
@@ -23,10 +23,6 @@ fn world() -> Arc<Mutex<World>> {
         let belay = Install { serve, ..Install::of_everything(1) }.on(&plane, program())?;
         Ok(Mutex::new(World { plane, belay }))
     })
-}
-
-fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
-    world.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs `belay admin …` as somebody.
@@ -357,7 +353,7 @@ fn an_installation_whose_namespace_is_deleted_leaves_no_webhook_behind() {
     // What is left are its kinds, and who asks for it takes them out, too.
     let rights = "[{apiGroups: [apiextensions.k8s.io], resources: [customresourcedefinitions], \
          verbs: [get, delete]}, {apiGroups: [belay.dev], resources: ['*'], verbs: [list]}";
-    kubectl(&plane, &["create", "namespace", "belay"]);
+    plane.create_namespace("belay").unwrap();
     // Whoever may not see whether a belay lives takes nothing out below it.
     let blind = account(&plane, "blind", None, &format!("{rights}]"));
     let refused = admin(&blind, &["crds", "--delete"]).failure().unwrap();

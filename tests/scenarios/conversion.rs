@@ -84,8 +84,8 @@ fn s46_with_a_dead_conversion_webhook_only_verdicts_that_need_its_kind_fail_clos
          metadata: {{name: one, namespace: {others}}}\n"
     );
     eventually("a thing", LIMIT, || world.plane.apply(&thing)).unwrap();
-    let operator = ["delete", "configmap", "operator", "-n", &operators];
-    world.refused(&operator, "policy s46-needs");
+    let operator = "configmap/operator";
+    world.refuses_delete(operator, &operators, "policy s46-needs");
     assert!(world.belay.metric("belay_failed_watches") < 0.5);
 
     // The storage moves on, and nobody converts what is stored.
@@ -100,7 +100,7 @@ fn s46_with_a_dead_conversion_webhook_only_verdicts_that_need_its_kind_fail_clos
     .unwrap();
     let elsewhere_is_well = |world: &World| {
         policy::in_force(&world.plane, "s46-elsewhere");
-        world.refused(&["delete", "configmap", "kept", "-n", &others], "policy s46-elsewhere");
+        world.refuses_delete("configmap/kept", &others, "policy s46-elsewhere");
         world.kubectl(&["create", "configmap", "free", "-n", "default"]);
         world.kubectl(&["delete", "configmap", "free", "-n", "default"]);
     };
@@ -113,7 +113,7 @@ fn s46_with_a_dead_conversion_webhook_only_verdicts_that_need_its_kind_fail_clos
     })
     .unwrap();
     elsewhere_is_well(&world);
-    world.refused(&operator, "policy s46-needs");
+    world.refuses_delete(operator, &operators, "policy s46-needs");
 
     // Replicas that have never read one of them are ready, and know that they
     // do not know.
@@ -124,8 +124,8 @@ fn s46_with_a_dead_conversion_webhook_only_verdicts_that_need_its_kind_fail_clos
         belay.wait_until_ready().unwrap();
     }
     world.ask(&[0, 1]);
-    world.refused(&operator, "belay cannot tell whether");
-    world.refused(&operator, "things.s46.example.test");
+    world.refuses_delete(operator, &operators, "belay cannot tell whether");
+    world.refuses_delete(operator, &operators, "things.s46.example.test");
     elsewhere_is_well(&world);
     world.says("s46-needs", "Watching", "False Failed");
     for replica in [0, 1] {
@@ -139,10 +139,12 @@ fn s46_with_a_dead_conversion_webhook_only_verdicts_that_need_its_kind_fail_clos
     // go.
     world.plane.apply(&definition("v2", false)).unwrap();
     policy::in_force(&world.plane, "s46-needs");
-    world.refused(&operator, "policy s46-needs");
+    world.refuses_delete(operator, &operators, "policy s46-needs");
     world.kubectl(&["delete", "thing", "one", "-n", &others]);
-    let gone = [&operator[..], &["--wait=false"]].concat();
-    eventually("the end of the operator", LIMIT, || world.plane.kubectl(&gone)?.success()).unwrap();
+    eventually("the end of the operator", LIMIT, || {
+        world.plane.api().delete(&[operator], &operators)?.success()
+    })
+    .unwrap();
     world.plane.delete(&["deletionpolicy", "s46-needs", "s46-itself", "s46-elsewhere"], "");
     world.kubectl(&["delete", "crd", "things.s46.example.test", "--wait=false"]);
 }

@@ -68,24 +68,20 @@ impl World {
 
     /// kubectl that has to fail: what it said.
     pub fn refusal(&self, args: &[&str]) -> String {
-        self.refuses(args).unwrap()
+        self.plane.kubectl(args).unwrap().failure().unwrap()
     }
 
-    fn refuses(&self, args: &[&str]) -> Result<String> {
-        match args {
-            ["delete", kind, name, "-n", namespace] => {
-                self.plane.api().delete(&[kind, name], namespace)?.failure()
-            }
-            _ => self.plane.kubectl(args)?.failure(),
-        }
+    /// A delete that has to fail: the refusal.
+    pub fn delete_refusal(&self, object: &str, namespace: &str) -> Result<String> {
+        self.plane.api().delete(&[object], namespace)?.failure()
     }
 
-    /// Deletes again and again until the refusal says this. What is deleted
-    /// instead is not found from then on, and that never says it.
-    pub fn refused(&self, args: &[&str], because: &str) {
+    /// Deletes again and again until the refusal has this text. An object that was
+    /// deleted instead is not found, and no such error has it.
+    pub fn refuses_delete(&self, object: &str, namespace: &str, because: &str) {
         eventually(because, LIMIT, || {
-            let said = self.refuses(args)?;
-            if said.contains(because) { Ok(()) } else { Err(said.into()) }
+            let refusal = self.delete_refusal(object, namespace)?;
+            if refusal.contains(because) { Ok(()) } else { Err(refusal.into()) }
         })
         .unwrap();
     }

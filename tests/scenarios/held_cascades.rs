@@ -154,10 +154,16 @@ fn s11_an_owner_in_the_foreground_is_told_to_wait_for_what_was_approved() {
     let approved = |object: &str| {
         erin.belay(&["approve", object, "-n", ns, "--reason", "x"]).success().unwrap()
     };
+    // The finalizer: the collector asks again, and may be through at once after the approval.
     let secret = |name: &str, owner: &str| {
         let owner =
             owned_by("ConfigMap", owner, &team.field(&format!("cm/{owner}"), ".metadata.uid"));
-        team.apply(&format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: {name}, {owner}}}\n"));
+        let metadata = format!("name: {name}, finalizers: [example.com/slow], {owner}");
+        team.apply(&format!("apiVersion: v1\nkind: Secret\nmetadata: {{{metadata}}}\n"));
+    };
+    let finish = |object: &str| {
+        let none = r#"{"metadata":{"finalizers":null}}"#;
+        team.kubectl(&["patch", object, "--type=merge", "-p", none]).success().unwrap();
     };
     team.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: living}\n");
     secret("kept", "living");
@@ -172,9 +178,7 @@ fn s11_an_owner_in_the_foreground_is_told_to_wait_for_what_was_approved() {
     team.deleted(&["configmap/parent", "--cascade=foreground"]);
     secret("child", "parent");
     // When that one is through, the collector looks who else is in the way.
-    let finish =
-        ["patch", "configmap/slow", "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#];
-    team.kubectl(&finish).success().unwrap();
+    finish("configmap/slow");
     team.collector_asks("/child");
     team.stands("secret/child");
     let said = approved("secret/child");
@@ -182,10 +186,11 @@ fn s11_an_owner_in_the_foreground_is_told_to_wait_for_what_was_approved() {
                 collector was refused and tries again ever later; now delete it: kubectl delete ";
     assert!(said.contains(says), "{said}");
     eventually("a DELETE that passes", SOON, || {
-        let delete = ["delete", "secret/child", "-n", ns, "--ignore-not-found"];
+        let delete = ["delete", "secret/child", "-n", ns, "--wait=false"];
         erin.kubectl(&delete).success()
     })
     .unwrap();
+    finish("secret/child");
     team.goes("configmap/parent");
 }
 

@@ -88,7 +88,7 @@ fn s42_a_webhook_configuration_that_is_deleted_stays_so_and_that_is_loud() {
     world.all_say("[+]registration ok", true);
     assert!(world.leader_says("belay_registration_missing", &missing) < 0.5);
     config_map(&world.plane, &ns, "kept");
-    world.refused(&["delete", "configmap", "kept", "-n", &ns], &format!("policy {ns}"));
+    world.refuses_delete("configmap/kept", &ns, &format!("policy {ns}"));
     world.plane.delete(&["deletionpolicy", &ns, &other], "");
 }
 
@@ -133,7 +133,7 @@ fn s42_rules_that_somebody_empties_are_put_back_and_counted() {
         })
         .unwrap();
     }
-    world.refused(&["delete", "configmap", "kept", "-n", &ns], &format!("policy {ns}"));
+    world.refuses_delete("configmap/kept", &ns, &format!("policy {ns}"));
     world.plane.delete(&["deletionpolicy", &ns], "");
 }
 
@@ -149,7 +149,7 @@ fn a_vanished_policy_kind_freezes_and_withdraws_nothing() {
             world.kubectl(&["get", "configmap", "kept", "-n", &ns, "-o", path]),
             r#"["belay.dev/hold"]"#
         );
-        world.refused(&["delete", "configmap", "kept", "-n", &ns], &format!("policy {ns}"));
+        world.refuses_delete("configmap/kept", &ns, &format!("policy {ns}"));
     };
     held();
     let withdrawn = || world.belay.metric("belay_hold_changes_total{change=\"taken off\"");

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::harness::Installed;
-use crate::stage::lock;
+use crate::harness::lock;
 
 /// One look: seconds since the beginning, KiB of each replica that runs.
 pub type Sample = (u64, Vec<Option<u64>>);

@@ -2,11 +2,11 @@
 //! rooms, and people with their rights.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::attacker::{Attacker, NAME};
 use crate::call::Caller;
-use crate::harness::{ControlPlane, Install, Installed, Options, Result, direct};
+use crate::harness::{ControlPlane, Install, Installed, Options, Result, direct, lock};
 use crate::people::Person;
 use crate::plan::ROOMS;
 use crate::policies::{self, in_force, lasting};
@@ -108,7 +108,7 @@ impl Stage {
             let belay = install.on(&plane, &program)?;
             plane.apply(RIGHTS)?;
             for room in ROOMS {
-                plane.kubectl(&["create", "namespace", room])?.success()?;
+                plane.create_namespace(room)?;
                 plane.apply(&tenant(room))?;
             }
             Ok((plane, belay))
@@ -151,11 +151,6 @@ impl Stage {
     pub fn installed(&self) -> MutexGuard<'_, Installed> {
         lock(&self.belay)
     }
-}
-
-/// A lock that a panic elsewhere does not close.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn said(refusal: crate::call::Refusal) -> String {

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
+use crate::harness::lock;
 use crate::harness::proxy::EgressProxy;
 use crate::harness::{Installed, Result};
 use crate::random::Random;
-use crate::stage::lock;
 
 /// Makes trouble until it is told to stop; then all replicas run. Says how
 /// often leaders were killed and paused.

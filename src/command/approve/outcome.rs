@@ -4,7 +4,7 @@ use super::{arguments_of, right};
 use crate::cluster::Snapshot;
 use crate::command::target::{Session, approvals_unread, as_me, situation};
 use crate::command::why;
-use crate::decide::{Blocker, Consent, Decision, Item, Verdict, consent, sentence};
+use crate::decide::{Blocker, Consent, Decision, Item, Target, Verdict, consent, sentence};
 use crate::objects::{FOREGROUND, Object, split_api_version};
 use crate::policy::{Policy, service_account};
 
@@ -195,7 +195,10 @@ async fn given_up(session: &Session, snapshot: &Snapshot) -> Option<String> {
             return None;
         }
     }
-    said
+    // The approval may have let the collector through.
+    let Target { namespace, name, .. } = &session.target;
+    let left = session.visitor.caller.object(&session.info, namespace, name).await.ok()?;
+    left.and(said)
 }
 
 #[cfg(test)]

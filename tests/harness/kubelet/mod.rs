@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -33,6 +33,7 @@ use self::pod::Local;
 use super::belay::http_get;
 use super::plane::Endpoint;
 use super::proxy::EgressProxy;
+use super::shared::lock;
 use super::{ControlPlane, Result};
 
 /// The repository of belay's images; kwok keeps its hands off them.
@@ -291,8 +292,4 @@ impl Node {
 fn is_ours(pod: &Pod) -> bool {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     containers.filter_map(|c| c.image.as_deref()).any(|image| image.starts_with(IMAGE))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -264,7 +264,7 @@ fn h02b_the_path_is_rotated_on_command_under_load_and_the_old_one_ends() {
 fn h04_client_certificates_are_asked_for_with_belays_own_certificates() {
     let options = Options { controllers: false, ..Options::default() };
     let plane = ControlPlane::start_with(&options).unwrap();
-    plane.kubectl(&["create", "namespace", "belay"]).unwrap().success().unwrap();
+    plane.create_namespace("belay").unwrap();
     plane.apply(&print(program(), &["admin", "crds"]).unwrap()).unwrap();
     let pki = Pki::new(&plane.folder().join("ours")).unwrap();
     let other = Pki::new(&plane.folder().join("theirs")).unwrap();
