@@ -176,6 +176,8 @@ fn s11_an_owner_in_the_foreground_is_told_to_wait_for_what_was_approved() {
     let slow = format!("name: slow, finalizers: [example.com/slow], {owner}");
     team.apply(&format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{{slow}}}\n"));
     team.deleted(&["configmap/parent", "--cascade=foreground"]);
+    // Later it would be refused: it would take the other child along.
+    team.collector_asks("/slow");
     secret("child", "parent");
     // When that one is through, the collector looks who else is in the way.
     finish("configmap/slow");
