@@ -34,6 +34,8 @@ pub struct Event {
     pub subresource: String,
     /// Namespace.
     pub namespace: String,
+    /// The name of the object, or nothing.
+    pub name: String,
     /// The path, without its query.
     pub path: String,
     /// The HTTP status.
@@ -68,6 +70,7 @@ impl Event {
             group: text(&about["apiGroup"]),
             subresource: text(&about["subresource"]),
             namespace: text(&about["namespace"]),
+            name: text(&about["name"]),
             path: path.to_owned(),
             code: status["code"].as_u64().unwrap_or_default(),
             reason: text(&status["reason"]),

@@ -23,8 +23,7 @@ pub struct Life {
     pub deleted: Option<(Span, String)>,
     /// When it left storage, and by whose request.
     pub gone: Option<(Span, String)>,
-    /// Deletes of collections that were broken off: whether they took it along
-    /// the log does not say.
+    /// Requests that may have removed it, though their answers don't say so.
     pub doubts: Vec<(Span, String)>,
 }
 
@@ -61,6 +60,11 @@ impl Life {
     /// The last version.
     pub fn last(&self) -> Option<&Version> {
         self.versions.last()
+    }
+
+    /// Since when it is Terminating, as its versions say.
+    pub fn terminating(&self) -> Option<i64> {
+        self.versions.iter().find_map(|version| version.deleted)
     }
 
     /// Until when it certainly was there.
@@ -100,7 +104,28 @@ impl History {
             (_, true) if event.subresource.is_empty() || is_whole(&event.subresource) => {
                 self.write(event);
             }
+            ("delete" | "update" | "patch", false) => self.failed(event),
             _ => {}
+        }
+    }
+
+    /// A write that was cut off may have been carried out. And of two writes that end
+    /// the same object at the same time, one is answered as if there had been none, and
+    /// the other one with the object as it was before.
+    fn failed(&mut self, event: &Event) {
+        if !event.subresource.is_empty() || !(event.code == 404 || event.code >= 500) {
+            return;
+        }
+        let Event { group, resource, namespace, name, .. } = event;
+        let key = (group.clone(), resource.clone(), namespace.clone(), name.clone());
+        for uid in self.by_place.get(&key).into_iter().flatten() {
+            let Some(life) = self.lives.get_mut(uid).filter(|life| life.gone.is_none()) else {
+                continue;
+            };
+            let cut_off = event.verb == "delete" && event.code >= 500;
+            if life.terminating().is_some() || life.deleted.is_some() || cut_off {
+                life.doubts.push((event.span, event.user.clone()));
+            }
         }
     }
 
@@ -191,19 +216,14 @@ impl History {
         }
     }
 
-    /// The answer lists what was taken, as it stood before.
+    /// The answer lists what was deleted, as it stood before: what has finalizers, or
+    /// was given some at the last moment, stays Terminating.
     fn collection(&mut self, event: &Event) {
         for item in event.response["items"].as_array().into_iter().flatten() {
             let Some(uid) = item["metadata"]["uid"].as_str() else { continue };
             let Some(life) = self.lives.get_mut(uid) else { continue };
             life.deleted.get_or_insert((event.span, event.user.clone()));
-            let waits = event.resource == "pods"
-                || life.last().is_some_and(|version| !version.finalizers.is_empty());
-            if waits {
-                life.doubts.push((event.span, event.user.clone()));
-            } else {
-                life.gone.get_or_insert((event.span, event.user.clone()));
-            }
+            life.doubts.push((event.span, event.user.clone()));
         }
     }
 

@@ -3,7 +3,7 @@
 use super::event::SECOND;
 use super::history::{History, Life};
 use super::object::Version;
-use super::policy::{MARGIN, Policy, is_approved};
+use super::policy::{MARGIN, Policy, is_approved, is_approved_by_name};
 use super::uses::{HOLD, PERHAPS, Use, counts, is_newcomer, needed};
 
 /// What the referee has to say.
@@ -105,7 +105,9 @@ impl Judge<'_> {
             return;
         };
         let Some(made) = life.made() else { return };
-        let asked = deleted.from.min(gone.from);
+        // A DELETE of a collection that was broken off is seen in the versions alone.
+        let terminating = life.terminating().unwrap_or(i64::MAX);
+        let asked = deleted.from.min(gone.from).min(terminating);
         if made.to > asked {
             return;
         }
@@ -278,7 +280,10 @@ impl Judge<'_> {
             return;
         }
         let asked = life.deleted.as_ref().map_or(self.end, |(span, _)| span.from);
-        let yes = |policy: &Policy| is_approved(self.history, policy, life, asked, self.end);
+        // Since when an object is owned by what is approved with its content, the next
+        // leader does not know.
+        let yes =
+            |policy: &Policy| is_approved_by_name(self.history, policy, life, asked, self.end);
         let kept = policies.iter().filter(|policy| !yes(policy));
         let kept = kept.into_iter().any(|policy| {
             let used = || {

@@ -163,7 +163,28 @@ pub fn is_approved(
     let around = places.iter().flat_map(|key| history.at_place(key));
     let around = around.map(|life| (life.uid.as_str(), i64::MIN));
     let above: Vec<_> = above.into_iter().chain(around).collect();
+    is_approved_with(history, policy, life, (asked, until), &above)
+}
 
+/// Whether they named the object itself.
+pub fn is_approved_by_name(
+    history: &History,
+    policy: &Policy,
+    life: &Life,
+    asked: i64,
+    until: i64,
+) -> bool {
+    is_approved_with(history, policy, life, (asked, until), &[])
+}
+
+fn is_approved_with(
+    history: &History,
+    policy: &Policy,
+    life: &Life,
+    (asked, until): (i64, i64),
+    above: &[(&str, i64)],
+) -> bool {
+    let namespace = &life.key.2;
     // A service account's approval counts where a policy lists it; the soak's
     // list none.
     let mut people: Vec<&str> = Vec::new();

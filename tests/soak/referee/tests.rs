@@ -74,11 +74,13 @@ impl Log {
     ) {
         self.second += 1;
         let namespace = answer["metadata"]["namespace"].as_str().unwrap_or_default();
+        let name = answer["metadata"]["name"].as_str().unwrap_or_default();
         self.lines.push(
             json!({
                 "auditID": self.second.to_string(), "stage": "ResponseComplete", "verb": verb,
                 "requestURI": format!("/x/{resource}"), "user": {"username": user},
-                "objectRef": {"resource": resource, "apiGroup": group, "namespace": namespace},
+                "objectRef": {"resource": resource, "apiGroup": group, "namespace": namespace,
+                    "name": name},
                 "responseStatus": {"code": code},
                 "requestReceivedTimestamp": stamp(self.second),
                 // An answer takes a while.
@@ -349,6 +351,49 @@ fn a_newcomer_is_one_after_a_deletecollection_too() {
 }
 
 #[test]
+fn a_newcomer_is_one_when_the_log_has_only_a_later_delete() {
+    let mut log = Log::with(used());
+    log.config("create", "alice", json!({}));
+    log.wait(10);
+    let now = stamp(log.second + 1);
+    log.line("deletecollection", "alice", "", "configmaps", 504, &json!({}));
+    log.wait(10);
+    log.pod("create", json!({}));
+    log.wait(10);
+    log.config("delete", "alice", json!({"deletionTimestamp": now}));
+    log.config("patch", BELAY, json!({"deletionTimestamp": now, "finalizers": []}));
+    assert_eq!(log.found(&[]), [""; 0]);
+}
+
+#[test]
+fn what_a_collection_deleted_is_there_while_a_finalizer_keeps_it() {
+    let mut log = Log::with(used());
+    log.config("create", "alice", json!({"finalizers": []}));
+    log.wait(10);
+    let now = stamp(log.second + 1);
+    let taken = json!({"items": [{"metadata": {"uid": "settings"}}]});
+    log.line("deletecollection", "alice", "", "configmaps", 200, &taken);
+    log.pod("create", json!({}));
+    assert_eq!(log.found(&["settings", "user"]), [""; 0], "it may have been given the hold");
+    log.config("patch", BELAY, json!({"deletionTimestamp": now, "finalizers": []}));
+    assert_eq!(log.found(&["user"]), [""; 0]);
+}
+
+#[test]
+fn of_two_writes_that_end_an_object_one_finds_none() {
+    for (code, found) in [(409, "disagree"), (404, ""), (504, "")] {
+        let mut log = Log::with(used());
+        let shut = json!(["foregroundDeletion"]);
+        log.config("create", "alice", json!({"finalizers": []}));
+        let now = stamp(log.second + 1);
+        log.config("delete", "alice", json!({"deletionTimestamp": now, "finalizers": shut}));
+        let none = json!({"metadata": {"namespace": "room-0", "name": "settings"}});
+        log.line("patch", GC, "", "configmaps", code, &none);
+        assert_eq!(log.found(&[]).concat(), found, "{code}");
+    }
+}
+
+#[test]
 fn a_relation_makes_users_while_it_is_there() {
     let log = |removed: bool| {
         let mut log = Log::with(used());
@@ -493,6 +538,17 @@ fn something_waits_for_nobody() {
         log.wait(seconds);
         log.pod("create", json!({}));
         assert_eq!(log.found(&["settings"]), found, "made after {seconds} s");
+    }
+
+    // A leader that starts later doesn't know since when its owner is the approved one.
+    for (approved, scope, found) in
+        [("settings", "Object", &["stuck"][..]), ("above", "Content", &[])]
+    {
+        let mut log = Log::with(always());
+        log.config("create", "alice", json!({"ownerReferences": [{"uid": "above"}]}));
+        log.approve(approved, scope);
+        log.config("delete", "alice", json!({"deletionTimestamp": stamp(log.second)}));
+        assert_eq!(log.found(&["settings"]), found, "{approved}");
     }
 
     let mut log = Log::with(json!({"fromOrphaning": {}}));

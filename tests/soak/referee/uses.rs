@@ -128,8 +128,7 @@ pub const PERHAPS: (i64, i64) = (4 * SECOND, 10 * SECOND);
 pub fn is_newcomer(history: &History, target: &Life, user: &Life, moment: i64, after: i64) -> bool {
     // The log of a deletecollection says nothing of each object; that it was
     // deleted by then is seen in whatever is written to it next.
-    let deleted = target.versions.iter().find_map(|version| version.deleted);
-    let deleted = deleted.filter(|deleted| *deleted <= moment);
+    let deleted = target.terminating().filter(|deleted| *deleted <= moment);
     let late = |life: &Life| match (deleted, life.versions.first()) {
         (Some(deleted), Some(first)) => first.created > deleted + after,
         _ => false,
