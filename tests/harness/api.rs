@@ -98,18 +98,20 @@ impl Api {
         }
     }
 
-    /// Whether a user may do this with a kind (`deployments.apps`) in a namespace.
-    pub fn may(&self, user: &str, verb: &str, kind: &str, namespace: &str) -> Result<()> {
+    /// Whether a user may do this with a kind (`deployments.apps`), or with one object
+    /// (`pods/web-0`), in a namespace.
+    pub fn may(&self, user: &str, verb: &str, object: &str, namespace: &str) -> Result<()> {
+        let (kind, name) = object.split_once('/').unwrap_or((object, ""));
         let (resource, group) = kind.split_once('.').unwrap_or((kind, ""));
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
             "spec": {"user": user, "resourceAttributes": {"verb": verb, "group": group,
-                "resource": resource, "namespace": namespace}},
+                "resource": resource, "name": name, "namespace": namespace}},
         });
         let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
         match self.send(http::Method::POST, path, Some(&review))?.body["status"]["allowed"] {
             Value::Bool(true) => Ok(()),
-            _ => Err(format!("{user} may not {verb} {kind}").into()),
+            _ => Err(format!("{user} may not {verb} {object}").into()),
         }
     }
 

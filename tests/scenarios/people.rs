@@ -64,12 +64,11 @@ impl<'p> Person<'p> {
         });
         person.bind("work", Some(namespace), &format!("[{WORK}{approve}]"));
         person.bind("read", None, &format!("[{READ}]"));
-        for allowed in [
-            &["auth", "can-i", "create", "deletionapprovals.belay.dev"][..],
-            &["auth", "can-i", "delete", "configmaps"],
-        ] {
-            eventually("the rights", SOON, || person.kubectl(allowed).success()).unwrap();
-        }
+        eventually("the rights", SOON, || {
+            plane.api().may(&person.name, "create", "deletionapprovals.belay.dev", "")?;
+            plane.api().may(&person.name, "delete", "configmaps", namespace)
+        })
+        .unwrap();
         person
     }
 

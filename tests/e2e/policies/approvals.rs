@@ -48,8 +48,8 @@ impl People {
         let rules = "[{apiGroups: [belay.dev], resources: [deletionapprovals, pauses], verbs: \
              [create, get, patch, update, delete]}]";
         people.grant("senders", None, rules, &[&people.alice, &people.bob]);
-        for config in [&people.alice_config, &people.bob_config] {
-            people.until_allowed(config, &["create", "pauses.belay.dev"]);
+        for user in [&people.alice, &people.bob] {
+            people.until_allowed(user, "create", "pauses.belay.dev", "");
         }
         people
     }
@@ -80,11 +80,9 @@ impl People {
     }
 
     /// The authorizer learns of a binding a moment after it is stored.
-    fn until_allowed(&self, config: &Path, request: &[&str]) {
-        let args = [&["auth", "can-i", "-q"], request].concat();
+    fn until_allowed(&self, user: &str, verb: &str, object: &str, namespace: &str) {
         eventually("the right", Duration::from_secs(30), || {
-            let output = self.plane.kubectl_as(config, &args)?;
-            if output.ok() { Ok(()) } else { Err(output.stderr.into()) }
+            self.plane.api().may(user, verb, object, namespace)
         })
         .unwrap();
     }
@@ -173,10 +171,7 @@ fn s24_an_approval_is_checked_against_who_sent_it() {
     let rules =
         "[{apiGroups: [\"\"], resources: [persistentvolumeclaims], verbs: [approve-deletion]}]";
     people.grant("approvers", Some(&here), rules, &[&people.alice]);
-    people.until_allowed(
-        &people.alice_config,
-        &["approve-deletion", "persistentvolumeclaims", "-n", &here],
-    );
+    people.until_allowed(&people.alice, "approve-deletion", "persistentvolumeclaims", &here);
     let good = people.by_alice("good", &here, "persistentvolumeclaims");
     let (alice, bob) = (&people.alice, &people.bob);
 
@@ -243,8 +238,7 @@ fn the_right_to_approve_may_be_for_one_name() {
     let rules = "[{apiGroups: [\"\"], resources: [persistentvolumeclaims], resourceNames: [data], \
          verbs: [approve-deletion]}]";
     people.grant("approvers", Some(&here), rules, &[&people.alice]);
-    let right = ["approve-deletion", "persistentvolumeclaims/data", "-n", &here];
-    people.until_allowed(&people.alice_config, &right);
+    people.until_allowed(&people.alice, "approve-deletion", "persistentvolumeclaims/data", &here);
     let good = people.by_alice("good", &here, "persistentvolumeclaims");
     let other = set(good.clone(), "/spec/targetRef/name", json!("other"));
     let words = format!(
@@ -262,8 +256,7 @@ fn the_right_to_approve_a_namespace_is_asked_inside_it() {
     let there = people.plane.namespace("elsewhere").unwrap();
     let rules = "[{apiGroups: [\"\"], resources: [namespaces], verbs: [approve-deletion]}]";
     people.grant("approvers", Some(&here), rules, &[&people.alice]);
-    let right = ["approve-deletion", "namespaces", "-n", &here];
-    people.until_allowed(&people.alice_config, &right);
+    people.until_allowed(&people.alice, "approve-deletion", "namespaces", &here);
 
     let good = people.by_alice("good", "", "namespaces");
     let good = set(good, "/spec/targetRef/name", json!(here));
@@ -292,8 +285,7 @@ fn scope_content_takes_the_right_to_everything_in_the_namespace() {
     let here = people.namespace.clone();
     let namespaces = "[{apiGroups: [\"\"], resources: [\"*\"], verbs: [approve-deletion]}]";
     people.grant("core", Some(&here), namespaces, &[&people.alice]);
-    let right = ["approve-deletion", "namespaces", "-n", &here];
-    people.until_allowed(&people.alice_config, &right);
+    people.until_allowed(&people.alice, "approve-deletion", "namespaces", &here);
     let good = people.by_alice("content", "", "namespaces");
     let mut good = set(good, "/spec/targetRef/name", json!(here));
     good["spec"]["scope"] = json!("Content");
@@ -309,8 +301,7 @@ fn scope_content_takes_the_right_to_everything_in_the_namespace() {
     people.accepted(&people.alice_config, &set(alone, "/spec/targetRef/name", json!(here)));
     let everything = "[{apiGroups: [\"*\"], resources: [\"*\"], verbs: [approve-deletion]}]";
     people.grant("everything", Some(&here), everything, &[&people.alice]);
-    let right = ["approve-deletion", "*.*", "-n", &here];
-    people.until_allowed(&people.alice_config, &right);
+    people.until_allowed(&people.alice, "approve-deletion", "*.*", &here);
     people.accepted(&people.alice_config, &good);
 }
 
@@ -320,8 +311,7 @@ fn a_target_outside_of_namespaces_takes_a_right_that_holds_everywhere() {
     let here = people.namespace.clone();
     let rules = "[{apiGroups: [\"\"], resources: [persistentvolumes], verbs: [approve-deletion]}]";
     people.grant("approvers", Some(&here), rules, &[&people.alice]);
-    let right = ["approve-deletion", "persistentvolumes", "-n", &here];
-    people.until_allowed(&people.alice_config, &right);
+    people.until_allowed(&people.alice, "approve-deletion", "persistentvolumes", &here);
     let good = people.by_alice("volume", "", "persistentvolumes");
     let words = format!(
         "{} may not approve-deletion of persistentvolumes data: it takes the RBAC verb \
@@ -330,7 +320,7 @@ fn a_target_outside_of_namespaces_takes_a_right_that_holds_everywhere() {
     );
     people.refused(&people.alice_config, &good, &words);
     people.grant("approvers", None, rules, &[&people.alice]);
-    people.until_allowed(&people.alice_config, &["approve-deletion", "persistentvolumes"]);
+    people.until_allowed(&people.alice, "approve-deletion", "persistentvolumes", "");
     people.accepted(&people.alice_config, &good);
 
     // Its content may be anywhere.
@@ -348,9 +338,8 @@ fn s24_a_pause_is_checked_against_who_sent_it() {
     // In a namespace it would be the right to nothing.
     people.grant("pausers", Some(&people.namespace), rules, &[bob]);
     people.grant("pausers", None, rules, &[alice]);
-    people.until_allowed(&people.alice_config, &["pause", "pauses.belay.dev"]);
-    let right = ["pause", "pauses.belay.dev", "-n", &people.namespace];
-    people.until_allowed(&people.bob_config, &right);
+    people.until_allowed(&people.alice, "pause", "pauses.belay.dev", "");
+    people.until_allowed(&people.bob, "pause", "pauses.belay.dev", &people.namespace);
     let good = pause(&format!("good-{}", people.namespace), alice, in_seconds(3600));
 
     let words =
@@ -378,7 +367,7 @@ fn s24_an_approval_whose_uid_belongs_to_another_object_approves_nothing() {
     let there = people.plane.namespace("foreign").unwrap();
     let rules = "[{apiGroups: [\"\"], resources: [configmaps], verbs: [approve-deletion]}]";
     people.grant("approvers", Some(&here), rules, &[&people.alice]);
-    people.until_allowed(&people.alice_config, &["approve-deletion", "configmaps", "-n", &here]);
+    people.until_allowed(&people.alice, "approve-deletion", "configmaps", &here);
     let stored = |namespace: &str| {
         let create = ["create", "configmap", "data", "-n", namespace, "-o", "json"];
         let text = people.plane.kubectl(&create).unwrap().success().unwrap();
