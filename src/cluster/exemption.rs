@@ -127,12 +127,8 @@ pub async fn write(client: &kube::Client, approval: &DeletionApproval) -> Result
         }
         let same = Preconditions { uid: existing.metadata.uid, ..Preconditions::default() };
         let options = DeleteParams { preconditions: Some(same), ..DeleteParams::default() };
-        match api.delete(&name, &options).await {
-            Ok(_) => {}
-            // Somebody was quicker.
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
-            Err(error) => return Err(words(error)),
-        }
+        // Whether it makes way or not, the last attempt takes another name.
+        let _ = api.delete(&name, &options).await;
     }
     Err(format!("DeletionApproval {name} is there, expires soon, and cannot be replaced"))
 }

@@ -80,10 +80,16 @@ async fn sweep(client: &kube::Client, world: &SharedWorld) -> Result<(), (String
     first.map_or(Ok(()), Err)
 }
 
-/// Of an approval that covers content nobody asks what exactly belongs to it,
-/// as long as anything waits.
+/// Of an approval that covers content nobody asks what exactly belongs to it, as long as
+/// anything waits that it may reach, and that was deleted before it expired.
 fn covers_what_waits(world: &World, approval: &Approval) -> bool {
-    approval.content && !world.waiting.seen.is_empty()
+    let now = world.clock.now().as_second();
+    approval.content
+        && world.waiting.seen.iter().any(|((_, namespace, _), seen)| {
+            let deleted = seen.sight.deleted.as_deref().and_then(|time| time.parse().ok());
+            let deleted = deleted.map(jiff::Timestamp::as_second);
+            approval.reaches(namespace) && approval.is_in_force(deleted, now)
+        })
 }
 
 async fn is_on_its_way_out(
@@ -117,6 +123,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::cluster::world::Seen;
     use crate::policy::Approvals;
 
     fn approval(name: &str) -> Approval {
@@ -128,6 +135,24 @@ mod tests {
                 "approver": "bob", "reason": "because", "expirationTime": "2020-01-01T01:00:00Z"},
         });
         Approval::compile(&serde_json::from_value(approval).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn h74_what_waits_keeps_only_the_approvals_that_may_cover_it() {
+        let covering = |namespace: &str, deleted: &str| {
+            let object = json!({"metadata": {"name": "own", "uid": "u", "resourceVersion": "1",
+                "deletionTimestamp": deleted, "finalizers": [crate::objects::HOLD]}});
+            let mut world = World::default();
+            let kind = world.graph.kinds.find("", "ConfigMap").unwrap();
+            let sight = crate::hold::Sight::of(&object).unwrap();
+            let seen = Seen { sight, requested: None, unused: false, changes: 0, unwatched: false };
+            world.waiting.seen.insert((kind, namespace.to_owned(), "own".to_owned()), seen);
+            let approval = Approval { content: true, ..approval("a") };
+            covers_what_waits(&world, &approval)
+        };
+        assert!(covering("shop", "2020-01-01T00:30:00Z"));
+        assert!(!covering("other", "2020-01-01T00:30:00Z"));
+        assert!(!covering("shop", "2020-01-01T01:30:00Z"));
     }
 
     #[tokio::test]

@@ -14,7 +14,7 @@ use super::{Cause, Counts, Reason, Review, Situation, Verdict};
 use crate::graph::{Certainty, Fates, Graph, Node, NodeId, Propagation, Request, fates};
 use crate::objects::{DefaultPropagation, HoldAge, KeyedSet, NumberSet};
 use crate::policy::api::OnDelete;
-use crate::policy::{Applied, Facts, Policy, Source};
+use crate::policy::{Applied, Policy, Source};
 
 /// How many objects a deletion is followed through, at the most.
 const FOLLOWED: usize = 200_000;
@@ -133,14 +133,7 @@ pub(super) struct Closure {
 impl Closure {
     fn of(situation: &Situation<'_>, members: &[Member<'_>]) -> Self {
         let of = |member: &Member<'_>| targets(situation, &member.item, member.propagation);
-        // A token of a Pod has the uid of its Node, so any user could attach objects to it
-        // that block its deletion. The collector's DELETE of each of them is judged.
-        let is_node = |member: &&Member<'_>| {
-            let Facts { group, resource, .. } = member.item.facts;
-            (group, resource) == ("", "nodes")
-        };
-        let followed = members.iter().filter(|member| !is_node(member));
-        let targets: Vec<_> = followed.flat_map(of).collect();
+        let targets: Vec<_> = members.iter().flat_map(of).collect();
         // What follows from an object that waits follows when its hold is removed.
         let waiting = members.iter().filter(|member| member.waits);
         let released: Vec<_> = waiting.filter_map(|m| m.item.node).map(Node::id).collect();
@@ -148,6 +141,7 @@ impl Closure {
             limit: FOLLOWED,
             work: situation.work,
             released: &released,
+            same_scope: true,
             ..Request::of(&targets)
         };
         let fates = fates(situation.graph, &request);
@@ -284,8 +278,10 @@ fn targets(
             claim.uid == target.uid() || !matches!(standing, Standing::Solid(_))
         })
     };
-    let dependents = graph.dependents_within(target.uid(), target.facts.namespace);
-    let dependents = dependents.filter(only).map(Node::id);
+    let namespace = target.facts.namespace;
+    let dependents = graph.dependents_within(target.uid(), namespace);
+    let dependents = dependents.filter(|node| node.namespace() == namespace && only(node));
+    let dependents = dependents.map(Node::id);
     let container = Container::of(target).into_iter();
     let members = container.flat_map(|container| container.members(graph)).map(Node::id);
     dependents.chain(members).map(|id| (id, Propagation::Background)).collect()

@@ -77,12 +77,19 @@ impl<'a> Judgement<'a> {
         self.along = certainly;
     }
 
-    /// The policies of an object that bind the one who asks.
+    /// The policies of an object that bind the one who asks. A tenant's label on a Pod
+    /// keeps no room of a Node from the Pods of others.
     pub(super) fn binding(&self, item: &Item<'a>) -> Vec<Applied<'a>> {
         // A look at the policies takes as long as several steps.
         self.situation.work.charge(8 + item.facts.labels.size());
         let mut applied = self.situation.applied(item.facts);
-        applied.retain(|applied| applied.policy.binds(self.review.user.person()));
+        let user = &self.review.user;
+        let makes_room = (item.facts.group, item.facts.resource) == ("", "pods")
+            && self.situation.policies.identities.makes_room(&user.name);
+        applied.retain(|Applied { policy, .. }| {
+            policy.binds(user.person())
+                && !(makes_room && matches!(policy.source, Source::Label(_)))
+        });
         applied
     }
 

@@ -236,7 +236,8 @@ impl Review<'_> {
     pub fn list_bytes(&self) -> usize {
         let objects = self.object.iter().chain(&self.old_object);
         let listed: usize = objects.map(|object| object.metadata.list_bytes()).sum();
-        listed + self.user.groups.len() * size_of::<Text<'_>>()
+        let owned: usize = self.user.groups.iter().map(Text::owned_bytes).sum();
+        listed + owned + self.user.groups.len() * size_of::<Text<'_>>()
     }
 
     /// The same, borrowed from nothing, so that another thread can decide it.

@@ -341,6 +341,15 @@ fn unread_owner(situation: &Situation<'_>, claim: &Claim<'_>) -> Option<LiveRead
     situation.is_unread(&read).then_some(read)
 }
 
+/// Whether a StatefulSet that stays leaves a claim to itself: its
+/// persistentVolumeClaimRetentionPolicy says so.
+fn is_retained(target: &Item<'_>, owner: &Item<'_>) -> bool {
+    let is = |item: &Item<'_>, kind| (item.facts.group, item.facts.resource) == kind;
+    !owner.is_terminating()
+        && is(owner, ("apps", "statefulsets"))
+        && is(target, ("", "persistentvolumeclaims"))
+}
+
 /// One owner reference goes. `still_kept`: another owner keeps the object, and did so
 /// before.
 fn loses_owner<'a>(
@@ -386,10 +395,10 @@ fn loses_owner<'a>(
     // An owner that ends some other way deletes its dependents, or has orphaned them.
     // The control plane knows which. Others could keep it Terminating with a finalizer.
     let orphans = owner.orphans_dependents() || !owner.is_terminating();
-    if !orphans && by_control_plane {
+    let owner_item = Item::of_node(&situation, owner);
+    if by_control_plane && (!orphans || is_retained(target, &owner_item)) {
         return;
     }
-    let owner_item = Item::of_node(&situation, owner);
     let policies: Vec<_> = refusing.iter().map(|applied| applied.policy).collect();
     // Whoever approved the end of the owner approved this, too.
     let yes = approved(&situation, &owner_item, &policies, Records::Itself);

@@ -122,6 +122,12 @@ pub struct OwnerReference<'a> {
 }
 
 impl OwnerReference<'_> {
+    fn bytes(&self) -> usize {
+        let Self { api_version, kind, name, uid, .. } = self;
+        let texts = [api_version, kind, name, uid].map(Text::owned_bytes);
+        size_of::<Self>() + texts.iter().sum::<usize>()
+    }
+
     fn to_static(&self) -> OwnerReference<'static> {
         let Self { api_version, kind, name, uid, block_owner_deletion } = self;
         let [api_version, kind, name, uid] = [api_version, kind, name, uid].map(Text::to_static);
@@ -132,10 +138,16 @@ impl OwnerReference<'_> {
 impl Metadata<'_> {
     /// The bytes in memory of what its lists and maps have, beside the JSON itself.
     pub fn list_bytes(&self) -> usize {
-        let pairs = self.labels.len() + self.annotations.len();
-        let texts = self.finalizers.as_ref().map_or(0, Vec::len) + 2 * pairs;
+        let pairs = || self.labels.iter().chain(&self.annotations);
+        let finalizers = || self.finalizers.iter().flatten();
+        // A node of a map is full by two thirds.
+        let texts = finalizers().count() + 3 * pairs().count();
+        let owned: usize =
+            pairs().map(|(key, value)| key.owned_bytes() + value.owned_bytes()).sum();
         texts * size_of::<Text<'_>>()
-            + self.owner_references.len() * size_of::<OwnerReference<'_>>()
+            + owned
+            + finalizers().map(Text::owned_bytes).sum::<usize>()
+            + self.owner_references.iter().map(OwnerReference::bytes).sum::<usize>()
     }
 
     fn to_static(&self) -> Metadata<'static> {

@@ -21,6 +21,16 @@ impl Text<'_> {
         &self.0
     }
 
+    /// The bytes in memory of its own copy. It has one if the JSON had an escape in it.
+    pub fn owned_bytes(&self) -> usize {
+        // What an allocator adds to a short one.
+        const ALLOCATION: usize = 32;
+        match &self.0 {
+            Cow::Borrowed(_) => 0,
+            Cow::Owned(text) => text.len() + ALLOCATION,
+        }
+    }
+
     /// The same, borrowed from nothing.
     pub fn to_static(&self) -> Text<'static> {
         Text(Cow::Owned(self.0.to_string()))

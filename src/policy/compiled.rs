@@ -217,8 +217,18 @@ impl Policy {
             object_selector: Some(labelled),
             ..super::api::Target::default()
         };
-        let spec =
-            DeletionPolicySpec { targets: vec![target], protect, ..DeletionPolicySpec::default() };
+        // An approver could otherwise create approvals that nobody can delete.
+        let records = super::api::Target {
+            api_groups: vec![super::api::GROUP.to_owned()],
+            resources: ["deletionapprovals", "pauses"].map(str::to_owned).into(),
+            ..super::api::Target::default()
+        };
+        let spec = DeletionPolicySpec {
+            targets: vec![target],
+            exclude: vec![records],
+            protect,
+            ..DeletionPolicySpec::default()
+        };
         Self::lower(Source::Label(value), &spec)
     }
 

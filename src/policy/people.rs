@@ -72,6 +72,18 @@ impl Identities {
         self.own.as_deref() == Some(user)
     }
 
+    /// Whether this is a part of the control plane that deletes Pods to make room for
+    /// others, or because their Node is gone.
+    pub fn makes_room(&self, user: &str) -> bool {
+        let account = user.strip_prefix("system:serviceaccount:kube-system:");
+        user == "system:kube-scheduler"
+            || account.is_some_and(|account| {
+                let controllers =
+                    ["pod-garbage-collector", "taint-eviction-controller", "node-controller"];
+                controllers.contains(&account)
+            })
+    }
+
     /// Whether this is a part of the control plane.
     pub fn is_control_plane(&self, user: &str) -> bool {
         self.control_plane.iter().any(|known| match known.ends_with(':') {

@@ -11,6 +11,7 @@ use tokio::time::timeout;
 
 use super::body::{self, BadRequest, Body, Reserved, Room, Sending};
 use super::counts::LARGE;
+use super::response::respond;
 use super::server::Draining;
 use super::timed::Connection;
 use super::wire::{self, Parsed};
@@ -198,7 +199,7 @@ async fn judge(
         Parsed::Review(mut review) => {
             review.labelled = labelled;
             let verdict = shared.decider.decide(&review, until).await;
-            let bytes = wire::respond(&review.uid, &verdict, Vec::new());
+            let bytes = respond(&review.uid, &verdict, Vec::new());
             (asked(review.operation, &review.user, review.dry_run), verdict, bytes)
         }
         Parsed::Unreadable { uid, operation, user, dry_run, target, detail } => {
@@ -216,7 +217,7 @@ async fn judge(
             };
             let verdict = decide_unreadable(target, detail, policy);
             let verdict = Verdict { recorded: Recorded::No, ..verdict };
-            let bytes = wire::respond(&uid, &verdict, vec![warning]);
+            let bytes = respond(&uid, &verdict, vec![warning]);
             (asked(operation, &user, dry_run), verdict, bytes)
         }
     };
@@ -243,8 +244,15 @@ async fn read_whole<'b>(
     // What waits takes no memory but its body.
     drop(parsed);
     let wait = until.saturating_duration_since(Instant::now()) / 4;
-    let Some(room) = room.for_lists(bytes, wait).await else { return Ok(None) };
-    Ok(Some((wire::parse(body, door)?, room)))
+    let Some(reserved) = room.for_lists(bytes, wait).await else { return Ok(None) };
+    let turn = match body.len() > LARGE {
+        true => Some(timeout(wait, room.parsing.clone().acquire_owned()).await),
+        false => None,
+    };
+    if let Some(Err(_)) = turn {
+        return Ok(None);
+    }
+    Ok(Some((wire::parse(body, door)?, reserved)))
 }
 
 /// What is counted and logged of a request beside its verdict.

@@ -8,6 +8,7 @@ use std::marker::PhantomData;
 use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
+use super::wire::LONGEST;
 use crate::objects::Text;
 
 /// No authenticator sends so many groups.
@@ -30,6 +31,46 @@ pub const TOO_MANY: &str = "more than ";
 
 fn too_many<E: Error>(what: fmt::Arguments<'_>) -> E {
     E::custom(format_args!("{TOO_MANY}{what}"))
+}
+
+/// Reads a text that has few bytes where a client of Kubernetes wrote it. A long one is
+/// not copied.
+pub fn short<'de: 'a, 'a, D>(deserializer: D) -> Result<Option<Text<'a>>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    struct Short<'a>(PhantomData<Text<'a>>);
+
+    impl Short<'_> {
+        fn check<E: Error>(&self, text: &str) -> Result<(), E> {
+            match text.len() <= LONGEST {
+                true => Ok(()),
+                false => Err(E::custom(format_args!("over {LONGEST} bytes"))),
+            }
+        }
+    }
+
+    impl<'de: 'a, 'a> Visitor<'de> for Short<'a> {
+        type Value = Option<Text<'a>>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a text")
+        }
+
+        fn visit_unit<E>(self) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+
+        fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Self::Value, E> {
+            self.check(text).map(|()| Some(text.into()))
+        }
+
+        fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+            self.check(text).map(|()| Some(Text::from(text).to_static()))
+        }
+    }
+
+    deserializer.deserialize_any(Short(PhantomData))
 }
 
 /// Reads `userInfo.groups`, as many as a caller may have.

@@ -1,7 +1,7 @@
 //! The socket: TLS, limits, the AdmissionReview on the wire, probes.
 //!
 //! ```text
-//! POST /validate ─┐                                       ┌─ wire::respond
+//! POST /validate ─┐                                       ┌─ response::respond
 //! POST /mutate   ─┴─ body::read ── wire::parse ── decider ┴─ metrics, log
 //!                    size, time    borrowed       pure
 //! ```
@@ -18,6 +18,7 @@ mod counts;
 mod path;
 mod places;
 mod probes;
+mod response;
 mod server;
 mod timed;
 mod wire;
@@ -29,8 +30,9 @@ use std::time::{Duration, Instant};
 use futures_util::future::{LocalBoxFuture, ready};
 
 pub use path::{AcceptedTokens, PathToken, redact_tokens};
+pub use response::respond;
 pub use server::{Bound, Certificates, Server, bind};
-pub use wire::{Parsed, parse as parse_review, respond};
+pub use wire::{Parsed, parse as parse_review};
 
 use crate::certs::CertError;
 use crate::decide::{FailurePolicy, Review, Verdict};

@@ -23,14 +23,18 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::time::Instant;
 
 /// So many handshakes may be under way, in all threads together.
-const HANDSHAKES: usize = 2048;
+const HANDSHAKES: usize = 1536;
 
 /// So many connections may send their first request, in all threads together.
 const NEW: usize = 1024;
 
-/// So many connections may have sent one, in all threads together. An API server
-/// has a few hundred.
-const KNOWN: usize = 1536;
+/// So many connections may send a request to the path, in all threads together. Those
+/// that are idle or wait take no place here, so the newest of these is not soon the oldest.
+const SENDING: usize = 1024;
+
+/// So many connections may be idle, in all threads together. An API server has a few
+/// hundred.
+const IDLE: usize = 1536;
 
 /// So many connections may wait for an answer, in all threads together.
 const ASKING: usize = 1024;
@@ -54,6 +58,34 @@ struct Taken {
     /// The number of the next one.
     next: u64,
     by_number: BTreeMap<u64, (Instant, EndAction)>,
+}
+
+/// The places that a connection may have, one at a time.
+#[derive(Clone)]
+pub struct CallerPlaces {
+    /// Of those whose callers have not shown that they know the path.
+    pub new: Places,
+    /// Of those that send a request.
+    pub sending: Places,
+    /// Of those that wait for an answer.
+    pub asking: Places,
+    /// Of those that were answered, and send nothing.
+    pub idle: Places,
+}
+
+impl CallerPlaces {
+    /// So many of each for one thread.
+    pub fn of(bounds: &Bounds) -> Self {
+        let Bounds { new, sending, asking, idle, .. } = *bounds;
+        let [new, sending, asking, idle] = [new, sending, asking, idle].map(Places::new);
+        Self { new, sending, asking, idle }
+    }
+
+    /// So many of each.
+    pub fn each(most: usize) -> Self {
+        let [new, sending, asking, idle] = [most; 4].map(Places::new);
+        Self { new, sending, asking, idle }
+    }
 }
 
 /// How a future ends for a newer one.
@@ -186,6 +218,7 @@ impl Places {
 }
 
 /// What each thread takes at the most, and the listener of the probes.
+#[derive(Clone, Copy)]
 pub struct Bounds {
     /// Connections. When there are more, the kernel lets new ones wait until one
     /// ends.
@@ -194,8 +227,10 @@ pub struct Bounds {
     pub handshakes: usize,
     /// Connections of callers that have not shown that they know the path.
     pub new: usize,
-    /// Connections of those that have, and send a review or none.
-    pub known: usize,
+    /// Connections of those that have, and send a request.
+    pub sending: usize,
+    /// Connections of those that have, and send nothing.
+    pub idle: usize,
     /// Connections whose review is being decided.
     pub asking: usize,
     /// Connections to the probes.
@@ -215,9 +250,10 @@ impl Bounds {
         let each = |most: usize, share: usize| (most.min(descriptors / share) / threads).max(1);
         Self {
             connections: each(CONNECTIONS, 2),
-            handshakes: each(HANDSHAKES, 8),
-            new: each(NEW, 8),
-            known: each(KNOWN, 8),
+            handshakes: each(HANDSHAKES, 10),
+            new: each(NEW, 10),
+            sending: each(SENDING, 10),
+            idle: each(IDLE, 10),
             asking: each(ASKING, 10),
             probes: PROBES.min(descriptors / 16).max(1),
         }

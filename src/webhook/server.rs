@@ -21,7 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::body::Room;
-use super::places::{Bounds, Places};
+use super::places::{Bounds, CallerPlaces, Places};
 use super::timed::{Connection, HEAD, Socket, Timed};
 use super::{Limits, ServeError, Shared, admit, probes};
 use crate::certs::{self, CertificateFiles, Serving};
@@ -139,7 +139,7 @@ fn admission(
     let room = Room::new(&shared.limits);
     let limits = shared.limits.clone();
     let shutdown = limits.shutdown.as_secs();
-    let Bounds { connections, handshakes, new, known, asking, .. } = *bounds;
+    let bounds = *bounds;
     // Its own limit lets new connections wait. `Places` bounds their number.
     actix_tls::accept::max_concurrent_tls_connect(usize::MAX);
     let builder = actix_web::dev::Server::build();
@@ -154,11 +154,11 @@ fn admission(
                 .app_data(web::Data::new(room));
             admit::routes(config, secret);
         };
-        let places = (Places::new(new), Places::new(known), Places::new(asking));
+        let places = CallerPlaces::of(&bounds);
         let http = http(routes, places, limits.keep_alive, limits.clone(), graceful.clone());
         let mut acceptor = Acceptor::new(tls.clone());
         acceptor.set_handshake_timeout(limits.deadline.min(HANDSHAKE));
-        let handshakes = Places::new(handshakes);
+        let handshakes = Places::new(bounds.handshakes);
         let accept = move |io: TcpStream, tls: &AcceptorService| {
             let ended = handshakes.run(tls.call(io));
             async move { ended.await.unwrap_or(Err(TlsError::Timeout)) }
@@ -173,7 +173,7 @@ fn admission(
     };
     Ok(builder
         .workers(workers)
-        .max_concurrent_connections(connections)
+        .max_concurrent_connections(bounds.connections)
         .shutdown_timeout(shutdown)
         .disable_signals()
         .listen("admission", listener, service)?
@@ -194,8 +194,7 @@ fn probing(
         let routes = move |config: &mut web::ServiceConfig| {
             probes::routes(config.app_data(web::Data::new(data)));
         };
-        let places = || Places::new(connections);
-        let places = (places(), places(), places());
+        let places = CallerPlaces::each(connections);
         let http = http(routes, places, Duration::ZERO, limits.clone(), graceful.clone());
         fn_service(move |io: TcpStream| {
             let peer = io.peer_addr().ok();
@@ -212,12 +211,11 @@ fn probing(
         .run())
 }
 
-/// What `HttpServer` would build, with [`Timed`] below HTTP. Connections
-/// of callers that have not shown that they know the path have the first places,
-/// those of the others the second ones: the newest takes the place of the oldest.
+/// What `HttpServer` would build, with [`Timed`] below HTTP. The newest connection takes
+/// the place of the oldest.
 fn http<T: AsyncRead + AsyncWrite + Socket + Unpin + 'static>(
     routes: impl FnOnce(&mut web::ServiceConfig),
-    (new, known, asking): (Places, Places, Places),
+    places: CallerPlaces,
     keep_alive: Duration,
     limits: Limits,
     graceful: GracefulShutdownSignal,
@@ -248,8 +246,8 @@ fn http<T: AsyncRead + AsyncWrite + Socket + Unpin + 'static>(
     apply_fn_factory(http, move |(io, peer), http| {
         let connection = Connection::new(HEAD);
         let timed = Timed::new(io, answer, idle, connection.clone());
-        let (place, ended) = new.take(Service::call(http, (timed, Protocol::Http1, peer)));
-        connection.set_place(place, known.clone(), asking.clone());
+        let (place, ended) = places.new.take(Service::call(http, (timed, Protocol::Http1, peer)));
+        connection.set_place(place, places.clone());
         async move { ended.await.unwrap_or(Ok(())) }
     })
 }

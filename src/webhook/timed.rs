@@ -22,7 +22,7 @@ use rustix::net::{RecvFlags, recv};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::places::{EndRequest, Place, Places};
+use super::places::{CallerPlaces, EndRequest, Place};
 
 /// The longest head. The API server's have less than 4 KiB.
 pub const HEAD: usize = 16 << 10;
@@ -62,9 +62,8 @@ pub struct Connection {
 /// The place of a connection among those that newer ones end.
 struct PlaceOfCaller {
     place: Place,
-    /// Where it has one when its caller is known, and while its review is decided.
-    known: Places,
-    asking: Places,
+    /// Where it may have one.
+    places: CallerPlaces,
     state: CallerState,
 }
 
@@ -107,30 +106,24 @@ impl Connection {
         request.conn_data()
     }
 
-    /// The place that it has among the connections that newer ones end, and the
-    /// places of those whose callers know the path: of those that send a review or
-    /// none, and of those that wait for an answer.
-    pub fn set_place(&self, place: Place, known: Places, asking: Places) {
-        self.place.replace(Some(PlaceOfCaller {
-            place,
-            known,
-            asking,
-            state: CallerState::Sending,
-        }));
+    /// The place that it has among the connections that newer ones end, and where it has
+    /// one when its caller has shown that it knows the path.
+    pub fn set_place(&self, place: Place, places: CallerPlaces) {
+        let state = CallerState::Sending;
+        self.place.replace(Some(PlaceOfCaller { place, places, state }));
     }
 
-    /// Its caller knows the path: only newer ones of those end it now, or of those
-    /// that were used since.
+    /// Its caller knows the path: only those end it now that send a request as well.
     pub fn keep(&self) {
         if let Some(caller) = &mut *self.place.borrow_mut() {
-            caller.place.enter(&caller.known);
+            caller.place.enter(&caller.places.sending);
         }
     }
 
     /// Its review has arrived. Connections that only send no longer end it.
     pub fn ask(&self) {
         if let Some(caller) = &mut *self.place.borrow_mut() {
-            caller.place.enter(&caller.asking);
+            caller.place.enter(&caller.places.asking);
             caller.state = CallerState::Asking;
         }
     }
@@ -141,7 +134,7 @@ impl Connection {
             && caller.state == CallerState::Asking
         {
             caller.state = CallerState::Idle;
-            caller.place.enter_idle(&caller.known, &self.end);
+            caller.place.enter_idle(&caller.places.idle, &self.end);
         }
     }
 
@@ -152,7 +145,7 @@ impl Connection {
             && caller.state == CallerState::Idle
         {
             caller.state = CallerState::Sending;
-            caller.place.enter(&caller.known);
+            caller.place.enter(&caller.places.sending);
             self.end.withdraw();
         }
     }
@@ -327,45 +320,61 @@ mod tests {
         assert!(near.has_unread() && near.has_unread());
     }
 
-    /// A connection whose review is being decided, its end, the places of new connections,
-    /// and the one of those whose callers are known.
-    fn asking() -> (Rc<Connection>, impl Future<Output = Option<()>>, Places, Places) {
-        let [new, known, asking] = [2, 1, 1].map(Places::new);
+    /// A connection whose review is being decided, its end, and the places, of which one
+    /// is for those that send and one for those that are idle.
+    fn asking() -> (Rc<Connection>, impl Future<Output = Option<()>>, CallerPlaces) {
+        let few = CallerPlaces::each(1);
+        let places = CallerPlaces { sending: few.sending, idle: few.idle, ..CallerPlaces::each(2) };
         let connection = Connection::new(HEAD);
-        let (place, ended) = new.take(std::future::pending::<()>());
-        connection.set_place(place, known.clone(), asking);
+        let (place, ended) = places.new.take(std::future::pending::<()>());
+        connection.set_place(place, places.clone());
         connection.keep();
         connection.ask();
-        (connection, ended, new, known)
+        (connection, ended, places)
     }
 
     #[tokio::test]
     async fn h63_a_connection_that_waits_for_its_answer_ends_for_no_newer_one() {
-        let (connection, ended, new, known) = asking();
+        let (connection, ended, places) = asking();
         let mut ended = std::pin::pin!(ended);
-        let (mut newer, _newer) = new.take(std::future::pending::<()>());
-        newer.enter(&known);
+        let (mut newer, _newer) = places.new.take(std::future::pending::<()>());
+        newer.enter(&places.idle);
         let asked = || connection.end.is_asked(Waker::noop());
         assert!(futures_util::poll!(&mut ended).is_pending() && !asked());
         // Once it is answered, it is the newest one.
         connection.end_answer();
         assert!(futures_util::poll!(&mut ended).is_pending() && !asked());
-        newer.enter(&known);
+        newer.enter(&places.idle);
         assert!(futures_util::poll!(&mut ended).is_pending() && asked());
+    }
+
+    #[tokio::test]
+    async fn h75_a_connection_that_sends_ends_only_for_newer_ones_that_send() {
+        let (connection, ended, places) = asking();
+        let mut ended = std::pin::pin!(ended);
+        connection.end_answer();
+        connection.begin();
+        let (mut newer, _newer) = places.new.take(std::future::pending::<()>());
+        for answered in [&places.asking, &places.idle] {
+            newer.enter(answered);
+            assert!(futures_util::poll!(&mut ended).is_pending());
+        }
+        newer.enter(&places.sending);
+        assert!(futures_util::poll!(&mut ended).is_ready());
     }
 
     #[tokio::test]
     async fn h66_a_request_that_has_arrived_is_read_before_the_connection_ends_for_a_newer_one() {
         for arrived in [true, false] {
-            let (connection, _ended, new, known) = asking();
+            let (connection, _ended, places) = asking();
             connection.end_answer();
             let (mut far, near) = duplex(64);
             let mut near = Timed::new(near, ANSWER, IDLE, connection.clone());
             if arrived {
                 far.write_all(b"head").await.unwrap();
             }
-            let (mut newer, _newer) = new.take(std::future::pending::<()>());
-            newer.enter(&known);
+            let (mut newer, _newer) = places.new.take(std::future::pending::<()>());
+            newer.enter(&places.idle);
             let mut buffer = [0; 16];
             if arrived {
                 // HTTP is read until nothing is left, and only then is it looked at.
@@ -375,7 +384,7 @@ mod tests {
                 connection.keep();
                 connection.ask();
                 connection.end_answer();
-                newer.enter(&known);
+                newer.enter(&places.idle);
             }
             let error = near.read(&mut buffer).await.unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);

@@ -283,7 +283,15 @@ fn s35_a_stateful_set_that_owns_its_claims_goes_in_the_foreground() {
     let ns = &team.ns;
     let target = policy::target("", "persistentvolumeclaims", ns);
     policy::apply(team.plane, ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
-    let volume = claim(ns, "data-db-0");
+    apply_owning_set(&team);
+    team.deleted(&["sts/db", "--cascade=foreground"]);
+    team.goes("sts/db");
+    team.goes("pvc/data-db-0");
+}
+
+/// Applies a StatefulSet that owns its claim, and waits until it does.
+fn apply_owning_set(team: &Team<'_>) {
+    let volume = claim(&team.ns, "data-db-0");
     team.plane.apply(volume.split("---").next().unwrap()).unwrap();
     let set = "apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: \
     db}\nspec:\n  serviceName: x\n  \
@@ -303,9 +311,26 @@ fn s35_a_stateful_set_that_owns_its_claims_goes_in_the_foreground() {
         if owner == "StatefulSet" { Ok(()) } else { Err(owner.into()) }
     })
     .unwrap();
-    team.deleted(&["sts/db", "--cascade=foreground"]);
-    team.goes("sts/db");
-    team.goes("pvc/data-db-0");
+}
+
+#[test]
+fn s35_a_stateful_set_leaves_its_claims_when_it_is_told_to_retain_them() {
+    let team = Team::new(&world().plane, "s35-retained");
+    let ns = &team.ns;
+    let target = policy::target("", "persistentvolumeclaims", ns);
+    policy::apply(team.plane, ns, &format!("{target}  protect: {{fromOrphaning: {{}}}}\n"));
+    apply_owning_set(&team);
+    let none = r#"{"metadata":{"ownerReferences":null}}"#;
+    team.kubectl(&["patch", "pvc/data-db-0", "--type=merge", "-p", none]).failure().unwrap();
+    let retain = r#"{"spec":{"persistentVolumeClaimRetentionPolicy":{"whenDeleted":"Retain"}}}"#;
+    team.kubectl(&["patch", "sts/db", "--type=merge", "-p", retain]).success().unwrap();
+    eventually("a claim without an owner", SOON, || {
+        match team.field("pvc/data-db-0", ".metadata.ownerReferences").as_str() {
+            "" => Ok(()),
+            owners => Err(owners.into()),
+        }
+    })
+    .unwrap();
 }
 
 #[test]

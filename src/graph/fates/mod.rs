@@ -108,6 +108,10 @@ pub struct Request<'r> {
     /// Verdicts and releases name none: what waits for one of these still
     /// waits. The preview says how it ends.
     pub brief: &'r [&'r str],
+    /// Whether dependents in namespaces that a cluster-scoped object takes along are left
+    /// out. Any user of a namespace can attach objects to one. Verdicts leave them out,
+    /// because the collector's DELETE of each is judged.
+    pub same_scope: bool,
     /// What the walk may cost. Beyond it the answer says that it is not whole.
     pub work: Work<'r>,
 }
@@ -116,7 +120,15 @@ impl<'r> Request<'r> {
     /// What a delete of these targets tries to take.
     pub fn of(targets: &'r [(NodeId, Propagation)]) -> Self {
         let work = Work::default();
-        Self { targets, cut: &|_| false, limit: usize::MAX, released: &[], brief: &[], work }
+        Self {
+            targets,
+            cut: &|_| false,
+            limit: usize::MAX,
+            released: &[],
+            brief: &[],
+            same_scope: false,
+            work,
+        }
     }
 }
 

@@ -245,7 +245,9 @@ impl<'g> World<'g> {
         }
         let Some(owner) = self.graph.get(id) else { return };
         let dependents = self.graph.dependents_within(owner.uid(), owner.namespace());
-        let dependents: Vec<_> = dependents.collect();
+        let same_scope = self.request.same_scope && mode != Mode::Orphan;
+        let follows = |node: &Node<'_>| !same_scope || node.namespace() == owner.namespace();
+        let dependents: Vec<_> = dependents.filter(follows).collect();
         for dependent in dependents {
             if !self.charge(1) {
                 return;

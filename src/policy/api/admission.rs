@@ -121,6 +121,15 @@ fn approvals() -> (Vec<Variable>, Vec<Validation>) {
              (variables.ns == '' ? '' : ' in namespace ' + variables.ns) + ': scope Content takes \
              the RBAC verb approve-deletion on every resource (*) of every API group (*)'",
         ),
+        // belay's account has this right, and approvers don't.
+        forbidden(
+            &when_given(
+                "!has(object.spec.exempts) || size(object.spec.exempts) == 0 || \
+                 authorizer.group('belay.dev').resource('deletionpolicies').subresource('status')\
+                 .check('patch').allowed()",
+            ),
+            "'only belay itself writes spec.exempts: leave it out'",
+        ),
         forbidden(
             "(!has(object.metadata.finalizers) || size(object.metadata.finalizers) == 0 || \
              has(object.metadata.deletionTimestamp)) && \

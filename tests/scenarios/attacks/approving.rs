@@ -18,13 +18,13 @@ fn h41_an_approval_has_no_finalizers_no_owners_and_little_metadata() {
     let uid = team.uid(of);
     let carol = plane.user(&team.name_of(Approver::Carol), None).unwrap();
     let until = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(3600);
-    let create = |more: &Value| {
+    let create = |more: &Value, exempts: &[&str]| {
         let mut approval = json!({
             "apiVersion": "belay.dev/v1alpha1", "kind": "DeletionApproval", "metadata": more,
             "spec": {"targetRef": {"resource": "configmaps", "namespace": team.ns,
                     "name": "data", "uid": uid},
                 "approver": team.name_of(Approver::Carol), "reason": "it is time",
-                "expirationTime": until.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()}});
+                "exempts": exempts, "expirationTime": until.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()}});
         approval["metadata"]["generateName"] = format!("{}-", team.ns).into();
         let args = ["create", "-o", "name", "-f", "-"];
         plane.kubectl_with(Some(&carol), &args, &approval.to_string()).unwrap()
@@ -39,11 +39,14 @@ fn h41_an_approval_has_no_finalizers_no_owners_and_little_metadata() {
         json!({"annotations": {"a": "b".repeat(20_000)}}),
     ];
     for more in &refused {
-        let said = create(more).failure().unwrap();
+        let said = create(more, &[]).failure().unwrap();
         assert!(said.contains("an approval"), "{more}: {said}");
     }
-    let name = create(&json!({"labels": {"a": "b"}, "annotations": {"a": "b".repeat(4_000)}}));
-    let name = name.success().unwrap();
+    // H73: belay keeps what its own approvals say of exemptions in memory.
+    let said = create(&json!({}), &["some-policy"]).failure().unwrap();
+    assert!(said.contains("only belay itself writes spec.exempts"), "{said}");
+    let good = json!({"labels": {"a": "b"}, "annotations": {"a": "b".repeat(4_000)}});
+    let name = create(&good, &[]).success().unwrap();
     for more in &refused {
         let change = json!({"metadata": more}).to_string();
         plane
@@ -55,4 +58,21 @@ fn h41_an_approval_has_no_finalizers_no_owners_and_little_metadata() {
     let change = json!({"metadata": {"labels": {"a": "c"}}}).to_string();
     let patch = ["patch", name.trim(), "--type=merge", "-p", &change];
     plane.kubectl(&patch).unwrap().success().unwrap();
+}
+
+#[test]
+fn h73_the_label_keeps_no_approval() {
+    let team = Team::new(&world().plane, "h73");
+    let always = "labels: {belay.dev/protect: Always}";
+    team.apply(&format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: data, {always}}}\n"));
+    team.refused(&["configmap/data"]);
+    team.approve(Approver::Carol, team.of("configmaps", "data"), "Object");
+    let all = team.plane.api().list("deletionapprovals.belay.dev", "", "").unwrap();
+    let mut all = all.iter().filter(|one| one["spec"]["targetRef"]["namespace"] == *team.ns);
+    let name = all.next().unwrap()["metadata"]["name"].as_str().unwrap();
+    let name = format!("deletionapprovals.belay.dev/{name}");
+    let label = r#"{"metadata": {"labels": {"belay.dev/protect": "Always"}}}"#;
+    team.plane.kubectl(&["patch", &name, "--type=merge", "-p", label]).unwrap().success().unwrap();
+    team.plane.delete(&[&name], "");
+    team.refused(&["configmap/data"]);
 }

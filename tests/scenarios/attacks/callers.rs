@@ -13,7 +13,9 @@ use crate::harness::install::print;
 use crate::harness::pki::Pki;
 use crate::harness::plane::free_ports;
 use crate::harness::process::Process;
-use crate::harness::{Belay, ControlPlane, Load, Options, Result, direct, eventually, timing};
+use crate::harness::{
+    Belay, ControlPlane, Load, Options, Result, direct, eventually, is_long, timing,
+};
 use crate::people::Person;
 use crate::team::{Team, pod};
 use crate::{World, policy, program, world};
@@ -189,9 +191,11 @@ fn stored(plane: &ControlPlane) -> Result<Vec<String>> {
     Ok(tokens.iter().map(|token| token["token"].as_str().unwrap().to_owned()).collect())
 }
 
-/// Waits until another secret than this one is registered and is the only one.
+/// Waits until another secret than this one is registered and is the only one. In
+/// production the old one is accepted for ten minutes more.
 fn rotated(world: &World, from: &str, load: &Load) -> String {
-    eventually("another secret in the path, alone", LIMIT, || {
+    let limit = if is_long() { 10 * LIMIT } else { LIMIT };
+    eventually("another secret in the path, alone", limit, || {
         let (registered, stored) = (registered_secret(world), stored_secrets(world));
         let done = load.has_failed()
             || (stored.len() == 1 && registered.as_ref() == stored.first() && stored[0] != from);

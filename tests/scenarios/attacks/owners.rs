@@ -88,6 +88,41 @@ fn h69_an_editor_keeps_no_object_of_another_namespace_and_no_node() {
 }
 
 #[test]
+fn h72_an_editor_keeps_no_cluster_scoped_object() {
+    let [here, there] = ["h72", "h72-other"].map(|name| Team::new(&world().plane, name));
+    let (plane, api) = (here.plane, here.plane.api());
+    let volume = format!("{}-volume", here.ns);
+    let spec = "capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], hostPath: {path: /none}";
+    plane
+        .apply(&format!(
+            "apiVersion: v1\nkind: PersistentVolume\nmetadata: {{name: {volume}}}\nspec: {{{spec}}}\n"
+        ))
+        .unwrap();
+    let always = "labels: {belay.dev/protect: Always}";
+    let attach = |name: &str, (kind, owner): (&str, &str)| {
+        let uid = api.field(&format!("{kind}/{owner}"), "", ".metadata.uid").unwrap();
+        let owned = owned_by(kind, owner, &uid);
+        here.apply(&object("ConfigMap", name, &format!("{always}, {owned}")));
+    };
+    attach("of-namespace", ("Namespace", &there.ns));
+    attach("of-volume", ("PersistentVolume", &volume));
+    // Its own Namespace says when belay knows of them.
+    eventually("a refusal", SOON, || {
+        api.delete(&[&format!("namespace/{}", here.ns), "--dry-run=server"], "")?.failure()
+    })
+    .unwrap();
+    for object in [format!("namespace/{}", there.ns), format!("persistentvolume/{volume}")] {
+        for cascade in ["--cascade=background", "--cascade=foreground"] {
+            let output = api.delete(&[&object, cascade, "--dry-run=server"], "").unwrap();
+            assert_eq!(output.stderr, "", "{object} {cascade}");
+        }
+    }
+    plane.delete(&[&format!("persistentvolume/{volume}")], "");
+    here.collector_asks("/of-volume");
+    here.stands("configmap/of-volume");
+}
+
+#[test]
 fn h39_what_owns_a_protected_object_gets_no_owner_that_is_being_deleted() {
     for whom in [
         "exemptSubjects: [{kind: Group, name: 'system:serviceaccounts:kube-system'}]",

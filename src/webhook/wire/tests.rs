@@ -1,0 +1,266 @@
+//! What a review may be, and how much of it is read.
+
+use super::*;
+use crate::objects::OwnerReference;
+
+fn review(groups: usize, field: &str, value: &str) -> Vec<u8> {
+    let groups = vec!["\"\""; groups].join(",");
+    let object = format!(r#"{{"metadata":{{"name":"a","{field}":{value}}}}}"#);
+    let request = format!(
+        r#"{{"uid":"1","operation":"DELETE","resource":{{"resource":"configmaps"}},"name":"a",
+        "userInfo":{{"username":"jane","groups":[{groups}]}},"oldObject":{object}}}"#
+    );
+    format!(r#"{{"apiVersion":"{API_VERSION}","kind":"{KIND}","request":{request}}}"#).into()
+}
+
+#[test]
+fn h34_a_review_has_a_bounded_number_of_groups() {
+    let body = review(counts::GROUPS, "labels", "null");
+    let Parsed::Review(read) = parse(&body, Door::Validate).unwrap() else {
+        panic!("it can be read")
+    };
+    assert_eq!(read.user.groups.len(), counts::GROUPS);
+    let body = review(counts::GROUPS + 1, "labels", "null");
+    let refused = parse(&body, Door::Validate).unwrap_err();
+    assert_eq!(refused.code, StatusCode::BAD_REQUEST);
+    assert!(refused.message.contains("more than 10000 groups in userInfo"), "{refused:?}");
+}
+
+#[test]
+fn h71_long_lists_are_counted_in_bytes_of_memory() {
+    let bytes = |groups: usize| {
+        let body = review(groups, "labels", "null");
+        let Parsed::Review(read) = parse(&body, Door::Validate).unwrap() else {
+            panic!("it can be read")
+        };
+        read.list_bytes()
+    };
+    assert_eq!(bytes(1_000) - bytes(0), 1_000 * size_of::<Text<'_>>());
+    let metadata = r#"{"labels": {"a": ""}, "finalizers": ["a.b/c", "a.b/d"],
+        "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}]}"#;
+    let metadata: Metadata<'_> = serde_json::from_str(metadata).unwrap();
+    let (text, reference) = (size_of::<Text<'_>>(), size_of::<OwnerReference<'_>>());
+    assert_eq!(metadata.list_bytes(), 5 * text + reference);
+    // A text with an escape is a copy.
+    let escaped: Metadata<'_> = serde_json::from_str(r#"{"labels": {"a": "\n\n"}}"#).unwrap();
+    assert!(escaped.list_bytes() > 3 * text + 2);
+}
+
+#[test]
+fn h76_a_propagation_policy_of_a_million_bytes_is_not_copied() {
+    for policy in ["x".repeat(1 << 20), format!("{}\\n", "x".repeat(1 << 20))] {
+        let body = format!(
+            r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"7",
+            "resource":{{"resource":"pods"}},"name":"a","operation":"DELETE","oldObject":{{}},
+            "options":{{"propagationPolicy":"{policy}"}}}}}}"#
+        );
+        let refused = parse(body.as_bytes(), Door::Validate).unwrap_err();
+        assert!(refused.message.contains("line 3"), "{refused:?}");
+    }
+}
+
+#[test]
+fn h64_of_a_review_that_is_read_too_late_the_start_is_answered() {
+    let body = br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"7",
+        "resource":{"resource":"pods"},"name":"a","operation":"DELETE","userInfo":{"username":"jane"}
+        ,"object":null,"oldObject":{"metadata"#;
+    let start = start(body);
+    let Parsed::Unreadable { uid, detail, target, .. } = parse_start(&start, NO_TIME).unwrap()
+    else {
+        panic!("it has no objects")
+    };
+    assert_eq!((&*uid, &*target.name), ("7", "a"));
+    assert!(detail.contains("no time left"), "{detail}");
+    assert_eq!(parse_start(b"}}", NO_TIME).err().unwrap().code, StatusCode::BAD_REQUEST);
+    // An authenticator sent an `extra` of that name.
+    let body =
+        br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"7",
+        "resource":{"resource":"pods"},"name":"a","operation":"DELETE",
+        "userInfo":{"extra":{"a":[],"object":[]}},"object":null,"oldObject":{"metadata"#;
+    assert!(parse_start(&super::start(body), NO_TIME).is_ok());
+}
+
+#[test]
+fn h34_an_object_of_a_review_has_a_bounded_number_of_entries() {
+    let finalizers = |count| format!("[{}]", vec!["\"a\""; count].join(","));
+    let labels = |count| {
+        let entries: Vec<String> = (0..count).map(|n| format!("\"{n}\":\"\"")).collect();
+        format!("{{{}}}", entries.join(","))
+    };
+    let owner = r#"{"apiVersion":"v1","kind":"Pod","name":"a","uid":"a"}"#;
+    let owners = |count| format!("[{}]", vec![owner; count].join(","));
+    for (field, most, one_more) in [
+        ("finalizers", finalizers(799_900), finalizers(800_001)),
+        ("labels", labels(199_900), labels(200_001)),
+        ("annotations", labels(199_900), labels(200_001)),
+        ("ownerReferences", owners(199_900), owners(200_001)),
+    ] {
+        let body = review(0, field, &most);
+        let read = parse(&body, Door::Validate).unwrap();
+        assert!(matches!(read, Parsed::Review(_)), "{field}");
+        let body = review(0, field, &one_more);
+        let Parsed::Unreadable { detail, user, .. } = parse(&body, Door::Validate).unwrap() else {
+            panic!("{field} is not bounded")
+        };
+        assert!(detail.starts_with("more than ") && user.name == "jane", "{detail}");
+    }
+}
+
+/// An UPDATE that drops the hold, of an object with these fields and metadata.
+fn update(resource: &str, fields: &str, metadata: &str) -> Vec<u8> {
+    let object = |finalizers: &str| {
+        format!(r#"{{"metadata":{{"name":"a","uid":"u"{finalizers}{metadata}}}{fields}}}"#)
+    };
+    let held = object(r#","finalizers":["belay.dev/hold"]"#);
+    format!(
+        r#"{{"apiVersion":"{API_VERSION}","kind":"{KIND}","request":{{"uid":"1","operation":"UPDATE",
+        "resource":{{"resource":"{resource}"}},"name":"a","userInfo":{{"username":"jane"}},
+        "object":{},"oldObject":{held}}}}}"#,
+        object("")
+    )
+    .into()
+}
+
+/// Whether a review is read, or why not.
+fn reads(body: &[u8]) -> Result<(), String> {
+    match parse(body, Door::Mutate).unwrap() {
+        Parsed::Review(_) => Ok(()),
+        Parsed::Unreadable { detail, .. } => Err(detail),
+    }
+}
+
+/// So many entries of a map.
+fn entries(count: usize) -> String {
+    let entries: Vec<String> = (0..count).map(|n| format!("\"{n}\":\"\"")).collect();
+    entries.join(",")
+}
+
+#[test]
+fn h49_what_a_second_look_reads_is_bounded() {
+    let finalizers =
+        |count| format!(r#","spec":{{"finalizers":[{}]}}"#, vec!["\"\""; count].join(","));
+    let fields = |count| format!(",{}", entries(count));
+    // What can be stored is read.
+    assert_eq!(reads(&update("namespaces", &finalizers(600_000), "")), Ok(()));
+    assert_eq!(reads(&update("configmaps", &fields(190_000), "")), Ok(()));
+    assert_eq!(reads(&update("configmaps", "", &fields(190_000))), Ok(()));
+    for body in [
+        update("namespaces", &finalizers(900_000), ""),
+        update("configmaps", &fields(210_000), ""),
+        update("configmaps", "", &fields(210_000)),
+    ] {
+        let detail = reads(&body).unwrap_err();
+        assert!(detail.starts_with("more than "), "{detail}");
+    }
+    // A spec of another type is not theirs.
+    for spec in ["null", "7", "\"text\"", "[1]", r#"{"finalizers":{"a":[]}}"#] {
+        assert_eq!(reads(&update("namespaces", &format!(r#","spec":{spec}"#), "")), Ok(()));
+        let large = format!(r#","spec":{spec},"a":"{}""#, "a".repeat(1 << 20));
+        assert_eq!(reads(&update("namespaces", &large, "")), Ok(()), "{spec}");
+    }
+}
+
+#[test]
+fn h50_the_texts_that_an_answer_repeats_are_bounded() {
+    let long = "n".repeat(1_025);
+    let sample = String::from_utf8(review(1, "generateName", "\"g\"")).unwrap();
+    let options = r#""name":"a","namespace":"b","subResource":"c""#;
+    let sample = sample.replacen(r#""name":"a""#, options, 1);
+    assert!(matches!(parse(sample.as_bytes(), Door::Validate).unwrap(), Parsed::Review(_)));
+    for (short, text) in [
+        (r#""uid":"1""#, format!(r#""uid":"{long}""#)),
+        (r#""resource":"configmaps""#, format!(r#""resource":"{long}""#)),
+        (r#""resource":"configmaps""#, format!(r#""resource":"configmaps","group":"{long}""#)),
+        (r#""name":"a""#, format!(r#""name":"{long}""#)),
+        (r#""namespace":"b""#, format!(r#""namespace":"{long}""#)),
+        (r#""subResource":"c""#, format!(r#""subResource":"{long}""#)),
+        (r#""username":"jane""#, format!(r#""username":"{long}""#)),
+        (r#""metadata":{"name":"a""#, format!(r#""metadata":{{"name":"{long}""#)),
+        (r#""generateName":"g""#, format!(r#""generateName":"{long}""#)),
+        (r#""generateName":"g""#, format!(r#""namespace":"{long}""#)),
+        (r#""generateName":"g""#, format!(r#""uid":"{long}""#)),
+    ] {
+        let body = sample.replacen(short, &text, 1);
+        assert_ne!(body, sample, "{short}");
+        let refused = parse(body.as_bytes(), Door::Validate).unwrap_err();
+        assert_eq!(refused.code, StatusCode::BAD_REQUEST, "{short}");
+        assert!(refused.message.len() < 200 && refused.message.contains("1024 bytes"));
+    }
+    // Of what can't be read, too.
+    let body = sample.replace(r#""generateName":"g""#, r#""generateName":7"#);
+    assert!(matches!(parse(body.as_bytes(), Door::Validate), Ok(Parsed::Unreadable { .. })));
+    let body = body.replace(r#""uid":"1""#, &format!(r#""uid":"{long}""#));
+    assert!(parse(body.as_bytes(), Door::Validate).is_err());
+}
+
+#[test]
+fn h56_all_lists_of_an_object_have_one_bound() {
+    let finalizers = vec!["\"a\""; 400_000].join(",");
+    let finalizers = format!(r#","finalizers":[{finalizers}]"#);
+    let labels = format!(r#","labels":{{{}}}"#, entries(50_000));
+    let annotations = format!(r#","annotations":{{{}}}"#, entries(60_000));
+    let owner = r#"{"apiVersion":"v1","kind":"Pod","name":"a","uid":"a"}"#;
+    let owners = format!(r#","ownerReferences":[{}]"#, vec![owner; 60_000].join(","));
+    let ask = |lists: String| {
+        let metadata = format!(r#"{{"name":"a"{lists}}}"#);
+        let body = String::from_utf8(review(0, "x", "0")).unwrap();
+        let body = body.replace(r#"{"name":"a","x":0}"#, &metadata);
+        reads(body.as_bytes())
+    };
+    assert_eq!(ask(format!("{finalizers}{labels}")), Ok(()));
+    assert_eq!(ask(format!("{labels}{annotations}{owners}")), Ok(()));
+    let detail = ask(format!("{finalizers}{labels}{annotations}")).unwrap_err();
+    assert!(detail.starts_with("more than "), "{detail}");
+    let detail = ask(format!("{finalizers}{owners}{annotations}")).unwrap_err();
+    assert!(detail.starts_with("more than "), "{detail}");
+}
+
+#[test]
+fn reads_the_finalizers_of_a_namespace_whatever_its_managed_fields_are() {
+    let deep = format!("{}{{}}{}", "{\"f:a\":".repeat(300), "}".repeat(300));
+    let namespace = |finalizers: &str| {
+        format!(
+            r#"{{"apiVersion":"v1","kind":"Namespace","metadata":{{"name":"shop","managedFields":[
+            {{"fieldsV1":{deep}}},{{"fieldsV1":{{"f:XX":{{}}}}}}]}},"spec":{{"finalizers":{finalizers}}}}}"#
+        )
+    };
+    let review = format!(
+        r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"1","operation":"UPDATE",
+        "resource":{{"group":"","version":"v1","resource":"namespaces"}},"subResource":"finalize","name":"shop",
+        "userInfo":{{"username":"jane"}},"object":{},"oldObject":{}}}}}"#,
+        namespace("[]"),
+        namespace(r#"["kubernetes"]"#)
+    );
+    // In the place of a text, bytes that are none.
+    let mut body = review.into_bytes();
+    while let Some(at) = body.windows(2).position(|two| two == b"XX") {
+        body[at..at + 2].fill(0xff);
+    }
+    let Parsed::Review(review) = parse(&body, Door::Validate).unwrap() else {
+        panic!("it can be read")
+    };
+    assert_eq!(review.extra.old_spec_finalizers, ["kubernetes"]);
+    assert_eq!(review.extra.new_spec_finalizers, Vec::<String>::new());
+    assert!(review.extra.rest_changes);
+}
+
+#[test]
+fn h46_an_eviction_has_the_options_of_its_delete() {
+    let read = |options: &str| {
+        let request = format!(
+            r#"{{"uid":"1","operation":"CREATE","resource":{{"resource":"pods"}},"subResource":"eviction",
+            "name":"a","options":{{"dryRun":[]}},"object":{{"metadata":{{"name":"a"}}{options}}}}}"#
+        );
+        let body =
+            format!(r#"{{"apiVersion":"{API_VERSION}","kind":"{KIND}","request":{request}}}"#);
+        match parse(body.as_bytes(), Door::Validate).unwrap() {
+            Parsed::Review(review) => Ok(review.options.propagation_policy.map(|p| p.to_string())),
+            Parsed::Unreadable { detail, .. } => Err(detail),
+        }
+    };
+    let orphan = r#","deleteOptions":{"gracePeriodSeconds":0,"propagationPolicy":"Orphan"}"#;
+    assert_eq!(read(orphan), Ok(Some("Orphan".to_owned())));
+    assert_eq!(read(r#","deleteOptions":null"#), Ok(None));
+    assert_eq!(read(""), Ok(None));
+    assert!(read(r#","deleteOptions":{"propagationPolicy":1}"#).is_err());
+}
