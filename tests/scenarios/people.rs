@@ -110,6 +110,14 @@ impl<'p> Person<'p> {
         grant(self.plane, &name, namespace, rules, &[&self.name]);
     }
 
+    /// The refusal of a DELETE. Until belay has heard of a user the hold alone keeps an
+    /// object, so it is asked without consequences before.
+    pub fn refused(&self, object: &str) -> String {
+        let ask = || self.delete(&[object, "--dry-run=server"]).failure();
+        eventually("a refusal", SOON, ask).unwrap();
+        self.delete(&[object]).failure().unwrap()
+    }
+
     /// kubectl, in the namespace of this person.
     pub fn kubectl(&self, args: &[&str]) -> Output {
         let all: Vec<&str> = args.iter().copied().chain(["-n", &self.namespace]).collect();
