@@ -217,7 +217,7 @@ impl Policy {
             object_selector: Some(labelled),
             ..super::api::Target::default()
         };
-        // An approver could otherwise create approvals that nobody can delete.
+        // An approver could otherwise create approvals that can't be deleted.
         let records = super::api::Target {
             api_groups: vec![super::api::GROUP.to_owned()],
             resources: ["deletionapprovals", "pauses"].map(str::to_owned).into(),

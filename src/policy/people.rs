@@ -75,12 +75,10 @@ impl Identities {
     /// Whether this is a part of the control plane that deletes Pods to make room for
     /// others, or because their Node is gone.
     pub fn makes_room(&self, user: &str) -> bool {
-        let account = user.strip_prefix("system:serviceaccount:kube-system:");
+        let controllers = ["pod-garbage-collector", "taint-eviction-controller", "node-controller"];
         user == "system:kube-scheduler"
-            || account.is_some_and(|account| {
-                let controllers =
-                    ["pod-garbage-collector", "taint-eviction-controller", "node-controller"];
-                controllers.contains(&account)
+            || account(user).is_some_and(|(namespace, name)| {
+                namespace == "kube-system" && controllers.contains(&name)
             })
     }
 

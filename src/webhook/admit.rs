@@ -7,7 +7,6 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{self, ContentType, HeaderValue};
 use actix_web::{HttpRequest, HttpResponse, web};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::timeout;
 
 use super::body::{self, BadRequest, Body, Reserved, Room, Sending};
 use super::counts::LARGE;
@@ -140,12 +139,9 @@ async fn answer(
     let judged = web::block(move || {
         let Body { bytes, room } = body;
         // The API server began to count before the review arrived.
-        let parsing = shared_room.parsing.clone();
-        let turn = async { timeout(deadline / 4, parsing.acquire_owned()).await };
-        let turn = runtime.block_on(turn);
+        let turn = runtime.block_on(shared_room.turn(deadline / 4));
         // An answer that came too late would let some requests pass.
-        let question = Question { is_late: turn.is_err(), ..question };
-        let turn = turn.ok().and_then(Result::ok);
+        let question = Question { is_late: turn.is_none(), ..question };
         let judged = runtime.block_on(judge(question, &bytes, &shared, &shared_room, turn));
         (judged, room)
     });
@@ -245,11 +241,9 @@ async fn read_whole<'b>(
     drop(parsed);
     let wait = until.saturating_duration_since(Instant::now()) / 4;
     let Some(reserved) = room.for_lists(bytes, wait).await else { return Ok(None) };
-    let turn = match body.len() > LARGE {
-        true => Some(timeout(wait, room.parsing.clone().acquire_owned()).await),
-        false => None,
-    };
-    if let Some(Err(_)) = turn {
+    let is_large = body.len() > LARGE;
+    let turn = if is_large { room.turn(wait).await } else { None };
+    if is_large && turn.is_none() {
         return Ok(None);
     }
     Ok(Some((wire::parse(body, door)?, reserved)))

@@ -48,7 +48,7 @@ pub struct Room {
     most: usize,
     most_small: usize,
     /// One large body is parsed at a time.
-    pub parsing: Arc<Semaphore>,
+    parsing: Arc<Semaphore>,
     /// For the lists of all reviews that were parsed, in units.
     lists: Arc<Semaphore>,
 }
@@ -126,6 +126,11 @@ impl Room {
             parsing: Arc::new(Semaphore::new(1)),
             lists: Arc::new(Semaphore::new(limits.lists / UNIT)),
         }
+    }
+
+    /// The turn of a large body to be parsed. `None`: it has not come in this time.
+    pub async fn turn(&self, wait: Duration) -> Option<OwnedSemaphorePermit> {
+        tokio::time::timeout(wait, self.parsing.clone().acquire_owned()).await.ok()?.ok()
     }
 
     /// Room for the lists of a review that was parsed: entries of a few bytes take many

@@ -112,10 +112,10 @@ impl<'p> Person<'p> {
 
     /// The refusal of a DELETE. Until belay has heard of a user the hold alone keeps an
     /// object, so it is asked without consequences before.
-    pub fn refused(&self, object: &str) -> String {
-        let ask = || self.delete(&[object, "--dry-run=server"]).failure();
-        eventually("a refusal", SOON, ask).unwrap();
-        self.delete(&[object]).failure().unwrap()
+    pub fn refused(&self, objects: &[&str]) -> String {
+        let ask = [&["--dry-run=server"], objects].concat();
+        eventually("a refusal", SOON, || self.delete(&ask).failure()).unwrap();
+        self.delete(objects).failure().unwrap()
     }
 
     /// kubectl, in the namespace of this person.

@@ -93,15 +93,6 @@ impl<'p> Team<'p> {
         warnings
     }
 
-    /// A delete that is refused; says in which words. What was written a moment
-    /// ago belay may not have heard of yet, and what it holds it lets pass then,
-    /// because the hold keeps it: so the question is put as a dry run first.
-    pub fn refused(&self, objects: &[&str]) -> String {
-        let ask = [&["--dry-run=server"], objects].concat();
-        eventually("a refusal", SOON, || self.delete(&ask).failure()).unwrap();
-        self.delete(objects).failure().unwrap()
-    }
-
     /// Somebody approves, for an hour.
     pub fn approve(&self, who: Approver, of: Of<'_>, scope: &str) {
         self.approve_for(who, of, scope, Duration::from_secs(3600));

@@ -110,7 +110,7 @@ fn s31_a_list_that_is_forbidden_is_told_and_is_no_empty_list() {
         "apiVersion: v1\nkind: Pod\nmetadata: {name: reader}\nspec: {containers: [{name: c, image: \
          none, envFrom: [{secretRef: {name: used}}]}]}\n",
     );
-    let denied = jane.refused("secret/used");
+    let denied = jane.refused(&["secret/used"]);
     let sentence = "belay cannot tell whether secrets \"used\" may go: objects of kind Secret: belay's \
                     account may not";
     assert!(denied.contains(sentence) && !denied.contains("reader"), "{denied}");

@@ -17,7 +17,7 @@ fn pod(name: &str, spec: &str) -> String {
 /// Deletes an object in use, has the user deleted, and deletes it again.
 fn is_kept(jane: &Person<'_>, object: &str, users: &[(&str, &str)], policy: &str) {
     for (user, named) in users {
-        let denied = jane.refused(object);
+        let denied = jane.refused(&[object]);
         assert!(denied.contains("Error from server (InUse): "), "{denied}");
         let sentence = format!("is in use by {named}");
         assert!(denied.contains(&sentence), "{denied}");
@@ -64,7 +64,7 @@ fn s22_a_claim_and_a_secret_are_kept_while_pods_and_ingresses_use_them() {
     jane.apply(
         "apiVersion: v1\nkind: Service\nmetadata: {name: shop}\nspec: {ports: [{port: 80}]}\n",
     );
-    let denied = jane.refused("service/shop");
+    let denied = jane.refused(&["service/shop"]);
     let sentence = format!(
         "services \"shop\" is in use by Ingress {ns}/shop (spec.defaultBackend.service.name)"
     );
@@ -124,7 +124,7 @@ fn s23_the_same_kind_and_name_elsewhere_is_another_object() {
     jane.apply(secret);
     there.apply(secret);
     jane.apply(&pod("reader", "volumes: [{name: v, secret: {secretName: tls}}]"));
-    let denied = jane.refused("secret/tls");
+    let denied = jane.refused(&["secret/tls"]);
     assert!(denied.contains("is in use by Pod "), "{denied}");
     there.delete(&["secret/tls"]).success().unwrap();
     assert!(there.lacks("secret/tls"));
@@ -138,7 +138,7 @@ fn s23_the_same_kind_and_name_elsewhere_is_another_object() {
     let object = format!("secrets.{group}/tls");
     jane.delete(&[&object]).success().unwrap();
     assert!(jane.lacks(&object));
-    let denied = jane.refused("secret/tls");
+    let denied = jane.refused(&["secret/tls"]);
     assert!(denied.contains("is in use by Pod "), "{denied}");
 }
 
@@ -192,7 +192,7 @@ fn s44_the_secret_of_a_finished_job_can_be_deleted() {
          template:\n    spec: {restartPolicy: Never, containers: [{name: c, image: none, envFrom: \
          [{secretRef: {name: token}}]}]}\n",
     );
-    let denied = jane.refused("secret/token");
+    let denied = jane.refused(&["secret/token"]);
     let path = "spec.template.spec.containers[0].envFrom[0].secretRef.name";
     let sentence = format!("secrets \"token\" is in use by Job {ns}/import ({path})");
     assert!(denied.contains(&sentence), "{denied}");

@@ -3,7 +3,7 @@
 use super::event::SECOND;
 use super::history::{History, Life};
 use super::object::Version;
-use super::policy::{MARGIN, Policy, is_approved, is_approved_by_name};
+use super::policy::{MARGIN, Policy, is_approved, is_approved_with};
 use super::uses::{HOLD, PERHAPS, Use, counts, is_newcomer, needed};
 
 /// What the referee has to say.
@@ -283,7 +283,7 @@ impl Judge<'_> {
         // Since when an object is owned by what is approved with its content, the next
         // leader does not know.
         let yes =
-            |policy: &Policy| is_approved_by_name(self.history, policy, life, asked, self.end);
+            |policy: &Policy| is_approved_with(self.history, policy, life, (asked, self.end), &[]);
         let kept = policies.iter().filter(|policy| !yes(policy));
         let kept = kept.into_iter().any(|policy| {
             let used = || {

@@ -166,18 +166,8 @@ pub fn is_approved(
     is_approved_with(history, policy, life, (asked, until), &above)
 }
 
-/// Whether they named the object itself.
-pub fn is_approved_by_name(
-    history: &History,
-    policy: &Policy,
-    life: &Life,
-    asked: i64,
-    until: i64,
-) -> bool {
-    is_approved_with(history, policy, life, (asked, until), &[])
-}
-
-fn is_approved_with(
+/// The same with what is above the object, and since when.
+pub fn is_approved_with(
     history: &History,
     policy: &Policy,
     life: &Life,
