@@ -187,27 +187,28 @@ impl<'p> Team<'p> {
         self.plane.api().wait_gone((object, &self.ns), limit).unwrap();
     }
 
-    /// Refuses to the collector to change or delete a ConfigMap. Returns the binding that
-    /// does so.
-    pub fn keep_collector_from(&self, name: &str) -> String {
+    /// Refuses to the collector to change or delete a ConfigMap or a Secret. Returns the
+    /// binding that does so.
+    pub fn keep_collector_from(&self, object: &str) -> String {
         let collector = "system:serviceaccount:kube-system:generic-garbage-collector";
         let (plane, ns) = (self.plane, &self.ns);
         let admission = "apiVersion: admissionregistration.k8s.io/v1";
         let binding = format!("keep-{ns}");
+        let name = object.split_once('/').unwrap().1;
         plane
             .apply(&format!(
                 "{admission}\nkind: ValidatingAdmissionPolicy\nmetadata: {{name: {binding}}}\n\
                  spec:\n  matchConstraints:\n    namespaceSelector: {{matchLabels: \
                  {{kubernetes.io/metadata.name: {ns}}}}}\n    resourceRules: [{{apiGroups: [''], \
-                 apiVersions: [v1], operations: [UPDATE, DELETE], resources: [configmaps]}}]\n  \
-                 validations: [{{expression: \"request.userInfo.username != '{collector}' || \
+                 apiVersions: [v1], operations: [UPDATE, DELETE], resources: [configmaps, \
+                 secrets]}}]\n  validations: [{{expression: \"request.userInfo.username != '{collector}' || \
                  request.name != '{name}'\"}}]\n---\n{admission}\nkind: \
                  ValidatingAdmissionPolicyBinding\nmetadata: {{name: {binding}}}\nspec: \
                  {{policyName: {binding}, validationActions: [Deny]}}\n"
             ))
             .unwrap();
-        let (object, user) = (format!("configmap/{name}"), format!("--as={collector}"));
-        let touch = ["label", &object, "-n", ns, "a=b", "--dry-run=server", &user];
+        let user = format!("--as={collector}");
+        let touch = ["label", object, "-n", ns, "a=b", "--dry-run=server", &user];
         eventually("a refusal to the collector", SOON, || {
             plane.kubectl(&[&touch[..], &["--as-group=system:masters"]].concat())?.failure()
         })

@@ -184,7 +184,7 @@ fn h58_references_to_an_owner_that_is_gone_are_not_removed() {
     }
     team.apply(&below(&team, "ConfigMap", "child", ("ConfigMap", "real")));
     // The collector deletes the child later.
-    let binding = team.keep_collector_from("child");
+    let binding = team.keep_collector_from("configmap/child");
     team.deleted(&["configmap/real"]);
     team.goes("configmap/real");
     let uid = team.field("configmap/mine", ".metadata.uid");
@@ -210,7 +210,7 @@ fn h59_the_finalizer_orphan_is_not_removed_to_delete_the_dependents() {
     team.apply(&pod("user", "configMapRef", "child"));
     team.refused(&[owner]);
     // The collector orphans the child later.
-    let binding = team.keep_collector_from("child");
+    let binding = team.keep_collector_from("configmap/child");
     team.delete(&[owner, "--cascade=orphan"]).success().unwrap();
     let patch = ["patch", owner, "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#];
     for way in [&[][..], &["--subresource=status"]] {

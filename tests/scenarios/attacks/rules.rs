@@ -134,7 +134,7 @@ fn h13_a_repeated_delete_does_not_turn_orphaning_into_deletion() {
     team.refused(&["configmap/owner"]);
 
     // The owner stays while it is being orphaned, as it does for a moment otherwise.
-    let binding = team.keep_collector_from("child");
+    let binding = team.keep_collector_from("configmap/child");
     team.delete(&["configmap/owner", "--cascade=orphan"]).success().unwrap();
     let finalizers = team.field("configmap/owner", ".metadata.finalizers");
     assert!(finalizers.contains("\"orphan\""), "{finalizers}");
