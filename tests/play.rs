@@ -47,7 +47,7 @@ async fn play() -> harness::Result<()> {
         world = &mut starting => world??,
         () = &mut interrupted => {
             // What has been started so far ends with this process.
-            harness::plane::remove_own_folders();
+            harness::folder::remove_own();
             std::process::exit(130);
         }
     };
@@ -64,7 +64,7 @@ async fn play() -> harness::Result<()> {
     println!("ready");
     interrupted.await;
     drop(world);
-    harness::plane::remove_own_folders();
+    harness::folder::remove_own();
     Ok(())
 }
 

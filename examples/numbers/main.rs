@@ -46,7 +46,7 @@ fn main() -> ExitCode {
         (Some("look"), objects) => measured_with(objects, 10_000, look::run),
         _ => return belay::command::main(),
     };
-    harness::plane::remove_own_folders();
+    harness::folder::remove_own();
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

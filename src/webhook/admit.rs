@@ -133,15 +133,15 @@ async fn answer(
     if body.bytes.len() <= LARGE {
         return Ok((judge(question, &body.bytes, shared, room, None).await?, body.room));
     }
+    // The API server began to count before the review arrived.
+    let turn = room.turn(deadline / 4).await;
+    // An answer that came too late would let some requests pass.
+    let question = Question { is_late: turn.is_none(), ..question };
     // It takes its time, and this thread has others to answer.
     let (shared, shared_room) = (Shared::clone(shared), room.clone());
     let runtime = tokio::runtime::Handle::current();
     let judged = web::block(move || {
         let Body { bytes, room } = body;
-        // The API server began to count before the review arrived.
-        let turn = runtime.block_on(shared_room.turn(deadline / 4));
-        // An answer that came too late would let some requests pass.
-        let question = Question { is_late: turn.is_none(), ..question };
         let judged = runtime.block_on(judge(question, &bytes, &shared, &shared_room, turn));
         (judged, room)
     });

@@ -37,10 +37,11 @@ impl BadRequest {
     }
 }
 
-/// The room for bodies, which all requests share. A body takes room as it
-/// arrives, and gives it back when its answer was sent. Small bodies have room of
-/// their own. A larger body moves to the other room when it has sent as much as a
-/// small one may have.
+/// The room for bodies, which all requests share. A body takes none for its first
+/// bytes, and gives back what it took when its answer was sent. Small bodies have room
+/// of their own, and take it at once: by parts, each could wait for the others. A larger
+/// body moves to the other room when it has sent as much as a small one may have, and
+/// takes that as it arrives.
 #[derive(Clone)]
 pub struct Room {
     small: Budget,
@@ -74,6 +75,10 @@ pub struct Body {
     pub room: Reserved,
 }
 
+/// The first bytes of a body take no room. The number of connections bounds them, so no
+/// ordinary review waits for the bodies of others.
+const FREE: usize = 16 << 10;
+
 /// The room is counted in units of this many bytes.
 const UNIT: usize = 1 << 10;
 
@@ -88,7 +93,7 @@ const PART: usize = 16 << 10;
 const SILENT: Duration = Duration::from_millis(200);
 
 /// How often one that waits for room looks for silent senders.
-const LOOK: Duration = Duration::from_millis(10);
+const LOOK: Duration = Duration::from_millis(50);
 
 impl Budget {
     /// For so many bytes, and bodies of at most so many.
@@ -181,12 +186,17 @@ pub async fn read(
         // Before it may wait for room: what arrives is no head.
         connection.allow(0);
     }
-    let mut arriving = Arriving { payload, connection, bytes: Vec::new(), waits: &waits };
+    let (bytes, first) = (Vec::new(), room.most_small);
+    let mut arriving = Arriving { payload, connection, bytes, first, waits: &waits };
     let whole = async {
-        let first = length.min(room.most_small);
-        let mut taken = arriving.fill(first, &room.small).await?.ok_or_else(no_room)?;
-        if length > first {
-            taken = arriving.fill(length, &room.large).await?.ok_or_else(no_room)?;
+        arriving.allow(length.min(FREE));
+        let mut taken = Vec::new();
+        if arriving.arrive(length.min(FREE)).await? && length > FREE {
+            let small = length.min(room.most_small);
+            taken = arriving.fill(small, &room.small).await?.ok_or_else(no_room)?;
+            if length > small {
+                taken = arriving.fill(length, &room.large).await?.ok_or_else(no_room)?;
+            }
         }
         Ok(Body { bytes: std::mem::take(&mut arriving.bytes), room: taken })
     };
@@ -210,6 +220,8 @@ struct Arriving<'a> {
     payload: &'a mut web::Payload,
     connection: Option<&'a Connection>,
     bytes: Vec<u8>,
+    /// The first part for which it takes room.
+    first: usize,
     /// Whether it waits for room, and not for its sender.
     waits: &'a Cell<bool>,
 }
@@ -228,16 +240,13 @@ impl Arriving<'_> {
         while self.bytes.len() < until {
             if self.bytes.len() >= reserved {
                 let rest = until - reserved;
-                let step = self.bytes.len().max(UNIT).min(rest);
+                let step = self.bytes.len().max(self.first).min(rest);
                 self.waits.set(true);
                 let (permit, more) = budget.take(step, rest).await;
                 self.waits.set(false);
                 taken.extend(permit);
                 reserved += more;
-                self.bytes.reserve_exact(reserved.saturating_sub(self.bytes.len()));
-                if let Some(connection) = self.connection {
-                    connection.allow(reserved.saturating_sub(self.bytes.len()));
-                }
+                self.allow(reserved.saturating_sub(self.bytes.len()));
             }
             let part = reserved.min(self.bytes.len() + PART);
             let arrived = budget.senders.run(self.arrive(part)).await;
@@ -249,6 +258,14 @@ impl Arriving<'_> {
             }
         }
         Ok(Some(taken))
+    }
+
+    /// Lets so many more bytes arrive.
+    fn allow(&mut self, bytes: usize) {
+        self.bytes.reserve_exact(bytes);
+        if let Some(connection) = self.connection {
+            connection.allow(bytes);
+        }
     }
 
     /// Reads until so many bytes have arrived. Says whether there may be more.

@@ -10,10 +10,9 @@ use serde_json::json;
 
 use super::audit::Watcher;
 use super::belay::{Belay, http_get};
-use super::plane::free_ports;
 use super::process::Process;
 use super::wait::{eventually, while_running};
-use super::{ControlPlane, Link, Result, clock, roles, timing};
+use super::{ControlPlane, Link, Result, clock, ports, roles, timing};
 
 /// The namespace, and the name, of the installation.
 pub const NAME: &str = "belay";
@@ -107,7 +106,7 @@ impl Install {
         number: usize,
     ) -> Result<Belay> {
         let address = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
-        let [listen, probes] = free_ports::<2>()?.map(address);
+        let [listen, probes] = ports::free::<2>()?.map(address);
         let mut arguments = vec![
             "serve".to_owned(),
             format!("--kubeconfig={}", kubeconfig.display()),

@@ -1,13 +1,13 @@
 //! The control plane: its processes, its users, its network.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-use super::Result;
+use super::{Result, folder, ports};
 use serde_json::json;
 
 use super::api::{Api, has_condition};
@@ -88,13 +88,12 @@ impl ControlPlane {
 
     fn try_start(options: &Options) -> Result<Self> {
         let binaries = binaries()?;
-        let folder = folder()?;
+        let folder = folder::create()?;
         let logs = folder.join("logs");
         std::fs::create_dir_all(&logs)?;
-        keep_logs_on_panic(&logs);
 
         let pki = Pki::new(&folder.join("pki"))?;
-        let [etcd_port, peer_port, api_port, manager_port, scheduler_port] = free_ports()?;
+        let [etcd_port, peer_port, api_port, manager_port, scheduler_port] = ports::free()?;
         let server = format!("https://127.0.0.1:{api_port}");
         let etcd_url = format!("http://127.0.0.1:{etcd_port}");
 
@@ -554,72 +553,4 @@ pub fn binaries() -> Result<PathBuf> {
         return Err("the control plane could not be built; the lines above say why".into());
     }
     Ok(PathBuf::from(String::from_utf8(output.stdout)?.trim()))
-}
-
-/// A folder for one control plane. Those of programs that are gone are swept
-/// away, but for the latest few, whose logs somebody may want to read.
-fn folder() -> Result<PathBuf> {
-    const KEPT: usize = 4;
-    static COUNT: AtomicUsize = AtomicUsize::new(0);
-    let root = &root();
-    std::fs::create_dir_all(root)?;
-    let mut ended: Vec<_> = std::fs::read_dir(root)?
-        .flatten()
-        .filter_map(|entry| {
-            let name = entry.file_name().into_string().ok()?;
-            let pid = name.strip_prefix("plane-")?.split('-').next()?.to_owned();
-            let alive = Path::new("/proc").join(pid).exists();
-            (!alive).then(|| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))?
-        })
-        .collect();
-    ended.sort();
-    for (_, path) in ended.iter().rev().skip(KEPT) {
-        // Another test program may be sweeping the same folder.
-        let _ = std::fs::remove_dir_all(path);
-    }
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let folder = root.join(format!("plane-{}-{count}", std::process::id()));
-    // Pids come again, in containers above all.
-    let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder)?;
-    Ok(folder)
-}
-
-/// Not below the target folder: the path of a unix socket may be 107 bytes
-/// long, and somebody's checkout may be deep.
-fn root() -> PathBuf {
-    let user = rustix::process::getuid().as_raw();
-    std::env::temp_dir().join(format!("belay-test-{user}"))
-}
-
-/// Removes what this program's control planes have written.
-pub fn remove_own_folders() {
-    let own = format!("plane-{}-", std::process::id());
-    for entry in std::fs::read_dir(root()).into_iter().flatten().flatten() {
-        if entry.file_name().to_string_lossy().starts_with(&own) {
-            let _ = std::fs::remove_dir_all(entry.path());
-        }
-    }
-}
-
-/// A failed test says where the logs are.
-fn keep_logs_on_panic(logs: &Path) {
-    let logs = logs.to_owned();
-    let before = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        before(info);
-        eprintln!("the control plane's logs: {}", logs.display());
-    }));
-}
-
-/// Ports that nobody listens on now. All are held until all are known.
-pub fn free_ports<const N: usize>() -> Result<[u16; N]> {
-    let mut listeners = Vec::new();
-    let mut ports = [0; N];
-    for port in &mut ports {
-        let listener = TcpListener::bind((LOOPBACK, 0))?;
-        *port = listener.local_addr()?.port();
-        listeners.push(listener);
-    }
-    Ok(ports)
 }

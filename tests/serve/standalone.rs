@@ -9,7 +9,7 @@ use base64::Engine as _;
 use serde_json::json;
 
 use crate::harness::eventually;
-use crate::harness::plane::free_ports;
+use crate::harness::ports;
 use crate::harness::process::Process;
 use crate::program;
 
@@ -18,7 +18,7 @@ fn the_printed_lines_work_when_pasted() {
     let folder = tempfile::tempdir().unwrap();
     // A folder that a shell would tear apart.
     let certs = folder.path().join("my certs");
-    let [listen, probes] = free_ports().unwrap();
+    let [listen, probes] = ports::free().unwrap();
     let args = [
         "serve".to_owned(),
         "--standalone".to_owned(),
@@ -117,7 +117,7 @@ fn the_lines_of_the_example_folders_work_from_any_folder() {
 fn the_lines_work_from_any_folder_and_certificates_are_made_once() {
     let folder = tempfile::tempdir().unwrap();
     let start = || {
-        let [listen, probes] = free_ports().unwrap();
+        let [listen, probes] = ports::free().unwrap();
         let mut child = Command::new(program())
             .args([
                 "serve",

@@ -95,7 +95,7 @@ async fn soak(arguments: &Arguments) -> harness::Result<bool> {
     let report = run::run(&settings).await?;
     println!("{report}");
     if report.is_clean() && !arguments.keep {
-        harness::plane::remove_own_folders();
+        harness::folder::remove_own();
     }
     Ok(report.is_clean())
 }

@@ -15,7 +15,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 
 use super::{Node, lock};
-use crate::harness::plane::free_ports;
+use crate::harness::ports;
 use crate::harness::{Result, timing};
 
 /// A container, ready to be started.
@@ -136,7 +136,7 @@ fn own_ports(args: &mut Vec<String>) -> Result<BTreeMap<u16, SocketAddr>> {
     for (flag, default) in [("--listen=", 8443), ("--probes=", 8081)] {
         let given = args.iter().find_map(|arg| arg.strip_prefix(flag));
         let port = given.and_then(|address| address.rsplit_once(':')?.1.parse().ok());
-        let [free] = free_ports::<1>()?;
+        let [free] = ports::free::<1>()?;
         let here = SocketAddr::from(([127, 0, 0, 1], free));
         args.retain(|arg| !arg.starts_with(flag));
         args.push(format!("{flag}{here}"));

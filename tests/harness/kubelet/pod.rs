@@ -138,6 +138,7 @@ impl Local {
             if pause < jiff::SignedDuration::from_secs(1) {
                 return Ok(());
             }
+            eprintln!("kubelet: {} ended with {code} and is started again", self.name);
             self.restarts += 1;
             self.code = None;
             self.started = jiff::Timestamp::now();

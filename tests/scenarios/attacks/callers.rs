@@ -11,7 +11,7 @@ use crate::faulty::faulty;
 use crate::harness::client::{self, Client};
 use crate::harness::install::print;
 use crate::harness::pki::Pki;
-use crate::harness::plane::free_ports;
+use crate::harness::ports;
 use crate::harness::process::Process;
 use crate::harness::{
     Belay, ControlPlane, Load, Options, Result, direct, eventually, is_long, timing,
@@ -278,7 +278,7 @@ fn h04_client_certificates_are_asked_for_with_belays_own_certificates() {
     std::fs::copy(pki.ca(), &client_ca).unwrap();
 
     let [listen, probes] =
-        free_ports::<2>().unwrap().map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        ports::free::<2>().unwrap().map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
     let arguments = [
         "serve".to_owned(),
         format!("--kubeconfig={}", plane.kubeconfig().display()),

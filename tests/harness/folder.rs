@@ -1,0 +1,90 @@
+//! The folders in which control planes write.
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::sync::Once;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::Result;
+
+/// So many folders of ended programs are kept, and so many with a failed test.
+const KEPT: usize = 4;
+const KEPT_FAILED: usize = 8;
+
+/// The file that says that a test has failed.
+const FAILED: &str = "failed";
+
+thread_local! {
+    static CREATED: RefCell<Vec<PathBuf>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Creates a folder for one control plane. Removes those of ended programs, but for the
+/// latest.
+pub fn create() -> Result<PathBuf> {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let root = &root();
+    std::fs::create_dir_all(root)?;
+    remove_ended(root)?;
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let folder = root.join(format!("plane-{}-{count}", std::process::id()));
+    // Pids come again, in containers above all.
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder)?;
+    CREATED.with_borrow_mut(|created| created.push(folder.clone()));
+    keep_on_panic();
+    Ok(folder)
+}
+
+fn remove_ended(root: &Path) -> Result<()> {
+    let mut ended: Vec<_> = std::fs::read_dir(root)?
+        .flatten()
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let pid = name.strip_prefix("plane-")?.split('-').next()?.to_owned();
+            let alive = Path::new("/proc").join(pid).exists();
+            (!alive).then(|| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))?
+        })
+        .collect();
+    ended.sort();
+    let newest = ended.into_iter().rev().map(|(_, path)| path);
+    let (failed, others): (Vec<_>, Vec<_>) = newest.partition(|path| path.join(FAILED).exists());
+    for path in failed.iter().skip(KEPT_FAILED).chain(others.iter().skip(KEPT)) {
+        // Another test program may remove it at the same time.
+        let _ = std::fs::remove_dir_all(path);
+    }
+    Ok(())
+}
+
+/// Not below the target folder: the path of a unix socket may be 107 bytes
+/// long, and the path of a checkout may be longer.
+pub fn root() -> PathBuf {
+    let user = rustix::process::getuid().as_raw();
+    std::env::temp_dir().join(format!("belay-test-{user}"))
+}
+
+/// Removes what this program's control planes have written.
+pub fn remove_own() {
+    let own = format!("plane-{}-", std::process::id());
+    for entry in std::fs::read_dir(root()).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(&own) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// A failed test says where the logs of its control planes are, and they stay.
+fn keep_on_panic() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            before(info);
+            CREATED.with_borrow(|created| {
+                for folder in created {
+                    let _ = std::fs::write(folder.join(FAILED), "");
+                    eprintln!("the control plane's logs: {}", folder.join("logs").display());
+                }
+            });
+        }));
+    });
+}
