@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::harness::{Result, eventually};
 use crate::people::Person;
+use crate::team::{SOON, Team};
 use crate::{policy, world};
 
 const HELD: &str = r#"["belay.dev/hold"]"#;
@@ -171,6 +174,29 @@ fn s15_a_namespace_without_finalizers_leaves_nothing_behind() {
     assert!(denied.contains(&format!("ConfigMap {ns}/later")), "{denied}");
     assert_eq!(jane.finalizers("configmap/later"), HELD);
     plane.delete(&["deletionpolicy", &ns], "");
+}
+
+#[test]
+fn an_object_that_refuses_its_hold_is_named_by_the_policy() {
+    let team = Team::new(&world().plane, "unheld");
+    let ns = &team.ns;
+    team.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: closed}\n");
+    let binding = team.keep_from("system:serviceaccount:belay:belay", "configmap/closed");
+    let target = policy::target("", "configmaps", ns);
+    policy::apply(team.plane, ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
+    let object = format!("deletionpolicy.belay.dev/{ns}");
+    let says = |words: &'static [&'static str]| {
+        let says = |policy: Option<&Value>| {
+            let conditions = policy.and_then(|policy| policy["status"]["conditions"].as_array());
+            let holding = conditions.into_iter().flatten().find(|c| c["type"] == "Holding");
+            let told = holding.map(Value::to_string).unwrap_or_default();
+            if words.iter().all(|word| told.contains(word)) { Ok(()) } else { Err(told.into()) }
+        };
+        team.plane.api().wait((&object, ""), SOON, says).unwrap();
+    };
+    says(&["\"Refused\"", "for 1, ", "configmaps ", "/closed: ", "ValidatingAdmissionPolicy"]);
+    team.remove_binding(&binding);
+    says(&["\"InPlace\""]);
 }
 
 /// What a policy counts: denials and holds.

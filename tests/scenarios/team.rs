@@ -190,7 +190,11 @@ impl<'p> Team<'p> {
     /// Refuses to the collector to change or delete a ConfigMap or a Secret. Returns the
     /// binding that does so.
     pub fn keep_collector_from(&self, object: &str) -> String {
-        let collector = "system:serviceaccount:kube-system:generic-garbage-collector";
+        self.keep_from("system:serviceaccount:kube-system:generic-garbage-collector", object)
+    }
+
+    /// The same for another user.
+    pub fn keep_from(&self, user: &str, object: &str) -> String {
         let (plane, ns) = (self.plane, &self.ns);
         let admission = "apiVersion: admissionregistration.k8s.io/v1";
         let binding = format!("keep-{ns}");
@@ -201,15 +205,15 @@ impl<'p> Team<'p> {
                  spec:\n  matchConstraints:\n    namespaceSelector: {{matchLabels: \
                  {{kubernetes.io/metadata.name: {ns}}}}}\n    resourceRules: [{{apiGroups: [''], \
                  apiVersions: [v1], operations: [UPDATE, DELETE], resources: [configmaps, \
-                 secrets]}}]\n  validations: [{{expression: \"request.userInfo.username != '{collector}' || \
+                 secrets]}}]\n  validations: [{{expression: \"request.userInfo.username != '{user}' || \
                  request.name != '{name}'\"}}]\n---\n{admission}\nkind: \
                  ValidatingAdmissionPolicyBinding\nmetadata: {{name: {binding}}}\nspec: \
                  {{policyName: {binding}, validationActions: [Deny]}}\n"
             ))
             .unwrap();
-        let user = format!("--as={collector}");
+        let user = format!("--as={user}");
         let touch = ["label", object, "-n", ns, "a=b", "--dry-run=server", &user];
-        eventually("a refusal to the collector", SOON, || {
+        eventually("a refusal to the user", SOON, || {
             plane.kubectl(&[&touch[..], &["--as-group=system:masters"]].concat())?.failure()
         })
         .unwrap();

@@ -8,6 +8,7 @@
 mod backfill;
 mod labels;
 mod record;
+mod refusals;
 mod survey;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use self::backfill::Backfill;
 use self::record::{ALL, Kinds, LABELLED, Record};
+use self::refusals::Refusals;
 use self::survey::{HeldKinds, SLICE, Survey, Work, kinds, take_turns};
 use super::api::{self, Trouble};
 use super::context::Context;
@@ -30,8 +32,9 @@ use super::world::{Detail, World};
 use crate::decide::{Live, LiveReads, Situation};
 use crate::graph::NodeId;
 use crate::hold::{Plan, plan, plan_patch, wanting};
-use crate::objects::{KindId, KindInfo, Object, Uid};
+use crate::objects::{KindId, KindInfo, Object, Uid, shown_name};
 use crate::policy::Facts;
+use crate::telemetry::LineLimit;
 use crate::timing;
 
 /// So many objects are looked at in each part of a round. Then another round
@@ -80,6 +83,7 @@ struct Holds {
     /// Objects that need nothing after all, until when, and under which
     /// policies that was found out.
     settled: HashMap<Uid, (Instant, u64)>,
+    refusals: Refusals,
     /// What no hold is put on late, as it was found at the beginning of a round.
     backfill: Backfill,
     /// How long it is waited until all that is to be counted has been read.
@@ -101,6 +105,7 @@ impl Holds {
             recorded: Kinds::new(),
             pending: Kinds::new(),
             settled: HashMap::new(),
+            refusals: Refusals::default(),
             backfill: Backfill::default(),
             counting: Backoff::new(timing.counting, timing.look),
             unfinished: false,
@@ -161,6 +166,7 @@ impl Holds {
         let mut survey = self.survey(&wanted);
         self.context.metrics.holds(survey.held_objects);
         self.count(&survey);
+        self.refusals.retain(&survey);
         self.publish(&survey, kinds.clone());
         let now = Instant::now();
         self.settled.retain(|_, (until, under)| *until > now && *under == generation);
@@ -190,16 +196,14 @@ impl Holds {
             }
             pace.tick().await;
             let settled = match self.look(work.kind, &work.namespace, &work.name).await {
-                Ok(true) => continue,
+                Ok(true) => {
+                    self.refusals.remove(work.uid);
+                    continue;
+                }
                 Ok(false) => self.timing.settled,
                 Err(trouble) => {
-                    // The others may well be read.
-                    tracing::debug!(
-                        namespace = work.namespace,
-                        name = work.name,
-                        trouble = trouble.words(),
-                        "an object could not be read; it is looked at again"
-                    );
+                    self.report_refused(&work, &trouble);
+                    self.refusals.add(work.uid, trouble.words());
                     self.timing.unread
                 }
             };
@@ -207,6 +211,21 @@ impl Holds {
         }
         self.look_after_labels(&mut pace).await;
         self.forget(&wanted, &held).await
+    }
+
+    /// The others may well be written.
+    fn report_refused(&self, work: &Work, trouble: &Trouble) {
+        static LINES: LineLimit = LineLimit::new();
+        if let Some(left_out) = LINES.admit(Instant::now().into_std()) {
+            tracing::warn!(
+                resource = self.context.world.read().graph.kinds.info(work.kind).full_name(),
+                namespace = &*shown_name(&work.namespace),
+                name = &*shown_name(&work.name),
+                why = trouble.words(),
+                left_out,
+                "the hold could not be put on or removed; belay tries again"
+            );
+        }
     }
 
     /// How long nothing is looked at when nothing gives cause to: ever longer
@@ -361,10 +380,11 @@ impl Holds {
             };
             let (none_on, forbidden) = (of(&mut never), of(&mut forbidden));
             let stopped = self.backfill.stopped(name);
+            let refused = self.refusals.of_policy(&world.graph, survey, name);
             let binds_some = policy.holds_but_for_subjects();
             all.insert(
                 name.clone(),
-                Holding { done, total, none_on, forbidden, binds_some, stopped },
+                Holding { done, total, none_on, forbidden, binds_some, stopped, refused },
             );
         }
         drop(world);
@@ -383,47 +403,30 @@ impl Holds {
         let info = self.context.world.read().graph.kinds.info(kind).clone();
         let read = api::object(&self.context.client, &info, namespace, name, Detail::Metadata);
         let Some(json) = within(read).await? else { return Ok(false) };
-        Ok(self.carry_out(kind, &info, &json).await)
+        self.carry_out(kind, &info, &json).await
     }
 
     /// Does what is to be done about an object as it was read live. Says
     /// whether anything was.
-    async fn carry_out(&self, kind: KindId, info: &KindInfo, json: &str) -> bool {
+    async fn carry_out(&self, kind: KindId, info: &KindInfo, json: &str) -> Result<bool, Trouble> {
         if self.hand_over(kind, json) {
-            return false;
+            return Ok(false);
         }
         let Some((patch, change, namespace, name)) = self.plan(kind, info, json) else {
-            return false;
+            return Ok(false);
         };
         let written =
             within(api::patch(&self.context.client, info, (&namespace, &name), &patch)).await;
-        match &written {
+        self.context.metrics.hold_changed(change, written.is_ok());
+        match written {
             Ok(()) => {
                 tracing::info!(resource = info.full_name(), namespace, name, change, "hold");
+                Ok(true)
             }
             // Somebody else has written, or it is gone: the watch tells.
-            Err(Trouble::NotFound | Trouble::Expired) => {}
-            Err(Trouble::Forbidden(why)) => {
-                // The others may well be written: one right is missing, and
-                // this object is looked at again when it is settled no more.
-                tracing::warn!(
-                    resource = info.full_name(),
-                    why,
-                    "belay's account may not write holds here"
-                );
-                self.context.metrics.hold_changed(change, false);
-                return false;
-            }
-            Err(trouble) => {
-                tracing::debug!(
-                    resource = info.full_name(),
-                    trouble = trouble.words(),
-                    "a hold could not be written; it is looked at again"
-                );
-            }
+            Err(Trouble::NotFound | Trouble::Expired) => Ok(true),
+            Err(trouble) => Err(trouble),
         }
-        self.context.metrics.hold_changed(change, written.is_ok());
-        true
     }
 
     /// What is to be done about an object, as a patch, and where.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use super::{Holding, Stopped, WrittenPolicy};
+use super::{Holding, RefusedHolds, Stopped, WrittenPolicy};
 use crate::cluster::Registered;
 use crate::cluster::api::Trouble;
 use crate::cluster::journal::to_the_second;
@@ -176,7 +176,7 @@ const NO_RIGHT: &str = "belay's account may not patch them, so it could not remo
 
 /// Whether the objects of a policy have the hold.
 pub(super) fn holding(policy: &str, holding: &Holding) -> Finding {
-    let Holding { done, total, none_on, forbidden, binds_some, stopped } = holding;
+    let Holding { done, total, none_on, forbidden, binds_some, stopped, refused } = holding;
     if *binds_some {
         let message = format!("no object gets the hold: {BINDS_SOME}; the early no protects");
         return Finding { type_: "Holding", status: "False", reason: "BindsSome", message };
@@ -201,9 +201,16 @@ pub(super) fn holding(policy: &str, holding: &Holding) -> Finding {
     if let Some(most) = most {
         message.push_str(&too_many(policy, stopped, most));
     }
+    if let Some(RefusedHolds { objects, first, why }) = refused {
+        message.push_str(&format!(
+            "; the API server refuses it for {objects}, and belay tries again every minute: \
+             {first}: {why}"
+        ));
+    }
     let (status, reason) = match most {
         Some(_) => ("False", "TooManyObjects"),
         None if !forbidden.is_empty() => ("False", "Forbidden"),
+        None if refused.is_some() => ("False", "Refused"),
         None if done >= total => ("True", "InPlace"),
         None => ("False", "Progressing"),
     };
@@ -400,6 +407,17 @@ mod tests {
         assert_eq!((finding.status, finding.reason), ("False", "Forbidden"));
         assert!(finding.message.contains("rbac.watchAlso"), "{}", finding.message);
         assert_eq!(not_held(&no_right)[0].resource, "jobs.batch");
+        progress.refused = Some(RefusedHolds {
+            objects: 2,
+            first: "configmaps shop/big".to_owned(),
+            why: "the API server answers 413: too large".to_owned(),
+        });
+        let finding = holding("p", &progress);
+        assert_eq!((finding.status, finding.reason), ("False", "Refused"));
+        let says = "; the API server refuses it for 2, and belay tries again every minute: \
+                    configmaps shop/big: the API server answers 413: too large";
+        assert!(finding.message.ends_with(says), "{}", finding.message);
+        progress.refused = None;
         progress.done = 500;
         progress.none_on = vec!["pods".to_owned(), "nodes".to_owned()];
         let finding = holding("p", &progress);

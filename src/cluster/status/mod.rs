@@ -70,6 +70,19 @@ pub struct Holding {
     pub binds_some: bool,
     /// The kinds of which too many objects lack it for putting it on.
     pub stopped: Vec<Stopped>,
+    /// The objects on which the API server let belay put none.
+    pub refused: Option<RefusedHolds>,
+}
+
+/// Objects on which the API server let belay put no hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedHolds {
+    /// So many.
+    pub objects: usize,
+    /// The kind and name of the first one.
+    pub first: String,
+    /// Why it was refused.
+    pub why: String,
 }
 
 /// A kind of which too many objects lack the hold.

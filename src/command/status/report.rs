@@ -25,7 +25,7 @@ const SOON: i64 = 7 * 86_400;
 /// Why something of a policy does not work, until a person does something. That
 /// nobody serves a kind is no fault: policies name those that may come; and
 /// what has not been read yet is about to be.
-const AMISS: [&str; 3] = ["Forbidden", "Failed", "TooManyObjects"];
+const AMISS: [&str; 4] = ["Forbidden", "Failed", "Refused", "TooManyObjects"];
 
 /// One policy.
 #[derive(Debug, Serialize, JsonSchema)]
