@@ -10,7 +10,7 @@ use ::belay::cluster::names;
 use ::belay::objects::{KindInfo, Names};
 use futures_util::StreamExt as _;
 use kube::api::{DynamicObject, ListParams};
-use kube::core::ApiResource;
+use kube::core::{ApiResource, TypeMeta};
 use kube::runtime::watcher::watch_object;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -83,11 +83,26 @@ impl Api {
         let objects = self.objects(&kind, namespace);
         let labels = ListParams::default().labels(labels);
         let list = wait_for(async { Ok(objects.list(&labels).await?) })?;
-        Ok(list
-            .items
-            .into_iter()
-            .map(serde_json::to_value)
-            .collect::<std::result::Result<_, _>>()?)
+        let types = TypeMeta { api_version: api_version(&kind), kind: kind.kind };
+        let complete = |mut object: DynamicObject| {
+            // In a list, the API server leaves the types out. kubectl hides managedFields.
+            object.types = Some(types.clone());
+            object.metadata.managed_fields = None;
+            serde_json::to_value(object)
+        };
+        Ok(list.items.into_iter().map(complete).collect::<std::result::Result<_, _>>()?)
+    }
+
+    /// Fields of each object of a kind, as [`Api::field`] prints them.
+    pub fn fields(
+        &self,
+        kind: &str,
+        namespace: &str,
+        labels: &str,
+        paths: &str,
+    ) -> Result<Vec<String>> {
+        let objects = self.list(kind, namespace, labels)?;
+        objects.iter().map(|object| printed(object, paths)).collect()
     }
 
     /// Whether the API server says that it is ready.
@@ -127,15 +142,24 @@ impl Api {
 
     /// A field of an object that exists, by a path as in `.metadata.owners[0].name`,
     /// as kubectl prints it: text as it is, all else as JSON, and nothing if the
-    /// object has no such field.
-    pub fn field(&self, object: &str, namespace: &str, path: &str) -> Result<String> {
+    /// object has no such field. With a space between paths, there is one between fields.
+    pub fn field(&self, object: &str, namespace: &str, paths: &str) -> Result<String> {
         let value = self.get(object, namespace)?;
-        let value = value.ok_or_else(|| format!("NotFound: {object} in {namespace}"))?;
-        let printed = select(&value, path)?.into_iter().map(|value| match value {
-            Value::String(text) => text.clone(),
-            other => other.to_string(),
-        });
-        Ok(printed.collect::<Vec<_>>().join(" "))
+        printed(&value.ok_or_else(|| format!("NotFound: {object} in {namespace}"))?, paths)
+    }
+
+    /// Waits until fields, as [`Api::field`] prints them, meet a condition. Returns them.
+    pub fn wait_field(
+        &self,
+        object: (&str, &str),
+        limit: Duration,
+        paths: &str,
+        mut is_met: impl FnMut(&str) -> bool + Send,
+    ) -> Result<String> {
+        self.wait(object, limit, |found| {
+            let text = printed(found.ok_or("it does not exist")?, paths)?;
+            if is_met(&text) { Ok(text) } else { Err(text.into()) }
+        })
     }
 
     /// Waits until an object does not exist.
@@ -159,7 +183,8 @@ impl Api {
             let place = object["metadata"]["namespace"].as_str().unwrap_or(namespace);
             let query = "fieldManager=kubectl&force=true&fieldValidation=Strict";
             let path = format!("{}?{query}", path(&kind, place, name));
-            let answer = self.send(http::Method::PATCH, &path, Some(&object))?;
+            let content = "application/apply-patch+yaml";
+            let answer = self.send_as(content, http::Method::PATCH, &path, Some(&object))?;
             answer.print(&mut printed);
             if printed.code != 0 {
                 break;
@@ -170,10 +195,17 @@ impl Api {
 
     /// Creates an object from JSON. What kubectl would print.
     pub fn create(&self, object: &Value, namespace: &str) -> Result<Output> {
-        let answer = self.post(object, namespace, "?fieldValidation=Strict")?;
-        let mut printed = Output::default();
-        answer.print(&mut printed);
-        Ok(printed)
+        Ok(self.post(object, namespace, "?fieldValidation=Strict")?.output())
+    }
+
+    /// Changes an object by a JSON patch, if that is a list, or by a merge patch. `object`
+    /// may end with `/status`. What kubectl would print.
+    pub fn patch(&self, object: &str, namespace: &str, patch: &Value) -> Result<Output> {
+        let form = if patch.is_array() { "json" } else { "merge" };
+        let content = format!("application/{form}-patch+json");
+        let (kind, name) = self.resolve(object)?;
+        let path = path(&kind, namespace, name);
+        Ok(self.send_as(&content, http::Method::PATCH, &path, Some(patch))?.output())
     }
 
     /// What would be stored if an object were created, or the Status that says why not.
@@ -283,8 +315,16 @@ impl Api {
     }
 
     fn send(&self, method: http::Method, path: &str, body: Option<&Value>) -> Result<Answer> {
-        let patch = method == http::Method::PATCH;
-        let content = if patch { "application/apply-patch+yaml" } else { "application/json" };
+        self.send_as("application/json", method, path, body)
+    }
+
+    fn send_as(
+        &self,
+        content: &str,
+        method: http::Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Answer> {
         let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
         let request = http::Request::builder().method(method).uri(path);
         let request =
@@ -317,6 +357,13 @@ impl Answer {
         }
     }
 
+    /// What kubectl would print of this answer alone.
+    fn output(&self) -> Output {
+        let mut printed = Output::default();
+        self.print(&mut printed);
+        printed
+    }
+
     /// What kubectl prints of an answer that is an error.
     fn error(&self) -> String {
         let text = |field: &str| self.body[field].as_str().unwrap_or_default();
@@ -341,7 +388,20 @@ pub fn has_condition(object: &Value, kind: &str) -> bool {
         .is_some_and(|all| all.iter().any(|one| one["type"] == kind && one["status"] == "True"))
 }
 
+/// The values at these paths, as kubectl prints them. A null is an empty text.
+fn printed(value: &Value, paths: &str) -> Result<String> {
+    let found = paths.split(' ').map(|path| select(value, path)).collect::<Result<Vec<_>>>()?;
+    let print = |value: &Value| match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let fields = found.iter().map(|all| all.iter().map(|one| print(one)).collect::<Vec<_>>());
+    Ok(fields.map(|all| all.join(" ")).collect::<Vec<_>>().join(" "))
+}
+
 /// The values at a path of kubectl's kind: `.a.b`, `[0]`, `[*]`, `[?(@.type=="Ready")]`.
+/// A field that does not exist is null.
 /// A dot within a name is written as `\\.`.
 fn select<'v>(value: &'v Value, path: &str) -> Result<Vec<&'v Value>> {
     if path.is_empty() {
@@ -364,7 +424,7 @@ fn select<'v>(value: &'v Value, path: &str) -> Result<Vec<&'v Value>> {
         let path = path.strip_prefix('.').ok_or_else(unknown)?;
         let whole = path.replace("\\.", "\0\0");
         let end = whole.find(['.', '[']).unwrap_or(whole.len());
-        (value.get(whole[..end].replace("\0\0", ".")).into_iter().collect(), &path[end..])
+        (vec![&value[whole[..end].replace("\0\0", ".")]], &path[end..])
     };
     let below = found.into_iter().map(|found| select(found, rest));
     Ok(below.collect::<Result<Vec<_>>>()?.concat())

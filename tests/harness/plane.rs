@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use super::{Result, folder, ports};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::api::{Api, has_condition};
 use super::kubectl::{self, Output};
@@ -326,6 +326,12 @@ impl ControlPlane {
     #[allow(clippy::unwrap_used)]
     pub fn delete(&self, objects: &[&str], namespace: &str) {
         self.api.delete(objects, namespace).and_then(Output::success).unwrap();
+    }
+
+    /// Changes an object as the administrator, by a merge patch or a JSON patch.
+    #[allow(clippy::unwrap_used)]
+    pub fn patch(&self, object: &str, namespace: &str, patch: &Value) {
+        self.api.patch(object, namespace, patch).and_then(Output::success).unwrap();
     }
 
     /// kubectl with a manifest on its standard input.

@@ -7,7 +7,7 @@ use super::process::Process;
 
 /// Tries `attempt` until it succeeds or `limit` has passed; then the last
 /// error is the result, under the name of what was waited for. The longer it waits,
-/// the longer the pauses: most attempts start a kubectl, which takes 100 ms of a core.
+/// the longer the pauses: some attempts start a kubectl, which takes 100 ms of a core.
 pub fn eventually<T>(
     what: &str,
     limit: Duration,
