@@ -29,7 +29,8 @@ fn observe_refuses_nothing_but_what_is_labelled_and_says_what_it_would_have() {
     assert!(audited > 0, "{metrics}");
     // The label means it in every profile.
     shop.kubectl(&["create", "configmap", "precious"]);
-    shop.kubectl(&["label", "configmap", "precious", "belay.dev/protect=Always"]);
+    let label = serde_json::json!({"metadata": {"labels": {"belay.dev/protect": "Always"}}});
+    plane.patch("configmap/precious", &shop.ns, &label);
     shop.is_refused(&["delete", "configmap", "precious"], "is protected; label");
 }
 
@@ -97,10 +98,10 @@ fn as_much_as_many_depend_on_and_then_as_little_as_there_can_be() {
     let chart = Chart::install(&plane, program(), &[&values("ha")]).unwrap();
     chart.wait_for(3).unwrap();
     policies_in_force(&plane);
-    let places = ["get", "pods", "-n", "belay", "-o", "jsonpath={.items[*].spec.nodeName}"];
-    let places = plane.kubectl(&places).unwrap().success().unwrap();
-    let places: std::collections::BTreeSet<&str> = places.split(' ').collect();
-    assert_eq!(places.len(), 3, "one on each node");
+    let mut places = plane.api().fields("pods", "belay", "", ".spec.nodeName").unwrap();
+    places.sort();
+    places.dedup();
+    assert_eq!(places, ["node-0", "node-1", "node-2"], "one on each node");
     let shop = Shop::open(&plane);
     shop.is_refused(&["delete", "pvc", "data-db-0"], "in use by StatefulSet");
 

@@ -1,9 +1,11 @@
 //! The hold under another name: as a version before wrote it, or a finalizer
 //! that somebody ran at home.
 
+use serde_json::{Value, json};
+
+use crate::harness::Chart;
 use crate::harness::audit::events;
 use crate::harness::chart::RELEASE;
-use crate::harness::{Chart, eventually};
 use crate::shop::{LIMIT, Shop, objects_with, policies_in_force};
 use crate::{plane, program};
 
@@ -29,14 +31,13 @@ fn s29_a_changed_finalizer_name_migrates() {
     let shop = Shop::open(&plane);
     // As the version before has left them: a claim that others guard as well,
     // one that only belay does, and one that is on its way out.
-    let put_on = |object: &str, path: &str, value: &str| {
-        let patch =
-            format!(r#"[{{"op": "add", "path": "/metadata/finalizers{path}", "value": {value}}}]"#);
-        shop.kubectl(&["patch", object, "--type=json", "-p", &patch]);
+    let put_on = |object: &str, path: &str, value: Value| {
+        let path = format!("/metadata/finalizers{path}");
+        plane.patch(object, &shop.ns, &json!([{"op": "add", "path": path, "value": value}]));
     };
-    put_on("pvc/data-db-0", "/0", &format!("\"{FORMER}\""));
-    put_on("configmap/settings", "", &format!("[\"{FORMER}\"]"));
-    put_on("secret/password", "", &format!("[\"{FORMER}\"]"));
+    put_on("pvc/data-db-0", "/0", json!(FORMER));
+    put_on("configmap/settings", "", json!([FORMER]));
+    put_on("secret/password", "", json!([FORMER]));
     shop.kubectl(&["delete", "secret", "password", "--wait=false"]);
 
     let values = ["--set=profile=strict", &format!("--set=formerHolds={{{FORMER}}}")];
@@ -44,18 +45,14 @@ fn s29_a_changed_finalizer_name_migrates() {
     chart.wait_for(2).unwrap();
     policies_in_force(&plane);
     let renamed = |object: &str, whole: &str| {
-        eventually(&format!("the present name on {object}"), LIMIT, || {
-            let now = finalizers(&shop, object);
-            if now == whole { Ok(()) } else { Err(now.into()) }
-        })
-        .unwrap();
+        let (object, path) = ((object, &*shop.ns), ".metadata.finalizers[*]");
+        plane.api().wait_field(object, LIMIT, path, |now| now == whole).unwrap();
     };
     renamed("pvc/data-db-0", "belay.dev/hold kubernetes.io/pvc-protection");
     renamed("configmap/settings", "belay.dev/hold");
     // In one write, so that it is never without.
-    let written = |event: &&serde_json::Value| {
-        event["verb"] == "patch" && event["objectRef"]["name"] == "settings"
-    };
+    let written =
+        |event: &&Value| event["verb"] == "patch" && event["objectRef"]["name"] == "settings";
     assert_eq!(events(&plane).iter().filter(written).count(), 1);
 
     // No finalizer comes to what is Terminating: the former one is the hold
@@ -65,10 +62,7 @@ fn s29_a_changed_finalizer_name_migrates() {
     let refused = ["patch", "secret", "password", "--type=merge", "-p", strip];
     shop.is_refused(&refused, "is not taken off");
     shop.kubectl(&["delete", "deployment", "web"]);
-    eventually("the end of the Secret", LIMIT, || {
-        shop.plane.kubectl(&["get", "secret", "password", "-n", &shop.ns])?.failure()
-    })
-    .unwrap();
+    plane.api().wait_gone(("secret/password", &shop.ns), LIMIT).unwrap();
 
     // A replica that has not heard of the name puts its own beside it.
     settings(&shop, "both", &[FORMER, "belay.dev/hold"]);

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::harness::audit::{ACCOUNT, events, forbidden, text};
 use crate::harness::chart::RELEASE;
@@ -54,11 +54,7 @@ fn used(plane: &ControlPlane) -> BTreeSet<Right> {
 
 /// The rights that its bindings give it, as they stand in the roles.
 fn granted(plane: &ControlPlane, by: (&str, &str)) -> BTreeSet<Right> {
-    let get = |kind: &str| -> Vec<Value> {
-        let listed = plane.kubectl(&["get", kind, "-A", "-o", "json"]).unwrap().success().unwrap();
-        let mut listed: Value = serde_json::from_str(&listed).unwrap();
-        std::mem::take(listed["items"].as_array_mut().unwrap())
-    };
+    let get = |kind: &str| plane.api().list(kind, "", "").unwrap();
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let (binding, role) = by;
     let roles = get(role);
@@ -220,11 +216,17 @@ fn hold_one_of_each(plane: &ControlPlane, ns: &str, rights: &BTreeSet<Right>) ->
         )
         .collect();
     eventually("a hold on one object of each kind", LIMIT, || {
-        let path = "jsonpath={range .items[*]}{.kind}{.metadata.finalizers}{\"\\n\"}{end}";
-        let args = ["get", &held.join(","), "-A", "-l", "rights=proof", "-o", path];
-        let all = plane.kubectl(&args)?.success()?;
-        let count = all.lines().filter(|line| line.contains("belay.dev/hold")).count();
-        if count == held.len() { Ok(()) } else { Err(format!("{held:?}, and {all}").into()) }
+        let mut all = Vec::new();
+        for kind in &held {
+            all.extend(plane.api().fields(
+                kind,
+                "",
+                "rights=proof",
+                ".kind .metadata.finalizers",
+            )?);
+        }
+        let count = all.iter().filter(|line| line.contains("belay.dev/hold")).count();
+        if count == held.len() { Ok(()) } else { Err(format!("{held:?}, and {all:?}").into()) }
     })
     .unwrap();
     held
@@ -289,7 +291,7 @@ fn exempt_and_deny(plane: &ControlPlane, ns: &str) {
         plane.kubectl(&[&["create"], &object[..]].concat())?;
         plane
             .kubectl(&[&["delete", "--ignore-not-found", "--wait=false"], &object[..]].concat())?;
-        let recorded = plane.kubectl(&["get", "deletionapprovals", "-o", "name"])?.success()?;
+        let recorded = plane.api().fields("deletionapprovals", "", "", ".metadata.name")?.concat();
         if recorded.contains("belay-exempts-") { Ok(()) } else { Err(recorded.into()) }
     })
     .unwrap();
@@ -314,8 +316,8 @@ fn let_go_and_renew(plane: &ControlPlane, held: &[String], ns: &str) {
         if said.contains("No resources found") { Ok(()) } else { Err(said.into()) }
     })
     .unwrap();
-    let ask = ["annotate", "secret", "belay-tls", "-n", RELEASE, "belay.dev/rotate-requested=yes"];
-    plane.kubectl(&ask).unwrap().success().unwrap();
+    let ask = json!({"metadata": {"annotations": {"belay.dev/rotate-requested": "yes"}}});
+    plane.patch("secret/belay-tls", RELEASE, &ask);
     plane
         .apply(&format!(
             "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: belay-journal-gone, namespace: \

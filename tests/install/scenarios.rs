@@ -123,8 +123,8 @@ fn s42_a_configuration_that_is_deleted_stays_so_is_loud_and_comes_back_with_an_u
         .unwrap();
     };
     says(1.0);
-    let absent = plane.kubectl(&["get", "validatingwebhookconfiguration", RELEASE]).unwrap();
-    assert!(absent.failure().unwrap().contains("NotFound"));
+    let configuration = format!("validatingwebhookconfiguration/{RELEASE}");
+    assert_eq!(plane.api().get(&configuration, "").unwrap(), None);
 
     chart.deploy("upgrade", &[]).unwrap().success().unwrap();
     says(0.0);

@@ -40,11 +40,8 @@ impl<'p> Shop<'p> {
         for workload in ["statefulset/db", "deployment/web"] {
             shop.kubectl(&["rollout", "status", workload, "--timeout=90s"]);
         }
-        eventually("a bound claim", LIMIT, || {
-            let phase = shop.field("pvc/data-db-0", ".status.phase");
-            if phase == "Bound" { Ok(()) } else { Err(phase.into()) }
-        })
-        .unwrap();
+        let claim = ("pvc/data-db-0", &*shop.ns);
+        plane.api().wait_field(claim, LIMIT, ".status.phase", |phase| phase == "Bound").unwrap();
         shop
     }
 
@@ -75,12 +72,9 @@ impl<'p> Shop<'p> {
 
     /// Whether an object carries the hold.
     pub fn holds(&self, object: &str, held: bool) {
-        eventually(&format!("the hold on {object}: {held}"), LIMIT, || {
-            let finalizers = self.field(object, ".metadata.finalizers");
-            let has = finalizers.contains("belay.dev/hold");
-            if has == held { Ok(()) } else { Err(finalizers.into()) }
-        })
-        .unwrap();
+        let (object, path) = ((object, &*self.ns), ".metadata.finalizers");
+        let is_met = |finalizers: &str| finalizers.contains("belay.dev/hold") == held;
+        self.plane.api().wait_field(object, LIMIT, path, is_met).unwrap();
     }
 }
 
@@ -103,15 +97,13 @@ pub fn objects_with(plane: &ControlPlane, words: &str) -> Vec<String> {
     let kinds = ["api-resources", "--verbs=list", "-o", "name"];
     let kinds = plane.kubectl(&kinds).unwrap().success().unwrap();
     let quiet = ["events", "events.events.k8s.io"];
-    let kinds: Vec<&str> = kinds.lines().filter(|kind| !quiet.contains(kind)).collect();
-    let listed = plane.kubectl(&["get", &kinds.join(","), "-A", "-o", "json"]).unwrap();
-    let listed: serde_json::Value = serde_json::from_str(&listed.success().unwrap()).unwrap();
-    let items = listed["items"].as_array().unwrap();
-    let named = |item: &serde_json::Value| {
+    let kinds = kinds.lines().filter(|kind| !quiet.contains(kind));
+    let items = kinds.flat_map(|kind| plane.api().list(kind, "", "").unwrap());
+    let named = |item: serde_json::Value| {
         let text = |field: &str| item["metadata"][field].as_str().unwrap_or_default().to_owned();
         format!("{}/{}/{}", item["kind"].as_str().unwrap(), text("namespace"), text("name"))
     };
-    items.iter().filter(|item| item.to_string().contains(words)).map(named).collect()
+    items.filter(|item| item.to_string().contains(words)).map(named).collect()
 }
 
 /// The policies that the chart made are in force.

@@ -46,10 +46,7 @@ fn s28_uninstall_waits_for_what_is_terminating_and_in_use_and_works_with_every_p
         let output = uninstall.join().unwrap();
         assert!(output.ok(), "{}", output.stderr);
     });
-    eventually("the end of the Secret", LIMIT, || {
-        shop.plane.kubectl(&["get", "secret", "password", "-n", &shop.ns])?.failure()
-    })
-    .unwrap();
+    plane.api().wait_gone(("secret/password", &shop.ns), LIMIT).unwrap();
     assert_eq!(objects_with(&plane, "belay.dev/hold"), Vec::<String>::new());
 }
 
@@ -67,7 +64,7 @@ fn a_dead_belay_lets_go_by_the_hand_of_the_account_that_the_chart_was_told_of() 
     // Until its Lease has run out somebody may lead.
     let said = eventually("the release", LIMIT, || print(program(), &release)).unwrap();
     assert!(said.contains("system:serviceaccount:belay:guards"), "{said}");
-    plane.kubectl(&["get", "secret", "password", "-n", &shop.ns]).unwrap().failure().unwrap();
+    assert_eq!(plane.api().get("secret/password", &shop.ns).unwrap(), None);
 }
 
 #[test]
@@ -77,11 +74,10 @@ fn s28_uninstall_that_is_told_to_abandon_lets_go_of_everything() {
     shop.kubectl(&["delete", "secret", "password", "--wait=false"]);
     let output = chart.uninstall(&[]).unwrap();
     assert!(output.ok(), "{}", output.stderr);
-    let secret = ["get", "secret", "password", "-n", &shop.ns];
-    plane.kubectl(&secret).unwrap().failure().unwrap();
+    assert_eq!(plane.api().get("secret/password", &shop.ns).unwrap(), None);
     assert_eq!(objects_with(&plane, "belay.dev/hold"), Vec::<String>::new());
     // Asked to, the definitions go as well.
-    let crds = plane.kubectl(&["get", "crd", "-o", "name"]).unwrap().success().unwrap();
+    let crds = plane.api().fields("crd", "", "", ".metadata.name").unwrap().concat();
     assert!(!crds.contains("belay.dev"), "{crds}");
 }
 
@@ -95,12 +91,10 @@ fn an_uninstall_whose_time_is_over_gives_the_lease_back_and_is_tried_again_and_a
     // It says no once, and nobody has the Lease in its name.
     let output = chart.uninstall(&[]).unwrap();
     assert!(!output.ok(), "{}", output.stdout);
-    let own = |args: &[&str]| {
-        plane.kubectl(&[&["-n", RELEASE], args].concat()).unwrap().success().unwrap()
-    };
-    let pods = own(&["get", "pods", "-l", "job-name=belay-uninstall", "-o", "name"]);
-    assert_eq!(pods.lines().count(), 1, "{pods}");
-    let holder = own(&["get", "lease", RELEASE, "-o", "jsonpath={.spec.holderIdentity}"]);
+    let pods = plane.api().list("pods", RELEASE, "job-name=belay-uninstall").unwrap();
+    assert_eq!(pods.len(), 1, "{pods:?}");
+    let lease = format!("lease/{RELEASE}");
+    let holder = plane.api().field(&lease, RELEASE, ".spec.holderIdentity").unwrap();
     assert!(!holder.starts_with("uninstall-"), "{holder}");
     let said = said_by_the_job(&plane);
     assert!(said.contains("left are") && said.contains("password"), "{said}");
@@ -123,13 +117,13 @@ fn an_uninstall_whose_time_is_over_gives_the_lease_back_and_is_tried_again_and_a
     // comes. Helm 3 leaves it alone; Helm 4 applies its own, if it is told to.
     let columns = "/spec/versions/0/additionalPrinterColumns";
     let older = format!("[{{\"op\":\"remove\",\"path\":\"{columns}\"}}]");
-    let kind = ["crd", "deletionpolicies.belay.dev"];
+    let kind = "crd/deletionpolicies.belay.dev";
     for way in ["--server-side=false", "--force-conflicts"] {
-        let patch = ["patch", kind[0], kind[1], "--type=json", "-p", &older];
+        let patch = ["patch", kind, "--type=json", "-p", &older];
         plane.kubectl(&patch).unwrap().success().unwrap();
         chart.deploy("install", &[way]).unwrap().success().unwrap();
-        let path = "jsonpath={.spec.versions[0].additionalPrinterColumns}";
-        assert_ne!(own(&["get", kind[0], kind[1], "-o", path]), "", "{way}");
+        let path = ".spec.versions[0].additionalPrinterColumns";
+        assert_ne!(plane.api().field(kind, "", path).unwrap(), "", "{way}");
         let output = chart.uninstall(&[]).unwrap();
         assert!(output.ok(), "{}", output.stderr);
     }

@@ -1,6 +1,6 @@
 //! The life of an installation.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::harness::audit::{audited, forbidden};
 use crate::harness::chart::RELEASE;
@@ -10,9 +10,9 @@ use crate::{plane, program};
 
 /// Rules and authorities of both configurations, as they stand.
 fn registration(plane: &ControlPlane) -> String {
-    let path = "jsonpath={range .items[*].webhooks[*]}{.name} {.rules} {.clientConfig.caBundle}{\"\\n\"}{end}";
-    let kinds = "validatingwebhookconfiguration,mutatingwebhookconfiguration";
-    plane.kubectl(&["get", kinds, "-o", path]).unwrap().success().unwrap()
+    let paths = ".webhooks[*].name .webhooks[*].rules .webhooks[*].clientConfig.caBundle";
+    let kinds = ["validatingwebhookconfiguration", "mutatingwebhookconfiguration"];
+    kinds.map(|kind| plane.api().fields(kind, "", "", paths).unwrap().join("\n")).join("\n")
 }
 
 /// How often the leader has put back what somebody emptied.
@@ -65,16 +65,16 @@ fn s29_it_is_installed_upgraded_under_load_and_uninstalled_and_nothing_is_left_o
     shop.is_refused(&["delete", "namespace", &shop.ns], "namespaces");
     shop.is_refused(&["delete", "storageclass", "disk"], "storageclasses");
     shop.kubectl(&["create", "configmap", "precious"]);
-    shop.kubectl(&["label", "configmap", "precious", "belay.dev/protect=Always"]);
+    let label = json!({"metadata": {"labels": {"belay.dev/protect": "Always"}}});
+    plane.patch("configmap/precious", &shop.ns, &label);
     shop.holds("configmap/precious", true);
 
     let tested = plane.helm(&["test", RELEASE, "-n", RELEASE, "--timeout=2m"]).unwrap();
     tested.success().unwrap();
     assert_eq!(objects_with(&plane, "belay-selftest"), Vec::<String>::new());
     // One Event, which the API server forgets by itself.
-    let events = ["get", "events", "-A", "-l", "belay.dev/protect", "-o", "name"];
-    let events = plane.kubectl(&events).unwrap().success().unwrap();
-    assert_eq!(events.lines().count(), 1, "{events}");
+    let events = plane.api().list("events", "", "belay.dev/protect").unwrap();
+    assert_eq!(events.len(), 1, "{events:?}");
 
     // The next version comes while people work.
     let ns = plane.namespace("load").unwrap();
@@ -83,26 +83,23 @@ fn s29_it_is_installed_upgraded_under_load_and_uninstalled_and_nothing_is_left_o
     let before = registration(&plane);
     chart.next_version("0.1.1", program()).unwrap();
     // As if the version before had known less.
-    let columns = "jsonpath={.spec.versions[0].additionalPrinterColumns[*].name}";
-    let definition = ["get", "crd", "deletionpolicies.belay.dev", "-o", columns];
-    let whole = plane.kubectl(&definition).unwrap().success().unwrap();
+    let path = ".spec.versions[0].additionalPrinterColumns[*].name";
+    let columns = || plane.api().field("crd/deletionpolicies.belay.dev", "", path).unwrap();
+    let whole = columns();
     let less = r#"[{"op":"remove","path":"/spec/versions/0/additionalPrinterColumns/0"}]"#;
     let patch = ["patch", "crd", "deletionpolicies.belay.dev", "--type=json", "-p", less];
     plane.kubectl(&patch).unwrap().success().unwrap();
     chart.deploy("upgrade", &["--set=webhook.timeoutSeconds=6"]).unwrap().success().unwrap();
-    assert_eq!(plane.kubectl(&definition).unwrap().success().unwrap(), whole);
+    assert_eq!(columns(), whole);
     load.goes_on().unwrap();
     let timeouts = |plane: &ControlPlane| {
-        let path = "jsonpath={.webhooks[0].timeoutSeconds}";
-        let args = ["get", "validatingwebhookconfiguration", RELEASE, "-o", path];
-        plane.kubectl(&args).unwrap().success().unwrap()
+        let configuration = format!("validatingwebhookconfiguration/{RELEASE}");
+        plane.api().field(&configuration, "", ".webhooks[0].timeoutSeconds").unwrap()
     };
     assert_eq!((timeouts(&plane), registration(&plane)), ("6".to_owned(), before.clone()));
     let replicas = chart.wait_for(2).unwrap();
-    let image = "jsonpath={.items[*].spec.containers[0].image}";
-    let of =
-        ["get", "pods", "-n", RELEASE, "-l", "app.kubernetes.io/component=webhook", "-o", image];
-    let images = plane.kubectl(&of).unwrap().success().unwrap();
+    let (label, image) = ("app.kubernetes.io/component=webhook", ".spec.containers[0].image");
+    let images = plane.api().fields("pods", RELEASE, label, image).unwrap().join(" ");
     assert!(images.split(' ').all(|image| image.ends_with(":0.1.1")), "{images} {replicas:?}");
     // Back again, and once more as Helm 3 did it.
     let back = ["rollback", RELEASE, "1", "-n", RELEASE, "--wait", "--timeout=4m"];
