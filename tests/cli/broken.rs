@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use crate::harness::{ControlPlane, Options, eventually};
 use crate::stuck::{causes, configmap, delete};
-use crate::{LIMIT, belay, json, kubectl};
+use crate::{LIMIT, belay, json};
 
 /// A control plane in which the tests of this file break something each: what
 /// one breaks may be told by the others as well.
@@ -120,12 +120,9 @@ fn an_api_without_a_server_keeps_every_namespace() {
              nobody}, insecureSkipTLSVerify: true}\n",
         )
         .unwrap();
-    eventually("an API that is known to be broken", LIMIT, || {
-        let path = "jsonpath={.status.conditions[?(@.type==\"Available\")].status}";
-        let said = plane.kubectl(&["get", "apiservice", "v1.gone.example.test", "-o", path])?;
-        if said.stdout == "False" { Ok(()) } else { Err(said.stdout.into()) }
-    })
-    .unwrap();
+    let broken = ("apiservice/v1.gone.example.test", "");
+    let path = ".status.conditions[?(@.type==\"Available\")].status";
+    plane.api().wait_field(broken, LIMIT, path, |status| status == "False").unwrap();
     delete(plane, &["namespace", &ns]);
     let all = causes(plane, &["-A"], &format!("namespaces/{ns}"), "BrokenApi");
     let said = all.iter().find(|one| one["cause"] == "BrokenApi").unwrap().to_string();
@@ -217,7 +214,7 @@ fn a_child_whose_end_is_refused_is_told_with_how_to_see_by_whom() {
     let plane = plane();
     let ns = plane.namespace("broken-child").unwrap();
     configmap(plane, &ns, "owner", "");
-    let uid = kubectl(plane, &["get", "cm", "owner", "-n", &ns, "-o", "jsonpath={.metadata.uid}"]);
+    let uid = plane.api().field("cm/owner", &ns, ".metadata.uid").unwrap();
     let reference = format!(
         "labels: {{kept: 'yes'}}, ownerReferences: [{{apiVersion: v1, kind: ConfigMap, name: owner, \
          uid: {uid}, blockOwnerDeletion: true}}]"
@@ -237,7 +234,7 @@ fn a_child_whose_end_is_refused_is_told_with_how_to_see_by_whom() {
     let (_, asks) = waits["next"].as_str().unwrap().split_once("kubectl ").unwrap();
     let refused = plane.kubectl(&asks.split(' ').collect::<Vec<_>>()).unwrap().failure().unwrap();
     assert!(refused.contains("ValidatingAdmissionPolicy 'keep-child'"), "{refused}");
-    kubectl(plane, &["get", "configmap", "child", "-n", &ns]);
+    assert!(plane.api().get("configmap/child", &ns).unwrap().is_some());
 }
 
 #[test]
@@ -300,9 +297,9 @@ fn a_pod_whose_node_is_silent_is_told_with_it() {
     delete(plane, &["pod", "web", "-n", &ns, "--grace-period=30"]);
     told("NodeGone", &format!("its node {node} is not ready"));
     // A kubelet that is there has work left.
-    let ready = "{\"status\": {\"conditions\": [{\"type\": \"Ready\", \"status\": \"True\", \
-                 \"reason\": \"KubeletReady\", \"message\": \"ready\"}]}}";
-    kubectl(plane, &["patch", "node", &node, "--subresource=status", "--type=merge", "-p", ready]);
+    let ready = serde_json::json!({"status": {"conditions": [{"type": "Ready", "status": "True",
+        "reason": "KubeletReady", "message": "ready"}]}});
+    plane.patch(&format!("node/{node}/status"), "", &ready);
     told("Owner", &format!("the kubelet of node {node} has not ended it yet"));
 }
 

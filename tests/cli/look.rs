@@ -15,7 +15,7 @@ fn mounted(plane: &ControlPlane, ns: &str) {
         ))
         .unwrap();
     eventually("its Pod", LIMIT, || {
-        let pods = plane.kubectl(&["get", "pods", "-n", ns, "-o", "name"])?.success()?;
+        let pods = plane.api().list("pods", ns, "")?;
         if pods.is_empty() { Err("none".into()) } else { Ok(()) }
     })
     .unwrap();

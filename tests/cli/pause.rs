@@ -48,8 +48,8 @@ fn a_pause_takes_a_right_is_loud_and_ends() {
     assert_eq!(begun.code, 0, "{begun:?}");
     assert!(begun.stdout.starts_with("PAUSED: until "), "{begun:?}");
     assert!(begun.stdout.contains(" (10m) belay refuses nothing"), "{begun:?}");
-    let stored = json(&plane.kubectl(&["get", "pauses", "-o", "json"]).unwrap());
-    let [pause] = &stored["items"].as_array().unwrap()[..] else { panic!("{stored}") };
+    let stored = plane.api().list("pauses", "", "").unwrap();
+    let [pause] = &stored[..] else { panic!("{stored:?}") };
     assert_eq!(pause["spec"]["reason"], "INC-1");
     // Nobody leads here, and nothing is asked, so the exit code is 1. The API
     // server begins to serve each new kind in its own time.
@@ -72,8 +72,7 @@ fn a_pause_takes_a_right_is_loud_and_ends() {
     let name = pause["metadata"]["name"].as_str().unwrap();
     assert!(ended.stdout.starts_with(&format!("ended: pause {name} by ")), "{ended:?}");
     assert!(ended.stdout.ends_with("belay refuses again what its policies say\n"), "{ended:?}");
-    let stored = json(&plane.kubectl(&["get", "pauses", "-o", "json"]).unwrap());
-    assert_eq!(stored["items"].as_array().map(Vec::len), Some(0), "{stored}");
+    assert!(plane.api().list("pauses", "", "").unwrap().is_empty());
 
     // Programs are told the same.
     let begun = json(&belay(&plane, &[&begin[..], &["-o", "json"]].concat()));
@@ -109,10 +108,8 @@ fn a_pause_lets_everything_pass_says_so_everywhere_and_ends() {
     // Both replicas say so.
     becomes("the metric", true, &|| Ok(installed.metric("belay_paused ") == 2.0));
     let told = |reason: &str| -> Result<bool> {
-        let events = ["get", "events", "-n", "default", "-o", "json", "--field-selector"];
-        let chosen = format!("involvedObject.kind=Pause,reason={reason}");
-        let said = json(&plane.kubectl(&[&events[..], &[&chosen]].concat())?);
-        Ok(said["items"].as_array().is_some_and(|items| items.len() == 1))
+        let events = plane.api().fields("events", "default", "", ".involvedObject.kind .reason")?;
+        Ok(events.iter().filter(|event| **event == format!("Pause {reason}")).count() == 1)
     };
     becomes("the Event", true, &|| told("Paused"));
     let name = begun.stdout.lines().find_map(|line| line.strip_prefix("pause ")).unwrap();
@@ -124,11 +121,9 @@ fn a_pause_lets_everything_pass_says_so_everywhere_and_ends() {
     // It is no denial itself.
     let denials = belay(&plane, &["denials"]).stdout;
     assert!(!denials.contains("has paused belay"), "{denials}");
-    let condition = "jsonpath={.status.conditions[?(@.type==\"Ready\")].reason}";
-    becomes("the condition", true, &|| {
-        let get = ["get", "deletionpolicy", &ns, "-o", condition];
-        Ok(plane.kubectl(&get)?.stdout == "Paused")
-    });
+    let policy = format!("deletionpolicy/{ns}");
+    let path = ".status.conditions[?(@.type==\"Ready\")].reason";
+    plane.api().wait_field((&policy, ""), LIMIT, path, |reason| reason == "Paused").unwrap();
 
     assert_eq!(belay(&plane, &["pause", "--end"]).code, 0);
     becomes("the end of the pause", true, &refused);

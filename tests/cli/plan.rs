@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::broken::plane as without_belay;
 use crate::harness::{ControlPlane, eventually};
-use crate::{LIMIT, belay, json, kubectl, policy, world};
+use crate::{LIMIT, belay, json, policy, world};
 
 /// Two ConfigMaps, one of them a hook of Helm, and in a file a policy for them
 /// with more of its spec behind it.
@@ -60,7 +60,7 @@ fn what_a_plan_says_is_what_comes_of_it() {
     assert_eq!(said.code, 0, "{said:?}");
     let plan = json(&said)["policies"][0].clone();
     assert_eq!((&plan["protected"], &plan["held"]), (&json!(2), &json!(1)), "{plan}");
-    let unheld = kubectl(plane, &["get", "cm", "settings", "-n", &ns, "-o", "yaml"]);
+    let unheld = plane.api().get("cm/settings", &ns).unwrap().unwrap().to_string();
     assert!(!unheld.contains("belay.dev/hold"), "a plan changes nothing: {unheld}");
 
     policy::apply(plane, &ns, &spec);

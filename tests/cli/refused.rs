@@ -7,7 +7,7 @@ use crate::broken::plane;
 use crate::harness::belay::Belay;
 use crate::harness::eventually;
 use crate::stuck::{causes, configmap, delete};
-use crate::{LIMIT, kubectl, program};
+use crate::{LIMIT, program};
 
 /// Takes the only finalizer of a ConfigMap off.
 const STRIP: &str = "[{\"op\": \"remove\", \"path\": \"/metadata/finalizers/0\"}]";
@@ -65,8 +65,7 @@ fn a_webhook_that_is_well_and_refuses_is_told_by_where_it_is_and_by_what_it_said
     // Who is refused in earnest says so as operators do.
     let patch = ["patch", "configmap", "settings", "-n", &ns, "--type=json", "-p", STRIP];
     let refused = plane.kubectl(&patch).unwrap().failure().unwrap();
-    let path = "jsonpath={.metadata.uid}";
-    let uid = kubectl(plane, &["get", "configmap", "settings", "-n", &ns, "-o", path]);
+    let uid = plane.api().field("configmap/settings", &ns, ".metadata.uid").unwrap();
     let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "settings.1",
         "namespace": ns}, "type": "Warning", "reason": "Failed", "message": refused.trim(),
         "source": {"component": "legacy-operator"}, "involvedObject": {"apiVersion": "v1",

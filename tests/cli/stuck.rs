@@ -85,8 +85,7 @@ fn a_finalizer_whose_owner_is_gone_is_found_and_the_command_that_is_named_helps(
     let (words, patch) = command.split_once(" -p '").unwrap();
     let words: Vec<&str> = words.split(' ').chain(["-p", patch.trim_end_matches('\'')]).collect();
     kubectl(plane, &words);
-    let gone = plane.kubectl(&["get", "configmap", "settings", "-n", &ns]).unwrap();
-    assert!(gone.failure().unwrap().contains("not found"));
+    assert_eq!(plane.api().get("configmap/settings", &ns).unwrap(), None);
     let nothing = belay(plane, &["stuck", "-n", &ns, "--longer-than=1s"]);
     assert_eq!((nothing.code, nothing.stderr.as_str()), (0, ""), "{nothing:?}");
     assert!(nothing.stdout.starts_with("nothing in namespace "), "{nothing:?}");
@@ -117,12 +116,9 @@ fn what_belay_holds_is_told_with_for_whom() {
     );
     // The controller makes the account that a Pod needs.
     eventually("the Pod", LIMIT, || plane.apply(&pod)).unwrap();
-    eventually("its hold", LIMIT, || {
-        let path = "jsonpath={.metadata.finalizers}";
-        let said = plane.kubectl(&["get", "configmap", "settings", "-n", &ns, "-o", path])?;
-        if said.stdout.contains("belay.dev/hold") { Ok(()) } else { Err(said.stdout.into()) }
-    })
-    .unwrap();
+    let settings = ("configmap/settings", &*ns);
+    let held = |finalizers: &str| finalizers.contains("belay.dev/hold");
+    plane.api().wait_field(settings, LIMIT, ".metadata.finalizers", held).unwrap();
     delete(plane, &["configmap", "settings", "-n", &ns]);
     let object = format!("configmaps/settings -n {ns}");
     let all = causes(plane, &["-n", &ns], &object, "HeldByBelay");
@@ -153,7 +149,7 @@ fn a_namespace_and_an_owner_wait_for_what_is_below_them() {
     let plane = &world().plane;
     let ns = plane.namespace("stuck-below").unwrap();
     configmap(plane, &ns, "owner", "");
-    let uid = kubectl(plane, &["get", "cm", "owner", "-n", &ns, "-o", "jsonpath={.metadata.uid}"]);
+    let uid = plane.api().field("cm/owner", &ns, ".metadata.uid").unwrap();
     let reference = format!(
         "finalizers: [x.example.test/y], ownerReferences: [{{apiVersion: v1, kind: ConfigMap, \
          name: owner, uid: {uid}, blockOwnerDeletion: true}}]"

@@ -23,8 +23,8 @@ fn start() -> crate::harness::Result<ControlPlane> {
     plane.apply(&print(program(), &["admin", "crds"])?)?;
     // The API server serves each new kind after moments of its own.
     eventually("the kinds of belay", LIMIT, || {
-        let kinds = "deletionpolicies,deletionapprovals,relations,pauses";
-        plane.kubectl(&["get", kinds])?.success().map(drop)
+        let mut kinds = ["deletionpolicies", "deletionapprovals", "relations", "pauses"].iter();
+        kinds.try_for_each(|kind| plane.api().list(kind, "", "").map(drop))
     })?;
     Ok(plane)
 }
@@ -93,8 +93,7 @@ fn a_hold_is_counted_where_nobody_leads_and_what_is_named_lets_go() {
     let words: Vec<&str> = next.split(' ').skip(2).collect();
     let released = belay(plane, &words);
     assert_eq!(released.code, 0, "{released:?}");
-    let gone = plane.kubectl(&["get", "configmap", "settings", "-n", &ns]).unwrap();
-    assert!(gone.failure().unwrap().contains("not found"));
+    assert_eq!(plane.api().get("configmap/settings", &ns).unwrap(), None);
 }
 
 #[test]

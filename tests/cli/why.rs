@@ -60,9 +60,8 @@ fn programs_read_what_was_approved() {
     let lines = said["lines"].as_array().unwrap();
     assert!(lines.iter().any(|line| line.as_str().unwrap().starts_with("1 more person has")));
     assert!(lines.iter().all(|line| !line.as_str().unwrap().contains('\n')), "{said}");
-    let name = said["name"].as_str().unwrap();
-    let reason = ["get", "deletionapproval", name, "-o", "jsonpath={.spec.reason}"];
-    assert_eq!(kubectl(plane, &reason), "agreed");
+    let approval = format!("deletionapproval/{}", said["name"].as_str().unwrap());
+    assert_eq!(plane.api().field(&approval, "", ".spec.reason").unwrap(), "agreed");
 }
 
 #[test]

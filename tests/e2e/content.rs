@@ -12,11 +12,10 @@ use serde_json::Value;
 use crate::harness::{ControlPlane, Result, eventually};
 use crate::world;
 
-/// The objects of these resources as `kubectl get` finds them.
+/// The objects of these resources in all namespaces.
 fn stored(plane: &ControlPlane, resources: &str) -> Result<Vec<Value>> {
-    let text = plane.kubectl(&["get", resources, "-A", "-o", "json"])?.success()?;
-    let list: Value = serde_json::from_str(&text)?;
-    Ok(list["items"].as_array().cloned().unwrap_or_default())
+    let lists = resources.split(',').map(|kind| plane.api().list(kind, "", ""));
+    Ok(lists.collect::<Result<Vec<_>>>()?.concat())
 }
 
 /// What `fates` says of a background delete of `target` (kind, name), by name,
@@ -130,7 +129,7 @@ fn r14_a_crd_takes_its_instances_and_finalizers_on_them_hold() {
         plane.apply(&(gadget("crd-plain", "[]") + &gadget("crd-held", "[example.com/other]")))
     })
     .unwrap();
-    let mut objects = stored(plane, "gadgets").unwrap();
+    let mut objects = stored(plane, "gadgets.content.example.com").unwrap();
     objects.extend(stored(plane, "customresourcedefinitions").unwrap());
     let target = ("CustomResourceDefinition", "gadgets.content.example.com");
     let mut told = predict(&objects, Some(("Gadget", "gadgets")), target, "crd-").unwrap();
@@ -141,7 +140,7 @@ fn r14_a_crd_takes_its_instances_and_finalizers_on_them_hold() {
     told.extend(predict(&objects, Some(("Gadget", "gadgets")), target, target.1).unwrap());
     assert_eq!(told[target.1], "Held Certain");
     plane.kubectl(&["delete", "crd", target.1, "--wait=false"]).unwrap().success().unwrap();
-    happens(plane, "gadgets,customresourcedefinitions", "crd-", &told);
+    happens(plane, "gadgets.content.example.com,customresourcedefinitions", "crd-", &told);
 }
 
 /// R1: a namespaced owner of the same name in another namespace is no owner,
@@ -154,8 +153,7 @@ fn r1_owners_elsewhere_are_dangling_or_errors() {
     let owner =
         format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: owner, namespace: {there}}}\n");
     plane.apply(&owner).unwrap();
-    let args = ["get", "configmap", "owner", "-n", &there, "-o", "jsonpath={.metadata.uid}"];
-    let uid = plane.kubectl(&args).unwrap().success().unwrap();
+    let uid = plane.api().field("configmap/owner", &there, ".metadata.uid").unwrap();
     let reference = format!("[{{apiVersion: v1, kind: ConfigMap, name: owner, uid: {uid}}}]");
     plane
         .apply(&format!(
@@ -163,17 +161,10 @@ fn r1_owners_elsewhere_are_dangling_or_errors() {
              apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {{name: cluster-{here}, ownerReferences: {reference}}}\n"
         ))
         .unwrap();
-    eventually(
-        "the dangling one is collected though the owner lives",
-        Duration::from_secs(60),
-        || match plane.kubectl(&["get", "configmap", "across", "-n", &here])?.failure()? {
-            error if error.contains("NotFound") => Ok(()),
-            error => Err(error.into()),
-        },
-    )
-    .unwrap();
+    // The dangling one is collected though the owner lives.
+    plane.api().wait_gone(("configmap/across", &here), Duration::from_secs(60)).unwrap();
     plane.kubectl(&["delete", "configmap", "owner", "-n", &there]).unwrap().success().unwrap();
     // The collector had time to collect the first; it leaves the second.
-    let role = format!("cluster-{here}");
-    plane.kubectl(&["get", "clusterrole", &role]).unwrap().success().unwrap();
+    let role = format!("clusterrole/cluster-{here}");
+    assert!(plane.api().get(&role, "").unwrap().is_some());
 }

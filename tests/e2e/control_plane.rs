@@ -13,20 +13,16 @@ fn nodes_are_ready_and_pods_run_end_and_are_made_again() {
         selector: {matchLabels: {app: db}}\n  template:\n    metadata: {labels: {app: db}}\n    \
         spec: {containers: [{name: main, image: db}]}\n";
     plane.apply_to(&["apply", "-n", &ns, "-f", "-"], manifest).unwrap().success().unwrap();
-    let uid = || {
-        let args =
-            ["get", "pod", "db-0", "-n", &ns, "-o", "jsonpath={.metadata.uid} {.status.phase}"];
-        let answer = plane.kubectl(&args)?.success()?;
-        answer.strip_suffix(" Running").map(str::to_owned).ok_or_else(|| answer.clone().into())
+    let runs = |before: &str| {
+        let (pod, paths) = (("pod/db-0", &*ns), ".metadata.uid .status.phase");
+        let is_met = |now: &str| now.ends_with(" Running") && now != before;
+        plane.api().wait_field(pod, Duration::from_secs(30), paths, is_met).unwrap()
     };
-    let first = eventually("a running Pod", Duration::from_secs(30), uid).unwrap();
+    let first = runs("");
     // With a grace period, and with a kubelet that has to agree.
     plane.kubectl(&["delete", "pod", "db-0", "-n", &ns]).unwrap().success().unwrap();
-    eventually("the same Pod, made again", Duration::from_secs(30), || match uid()? {
-        again if again == first => Err("it is the old one".into()),
-        again => Ok(again),
-    })
-    .unwrap();
+    // The same Pod is made again.
+    runs(&first);
 }
 
 #[test]
@@ -41,14 +37,8 @@ fn a_claim_is_bound_by_the_host_path_provisioner() {
              spec: {{storageClassName: {ns}, accessModes: [ReadWriteOnce], resources: {{requests: {{storage: 1Mi}}}}}}\n"
         ))
         .unwrap();
-    eventually("a bound claim", Duration::from_secs(30), || {
-        let args = ["get", "pvc", "data", "-n", &ns, "-o", "jsonpath={.status.phase}"];
-        match plane.kubectl(&args)?.success()?.as_str() {
-            "Bound" => Ok(()),
-            other => Err(other.into()),
-        }
-    })
-    .unwrap();
+    let (claim, limit) = (("pvc/data", &*ns), Duration::from_secs(30));
+    plane.api().wait_field(claim, limit, ".status.phase", |phase| phase == "Bound").unwrap();
 }
 
 #[test]
@@ -119,7 +109,7 @@ fn faults_can_be_made_and_mended() {
 
     // Data outlives restarts of the API server and of etcd.
     plane.api_server().kill();
-    assert!(!plane.kubectl(&["get", "--raw", "/readyz"]).unwrap().ok());
+    assert!(plane.api().is_ready().is_err());
     plane.etcd().restart().unwrap();
     plane.api_server().restart().unwrap();
     plane.wait_until_serving().unwrap();

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use belay::cluster::{Context, Settings, SharedWorld, Signals, feed};
 use belay::policy::Identities;
 use belay::telemetry::{Metrics, Readiness};
+use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use crate::harness::{ControlPlane, Options, intervals};
@@ -166,12 +167,11 @@ async fn labelled_objects_are_watched_by_their_label_alone() {
     plane.kubectl(&["create", "serviceaccount", "plain", "-n", &ns]).unwrap().success().unwrap();
     plane.kubectl(&["create", "serviceaccount", "kept", "-n", &ns]).unwrap().success().unwrap();
     let fed = fed(plane, &["serviceaccounts"]).await;
-    let label = ["label", "serviceaccount/kept", "-n", &ns, "belay.dev/protect=WhileUsed"];
-    plane.kubectl(&label).unwrap().success().unwrap();
+    let label = |value: Value| json!({"metadata": {"labels": {"belay.dev/protect": value}}});
+    plane.patch("serviceaccount/kept", &ns, &label(json!("WhileUsed")));
     fed.until("the labelled one is seen", || fed.has("serviceaccounts", &ns, "kept")).await;
     assert!(!fed.has("serviceaccounts", &ns, "plain"));
     assert!(!fed.watched().contains("serviceaccounts"), "of the others nothing is known");
-    let label = ["label", "serviceaccount/kept", "-n", &ns, "belay.dev/protect-"];
-    plane.kubectl(&label).unwrap().success().unwrap();
+    plane.patch("serviceaccount/kept", &ns, &label(Value::Null));
     fed.until("without the label it is gone", || !fed.has("serviceaccounts", &ns, "kept")).await;
 }

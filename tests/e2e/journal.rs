@@ -112,15 +112,14 @@ fn needs(world: &World, policy: &Policy) -> std::collections::BTreeSet<belay::ob
     named.map(|(kind, _)| kind).collect()
 }
 
-fn get(plane: &ControlPlane, args: &[&str]) -> Result<Value> {
-    let args = [&["get", "-o", "json"], args].concat();
-    Ok(serde_json::from_str(&plane.kubectl(&args)?.success()?)?)
+fn get(plane: &ControlPlane, object: &str, namespace: &str) -> Value {
+    plane.api().get(object, namespace).unwrap().unwrap()
 }
 
 fn config_map(plane: &ControlPlane, namespace: &str, name: &str) -> Value {
     let args = ["create", "configmap", name, "-n", namespace];
     plane.kubectl(&args).unwrap().success().unwrap();
-    get(plane, &["configmap", name, "-n", namespace]).unwrap()
+    get(plane, &format!("configmap/{name}"), namespace)
 }
 
 fn policy(plane: &ControlPlane, name: &str, object: &str, action: &str) -> DeletionPolicy {
@@ -135,18 +134,15 @@ fn policy(plane: &ControlPlane, name: &str, object: &str, action: &str) -> Delet
         },
     });
     plane.apply(&policy.to_string()).unwrap();
-    serde_json::from_value(get(plane, &["delpol", name]).unwrap()).unwrap()
+    serde_json::from_value(get(plane, &format!("delpol/{name}"), "")).unwrap()
 }
 
 /// Number, type, reason and replica of the Events on an object.
 fn events(plane: &ControlPlane, namespace: &str, object: &Value) -> Result<Vec<(i64, String)>> {
-    let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
-    let selector = format!("involvedObject.uid={uid}");
-    let list = get(plane, &["events", "-n", namespace, "--field-selector", &selector])?;
-    let mut found: Vec<_> = list["items"]
-        .as_array()
-        .unwrap()
+    let list = plane.api().list("events", namespace, "")?;
+    let mut found: Vec<_> = list
         .iter()
+        .filter(|event| event["involvedObject"]["uid"] == object["metadata"]["uid"])
         .map(|event| {
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
             let words =
@@ -184,9 +180,8 @@ fn a_denial_repeated_a_thousand_times_is_one_event_with_a_count() {
     // A namespace that ends takes no Events; that is nobody's trouble.
     let doomed = plane.namespace("ending").unwrap();
     let held = config_map(plane, &doomed, "events-kept");
-    let hold = r#"{"metadata": {"finalizers": ["example.com/wait"]}}"#;
-    let args = ["patch", "configmap", "events-kept", "-n", &doomed, "--type=merge", "-p"];
-    plane.kubectl(&[&args[..], &[hold]].concat()).unwrap().success().unwrap();
+    let hold = json!({"metadata": {"finalizers": ["example.com/wait"]}});
+    plane.patch("configmap/events-kept", &doomed, &hold);
     plane.kubectl(&["delete", "namespace", &doomed, "--wait=false"]).unwrap().success().unwrap();
     replica.deletes(&held, 1, false);
     let other = config_map(plane, &ns, "other");
@@ -202,8 +197,8 @@ fn a_denial_repeated_a_thousand_times_is_one_event_with_a_count() {
     assert!(replica.context.metrics.encode().contains("belay_journal_dropped_total 0"));
 
     replica.context.signals.ending.send_replace(true);
-    let strip = r#"{"metadata": {"finalizers": null}}"#;
-    plane.kubectl(&[&args[..], &[strip]].concat()).unwrap().success().unwrap();
+    let strip = json!({"metadata": {"finalizers": null}});
+    plane.patch("configmap/events-kept", &doomed, &strip);
 }
 
 /// What the leader's feed would say of this policy.
@@ -222,6 +217,16 @@ fn condition(policy: &Value, type_: &str) -> String {
     let conditions = policy["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let found = conditions.iter().find(|condition| condition["type"] == type_);
     found.map_or(String::new(), |found| format!("{} {}", found["status"], found["reason"]))
+}
+
+/// Waits until the Ready condition of a policy is this. Returns the policy.
+fn ready(plane: &ControlPlane, policy: &str, expected: &str) -> Value {
+    let is_met = |found: Option<&Value>| {
+        let policy = found.ok_or("it does not exist")?;
+        let ready = condition(policy, "Ready");
+        if ready == expected { Ok(policy.clone()) } else { Err(ready.into()) }
+    };
+    plane.api().wait((&format!("delpol/{policy}"), ""), SOON, is_met).unwrap()
 }
 
 #[test]
@@ -258,15 +263,10 @@ fn the_status_sums_what_two_replicas_said_and_kubectl_shows_it() {
 
     // Nobody leads yet: nobody writes.
     crate::harness::pause(Duration::from_millis(600));
-    let stored = get(plane, &["delpol", "journal-kept"]).unwrap();
-    assert_eq!(stored.get("status"), None);
+    let kept = || get(plane, "delpol/journal-kept", "");
+    assert_eq!(kept().get("status"), None);
     leader.signals.leading.send_replace(true);
-    eventually("conditions", SOON, || {
-        let stored = get(plane, &["delpol", "journal-kept"])?;
-        let ready = condition(&stored, "Ready");
-        if ready == r#""False" "NotRegistered""# { Ok(()) } else { Err(ready.into()) }
-    })
-    .unwrap();
+    ready(plane, "journal-kept", r#""False" "NotRegistered""#);
 
     let registered = Registered { generation: Some(1), ..Registered::default() };
     leader.signals.registered.send_replace(registered);
@@ -281,7 +281,7 @@ fn the_status_sums_what_two_replicas_said_and_kubectl_shows_it() {
         if fields.starts_with(&expected) { Ok(()) } else { Err(row.into()) }
     })
     .unwrap();
-    let stored = get(plane, &["delpol", "journal-kept"]).unwrap();
+    let stored = kept();
     assert_eq!(condition(&stored, "Watching"), r#""True" "Synced""#);
     assert_eq!(condition(&stored, "Holding"), r#""False" "Progressing""#);
     let status = &stored["status"];
@@ -290,17 +290,14 @@ fn the_status_sums_what_two_replicas_said_and_kubectl_shows_it() {
     assert_eq!(recent.len(), 1, "a repetition stands there once: {recent:?}");
     assert_eq!(recent[0]["target"], json!(format!("configmaps {ns}/journal-kept")));
     assert_eq!((&recent[0]["verdict"], &recent[0]["user"]), (&json!("Deny"), &json!("alice")));
-    let managers = get(plane, &["delpol", "journal-kept", "--show-managed-fields"]).unwrap();
-    let managers = managers["metadata"]["managedFields"].as_array().unwrap();
+    let managers = stored["metadata"]["managedFields"].as_array().unwrap();
     assert!(managers.iter().any(|m| m["manager"] == "belay" && m["subresource"] == "status"));
 
     // Each replica has a journal of its own; the old one is gone.
-    let maps = ["configmaps", "-n", &ns, "-l", "belay.dev/journal=belay"];
     let old_is_deleted = || {
         eventually("the old journal's end", SOON, || {
-            let list = get(plane, &maps)?;
-            let names = list["items"].as_array().unwrap().iter();
-            let names: Vec<_> = names.filter_map(|map| map["metadata"]["name"].as_str()).collect();
+            let label = "belay.dev/journal=belay";
+            let names = plane.api().fields("configmaps", &ns, label, ".metadata.name")?;
             let expected = ["belay-journal-journal-0", "belay-journal-journal-1", "journal-torn"];
             if names == expected { Ok(()) } else { Err(format!("{names:?}").into()) }
         })
@@ -310,13 +307,13 @@ fn the_status_sums_what_two_replicas_said_and_kubectl_shows_it() {
 
     // Nothing new: nothing is written.
     let version = |value: &Value| value["metadata"]["resourceVersion"].clone();
-    let before = version(&get(plane, &["delpol", "journal-kept"]).unwrap());
+    let before = version(&kept());
     // Each old journal is deleted when the leader has read them all again.
     for _ in 0..3 {
         write("journal-old", &old);
         old_is_deleted();
     }
-    assert_eq!(version(&get(plane, &["delpol", "journal-kept"]).unwrap()), before);
+    assert_eq!(version(&kept()), before);
 
     for replica in &replicas {
         replica.context.signals.ending.send_replace(true);
@@ -343,33 +340,18 @@ fn a_policy_that_is_not_valid_says_what_is_wrong_and_a_changed_one_is_right_agai
     invalid.policies.get_mut("journal-invalid").unwrap().problems = problems;
     let (feed, read) = watch::channel(Arc::new(invalid));
     runtime.spawn(status::run(context.clone(), read, needs));
-    let ready = |expected: &str| {
-        eventually(expected, SOON, || {
-            let stored = get(plane, &["delpol", "journal-invalid"])?;
-            let found = condition(&stored, "Ready");
-            if found == expected { Ok(stored) } else { Err(found.into()) }
-        })
-        .unwrap()
-    };
-    let stored = ready(r#""False" "Invalid""#);
+    let stored = ready(plane, "journal-invalid", r#""False" "Invalid""#);
     let text = stored["status"]["conditions"].to_string();
     assert!(text.contains("spec.targets: targets is empty"), "{text}");
     assert_eq!(condition(&stored, "Watching"), r#""Unknown" "Invalid""#);
     feed.send_replace(written(&policy, 1));
-    ready(r#""True" "Registered""#);
+    ready(plane, "journal-invalid", r#""True" "Registered""#);
 
     // What is only warned of is counted as what would have been denied.
     replica.deletes(&object, 3, false);
-    eventually("last24h", SOON, || {
-        let stored = get(plane, &["delpol", "journal-invalid"])?;
-        let day = stored["status"]["last24h"].clone();
-        if day["wouldDeny"] == 3 && day["denied"] == 0 {
-            Ok(())
-        } else {
-            Err(day.to_string().into())
-        }
-    })
-    .unwrap();
+    let paths = ".status.last24h.wouldDeny .status.last24h.denied";
+    let stored = ("delpol/journal-invalid", "");
+    plane.api().wait_field(stored, SOON, paths, |counts| counts == "3 0").unwrap();
     assert_eq!(events(plane, &ns, &object).unwrap(), []);
     context.signals.ending.send_replace(true);
 }

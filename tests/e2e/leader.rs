@@ -13,6 +13,7 @@ use belay::timing::{self, Timing};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConnection};
+use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
@@ -82,9 +83,7 @@ fn until_leads(
 }
 
 fn lease(plane: &ControlPlane, namespace: &str, path: &str) -> String {
-    let path = format!("jsonpath={path}");
-    let args = ["get", "lease", "belay", "-n", namespace, "-o", &path];
-    plane.kubectl(&args).unwrap().success().unwrap()
+    plane.api().field("lease/belay", namespace, path).unwrap()
 }
 
 #[test]
@@ -95,7 +94,7 @@ fn one_leads_and_when_it_ends_the_other_does_at_once() {
     let tasks = [&a, &b].map(|context| runtime.spawn(election::run(context.clone())));
     let first = until_leads("a leader", Duration::from_secs(5), &[&a, &b], |_| true);
     let (leader, other) = if first == 0 { (&a, &b) } else { (&b, &a) };
-    let said = "{.spec.holderIdentity} {.spec.leaseDurationSeconds} {.spec.leaseTransitions}";
+    let said = ".spec.holderIdentity .spec.leaseDurationSeconds .spec.leaseTransitions";
     assert_eq!(lease(plane, &ns, said), format!("{} 4 1", leader.settings.replica));
     assert!(leader.metrics.encode().contains("belay_leader 1\n"));
     assert!(other.metrics.encode().contains("belay_leader 0\n"));
@@ -113,7 +112,7 @@ fn one_leads_and_when_it_ends_the_other_does_at_once() {
     for task in tasks {
         runtime.block_on(task).unwrap();
     }
-    assert_eq!(lease(plane, &ns, "{.spec.holderIdentity}"), "");
+    assert_eq!(lease(plane, &ns, ".spec.holderIdentity"), "");
     assert!(!leads(other));
 }
 
@@ -127,7 +126,7 @@ fn a_leader_that_is_gone_is_replaced_when_its_time_is_over() {
     let mut renewals = BTreeSet::new();
     eventually("renewals by the same leader", Duration::from_secs(20), || {
         until_leads("the same leader", Duration::ZERO, &[&a, &b], |i| i == first);
-        renewals.insert(lease(plane, &ns, "{.spec.renewTime}"));
+        renewals.insert(lease(plane, &ns, ".spec.renewTime"));
         if renewals.len() > 4 { Ok(()) } else { Err(format!("{renewals:?}").into()) }
     })
     .unwrap();
@@ -138,10 +137,8 @@ fn a_leader_that_is_gone_is_replaced_when_its_time_is_over() {
 
     // Somebody deletes the Lease: it is made again, and somebody leads.
     plane.kubectl(&["delete", "lease", "belay", "-n", &ns]).unwrap().success().unwrap();
-    let again = eventually("a Lease", limit, || {
-        let args = ["get", "lease", "belay", "-n", &ns, "-o", "jsonpath={.spec.holderIdentity}"];
-        plane.kubectl(&args)?.success()
-    });
+    let again = ("lease/belay", &*ns);
+    let again = plane.api().wait_field(again, limit, ".spec.holderIdentity", |_| true);
     let left = if first == 0 { &b } else { &a };
     assert_eq!(again.unwrap(), left.settings.replica);
     assert!(leads(left));
@@ -232,16 +229,16 @@ impl Server {
 }
 
 fn secret(plane: &ControlPlane, namespace: &str, key: &str) -> String {
-    let path = format!("jsonpath={{.data.{}}}", key.replace('.', "\\."));
-    let args = ["get", "secret", "belay-tls", "-n", namespace, "-o", &path];
-    plane.kubectl(&args).unwrap().success().unwrap()
+    let path = format!(".data.{}", key.replace('.', "\\."));
+    plane.api().field("secret/belay-tls", namespace, &path).unwrap()
 }
 
 fn reports(plane: &ControlPlane, namespace: &str) -> Vec<String> {
-    let path = "jsonpath={range .items[*]}{.metadata.annotations.belay\\.dev/certificate} {end}";
-    let args = ["get", "lease", "-n", namespace, "-l", "belay.dev/replica=belay", "-o", path];
-    let text = plane.kubectl(&args).unwrap().success().unwrap();
-    text.split_whitespace().map(str::to_owned).collect()
+    let (label, path) =
+        ("belay.dev/replica=belay", ".metadata.annotations.belay\\.dev/certificate");
+    let mut reports = plane.api().fields("lease", namespace, label, path).unwrap();
+    reports.retain(|report| !report.is_empty());
+    reports
 }
 
 /// A third replica, which has gone on with what it serves.
@@ -283,8 +280,8 @@ fn a_pair_is_made_and_rotated_with_overlap_by_whoever_leads() {
 
     // Asked for: the next pair is staged, and waits for the configurations,
     // which carry the first authority alone.
-    let ask = ["annotate", "secret", "belay-tls", "-n", &ns, "belay.dev/rotate-requested=now"];
-    plane.kubectl(&ask).unwrap().success().unwrap();
+    let ask = json!({"metadata": {"annotations": {"belay.dev/rotate-requested": "now"}}});
+    plane.patch("secret/belay-tls", &ns, &ask);
     let both = a.trusts(2);
     assert_eq!(b.trusts(2), both);
     for server in [&a, &b] {
@@ -344,9 +341,8 @@ fn what_cannot_be_used_is_not_served_and_what_is_not_ours_is_left_alone() {
     a.context.signals.leading.send_replace(true);
     let first = a.trusts(1);
     a.context.signals.leading.send_replace(false);
-    let patch = r#"{"data": {"tls.key": "bm9uc2Vuc2U="}}"#;
-    let args = ["patch", "secret", "belay-tls", "-n", &ns, "--type=merge", "-p", patch];
-    plane.kubectl(&args).unwrap().success().unwrap();
+    let patch = json!({"data": {"tls.key": "bm9uc2Vuc2U="}});
+    plane.patch("secret/belay-tls", &ns, &patch);
     eventually("a counted failure", Duration::from_secs(5), || {
         let metrics = a.context.metrics.encode();
         let counted = metrics.contains("belay_certificate_reload_failures_total 1\n");
@@ -374,10 +370,9 @@ fn what_cannot_be_used_is_not_served_and_what_is_not_ours_is_left_alone() {
     plane.kubectl(&["delete", "secret", "belay-tls", "-n", &ns]).unwrap().success().unwrap();
     repaired(&second);
 
-    let unmark = ["annotate", "secret", "belay-tls", "-n", &ns, "belay.dev/made-by-", "by=me"];
-    plane.kubectl(&unmark).unwrap().success().unwrap();
-    let args = ["patch", "secret", "belay-tls", "-n", &ns, "--type=merge", "-p", patch];
-    plane.kubectl(&args).unwrap().success().unwrap();
+    let unmark = json!({"metadata": {"annotations": {"belay.dev/made-by": null, "by": "me"}}});
+    plane.patch("secret/belay-tls", &ns, &unmark);
+    plane.patch("secret/belay-tls", &ns, &patch);
     crate::harness::pause(Duration::from_secs(1));
     assert_eq!(secret(plane, &ns, "tls.key"), "bm9uc2Vuc2U=");
     assert!(a.convinces(&a.bundle().unwrap()).is_ok());
@@ -406,6 +401,7 @@ fn where_certificates_are_files_only_their_authorities_are_told() {
     assert_eq!(context.readiness.describe(), "");
     context.signals.ending.send_replace(true);
     runtime.block_on(task).unwrap();
-    let args = ["get", "secret,lease", "-n", &ns, "-o", "name"];
-    assert_eq!(plane.kubectl(&args).unwrap().success().unwrap(), "");
+    for kind in ["secret", "lease"] {
+        assert_eq!(plane.api().list(kind, &ns, "").unwrap(), Vec::<Value>::new());
+    }
 }

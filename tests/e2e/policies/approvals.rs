@@ -379,9 +379,9 @@ fn s24_an_approval_whose_uid_belongs_to_another_object_approves_nothing() {
         let approval = set(approval, "/spec/targetRef/uid", of["metadata"]["uid"].clone());
         people.accepted(&people.alice_config, &approval);
         let name = approval["metadata"]["name"].as_str().unwrap().to_owned();
-        let get = ["get", "deletionapprovals.belay.dev", &name, "-o", "json"];
-        let text = people.plane.kubectl(&get).unwrap().success().unwrap();
-        Approval::compile(&serde_json::from_str(&text).unwrap()).unwrap()
+        let name = format!("deletionapprovals.belay.dev/{name}");
+        let stored = people.plane.api().get(&name, "").unwrap().unwrap();
+        Approval::compile(&serde_json::from_value(stored).unwrap()).unwrap()
     };
 
     let lying = approve("lying", &foreign);

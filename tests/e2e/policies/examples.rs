@@ -248,12 +248,8 @@ fn full_examples_come_back_as_they_were_written() {
             "message": "it is used",
         }],
     });
-    let patch = json!({"status": status}).to_string();
-    let args = ["patch", "delpol", "claims", "--subresource=status", "--type=merge", "-p", &patch];
-    plane.kubectl(&args).unwrap().success().unwrap();
-    let args = ["get", "delpol", "claims", "-o", "json"];
-    let stored: Value =
-        serde_json::from_str(&plane.kubectl(&args).unwrap().success().unwrap()).unwrap();
+    plane.patch("delpol/claims/status", "", &json!({"status": status}));
+    let stored = plane.api().get("delpol/claims", "").unwrap().unwrap();
     assert_eq!(stored["status"], status);
     let policy: DeletionPolicy = serde_json::from_value(stored).unwrap();
     assert_eq!(serde_json::to_value(policy.status.unwrap()).unwrap(), status);

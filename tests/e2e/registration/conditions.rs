@@ -187,10 +187,7 @@ async fn the_api_server_asks_only_about_what_matters() {
     assert_eq!(status(strip.clone()).await, update);
 
     // namespaces/finalize: who changes nothing is not asked about.
-    let mut namespace: Value = serde_json::from_str(
-        &plane().kubectl(&["get", "namespace", &ns, "-o", "json"]).unwrap().success().unwrap(),
-    )
-    .unwrap();
+    let mut namespace = plane().api().get(&format!("namespace/{ns}"), "").unwrap().unwrap();
     assert_eq!(raw("PUT", "finalize", namespace.clone()).await, None);
     namespace["spec"]["finalizers"] = json!([]);
     assert_eq!(raw("PUT", "finalize", namespace).await, some("finalize.belay.dev"));
