@@ -48,16 +48,10 @@ fn h41_an_approval_has_no_finalizers_no_owners_and_little_metadata() {
     let good = json!({"labels": {"a": "b"}, "annotations": {"a": "b".repeat(4_000)}});
     let name = create(&good, &[]).success().unwrap();
     for more in &refused {
-        let change = json!({"metadata": more}).to_string();
-        plane
-            .kubectl(&["patch", name.trim(), "--type=merge", "-p", &change])
-            .unwrap()
-            .failure()
-            .unwrap();
+        let change = json!({"metadata": more});
+        plane.api().patch(name.trim(), "", &change).unwrap().failure().unwrap();
     }
-    let change = json!({"metadata": {"labels": {"a": "c"}}}).to_string();
-    let patch = ["patch", name.trim(), "--type=merge", "-p", &change];
-    plane.kubectl(&patch).unwrap().success().unwrap();
+    plane.patch(name.trim(), "", &json!({"metadata": {"labels": {"a": "c"}}}));
 }
 
 #[test]
@@ -71,8 +65,8 @@ fn h73_the_label_keeps_no_approval() {
     let mut all = all.iter().filter(|one| one["spec"]["targetRef"]["namespace"] == *team.ns);
     let name = all.next().unwrap()["metadata"]["name"].as_str().unwrap();
     let name = format!("deletionapprovals.belay.dev/{name}");
-    let label = r#"{"metadata": {"labels": {"belay.dev/protect": "Always"}}}"#;
-    team.plane.kubectl(&["patch", &name, "--type=merge", "-p", label]).unwrap().success().unwrap();
+    let label = json!({"metadata": {"labels": {"belay.dev/protect": "Always"}}});
+    team.plane.patch(&name, "", &label);
     team.plane.delete(&[&name], "");
     team.refused(&["configmap/data"]);
 }

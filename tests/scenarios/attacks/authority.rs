@@ -231,10 +231,8 @@ const EXEMPT: &str = "  exemptSubjects: [{kind: Group, name: sre-on-call}]\n";
 /// Posts to each replica that an exempt subject deletes this object, as any Pod
 /// can that knows the path.
 fn forge(team: &Team<'_>, resource: &str, name: &str) {
-    let args = ["get", resource, name, "-n", &team.ns, "-o", "json"];
-    let object = team.plane.kubectl(&args).unwrap().success().unwrap();
+    let object = team.plane.api().get(&format!("{resource}/{name}"), &team.ns).unwrap().unwrap();
     let user = format!("jane-{}", team.ns);
-    let object = serde_json::from_str(&object).unwrap();
     let review = direct::delete_review(("", resource), &user, &["sre-on-call"], &object);
     let path = direct::registered_path(team.plane, "validatingwebhookconfiguration").unwrap();
     for address in world().belay.addresses() {
@@ -244,11 +242,9 @@ fn forge(team: &Team<'_>, resource: &str, name: &str) {
 
 /// The exemption records of objects in a namespace, by name.
 fn records(team: &Team<'_>) -> Vec<String> {
-    let args = ["get", "deletionapprovals", "-o", "json"];
-    let list: Value =
-        serde_json::from_str(&team.plane.kubectl(&args).unwrap().success().unwrap()).unwrap();
-    let items = list["items"].as_array().unwrap().iter();
-    let of = items
+    let list = team.plane.api().list("deletionapprovals", "", "").unwrap();
+    let of = list
+        .iter()
         .map(|item| &item["spec"]["targetRef"])
         .filter(|of| of["namespace"] == json!(team.ns) || of["name"] == json!(team.ns));
     of.map(|of| of["name"].as_str().unwrap().to_owned()).collect()

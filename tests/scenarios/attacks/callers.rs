@@ -16,7 +16,7 @@ use crate::harness::process::Process;
 use crate::harness::{
     Belay, ControlPlane, Load, Options, Result, direct, eventually, is_long, timing,
 };
-use crate::people::Person;
+use crate::people::{Person, field};
 use crate::team::{Team, pod};
 use crate::{World, policy, program, world};
 
@@ -31,16 +31,10 @@ fn forged(ns: &str, name: &str, uid: &str, group: &str) -> String {
 }
 
 impl World {
-    fn get(&self, args: &[&str]) -> Value {
-        let args = [&["get", "-o", "json"], args].concat();
-        serde_json::from_str(&self.plane.kubectl(&args).unwrap().success().unwrap()).unwrap()
-    }
-
     /// How many Events there are about objects of this name.
     fn events_about(&self, ns: &str, name: &str) -> usize {
-        let selector = format!("involvedObject.name={name}");
-        let list = self.get(&["events", "-n", ns, "--field-selector", &selector]);
-        list["items"].as_array().unwrap().len()
+        let names = self.plane.api().fields("events", ns, "", ".involvedObject.name").unwrap();
+        names.iter().filter(|other| *other == name).count()
     }
 }
 
@@ -57,8 +51,7 @@ fn h02b_a_post_without_the_secret_path_gets_404_and_leaves_nothing() {
     for name in [precious.as_str(), "traced"] {
         jane.kubectl(&["create", "configmap", name]).success().unwrap();
     }
-    let uid = world.get(&["configmap", &precious, "-n", &ns])["metadata"]["uid"].clone();
-    let uid = uid.as_str().unwrap();
+    let uid = &field(&world.plane, &ns, &format!("configmap/{precious}"), ".metadata.uid");
 
     let registered =
         direct::registered_path(&world.plane, "validatingwebhookconfiguration").unwrap();
@@ -98,18 +91,16 @@ fn h02b_a_post_without_the_secret_path_gets_404_and_leaves_nothing() {
     // A real refusal is recorded after the forged ones.
     jane.delete(&["configmap/traced"]).failure().unwrap();
     eventually("the Event and the count of a real refusal", LIMIT, || {
-        let status = world.get(&["deletionpolicy", &ns])["status"]["last24h"]["denied"].clone();
+        let policy = format!("deletionpolicy/{ns}");
+        let status = world.plane.api().field(&policy, "", ".status.last24h.denied")?;
         let events = world.events_about(&ns, "traced");
         // One from the API server. The posts name an object that does not exist.
-        if status == json!(1) && events == 1 {
-            Ok(())
-        } else {
-            Err(format!("{status} {events}").into())
-        }
+        if status == "1" && events == 1 { Ok(()) } else { Err(format!("{status} {events}").into()) }
     })
     .unwrap();
     assert_eq!(world.events_about(&ns, &precious), 0);
-    let approvals = world.get(&["deletionapprovals"]).to_string();
+    let approvals = world.plane.api().list("deletionapprovals", "", "").unwrap();
+    let approvals = json!(approvals).to_string();
     assert!(!approvals.contains(&precious), "{approvals}");
     jane.delete(&[&format!("configmap/{precious}"), "--dry-run=server"]).failure().unwrap();
     let token = registered.split('/').nth(1).unwrap();
@@ -169,9 +160,9 @@ const CONFIGURATIONS: [&str; 2] =
 fn registered_secret(world: &World) -> Option<String> {
     let mut secrets: Vec<String> = Vec::new();
     for kind in CONFIGURATIONS {
-        let path = "jsonpath={range .webhooks[*]}{.clientConfig.service.path}{\"\\n\"}{end}";
-        let paths = world.kubectl(&["get", kind, "belay", "-o", path]);
-        secrets.extend(paths.lines().map(|path| path.split('/').nth(1).unwrap().to_owned()));
+        let path = ".webhooks[*].clientConfig.service.path";
+        let paths = field(&world.plane, "", &format!("{kind}/belay"), path);
+        secrets.extend(paths.split(' ').map(|path| path.split('/').nth(1).unwrap().to_owned()));
     }
     secrets.dedup();
     if secrets.len() == 1 { secrets.pop() } else { None }
@@ -183,9 +174,7 @@ fn stored_secrets(world: &World) -> Vec<String> {
 }
 
 fn stored(plane: &ControlPlane) -> Result<Vec<String>> {
-    let args = ["get", "secret", "belay-path", "-n", "belay", "-o", "jsonpath={.data}"];
-    let data: Value = serde_json::from_str(&plane.kubectl(&args)?.success()?)?;
-    let tokens = data["tokens.json"].as_str().ok_or("no tokens")?;
+    let tokens = plane.api().field("secret/belay-path", "belay", ".data.tokens\\.json")?;
     let tokens = base64::engine::general_purpose::STANDARD.decode(tokens)?;
     let tokens: Vec<Value> = serde_json::from_slice(&tokens)?;
     Ok(tokens.iter().map(|token| token["token"].as_str().unwrap().to_owned()).collect())
@@ -225,8 +214,8 @@ fn h02b_the_path_is_rotated_on_command_under_load_and_the_old_one_ends() {
     };
     assert_eq!(codes(&first), [200, 200]);
 
-    let ask = ["annotate", "secret", "belay-path", "-n", "belay", "belay.dev/rotate-requested=yes"];
-    world.kubectl(&ask);
+    let ask = json!({"metadata": {"annotations": {"belay.dev/rotate-requested": "yes"}}});
+    world.plane.patch("secret/belay-path", "belay", &ask);
     let second = rotated(&world, &first, &load);
     eventually("the end of the old path", LIMIT, || match &codes(&first)[..] {
         [404, 404] => Ok(()),
@@ -249,8 +238,9 @@ fn h02b_the_path_is_rotated_on_command_under_load_and_the_old_one_ends() {
     load.end().unwrap();
 
     // A path that another client changes is restored.
-    let theirs = r#"[{"op": "replace", "path": "/webhooks/0/clientConfig/service/path", "value": "/validate"}]"#;
-    world.kubectl(&["patch", CONFIGURATIONS[0], "belay", "--type=json", "-p", theirs]);
+    let path = "/webhooks/0/clientConfig/service/path";
+    let theirs = json!([{"op": "replace", "path": path, "value": "/validate"}]);
+    world.plane.patch(&format!("{}/belay", CONFIGURATIONS[0]), "", &theirs);
     eventually("the registered path", LIMIT, || match registered_secret(&world) {
         Some(secret) if secret == third => Ok(()),
         other => Err(format!("{other:?}").into()),
@@ -293,9 +283,8 @@ fn h04_client_certificates_are_asked_for_with_belays_own_certificates() {
         Process::start_with_env("belay-0", program(), &arguments, &env, &plane.logs()).unwrap();
     let mut belay = Belay { process, listen, probes, ca: plane.folder().join("own.crt") };
     belay.wait_until_ready().unwrap();
-    let path = "jsonpath={.data.ca\\.crt}";
-    let ca = plane.kubectl(&["get", "secret", "belay-tls", "-n", "belay", "-o", path]).unwrap();
-    let ca = base64::engine::general_purpose::STANDARD.decode(ca.success().unwrap()).unwrap();
+    let ca = field(&plane, "belay", "secret/belay-tls", ".data.ca\\.crt");
+    let ca = base64::engine::general_purpose::STANDARD.decode(ca).unwrap();
     std::fs::write(&belay.ca, ca).unwrap();
 
     let path = format!("/{}/validate", stored(&plane).unwrap()[0]);

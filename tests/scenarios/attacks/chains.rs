@@ -63,25 +63,11 @@ fn h20_a_hold_stays_for_a_user_that_the_collector_may_not_delete() {
     team.goes("pod/other");
     // A second look begins only if the first one has kept the object.
     for look in ["a look", "another look"] {
-        let token = || {
-            let path = r".metadata.annotations.belay\.dev/release-token";
-            team.plane
-                .kubectl(&[
-                    "get",
-                    "configmap/t",
-                    "-n",
-                    &team.ns,
-                    "-o",
-                    &format!("jsonpath={{{path}}}"),
-                ])?
-                .success()
-        };
-        let before = token().unwrap();
-        eventually(look, SOON, || {
-            let now = token()?;
-            if now == before { Err(now.into()) } else { Ok(()) }
-        })
-        .unwrap();
+        let path = r".metadata.annotations.belay\.dev/release-token";
+        let before = team.field("configmap/t", path);
+        let held = ("configmap/t", &*team.ns);
+        let is_another = |now: &str| !now.is_empty() && now != before;
+        team.plane.api().wait_field(held, SOON, path, is_another).expect(look);
     }
     team.is_held("configmap/t");
     team.stands("pod/user");

@@ -102,12 +102,12 @@ fn h23_refusals_and_events_name_no_object_of_another_namespace() {
         for word in hidden {
             assert!(!said.contains(word), "{word}: {said}");
         }
-        let path = "jsonpath={range .items[*]}{.involvedObject.name} {.message}{\"\\n\"}{end}";
+        let paths = ".involvedObject.name .message";
         let name = object.split_once('/').unwrap().1;
         let events = eventually("the Event", SOON, || {
-            let events = mine.kubectl(&["get", "events", "-o", path]).success()?;
-            let found = events.lines().any(|event| event.starts_with(name));
-            if found { Ok(events) } else { Err(events.into()) }
+            let events = plane.api().fields("events", &mine.ns, "", paths)?;
+            let found = events.iter().any(|event| event.starts_with(name));
+            if found { Ok(events.join("\n")) } else { Err(events.join("\n").into()) }
         })
         .unwrap();
         for word in hidden {
@@ -136,11 +136,11 @@ fn h48_events_in_default_name_no_object_of_another_namespace() {
     // An administrator may read all namespaces.
     let said = said.unwrap();
     assert!(said.contains(&format!("in use by Pod {}/secret-project", team.ns)), "{said}");
-    let selector = format!("--field-selector=involvedObject.name={class}");
-    let path = "jsonpath={range .items[*]}{.message}{\"\\n\"}{end}";
     let events = eventually("the Event", SOON, || {
-        let events = plane.kubectl(&["get", "events", "-n", "default", &selector, "-o", path])?;
-        let events = events.success()?;
+        let paths = ".involvedObject.name .message";
+        let mut events = plane.api().fields("events", "default", "", paths)?;
+        events.retain(|event| event.starts_with(&format!("{class} ")));
+        let events = events.join("\n");
         if events.contains(&team.ns) { Ok(events) } else { Err(events.into()) }
     });
     let events = events.unwrap();

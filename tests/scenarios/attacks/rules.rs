@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::harness::{ControlPlane, Install, Shared, eventually};
 use crate::people::{Person, field};
@@ -190,9 +190,8 @@ fn h16_with_labels_alone_a_namespace_with_content_is_not_finalized() {
              {{belay.dev/protect: Always}}}}\n"
         ))
         .unwrap();
-    let namespace = plane.kubectl(&["get", "namespace", &ns, "-o", "json"]).unwrap();
-    let mut namespace: Value = serde_json::from_str(&namespace.success().unwrap()).unwrap();
-    namespace["spec"]["finalizers"] = serde_json::json!([]);
+    let mut namespace = plane.api().get(&format!("namespace/{ns}"), "").unwrap().unwrap();
+    namespace["spec"]["finalizers"] = json!([]);
     let path = format!("/api/v1/namespaces/{ns}/finalize");
     let finalize = || who.send(&["replace", "--raw", &path, "-f", "-"], &namespace.to_string());
     let refused = finalize().failure().unwrap();
@@ -211,32 +210,21 @@ fn h17_a_webhook_that_is_not_as_it_was_installed_is_reported_by_name() {
         "  targets: [{apiGroups: [storage.k8s.io], resources: [storageclasses], names: [h17]}]\n  \
          protect: {always: {}}\n",
     );
-    let kind = "validatingwebhookconfiguration";
-    let path = "jsonpath={range .webhooks[*]}{.name} {end}";
-    let names = plane.kubectl(&["get", kind, "belay", "-o", path]).unwrap().success().unwrap();
+    let configuration = "validatingwebhookconfiguration/belay";
+    let read = |path: &str| plane.api().field(configuration, "", path).unwrap();
+    let names = read(".webhooks[*].name");
     let index = names.split(' ').position(|name| name == "delete.belay.dev").unwrap();
     let write = |field: &str, value: &str| {
-        let patch = format!(
-            "[{{\"op\":\"replace\",\"path\":\"/webhooks/{index}/{field}\",\"value\":{value}}}]"
-        );
-        plane
-            .kubectl(&["patch", kind, "belay", "--type=json", "-p", &patch])
-            .unwrap()
-            .success()
-            .unwrap();
-    };
-    let read = |field: &str| {
-        let path = format!("jsonpath={{.webhooks[{index}].{field}}}");
-        plane.kubectl(&["get", kind, "belay", "-o", &path]).unwrap().success().unwrap()
+        let path = format!("/webhooks/{index}/{field}");
+        let value: Value = serde_json::from_str(value).unwrap();
+        let patch = json!([{"op": "replace", "path": path, "value": value}]);
+        plane.patch(configuration, "", &patch);
     };
     let ready = |status: &str, says: &str| {
-        eventually(&format!("Ready {status}: {says}"), LIMIT, || {
-            let of = |field: &str| format!("{{.status.conditions[?(@.type==\"Ready\")].{field}}}");
-            let path = format!("jsonpath={} {} {}", of("status"), of("reason"), of("message"));
-            let said = plane.kubectl(&["get", "deletionpolicy", name, "-o", &path])?.success()?;
-            if said.starts_with(status) && said.contains(says) { Ok(()) } else { Err(said.into()) }
-        })
-        .unwrap();
+        let of = |field: &str| format!(".status.conditions[?(@.type==\"Ready\")].{field}");
+        let paths = ["status", "reason", "message"].map(of).join(" ");
+        let is_met = |said: &str| said.starts_with(status) && said.contains(says);
+        plane.api().wait_field(("deletionpolicy/h17", ""), LIMIT, &paths, is_met).unwrap();
     };
     let nobody = r#"{"matchLabels":{"kubernetes.io/metadata.name":"none"}}"#;
     for (field, value) in [
@@ -245,7 +233,7 @@ fn h17_a_webhook_that_is_not_as_it_was_installed_is_reported_by_name() {
         ("objectSelector", nobody),
         ("matchConditions", r#"[{"name":"never","expression":"false"}]"#),
     ] {
-        let before = match read(field) {
+        let before = match read(&format!(".webhooks[{index}].{field}")) {
             text if text.starts_with(['{', '[']) => text,
             text => format!("{text:?}"),
         };
@@ -258,10 +246,10 @@ fn h17_a_webhook_that_is_not_as_it_was_installed_is_reported_by_name() {
     let log: String = belay.replicas.iter().map(|replica| replica.process.log()).collect();
     assert!(log.contains("delete.belay.dev (failurePolicy)"), "{log}");
     eventually("the Event", LIMIT, || {
-        let about = "involvedObject.name=belay,reason=Changed";
-        let path = "jsonpath={.items[*].message}";
-        let events = ["get", "events", "-n", "belay", "--field-selector", about, "-o", path];
-        let said = plane.kubectl(&events)?.success()?;
+        let paths = ".involvedObject.name .reason .message";
+        let mut events = plane.api().fields("events", "belay", "", paths)?;
+        events.retain(|event| event.starts_with("belay Changed "));
+        let said = events.join(" ");
         if said.contains("delete.belay.dev (failurePolicy)") { Ok(()) } else { Err(said.into()) }
     })
     .unwrap();

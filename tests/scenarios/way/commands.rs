@@ -235,8 +235,7 @@ fn an_approval_of_the_owner_alone_says_what_it_does_not_cover() {
     let ns = settings("way-along", "{}");
     let alice = Person::worker(plane, &ns, "alice", Some(("*", "*")));
     alice.kubectl(&["create", "serviceaccount", "owner", "-n", &ns]).success().unwrap();
-    let uid = ["get", "sa", "owner", "-n", &ns, "-o", "jsonpath={.metadata.uid}"];
-    let uid = alice.kubectl(&uid).success().unwrap();
+    let uid = plane.api().field("sa/owner", &ns, ".metadata.uid").unwrap();
     let owned = serde_json::json!({"metadata": {"ownerReferences": [
         {"apiVersion": "v1", "kind": "ServiceAccount", "name": "owner", "uid": uid}]}});
     let owned = ["patch", "cm", "settings", "-n", &ns, "-p", &owned.to_string()];

@@ -110,7 +110,8 @@ fn still_needed_is_approved() {
         "whileExists: [{apiGroups: [\"\"], resources: [services], namespaceSelector: {matchLabels: \
          {way-needed: \"yes\"}}}]",
     );
-    plane.kubectl(&["label", "namespace", &ns, "way-needed=yes"]).unwrap().success().unwrap();
+    let label = serde_json::json!({"metadata": {"labels": {"way-needed": "yes"}}});
+    plane.patch(&format!("namespace/{ns}"), "", &label);
     apply(plane, &ns, &config_map("settings"));
     let service =
         "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 1}]}\n";
@@ -129,8 +130,7 @@ fn would_orphan_is_approved() {
     let plane = &world().plane;
     let ns = protected("way-orphan", "fromOrphaning: {}");
     apply(plane, &ns, &config_map("owner"));
-    let uid = ["get", "configmap", "owner", "-n", &ns, "-o", "jsonpath={.metadata.uid}"];
-    let uid = plane.kubectl(&uid).unwrap().success().unwrap();
+    let uid = plane.api().field("configmap/owner", &ns, ".metadata.uid").unwrap();
     let owners = format!(
         "  ownerReferences: [{{apiVersion: v1, kind: ConfigMap, name: owner, uid: {uid}}}]\n"
     );
@@ -148,8 +148,7 @@ fn would_orphan_is_approved() {
     alice.approves_what_is_named(&refusal);
     passes_now(|| alice.delete(&delete));
     gone(plane, &ns, "configmap/owner");
-    let owned = ["get", "configmap", "owned", "-n", &ns];
-    plane.kubectl(&owned).unwrap().success().unwrap();
+    assert!(plane.api().get("configmap/owned", &ns).unwrap().is_some());
 }
 
 #[test]

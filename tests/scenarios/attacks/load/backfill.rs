@@ -21,10 +21,9 @@ fn h45_holds_that_a_tenant_adds_delay_no_backfill_elsewhere() {
     dev.send(&["create", "-f", "-"], &list.to_string()).success().unwrap();
     let target = policy::target("", "configmaps", &mine.ns);
     policy::apply(plane, &mine.ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
-    let finalizers = "jsonpath={.items[*].metadata.finalizers}";
     let held = |team: &Team<'_>| -> crate::harness::Result<usize> {
-        let list = ["get", "configmaps", "-n", &team.ns, "-o", finalizers];
-        Ok(plane.kubectl(&list)?.success()?.matches("belay.dev/hold").count())
+        let all = plane.api().fields("configmaps", &team.ns, "", ".metadata.finalizers")?;
+        Ok(all.concat().matches("belay.dev/hold").count())
     };
     eventually("the hold", 4 * SOON, || match held(&mine)? {
         0 => Err("it is not there yet".into()),
