@@ -6,6 +6,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
 use crate::harness::kubectl::{Output, run};
 use crate::harness::{ControlPlane, Install, Options, Shared, eventually, lock};
 use crate::{World, policy, program};
@@ -77,10 +79,13 @@ fn the_selftest_passes_with_few_rights_and_says_what_is_wrong() {
     assert!(lines[1].contains("delete.belay.dev\" denied the request: events"), "{lines:?}");
     assert!(lines[2].starts_with("3 of 3  it is cleaned up      nothing is left but"), "{lines:?}");
     // What is stored is an Event alone.
-    let kept = kubectl(plane, &["get", "configmaps,events", "-n", "default", "-o", "name"]);
-    let kept: Vec<&str> = kept.lines().filter(|name| name.contains("selftest")).collect();
-    assert_eq!(kept.len(), 1, "{kept:?}");
-    assert!(kept[0].starts_with("event/belay-selftest-"), "{kept:?}");
+    let [maps, events] = ["configmaps", "events"].map(|kind| {
+        let mut names = plane.api().fields(kind, "default", "", ".metadata.name").unwrap();
+        names.retain(|name| name.contains("selftest"));
+        names
+    });
+    assert_eq!((maps.len(), events.len()), (0, 1), "{maps:?} {events:?}");
+    assert!(events[0].starts_with("belay-selftest-"), "{events:?}");
 
     // Without the rights, where belay is not asked, and where nothing is.
     let stranger = account(plane, "stranger", Some("default"), "[]");
@@ -113,7 +118,7 @@ fn the_selftest_passes_with_few_rights_and_says_what_is_wrong() {
     assert!(other.stderr.contains("belay did not refuse it: "), "{other:?}");
     kubectl(plane, &["delete", "validatingadmissionpolicybinding/aside"]);
     kubectl(plane, &["delete", "validatingadmissionpolicy/aside"]);
-    let before = kubectl(plane, &["get", entry, "-o", "json"]);
+    let mut again = plane.api().get(entry, "").unwrap().unwrap();
     kubectl(plane, &["delete", entry]);
     let unasked = eventually("an API server that does not ask", SOON, || {
         let args = ["selftest", "--namespace=default", "--timeout=5"];
@@ -126,8 +131,7 @@ fn the_selftest_passes_with_few_rights_and_says_what_is_wrong() {
     assert!(unasked.stdout.contains("2 of 3  a DELETE is refused   FAILED"), "{unasked:?}");
     assert!(unasked.stdout.ends_with("nothing is left\n"), "{unasked:?}");
     assert!(unasked.stderr.contains("after 5 s: it was allowed"), "{unasked:?}");
-    let mut again: serde_json::Value = serde_json::from_str(&before).unwrap();
-    again["metadata"] = serde_json::json!({"name": "belay"});
+    again["metadata"] = json!({"name": "belay"});
     plane.apply(&again.to_string()).unwrap();
 }
 
@@ -152,46 +156,38 @@ fn the_kinds_are_brought_up_to_date_and_stored_versions_stay() {
 
     // An older belay had another schema, and Helm's word stays.
     let crd = "customresourcedefinition/relations.belay.dev";
-    let older = r#"[{"op": "add", "path": "/metadata/annotations/helm.sh~1resource-policy", "value": "keep"},
-        {"op": "add", "path": "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/old", "value": {"type": "string"}}]"#;
-    kubectl(plane, &["annotate", crd, "a=b"]);
-    kubectl(plane, &["patch", crd, "--type=json", "-p", older]);
+    let annotations = json!({"helm.sh/resource-policy": "keep"});
+    plane.patch(crd, "", &json!({"metadata": {"annotations": annotations}}));
+    let path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/old";
+    plane.patch(crd, "", &json!([{"op": "add", "path": path, "value": {"type": "string"}}]));
     let changed = all("unchanged")
         .replace("relations.belay.dev unchanged", "relations.belay.dev brought up to date");
     assert_eq!(apply().success().unwrap(), changed);
     assert_eq!(apply().success().unwrap(), all("unchanged"));
-    let stands = kubectl(plane, &["get", crd, "-o", "json"]);
-    let stands: serde_json::Value = serde_json::from_str(&stands).unwrap();
+    let stands = plane.api().get(crd, "").unwrap().unwrap();
     assert_eq!(stands["metadata"]["annotations"]["helm.sh/resource-policy"], "keep");
     assert!(!stands["spec"].to_string().contains("\"old\""));
 
     // A later belay has stored objects in a version that this one does not know.
     let crd = "customresourcedefinition/pauses.belay.dev";
-    let stands = kubectl(plane, &["get", crd, "-o", "json"]);
-    let mut later: serde_json::Value = serde_json::from_str(&stands).unwrap();
+    let mut later = plane.api().get(crd, "").unwrap().unwrap();
     let mut version = later["spec"]["versions"][0].clone();
     version["name"] = "v2".into();
     later["spec"]["versions"][0]["storage"] = false.into();
     later["spec"]["versions"].as_array_mut().unwrap().push(version);
     plane.apply_to(&["replace", "-f", "-"], &later.to_string()).unwrap().success().unwrap();
-    eventually("the stored version", SOON, || {
-        let stored = kubectl(plane, &["get", crd, "-o", "jsonpath={.status.storedVersions}"]);
-        if stored.contains("v2") { Ok(()) } else { Err(stored.into()) }
-    })
-    .unwrap();
+    let is_stored = |versions: &str| versions.contains("v2");
+    plane.api().wait_field((crd, ""), SOON, ".status.storedVersions", is_stored).unwrap();
     let refused = apply();
     assert_eq!((refused.code, refused.stdout.as_str()), (1, ""), "{refused:?}");
     assert!(refused.stderr.contains("objects stored in version v2"), "{refused:?}");
     // Stored anew, as it says.
-    let versions = "{\"spec\": {\"versions\": VERSIONS}}".replace("VERSIONS", &{
-        let mut back = later["spec"]["versions"].clone();
-        back[0]["storage"] = true.into();
-        back[1]["storage"] = false.into();
-        back.to_string()
-    });
-    kubectl(plane, &["patch", crd, "--type=merge", "-p", &versions]);
-    let stored = r#"{"status": {"storedVersions": ["v1alpha1"]}}"#;
-    kubectl(plane, &["patch", crd, "--subresource=status", "--type=merge", "-p", stored]);
+    let mut back = later["spec"]["versions"].clone();
+    back[0]["storage"] = true.into();
+    back[1]["storage"] = false.into();
+    plane.patch(crd, "", &json!({"spec": {"versions": back}}));
+    let stored = json!({"status": {"storedVersions": ["v1alpha1"]}});
+    plane.patch(&format!("{crd}/status"), "", &stored);
     let changed = all("unchanged")
         .replace("pauses.belay.dev unchanged", "pauses.belay.dev brought up to date");
     assert_eq!(apply().success().unwrap(), changed);
@@ -215,19 +211,17 @@ fn a_backfill_that_is_too_large_is_not_begun_until_somebody_says_so() {
     let target = policy::target("", "configmaps", &ns);
     policy::apply(plane, &ns, &format!("{target}  protect: {{always: {{}}}}\n"));
     let holding = |says: &str| {
-        eventually(&format!("Holding to be {says}"), SOON, || {
-            let path = "jsonpath={.status.conditions[?(@.type==\"Holding\")].reason} \
-                        {.status.conditions[?(@.type==\"Holding\")].message}";
-            let said = kubectl(plane, &["get", "deletionpolicy", &ns, "-o", path]);
-            if said.starts_with(says) { Ok(said) } else { Err(said.into()) }
-        })
-        .unwrap()
+        let paths = ".status.conditions[?(@.type==\"Holding\")].reason \
+                     .status.conditions[?(@.type==\"Holding\")].message";
+        let policy = format!("deletionpolicy/{ns}");
+        let is_met = |said: &str| said.starts_with(says);
+        plane.api().wait_field((&policy, ""), SOON, paths, is_met).unwrap()
     };
     let finalizers = || {
-        let path = "jsonpath={range .items[*]}{.metadata.name}{.metadata.finalizers} {end}";
-        let all = kubectl(plane, &["get", "configmaps", "-n", &ns, "-o", path]);
-        let own = all.split_whitespace().filter(|one| !one.starts_with("kube-root-ca"));
-        own.map(str::to_owned).collect::<Vec<_>>()
+        let paths = ".metadata.name .metadata.finalizers";
+        let mut all = plane.api().fields("configmaps", &ns, "", paths).unwrap();
+        all.retain(|one| !one.starts_with("kube-root-ca"));
+        all.iter().map(|one| one.replace(' ', "")).collect::<Vec<_>>()
     };
     let said = holding("TooManyObjects");
     let way = format!(
@@ -257,41 +251,36 @@ fn a_backfill_that_is_too_large_is_not_begun_until_somebody_says_so() {
     kubectl(plane, &["delete", "deletionpolicy", &ns]);
 }
 
+/// A reference to an owner with the name belay.
+fn owner(api_version: &str, kind: &str, uid: &str) -> Value {
+    json!({"apiVersion": api_version, "kind": kind, "name": "belay", "uid": uid})
+}
+
 #[test]
 fn the_configurations_belong_to_the_namespace_and_stay_so() {
     let world = world();
     let world = lock(&world);
     let plane = &world.plane;
-    let uid = kubectl(plane, &["get", "namespace", "belay", "-o", "jsonpath={.metadata.uid}"]);
-    let ours = format!("v1/Namespace/belay/{uid} ");
+    let uid = |object: &str| plane.api().field(object, "", ".metadata.uid").unwrap();
+    let ours = owner("v1", "Namespace", &uid("namespace/belay"));
     for kind in ["validatingwebhookconfiguration", "mutatingwebhookconfiguration"] {
-        let owners = |wanted: &str| {
-            let path = "jsonpath={range .metadata.ownerReferences[*]}{.apiVersion}/{.kind}/{.name}/\
-                        {.uid} {end}";
-            eventually("the owners", SOON, || {
-                let said = kubectl(plane, &["get", kind, "belay", "-o", path]);
-                if said == wanted { Ok(()) } else { Err(said.into()) }
-            })
-            .unwrap();
+        let object = format!("{kind}/belay");
+        let owners = |wanted: &[&Value]| {
+            let (object, wanted) = ((&*object, ""), json!(wanted).to_string());
+            let is_met = |said: &str| said == wanted;
+            plane.api().wait_field(object, SOON, ".metadata.ownerReferences", is_met).unwrap();
         };
-        owners(&ours);
+        owners(&[&ours]);
         // Somebody takes it off, and somebody else has a word there, too.
-        let patch = |owners: &str| {
-            let patch = format!("{{\"metadata\": {{\"ownerReferences\": {owners}}}}}");
-            kubectl(plane, &["patch", kind, "belay", "--type=merge", "-p", &patch]);
+        let patch = |owners: Value| {
+            plane.patch(&object, "", &json!({"metadata": {"ownerReferences": owners}}));
         };
-        patch("null");
-        owners(&ours);
-        let path = "jsonpath={.metadata.uid}";
-        let other = kubectl(plane, &["get", "clusterrole", "belay", "-o", path]);
-        let reference = |name: &str, uid: &str| {
-            format!(
-                "{{\"apiVersion\": \"rbac.authorization.k8s.io/v1\", \"kind\": \"ClusterRole\", \
-                 \"name\": \"{name}\", \"uid\": \"{uid}\"}}"
-            )
-        };
-        patch(&format!("[{}]", reference("belay", &other)));
-        owners(&format!("rbac.authorization.k8s.io/v1/ClusterRole/belay/{other} {ours}"));
+        patch(Value::Null);
+        owners(&[&ours]);
+        let group = "rbac.authorization.k8s.io/v1";
+        let other = owner(group, "ClusterRole", &uid("clusterrole/belay"));
+        patch(json!([other]));
+        owners(&[&other, &ours]);
     }
 }
 
@@ -310,8 +299,8 @@ fn an_installation_whose_namespace_is_deleted_leaves_no_webhook_behind() {
     let refused = || plane.kubectl(&delete).unwrap().failure();
     assert!(refused().unwrap().contains(&format!("policy {ns}")));
     let owned = |kind: &str| {
-        let path = "jsonpath={.metadata.ownerReferences[*].kind}";
-        kubectl(&plane, &["get", kind, "belay", "-o", path]) == "Namespace"
+        let object = format!("{kind}/belay");
+        plane.api().field(&object, "", ".metadata.ownerReferences[*].kind").unwrap() == "Namespace"
     };
     let kinds = ["validatingwebhookconfiguration", "mutatingwebhookconfiguration"];
     assert!(kinds.iter().all(|kind| owned(kind)));
@@ -332,20 +321,12 @@ fn an_installation_whose_namespace_is_deleted_leaves_no_webhook_behind() {
     })
     .unwrap();
     assert!(answer.contains("delete.belay.dev"), "{answer}");
-    let phase = ["get", "namespace", "belay", "-o", "jsonpath={.status.phase}"];
-    assert_eq!(kubectl(&plane, &phase), "Terminating");
+    let phase = plane.api().field("namespace/belay", "", ".status.phase").unwrap();
+    assert_eq!(phase, "Terminating");
 
-    let free = r#"{"metadata": {"finalizers": null}}"#;
-    kubectl(&plane, &["patch", "configmap", "lasts", "-n", "belay", "--type=merge", "-p", free]);
+    plane.patch("configmap/lasts", "belay", &json!({"metadata": {"finalizers": null}}));
     for kind in kinds {
-        eventually(&format!("the end of {kind}"), SOON, || {
-            let args = ["get", kind, "belay", "--ignore-not-found", "-o", "name"];
-            match kubectl(&plane, &args) {
-                none if none.is_empty() => Ok(()),
-                there => Err(there.into()),
-            }
-        })
-        .unwrap();
+        plane.api().wait_gone((&format!("{kind}/belay"), ""), SOON).unwrap();
     }
     // Nobody is locked out any more.
     eventually("an end of the refusals", SOON, || plane.kubectl(&delete)?.success()).unwrap();

@@ -112,12 +112,9 @@ fn s16_letting_go_is_recorded_where_the_policy_only_audits() {
         }
     })
     .unwrap();
-    eventually("the count of the policy", Duration::from_secs(60), || {
-        let path = "jsonpath={.status.last24h.wouldDeny} {.status.last24h.denied}";
-        let said = plane.kubectl(&["get", "deletionpolicy", &ns, "-o", path])?.success()?;
-        if said == "1 0" { Ok(()) } else { Err(said.into()) }
-    })
-    .unwrap();
+    let (policy, limit) = (format!("deletionpolicy/{ns}"), Duration::from_secs(60));
+    let paths = ".status.last24h.wouldDeny .status.last24h.denied";
+    plane.api().wait_field((&policy, ""), limit, paths, |counts| counts == "1 0").unwrap();
     jane.delete(&["configmap/gold"]).success().unwrap();
     assert!(jane.lacks("configmap/gold"));
 }

@@ -60,9 +60,9 @@ pub fn cascades_end(plane: &ControlPlane) {
         let delete = ["delete", "deployment", "web", "-n", &ns, &cascade, "--timeout=90s"];
         plane.kubectl_as(&who, &delete).unwrap().success().unwrap();
         eventually("the Deployment's own gone", Duration::from_secs(90), || {
-            let args = ["get", "replicasets,pods", "-n", &ns, "-l", "app=web", "-o", "name"];
-            let left = plane.kubectl(&args)?.success()?;
-            if left.is_empty() { Ok(()) } else { Err(left.into()) }
+            let left = |kind| plane.api().fields(kind, &ns, "app=web", ".metadata.name");
+            let left = [left("replicasets")?, left("pods")?].concat();
+            if left.is_empty() { Ok(()) } else { Err(left.join(" ").into()) }
         })
         .unwrap();
     }
@@ -70,10 +70,9 @@ pub fn cascades_end(plane: &ControlPlane) {
     // A Job takes its finalizer off its Pods when they are counted.
     create(plane, &ns, JOB);
     eventually("the Job's Pod counted", Duration::from_secs(90), || {
-        let path = "jsonpath={.items[*].status.phase} {.items[*].metadata.finalizers}";
-        let args = ["get", "pods", "-n", &ns, "-l", "job-name=report", "-o", path];
-        let said = plane.kubectl(&args)?.success()?;
-        if said == "Succeeded " { Ok(()) } else { Err(said.into()) }
+        let paths = ".status.phase .metadata.finalizers";
+        let said = plane.api().fields("pods", &ns, "job-name=report", paths)?;
+        if said == ["Succeeded "] { Ok(()) } else { Err(said.concat().into()) }
     })
     .unwrap();
     let delete = ["delete", "job", "report", "-n", &ns, "--timeout=90s"];
@@ -100,9 +99,8 @@ fn finalizer_of_a_claim(plane: &ControlPlane, ns: &str) {
         plane.kubectl(&[&delete[..], &["--dry-run=server"]].concat())?.failure().map(drop)
     })
     .unwrap();
-    let only = "{\"spec\":{\"protect\":{\"whileUsed\":null}}}";
-    let args = ["patch", "deletionpolicy", ns, "--type=merge", "-p", only];
-    plane.kubectl(&args).unwrap().success().unwrap();
+    let only = serde_json::json!({"spec": {"protect": {"whileUsed": null}}});
+    plane.patch(&format!("deletionpolicy/{ns}"), "", &only);
     policy::in_force(plane, ns);
     plane.kubectl_as(&who, &delete).unwrap().success().unwrap();
 

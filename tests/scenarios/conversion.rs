@@ -104,14 +104,11 @@ fn s46_with_a_dead_conversion_webhook_only_verdicts_that_need_its_kind_fail_clos
         world.kubectl(&["create", "configmap", "free", "-n", "default"]);
         world.kubectl(&["delete", "configmap", "free", "-n", "default"]);
     };
-    eventually("the cause in the condition", LIMIT, || {
-        let path = "jsonpath={.status.conditions[?(@.type==\"Watching\")].message}";
-        let said = world.kubectl(&["get", "deletionpolicy", "s46-needs", "-o", path]);
-        let cause = "conversion webhook for s46.example.test/v1, Kind=Thing failed";
-        let named = said.starts_with("things.s46.example.test: ") && said.contains(cause);
-        if named { Ok(()) } else { Err(said.into()) }
-    })
-    .unwrap();
+    let path = ".status.conditions[?(@.type==\"Watching\")].message";
+    let cause = "conversion webhook for s46.example.test/v1, Kind=Thing failed";
+    let named = |said: &str| said.starts_with("things.s46.example.test: ") && said.contains(cause);
+    let policy = ("deletionpolicy/s46-needs", "");
+    world.plane.api().wait_field(policy, LIMIT, path, named).unwrap();
     elsewhere_is_well(&world);
     world.refuses_delete(operator, &operators, "policy s46-needs");
 

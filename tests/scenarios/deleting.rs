@@ -188,9 +188,9 @@ fn s04_of_all_claims_only_the_protected_one_stays_and_the_message_names_it() {
     assert_eq!(field(plane, &ns, "pvc/data", ".metadata.deletionTimestamp"), "");
     // The others wait for the release, or are gone already.
     for object in ["pvc/cache", "pvc/scratch"] {
-        let args = ["get", object, "-n", &ns, "--ignore-not-found", "-o", "json"];
-        let left = plane.kubectl(&args).unwrap().success().unwrap();
-        assert!(left.is_empty() || left.contains("deletionTimestamp"), "{left}");
+        let left = plane.api().get(object, &ns).unwrap();
+        let left = left.is_some_and(|left| left["metadata"]["deletionTimestamp"].is_null());
+        assert!(!left, "{object} is not Terminating");
     }
     plane.delete(&["deletionpolicy", &ns], "");
 }

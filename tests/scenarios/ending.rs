@@ -32,20 +32,24 @@ fn s38_a_pod_that_is_made_again_finds_its_held_settings() {
     jane.apply(&deployment("web-1", ""));
     jane.kubectl(&["rollout", "status", "deployment/web", "--timeout=60s"]).success().unwrap();
     let pods = || {
-        let path = "jsonpath={range .items[?(@.status.phase==\"Running\")]}{.metadata.name} \
-                    {.spec.volumes[0].configMap.name}{.metadata.deletionTimestamp},{end}";
-        jane.kubectl(&["get", "pods", "-l", "app=web", "-o", path]).success().unwrap()
+        let paths = ".metadata.name .status.phase .spec.volumes[0].configMap.name \
+                     .metadata.deletionTimestamp";
+        plane.api().fields("pods", &ns, "app=web", paths).unwrap()
     };
-    let old = pods();
-    let name = old.strip_suffix(" web-1,").unwrap().to_owned();
+    // The only Pod that runs, if it reads the old ConfigMap and is not Terminating.
+    let running = |pods: &[String]| {
+        let mut pods = pods.iter().filter(|pod| pod.contains(" Running "));
+        let name = pods.next()?.strip_suffix(" Running web-1 ")?.to_owned();
+        if pods.next().is_none() { Some(name) } else { None }
+    };
+    let name = running(&pods()).unwrap();
 
     // The new Pods find no node, so the rollout stays in its middle, and what
     // the old ones read is pruned.
     jane.apply(&deployment("web-2", "nodeSelector: {none: such}"));
     eventually("the new Pod", Duration::from_secs(30), || {
-        let path = "jsonpath={.items[*].status.phase}";
-        let phases = jane.kubectl(&["get", "pods", "-l", "app=web", "-o", path]).success()?;
-        if phases.contains("Pending") { Ok(()) } else { Err(phases.into()) }
+        let now = pods().join(", ");
+        if now.contains(" Pending ") { Ok(()) } else { Err(now.into()) }
     })
     .unwrap();
     let pruned = jane.delete(&["configmap/web-1"]);
@@ -61,8 +65,8 @@ fn s38_a_pod_that_is_made_again_finds_its_held_settings() {
     jane.kubectl(&["delete", &format!("pod/{name}"), "--timeout=30s"]).success().unwrap();
     eventually("the Pod that is made again", Duration::from_secs(60), || {
         let now = pods();
-        let again = now.strip_suffix(" web-1,").is_some_and(|other| other != name);
-        if again { Ok(()) } else { Err(now.into()) }
+        let again = running(&now).is_some_and(|other| other != name);
+        if again { Ok(()) } else { Err(now.join(", ").into()) }
     })
     .unwrap();
     // It is Terminating, and whole.
@@ -97,17 +101,15 @@ fn s45_who_deletes_what_will_be_held_is_told_what_it_waits_for() {
     );
     assert_ne!(jane.field("configmap/settings", ".metadata.deletionTimestamp"), "");
     assert_eq!(jane.finalizers("configmap/settings"), r#"["belay.dev/hold"]"#);
-    eventually("the count of the policy", Duration::from_secs(60), || {
-        let path = "jsonpath={.status.last24h.held} {.status.recent[0].target}";
-        let said = plane.kubectl(&["get", "deletionpolicy", &ns, "-o", path])?.success()?;
-        if said.starts_with("1 ") && said.contains("settings") { Ok(()) } else { Err(said.into()) }
-    })
-    .unwrap();
+    let policy = format!("deletionpolicy/{ns}");
+    let counted = |said: &str| said.starts_with("1 ") && said.contains("settings");
+    let paths = ".status.last24h.held .status.recent[0].target";
+    plane.api().wait_field((&policy, ""), Duration::from_secs(60), paths, counted).unwrap();
     eventually("the Event on what is held", Duration::from_secs(60), || {
-        let about = "involvedObject.name=settings,reason=Held";
-        let path = "jsonpath={.items[*].type} {.items[*].message}";
-        let args = ["get", "events", "-n", &ns, "--field-selector", about, "-o", path];
-        let said = plane.kubectl(&args)?.success()?;
+        let paths = ".involvedObject.name .reason .type .message";
+        let mut events = plane.api().fields("events", &ns, "", paths)?;
+        events.retain(|event| event.starts_with("settings Held "));
+        let said = events.join(" ");
         if said.contains(&format!("Pod {ns}/a")) { Ok(()) } else { Err(said.into()) }
     })
     .unwrap();

@@ -111,11 +111,8 @@ fn replicas_whose_clocks_are_half_a_minute_apart_protect_and_let_go() {
     let mut belay = installed(&plane, vec![0, 30]);
     let mut rounds = Rounds::new(&plane, "clocks", EACH);
     // The leader writes its time: that of the second replica is another one.
-    let lease = |path: &str| {
-        let path = format!("jsonpath={{.spec.{path}}}");
-        let args = ["get", "lease", "belay", "-n", "belay", "-o", &path];
-        plane.kubectl(&args).unwrap().success().unwrap()
-    };
+    let lease =
+        |path: &str| plane.api().field("lease/belay", "belay", &format!(".spec.{path}")).unwrap();
     let changes = || lease("leaseTransitions").parse::<u32>().unwrap();
     let ahead = || {
         let renewed: Timestamp = lease("renewTime").parse().unwrap();

@@ -66,11 +66,6 @@ impl World {
         self.plane.kubectl(args).unwrap().success().unwrap()
     }
 
-    /// kubectl that has to fail: what it said.
-    pub fn refusal(&self, args: &[&str]) -> String {
-        self.plane.kubectl(args).unwrap().failure().unwrap()
-    }
-
     /// A delete that has to fail: the refusal.
     pub fn delete_refusal(&self, object: &str, namespace: &str) -> Result<String> {
         self.plane.api().delete(&[object], namespace)?.failure()
@@ -82,15 +77,6 @@ impl World {
         eventually(because, LIMIT, || {
             let refusal = self.delete_refusal(object, namespace)?;
             if refusal.contains(because) { Ok(()) } else { Err(refusal.into()) }
-        })
-        .unwrap();
-    }
-
-    /// Waits until kubectl prints this.
-    pub fn prints(&self, args: &[&str], expected: &str) {
-        eventually(&format!("{expected:?} by {args:?}"), LIMIT, || {
-            let said = self.plane.kubectl(args)?.success()?;
-            if said == expected { Ok(()) } else { Err(said.into()) }
         })
         .unwrap();
     }
@@ -107,13 +93,9 @@ impl World {
     /// The numbers of the changes of both configurations, which go up with
     /// every change of what they say.
     pub fn registration(&self) -> String {
-        self.kubectl(&[
-            "get",
-            "mutatingwebhookconfiguration/belay",
-            "validatingwebhookconfiguration/belay",
-            "-o",
-            "jsonpath={.items[*].metadata.uid} {.items[*].metadata.generation}",
-        ])
+        let both = ["mutatingwebhookconfiguration/belay", "validatingwebhookconfiguration/belay"];
+        let paths = ".metadata.uid .metadata.generation";
+        both.map(|one| self.plane.api().field(one, "", paths).unwrap()).join(" ")
     }
 }
 

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use serde_json::json;
+
 use crate::deleting::goes;
 use crate::harness::kubectl::Output;
 use crate::harness::{ControlPlane, eventually};
@@ -66,9 +68,7 @@ pub fn finalizing(plane: &ControlPlane) {
 
     // Once nothing in it is, the namespace controller says so by itself.
     protects("nothing");
-    let strip = r#"{"metadata":{"finalizers":null}}"#;
-    let args = ["patch", "configmap", "ledger", "-n", &ns, "--type=merge", "-p", strip];
-    plane.kubectl(&args).unwrap().success().unwrap();
+    plane.patch("configmap/ledger", &ns, &json!({"metadata": {"finalizers": null}}));
     goes(plane, &ns, &format!("namespace/{ns}"));
     eventually("the controller's PUT in the audit log", Duration::from_secs(20), || {
         let log = plane.audit_log()?;
@@ -95,13 +95,12 @@ fn finalizers(plane: &ControlPlane, ns: &str) -> String {
 
 /// The PUT that people know from the forums.
 fn finalize(plane: &ControlPlane, who: &Path, ns: &str) -> Output {
-    let get = ["get", "namespace", ns, "-o", "json"];
     let path = format!("/api/v1/namespaces/{ns}/finalize");
     let args = ["replace", "--raw", &path, "-f", "-"];
     eventually("a PUT of what is stored", Duration::from_secs(60), || {
-        let stored = plane.kubectl(&get)?.success()?;
-        let mut namespace: serde_json::Value = serde_json::from_str(&stored)?;
-        namespace["spec"]["finalizers"] = serde_json::json!([]);
+        let mut namespace =
+            plane.api().get(&format!("namespace/{ns}"), "")?.ok_or("it does not exist")?;
+        namespace["spec"]["finalizers"] = json!([]);
         let output = plane.kubectl_with(Some(who), &args, &namespace.to_string())?;
         // Its controller has written since it was read.
         if output.stderr.contains("(Conflict)") {

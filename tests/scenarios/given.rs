@@ -1,5 +1,7 @@
 //! Certificates that somebody else looks after.
 
+use serde_json::json;
+
 use crate::harness::install::print;
 use crate::harness::{ControlPlane, Install, Options, eventually};
 use crate::program;
@@ -23,14 +25,10 @@ fn s27_certificates_of_somebody_else_are_served_trusted_and_taken_up_when_they_c
     };
     // It waits until the API server asks belay, and so trusts what is served.
     let _belay = install.on(&plane, program()).unwrap();
-    let kubectl = |args: &[&str]| plane.kubectl(args).unwrap().success().unwrap();
     let ns = plane.namespace("s27").unwrap();
-    kubectl(&["create", "configmap", "kept", "-n", &ns]);
-    kubectl(&["label", "configmap", "kept", "-n", &ns, "belay.dev/protect=Always"]);
-    let bundle = || {
-        let path = "jsonpath={.webhooks[*].clientConfig.caBundle}";
-        kubectl(&["get", "validatingwebhookconfiguration", "belay", "-o", path])
-    };
+    plane.kubectl(&["create", "configmap", "kept", "-n", &ns]).unwrap().success().unwrap();
+    let label = json!({"metadata": {"labels": {"belay.dev/protect": "Always"}}});
+    plane.patch("configmap/kept", &ns, &label);
     let refused = || {
         let said =
             plane.api().delete(&["configmap", "kept", "--dry-run=server"], &ns)?.failure()?;
@@ -38,16 +36,15 @@ fn s27_certificates_of_somebody_else_are_served_trusted_and_taken_up_when_they_c
     };
     eventually("a refusal", SOON, refused).unwrap();
 
-    let before = bundle();
+    let configuration = ("validatingwebhookconfiguration/belay", "");
+    let bundle = ".webhooks[*].clientConfig.caBundle";
+    let before = plane.api().field(configuration.0, "", bundle).unwrap();
     make(&folder);
-    eventually("the new authority in the configurations", SOON, || {
-        if bundle() == before { Err("the old one".into()) } else { Ok(()) }
-    })
-    .unwrap();
+    plane.api().wait_field(configuration, SOON, bundle, |now| now != before).unwrap();
     // No connection from before shows whom the API server trusts now.
     plane.proxy.cut_open();
     eventually("a refusal over a new connection", SOON, refused).unwrap();
     // It makes no certificate of its own, but a path.
-    let secrets = kubectl(&["get", "secrets", "-n", "belay", "-o", "name"]);
-    assert_eq!(secrets.trim(), "secret/belay-path");
+    let secrets = plane.api().fields("secrets", "belay", "", ".metadata.name").unwrap();
+    assert_eq!(secrets, ["belay-path"]);
 }

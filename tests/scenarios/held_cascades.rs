@@ -357,8 +357,8 @@ fn s41_what_comes_too_early_is_denied_and_a_retry_passes_under_deny() {
     }
     team.goes("deployment/web");
     eventually("the end of the Pods", SOON, || {
-        let pods = team.kubectl(&["get", "pods", "-o", "name"]).success()?;
-        if pods.is_empty() { Ok(()) } else { Err(pods.into()) }
+        let pods = team.plane.api().fields("pods", ns, "", ".metadata.name")?;
+        if pods.is_empty() { Ok(()) } else { Err(pods.concat().into()) }
     })
     .unwrap();
     for object in ["pvc/data", "secret/key"] {

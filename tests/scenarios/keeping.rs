@@ -201,18 +201,16 @@ fn an_object_that_refuses_its_hold_is_named_by_the_policy() {
 
 /// What a policy counts: denials and holds.
 fn counted(policy: &str) -> Result<String> {
-    let path = "jsonpath={.status.last24h.denied} {.status.last24h.held}";
-    world().plane.kubectl(&["get", "deletionpolicy", policy, "-o", path])?.success()
+    let paths = ".status.last24h.denied .status.last24h.held";
+    world().plane.api().field(&format!("deletionpolicy/{policy}"), "", paths)
 }
 
 /// The Events about belay's verdicts in a namespace, each with how often it
 /// was seen.
 fn events(ns: &str) -> Result<Vec<String>> {
-    let path = "jsonpath={range .items[*]}{.reason} {.involvedObject.name} {.count},{end}";
-    let said = world().plane.kubectl(&["get", "events", "-n", ns, "-o", path])?.success()?;
-    let ours =
-        said.split(',').filter(|event| event.contains(" always ") || event.contains(" used "));
-    let mut ours: Vec<String> = ours.map(str::to_owned).collect();
+    let paths = ".reason .involvedObject.name .count";
+    let mut ours = world().plane.api().fields("events", ns, "", paths)?;
+    ours.retain(|event| event.contains(" always ") || event.contains(" used "));
     ours.sort();
     Ok(ours)
 }
@@ -243,15 +241,9 @@ fn s19_a_dry_run_tells_the_truth_and_writes_nothing() {
 
     let dry = |object: &str| jane.delete(&[object, "--dry-run=server"]);
     let versions = || {
-        jane.kubectl(&[
-            "get",
-            "configmaps",
-            "-o",
-            "jsonpath={range .items[*]}{.metadata.name} {.metadata.resourceVersion} \
-             {.metadata.deletionTimestamp} {.metadata.finalizers},{end}",
-        ])
-        .success()
-        .unwrap()
+        let paths = ".metadata.name .metadata.resourceVersion .metadata.deletionTimestamp \
+                     .metadata.finalizers";
+        plane.api().fields("configmaps", &ns, "", paths).unwrap()
     };
     let before = versions();
     let denied = dry("configmap/always").failure().unwrap();
@@ -262,18 +254,16 @@ fn s19_a_dry_run_tells_the_truth_and_writes_nothing() {
     assert!(dry("configmap/exempt").ok());
     assert!(dry("configmap/free").ok());
     assert_eq!(versions(), before);
-    let recorded = || {
-        let path = "jsonpath={.items[*].spec.targetRef.namespace}";
-        plane.kubectl(&["get", "deletionapprovals", "-o", path]).unwrap().success().unwrap()
-    };
-    assert!(!recorded().split(' ').any(|at| at == ns), "{}", recorded());
+    let recorded =
+        || plane.api().fields("deletionapprovals", "", "", ".spec.targetRef.namespace").unwrap();
+    assert!(!recorded().contains(&ns), "{:?}", recorded());
 
     // The same in earnest leaves one trace of each, where two would show the
     // dry run's.
     assert!(!jane.delete(&["configmap/always"]).ok());
     jane.delete(&["configmap/used"]).success().unwrap();
     jane.delete(&["configmap/exempt"]).success().unwrap();
-    assert!(recorded().split(' ').any(|at| at == ns), "{}", recorded());
+    assert!(recorded().contains(&ns), "{:?}", recorded());
     eventually("the traces", Duration::from_secs(90), || {
         let said = (counted(&ns)?, counted(&always)?, events(&ns)?);
         match (&*said.0, &*said.1, said.2.len()) {
@@ -299,15 +289,11 @@ fn in_namespaces_that_are_left_out_nothing_is_held() {
     let target = "  targets: [{apiGroups: [\"\"], resources: [configmaps], names: [left-out]}]\n";
     policy::apply(plane, &ns, &format!("{target}  protect: {{always: {{}}}}\n"));
     let finalizers = |namespace: &str| {
-        let path = "jsonpath={.metadata.finalizers}";
-        let args = ["get", "configmap", "left-out", "-n", namespace, "-o", path];
-        plane.kubectl(&args).unwrap().success().unwrap()
+        plane.api().field("configmap/left-out", namespace, ".metadata.finalizers").unwrap()
     };
-    eventually("the hold where it is meant", Duration::from_secs(60), || {
-        let held = finalizers(&ns);
-        if held.contains("belay.dev/hold") { Ok(()) } else { Err(held.into()) }
-    })
-    .unwrap();
+    let (meant, limit) = (("configmap/left-out", &*ns), Duration::from_secs(60));
+    let held = |finalizers: &str| finalizers.contains("belay.dev/hold");
+    plane.api().wait_field(meant, limit, ".metadata.finalizers", held).unwrap();
     assert_eq!([finalizers("kube-system"), finalizers("belay")], ["", ""]);
     for namespace in ["kube-system", "belay"] {
         let args = ["delete", "configmap", "left-out", "-n", namespace, "--timeout=20s"];

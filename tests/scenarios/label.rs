@@ -1,6 +1,7 @@
 //! Protection by label, through the real API server, as kubectl shows it.
 
 use crate::harness::eventually;
+use crate::people::field;
 use crate::world;
 use std::time::Duration;
 
@@ -8,8 +9,7 @@ const PROTECTED: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: set
      labels: {belay.dev/protect: Always}\ndata: {currency: EUR}\n";
 
 fn finalizers(namespace: &str, name: &str) -> String {
-    let args = ["get", "configmap", name, "-n", namespace, "-o", "jsonpath={.metadata.finalizers}"];
-    world().plane.kubectl(&args).unwrap().success().unwrap()
+    field(&world().plane, namespace, &format!("configmap/{name}"), ".metadata.finalizers")
 }
 
 #[test]
@@ -30,9 +30,7 @@ fn a_labelled_object_gets_the_hold_and_is_not_deleted() {
     );
     assert!(denied.starts_with("Error from server (Protected): admission webhook"), "{denied}");
     assert!(denied.ends_with(&words), "{denied}");
-    let terminating =
-        ["get", "configmap", "settings", "-n", &ns, "-o", "jsonpath={.metadata.deletionTimestamp}"];
-    assert_eq!(plane.kubectl(&terminating).unwrap().success().unwrap(), "");
+    assert_eq!(field(plane, &ns, "configmap/settings", ".metadata.deletionTimestamp"), "");
 
     // The call was logged and counted by belay, and annotated in the audit log.
     let logs: String = world().belay.replicas.iter().map(|belay| belay.process.log()).collect();
@@ -107,8 +105,7 @@ fn a_dry_run_says_the_truth_and_stores_nothing() {
     ];
     let held = plane.apply_to(&created, PROTECTED).unwrap().success().unwrap();
     assert_eq!(held, r#"["belay.dev/hold"]"#);
-    let missing = plane.kubectl(&["get", "configmap", "settings", "-n", &ns]).unwrap();
-    assert!(missing.failure().unwrap().contains("NotFound"));
+    assert_eq!(plane.api().get("configmap/settings", &ns).unwrap(), None);
 
     plane.apply_to(&["apply", "-n", &ns, "-f", "-"], PROTECTED).unwrap().success().unwrap();
     let denied = plane

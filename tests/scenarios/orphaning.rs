@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde_json::json;
+
 use crate::deleting::goes;
 use crate::harness::{ControlPlane, eventually};
 use crate::people::{Person, field};
@@ -201,11 +203,10 @@ pub fn the_collectors_patches(plane: &ControlPlane) {
     families.add("first", "", "");
     families.add("second", "", "");
     let uid = field(plane, &ns, "configmap/second", ".metadata.uid");
-    let patch = format!(
-        r#"[{{"op":"add","path":"/metadata/ownerReferences/-","value":{{"apiVersion":"v1","kind":"ConfigMap","name":"second","uid":"{uid}","blockOwnerDeletion":true}}}}]"#
-    );
-    let args = ["patch", "configmap", "first-child", "-n", &ns, "--type=json", "-p", &patch];
-    plane.kubectl(&args).unwrap().success().unwrap();
+    let second = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "second", "uid": uid,
+        "blockOwnerDeletion": true});
+    let patch = json!([{"op": "add", "path": "/metadata/ownerReferences/-", "value": second}]);
+    plane.patch("configmap/first-child", &ns, &patch);
     let foreground = ["delete", "configmap", "first", "-n", &ns, "--cascade=foreground"];
     plane.kubectl(&foreground).unwrap().success().unwrap();
     eventually("the reference off", Duration::from_secs(60), || {
@@ -216,8 +217,7 @@ pub fn the_collectors_patches(plane: &ControlPlane) {
 
     // Nor is it one when the owner goes in the foreground with all its own,
     // though its finalizer is guarded as all are.
-    let args = ["label", "configmap", "second", "-n", &ns, "tier=child"];
-    plane.kubectl(&args).unwrap().success().unwrap();
+    plane.patch("configmap/second", &ns, &json!({"metadata": {"labels": {"tier": "child"}}}));
     let foreground = ["delete", "configmap", "second", "-n", &ns, "--cascade=foreground"];
     plane.kubectl(&foreground).unwrap().success().unwrap();
     goes(plane, &ns, "configmap/second-child");

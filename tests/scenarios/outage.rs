@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
 use crate::World;
 use crate::faulty::{LIMIT, faulty};
 use crate::harness::eventually;
@@ -24,6 +26,11 @@ fn pod(name: &str, namespace: &str, config: &str) -> String {
 
 const HELD: &str = r#"["belay.dev/hold"]"#;
 
+/// A patch that removes all finalizers.
+fn strip() -> Value {
+    json!({"metadata": {"finalizers": null}})
+}
+
 impl World {
     fn denials(&self, replica: usize, policy: &str) -> f64 {
         let policy = format!("policy=\"{policy}\"");
@@ -31,8 +38,8 @@ impl World {
     }
 
     fn finalizers(&self, namespace: &str, name: &str) -> String {
-        let path = "jsonpath={.metadata.finalizers}";
-        self.kubectl(&["get", "configmap", name, "-n", namespace, "-o", path])
+        let object = format!("configmap/{name}");
+        self.plane.api().field(&object, namespace, ".metadata.finalizers").unwrap()
     }
 }
 
@@ -43,6 +50,7 @@ fn s18_protection_written_through_one_replica_is_honoured_on_the_other() {
     let target = policy::target("", "configmaps", &ns);
     policy::apply(&world.plane, &ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
 
+    let always = json!({"metadata": {"labels": {"belay.dev/protect": "Always"}}});
     for (writes, deletes) in [(0, 1), (1, 0), (0, 1), (1, 0)] {
         let round = format!("{writes}{deletes}-{}", world.denials(deletes, &ns));
         let [used, labelled, late] = ["used", "labelled", "late"].map(|w| format!("{w}-{round}"));
@@ -51,7 +59,7 @@ fn s18_protection_written_through_one_replica_is_honoured_on_the_other() {
         let protect = "belay.dev/protect: Always";
         world.plane.apply(&config_map(&labelled, &ns, protect)).unwrap();
         world.plane.apply(&config_map(&late, &ns, "")).unwrap();
-        world.kubectl(&["label", "configmap", &late, "-n", &ns, "belay.dev/protect=Always"]);
+        world.plane.patch(&format!("configmap/{late}"), &ns, &always);
         // The last thing before the other one is asked: it has had no time to
         // hear of the user.
         world.plane.apply(&pod(&used, &ns, &used)).unwrap();
@@ -68,10 +76,9 @@ fn s18_protection_written_through_one_replica_is_honoured_on_the_other() {
         }
         // The hold was put on by the one, and the other guards it.
         assert_eq!(world.finalizers(&ns, &labelled), HELD);
-        let strip = ["patch", "configmap", &labelled, "-n", &ns, "--type=merge", "-p"];
-        let strip = [&strip[..], &[r#"{"metadata":{"finalizers":null}}"#]].concat();
+        let (labelled, strip) = (format!("configmap/{labelled}"), strip());
         eventually("a refusal of the strip", LIMIT, || {
-            let refusal = world.plane.kubectl(&strip)?.failure()?;
+            let refusal = world.plane.api().patch(&labelled, &ns, &strip)?.failure()?;
             if refusal.contains("belay.dev/hold") { Ok(()) } else { Err(refusal.into()) }
         })
         .unwrap();
@@ -124,10 +131,12 @@ fn s26_with_all_replicas_down_what_is_protected_stays_and_the_rest_goes_on() {
     for secret in ["plain", "marked"] {
         world.kubectl(&["create", "secret", "generic", secret, "-n", &ns]);
     }
-    world.kubectl(&["label", "secret", "marked", "-n", &ns, "belay.dev/protect=Always"]);
-    let secret =
-        ["get", "secret", "belay-tls", "-n", "belay", "-o", "jsonpath={.metadata.resourceVersion}"];
-    let (certificate, registration) = (world.kubectl(&secret), world.registration());
+    let always = json!({"metadata": {"labels": {"belay.dev/protect": "Always"}}});
+    world.plane.patch("secret/marked", &ns, &always);
+    let version = |world: &World| {
+        world.plane.api().field("secret/belay-tls", "belay", ".metadata.resourceVersion").unwrap()
+    };
+    let (certificate, registration) = (version(&world), world.registration());
 
     for belay in &mut world.belay.replicas {
         belay.process.kill();
@@ -145,11 +154,12 @@ fn s26_with_all_replicas_down_what_is_protected_stays_and_the_rest_goes_on() {
     let refusal = world.delete_refusal("secret/marked", &ns).unwrap();
     assert!(refusal.contains("failed calling webhook \"label-delete.belay.dev\""), "{refusal}");
     // What changes neither finalizers nor owners nor labels needs nobody.
-    let patch = ["patch", "configmap", "kept", "-n", &ns, "--type=merge", "-p"];
-    world.kubectl(&[&patch[..], &[r#"{"data":{"currency":"CHF"}}"#]].concat());
-    world.kubectl(&["annotate", "configmap", "kept", "-n", &ns, "example.test/seen=yes"]);
-    let strip = [&patch[..], &[r#"{"metadata":{"finalizers":null}}"#]].concat();
-    let refusal = world.refusal(&strip);
+    let seen = json!({"metadata": {"annotations": {"example.test/seen": "yes"}}});
+    for change in [json!({"data": {"currency": "CHF"}}), seen] {
+        world.plane.patch("configmap/kept", &ns, &change);
+    }
+    let refusal = world.plane.api().patch("configmap/kept", &ns, &strip()).unwrap();
+    let refusal = refusal.failure().unwrap();
     assert!(refusal.contains("failed calling webhook \"update.belay.dev\""), "{refusal}");
     // A new one is made, without the hold.
     world.plane.apply(&config_map("made", &ns, "")).unwrap();
@@ -178,6 +188,6 @@ fn s26_with_all_replicas_down_what_is_protected_stays_and_the_rest_goes_on() {
     .unwrap();
     eventually("a leader", Duration::from_secs(60), || world.belay.leader()).unwrap();
     policy::in_force(&world.plane, &ns);
-    assert_eq!((world.kubectl(&secret), world.registration()), (certificate, registration));
+    assert_eq!((version(&world), world.registration()), (certificate, registration));
     world.plane.delete(&["deletionpolicy", &ns], "");
 }

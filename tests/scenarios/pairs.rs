@@ -50,14 +50,8 @@ fn s17_a_user_that_was_made_a_moment_before_is_found() {
         // The hold found what admission had not yet seen.
         team.was_kept(&format!("configmap/{name}"));
     }
-    assert_eq!(
-        team.kubectl(&["get", "configmaps", "-o", "name"])
-            .success()
-            .unwrap()
-            .matches("late-")
-            .count(),
-        30
-    );
+    let names = team.plane.api().fields("configmaps", &team.ns, "", ".metadata.name").unwrap();
+    assert_eq!(names.iter().filter(|name| name.contains("late-")).count(), 30);
     for name in &held {
         team.deleted(&[&format!("pod/{name}")]);
         team.goes(&format!("configmap/{name}"));
@@ -236,9 +230,8 @@ fn s48_a_service_and_its_endpoint_slice_go_in_any_order() {
         ));
         let slice = eventually("its EndpointSlice", SOON, || {
             let label = format!("kubernetes.io/service-name={name}");
-            let args = ["get", "endpointslices", "-l", &label, "-o", "name", "-n", ns];
-            let slice = team.plane.kubectl(&args)?.success()?;
-            if slice.is_empty() { Err("none".into()) } else { Ok(slice.trim().to_owned()) }
+            let slices = team.plane.api().fields("endpointslices", ns, &label, ".metadata.name")?;
+            Ok(format!("endpointslice.discovery.k8s.io/{}", slices.first().ok_or("none")?))
         });
         [format!("service/{name}"), slice.unwrap()]
     });

@@ -58,7 +58,7 @@ fn s36_a_prune_before_the_apply_waits_for_the_rollout() {
     team.stands("configmap/app-bbbb");
     // The ReplicaSet that a rollback would need is there still, and keeps
     // nothing.
-    assert_eq!(team.kubectl(&["get", "rs", "-o", "name"]).success().unwrap().lines().count(), 2);
+    assert_eq!(team.plane.api().list("rs", &team.ns, "").unwrap().len(), 2);
 }
 
 #[test]
@@ -255,9 +255,8 @@ fn s21_a_drain_goes_on_and_controllers_take_their_finalizers_off() {
     team.kubectl_apply(&lost);
     let complete = ["wait", "job/once", "--for=condition=Complete", "--timeout=120s"];
     team.kubectl(&complete).success().unwrap();
-    let left =
-        ["get", "pods", "-l", "job-name=once", "-o", "jsonpath={.items[*].metadata.finalizers}"];
-    assert_eq!(team.kubectl(&left).success().unwrap(), "");
+    let left = team.plane.api().fields("pods", ns, "job-name=once", ".metadata.finalizers");
+    assert_eq!(left.unwrap().concat(), "");
     team.plane.kubectl(&["delete", "node", ns]).unwrap().success().unwrap();
     team.goes_within("pod/lost", Duration::from_secs(240));
 }

@@ -48,8 +48,8 @@ fn s42_a_webhook_configuration_that_is_deleted_stays_so_and_that_is_loud() {
     let world = faulty();
     let ns = world.plane.namespace("s42").unwrap();
     always(&world, &ns);
-    let configuration = ["validatingwebhookconfiguration", "belay"];
-    world.kubectl(&[&["delete"], &configuration[..]].concat());
+    let configuration = "validatingwebhookconfiguration/belay";
+    world.kubectl(&["delete", configuration]);
 
     let missing = ["configuration=\"validating\""];
     eventually("the metric", LIMIT, || {
@@ -60,12 +60,18 @@ fn s42_a_webhook_configuration_that_is_deleted_stays_so_and_that_is_loud() {
     // belay answers what it is asked, so it is ready, and says what it is not
     // asked.
     world.all_say("[!]registration a webhook configuration, or an entry of it, is missing", true);
-    let about = "involvedObject.name=belay,reason=Missing";
-    let path = "jsonpath={.items[*].involvedObject.kind} {.items[*].type}";
-    let events = ["get", "events", "-n", "belay", "--field-selector", about, "-o", path];
-    world.prints(&events, "ValidatingWebhookConfiguration Warning");
-    let path = "jsonpath={.status.conditions[?(@.type==\"Ready\")].reason}";
-    world.prints(&["get", "deletionpolicy", &ns, "-o", path], "ConfigurationMissing");
+    let api = world.plane.api();
+    eventually("the Event", LIMIT, || {
+        let paths = ".involvedObject.name .reason .involvedObject.kind .type";
+        let mut events = api.fields("events", "belay", "", paths)?;
+        events.retain(|event| event.starts_with("belay Missing "));
+        let expected = ["belay Missing ValidatingWebhookConfiguration Warning"];
+        if events == expected { Ok(()) } else { Err(format!("{events:?}").into()) }
+    })
+    .unwrap();
+    let policy = format!("deletionpolicy/{ns}");
+    let path = ".status.conditions[?(@.type==\"Ready\")].reason";
+    api.wait_field((&policy, ""), LIMIT, path, |reason| reason == "ConfigurationMissing").unwrap();
 
     // The leader goes on with the other one, and this one stays away.
     let other = world.plane.namespace("s42").unwrap();
@@ -73,13 +79,10 @@ fn s42_a_webhook_configuration_that_is_deleted_stays_so_and_that_is_loud() {
     let policy = format!("{target}  protect: {{always: {{}}}}\n");
     let head = "apiVersion: belay.dev/v1alpha1\nkind: DeletionPolicy\n";
     world.plane.apply(&format!("{head}metadata: {{name: {other}}}\nspec:\n{policy}")).unwrap();
-    eventually("the rules of the other configuration", LIMIT, || {
-        let rules = world.kubectl(&["get", "mutatingwebhookconfiguration", "belay", "-o", "json"]);
-        if rules.contains("\"daemonsets\"") { Ok(()) } else { Err(rules.into()) }
-    })
-    .unwrap();
-    let absent = world.refusal(&[&["get"], &configuration[..]].concat());
-    assert!(absent.contains("NotFound"), "{absent}");
+    let mutating = ("mutatingwebhookconfiguration/belay", "");
+    let has_rule = |webhooks: &str| webhooks.contains("\"daemonsets\"");
+    api.wait_field(mutating, LIMIT, ".webhooks", has_rule).unwrap();
+    assert_eq!(api.get(configuration, "").unwrap(), None);
 
     // Installed again, it is filled in again.
     world.plane.apply(&world.skeleton()).unwrap();
@@ -107,11 +110,9 @@ fn s42_rules_that_somebody_empties_are_put_back_and_counted() {
         ("mutating", "mutatingwebhookconfiguration"),
     ] {
         let before = repairs(side);
-        let rules = || {
-            let path = "jsonpath={range .webhooks[*]}{.name} {.rules}\n{end}";
-            world.kubectl(&["get", kind, "belay", "-o", path])
-        };
-        let full = rules();
+        let configuration = format!("{kind}/belay");
+        let rules = ".webhooks[*].name .webhooks[*].rules";
+        let full = world.plane.api().field(&configuration, "", rules).unwrap();
         // What `kubectl replace` or a forced install does.
         let skeleton = world.skeleton();
         let own = skeleton
@@ -121,12 +122,9 @@ fn s42_rules_that_somebody_empties_are_put_back_and_counted() {
         let emptied = Instant::now();
         world.plane.apply_to(&replace, own.unwrap()).unwrap().success().unwrap();
         let limit = Duration::from_secs(5);
-        eventually("the rules", limit, || {
-            let now = rules();
-            if now == full { Ok(()) } else { Err(now.into()) }
-        })
-        .unwrap();
-        println!("{side}: put back within {:?}, two kubectls included", emptied.elapsed());
+        let configuration = (&*configuration, "");
+        world.plane.api().wait_field(configuration, limit, rules, |now| now == full).unwrap();
+        println!("{side}: put back within {:?}, one kubectl included", emptied.elapsed());
         eventually("the count", LIMIT, || {
             let more = repairs(side) - before;
             if (more - 1.0).abs() < 0.5 { Ok(()) } else { Err(format!("{more}").into()) }
@@ -144,11 +142,8 @@ fn a_vanished_policy_kind_freezes_and_withdraws_nothing() {
     always(&world, &ns);
     config_map(&world.plane, &ns, "kept");
     let held = || {
-        let path = "jsonpath={.metadata.finalizers}";
-        assert_eq!(
-            world.kubectl(&["get", "configmap", "kept", "-n", &ns, "-o", path]),
-            r#"["belay.dev/hold"]"#
-        );
+        let held = world.plane.api().field("configmap/kept", &ns, ".metadata.finalizers");
+        assert_eq!(held.unwrap(), r#"["belay.dev/hold"]"#);
         world.refuses_delete("configmap/kept", &ns, &format!("policy {ns}"));
     };
     held();

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::harness::ControlPlane;
+use crate::people::field;
 use crate::{policy, world};
 
 fn gone(plane: &ControlPlane, ns: &str, object: &str) {
@@ -33,9 +34,7 @@ fn what_nobody_needs_goes_at_once_and_what_a_pod_needs_when_the_pod_is_gone() {
 
     let warning = deleted(plane, &ns, "configmap/used");
     assert!(warning.contains("Warning:"), "{warning}");
-    let terminating =
-        ["get", "configmap/used", "-n", &ns, "-o", "jsonpath={.metadata.deletionTimestamp}"];
-    assert_ne!(plane.kubectl(&terminating).unwrap().success().unwrap(), "");
+    assert_ne!(field(plane, &ns, "configmap/used", ".metadata.deletionTimestamp"), "");
     plane.kubectl(&["delete", "pod", "user", "-n", &ns]).unwrap().success().unwrap();
     gone(plane, &ns, "configmap/used");
 }

@@ -2,7 +2,8 @@
 //! refuse.
 
 use crate::World;
-use crate::faulty::faulty;
+use crate::faulty::{LIMIT, faulty};
+use crate::harness::eventually;
 use crate::policy;
 
 impl World {
@@ -42,15 +43,12 @@ fn a_rollout_of_20_protected_pods_sends_no_update_review() {
     let before = ["create", "update", "delete"].map(|operation| world.reviews(operation));
     world.kubectl(&["set", "image", "deployment/shop", "shop=example.test/shop:2", "-n", &ns]);
     world.kubectl(&rolled_out);
-    let gone = [
-        "get",
-        "pods",
-        "-n",
-        &ns,
-        "-o",
-        "jsonpath={range .items[*]}{.spec.containers[0].image}\n{end}",
-    ];
-    world.prints(&gone, &"example.test/shop:2\n".repeat(20));
+    eventually("the new Pods alone", LIMIT, || {
+        let images = world.plane.api().fields("pods", &ns, "", ".spec.containers[0].image")?;
+        let all = images.len() == 20 && images.iter().all(|image| image == "example.test/shop:2");
+        if all { Ok(()) } else { Err(images.join(" ").into()) }
+    })
+    .unwrap();
     let after = ["create", "update", "delete"].map(|operation| world.reviews(operation));
     assert!((after[1] - before[1]).abs() < 0.5, "UPDATE reviews: {before:?} {after:?}");
     // One new ReplicaSet, and 20 Pods that went: so reviews do arrive, and are
@@ -59,7 +57,8 @@ fn a_rollout_of_20_protected_pods_sends_no_update_review() {
     assert!(after[2] >= before[2] + 20.0, "DELETE reviews: {before:?} {after:?}");
 
     // An UPDATE that a policy could refuse does arrive.
-    world.kubectl(&["label", "deployment", "shop", "-n", &ns, "example.test/x=y"]);
+    let label = serde_json::json!({"metadata": {"labels": {"example.test/x": "y"}}});
+    world.plane.patch("deployment/shop", &ns, &label);
     assert!(world.reviews("update") >= after[1] + 1.0);
     world.plane.delete(&["deletionpolicy", &ns], "");
 }

@@ -1,5 +1,7 @@
 //! Certificates that change while the API server asks all the time.
 
+use serde_json::json;
+
 use crate::World;
 use crate::faulty::{LIMIT, faulty};
 use crate::harness::{Load, eventually};
@@ -7,24 +9,24 @@ use crate::harness::{Load, eventually};
 impl World {
     /// The authorities that every entry of a configuration trusts.
     fn bundle(&self, kind: &str) -> String {
-        let path = "jsonpath={range .webhooks[*]}{.clientConfig.caBundle}{\"\\n\"}{end}";
-        let bundles = self.kubectl(&["get", kind, "belay", "-o", path]);
-        let mut bundles: Vec<&str> = bundles.lines().collect();
+        let path = ".webhooks[*].clientConfig.caBundle";
+        let bundles = self.plane.api().field(&format!("{kind}/belay"), "", path).unwrap();
+        let mut bundles: Vec<&str> = bundles.split(' ').collect();
         bundles.dedup();
         assert_eq!(bundles.len(), 1, "the entries differ: {bundles:?}");
         bundles[0].to_owned()
     }
 
     fn tls(&self, key: &str) -> String {
-        let path = format!("jsonpath={{.data.{}}}", key.replace('.', "\\."));
-        self.kubectl(&["get", "secret", "belay-tls", "-n", "belay", "-o", &path])
+        let path = format!(".data.{}", key.replace('.', "\\."));
+        self.plane.api().field("secret/belay-tls", "belay", &path).unwrap()
     }
 
     /// The serial numbers of what the replicas say that they serve.
     fn served(&self) -> Vec<String> {
-        let path = "jsonpath={.items[*].metadata.annotations.belay\\.dev/certificate}";
-        let args = ["get", "lease", "-n", "belay", "-l", "belay.dev/replica=belay", "-o", path];
-        self.kubectl(&args).split(' ').map(str::to_owned).collect()
+        let (label, path) =
+            ("belay.dev/replica=belay", ".metadata.annotations.belay\\.dev/certificate");
+        self.plane.api().fields("lease", "belay", label, path).unwrap()
     }
 }
 
@@ -38,8 +40,8 @@ fn s27_certificates_are_rotated_under_load_and_no_review_fails() {
     let serials = world.served();
 
     load.goes_on().unwrap();
-    let ask = ["annotate", "secret", "belay-tls", "-n", "belay", "belay.dev/rotate-requested=yes"];
-    world.kubectl(&ask);
+    let ask = json!({"metadata": {"annotations": {"belay.dev/rotate-requested": "yes"}}});
+    world.plane.patch("secret/belay-tls", "belay", &ask);
     let mut phases = vec![authority.clone()];
     eventually("another certificate, trusted alone", LIMIT, || {
         if load.has_failed() {

@@ -23,27 +23,18 @@ fn a_policy_is_ready_once_its_rules_are_and_holds_are_put_on_what_was_there() {
     assert!(refused.contains(&format!("policy {ns}")), "{refused}");
 
     // What was there before gets it afterwards, and the policy says how far.
-    eventually("the hold, put on late", Duration::from_secs(30), || {
-        let args =
-            ["get", "configmap", "before", "-n", &ns, "-o", "jsonpath={.metadata.finalizers}"];
-        let held = plane.kubectl(&args)?.success()?;
-        if held == r#"["belay.dev/hold"]"# { Ok(()) } else { Err(held.into()) }
-    })
-    .unwrap();
-    eventually("its status", Duration::from_secs(60), || {
-        let path = "jsonpath={.status.conditions[?(@.type==\"Holding\")].reason} \
-                    {.status.protectedObjects} {.status.heldObjects} {.status.last24h.denied}";
-        let said = plane.kubectl(&["get", "deletionpolicy", &ns, "-o", path])?.success()?;
-        if said == "InPlace 2 2 1" { Ok(()) } else { Err(said.into()) }
-    })
-    .unwrap();
+    let (before, limit) = (("configmap/before", &*ns), Duration::from_secs(30));
+    let is_held = |finalizers: &str| finalizers == r#"["belay.dev/hold"]"#;
+    plane.api().wait_field(before, limit, ".metadata.finalizers", is_held).unwrap();
+    let (policy, limit) = (format!("deletionpolicy/{ns}"), Duration::from_secs(60));
+    let paths = ".status.conditions[?(@.type==\"Holding\")].reason .status.protectedObjects \
+                 .status.heldObjects .status.last24h.denied";
+    plane.api().wait_field((&policy, ""), limit, paths, |said| said == "InPlace 2 2 1").unwrap();
 
     // Without the policy the holds go, and the objects can.
     plane.delete(&["deletionpolicy", &ns], "");
     eventually("the holds, taken off", Duration::from_secs(60), || {
-        let args =
-            ["get", "configmaps", "-n", &ns, "-o", "jsonpath={.items[*].metadata.finalizers}"];
-        let held = plane.kubectl(&args)?.success()?;
+        let held = plane.api().fields("configmaps", &ns, "", ".metadata.finalizers")?.concat();
         if held.is_empty() { Ok(()) } else { Err(held.into()) }
     })
     .unwrap();

@@ -61,9 +61,7 @@ impl Stripper<'_> {
     }
 
     fn put_once(&self, label: Option<&str>, more: &[&str]) -> Output {
-        let get = ["get", "pvc", "data", "-n", self.ns, "-o", "json"];
-        let claim = self.plane.kubectl(&get).unwrap().success().unwrap();
-        let mut claim: Value = serde_json::from_str(&claim).unwrap();
+        let mut claim = self.plane.api().get("pvc/data", self.ns).unwrap().unwrap();
         claim["metadata"]["finalizers"] = json!(self.others());
         if let Some(label) = label {
             claim["metadata"]["labels"] = json!({"said": label});

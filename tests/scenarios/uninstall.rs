@@ -74,11 +74,14 @@ impl Stage {
 
     /// What belay keeps in its namespace, and its configurations.
     fn kept(&self) -> String {
-        let kinds = "configmaps,secrets,leases";
-        let own = self.kubectl(&["get", kinds, "-n", "belay", "-o", "name"]);
-        let own: Vec<&str> = own.lines().filter(|line| !line.contains("kube-root-ca")).collect();
-        let kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations";
-        own.join("\n") + &self.kubectl(&["get", kinds, "-o", "name"])
+        let configurations = ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
+        let mut kept = Vec::new();
+        for kind in ["configmaps", "secrets", "leases"].into_iter().chain(configurations) {
+            let names = self.plane.api().fields(kind, "belay", "", ".metadata.name").unwrap();
+            kept.extend(names.iter().map(|name| format!("{kind}/{name}")));
+        }
+        kept.retain(|object| !object.contains("kube-root-ca"));
+        kept.join("\n")
     }
 
     fn ends(&self, pod: &str) {
@@ -86,8 +89,8 @@ impl Stage {
     }
 
     fn is_gone(&self, name: &str) {
-        let args = ["get", "configmap", name, "-n", &self.ns, "--ignore-not-found", "-o", "name"];
-        assert_eq!(self.kubectl(&args), "");
+        let object = format!("configmap/{name}");
+        assert_eq!(self.plane.api().get(&object, &self.ns).unwrap(), None);
     }
 }
 
@@ -135,23 +138,22 @@ fn s28_while_replicas_run_all_holds_go_and_none_comes_back() {
     .unwrap();
     assert_eq!(stage.held(), ["used"]);
     assert!(uninstall.is_running(), "{}", uninstall.log());
-    let holder = ["get", "lease", "belay", "-n", "belay", "-o", "jsonpath={.spec.holderIdentity}"];
-    assert!(stage.kubectl(&holder).starts_with("uninstall-"));
+    let lease = |path| stage.plane.api().field("lease/belay", "belay", path).unwrap();
+    assert!(lease(".spec.holderIdentity").starts_with("uninstall-"));
     stage.ends("user");
     assert_eq!(uninstall.wait_for_exit(SOON).unwrap(), 0, "{}", uninstall.log());
     stage.is_gone("used");
     assert_eq!(stage.held(), [""; 0]);
     // The Lease stays taken while replicas run, and goes with their account.
-    let owner = "jsonpath={.metadata.ownerReferences[*].kind}";
-    let owned = stage.kubectl(&["get", "lease", "belay", "-n", "belay", "-o", owner]);
+    let owned = lease(".metadata.ownerReferences[*].kind");
     assert_eq!(owned, "ServiceAccount", "{}", uninstall.log());
     let kept = stage.kept();
     assert!(kept.lines().all(|line| line.starts_with("lease")), "{kept}");
 
     // Even a replica that leads again puts no hold on: neither on what was
     // there, nor on what is new.
-    let nobody = "{\"spec\":{\"holderIdentity\":\"\"}}";
-    stage.kubectl(&["patch", "lease", "belay", "-n", "belay", "--type=merge", "-p", nobody]);
+    let nobody = serde_json::json!({"spec": {"holderIdentity": ""}});
+    stage.plane.patch("lease/belay", "belay", &nobody);
     belay.leader().unwrap();
     belay.replicas[0].process.restart().unwrap();
     stage.plane.apply(&map(&stage.ns, "late")).unwrap();
@@ -231,9 +233,9 @@ fn s28_with_belay_dead_it_is_the_same_and_what_is_abandoned_is_named() {
     assert!(done.stdout.contains("abandoned 1 that were Terminating"), "{done:?}");
     stage.is_gone("used");
     assert_eq!(stage.held(), [""; 0]);
-    let names = stage.kubectl(&["get", "configmaps", "-n", &stage.ns, "-o", "name"]);
+    let names = stage.plane.api().fields("configmaps", &stage.ns, "", ".metadata.name").unwrap();
     // What was not deleted is all there.
-    let settings = names.lines().filter(|name| name.contains("settings-")).count();
+    let settings = names.iter().filter(|name| name.contains("settings-")).count();
     assert_eq!(settings, objects);
     // Its replica has just died; a moment later nobody takes it for alive.
     eventually("the end of what belay kept", SOON, || {

@@ -27,10 +27,10 @@ fn small_world() -> (&'static World, MutexGuard<'static, ()>) {
 
 /// The Watching condition of a policy: status, reason, message.
 fn watching(plane: &ControlPlane, name: &str) -> crate::harness::Result<[String; 3]> {
-    let of = |field: &str| format!("{{.status.conditions[?(@.type==\"Watching\")].{field}}}");
-    let path = format!("jsonpath={}|{}|{}", of("status"), of("reason"), of("message"));
-    let said = plane.kubectl(&["get", "deletionpolicy", name, "-o", &path])?.success()?;
-    let parts: Vec<String> = said.splitn(3, '|').map(str::to_owned).collect();
+    let of = |field: &str| format!(".status.conditions[?(@.type==\"Watching\")].{field}");
+    let paths = ["status", "reason", "message"].map(of).join(" ");
+    let said = plane.api().field(&format!("deletionpolicy/{name}"), "", &paths)?;
+    let parts: Vec<String> = said.splitn(3, ' ').map(str::to_owned).collect();
     parts.try_into().map_err(|_| said.into())
 }
 
@@ -96,10 +96,8 @@ fn s31_a_list_that_is_forbidden_is_told_and_is_no_empty_list() {
     let alice = Person::worker(plane, &ns, "alice", Some(("*", "*")));
     let rules = "[{apiGroups: [\"\"], resources: [namespaces], verbs: [get]}]";
     alice.bind("namespaces", None, rules);
-    eventually("the right", LIMIT, || {
-        plane.kubectl_as(&alice.kubeconfig, &["get", "namespace", &ns])?.success()
-    })
-    .unwrap();
+    eventually("the right", LIMIT, || plane.api().may(&alice.name, "get", "namespaces", ""))
+        .unwrap();
     alice.approves_what_is_named(&denied);
     way::passes_now(|| jane.delete(&[&format!("namespace/{ns}"), "--dry-run=server"]));
 

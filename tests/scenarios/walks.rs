@@ -1,6 +1,6 @@
 //! What a newcomer to finalizers tries, and how it ends.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::harness::eventually;
 use crate::people::Person;
@@ -123,8 +123,7 @@ fn s49_a_namespace_is_not_forced_away_while_protected_content_is_left() {
         "{refused}"
     );
     let force = || {
-        let namespace = team.kubectl(&["get", &object, "-o", "json"]).success().unwrap();
-        let mut namespace: Value = serde_json::from_str(&namespace).unwrap();
+        let mut namespace = team.plane.api().get(&object, "").unwrap().unwrap();
         namespace["spec"]["finalizers"] = json!([]);
         let path = format!("/api/v1/namespaces/{ns}/finalize");
         team.send(&["replace", "--raw", &path, "-f", "-"], &namespace.to_string())
