@@ -116,7 +116,8 @@ impl Visitor {
 
     /// Whom policies need not name.
     pub fn identities(&self) -> Identities {
-        Identities { own: Some(self.own_user()), ..Identities::default() }
+        let namespace = Some(self.installation.0.clone());
+        Identities { own: Some(self.own_user()), namespace, ..Identities::default() }
     }
 
     /// The time, as something that goes on from it.

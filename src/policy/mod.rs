@@ -10,6 +10,7 @@ mod compiled;
 mod facts;
 mod people;
 mod relation;
+mod rules;
 mod selectors;
 mod set;
 mod stripping;
@@ -22,8 +23,9 @@ pub use compiled::{
     BACKFILL, BINDS_SOME, Exists, InUse, Modes, NotEmpty, Policy, Source, Terms, mode_names,
 };
 pub use facts::{Facts, Pairs, Places};
-pub use people::{Identities, Person, account as service_account};
+pub use people::{Identities, Person, account as service_account, unasked_namespaces};
 pub use relation::compile as compile_relation;
+pub use rules::Rules;
 pub use selectors::{Labels, Matched, Matcher, Users};
 pub use set::{Applied, PolicySet};
 pub use stripping::Stripping;

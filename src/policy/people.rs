@@ -50,6 +50,8 @@ pub struct Identities {
     /// Prefixes of the names that controllers of the control plane have: they
     /// take off the finalizers of Kubernetes' own.
     pub control_plane: Vec<String>,
+    /// The namespace that belay runs in.
+    pub namespace: Option<String>,
 }
 
 impl Default for Identities {
@@ -62,11 +64,24 @@ impl Default for Identities {
             "system:apiserver",
             "system:serviceaccount:kube-system:",
         ];
-        Self { own: None, control_plane: control_plane.map(str::to_owned).into() }
+        let control_plane = control_plane.map(str::to_owned).into();
+        Self { own: None, control_plane, namespace: None }
     }
 }
 
+/// The namespaces that the API server asks belay nothing about, with belay's own: the
+/// cluster has to be able to repair itself, and belay, while belay is down. No policy
+/// applies there, or objects would be held that belay is not asked about.
+pub fn unasked_namespaces(own: Option<&str>) -> impl Iterator<Item = &str> {
+    ["kube-system", "kube-node-lease"].into_iter().chain(own)
+}
+
 impl Identities {
+    /// Whether belay is asked nothing about the objects of a namespace.
+    pub fn leave_out(&self, namespace: &str) -> bool {
+        unasked_namespaces(self.namespace.as_deref()).any(|unasked| unasked == namespace)
+    }
+
     /// Whether this is belay itself.
     pub fn is_own(&self, user: &str) -> bool {
         self.own.as_deref() == Some(user)

@@ -42,10 +42,6 @@ pub struct PolicySet {
     pub pauses: Vec<Pause>,
     /// Whom belay knows by name.
     pub identities: Identities,
-    /// Namespaces of which no policy speaks, and no label: the API server asks
-    /// nothing about them, so that a cluster can repair itself, and belay, while
-    /// belay is down.
-    pub left_out: Vec<String>,
 }
 
 impl Default for PolicySet {
@@ -82,7 +78,6 @@ impl PolicySet {
             approvals: Approvals::default(),
             pauses: Vec::new(),
             identities: Identities::default(),
-            left_out: Vec::new(),
         };
         for (number, policy) in (0..).zip(&set.policies) {
             for (entry, target) in (0..).zip(&policy.targets) {
@@ -110,7 +105,7 @@ impl PolicySet {
     /// what they would do if there were no pause.
     pub fn written<'p>(&'p self, places: Places<'_>, facts: Facts<'_>) -> Vec<Applied<'p>> {
         let place = if facts.is_namespace() { facts.name } else { facts.namespace };
-        if self.left_out.iter().any(|namespace| namespace == place) {
+        if self.identities.leave_out(place) {
             return Vec::new();
         }
         let mut entries = self.entries(facts);

@@ -46,13 +46,12 @@ use self::watching::{Server, Source, watch as follow};
 use super::api::{self, Trouble};
 use super::context::Context;
 use super::pace::Backoff;
-use super::registration::configurations::left_out;
 use super::status::{Written, WrittenPolicy};
 use super::world::{Detail, World};
 use crate::objects::{KindId, Kinds, full_name};
 use crate::policy::api::GROUP;
-use crate::policy::{Identities, Policy, PolicySet};
-use crate::relations::{Catalogue, Custom};
+use crate::policy::{Identities, Policy, Rules};
+use crate::relations::Custom;
 use crate::telemetry::{Condition, Fed, Readiness};
 use crate::timing::Retry;
 
@@ -162,6 +161,7 @@ impl Feed {
         let retry = context.settings.timing.retry;
         let discovery = retried(synced, retry, || discover(&context.client)).await;
         identities.own = Some(retried(synced, retry, || who_am_i(&context.client)).await);
+        identities.namespace = Some(context.settings.namespace.clone());
         let news = context.signals.plan.clone();
         context.world.write().graph.date_owners();
         let server = Server::new(context.client.clone(), context.settings.timing);
@@ -435,24 +435,20 @@ impl Feed {
         let kinds = self.context.world.read().graph.kinds.clone();
         let relations: Vec<Custom> = self.force.relations.values().cloned().collect();
         let policies: Vec<Policy> = self.force.policies.values().cloned().collect();
-        let catalogue = match Catalogue::new(&kinds, &relations) {
-            Ok(catalogue) => Arc::new(catalogue),
+        let rules = match Rules::load(&kinds, &relations, policies, self.identities.clone()) {
+            Ok(rules) => rules,
             Err(error) => {
-                tracing::error!(%error, "the relations cannot be compiled; the last good ones stay");
-                self.context.world.read().catalogue.clone()
+                return tracing::error!(%error, "the rules cannot be compiled; the last good ones stay");
             }
         };
-        let mut set = PolicySet::new(policies, &catalogue);
-        set.identities = self.identities.clone();
-        set.left_out = left_out(Some(&self.context.settings.namespace));
-        let annotations: Vec<String> = set.annotation_keys().map(str::to_owned).collect();
         let mut world = self.context.world.write();
         let World { policies: old, graph, .. } = &mut *world;
+        rules.prepare(graph);
+        let Rules { catalogue, policies: mut set } = rules;
         set.approvals = std::mem::take(&mut old.approvals);
         set.pauses = std::mem::take(&mut old.pauses);
         let before: HashSet<&str> = old.annotation_keys().collect();
-        let reread = annotations.iter().any(|key| !before.contains(key.as_str()));
-        graph.keep_annotations(annotations);
+        let reread = set.annotation_keys().any(|key| !before.contains(key));
         let absent = absent_kinds(&relations, &self.context.settings.labelled, &graph.kinds);
         self.unknown = set.unknown_kinds(&graph.kinds).len() + absent.len();
         let before = std::mem::replace(&mut world.catalogue, catalogue);

@@ -29,14 +29,13 @@ use crate::cluster::decider::ClusterDecider;
 use crate::cluster::journal::Journal;
 use crate::cluster::list::{ListQuery, read_list};
 use crate::cluster::live::Reader;
-use crate::cluster::registration::configurations::left_out;
 use crate::cluster::world::{self, Detail, SharedWorld, World};
 use crate::decide::{Review, Verdict};
 use crate::graph::{Listing, NodeId};
 use crate::objects::{Flaw, KindId, KindInfo, Unreadable, full_name};
 use crate::policy::api::{DeletionApproval, DeletionPolicy, GROUP};
-use crate::policy::{Approval, Identities, Policy, PolicySet};
-use crate::relations::{Catalogue, Custom};
+use crate::policy::{Approval, Identities, Policy, Rules};
+use crate::relations::Custom;
 use crate::telemetry::{Metrics, Readiness};
 use crate::webhook::Decider as _;
 
@@ -296,15 +295,10 @@ impl Snapshot {
         identities: Identities,
     ) -> Result<(), String> {
         let mut world = self.context.world.write();
-        let catalogue = Catalogue::new(&world.graph.kinds, relations)
+        let rules = Rules::load(&world.graph.kinds, relations, policies, identities)
             .map_err(|error| format!("the relations cannot be compiled: {error}"))?;
-        let mut set = PolicySet::new(policies, &catalogue);
-        set.identities = identities;
-        set.left_out = left_out(Some(&self.context.settings.namespace));
-        let annotations: Vec<String> = set.annotation_keys().map(str::to_owned).collect();
-        world.graph.keep_annotations(annotations);
-        world.catalogue = Arc::new(catalogue);
-        world.policies = set;
+        rules.prepare(&mut world.graph);
+        (world.catalogue, world.policies) = (rules.catalogue, rules.policies);
         Ok(())
     }
 

@@ -17,6 +17,7 @@ use super::conditions::Condition::{
 };
 use crate::decide::Door;
 use crate::objects::PROTECT_LABEL;
+use crate::policy::unasked_namespaces;
 use crate::webhook::LABELLED;
 
 /// The API server waits this long for an answer; belay's own deadline is
@@ -223,20 +224,12 @@ fn labelled() -> LabelSelector {
     selector(PROTECT_LABEL, "Exists", Vec::new())
 }
 
-/// The namespaces that the API server asks nothing about: the cluster has to be
-/// able to repair itself, and belay in its own namespace, while belay is down.
-/// No policy speaks of them either (`PolicySet::left_out`), or objects there
-/// would be held that nobody guards.
-pub fn left_out(own: Option<&str>) -> Vec<String> {
-    ["kube-system", "kube-node-lease"].into_iter().chain(own).map(str::to_owned).collect()
-}
-
 fn not_in_system(address: &Address) -> LabelSelector {
     let own = match address {
         Address::Service { namespace, .. } => Some(namespace.as_str()),
         Address::Url(_) => None,
     };
-    let namespaces = left_out(own);
+    let namespaces = unasked_namespaces(own).map(str::to_owned).collect();
     selector("kubernetes.io/metadata.name", "NotIn", namespaces)
 }
 

@@ -10,12 +10,12 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::cluster::Caller;
-use crate::cluster::registration::configurations::left_out;
 use crate::cluster::selftest::{Answer, Probe};
 use crate::command::access::AccessArguments;
 use crate::command::document::{Content, document};
 use crate::command::screen::{Format, FormatArguments};
 use crate::command::{CommandError, block_on, print};
+use crate::policy::unasked_namespaces;
 
 /// How often it is looked again.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -97,7 +97,7 @@ impl Content for Tested {
 }
 
 pub fn run(arguments: SelftestArguments) -> Result<ExitCode, CommandError> {
-    if left_out(None).contains(&arguments.namespace) {
+    if unasked_namespaces(None).any(|unasked| unasked == arguments.namespace) {
         return Err(CommandError::Usage(format!(
             "belay is never asked about namespace {}; name another one, such as default",
             arguments.namespace

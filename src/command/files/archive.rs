@@ -15,6 +15,7 @@ use crate::cluster::Held;
 use crate::command::CommandError;
 use crate::command::selector;
 use crate::objects::{KindInfo, Kinds, Names};
+use crate::policy::Identities;
 use crate::policy::api::GROUP;
 
 /// What files hold.
@@ -41,7 +42,8 @@ impl Archive {
             let place = (text(object, "namespace"), text(object, "name"));
             objects.entry(kind).or_default().insert(place, object.clone());
         };
-        let World { graph, .. } = World::read_layers(&[&files], "default", see)?;
+        let World { graph, .. } =
+            World::read_layers(&[&files], ("default", Identities::default()), see)?;
         let names = names(&graph.kinds, &files)?;
         Ok(Self { kinds: graph.kinds, names, objects })
     }

@@ -12,7 +12,7 @@ use crate::decide::{Live, Review, Situation, Verdict, decide};
 use crate::graph::Graph;
 use crate::objects::{KindInfo, Kinds, full_name};
 use crate::policy::api::GROUP;
-use crate::policy::{Approvals, PolicySet};
+use crate::policy::{Approvals, Identities, PolicySet, Rules};
 use crate::relations::Catalogue;
 
 /// Everything that files say: the objects, and what people want of them.
@@ -65,7 +65,11 @@ impl World {
 
     /// Reads layers of files, the uppermost last: what several layers have is
     /// as the uppermost of them says. `home` is the namespace of what says none.
-    pub fn read_layers(layers: &[&[File]], home: &str, see: See<'_>) -> Result<Self, FileError> {
+    pub fn read_layers(
+        layers: &[&[File]],
+        (home, identities): (&str, Identities),
+        see: See<'_>,
+    ) -> Result<Self, FileError> {
         let mut above: HashSet<Identity> = HashSet::new();
         let mut read = Vec::new();
         for layer in layers.iter().rev() {
@@ -76,16 +80,22 @@ impl World {
         }
         let documents = read.into_iter().rev().flatten().collect();
         // Whoever compares states of manifests has policies among them.
-        Self::build(documents, &Reading { home, with_own: true, ..Reading::default() }, see)
+        let reading = Reading { home, with_own: true, identities, ..Reading::default() };
+        Self::build(documents, reading, see)
     }
 
     /// The policies and relations of some files, and the objects of others.
-    pub fn read_plan(rules: &[File], objects: &[File], see: See<'_>) -> Result<Self, FileError> {
+    pub fn read_plan(
+        rules: &[File],
+        objects: &[File],
+        identities: Identities,
+        see: See<'_>,
+    ) -> Result<Self, FileError> {
         let (mut read, mut own) = (parse_all(objects)?, parse_all(rules)?);
         read.retain(|document| document.group != GROUP);
         own.retain(|document| document.group == GROUP);
         read.append(&mut own);
-        Self::build(read, &Reading::default(), see)
+        Self::build(read, Reading { identities, ..Reading::default() }, see)
     }
 
     /// The world of these documents.
@@ -94,12 +104,12 @@ impl World {
         with_objects: bool,
         see: See<'_>,
     ) -> Result<Self, FileError> {
-        Self::build(documents, &Reading { with_objects, ..Reading::default() }, see)
+        Self::build(documents, Reading { with_objects, ..Reading::default() }, see)
     }
 
     fn build(
         documents: Vec<Document>,
-        reading: &Reading<'_>,
+        reading: Reading<'_>,
         see: See<'_>,
     ) -> Result<Self, FileError> {
         let mut own = Own::default();
@@ -111,9 +121,6 @@ impl World {
             kinds.learn(kind);
         }
         let guessed = kinds::learn(&mut kinds, &documents)?;
-        let catalogue = Catalogue::new(&kinds, &own.relations)
-            .map_err(|error| FileError::whole("the built-in relations", error.to_string()))?;
-
         let mut notes = Notes {
             policies: own.policies.len(),
             approvals: own.approvals.len(),
@@ -122,13 +129,13 @@ impl World {
             guessed,
             unknown: unknown_relations(&kinds, &own),
         };
-        let mut policies = PolicySet::new(own.policies, &catalogue);
+        let rules = Rules::load(&kinds, &own.relations, own.policies, reading.identities)
+            .map_err(|error| FileError::whole("the built-in relations", error.to_string()))?;
+        let mut graph = Graph::new(kinds);
+        rules.prepare(&mut graph);
+        let Rules { catalogue, mut policies } = rules;
         policies.approvals = Approvals::new(own.approvals);
         policies.pauses = own.pauses;
-
-        let mut graph = Graph::new(kinds);
-        let annotations: Vec<_> = policies.annotation_keys().map(str::to_owned).collect();
-        graph.keep_annotations(annotations);
         feed(&mut graph, &catalogue, documents, reading.home, see)?;
         let served: Vec<_> =
             graph.kinds.iter().map(|(id, _)| id).filter(|id| graph.kinds.is_served(*id)).collect();
@@ -159,12 +166,14 @@ struct Reading<'r> {
     home: &'r str,
     /// Whether the kinds of belay's own are objects with no CRD for them, too.
     with_own: bool,
+    identities: Identities,
 }
 
 impl Default for Reading<'_> {
     /// As kubectl would, in a context that names no namespace.
     fn default() -> Self {
-        Self { with_objects: true, home: "default", with_own: false }
+        let identities = Identities::default();
+        Self { with_objects: true, home: "default", with_own: false, identities }
     }
 }
 

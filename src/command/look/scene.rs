@@ -18,7 +18,7 @@ use crate::command::target::{self, SILENT, UNSERVED, UNSERVED_IN_FILES, as_me, u
 use crate::command::visitor::Visitor;
 use crate::graph::{Graph, NodeId};
 use crate::objects::{KindId, KindInfo, Names};
-use crate::policy::PolicySet;
+use crate::policy::{Identities, PolicySet};
 
 /// Everything that is known.
 pub struct Scene {
@@ -90,7 +90,9 @@ pub async fn read(
         false => of_cluster(asked, place, mentions).await,
         true => {
             place.place.asks_no_cluster()?;
-            of_files(asked, &place.from.files, place.namespace.as_deref())
+            let (namespace, _) = place.place.installation()?;
+            let identities = Identities { namespace: Some(namespace), ..Identities::default() };
+            of_files(asked, &place.from.files, place.namespace.as_deref(), identities)
         }
     }?;
     // That nothing is there of what a change takes out is an answer.
@@ -116,6 +118,7 @@ fn of_files(
     asked: &Asked,
     from: &[PathBuf],
     namespace: Option<&str>,
+    identities: Identities,
 ) -> Result<Scene, CommandError> {
     let files = filled(from)?;
     let mut stock = Stock::default();
@@ -127,7 +130,7 @@ fn of_files(
         Some(Change { old, new, .. }) => (vec![old, new, &files], own),
         None => (vec![&files], "default"),
     };
-    let world = files::World::read_layers(&layers, home, see)?;
+    let world = files::World::read_layers(&layers, (home, identities), see)?;
     let names = files::names(&world.graph.kinds, layers.into_iter().flatten())?;
     let sought = asked.sought(&names, own, UNSERVED_IN_FILES)?;
     let (targets, mut missing) = asked.find(&world.graph, &sought);

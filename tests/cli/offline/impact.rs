@@ -8,6 +8,26 @@ fn a_namespace_with_data_in_it() {
     says("namespace-all.txt", 1, "impact ns/shop --from . --all");
 }
 
+/// The API server asks belay nothing about these namespaces.
+#[test]
+fn no_policy_applies_in_the_namespaces_of_the_cluster_and_of_belay() {
+    let policy = "apiVersion: belay.dev/v1alpha1\nkind: DeletionPolicy\nmetadata: {name: p}\nspec: \
+                  {targets: [{apiGroups: [''], resources: [configmaps]}], protect: {always: {}}}\n";
+    let object = |namespace: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a, namespace: {namespace}}}\n"
+        )
+    };
+    let all = ["shop", "kube-system", "belay", "guards"].map(object).concat();
+    let code = |line: &str| fed(&format!("impact {line} --from -"), &format!("{policy}{all}")).code;
+    assert_eq!(code("cm/a -n shop"), 1);
+    assert_eq!(code("cm/a -n kube-system"), 0);
+    assert_eq!([code("cm/a -n belay"), code("cm/a -n guards")], [0, 1]);
+    let elsewhere =
+        ["belay", "guards"].map(|ns| code(&format!("cm/a -n {ns} --installation guards/belay")));
+    assert_eq!(elsewhere, [1, 0]);
+}
+
 #[test]
 fn without_policies_nothing_refuses_it_and_it_is_told_all_the_same() {
     says("no-policies.txt", 0, "impact ns/shop --from shop.yaml");

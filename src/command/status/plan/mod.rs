@@ -21,7 +21,6 @@ pub use self::report::Report;
 use self::tally::Tally;
 use crate::cluster::World;
 use crate::cluster::feed::plan::{policies, targets};
-use crate::cluster::registration::configurations::left_out;
 use crate::command::document::NotRead;
 use crate::command::files::{self, filled, stdin_once};
 use crate::command::place::PlaceArguments;
@@ -32,7 +31,7 @@ use crate::command::{CommandError, print};
 use crate::decide::{Live, Situation};
 use crate::graph::Graph;
 use crate::objects::{KindId, KindInfo, Object};
-use crate::policy::PolicySet;
+use crate::policy::{Identities, PolicySet};
 
 #[derive(Debug, Args)]
 pub struct PlanArguments {
@@ -146,9 +145,8 @@ fn of_files(
     let see = &mut |info: &KindInfo, object: &Value| {
         seen.push((info.clone(), json!({"metadata": object.get("metadata")})));
     };
-    let mut world = files::World::read_plan(policies, &filled(from)?, see)?;
-    // No policy speaks of what the API server would ask nothing about.
-    world.policies.left_out = left_out(Some(namespace));
+    let identities = Identities { namespace: Some(namespace.to_owned()), ..Identities::default() };
+    let world = files::World::read_plan(policies, &filled(from)?, identities, see)?;
     let files::World { graph, policies, .. } = world;
     let mut tally = Tally::default();
     for (info, object) in &seen {
