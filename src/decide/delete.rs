@@ -278,10 +278,8 @@ fn targets(
             claim.uid == target.uid() || !matches!(standing, Standing::Solid(_))
         })
     };
-    let namespace = target.facts.namespace;
-    let dependents = graph.dependents_within(target.uid(), namespace);
-    let dependents = dependents.filter(|node| node.namespace() == namespace && only(node));
-    let dependents = dependents.map(Node::id);
+    let dependents = graph.dependents_in_scope(target.uid(), target.facts.namespace);
+    let dependents = dependents.filter(only).map(Node::id);
     let container = Container::of(target).into_iter();
     let members = container.flat_map(|container| container.members(graph)).map(Node::id);
     dependents.chain(members).map(|id| (id, Propagation::Background)).collect()

@@ -387,6 +387,15 @@ impl Graph {
             .filter(move |node| namespace.is_empty() || node.namespace() == namespace)
     }
 
+    /// The same without those of a cluster-scoped owner that are in namespaces.
+    pub fn dependents_in_scope<'g>(
+        &'g self,
+        owner: Uid,
+        namespace: &'g str,
+    ) -> impl Iterator<Item = Node<'g>> + use<'g> {
+        self.dependents_of(owner).filter(move |node| node.namespace() == namespace)
+    }
+
     /// Whether an object of the one kind has an owner reference that names the other.
     pub fn has_owner_kind(&self, dependent: KindId, owner: KindId) -> bool {
         self.owner_kinds.contains_key(&(dependent, owner))

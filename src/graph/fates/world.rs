@@ -244,10 +244,11 @@ impl<'g> World<'g> {
             return;
         }
         let Some(owner) = self.graph.get(id) else { return };
-        let dependents = self.graph.dependents_within(owner.uid(), owner.namespace());
-        let same_scope = self.request.same_scope && mode != Mode::Orphan;
-        let follows = |node: &Node<'_>| !same_scope || node.namespace() == owner.namespace();
-        let dependents: Vec<_> = dependents.filter(follows).collect();
+        let (graph, uid, namespace) = (self.graph, owner.uid(), owner.namespace());
+        let dependents: Vec<_> = match self.request.same_scope && mode != Mode::Orphan {
+            true => graph.dependents_in_scope(uid, namespace).collect(),
+            false => graph.dependents_within(uid, namespace).collect(),
+        };
         for dependent in dependents {
             if !self.charge(1) {
                 return;
