@@ -429,7 +429,7 @@ fn place(group: &str, resource: &str) -> u8 {
         ("apps" | "batch" | "", "replicasets" | "jobs" | "replicationcontrollers") => 2,
         ("apps", "statefulsets" | "daemonsets") => 2,
         ("", "pods") => 4,
-        ("", "persistentvolumeclaims") => 5,
+        ("", "persistentvolumeclaims") | ("resource.k8s.io", "resourceclaims") => 5,
         ("", "persistentvolumes") => 6,
         ("discovery.k8s.io", _) | ("storage.k8s.io", "volumeattachments") => 7,
         _ => 3,

@@ -129,6 +129,9 @@ const fn from(group: &'static str, resource: &'static str, base: &'static str) -
 const ROLES: &[(&str, &str)] =
     &[("rbac.authorization.k8s.io", "roles"), ("rbac.authorization.k8s.io", "clusterroles")];
 
+/// What a claim can be filled from.
+const CLAIM_SOURCES: &[(&str, &str)] = &[CLAIM, ("snapshot.storage.k8s.io", "volumesnapshots")];
+
 /// Everything with a Pod spec in it.
 const POD_SPECS: &[From] = &[
     from("", "pods", "spec"),
@@ -149,6 +152,12 @@ const POD_SPECS: &[From] = &[
         history: true,
     },
 ];
+
+/// What makes Pods.
+const POD_TEMPLATES: &[From] = match POD_SPECS {
+    [_pods, templates @ ..] => templates,
+    [] => &[],
+};
 
 const PODS: &[From] = &[from("", "pods", "")];
 const CLAIMS: &[From] = &[from("", "persistentvolumeclaims", "")];
@@ -184,6 +193,7 @@ const SERVICE: (&str, &str) = ("", "services");
 const SERVICE_ACCOUNT: (&str, &str) = ("", "serviceaccounts");
 const NODE: (&str, &str) = ("", "nodes");
 const NAMESPACE: (&str, &str) = ("", "namespaces");
+const ATTRIBUTES_CLASS: (&str, &str) = ("storage.k8s.io", "volumeattributesclasses");
 const STORAGE_CLASS: (&str, &str) = ("storage.k8s.io", "storageclasses");
 const CSI_DRIVER: (&str, &str) = ("storage.k8s.io", "csidrivers");
 const DEVICE_CLASS: (&str, &str) = ("resource.k8s.io", "deviceclasses");
@@ -276,12 +286,16 @@ pub const ROWS: &[Row] = &[
     row("pod-priority-class", POD_SPECS, &["priorityClassName"], named(("scheduling.k8s.io", "priorityclasses"), "")),
     row("pod-runtime-class", POD_SPECS, &["runtimeClassName"], named(("node.k8s.io", "runtimeclasses"), "")),
     row("pod-resource-claim", POD_SPECS, &["resourceClaims[*]"], named(("resource.k8s.io", "resourceclaims"), "resourceClaimName")),
+    // Of claims that are made from a template the status alone has the names.
+    row("pod-generated-claim", PODS, &["status.resourceClaimStatuses[*]", "status.extendedResourceClaimStatus", "status.nodeAllocatableResourceClaimStatuses[*]"], named(("resource.k8s.io", "resourceclaims"), "resourceClaimName")),
     row("pod-resource-claim-template", POD_SPECS, &["resourceClaims[*]"], named(("resource.k8s.io", "resourceclaimtemplates"), "resourceClaimTemplateName")),
     row("pod-group", POD_SPECS, &["schedulingGroup"], named(("scheduling.k8s.io", "podgroups"), "podGroupName")),
     row("pod-trust-bundle", POD_SPECS, &["volumes[*].projected.sources[*].clusterTrustBundle"], named(("certificates.k8s.io", "clustertrustbundles"), "name")).optional(),
-    row("pod-volume-secret", POD_SPECS, &["volumes[*].cephfs.secretRef", "volumes[*].rbd.secretRef", "volumes[*].iscsi.secretRef", "volumes[*].flexVolume.secretRef", "volumes[*].storageos.secretRef", "volumes[*].scaleIO.secretRef"], named(SECRET, "name")),
+    row("pod-volume-secret", POD_SPECS, &["volumes[*].cephfs.secretRef", "volumes[*].rbd.secretRef", "volumes[*].iscsi.secretRef", "volumes[*].flexVolume.secretRef", "volumes[*].storageos.secretRef", "volumes[*].scaleIO.secretRef", "volumes[*].cinder.secretRef"], named(SECRET, "name")),
     row("pod-azure-file-secret", POD_SPECS, &["volumes[*].azureFile"], named(SECRET, "secretName")),
     row("pod-ephemeral-storage-class", POD_SPECS, &["volumes[*].ephemeral.volumeClaimTemplate.spec.storageClassName"], named(STORAGE_CLASS, "")),
+    row("pod-template-claim-source", POD_TEMPLATES, &["volumes[*].ephemeral.volumeClaimTemplate.spec.dataSource", "volumes[*].ephemeral.volumeClaimTemplate.spec.dataSourceRef"], To::Typed { group: "", namespace: "namespace", kinds: Nameable::Only(CLAIM_SOURCES) }),
+    row("pod-template-attributes-class", POD_TEMPLATES, &["volumes[*].ephemeral.volumeClaimTemplate.spec.volumeAttributesClassName"], named(ATTRIBUTES_CLASS, "")),
     row("pod-affinity-namespace", POD_SPECS, &["affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[*].namespaces[*]", "affinity.podAffinity.preferredDuringSchedulingIgnoredDuringExecution[*].podAffinityTerm.namespaces[*]", "affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[*].namespaces[*]", "affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[*].podAffinityTerm.namespaces[*]"], named(NAMESPACE, "")).mentions(),
     row("pod-node", PODS, &["spec.nodeName"], named(NODE, "")).mentions(),
     // Service accounts and their tokens.
@@ -294,11 +308,11 @@ pub const ROWS: &[Row] = &[
     row("claim-volume", CLAIMS, &["spec.volumeName"], named(("", "persistentvolumes"), "")).until("status.phase", &["Pending", "Lost"]),
     row("storage-class", CLAIMS_AND_VOLUMES, &["spec.storageClassName", "metadata.annotations[\"volume.beta.kubernetes.io/storage-class\"]"], named(STORAGE_CLASS, "")),
     row("claim-data-source", CLAIMS, &["spec.dataSource", "spec.dataSourceRef"], To::Typed { group: "", namespace: "namespace", kinds: Nameable::Namespaced }).until("status.phase", &["Bound"]),
-    row("volume-attributes-class", CLAIMS_AND_VOLUMES, &["spec.volumeAttributesClassName"], named(("storage.k8s.io", "volumeattributesclasses"), "")),
+    row("volume-attributes-class", CLAIMS_AND_VOLUMES, &["spec.volumeAttributesClassName", "status.currentVolumeAttributesClassName"], named(ATTRIBUTES_CLASS, "")),
     row("volume-claim", VOLUMES, &["spec.claimRef"], To::Name { group: "", resource: "persistentvolumeclaims", name: "name", namespace: "namespace", uid: "uid" }).mentions(),
     row("volume-csi-driver", VOLUMES, &["spec.csi.driver"], named(CSI_DRIVER, "")).mentions(),
     row("volume-csi-secret", VOLUMES, &["spec.csi.controllerPublishSecretRef", "spec.csi.nodeStageSecretRef", "spec.csi.nodePublishSecretRef", "spec.csi.controllerExpandSecretRef", "spec.csi.nodeExpandSecretRef"], placed(SECRET, "name", "namespace")),
-    row("volume-secret", VOLUMES, &["spec.cephfs.secretRef", "spec.rbd.secretRef", "spec.iscsi.secretRef", "spec.flexVolume.secretRef", "spec.storageos.secretRef", "spec.scaleIO.secretRef"], placed(SECRET, "name", "namespace")),
+    row("volume-secret", VOLUMES, &["spec.cephfs.secretRef", "spec.rbd.secretRef", "spec.iscsi.secretRef", "spec.flexVolume.secretRef", "spec.storageos.secretRef", "spec.scaleIO.secretRef", "spec.cinder.secretRef"], placed(SECRET, "name", "namespace")),
     row("volume-azure-file-secret", VOLUMES, &["spec.azureFile"], placed(SECRET, "secretName", "secretNamespace")),
     row("storage-class-driver", STORAGE_CLASSES, &["provisioner"], named(CSI_DRIVER, "")),
     row("storage-class-provisioner-secret", STORAGE_CLASSES, &["parameters"], placed(SECRET, "[\"csi.storage.k8s.io/provisioner-secret-name\"]", "[\"csi.storage.k8s.io/provisioner-secret-namespace\"]")),
@@ -318,6 +332,8 @@ pub const ROWS: &[Row] = &[
     row("stateful-set-service", STATEFUL_SETS, &["spec.serviceName"], named(SERVICE, "")),
     row("stateful-set-claims", STATEFUL_SETS, &["spec.volumeClaimTemplates[*]"], To::Claims { group: CLAIM.0, resource: CLAIM.1 }),
     row("stateful-set-storage-class", STATEFUL_SETS, &["spec.volumeClaimTemplates[*].spec.storageClassName"], named(STORAGE_CLASS, "")),
+    row("stateful-set-claim-source", STATEFUL_SETS, &["spec.volumeClaimTemplates[*].spec.dataSource", "spec.volumeClaimTemplates[*].spec.dataSourceRef"], To::Typed { group: "", namespace: "namespace", kinds: Nameable::Only(CLAIM_SOURCES) }),
+    row("stateful-set-attributes-class", STATEFUL_SETS, &["spec.volumeClaimTemplates[*].spec.volumeAttributesClassName"], named(ATTRIBUTES_CLASS, "")),
     row("autoscaler-target", &[from("autoscaling", "horizontalpodautoscalers", "")], &["spec.scaleTargetRef"], To::Typed { group: "", namespace: "", kinds: Nameable::Namespaced }).mentions(),
     row("disruption-budget-pods", &[from("policy", "poddisruptionbudgets", "")], &["spec.selector"], To::Labels { group: "", resource: "pods" }).mentions(),
     // Network.
@@ -339,6 +355,7 @@ pub const ROWS: &[Row] = &[
     row("binding-namespace", BINDINGS, &["subjects[?kind=ServiceAccount].namespace"], named(NAMESPACE, "")).mentions(),
     row("role-aggregation", &[from("rbac.authorization.k8s.io", "clusterroles", "")], &["aggregationRule.clusterRoleSelectors[*]"], To::Labels { group: "rbac.authorization.k8s.io", resource: "clusterroles" }).mentions(),
     // The API server's own extensions.
+    row("flow-schema-priority-level", &[from("flowcontrol.apiserver.k8s.io", "flowschemas", "")], &["spec.priorityLevelConfiguration"], named(("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"), "name")),
     row("webhook-service", WEBHOOKS, &["webhooks[*].clientConfig.service"], placed(SERVICE, "name", "namespace")),
     row("webhook-namespace", WEBHOOKS, &["webhooks[*].namespaceSelector.matchLabels[\"kubernetes.io/metadata.name\"]", "webhooks[*].namespaceSelector.matchExpressions[?key=kubernetes.io/metadata.name].values[*]"], named(NAMESPACE, "")).mentions(),
     row("admission-policy-namespace", ADMISSION_POLICIES, &["spec.matchConstraints.namespaceSelector.matchLabels[\"kubernetes.io/metadata.name\"]", "spec.matchConstraints.namespaceSelector.matchExpressions[?key=kubernetes.io/metadata.name].values[*]", "spec.matchResources.namespaceSelector.matchLabels[\"kubernetes.io/metadata.name\"]", "spec.matchResources.namespaceSelector.matchExpressions[?key=kubernetes.io/metadata.name].values[*]"], named(NAMESPACE, "")).mentions(),

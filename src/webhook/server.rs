@@ -2,21 +2,25 @@
 
 use std::future::ready;
 use std::net::{SocketAddr, TcpListener};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use actix_http::error::DispatchError;
-use actix_http::{HttpService, Protocol};
+use actix_http::{ConnectionType, HttpService, Protocol};
 use actix_server::GracefulShutdownSignal;
 use actix_service::{
     Service, ServiceFactory, ServiceFactoryExt as _, apply_fn_factory, fn_service, map_config,
 };
 use actix_tls::accept::TlsError;
 use actix_tls::accept::rustls_0_23::{Acceptor, AcceptorService, TlsStream};
-use actix_web::dev::AppConfig;
+use actix_web::body::EitherBody;
+use actix_web::dev::{AppConfig, ServiceRequest, ServiceResponse};
 use actix_web::rt::net::TcpStream;
-use actix_web::{App, web};
+use actix_web::{App, HttpResponse, web};
+use futures_util::future::Either;
+use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -119,10 +123,20 @@ pub fn bind(server: Server, shared: Shared) -> Result<Bound, ServeError> {
     })
 }
 
+/// What the kernel keeps of answers that a client does not read, in bytes.
+const UNREAD: usize = 64 << 10;
+
+/// For how long it keeps them, in milliseconds.
+const UNREAD_TIME: u32 = 5_000;
+
 /// Listens. std lets 128 connections wait to be accepted. When more come at once,
 /// the kernel drops the API server's, which tries again a second later.
 fn open_listener(address: SocketAddr) -> std::io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
+    // Connections have the options of their listener.
+    sockopt::set_socket_send_buffer_size(&listener, UNREAD)?;
+    #[cfg(target_os = "linux")]
+    sockopt::set_tcp_user_timeout(&listener, UNREAD_TIME)?;
     rustix::net::listen(&listener, BACKLOG)?;
     Ok(listener)
 }
@@ -242,7 +256,12 @@ fn http<T: AsyncRead + AsyncWrite + Socket + Unpin + 'static>(
         .on_connect_ext(|io: &Timed<T>, data| {
             data.insert(io.connection().clone());
         })
-        .finish(map_config(App::new().configure(routes), |_| AppConfig::default()));
+        .finish(map_config(
+            App::new()
+                .wrap_fn(move |request, service| one_by_one(request, service, keep_alive.is_zero()))
+                .configure(routes),
+            |_| AppConfig::default(),
+        ));
     apply_fn_factory(http, move |(io, peer), http| {
         let connection = Connection::new(HEAD);
         let timed = Timed::new(io, answer, idle, connection.clone());
@@ -250,6 +269,36 @@ fn http<T: AsyncRead + AsyncWrite + Socket + Unpin + 'static>(
         connection.set_place(place, places.clone());
         async move { ended.await.unwrap_or(Ok(())) }
     })
+}
+
+/// Answers a request, unless it was sent before the last answer of its connection was
+/// written. The API server, kubelets and Prometheus wait for it.
+fn one_by_one<S, B>(
+    request: ServiceRequest,
+    service: &S,
+    is_last: bool,
+) -> impl Future<Output = Result<ServiceResponse<EitherBody<B>>, S::Error>> + use<S, B>
+where
+    S: Service<ServiceRequest, Response = ServiceResponse<B>>,
+{
+    let connection = request.conn_data::<Rc<Connection>>().cloned();
+    let admitted = connection.as_deref().is_none_or(Connection::admit_request);
+    let answer = match admitted {
+        true => Either::Left(service.call(request)),
+        // It is not sent: the connection ends.
+        false => Either::Right(request.into_response(HttpResponse::BadRequest().finish())),
+    };
+    async move {
+        let answered = match answer {
+            Either::Left(answer) => answer.await?.map_into_left_body(),
+            Either::Right(refused) => return Ok(refused.map_into_right_body()),
+        };
+        if let Some(connection) = connection {
+            let closes = answered.response().head().connection_type() == ConnectionType::Close;
+            connection.end_request(is_last || closes);
+        }
+        Ok(answered)
+    }
 }
 
 impl Bound {
@@ -329,5 +378,21 @@ impl Signals {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn h79_the_kernel_keeps_little_of_what_a_client_does_not_read() {
+        let listener = open_listener(([127, 0, 0, 1], 0).into()).unwrap();
+        let _client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (connection, _) = listener.accept().unwrap();
+        // Linux doubles it.
+        assert_eq!(sockopt::socket_send_buffer_size(&connection).unwrap(), 2 * UNREAD);
+        #[cfg(target_os = "linux")]
+        assert_eq!(sockopt::tcp_user_timeout(&connection).unwrap(), UNREAD_TIME);
     }
 }

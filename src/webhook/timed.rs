@@ -57,6 +57,22 @@ pub struct Connection {
     end: Arc<EndRequest>,
     /// Whether a part of an answer is not written yet.
     answering: Cell<bool>,
+    /// Whether the next request may come.
+    requests: Cell<Requests>,
+}
+
+/// Whether a connection may send another request. Answers to requests that were sent
+/// together would be made together, whether or not anybody reads them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Requests {
+    /// It may.
+    Open,
+    /// Not before the last answer is written.
+    Waiting,
+    /// No more.
+    Closed,
+    /// It has sent one all the same.
+    Broken,
 }
 
 /// The place of a connection among those that newer ones end.
@@ -98,6 +114,7 @@ impl Connection {
             place: RefCell::default(),
             end: Arc::default(),
             answering: Cell::default(),
+            requests: Cell::new(Requests::Open),
         })
     }
 
@@ -147,6 +164,34 @@ impl Connection {
             caller.state = CallerState::Sending;
             caller.place.enter(&caller.places.sending);
             self.end.withdraw();
+        }
+    }
+
+    /// Whether a request may be answered. One that comes before it may ends the connection.
+    pub fn admit_request(&self) -> bool {
+        let open = self.requests.get() == Requests::Open;
+        if !open {
+            self.requests.set(Requests::Broken);
+        }
+        open
+    }
+
+    /// An answer was made, perhaps the last one.
+    pub fn end_request(&self, last: bool) {
+        self.requests.set(if last { Requests::Closed } else { Requests::Waiting });
+    }
+
+    /// An answer was written.
+    fn open_requests(&self) {
+        if self.requests.get() == Requests::Waiting {
+            self.requests.set(Requests::Open);
+        }
+    }
+
+    fn check_requests(&self) -> io::Result<()> {
+        match self.requests.get() {
+            Requests::Broken => Err(io::ErrorKind::ConnectionAborted.into()),
+            _ => Ok(()),
         }
     }
 
@@ -261,6 +306,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Timed<T> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.connection.check_requests()?;
         let written = Pin::new(&mut self.io).poll_write(cx, bytes);
         match written {
             // Somebody who does not take the answers is waited for as little
@@ -283,6 +329,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Timed<T> {
                 if self.answers && !self.connection.answering.get() {
                     (self.asked, self.answers) = (false, false);
                     self.connection.end_answer();
+                    self.connection.open_requests();
                     let idle = self.idle;
                     self.start(idle);
                 }

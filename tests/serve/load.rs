@@ -154,6 +154,30 @@ fn h31_with_few_file_descriptors_belay_answers_probes_and_reviews() {
 }
 
 #[test]
+fn h78_requests_that_are_sent_together_are_not_all_answered() {
+    let (belay, _folder) = belay(&[]);
+    let mut probe = TcpStream::connect(belay.probes).unwrap();
+    let mut review = crate::client(&belay).connect().unwrap();
+    for (get, connection) in [
+        ("GET /metrics HTTP/1.0\n\n", &mut probe as &mut dyn ReadAndWrite),
+        ("GET /metrics HTTP/1.1\nHost: a\n\n", &mut review),
+    ] {
+        // It may be closed meanwhile.
+        let _ = connection.write_all(get.repeat(400).as_bytes());
+        let mut answers = Vec::new();
+        let _ = connection.read_to_end(&mut answers);
+        let answers = String::from_utf8_lossy(&answers).matches("HTTP/1.").count();
+        assert!(answers <= 1, "{answers} answers to {get:?}");
+    }
+    answered(&crate::client(&belay)).unwrap();
+    belay.metrics().unwrap();
+}
+
+trait ReadAndWrite: Read + Write {}
+
+impl<T: Read + Write> ReadAndWrite for T {}
+
+#[test]
 fn h32_a_head_without_end_ends_the_connection() {
     let (belay, _folder) = belay(&["--deadline=30"]);
     let client = crate::client(&belay);
