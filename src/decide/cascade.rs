@@ -5,9 +5,11 @@ use super::ancestors::Records;
 use super::approved::approved;
 use super::item::Item;
 use super::judgement::Judgement;
-use super::{Cause, Situation};
+use super::users::users;
+use super::{Cause, Reason, Situation};
+use crate::graph::Fates;
 use crate::objects::ORPHAN;
-use crate::policy::api::Action;
+use crate::policy::api::{Action, OnDelete};
 use crate::policy::{Applied, InUse};
 
 /// Question 3: the DELETE follows from another one. What the hold keeps may
@@ -19,7 +21,7 @@ use crate::policy::{Applied, InUse};
 pub(super) fn cascade<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>) -> bool {
     let applied = judgement.binding(target);
     let enforcing = applied.iter().filter(|applied| applied.action == Action::Deny);
-    let released = |applied: &Applied<'_>| !asks_more(applied) && is_left_to_release(applied);
+    let released = |applied: &Applied<'_>| !asks_more(applied) && may_be_released(applied);
     if !target.may_wait(&judgement.situation) || !enforcing.clone().all(released) {
         return false;
     }
@@ -39,8 +41,33 @@ fn asks_more(applied: &Applied<'_>) -> bool {
 }
 
 /// Whether a release waits for the users that a policy counts.
-fn is_left_to_release(applied: &Applied<'_>) -> bool {
+fn may_be_released(applied: &Applied<'_>) -> bool {
     applied.policy.modes.while_used.is_none() || applied.policy.holds()
+}
+
+/// Whether a policy leaves all its users to the release. Under `onDelete: Deny` users
+/// that stay keep the object from becoming Terminating.
+fn is_left_to_release(applied: &Applied<'_>) -> bool {
+    let while_used = applied.policy.modes.while_used.as_ref();
+    may_be_released(applied) && while_used.is_none_or(|in_use| in_use.on_delete == OnDelete::Hold)
+}
+
+/// Refuses the DELETE of an object that waits for the release, while a policy with
+/// `onDelete: Deny` knows of users that stay.
+pub(super) fn users_stay<'a>(judgement: &mut Judgement<'a>, fates: &Fates, target: &Item<'a>) {
+    let situation = judgement.situation;
+    for applied in judgement.binding(target) {
+        let Some(in_use) = &applied.policy.modes.while_used else { continue };
+        if is_left_to_release(&applied) {
+            continue;
+        }
+        let owners = &mut judgement.user_owners;
+        let found = users(&situation, fates, (target, true), in_use, false, owners);
+        if !found.blocking.is_empty() {
+            judgement.confirm(&applied, found.confirm);
+            judgement.refuse(&applied, target, Reason::InUse, (found.blocking, found.more));
+        }
+    }
 }
 
 /// Whether the DELETE of an object by the garbage collector may be refused.

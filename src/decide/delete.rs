@@ -2,7 +2,8 @@
 //! object itself; of 4 to 7 all answers are gathered and the strictest wins; at
 //! the end 1 takes off what is approved.
 
-use super::cascade::cascade;
+use super::ancestors::Above;
+use super::cascade::{cascade, users_stay};
 use super::content::{Container, Kept, content, existing, protects_now, prove_content};
 use super::excess::refuse_excess;
 use super::item::Item;
@@ -189,7 +190,53 @@ impl Closure {
 /// Questions 4 to 7, about everything that the deletion of these may take.
 pub(super) fn take<'a>(judgement: &mut Judgement<'a>, members: &[Member<'a>]) {
     if !members.is_empty() {
-        judge(judgement, members, &Closure::of(&judgement.situation, members));
+        let closure = Closure::of(&judgement.situation, members);
+        judge(judgement, members, &closure);
+        judge_kept_by_approved(judgement, members, &closure);
+    }
+}
+
+/// Dependents that stay only by owners that may be deleted under an approval of scope
+/// Content: what this deletion takes kept them from being deleted with those.
+fn judge_kept_by_approved<'a>(
+    judgement: &mut Judgement<'a>,
+    members: &[Member<'a>],
+    closure: &Closure,
+) {
+    let situation = judgement.situation;
+    let (graph, work) = (situation.graph, situation.work);
+    if situation.policies.approvals.is_empty() {
+        return;
+    }
+    let targets = members.iter().map(|Member { item, .. }| (item.uid(), item.facts.namespace));
+    let lost = closure.lost(graph).map(|node| (node.uid(), node.namespace()));
+    let going: Vec<_> = targets.chain(lost).collect();
+    let mut seen: KeyedSet<_> = going.iter().map(|(uid, _)| *uid).collect();
+    let gone = seen.clone();
+    for (uid, namespace) in going {
+        for node in graph.dependents_in_scope(uid, namespace) {
+            if !work.charge(1 + node.owners().len()) {
+                return;
+            }
+            if node.is_terminating() || !seen.insert(node.uid()) {
+                continue;
+            }
+            let keeping: Vec<_> =
+                node.claims().filter(|claim| !gone.contains(&claim.uid)).collect();
+            let above = Above::of(&situation, &keeping);
+            if !above.approved && !above.recorded {
+                continue;
+            }
+            let member = Member::new(Item::of_node(&situation, node), Propagation::Background);
+            let closure = Closure::with_dependents(&situation, &member);
+            judgement.goes_along(true);
+            for node in closure.lost(graph).take_while(|_| !work.is_used_up()) {
+                let item = Item::of_node(&situation, node);
+                let applied = judgement.binding(&item);
+                protected(judgement, &closure.fates, &item, &applied, true);
+            }
+            judgement.goes_along(false);
+        }
     }
 }
 
@@ -200,7 +247,9 @@ pub(super) fn judge<'a>(judgement: &mut Judgement<'a>, members: &[Member<'a>], c
     let nodes = members.iter().filter_map(|member| member.item.node);
     let own: NumberSet<NodeId> = nodes.map(|node| node.id()).collect();
     for Member { item: target, waits, .. } in members {
-        if !waits {
+        if *waits {
+            users_stay(judgement, fates, target);
+        } else {
             let applied = judgement.binding(target);
             protected(judgement, fates, target, &applied, true);
         }

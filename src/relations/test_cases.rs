@@ -68,6 +68,36 @@ spec:
     ),
     (
         "/pods",
+        r#"
+metadata: {name: generated, namespace: shop}
+spec: {containers: [{name: c, image: i}], volumes: [{name: os, cinder: {volumeID: v, secretRef: {name: os}}}]}
+status:
+  resourceClaimStatuses: [{name: a, resourceClaimName: generated-a-x1}, {name: b}]
+  extendedResourceClaimStatus: {resourceClaimName: generated-extended-x2}
+  nodeAllocatableResourceClaimStatuses: [{resourceClaimName: generated-node-x3}]
+"#,
+        &[
+            "pod-volume-secret spec.volumes[0].cinder.secretRef.name needs secrets shop/os",
+            "pod-generated-claim status.extendedResourceClaimStatus.resourceClaimName needs resourceclaims shop/generated-extended-x2",
+            "pod-generated-claim status.nodeAllocatableResourceClaimStatuses[0].resourceClaimName needs resourceclaims shop/generated-node-x3",
+            "pod-generated-claim status.resourceClaimStatuses[0].resourceClaimName needs resourceclaims shop/generated-a-x1",
+        ],
+    ),
+    (
+        "/podtemplates",
+        r#"
+metadata: {name: seeded, namespace: shop}
+template: {spec: {containers: [{name: c, image: i}], volumes: [{name: s, ephemeral: {volumeClaimTemplate: {spec:
+  {volumeAttributesClassName: gold, dataSource: {kind: PersistentVolumeClaim, name: golden}, dataSourceRef: {apiGroup: snapshot.storage.k8s.io, kind: VolumeSnapshot, name: monday}}}}}]}}
+"#,
+        &[
+            "pod-template-claim-source template.spec.volumes[0].ephemeral.volumeClaimTemplate.spec.dataSource.name needs persistentvolumeclaims shop/golden",
+            "pod-template-claim-source template.spec.volumes[0].ephemeral.volumeClaimTemplate.spec.dataSourceRef.name needs volumesnapshots shop/monday",
+            "pod-template-attributes-class template.spec.volumes[0].ephemeral.volumeClaimTemplate.spec.volumeAttributesClassName needs volumeattributesclasses gold",
+        ],
+    ),
+    (
+        "/pods",
         "{metadata: {name: quiet, namespace: shop}, spec: {containers: [{name: c, image: i}], volumes: [{name: t, emptyDir: {}}]}}",
         &[],
     ),
@@ -238,18 +268,25 @@ spec:
   serviceName: postgres
   replicas: 3
   template: {spec: {containers: [{name: c, image: postgres}]}}
-  volumeClaimTemplates: [{metadata: {name: data}, spec: {storageClassName: fast}}]
+  volumeClaimTemplates: [{metadata: {name: data}, spec: {storageClassName: fast, volumeAttributesClassName: gold, dataSource: {kind: PersistentVolumeClaim, name: golden}}}]
 "#,
         &[
             "stateful-set-service spec.serviceName needs services db/postgres",
             "stateful-set-claims spec.volumeClaimTemplates[0] needs persistentvolumeclaims db/data-postgres-[0..]",
+            "stateful-set-claim-source spec.volumeClaimTemplates[0].spec.dataSource.name needs persistentvolumeclaims db/golden",
             "stateful-set-storage-class spec.volumeClaimTemplates[0].spec.storageClassName needs storageclasses fast",
+            "stateful-set-attributes-class spec.volumeClaimTemplates[0].spec.volumeAttributesClassName needs volumeattributesclasses gold",
         ],
     ),
     (
         "autoscaling/horizontalpodautoscalers",
         "{metadata: {name: web, namespace: shop}, spec: {scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}}}",
         &["autoscaler-target spec.scaleTargetRef.name mentions deployments shop/web"],
+    ),
+    (
+        "flowcontrol.apiserver.k8s.io/flowschemas",
+        "{metadata: {name: tools}, spec: {priorityLevelConfiguration: {name: low}}}",
+        &["flow-schema-priority-level spec.priorityLevelConfiguration.name needs prioritylevelconfigurations low"],
     ),
     (
         "policy/poddisruptionbudgets",

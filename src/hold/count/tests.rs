@@ -409,7 +409,14 @@ fn h20_a_dependent_in_use_counts_unless_its_own_hold_lets_it_wait() {
     let bare = account(json!([]));
     assert_eq!(count(std::slice::from_ref(&bare)).count(), UNUSED);
     assert_eq!(count(&[bare, user.clone()]).keeps(), ["Secret a/s ServiceAccount a/bot"]);
-    assert_eq!(count(&[account(json!([HOLD])), user]).count(), UNUSED);
+    let held = [account(json!([HOLD])), user];
+    assert_eq!(count(&held).keeps(), ["Secret a/s ServiceAccount a/bot"], "under Deny it stays");
+    let waits = json!({"whileUsed": {"onDelete": "Hold"}});
+    let mut world = beside("serviceaccounts", waits).found(&held);
+    while let Count::Read(reads) = world.count() {
+        world.read(reads);
+    }
+    assert_eq!(world.count(), UNUSED);
     // A policy that does not bind the collector refuses nothing.
     let bob = json!([{"kind": "User", "name": "bob"}]);
     let spec = json!({"targets": [{"apiGroups": [""], "resources": ["pods"]}],
