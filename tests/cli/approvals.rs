@@ -1,16 +1,14 @@
 //! `belay approvals`.
 
+use serde_json::json;
+
 use crate::{belay, belay_as, json, kubectl, policy, world};
 
 #[test]
 fn an_approval_is_listed_with_who_gave_it_and_for_how_long() {
     let plane = &world().plane;
     let ns = plane.namespace("approvals").unwrap();
-    policy::apply(
-        plane,
-        &ns,
-        &(policy::target("", "configmaps", &ns) + "  protect: {always: {}}\n"),
-    );
+    policy::protect(plane, &ns, "configmaps", json!({"always": {}}));
     kubectl(plane, &["create", "configmap", "settings", "-n", &ns]);
     let none = belay(plane, &["approvals", "-n", &ns]);
     assert_eq!(
@@ -41,11 +39,7 @@ fn an_approval_is_listed_with_who_gave_it_and_for_how_long() {
 fn what_somebody_is_called_is_nothing_that_a_terminal_obeys() {
     let plane = &world().plane;
     let ns = plane.namespace("escaped").unwrap();
-    policy::apply(
-        plane,
-        &ns,
-        &(policy::target("", "configmaps", &ns) + "  protect: {always: {}}\n"),
-    );
+    policy::protect(plane, &ns, "configmaps", json!({"always": {}}));
     kubectl(plane, &["create", "configmap", "settings", "-n", &ns]);
     // Whoever signs certificates puts any name into them.
     let eve = plane.user("eve\x1b[2J", Some("system:masters")).unwrap();

@@ -2,9 +2,15 @@
 
 use std::sync::OnceLock;
 
+use serde_json::{Value, json};
+
+use crate::harness::crd::things;
+use crate::harness::manifest::{
+    Manifest as _, admission_policy, config_map, object, owner, pod, validating_webhook,
+};
 use crate::harness::{ControlPlane, Options, eventually};
-use crate::stuck::{causes, configmap, delete};
-use crate::{LIMIT, belay, json};
+use crate::stuck::{causes, delete};
+use crate::{LIMIT, belay, json, policy};
 
 /// A control plane in which the tests of this file break something each: what
 /// one breaks may be told by the others as well.
@@ -16,30 +22,22 @@ pub fn plane() -> &'static ControlPlane {
 
 /// A webhook whose Service does not exist, for writes of a resource in one
 /// namespace.
-pub fn dead_webhook(name: &str, ns: &str, resource: &str) -> String {
-    format!(
-        "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingWebhookConfiguration\n\
-         metadata: {{name: {name}}}\nwebhooks:\n- name: {name}.example.test\n  sideEffects: None\n  \
-         admissionReviewVersions: [v1]\n  clientConfig: {{service: {{namespace: default, name: \
-         guard}}}}\n  namespaceSelector: {{matchLabels: {{kubernetes.io/metadata.name: {ns}}}}}\n  \
-         rules: [{{apiGroups: [\"\"], apiVersions: [v1], operations: [UPDATE], resources: \
-         [{resource}]}}]\n"
-    )
+pub fn dead_webhook(name: &str, ns: &str, resource: &str) -> Value {
+    let client = json!({"service": {"namespace": "default", "name": "guard"}});
+    validating_webhook(name, ns, ("UPDATE", resource), client)
 }
 
-/// A policy of the API server's own that refuses an operation on ConfigMaps of
-/// one namespace, those that this selects.
-fn refusing(name: &str, ns: &str, operation: &str, objects: &str) -> String {
-    format!(
-        "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicy\n\
-         metadata: {{name: {name}}}\nspec:\n  failurePolicy: Fail\n  validations: [{{expression: \
-         'false', message: kept}}]\n  matchConstraints: {{objectSelector: {objects}, \
-         namespaceSelector: {{matchLabels: {{kubernetes.io/metadata.name: {ns}}}}}, resourceRules: \
-         [{{apiGroups: [\"\"], apiVersions: [v1], operations: [{operation}], resources: \
-         [configmaps]}}]}}\n---\n\
-         apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\n\
-         metadata: {{name: {name}}}\nspec: {{policyName: {name}, validationActions: [Deny]}}\n"
-    )
+/// Has the API server refuse an operation on ConfigMaps of one namespace, those that this
+/// selects.
+fn refuse(plane: &ControlPlane, name: &str, ns: &str, operation: &str, objects: Value) {
+    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": [operation],
+        "resources": ["configmaps"]});
+    let objects = json!({"objectSelector": objects, "resourceRules": [rule],
+        "namespaceSelector": policy::namespace_selector(ns)});
+    let never = json!({"expression": "false", "message": "kept"});
+    for object in admission_policy(name, objects, never) {
+        plane.apply(&object).unwrap();
+    }
 }
 
 #[test]
@@ -47,7 +45,9 @@ fn a_webhook_that_cannot_be_asked_lets_nobody_take_a_finalizer_off() {
     let plane = plane();
     let [ns, elsewhere] = ["broken-hook", "broken-no-hook"].map(|ns| plane.namespace(ns).unwrap());
     for ns in [&ns, &elsewhere] {
-        configmap(plane, ns, "settings", "finalizers: [x.hooked.test/y]");
+        let object =
+            config_map("settings").with_namespace(ns).with_finalizers(&["x.hooked.test/y"]);
+        plane.apply(&object).unwrap();
     }
     plane.apply(&dead_webhook("guard", &ns, "configmaps/*")).unwrap();
     for ns in [&ns, &elsewhere] {
@@ -69,8 +69,10 @@ fn a_webhook_that_cannot_be_asked_lets_nobody_take_a_finalizer_off() {
 fn a_finalizer_of_kinds_that_were_removed_is_told_with_that() {
     let plane = plane();
     let ns = plane.namespace("broken-kinds").unwrap();
-    plane.apply(&definition("removed.example.org", "v1", false)).unwrap();
-    configmap(plane, &ns, "settings", "finalizers: [finalizers.example.org/y]");
+    plane.apply(&things("removed.example.org", "v1", false)).unwrap();
+    let object =
+        config_map("settings").with_namespace(&ns).with_finalizers(&["finalizers.example.org/y"]);
+    plane.apply(&object).unwrap();
     delete(plane, &["configmap", "settings", "-n", &ns]);
     let object = format!("configmaps/settings -n {ns}");
     let told = |cause: &str, what: &str| {
@@ -90,13 +92,16 @@ fn a_finalizer_of_kinds_that_were_removed_is_told_with_that() {
 fn a_finalizer_whose_kinds_were_left_without_their_webhook_is_told_with_that() {
     let plane = plane();
     let ns = plane.namespace("broken-left").unwrap();
-    plane.apply(&definition("left.example.net", "v1", false)).unwrap();
-    configmap(plane, &ns, "settings", "finalizers: [finalizers.example.net/y]");
+    plane.apply(&things("left.example.net", "v1", false)).unwrap();
+    let object =
+        config_map("settings").with_namespace(&ns).with_finalizers(&["finalizers.example.net/y"]);
+    plane.apply(&object).unwrap();
     delete(plane, &["configmap", "settings", "-n", &ns]);
     let object = format!("configmaps/settings -n {ns}");
     // A person's tool put it there, and its kinds are still served.
     causes(plane, &["-n", &ns], &object, "Unknown");
-    let left = dead_webhook("left", "elsewhere", "pods").replace("example.test", "example.net");
+    let mut left = dead_webhook("left", "elsewhere", "pods");
+    left["webhooks"][0]["name"] = json!("left.example.net");
     plane.apply(&left).unwrap();
     let all = causes(plane, &["-n", &ns], &object, "OwnerGone");
     let said = all[0].to_string();
@@ -130,45 +135,16 @@ fn an_api_without_a_server_keeps_every_namespace() {
     assert!(said.contains("kubectl delete apiservice v1.gone.example.test"), "{said}");
 }
 
-/// Things of a group. `stored`: the version that is written; with `dead`,
-/// versions are converted by a webhook that does not exist.
-fn definition(group: &str, stored: &str, dead: bool) -> String {
-    let version = |name: &str| {
-        format!(
-            "  - name: {name}\n    served: true\n    storage: {}\n    schema: {{openAPIV3Schema: \
-             {{type: object, x-kubernetes-preserve-unknown-fields: true}}}}\n",
-            name == stored
-        )
-    };
-    let conversion = match dead {
-        true => {
-            "{strategy: Webhook, webhook: {conversionReviewVersions: [v1], clientConfig: {service: \
-             {namespace: default, name: nobody}}}}"
-        }
-        false => "{strategy: None}",
-    };
-    format!(
-        "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n\
-         metadata: {{name: things.{group}}}\nspec:\n  group: {group}\n  \
-         scope: Namespaced\n  names: {{plural: things, singular: thing, kind: Thing}}\n  \
-         conversion: {conversion}\n  versions:\n{}{}",
-        version("v1"),
-        version("v2")
-    )
-}
-
 #[test]
 fn a_kind_that_nobody_converts_keeps_its_namespace() {
     // While such a kind is there the namespace controller takes minutes for any
     // Namespace, so this one has a control plane of its own.
     let plane = &ControlPlane::start().unwrap();
     let ns = plane.namespace("broken-kind").unwrap();
-    plane.apply(&definition("old.example.test", "v1", false)).unwrap();
-    let thing = format!(
-        "apiVersion: old.example.test/v1\nkind: Thing\nmetadata: {{name: one, namespace: {ns}}}\n"
-    );
+    plane.apply(&things("old.example.test", "v1", false)).unwrap();
+    let thing = object("old.example.test/v1", "Thing", "one").with_namespace(&ns);
     eventually("a thing", LIMIT, || plane.apply(&thing)).unwrap();
-    plane.apply(&definition("old.example.test", "v2", true)).unwrap();
+    plane.apply(&things("old.example.test", "v2", true)).unwrap();
     delete(plane, &["namespace", &ns]);
     let all = causes(plane, &["-A"], &format!("namespaces/{ns}"), "ConversionWebhook");
     let said = all.iter().find(|one| one["cause"] == "ConversionWebhook").unwrap().to_string();
@@ -180,11 +156,9 @@ fn a_kind_that_nobody_converts_keeps_its_namespace() {
     // What is stored as it is served can be listed, and whoever knows another
     // version of it can write nothing.
     let ns = plane.namespace("broken-version").unwrap();
-    plane.apply(&definition("new.example.test", "v2", true)).unwrap();
-    let thing = format!(
-        "apiVersion: new.example.test/v2\nkind: Thing\nmetadata: {{name: one, namespace: {ns}, \
-         finalizers: [x.example.test/y]}}\n"
-    );
+    plane.apply(&things("new.example.test", "v2", true)).unwrap();
+    let thing = object("new.example.test/v2", "Thing", "one").with_namespace(&ns);
+    let thing = thing.with_finalizers(&["x.example.test/y"]);
     eventually("a thing", LIMIT, || plane.apply(&thing)).unwrap();
     delete(plane, &["things.v2.new.example.test", "one", "-n", &ns]);
     let told = |scope: &[&str], object: &str, definition: &str| {
@@ -213,14 +187,12 @@ fn a_kind_that_nobody_converts_keeps_its_namespace() {
 fn a_child_whose_end_is_refused_is_told_with_how_to_see_by_whom() {
     let plane = plane();
     let ns = plane.namespace("broken-child").unwrap();
-    configmap(plane, &ns, "owner", "");
+    plane.apply(&config_map("owner").with_namespace(&ns)).unwrap();
     let uid = plane.api().field("cm/owner", &ns, ".metadata.uid").unwrap();
-    let reference = format!(
-        "labels: {{kept: 'yes'}}, ownerReferences: [{{apiVersion: v1, kind: ConfigMap, name: owner, \
-         uid: {uid}, blockOwnerDeletion: true}}]"
-    );
-    configmap(plane, &ns, "child", &reference);
-    plane.apply(&refusing("keep-child", &ns, "DELETE", "{matchLabels: {kept: 'yes'}}")).unwrap();
+    let child = config_map("child").with_namespace(&ns).with_labels(json!({"kept": "yes"}));
+    plane.apply(&child.with_owner(owner("ConfigMap", "owner", &uid))).unwrap();
+    let kept = json!({"matchLabels": {"kept": "yes"}});
+    refuse(plane, "keep-child", &ns, "DELETE", kept);
     eventually("the policy in force", LIMIT, || {
         plane.api().delete(&["configmap", "child", "--dry-run=server"], &ns)?.failure().map(drop)
     })
@@ -241,11 +213,9 @@ fn a_child_whose_end_is_refused_is_told_with_how_to_see_by_whom() {
 fn a_definition_waits_for_the_objects_of_its_kind() {
     let plane = plane();
     let ns = plane.namespace("broken-definition").unwrap();
-    plane.apply(&definition("kept.example.test", "v1", false)).unwrap();
-    let thing = format!(
-        "apiVersion: kept.example.test/v1\nkind: Thing\nmetadata: {{name: one, namespace: {ns}, \
-         finalizers: [x.example.test/y]}}\n"
-    );
+    plane.apply(&things("kept.example.test", "v1", false)).unwrap();
+    let thing = object("kept.example.test/v1", "Thing", "one").with_namespace(&ns);
+    let thing = thing.with_finalizers(&["x.example.test/y"]);
     eventually("a thing", LIMIT, || plane.apply(&thing)).unwrap();
     delete(plane, &["crd", "things.kept.example.test"]);
     let name = "customresourcedefinitions.apiextensions.k8s.io/things.kept.example.test";
@@ -264,8 +234,8 @@ fn a_definition_waits_for_the_objects_of_its_kind() {
 fn a_namespace_is_told_with_who_refuses_the_end_of_what_is_in_it() {
     let plane = plane();
     let ns = plane.namespace("broken-policy").unwrap();
-    configmap(plane, &ns, "settings", "");
-    plane.apply(&refusing("keep", &ns, "DELETE", "{}")).unwrap();
+    plane.apply(&config_map("settings").with_namespace(&ns)).unwrap();
+    refuse(plane, "keep", &ns, "DELETE", json!({}));
     eventually("the policy in force", LIMIT, || {
         let try_it = ["delete", "configmap", "settings", "-n", &ns, "--dry-run=server"];
         plane.kubectl(&try_it)?.failure().map(drop)
@@ -283,11 +253,8 @@ fn a_pod_whose_node_is_silent_is_told_with_it() {
     let plane = plane();
     let ns = plane.namespace("broken-silent").unwrap();
     let node = format!("silent-{ns}");
-    plane.apply(&format!("apiVersion: v1\nkind: Node\nmetadata: {{name: {node}}}\n")).unwrap();
-    let pod = format!(
-        "apiVersion: v1\nkind: Pod\nmetadata: {{name: web, namespace: {ns}}}\nspec: {{nodeName: \
-         {node}, containers: [{{name: a, image: none}}]}}\n"
-    );
+    plane.apply(&object("v1", "Node", &node)).unwrap();
+    let pod = pod("web").with_namespace(&ns).with_node(&node);
     eventually("the Pod", LIMIT, || plane.apply(&pod)).unwrap();
     let object = format!("pods/web -n {ns}");
     let told = |cause: &str, what: &str| {
@@ -297,7 +264,7 @@ fn a_pod_whose_node_is_silent_is_told_with_it() {
     delete(plane, &["pod", "web", "-n", &ns, "--grace-period=30"]);
     told("NodeGone", &format!("its node {node} is not ready"));
     // A kubelet that is there has work left.
-    let ready = serde_json::json!({"status": {"conditions": [{"type": "Ready", "status": "True",
+    let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True",
         "reason": "KubeletReady", "message": "ready"}]}});
     plane.patch(&format!("node/{node}/status"), "", &ready);
     told("Owner", &format!("the kubelet of node {node} has not ended it yet"));
@@ -308,10 +275,8 @@ fn a_pod_whose_node_is_gone_is_told_with_it() {
     let plane = plane();
     let ns = plane.namespace("broken-node").unwrap();
     // The finalizer keeps it when the collector of Pods has been there.
-    let pod = format!(
-        "apiVersion: v1\nkind: Pod\nmetadata: {{name: web, namespace: {ns}, finalizers: \
-         [x.example.test/y]}}\nspec: {{nodeName: ghost, containers: [{{name: a, image: none}}]}}\n"
-    );
+    let pod =
+        pod("web").with_namespace(&ns).with_finalizers(&["x.example.test/y"]).with_node("ghost");
     eventually("the Pod", LIMIT, || plane.apply(&pod)).unwrap();
     delete(plane, &["pod", "web", "-n", &ns, "--grace-period=1"]);
     let all = causes(plane, &["-n", &ns], &format!("pods/web -n {ns}"), "NodeGone");
@@ -323,7 +288,8 @@ fn a_pod_whose_node_is_gone_is_told_with_it() {
 fn a_hold_that_belay_left_behind_is_told_with_how_it_goes() {
     let plane = plane();
     let ns = plane.namespace("broken-hold").unwrap();
-    configmap(plane, &ns, "settings", "finalizers: [belay.dev/hold]");
+    let object = config_map("settings").with_namespace(&ns).with_finalizers(&["belay.dev/hold"]);
+    plane.apply(&object).unwrap();
     delete(plane, &["configmap", "settings", "-n", &ns]);
     let all = causes(plane, &["-n", &ns], &format!("configmaps/settings -n {ns}"), "HeldByBelay");
     let held = all.iter().find(|one| one["cause"] == "HeldByBelay").unwrap();

@@ -1,5 +1,7 @@
 //! `belay denials`.
 
+use serde_json::json;
+
 use crate::harness::eventually;
 use crate::{LIMIT, belay, json, kubectl, policy, world};
 
@@ -7,16 +9,10 @@ use crate::{LIMIT, belay, json, kubectl, policy, world};
 fn what_was_refused_and_what_would_have_been_are_told_apart() {
     let plane = &world().plane;
     let [denied, warned] = ["denials", "denials"].map(|name| plane.namespace(name).unwrap());
-    policy::apply(
-        plane,
-        &denied,
-        &(policy::target("", "configmaps", &denied) + "  protect: {always: {}}\n"),
-    );
-    policy::apply(
-        plane,
-        &warned,
-        &(policy::target("", "configmaps", &warned) + "  protect: {always: {}}\n  action: Audit\n"),
-    );
+    policy::protect(plane, &denied, "configmaps", json!({"always": {}}));
+    let target = policy::target("", "configmaps", &warned);
+    let spec = json!({"targets": [target], "protect": {"always": {}}, "action": "Audit"});
+    policy::apply(plane, &warned, spec);
     for ns in [&denied, &warned] {
         kubectl(plane, &["create", "configmap", "settings", "-n", ns]);
     }
@@ -64,11 +60,7 @@ fn what_was_refused_and_what_would_have_been_are_told_apart() {
 fn what_was_refused_before_a_time_is_left_out() {
     let plane = &world().plane;
     let ns = plane.namespace("since").unwrap();
-    policy::apply(
-        plane,
-        &ns,
-        &(policy::target("", "configmaps", &ns) + "  protect: {always: {}}\n"),
-    );
+    policy::protect(plane, &ns, "configmaps", json!({"always": {}}));
     kubectl(plane, &["create", "configmap", "settings", "-n", &ns]);
     let delete = ["delete", "configmap", "settings", "-n", &ns];
     plane.kubectl(&delete).unwrap().failure().unwrap();

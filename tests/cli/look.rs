@@ -1,19 +1,16 @@
 //! `belay impact` and `belay used-by` in a cluster in which belay is installed.
 
+use serde_json::json;
+
+use crate::harness::manifest::{Manifest as _, pod, workload};
 use crate::harness::{ControlPlane, eventually};
 use crate::{LIMIT, belay, belay_as, json, kubectl, policy, world};
 
 /// A Deployment that mounts a ConfigMap, as far as its Pod.
 fn mounted(plane: &ControlPlane, ns: &str) {
     kubectl(plane, &["create", "configmap", "settings", "-n", ns]);
-    let template = "{metadata: {labels: {app: web}}, spec: {containers: [{name: a, image: none, \
-                    envFrom: [{configMapRef: {name: settings}}]}]}}";
-    plane
-        .apply(&format!(
-            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web, namespace: {ns}}}\nspec: \
-             {{replicas: 1, selector: {{matchLabels: {{app: web}}}}, template: {template}}}\n"
-        ))
-        .unwrap();
+    let pod = pod("web").with_env_from("configMapRef", "settings");
+    plane.apply(&workload("Deployment", "web", &pod).with_namespace(ns)).unwrap();
     eventually("its Pod", LIMIT, || {
         let pods = plane.api().list("pods", ns, "")?;
         if pods.is_empty() { Err("none".into()) } else { Ok(()) }
@@ -26,11 +23,9 @@ fn impact_says_before_what_the_refusal_says_after() {
     let plane = &world().plane;
     let ns = plane.namespace("look").unwrap();
     // Without the hold: what is held stays, and breaks nobody.
-    policy::apply(
-        plane,
-        &ns,
-        &(policy::target("", "configmaps", &ns) + "  protect: {whileUsed: {}}\n  hold: Never\n"),
-    );
+    let target = policy::target("", "configmaps", &ns);
+    let spec = json!({"targets": [target], "protect": {"whileUsed": {}}, "hold": "Never"});
+    policy::apply(plane, &ns, spec);
     mounted(plane, &ns);
     let said = eventually("what belay knows", LIMIT, || {
         let refused =

@@ -6,6 +6,9 @@
 
 use std::path::Path;
 
+use serde_json::json;
+
+use crate::harness::manifest::Manifest as _;
 use crate::harness::{ControlPlane, Install, Options, eventually};
 use crate::tour::steady;
 use crate::{LIMIT, belay, policy, program};
@@ -77,14 +80,13 @@ fn what_the_commands_print_is_what_somebody_has_looked_at() {
     let _belay = Install::of_everything(1).on(&plane, program()).unwrap();
     let plane = &plane;
     plane.apply(SHOP).unwrap();
-    policy::apply(
-        plane,
-        "settings",
-        &(policy::target("", "configmaps", "shop") + "  protect: {whileUsed: {onDelete: Hold}}\n"),
-    );
-    let secrets = policy::target("", "secrets", "shop");
-    policy::apply(plane, "tokens", &(secrets.clone() + "  protect: {always: {}}\n  hold: Never\n"));
-    policy::apply(plane, "watched", &(secrets + "  protect: {always: {}}\n  action: Audit\n"));
+    let maps = policy::target("", "configmaps", "shop");
+    let spec = json!({"targets": [maps], "protect": {"whileUsed": {"onDelete": "Hold"}}});
+    policy::apply(plane, "settings", spec);
+    let secrets = json!({"targets": [policy::target("", "secrets", "shop")],
+        "protect": {"always": {}}});
+    policy::apply(plane, "tokens", secrets.clone().with(json!({"hold": "Never"})));
+    policy::apply(plane, "watched", secrets.with(json!({"action": "Audit"})));
     let mut told = Told { plane, all: String::new() };
 
     told.tell("denials");

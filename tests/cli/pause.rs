@@ -1,6 +1,8 @@
 //! `belay pause`, on control planes of its own: a pause in the common world
 //! would be one for all tests.
 
+use serde_json::json;
+
 use crate::harness::install::print;
 use crate::harness::{ControlPlane, Install, Options, Result, eventually};
 use crate::{LIMIT, belay, belay_as, json, kubectl, policy, program};
@@ -87,11 +89,7 @@ fn a_pause_lets_everything_pass_says_so_everywhere_and_ends() {
     let plane = ControlPlane::start_with(&Options { nodes: 1, ..Options::default() }).unwrap();
     let installed = Install::of_everything(2).on(&plane, program()).unwrap();
     let ns = plane.namespace("paused").unwrap();
-    policy::apply(
-        &plane,
-        &ns,
-        &(policy::target("", "configmaps", &ns) + "  protect: {always: {}}\n"),
-    );
+    policy::protect(&plane, &ns, "configmaps", json!({"always": {}}));
     kubectl(&plane, &["create", "configmap", "settings", "-n", &ns]);
     let refused = || -> Result<bool> {
         Ok(!plane.api().delete(&["configmap", "settings", "--dry-run=server"], &ns)?.ok())

@@ -5,23 +5,19 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::broken::plane as without_belay;
+use crate::harness::manifest::{Manifest as _, config_map, deletion_policy};
 use crate::harness::{ControlPlane, eventually};
 use crate::{LIMIT, belay, json, policy, world};
 
 /// Two ConfigMaps, one of them a hook of Helm, and in a file a policy for them
-/// with more of its spec behind it.
-fn prepared(plane: &ControlPlane, ns: &str, more: &str) -> (tempfile::TempDir, String) {
-    plane
-        .apply(&format!(
-            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: settings, namespace: {ns}}}\n---\n\
-             apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: hook, namespace: {ns}, annotations: \
-             {{helm.sh/hook: pre-install}}}}\n"
-        ))
-        .unwrap();
+/// with this spec.
+fn prepared(plane: &ControlPlane, ns: &str, spec: Value) -> (tempfile::TempDir, String) {
+    plane.apply(&config_map("settings").with_namespace(ns)).unwrap();
+    let hook = json!({"metadata": {"annotations": {"helm.sh/hook": "pre-install"}}});
+    plane.apply(&config_map("hook").with_namespace(ns).with(hook)).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("policy.yaml");
-    let head = "apiVersion: belay.dev/v1alpha1\nkind: DeletionPolicy\n";
-    fs::write(&path, format!("{head}metadata: {{name: {ns}}}\nspec:\n{more}")).unwrap();
+    fs::write(&path, deletion_policy(ns, spec).to_string()).unwrap();
     (folder, path.display().to_string())
 }
 
@@ -29,9 +25,10 @@ fn prepared(plane: &ControlPlane, ns: &str, more: &str) -> (tempfile::TempDir, S
 fn a_plan_needs_nothing_of_belay_in_the_cluster() {
     let plane = without_belay();
     let ns = plane.namespace("plan").unwrap();
-    let other = "}}}, {apiGroups: [plan.test], resources: [gadgets]}]\n";
-    let targets = policy::target("", "configmaps", &ns).replace("}}}]\n", other);
-    let (_folder, file) = prepared(plane, &ns, &(targets + "  protect: {whileUsed: {}}\n"));
+    let maps = policy::target("", "configmaps", &ns);
+    let gadgets = json!({"apiGroups": ["plan.test"], "resources": ["gadgets"]});
+    let spec = json!({"targets": [maps, gadgets], "protect": {"whileUsed": {}}});
+    let (_folder, file) = prepared(plane, &ns, spec);
     let said = belay(plane, &["status", "--plan", "-f", &file, "-o", "json"]);
     assert_eq!(said.code, 1, "{said:?}");
     let said = json(&said);
@@ -54,8 +51,9 @@ fn a_plan_needs_nothing_of_belay_in_the_cluster() {
 fn what_a_plan_says_is_what_comes_of_it() {
     let plane = &world().plane;
     let ns = plane.namespace("plan-kept").unwrap();
-    let spec = policy::target("", "configmaps", &ns) + "  protect: {whileUsed: {}}\n";
-    let (_folder, file) = prepared(plane, &ns, &spec);
+    let target = policy::target("", "configmaps", &ns);
+    let spec = json!({"targets": [target], "protect": {"whileUsed": {}}});
+    let (_folder, file) = prepared(plane, &ns, spec.clone());
     let said = belay(plane, &["status", "--plan", "-f", &file, "-o", "json"]);
     assert_eq!(said.code, 0, "{said:?}");
     let plan = json(&said)["policies"][0].clone();
@@ -63,7 +61,7 @@ fn what_a_plan_says_is_what_comes_of_it() {
     let unheld = plane.api().get("cm/settings", &ns).unwrap().unwrap().to_string();
     assert!(!unheld.contains("belay.dev/hold"), "a plan changes nothing: {unheld}");
 
-    policy::apply(plane, &ns, &spec);
+    policy::apply(plane, &ns, spec);
     eventually("what was planned", LIMIT, || {
         let output = belay(plane, &["status", "-o", "json"]);
         let said: Value = serde_json::from_str(&output.stdout)?;

@@ -2,6 +2,8 @@
 //! the scenarios. That each document is as its schema says is seen to by
 //! [`crate::fits`].
 
+use serde_json::json;
+
 use crate::{belay, json, kubectl, policy, world};
 
 #[test]
@@ -28,11 +30,7 @@ fn what_belay_does_not_hold_is_an_answer_and_no_error() {
 fn a_dry_run_of_a_release_lists_every_object() {
     let plane = &world().plane;
     let ns = plane.namespace("programs-all").unwrap();
-    policy::apply(
-        plane,
-        &ns,
-        &(policy::target("", "configmaps", &ns) + "  protect: {always: {}}\n"),
-    );
+    policy::protect(plane, &ns, "configmaps", json!({"always": {}}));
     kubectl(plane, &["create", "configmap", "kept", "-n", &ns]);
     let said = belay(plane, &["release", "--all", "--dry-run", "-o", "json"]);
     assert_eq!(said.code, 0, "{said:?}");

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use crate::broken::plane;
 use crate::harness::belay::Belay;
 use crate::harness::eventually;
-use crate::stuck::{causes, configmap, delete};
+use crate::harness::manifest::{Manifest as _, config_map, validating_webhook};
+use crate::stuck::{causes, delete};
 use crate::{LIMIT, program};
 
 /// Takes the only finalizer of a ConfigMap off.
@@ -29,18 +30,11 @@ fn a_webhook_that_is_well_and_refuses_is_told_by_where_it_is_and_by_what_it_said
     plane.proxy.route(&address, &[webhook.listen]);
     let authority = std::fs::read(&webhook.ca).unwrap();
     let authority = base64::engine::general_purpose::STANDARD.encode(authority);
-    plane
-        .apply(&format!(
-            "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingWebhookConfiguration\n\
-             metadata: {{name: far}}\nwebhooks:\n- name: far.example.test\n  sideEffects: None\n  \
-             admissionReviewVersions: [v1]\n  clientConfig: {{url: \"https://{address}/validate\", \
-             caBundle: {authority}}}\n  namespaceSelector: {{matchLabels: \
-             {{kubernetes.io/metadata.name: {ns}}}}}\n  rules: [{{apiGroups: [\"\"], apiVersions: \
-             [v1], operations: [UPDATE], resources: [configmaps]}}]\n"
-        ))
-        .unwrap();
+    let client = json!({"url": format!("https://{address}/validate"), "caBundle": authority});
+    plane.apply(&validating_webhook("far", &ns, ("UPDATE", "configmaps"), client)).unwrap();
     // Of this finalizer nothing says whose it is.
-    configmap(plane, &ns, "settings", "finalizers: [legacy/keep]");
+    let object = config_map("settings").with_namespace(&ns).with_finalizers(&["legacy/keep"]);
+    plane.apply(&object).unwrap();
     delete(plane, &["configmap", "settings", "-n", &ns]);
     let object = format!("configmaps/settings -n {ns}");
     let perhaps = |all: &[Value]| {
@@ -70,7 +64,7 @@ fn a_webhook_that_is_well_and_refuses_is_told_by_where_it_is_and_by_what_it_said
         "namespace": ns}, "type": "Warning", "reason": "Failed", "message": refused.trim(),
         "source": {"component": "legacy-operator"}, "involvedObject": {"apiVersion": "v1",
         "kind": "ConfigMap", "namespace": ns, "name": "settings", "uid": uid}});
-    plane.apply(&event.to_string()).unwrap();
+    plane.apply(&event).unwrap();
     let all = causes(plane, &["-n", &ns], &object, "Refused");
     assert_eq!(all[0]["says"], "whoever works on its end was refused", "{all:?}");
     let event = all[0]["evidence"][0].as_str().unwrap();

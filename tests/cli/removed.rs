@@ -3,49 +3,45 @@
 use std::fs;
 use std::path::Path;
 
+use serde_json::{Value, json};
+
+use crate::harness::manifest::{Manifest as _, config_map, documents, object, pod, secret};
 use crate::harness::{ControlPlane, eventually};
 use crate::{LIMIT, belay, belay_as, json, kubectl, policy, world};
 
 /// Writes manifests into a file of this folder, and says where.
-fn written(folder: &Path, name: &str, manifests: &str) -> String {
+fn written(folder: &Path, name: &str, objects: &[Value]) -> String {
     let path = folder.join(name);
-    fs::write(&path, manifests).unwrap();
+    fs::write(&path, documents(objects)).unwrap();
     path.display().to_string()
 }
 
-fn configmap(name: &str) -> String {
-    format!("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\n")
-}
-
 /// A CronJob, which uses what it uses with no Pod of it running.
-fn cron(settings: &str) -> String {
-    format!(
-        "---\napiVersion: batch/v1\nkind: CronJob\nmetadata: {{name: web}}\nspec: {{schedule: \"0 0 1 1 \
-         *\", jobTemplate: {{spec: {{template: {{spec: {{restartPolicy: Never, containers: [{{name: a, \
-         image: none, envFrom: [{{configMapRef: {{name: {settings}}}}}]}}]}}}}}}}}}}\n"
-    )
+fn cron(settings: &str) -> Value {
+    let pod = pod("web").with_env_from("configMapRef", settings);
+    let pod = pod.with(json!({"spec": {"restartPolicy": "Never"}}));
+    let job = json!({"spec": {"template": {"spec": pod["spec"]}}});
+    object("batch/v1", "CronJob", "web")
+        .with(json!({"spec": {"schedule": "0 0 1 1 *", "jobTemplate": job}}))
 }
 
-fn apply(plane: &ControlPlane, ns: &str, manifests: &str) {
-    plane.apply_to(&["apply", "-n", ns, "-f", "-"], manifests).unwrap().success().unwrap();
+fn apply(plane: &ControlPlane, ns: &str, objects: &[Value]) {
+    let args = ["apply", "-n", ns, "-f", "-"];
+    plane.apply_to(&args, &documents(objects)).unwrap().success().unwrap();
 }
 
 #[test]
 fn what_a_change_would_prune_is_told_of_the_cluster_as_it_is() {
     let plane = &world().plane;
     let ns = plane.namespace("removed").unwrap();
-    policy::apply(
-        plane,
-        &ns,
-        &(policy::target("", "configmaps", &ns) + "  protect: {whileUsed: {}}\n"),
-    );
-    apply(plane, &ns, &(configmap("one") + &configmap("free") + &cron("one")));
+    policy::protect(plane, &ns, "configmaps", json!({"whileUsed": {}}));
+    apply(plane, &ns, &[config_map("one"), config_map("free"), cron("one")]);
     let folder = tempfile::tempdir().unwrap();
-    let gizmo = "---\napiVersion: example.test/v1\nkind: Gizmo\nmetadata: {name: x}\n";
-    let before = configmap("one") + &configmap("free") + &configmap("never") + gizmo + &cron("one");
-    let old = written(folder.path(), "old.yaml", &before);
+    let [one, free, never] = ["one", "free", "never"].map(config_map);
+    let gizmo = object("example.test/v1", "Gizmo", "x");
+    let old = written(folder.path(), "old.yaml", &[one, free, never, gizmo, cron("one")]);
     // The change mends the use of it; in the cluster that is still to come.
-    let new = written(folder.path(), "new.yaml", &(configmap("two") + &cron("two")));
+    let new = written(folder.path(), "new.yaml", &[config_map("two"), cron("two")]);
     let asked = ["impact", "--removed", &old, &new, "-n", &ns];
     let said = belay(plane, &asked);
     assert_eq!((said.code, said.stderr.as_str()), (1, ""), "{said:?}");
@@ -60,7 +56,7 @@ fn what_a_change_would_prune_is_told_of_the_cluster_as_it_is() {
     assert!(markdown.stdout.contains("\n- `gizmo.example.test/x`\n"), "{markdown:?}");
 
     // Once it is applied, nothing stands in the way of the prune.
-    apply(plane, &ns, &(configmap("two") + &cron("two")));
+    apply(plane, &ns, &[config_map("two"), cron("two")]);
     eventually("a ConfigMap that nobody uses", LIMIT, || {
         let said = belay(plane, &asked);
         if said.code == 0 { Ok(()) } else { Err(format!("{said:?}").into()) }
@@ -80,9 +76,8 @@ fn what_may_not_be_looked_for_is_not_taken_for_gone() {
     let ns = plane.namespace("removed-blind").unwrap();
     kubectl(plane, &["create", "secret", "generic", "password", "-n", &ns]);
     let folder = tempfile::tempdir().unwrap();
-    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: password}\n";
-    let old = written(folder.path(), "old.yaml", secret);
-    let new = written(folder.path(), "new.yaml", &configmap("other"));
+    let old = written(folder.path(), "old.yaml", &[secret("password")]);
+    let new = written(folder.path(), "new.yaml", &[config_map("other")]);
     let asked = ["impact", "--removed", &old, &new, "-n", &ns, "-o", "json"];
     let seen = json(&belay(plane, &asked));
     assert_eq!(seen["targets"][0]["name"], "password", "{seen}");
@@ -91,7 +86,7 @@ fn what_may_not_be_looked_for_is_not_taken_for_gone() {
     assert_eq!(blind.code, 3, "{blind:?}");
     let blind = json(&blind);
     assert_eq!(blind["verdict"], "Unknown", "{blind}");
-    assert_eq!(blind["missing"], serde_json::json!([]), "{blind}");
+    assert_eq!(blind["missing"], json!([]), "{blind}");
     let unread = blind["notRead"].as_array().unwrap();
     let secret = format!("secrets/password -n {ns}");
     assert!(unread.iter().any(|one| one["resource"] == secret.as_str()), "{blind}");

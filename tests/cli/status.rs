@@ -9,9 +9,7 @@ use crate::{LIMIT, belay, kubectl, policy, world};
 fn the_status_has_the_policies_and_who_leads() {
     let plane = &world().plane;
     let ns = plane.namespace("status").unwrap();
-    let targets =
-        policy::target("", "configmaps", &ns).replace("[configmaps]", "[configmaps, pods]");
-    policy::apply(plane, &ns, &(targets + "  protect: {whileUsed: {}}\n"));
+    policy::protect(plane, &ns, "configmaps, pods", json!({"whileUsed": {}}));
     kubectl(plane, &["create", "configmap", "settings", "-n", &ns]);
     eventually("the count of what is protected", LIMIT, || {
         let output = belay(plane, &["status", "-o", "json"]);

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::broken::dead_webhook;
+use crate::harness::manifest::{Manifest as _, bound_claim, config_map, owner, pod, workload};
 use crate::harness::{ControlPlane, eventually};
 use crate::{LIMIT, belay, belay_as, json, kubectl, policy, world};
 
@@ -35,14 +36,6 @@ pub fn causes_to(kubeconfig: &Path, scope: &[&str], object: &str, cause: &str) -
     found
 }
 
-/// A ConfigMap with this in its metadata.
-pub fn configmap(plane: &ControlPlane, ns: &str, name: &str, metadata: &str) {
-    let object = format!(
-        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, namespace: {ns}, {metadata}}}\n"
-    );
-    plane.apply(&object).unwrap();
-}
-
 /// Sends a DELETE and does not wait.
 pub fn delete(plane: &ControlPlane, args: &[&str]) {
     kubectl(plane, &[&["delete", "--wait=false"][..], args].concat());
@@ -51,10 +44,7 @@ pub fn delete(plane: &ControlPlane, args: &[&str]) {
 /// Makes the ConfigMap settings with a finalizer that this manager puts there,
 /// and deletes it.
 fn deleted_settings(plane: &ControlPlane, ns: &str, manager: &str, finalizer: &str) {
-    let object = format!(
-        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: settings, namespace: {ns}, \
-         finalizers: [{finalizer}]}}\n"
-    );
+    let object = config_map("settings").with_namespace(ns).with_finalizers(&[finalizer]);
     let manager = format!("--field-manager={manager}");
     let apply = ["apply", "--server-side", &manager, "-f", "-"];
     plane.apply_to(&apply, &object).unwrap().success().unwrap();
@@ -95,7 +85,8 @@ fn a_finalizer_whose_owner_is_gone_is_found_and_the_command_that_is_named_helps(
 fn what_is_not_late_is_not_stuck() {
     let plane = &world().plane;
     let ns = plane.namespace("stuck-late").unwrap();
-    configmap(plane, &ns, "settings", "finalizers: [x.example.test/y]");
+    let object = config_map("settings").with_namespace(&ns).with_finalizers(&["x.example.test/y"]);
+    plane.apply(&object).unwrap();
     delete(plane, &["configmap", "settings", "-n", &ns]);
     let early = belay(plane, &["stuck", "-n", &ns]);
     assert_eq!(early.code, 0, "{early:?}");
@@ -106,14 +97,10 @@ fn what_is_not_late_is_not_stuck() {
 fn what_belay_holds_is_told_with_for_whom() {
     let plane = &world().plane;
     let ns = plane.namespace("stuck-held").unwrap();
-    let spec = policy::target("", "configmaps", &ns) + "  protect: {whileUsed: {onDelete: Hold}}\n";
-    policy::apply(plane, &ns, &spec);
-    configmap(plane, &ns, "settings", "");
-    let pod = format!(
-        "apiVersion: v1\nkind: Pod\nmetadata: {{name: web, namespace: {ns}}}\nspec:\n  \
-         containers: [{{name: a, image: none}}]\n  volumes: [{{name: v, configMap: {{name: \
-         settings}}}}]\n"
-    );
+    policy::protect(plane, &ns, "configmaps", json!({"whileUsed": {"onDelete": "Hold"}}));
+    plane.apply(&config_map("settings").with_namespace(&ns)).unwrap();
+    let pod =
+        pod("web").with_namespace(&ns).with_volume(json!({"configMap": {"name": "settings"}}));
     // The controller makes the account that a Pod needs.
     eventually("the Pod", LIMIT, || plane.apply(&pod)).unwrap();
     let settings = ("configmap/settings", &*ns);
@@ -148,13 +135,10 @@ fn what_belay_holds_is_told_with_for_whom() {
 fn a_namespace_and_an_owner_wait_for_what_is_below_them() {
     let plane = &world().plane;
     let ns = plane.namespace("stuck-below").unwrap();
-    configmap(plane, &ns, "owner", "");
+    plane.apply(&config_map("owner").with_namespace(&ns)).unwrap();
     let uid = plane.api().field("cm/owner", &ns, ".metadata.uid").unwrap();
-    let reference = format!(
-        "finalizers: [x.example.test/y], ownerReferences: [{{apiVersion: v1, kind: ConfigMap, \
-         name: owner, uid: {uid}, blockOwnerDeletion: true}}]"
-    );
-    configmap(plane, &ns, "child", &reference);
+    let child = config_map("child").with_namespace(&ns).with_finalizers(&["x.example.test/y"]);
+    plane.apply(&child.with_owner(owner("ConfigMap", "owner", &uid))).unwrap();
     delete(plane, &["configmap", "owner", "-n", &ns, "--cascade=foreground"]);
     let all = causes(plane, &["-n", &ns], &format!("configmaps/owner -n {ns}"), "Foreground");
     let said = all[0].to_string();
@@ -177,13 +161,8 @@ fn a_namespace_and_an_owner_wait_for_what_is_below_them() {
 fn whether_the_owner_of_a_finalizer_runs_is_told() {
     let plane = &world().plane;
     let ns = plane.namespace("stuck-operator").unwrap();
-    plane
-        .apply(&format!(
-            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: queue-operator, namespace: \
-             {ns}}}\nspec:\n  selector: {{matchLabels: {{app: queue}}}}\n  template: {{metadata: \
-             {{labels: {{app: queue}}}}, spec: {{containers: [{{name: a, image: none}}]}}}}\n"
-        ))
-        .unwrap();
+    let operator = workload("Deployment", "queue-operator", &pod("queue"));
+    plane.apply(&operator.with_namespace(&ns)).unwrap();
     deleted_settings(plane, &ns, "queue-operator", "queue.example.test/drain");
     let object = format!("configmaps/settings -n {ns}");
     let told = |cause: &str| {
@@ -212,21 +191,10 @@ fn a_claim_and_its_volume_wait_for_who_uses_them() {
     let plane = &world().plane;
     let ns = plane.namespace("stuck-claim").unwrap();
     let volume = format!("{ns}-data");
-    plane
-        .apply(&format!(
-            "apiVersion: v1\nkind: PersistentVolume\nmetadata: {{name: {volume}}}\nspec: \
-             {{capacity: {{storage: 1Gi}}, accessModes: [ReadWriteOnce], storageClassName: '', \
-             hostPath: {{path: /none}}}}\n---\n\
-             apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: data, namespace: \
-             {ns}}}\nspec: {{accessModes: [ReadWriteOnce], storageClassName: '', volumeName: \
-             {volume}, resources: {{requests: {{storage: 1Gi}}}}}}\n"
-        ))
-        .unwrap();
-    let pod = format!(
-        "apiVersion: v1\nkind: Pod\nmetadata: {{name: web, namespace: {ns}}}\nspec:\n  \
-         containers: [{{name: a, image: none}}]\n  volumes: [{{name: v, persistentVolumeClaim: \
-         {{claimName: data}}}}]\n"
-    );
+    for object in bound_claim(&ns, "data", &volume) {
+        plane.apply(&object).unwrap();
+    }
+    let pod = pod("web").with_namespace(&ns).with_claim("data");
     eventually("the Pod", LIMIT, || plane.apply(&pod)).unwrap();
     let running = ["wait", "pod/web", "-n", &ns, "--for=jsonpath={.status.phase}=Running"];
     kubectl(plane, &[&running[..], &["--timeout=90s"]].concat());

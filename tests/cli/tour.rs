@@ -2,6 +2,8 @@
 //! truly print. `BELAY_WRITE_DOCS=1 cargo test --test cli tour` writes it anew;
 //! without that, the README is held to what they print now.
 
+use serde_json::json;
+
 use crate::harness::{ControlPlane, eventually};
 use crate::{LIMIT, belay, kubectl, policy, world};
 
@@ -46,9 +48,6 @@ spec:
         env: [{name: PASSWORD, valueFrom: {secretKeyRef: {name: db-creds, key: password}}}]
 ";
 
-const USED: &str = "  targets: [{apiGroups: [\"\"], resources: [secrets], namespaceSelector: \
-                    {matchLabels: {kubernetes.io/metadata.name: shop}}}]\n  protect: {whileUsed: {}}\n  hold: Never\n";
-
 /// The arguments of a line, as a shell would take them.
 fn arguments(line: &str) -> Vec<&str> {
     let mut all = Vec::new();
@@ -65,7 +64,9 @@ fn arguments(line: &str) -> Vec<&str> {
 fn prepare(plane: &ControlPlane) {
     // As its reader does it: the outputs name the manager of fields.
     plane.apply_to(&["apply", "-f", "-"], SHOP).unwrap().success().unwrap();
-    policy::apply(plane, "secrets-in-use", USED);
+    let target = policy::target("", "secrets", "shop");
+    let spec = json!({"targets": [target], "protect": {"whileUsed": {}}, "hold": "Never"});
+    policy::apply(plane, "secrets-in-use", spec);
     eventually("a user that belay knows of", LIMIT, || {
         let delete = ["delete", "secret", "db-creds", "-n", "shop", "--dry-run=server"];
         let refused = plane.kubectl(&delete)?.failure()?;

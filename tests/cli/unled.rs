@@ -4,11 +4,12 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::harness::install::print;
+use crate::harness::manifest::{Manifest as _, config_map, deletion_policy, object, pod};
 use crate::harness::{ControlPlane, Options, eventually};
-use crate::stuck::{causes, causes_to, configmap, delete};
+use crate::stuck::{causes, causes_to, delete};
 use crate::{LIMIT, belay, kubectl, policy, program};
 
 /// A control plane with no kube-controller-manager and no belay, in which the
@@ -33,10 +34,11 @@ fn start() -> crate::harness::Result<ControlPlane> {
 /// applies the policy and puts the hold on is this test.
 fn held(ns: &str) {
     let plane = plane();
-    let spec = policy::target("", "configmaps", ns) + "  protect: {whileUsed: {onDelete: Hold}}\n";
-    let head = "apiVersion: belay.dev/v1alpha1\nkind: DeletionPolicy\n";
-    plane.apply(&format!("{head}metadata: {{name: {ns}}}\nspec:\n{spec}")).unwrap();
-    configmap(plane, ns, "settings", "finalizers: [belay.dev/hold]");
+    let target = policy::target("", "configmaps", ns);
+    let spec = json!({"targets": [target], "protect": {"whileUsed": {"onDelete": "Hold"}}});
+    plane.apply(&deletion_policy(ns, spec)).unwrap();
+    let object = config_map("settings").with_namespace(ns).with_finalizers(&["belay.dev/hold"]);
+    plane.apply(&object).unwrap();
     delete(plane, &["configmap", "settings", "-n", ns]);
 }
 
@@ -64,12 +66,9 @@ fn told(kubeconfig: &Path, ns: &str, cause: &str) -> Vec<Value> {
 fn a_hold_is_counted_where_nobody_leads_and_what_is_named_lets_go() {
     let plane = plane();
     let ns = plane.namespace("unled").unwrap();
-    let pod = format!(
-        "apiVersion: v1\nkind: ServiceAccount\nmetadata: {{name: default, namespace: {ns}}}\n---\n\
-         apiVersion: v1\nkind: Pod\nmetadata: {{name: web, namespace: {ns}}}\nspec:\n  \
-         containers: [{{name: a, image: none}}]\n  volumes: [{{name: v, configMap: {{name: \
-         settings}}}}]\n"
-    );
+    plane.apply(&object("v1", "ServiceAccount", "default").with_namespace(&ns)).unwrap();
+    let pod =
+        pod("web").with_namespace(&ns).with_volume(json!({"configMap": {"name": "settings"}}));
     eventually("the Pod", LIMIT, || plane.apply(&pod)).unwrap();
     held(&ns);
     let unled = "nobody leads belay: see that its Pods run";
@@ -132,7 +131,7 @@ fn who_may_list_an_object_and_not_get_it_is_told_so_as_a_person() {
 fn a_foreground_deletion_of_what_has_no_dependents_says_that_nobody_collects() {
     let plane = plane();
     let ns = plane.namespace("uncollected").unwrap();
-    configmap(plane, &ns, "settings", "");
+    plane.apply(&config_map("settings").with_namespace(&ns)).unwrap();
     delete(plane, &["configmap", "settings", "-n", &ns, "--cascade=foreground"]);
     let waits = first(&told(plane.kubeconfig(), &ns, "Foreground"), "Foreground");
     let says = "the garbage collector waits for dependents, of which none was found";

@@ -1,24 +1,21 @@
 //! `belay why` and `belay approve`, as programs read them, and what `why` knows
 //! beside the verdict.
 
+use serde_json::json;
+
 use crate::harness::eventually;
+use crate::harness::manifest::{Manifest as _, config_map};
+use crate::harness::rbac::{rule, user};
 use crate::{LIMIT, belay, belay_as, json, kubectl, policy, world};
 
 #[test]
 fn why_knows_what_manages_an_object_and_what_was_refused_lately() {
     let plane = &world().plane;
     let ns = plane.namespace("why").unwrap();
-    policy::apply(
-        plane,
-        &ns,
-        &(policy::target("", "configmaps", &ns) + "  protect: {always: {}}\n"),
-    );
-    plane
-        .apply(&format!(
-            "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: settings\n  namespace: {ns}\n  \
-             annotations: {{meta.helm.sh/release-name: web, meta.helm.sh/release-namespace: {ns}}}\n"
-        ))
-        .unwrap();
+    policy::protect(plane, &ns, "configmaps", json!({"always": {}}));
+    let helm = json!({"metadata": {"annotations": {"meta.helm.sh/release-name": "web",
+        "meta.helm.sh/release-namespace": ns}}});
+    plane.apply(&config_map("settings").with_namespace(&ns).with(helm)).unwrap();
     let refused = plane.kubectl(&["delete", "configmap", "settings", "-n", &ns]).unwrap();
     assert!(refused.failure().unwrap().contains("is protected"));
     // A leader writes it into the status within seconds.
@@ -46,12 +43,10 @@ fn why_knows_what_manages_an_object_and_what_was_refused_lately() {
 fn programs_read_what_was_approved() {
     let plane = &world().plane;
     let ns = plane.namespace("approved").unwrap();
-    policy::apply(
-        plane,
-        &ns,
-        &(policy::target("", "configmaps", &ns)
-            + "  protect: {always: {}}\n  approval: {required: 2}\n"),
-    );
+    let target = policy::target("", "configmaps", &ns);
+    let two = json!({"required": 2});
+    let spec = json!({"targets": [target], "protect": {"always": {}}, "approval": two});
+    policy::apply(plane, &ns, spec);
     kubectl(plane, &["create", "configmap", "settings", "-n", &ns]);
     let approve = ["approve", "cm/settings", "-n", &ns, "--reason=agreed", "--for=10m"];
     let said = json(&belay(plane, &[&approve[..], &["-o", "json"]].concat()));
@@ -68,10 +63,8 @@ fn programs_read_what_was_approved() {
 fn evidence_that_could_not_be_read_is_told() {
     let plane = &world().plane;
     let ns = plane.namespace("why-little").unwrap();
-    let held = format!(
-        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: settings, namespace: {ns}, finalizers: \
-         [db.example.test/drop]}}\n"
-    );
+    let held =
+        config_map("settings").with_namespace(&ns).with_finalizers(&["db.example.test/drop"]);
     plane.apply(&held).unwrap();
     kubectl(plane, &["delete", "configmap", "settings", "-n", &ns, "--wait=false"]);
     kubectl(plane, &["create", "configmap", "other", "-n", &ns]);
@@ -80,14 +73,8 @@ fn evidence_that_could_not_be_read_is_told() {
     kubectl(plane, &role);
     let bind = ["create", "rolebinding", "little", "--role=little", "--user=why-eve", "-n", &ns];
     kubectl(plane, &bind);
-    plane
-        .apply(
-            "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: why-eve}\n\
-             rules: [{apiGroups: [belay.dev], resources: [\"*\"], verbs: [get, list]}]\n",
-        )
-        .unwrap();
-    let bind = ["create", "clusterrolebinding", "why-eve", "--clusterrole=why-eve"];
-    kubectl(plane, &[&bind[..], &["--user=why-eve"]].concat());
+    let rules = [rule("belay.dev", "*", "get, list")];
+    plane.grant("why-eve", None, &rules, &[user("why-eve")]).unwrap();
     let asked = |object: &str| {
         eventually("the role", LIMIT, || {
             let said = belay_as(&eve, &["why", object, "-n", &ns]);

@@ -1,6 +1,7 @@
 //! Requests of one user to the API server, made in this process. A kubectl takes 50 ms
 //! of a core for each.
 
+use std::fmt::Display;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::{Mutex, OnceLock};
@@ -170,11 +171,11 @@ impl Api {
         })
     }
 
-    /// Applies the objects of a YAML manifest on the server's side, up to the first that
-    /// is refused. What kubectl would print of that.
-    pub fn apply(&self, manifest: &str, namespace: &str) -> Result<Output> {
+    /// Applies the objects of a manifest, a value or YAML, on the server's side, up to the
+    /// first that is refused. What kubectl would print of that.
+    pub fn apply(&self, manifest: &(impl Display + ?Sized), namespace: &str) -> Result<Output> {
         let mut printed = Output::default();
-        for object in serde_saphyr::from_multiple::<Value>(manifest)? {
+        for object in serde_saphyr::from_multiple::<Value>(&manifest.to_string())? {
             if object.is_null() {
                 continue;
             }

@@ -3,9 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde_json::json;
+
 use super::install::wait_until_asked;
 use super::kubectl::{self, Output};
 use super::kubelet::Replica;
+use super::manifest::{Manifest as _, object};
 use super::{ControlPlane, Kubelet, Result, eventually};
 
 /// The release, and its namespace.
@@ -32,10 +35,8 @@ impl Chart {
     pub fn prepare(plane: &ControlPlane, program: &Path) -> Result<Self> {
         let kubelet = Kubelet::start(plane)?;
         kubelet.pull(env!("CARGO_PKG_VERSION"), program);
-        plane.apply(&format!(
-            "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {RELEASE}\n  labels: \
-             {{pod-security.kubernetes.io/enforce: restricted}}\n"
-        ))?;
+        let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
+        plane.apply(&object("v1", "Namespace", RELEASE).with_labels(labels))?;
         let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/belay");
         Ok(Self {
             kubelet,

@@ -196,7 +196,7 @@ pub fn wait_until_asked(plane: &ControlPlane) -> Result<()> {
     })?;
     // No hold is put on, and the label is set later.
     for label in ["Other", "Always"] {
-        plane.apply(&probe(label).to_string())?;
+        plane.apply(&probe(label))?;
     }
     let delete = ["configmap/belay-probe", "--dry-run=server"];
     eventually("the validating webhook", Duration::from_secs(60), || {

@@ -1,5 +1,6 @@
 //! The control plane: its processes, its users, its network.
 
+use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,6 +14,7 @@ use serde_json::{Value, json};
 use super::api::{Api, has_condition};
 use super::kubectl::{self, Output};
 use super::link::Link;
+use super::manifest::{Manifest as _, object};
 use super::pki::{Pair, Pki, file_name};
 use super::process::Process;
 use super::proxy::EgressProxy;
@@ -238,16 +240,12 @@ impl ControlPlane {
             "--manage-all-nodes=true".to_owned(),
         ];
         self.kwok = Some(Process::start("kwok", &self.binaries.join("kwok"), &args, &self.logs())?);
-        let manifest: Vec<String> = (0..nodes)
-            .map(|n| {
-                // A kubelet labels its node so; what spreads Pods goes by it.
-                format!(
-                    "apiVersion: v1\nkind: Node\nmetadata:\n  name: node-{n}\n  labels: \
-                     {{kubernetes.io/hostname: node-{n}}}\n"
-                )
-            })
-            .collect();
-        self.apply(&manifest.join("---\n"))?;
+        for number in 0..nodes {
+            let name = format!("node-{number}");
+            // A kubelet labels its node so; what spreads Pods goes by it.
+            let labels = json!({"kubernetes.io/hostname": name});
+            self.apply(&object("v1", "Node", &name).with_labels(labels))?;
+        }
         for number in 0..nodes {
             let node = format!("node/node-{number}");
             self.api.wait((&node, ""), Duration::from_secs(60), |found| match found {
@@ -317,7 +315,7 @@ impl ControlPlane {
     }
 
     /// Applies a manifest as the administrator.
-    pub fn apply(&self, manifest: &str) -> Result<()> {
+    pub fn apply(&self, manifest: &(impl Display + ?Sized)) -> Result<()> {
         self.api.apply(manifest, "default")?.success().map(drop)
     }
 
@@ -335,8 +333,8 @@ impl ControlPlane {
     }
 
     /// kubectl with a manifest on its standard input.
-    pub fn apply_to(&self, args: &[&str], manifest: &str) -> Result<Output> {
-        kubectl::run(&self.binaries.join("kubectl"), &self.admin, args, Some(manifest))
+    pub fn apply_to(&self, args: &[&str], manifest: &(impl Display + ?Sized)) -> Result<Output> {
+        self.kubectl_with(None, args, manifest)
     }
 
     /// kubectl with a manifest on its standard input, as the administrator or
@@ -345,10 +343,10 @@ impl ControlPlane {
         &self,
         kubeconfig: Option<&Path>,
         args: &[&str],
-        input: &str,
+        input: &(impl Display + ?Sized),
     ) -> Result<Output> {
-        let kubeconfig = kubeconfig.unwrap_or(&self.admin);
-        kubectl::run(&self.binaries.join("kubectl"), kubeconfig, args, Some(input))
+        let (kubectl, input) = (self.binaries.join("kubectl"), input.to_string());
+        kubectl::run(&kubectl, kubeconfig.unwrap_or(&self.admin), args, Some(&input))
     }
 
     /// helm as the administrator.
@@ -380,9 +378,7 @@ impl ControlPlane {
 
     /// A new namespace with this name.
     pub fn create_namespace(&self, name: &str) -> Result<()> {
-        let namespace =
-            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-        self.api.create(&namespace, "")?.success().map(drop)
+        self.api.create(&object("v1", "Namespace", name), "")?.success().map(drop)
     }
 
     /// A user with a client certificate: the kubeconfig. RBAC gives it nothing
@@ -417,10 +413,8 @@ impl ControlPlane {
 
     /// Makes a Service and sends what the API server sends to it to `backends`.
     pub fn service(&self, namespace: &str, name: &str, backends: &[SocketAddr]) -> Result<()> {
-        self.apply(&format!(
-            "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: {namespace}}}\n\
-             spec: {{ports: [{{port: 443, targetPort: 8443}}]}}\n"
-        ))?;
+        let spec = json!({"spec": {"ports": [{"port": 443, "targetPort": 8443}]}});
+        self.apply(&object("v1", "Service", name).with_namespace(namespace).with(spec))?;
         let service = format!("service/{name}");
         let cluster_ip = self.api.field(&service, namespace, ".spec.clusterIP")?;
         self.proxy.route(&format!("{cluster_ip}:443"), backends);
@@ -440,16 +434,20 @@ fn write_kubeconfig(
 ) -> Result<PathBuf> {
     let Pair { cert, key } = pki.client(user, group)?;
     let path = folder.join(format!("{}.kubeconfig", file_name(user)));
-    let cluster = json!({"server": server, "certificate-authority": pki.ca()});
     let user = json!({"client-certificate": cert, "client-key": key});
-    let config = json!({
+    std::fs::write(&path, kubeconfig(server, &pki.ca(), &user, None).to_string())?;
+    Ok(path)
+}
+
+fn kubeconfig(server: &str, ca: &Path, user: &Value, namespace: Option<&str>) -> Value {
+    let cluster = json!({"server": server, "certificate-authority": ca});
+    let context = json!({"cluster": "test", "user": "test"});
+    json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "test",
         "clusters": [{"name": "test", "cluster": cluster}],
         "users": [{"name": "test", "user": user}],
-        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
-    });
-    std::fs::write(&path, config.to_string())?;
-    Ok(path)
+        "contexts": [{"name": "test", "context": context.with(json!({"namespace": namespace}))}],
+    })
 }
 
 /// Where the API server is, and who signs for it.
@@ -462,14 +460,8 @@ pub struct Endpoint {
 impl Endpoint {
     /// The kubeconfig of whoever has the token.
     pub fn kubeconfig(&self, token: &str, namespace: &str) -> String {
-        format!(
-            "apiVersion: v1\nkind: Config\ncurrent-context: test\n\
-             clusters:\n- name: test\n  cluster: {{server: \"{}\", certificate-authority: \"{}\"}}\n\
-             users:\n- name: test\n  user: {{token: \"{token}\"}}\n\
-             contexts:\n- name: test\n  context: {{cluster: test, user: test, namespace: {namespace}}}\n",
-            self.server,
-            self.ca.display(),
-        )
+        let user = json!({"token": token});
+        kubeconfig(&self.server, &self.ca, &user, Some(namespace)).to_string()
     }
 }
 
@@ -506,15 +498,12 @@ fn api_server_args(
     let audit = folder.join("audit.yaml");
     std::fs::write(&audit, audit_policy)?;
     let egress = folder.join("egress.yaml");
-    std::fs::write(
-        &egress,
-        format!(
-            "apiVersion: apiserver.k8s.io/v1beta1\nkind: EgressSelectorConfiguration\n\
-             egressSelections:\n- name: cluster\n  connection:\n    proxyProtocol: HTTPConnect\n    \
-             transport: {{uds: {{udsName: \"{}\"}}}}\n",
-            socket.display()
-        ),
-    )?;
+    let connection =
+        json!({"proxyProtocol": "HTTPConnect", "transport": {"uds": {"udsName": socket}}});
+    let selection = json!({"apiVersion": "apiserver.k8s.io/v1beta1",
+        "kind": "EgressSelectorConfiguration",
+        "egressSelections": [{"name": "cluster", "connection": connection}]});
+    std::fs::write(&egress, selection.to_string())?;
     let path = |flag: &str, path: &Path| format!("--{flag}={}", path.display());
     Ok(vec![
         format!("--etcd-servers={etcd_url}"),

@@ -4,17 +4,24 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::ControlPlane;
 use super::api::has_condition;
+use super::manifest::deletion_policy;
 
 /// Applies a policy and waits until the API server asks belay about what it
-/// protects. `spec` is YAML, indented by two spaces.
-pub fn apply(plane: &ControlPlane, name: &str, spec: &str) {
-    let head = "apiVersion: belay.dev/v1alpha1\nkind: DeletionPolicy\n";
-    plane.apply(&format!("{head}metadata: {{name: {name}}}\nspec:\n{spec}")).unwrap();
+/// protects.
+pub fn apply(plane: &ControlPlane, name: &str, spec: Value) {
+    plane.apply(&deletion_policy(name, spec)).unwrap();
     in_force(plane, name);
+}
+
+/// The same for a policy with the name of a namespace, about resources in it that have no
+/// API group.
+pub fn protect(plane: &ControlPlane, namespace: &str, resources: &str, protect: Value) {
+    let target = target("", resources, namespace);
+    apply(plane, namespace, json!({"targets": [target], "protect": protect}));
 }
 
 /// Waits until a policy is ready and watches all that it needs.
@@ -31,10 +38,20 @@ pub fn in_force(plane: &ControlPlane, name: &str) {
     plane.api().wait((&policy, ""), Duration::from_secs(60), in_force).unwrap();
 }
 
+/// Protects a Namespace while it is not empty, by a policy with its name.
+pub fn protect_namespace(plane: &ControlPlane, name: &str) {
+    let target = json!({"apiGroups": [""], "resources": ["namespaces"], "names": [name]});
+    apply(plane, name, json!({"targets": [target], "protect": {"whileNotEmpty": {}}}));
+}
+
 /// A target: these resources of a group in one namespace.
-pub fn target(group: &str, resources: &str, namespace: &str) -> String {
-    format!(
-        "  targets: [{{apiGroups: [\"{group}\"], resources: [{resources}], namespaceSelector: \
-         {{matchLabels: {{kubernetes.io/metadata.name: {namespace}}}}}}}]\n"
-    )
+pub fn target(group: &str, resources: &str, namespace: &str) -> Value {
+    let resources: Vec<&str> = resources.split(", ").collect();
+    let selector = namespace_selector(namespace);
+    json!({"apiGroups": [group], "resources": resources, "namespaceSelector": selector})
+}
+
+/// The selector of one namespace.
+pub fn namespace_selector(namespace: &str) -> Value {
+    json!({"matchLabels": {"kubernetes.io/metadata.name": namespace}})
 }

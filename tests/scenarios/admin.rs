@@ -9,6 +9,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::harness::kubectl::{Output, run};
+use crate::harness::manifest::{Manifest as _, config_map};
+use crate::harness::rbac::rule;
 use crate::harness::{ControlPlane, Install, Options, Shared, eventually, lock};
 use crate::{World, policy, program};
 
@@ -42,35 +44,22 @@ fn account(
     plane: &ControlPlane,
     name: &str,
     namespace: Option<&str>,
-    rules: &str,
+    rules: &[Value],
 ) -> std::path::PathBuf {
     kubectl(plane, &["create", "serviceaccount", name, "-n", "belay"]);
-    let (prefix, place) = match namespace {
-        Some(namespace) => ("", format!(", namespace: {namespace}")),
-        None => ("Cluster", String::new()),
-    };
-    let group = "rbac.authorization.k8s.io";
-    plane
-        .apply(&format!(
-            "apiVersion: {group}/v1\nkind: {prefix}Role\nmetadata: {{name: {name}{place}}}\nrules: \
-             {rules}\n---\napiVersion: {group}/v1\nkind: {prefix}RoleBinding\nmetadata: {{name: \
-             {name}{place}}}\nroleRef: {{kind: {prefix}Role, apiGroup: {group}, name: {name}}}\n\
-             subjects: [{{kind: ServiceAccount, name: {name}, namespace: belay}}]\n"
-        ))
-        .unwrap();
+    let account = json!({"kind": "ServiceAccount", "name": name, "namespace": "belay"});
+    plane.grant(name, namespace, rules, &[account]).unwrap();
     plane.account("belay", name).unwrap()
 }
-
-/// The rights that `--help` names.
-const SELFTEST: &str = "[{apiGroups: [''], resources: [configmaps], verbs: [create]}, {apiGroups: \
-     [''], resources: [events], verbs: [create, delete]}]";
 
 #[test]
 fn the_selftest_passes_with_few_rights_and_says_what_is_wrong() {
     let world = world();
     let world = lock(&world);
     let plane = &world.plane;
-    let tester = account(plane, "tester", Some("default"), SELFTEST);
+    // The rights that `--help` names.
+    let rights = [rule("", "configmaps", "create"), rule("", "events", "create, delete")];
+    let tester = account(plane, "tester", Some("default"), &rights);
     let passed = admin(&tester, &["selftest", "--namespace=default"]);
     assert!(passed.ok(), "{passed:?}");
     let lines: Vec<&str> = passed.stdout.lines().collect();
@@ -88,7 +77,7 @@ fn the_selftest_passes_with_few_rights_and_says_what_is_wrong() {
     assert!(events[0].starts_with("belay-selftest-"), "{events:?}");
 
     // Without the rights, where belay is not asked, and where nothing is.
-    let stranger = account(plane, "stranger", Some("default"), "[]");
+    let stranger = account(plane, "stranger", Some("default"), &[]);
     let refused = admin(&stranger, &["selftest", "--namespace=default"]);
     assert_eq!(refused.code, 3, "{refused:?}");
     assert!(refused.stderr.contains("bind the RBAC verbs create on configmaps"), "{refused:?}");
@@ -132,19 +121,18 @@ fn the_selftest_passes_with_few_rights_and_says_what_is_wrong() {
     assert!(unasked.stdout.ends_with("nothing is left\n"), "{unasked:?}");
     assert!(unasked.stderr.contains("after 5 s: it was allowed"), "{unasked:?}");
     again["metadata"] = json!({"name": "belay"});
-    plane.apply(&again.to_string()).unwrap();
+    plane.apply(&again).unwrap();
 }
-
-/// The rights that `--help` names.
-const CRDS: &str = "[{apiGroups: [apiextensions.k8s.io], resources: [customresourcedefinitions], \
-     verbs: [get, create, update]}]";
 
 #[test]
 fn the_kinds_are_brought_up_to_date_and_stored_versions_stay() {
     let world = world();
     let world = lock(&world);
     let plane = &world.plane;
-    let keeper = account(plane, "keeper", None, CRDS);
+    // The rights that `--help` names.
+    let verbs = "get, create, update";
+    let rights = [rule("apiextensions.k8s.io", "customresourcedefinitions", verbs)];
+    let keeper = account(plane, "keeper", None, &rights);
     let apply = || admin(&keeper, &["crds", "--apply"]);
     let all = |says: &str| {
         ["deletionpolicies", "relations", "deletionapprovals", "pauses"]
@@ -175,7 +163,7 @@ fn the_kinds_are_brought_up_to_date_and_stored_versions_stay() {
     version["name"] = "v2".into();
     later["spec"]["versions"][0]["storage"] = false.into();
     later["spec"]["versions"].as_array_mut().unwrap().push(version);
-    plane.apply_to(&["replace", "-f", "-"], &later.to_string()).unwrap().success().unwrap();
+    plane.apply_to(&["replace", "-f", "-"], &later).unwrap().success().unwrap();
     let is_stored = |versions: &str| versions.contains("v2");
     plane.api().wait_field((crd, ""), SOON, ".status.storedVersions", is_stored).unwrap();
     let refused = apply();
@@ -192,7 +180,7 @@ fn the_kinds_are_brought_up_to_date_and_stored_versions_stay() {
         .replace("pauses.belay.dev unchanged", "pauses.belay.dev brought up to date");
     assert_eq!(apply().success().unwrap(), changed);
 
-    let no_rights = account(plane, "nobody", None, "[]");
+    let no_rights = account(plane, "nobody", None, &[]);
     let refused = admin(&no_rights, &["crds", "--apply"]);
     assert_eq!(refused.code, 1);
     assert!(refused.stderr.contains("you may not"), "{refused:?}");
@@ -208,8 +196,7 @@ fn a_backfill_that_is_too_large_is_not_begun_until_somebody_says_so() {
     for name in ["a", "b", "c", "d"] {
         create(name);
     }
-    let target = policy::target("", "configmaps", &ns);
-    policy::apply(plane, &ns, &format!("{target}  protect: {{always: {{}}}}\n"));
+    policy::protect(plane, &ns, "configmaps", json!({"always": {}}));
     let holding = |says: &str| {
         let paths = ".status.conditions[?(@.type==\"Holding\")].reason \
                      .status.conditions[?(@.type==\"Holding\")].message";
@@ -292,8 +279,7 @@ fn an_installation_whose_namespace_is_deleted_leaves_no_webhook_behind() {
     let install = Install { refused: true, ..Install::of_everything(1) };
     let mut belay = install.on(&plane, program()).unwrap();
     let ns = plane.namespace("left").unwrap();
-    let target = policy::target("", "configmaps", &ns);
-    policy::apply(&plane, &ns, &format!("{target}  protect: {{always: {{}}}}\n"));
+    policy::protect(&plane, &ns, "configmaps", json!({"always": {}}));
     kubectl(&plane, &["create", "configmap", "kept", "-n", &ns]);
     let delete = ["delete", "configmap", "kept", "-n", &ns, "--dry-run=server"];
     let refused = || plane.kubectl(&delete).unwrap().failure();
@@ -310,9 +296,8 @@ fn an_installation_whose_namespace_is_deleted_leaves_no_webhook_behind() {
     assert!(live.contains("belay/belay is installed") && live.contains("nothing was deleted"));
 
     // Something keeps the Namespace for a while, and its Pods go meanwhile.
-    let lasts = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: lasts, namespace: belay, \
-         finalizers: [x.dev/y]}\n";
-    plane.apply(lasts).unwrap();
+    let lasts = config_map("lasts").with_namespace("belay").with_finalizers(&["x.dev/y"]);
+    plane.apply(&lasts).unwrap();
     kubectl(&plane, &["delete", "namespace", "belay", "--wait=false"]);
     belay.replicas[0].process.kill();
     let answer = eventually("a refusal without belay", SOON, || {
@@ -332,21 +317,19 @@ fn an_installation_whose_namespace_is_deleted_leaves_no_webhook_behind() {
     eventually("an end of the refusals", SOON, || plane.kubectl(&delete)?.success()).unwrap();
 
     // What is left are its kinds, and who asks for it takes them out, too.
-    let rights = "[{apiGroups: [apiextensions.k8s.io], resources: [customresourcedefinitions], \
-         verbs: [get, delete]}, {apiGroups: [belay.dev], resources: ['*'], verbs: [list]}";
+    let crds = rule("apiextensions.k8s.io", "customresourcedefinitions", "get, delete");
+    let rights = [crds, rule("belay.dev", "*", "list")];
     plane.create_namespace("belay").unwrap();
     // Whoever may not see whether a belay lives takes nothing out below it.
-    let blind = account(&plane, "blind", None, &format!("{rights}]"));
+    let blind = account(&plane, "blind", None, &rights);
     let refused = admin(&blind, &["crds", "--delete"]).failure().unwrap();
     assert!(
         refused.contains("nothing was deleted; next: it takes the RBAC verb list"),
         "{refused}"
     );
-    let rights = format!(
-        "{rights}, {{apiGroups: [admissionregistration.k8s.io], resources: \
-         [mutatingwebhookconfigurations, validatingwebhookconfigurations], verbs: [list]}}]"
-    );
-    let remover = account(&plane, "remover", None, &rights);
+    let configurations = "mutatingwebhookconfigurations, validatingwebhookconfigurations";
+    let webhooks = rule("admissionregistration.k8s.io", configurations, "list");
+    let remover = account(&plane, "remover", None, &[&rights[..], &[webhooks]].concat());
     let gone = admin(&remover, &["crds", "--delete"]).success().unwrap();
     let gone: Vec<&str> = gone.lines().collect();
     let first = "customresourcedefinition deletionpolicies.belay.dev deleted, and 1 object with it";

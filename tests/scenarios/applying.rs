@@ -3,15 +3,20 @@
 
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
 use crate::harness::eventually;
+use crate::harness::manifest::{Manifest as _, owner};
+use crate::harness::rbac::rule;
 use crate::people::Person;
 use crate::{policy, world};
 
 const HELD: &str = r#"["belay.dev/hold"]"#;
 
-/// A ConfigMap.
-fn settings(metadata: &str) -> String {
-    format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{{metadata}}}\ndata: {{currency: EUR}}\n")
+/// A ConfigMap with this metadata.
+fn settings(metadata: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata,
+        "data": {"currency": "EUR"}})
 }
 
 #[test]
@@ -19,27 +24,27 @@ fn s13_create_under_a_policy_makes_the_array_works_with_generate_name_and_adds_n
     let plane = &world().plane;
     let ns = plane.namespace("s13").unwrap();
     let jane = Person::of(plane, &ns);
-    let target = policy::target("", "configmaps", &ns);
-    policy::apply(plane, &ns, &format!("{target}  protect: {{always: {{}}}}\n"));
+    policy::protect(plane, &ns, "configmaps", json!({"always": {}}));
 
     let args = ["create", "-f", "-", "-o", "jsonpath={.metadata.finalizers}"];
     for (metadata, held) in [
-        ("name: none", HELD),
-        ("name: empty, finalizers: []", HELD),
-        ("name: nothing, finalizers: null", HELD),
-        ("generateName: zz-", HELD),
-        ("name: listed, finalizers: [x.dev/y]", r#"["x.dev/y","belay.dev/hold"]"#),
-        ("name: held, finalizers: [belay.dev/hold]", HELD),
-        ("name: labelled, labels: {belay.dev/protect: Always}", HELD),
+        (json!({"name": "none"}), HELD),
+        (json!({"name": "empty", "finalizers": []}), HELD),
+        (json!({"name": "nothing", "finalizers": null}), HELD),
+        (json!({"generateName": "zz-"}), HELD),
+        (json!({"name": "listed", "finalizers": ["x.dev/y"]}), r#"["x.dev/y","belay.dev/hold"]"#),
+        (json!({"name": "held", "finalizers": ["belay.dev/hold"]}), HELD),
+        (json!({"name": "labelled", "labels": {"belay.dev/protect": "Always"}}), HELD),
     ] {
-        let made = jane.send(&args, &settings(metadata)).success().unwrap();
-        assert_eq!(made, held, "{metadata}");
+        let manifest = settings(metadata);
+        let made = jane.send(&args, &manifest).success().unwrap();
+        assert_eq!(made, held, "{manifest}");
     }
     // The label has a webhook of its own, so the last one was asked about
     // twice; and a server-side apply comes as a CREATE, too.
     let args = ["apply", "--server-side", "-f", "-", "-o", "jsonpath={.metadata.finalizers}"];
     for _ in 0..2 {
-        let made = jane.send(&args, &settings("name: served")).success().unwrap();
+        let made = jane.send(&args, &settings(json!({"name": "served"}))).success().unwrap();
         assert_eq!(made, HELD);
     }
     let denied = jane.delete(&["configmap/served"]).failure().unwrap();
@@ -51,23 +56,19 @@ fn s16_letting_go_of_an_object_takes_what_deleting_it_takes() {
     let plane = &world().plane;
     let ns = plane.namespace("s16").unwrap();
     let jane = Person::of(plane, &ns);
-    let target = format!(
-        "  targets: [{{apiGroups: [\"\"], resources: [configmaps], objectSelector: {{matchLabels: \
-         {{tier: gold}}}}, namespaceSelector: {{matchLabels: {{kubernetes.io/metadata.name: \
-         {ns}}}}}}}]\n"
-    );
-    policy::apply(plane, &ns, &format!("{target}  protect: {{always: {{}}}}\n"));
-    jane.kubectl_apply(&settings("name: gold, labels: {tier: gold}"));
-    jane.kubectl_apply(&settings("name: marked, labels: {belay.dev/protect: Always}"));
+    let gold = json!({"objectSelector": {"matchLabels": {"tier": "gold"}}});
+    let target = policy::target("", "configmaps", &ns).with(gold);
+    policy::apply(plane, &ns, json!({"targets": [target], "protect": {"always": {}}}));
+    jane.kubectl_apply(&settings(json!({"name": "gold", "labels": {"tier": "gold"}})));
+    jane.kubectl_apply(&settings(json!({"name": "marked"})).with_protect_label("Always"));
 
     // By a policy's selector and by belay's own label; alone, or in one PATCH
     // with the hold.
     for (object, label) in [("configmap/gold", "tier"), ("configmap/marked", "belay.dev/protect")] {
-        let without = format!("{{\"metadata\":{{\"labels\":{{\"{label}\":null}}}}}}");
-        let both =
-            format!("{{\"metadata\":{{\"finalizers\":null,\"labels\":{{\"{label}\":null}}}}}}");
-        for patch in [&without, &both] {
-            let args = ["patch", object, "--type=merge", "-p", patch];
+        let without = json!({"metadata": {"labels": {label: null}}});
+        let both = json!({"metadata": {"finalizers": null, "labels": {label: null}}});
+        for patch in [without, both] {
+            let args = ["patch", object, "--type=merge", "-p", &patch.to_string()];
             let denied = jane.kubectl(&args).failure().unwrap();
             let name = object.trim_start_matches("configmap/");
             assert!(denied.contains("Error from server (Protected): "), "{denied}");
@@ -92,13 +93,11 @@ fn s16_letting_go_is_recorded_where_the_policy_only_audits() {
     let plane = &world().plane;
     let ns = plane.namespace("s16-audit").unwrap();
     let jane = Person::of(plane, &ns);
-    let target = format!(
-        "  targets: [{{apiGroups: [\"\"], resources: [configmaps], objectSelector: {{matchLabels: \
-         {{tier: gold}}}}, namespaceSelector: {{matchLabels: {{kubernetes.io/metadata.name: \
-         {ns}}}}}}}]\n"
-    );
-    policy::apply(plane, &ns, &format!("{target}  protect: {{always: {{}}}}\n  action: Audit\n"));
-    jane.kubectl_apply(&settings("name: gold, labels: {tier: gold}"));
+    let gold = json!({"objectSelector": {"matchLabels": {"tier": "gold"}}});
+    let target = policy::target("", "configmaps", &ns).with(gold);
+    let spec = json!({"targets": [target], "protect": {"always": {}}, "action": "Audit"});
+    policy::apply(plane, &ns, spec);
+    jane.kubectl_apply(&settings(json!({"name": "gold", "labels": {"tier": "gold"}})));
     assert_eq!(jane.finalizers("configmap/gold"), "");
 
     jane.kubectl(&["label", "configmap/gold", "tier-"]).success().unwrap();
@@ -124,10 +123,10 @@ fn s39_a_manifest_that_lists_finalizers_is_applied_ten_times_without_a_loop() {
     let plane = &world().plane;
     let ns = plane.namespace("s39").unwrap();
     let jane = Person::of(plane, &ns);
-    jane.may("[{apiGroups: [s39.example.com], resources: ['*'], verbs: ['*']}]");
+    jane.may(&[rule("s39.example.com", "*", "*")]);
     plane.define_kind("s39.example.com", "Database", "databases").unwrap();
     let target = policy::target("s39.example.com", "databases", &ns);
-    policy::apply(plane, &ns, &format!("{target}  protect: {{always: {{}}}}\n"));
+    policy::apply(plane, &ns, json!({"targets": [target], "protect": {"always": {}}}));
 
     let manifest = "apiVersion: s39.example.com/v1\nkind: Database\nmetadata: {name: db, \
                     finalizers: [s39.example.com/keep]}\nspec: {size: 1}\n";
@@ -171,27 +170,20 @@ fn s47_an_owner_that_is_not_there_is_decided_as_a_delete() {
     let ns = plane.namespace("s47").unwrap();
     let jane = Person::of(plane, &ns);
     let target = policy::target("", "configmaps", &ns);
-    policy::apply(
-        plane,
-        &ns,
-        &format!(
-            "{target}  exclude: [{{apiGroups: [\"\"], resources: [configmaps], names: [owner, plain]}}]\n  protect: {{always: {{}}}}\n"
-        ),
-    );
+    let names = json!(["owner", "plain"]);
+    let exclude = json!([{"apiGroups": [""], "resources": ["configmaps"], "names": names}]);
+    let protect = json!({"always": {}});
+    let spec = json!({"targets": [target], "exclude": exclude, "protect": protect});
+    policy::apply(plane, &ns, spec);
     for name in ["kept", "owner", "plain"] {
-        jane.kubectl_apply(&settings(&format!("name: {name}")));
+        jane.kubectl_apply(&settings(json!({"name": name})));
     }
     let uid = jane.field("configmap/owner", ".metadata.uid");
     let absent = "0a0a0a0a-0000-4000-8000-000000000000";
-    let patch = |owners: &[(&str, &str)]| {
-        let owners = owners.iter().map(|(name, uid)| {
-            format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","name":"{name}","uid":"{uid}"}}"#)
-        });
-        let owners = owners.collect::<Vec<_>>().join(",");
-        format!(r#"{{"metadata":{{"ownerReferences":[{owners}]}}}}"#)
-    };
     let owned = |object: &str, owners: &[(&str, &str)]| {
-        jane.kubectl(&["patch", object, "--type=merge", "-p", &patch(owners)])
+        let owners = owners.iter().map(|(name, uid)| owner("ConfigMap", name, uid));
+        let patch = json!({"metadata": {"ownerReferences": owners.collect::<Vec<_>>()}});
+        jane.kubectl(&["patch", object, "--type=merge", "-p", &patch.to_string()])
     };
     // Nobody of that name, and somebody of that name under another uid.
     for name in ["ghost", "owner"] {

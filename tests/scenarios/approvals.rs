@@ -5,7 +5,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::harness::eventually;
-use crate::team::{Approver, SOON, Team, owned_by};
+use crate::harness::manifest::{Manifest as _, config_map};
+use crate::team::{Approver, SOON, Team};
 use crate::{policy, world};
 
 fn hour() -> Duration {
@@ -17,10 +18,10 @@ fn s24_two_people_approve_one_object_under_one_uid() {
     let team = Team::new(&world().plane, "s24");
     let ns = &team.ns;
     let target = policy::target("", "configmaps", ns);
-    let spec = format!("{target}  protect: {{always: {{}}}}\n  approval: {{required: 2}}\n");
-    policy::apply(team.plane, ns, &spec);
-    let settings = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\n";
-    team.apply(settings);
+    let two = json!({"required": 2});
+    let spec = json!({"targets": [target], "protect": {"always": {}}, "approval": two});
+    policy::apply(team.plane, ns, spec);
+    team.apply(&config_map("settings"));
     let refused = team.refused(&["configmap/settings"]);
     let way =
         format!("kubectl belay approve configmaps/settings -n {ns} --reason \"…\" (2 people)");
@@ -44,7 +45,7 @@ fn s24_two_people_approve_one_object_under_one_uid() {
     team.goes("configmap/settings");
 
     // Made again, it is another object.
-    team.apply(settings);
+    team.apply(&config_map("settings"));
     assert_ne!(team.uid(of), uid);
     team.refused(&["configmap/settings"]);
     team.stands("configmap/settings");
@@ -54,14 +55,10 @@ fn s24_two_people_approve_one_object_under_one_uid() {
 fn s24_an_approval_expires_and_a_cascade_that_began_in_time_ends() {
     let team = Team::new(&world().plane, "s24-time");
     let ns = &team.ns;
-    let target = policy::target("", "configmaps", ns);
-    policy::apply(team.plane, ns, &format!("{target}  protect: {{always: {{}}}}\n"));
-    let parent = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: parent, finalizers: \
-    [example.com/slow]}\n";
-    team.apply(parent);
-    let owner = owned_by("ConfigMap", "parent", &team.field("configmap/parent", ".metadata.uid"));
-    team.apply(&format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: child, {owner}}}\n"));
-    team.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: other}\n");
+    policy::protect(team.plane, ns, "configmaps", json!({"always": {}}));
+    team.apply(&config_map("parent").with_finalizers(&["example.com/slow"]));
+    team.apply(&config_map("child").with_owner(team.owner("ConfigMap", "parent")));
+    team.apply(&config_map("other"));
 
     let life = Duration::from_secs(15);
     team.approve_for(Approver::Carol, team.of("configmaps", "parent"), "Content", life);

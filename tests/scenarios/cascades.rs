@@ -1,9 +1,13 @@
 //! What Kubernetes' own controllers do to what policies watch over and do not
 //! refuse: nothing of it is in their way, whatever names they go by.
 
+use std::fmt::Display;
 use std::time::Duration;
 
-use crate::deleting::{claim, goes, pod_with_claim};
+use serde_json::json;
+
+use crate::deleting::{goes, pod_with_claim};
+use crate::harness::manifest::{Manifest as _, claim};
 use crate::harness::{ControlPlane, eventually};
 use crate::people::{Person, field, is_gone};
 use crate::{policy, world};
@@ -12,19 +16,15 @@ use crate::{policy, world};
 /// orphans, nothing is used from outside, and the control plane takes off its
 /// own finalizers, though the policy names somebody else alone.
 fn watch_over(plane: &ControlPlane, ns: &str) {
-    let place =
-        format!("namespaceSelector: {{matchLabels: {{kubernetes.io/metadata.name: {ns}}}}}");
-    let removers = "removers: [{kind: User, name: somebody-else}]";
-    let spec = format!(
-        "  targets:\n  \
-         - {{apiGroups: [\"\"], resources: [configmaps, persistentvolumeclaims, pods], {place}}}\n  \
-         - {{apiGroups: [apps], resources: [deployments, replicasets], {place}}}\n  \
-         - {{apiGroups: [batch], resources: [jobs], {place}}}\n  \
-         protect: {{whileUsed: {{}}, fromOrphaning: {{}}, fromStripping: {{finalizers: [\"*\"], \
-         {removers}}}}}\n  \
-         hold: Never\n"
-    );
-    policy::apply(plane, ns, &spec);
+    let targets = [
+        policy::target("", "configmaps, persistentvolumeclaims, pods", ns),
+        policy::target("apps", "deployments, replicasets", ns),
+        policy::target("batch", "jobs", ns),
+    ];
+    let removers = json!([{"kind": "User", "name": "somebody-else"}]);
+    let protect = json!({"whileUsed": {}, "fromOrphaning": {},
+        "fromStripping": {"finalizers": ["*"], "removers": removers}});
+    policy::apply(plane, ns, json!({"targets": targets, "protect": protect, "hold": "Never"}));
 }
 
 const DEPLOYMENT: &str = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n\
@@ -35,7 +35,7 @@ const DEPLOYMENT: &str = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name
 const JOB: &str = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: report}\n\
      spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: none}]}}}\n";
 
-fn create(plane: &ControlPlane, ns: &str, manifest: &str) {
+fn create(plane: &ControlPlane, ns: &str, manifest: &(impl Display + ?Sized)) {
     let args = ["create", "-n", ns, "-f", "-"];
     plane.apply_to(&args, manifest).unwrap().success().unwrap();
 }
@@ -91,7 +91,7 @@ pub fn cascades_end(plane: &ControlPlane) {
 fn finalizer_of_a_claim(plane: &ControlPlane, ns: &str) {
     let who = Person::editor(plane, ns).kubeconfig;
     // From `whileUsed` the claim would be kept in the first place.
-    create(plane, ns, &claim(ns, "data"));
+    create(plane, ns, &claim("data").with_namespace(ns));
     let delete = ["delete", "pvc", "data", "-n", ns, "--wait=false"];
     let pod = pod_with_claim(ns, "shop", "data");
     create(plane, ns, &pod);
@@ -99,7 +99,7 @@ fn finalizer_of_a_claim(plane: &ControlPlane, ns: &str) {
         plane.kubectl(&[&delete[..], &["--dry-run=server"]].concat())?.failure().map(drop)
     })
     .unwrap();
-    let only = serde_json::json!({"spec": {"protect": {"whileUsed": null}}});
+    let only = json!({"spec": {"protect": {"whileUsed": null}}});
     plane.patch(&format!("deletionpolicy/{ns}"), "", &only);
     policy::in_force(plane, ns);
     plane.kubectl_as(&who, &delete).unwrap().success().unwrap();

@@ -1,37 +1,12 @@
 //! A kind that nobody can read.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::faulty::{LIMIT, faulty};
+use crate::harness::crd::things;
 use crate::harness::eventually;
+use crate::harness::manifest::{Manifest as _, object};
 use crate::{World, policy};
-
-/// `stored`: the version that is written; with `dead`, versions are converted
-/// by a webhook that does not exist.
-fn definition(stored: &str, dead: bool) -> String {
-    let version = |name: &str| {
-        format!(
-            "  - name: {name}\n    served: true\n    storage: {}\n    schema: {{openAPIV3Schema: \
-             {{type: object, x-kubernetes-preserve-unknown-fields: true}}}}\n",
-            name == stored
-        )
-    };
-    let conversion = match dead {
-        true => {
-            "{strategy: Webhook, webhook: {conversionReviewVersions: [v1], clientConfig: {service: \
-             {namespace: default, name: nobody}}}}"
-        }
-        false => "{strategy: None}",
-    };
-    format!(
-        "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n\
-         metadata: {{name: things.s46.example.test}}\nspec:\n  group: s46.example.test\n  \
-         scope: Namespaced\n  names: {{plural: things, singular: thing, kind: Thing}}\n  \
-         conversion: {conversion}\n  versions:\n{}{}",
-        version("v1"),
-        version("v2")
-    )
-}
 
 impl World {
     /// Waits until a condition of a policy is this, with this reason.
@@ -52,7 +27,7 @@ impl World {
 fn s46_with_a_dead_conversion_webhook_only_verdicts_that_need_its_kind_fail_closed() {
     let mut world = faulty();
     let [operators, others] = ["s46", "s46"].map(|name| world.plane.namespace(name).unwrap());
-    world.plane.apply(&definition("v1", false)).unwrap();
+    world.plane.apply(&things("s46.example.test", "v1", false)).unwrap();
     world.kubectl(&[
         "wait",
         "crd",
@@ -63,33 +38,27 @@ fn s46_with_a_dead_conversion_webhook_only_verdicts_that_need_its_kind_fail_clos
 
     // An operator stays while things are, the things themselves stay, and what
     // lies elsewhere has nothing to do with either.
-    let needs = format!(
-        "{}  protect: {{whileExists: [{{apiGroups: [s46.example.test], resources: [things]}}]}}\n",
-        policy::target("", "configmaps", &operators)
-    );
-    let itself = format!(
-        "{}  protect: {{always: {{}}}}\n",
-        policy::target("s46.example.test", "things", &operators)
-    );
-    let elsewhere =
-        format!("{}  protect: {{always: {{}}}}\n", policy::target("", "configmaps", &others));
-    policy::apply(&world.plane, "s46-needs", &needs);
-    policy::apply(&world.plane, "s46-itself", &itself);
-    policy::apply(&world.plane, "s46-elsewhere", &elsewhere);
+    let maps = |namespace: &str| policy::target("", "configmaps", namespace);
+    let kind = json!({"apiGroups": ["s46.example.test"], "resources": ["things"]});
+    let itself = policy::target("s46.example.test", "things", &operators);
+    for (name, target, protect) in [
+        ("s46-needs", maps(&operators), json!({"whileExists": [kind]})),
+        ("s46-itself", itself, json!({"always": {}})),
+        ("s46-elsewhere", maps(&others), json!({"always": {}})),
+    ] {
+        policy::apply(&world.plane, name, json!({"targets": [target], "protect": protect}));
+    }
     for (name, namespace) in [("operator", &operators), ("kept", &others)] {
         world.kubectl(&["create", "configmap", name, "-n", namespace]);
     }
-    let thing = format!(
-        "apiVersion: s46.example.test/v1\nkind: Thing\n\
-         metadata: {{name: one, namespace: {others}}}\n"
-    );
+    let thing = object("s46.example.test/v1", "Thing", "one").with_namespace(&others);
     eventually("a thing", LIMIT, || world.plane.apply(&thing)).unwrap();
     let operator = "configmap/operator";
     world.refuses_delete(operator, &operators, "policy s46-needs");
     assert!(world.belay.metric("belay_failed_watches") < 0.5);
 
     // The storage moves on, and nobody converts what is stored.
-    world.plane.apply(&definition("v2", true)).unwrap();
+    world.plane.apply(&things("s46.example.test", "v2", true)).unwrap();
     for name in ["s46-needs", "s46-itself"] {
         world.says(name, "Watching", "False Failed");
     }
@@ -134,7 +103,7 @@ fn s46_with_a_dead_conversion_webhook_only_verdicts_that_need_its_kind_fail_clos
 
     // Mended, everything is known again, and the last thing lets the operator
     // go.
-    world.plane.apply(&definition("v2", false)).unwrap();
+    world.plane.apply(&things("s46.example.test", "v2", false)).unwrap();
     policy::in_force(&world.plane, "s46-needs");
     world.refuses_delete(operator, &operators, "policy s46-needs");
     world.kubectl(&["delete", "thing", "one", "-n", &others]);

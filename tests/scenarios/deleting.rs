@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
+use crate::harness::manifest::{Manifest as _, bound_claim, claim, object, pod};
+use crate::harness::rbac::{rule, user};
 use crate::harness::{ControlPlane, eventually};
 use crate::people::{Person, field};
 use crate::{policy, world};
@@ -19,31 +23,20 @@ fn s01_a_definition_with_objects_stays_and_one_without_goes() {
     plane.apply(LAMPS).unwrap();
     let established = ["wait", "crd/lamps.s01.example.com", "--for=condition=Established"];
     plane.kubectl(&established).unwrap().success().unwrap();
-    plane
-        .apply(
-            "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\n\
-             metadata: {name: s01-dora}\n\
-             rules: [{apiGroups: [apiextensions.k8s.io], resources: [customresourcedefinitions], \
-             verbs: [get, list, watch, delete]}]\n",
-        )
-        .unwrap();
-    let bind = ["create", "clusterrolebinding", "s01-dora", "--clusterrole=s01-dora"];
-    plane.kubectl(&[&bind[..], &["--user=s01-dora"]].concat()).unwrap().success().unwrap();
+    let verbs = "get, list, watch, delete";
+    let crds = rule("apiextensions.k8s.io", "customresourcedefinitions", verbs);
+    plane.grant("s01-dora", None, &[crds], &[user("s01-dora")]).unwrap();
     let dora = plane.user("s01-dora", None).unwrap();
-    policy::apply(
-        plane,
-        "s01",
-        "  targets: [{apiGroups: [apiextensions.k8s.io], resources: [customresourcedefinitions], \
-         names: [lamps.s01.example.com]}]\n  protect: {whileNotEmpty: {counting: Any}}\n",
-    );
+    let target = json!({"apiGroups": ["apiextensions.k8s.io"],
+        "resources": ["customresourcedefinitions"], "names": ["lamps.s01.example.com"]});
+    let protect = json!({"whileNotEmpty": {"counting": "Any"}});
+    policy::apply(plane, "s01", json!({"targets": [target], "protect": protect}));
 
     let delete = ["delete", "crd", "lamps.s01.example.com"];
     for version in ["v1", "v1beta1"] {
-        let lamp = format!(
-            "apiVersion: s01.example.com/{version}\nkind: Lamp\n\
-             metadata: {{name: of-{version}, namespace: {ns}}}\n"
-        );
-        plane.apply(&lamp).unwrap();
+        let api_version = format!("s01.example.com/{version}");
+        let lamp = object(&api_version, "Lamp", &format!("of-{version}"));
+        plane.apply(&lamp.with_namespace(&ns)).unwrap();
         let denied = plane.kubectl_as(&dora, &delete).unwrap().failure().unwrap();
         assert_eq!(
             denied,
@@ -65,19 +58,11 @@ fn s01_a_definition_with_objects_stays_and_one_without_goes() {
     plane.kubectl_as(&dora, &delete).unwrap().success().unwrap();
 }
 
-/// A claim that is bound to a volume made for it.
-fn bound_claim(plane: &ControlPlane, ns: &str) {
-    plane
-        .apply(&format!(
-            "apiVersion: v1\nkind: PersistentVolume\nmetadata: {{name: {ns}}}\n\
-             spec: {{capacity: {{storage: 1Gi}}, accessModes: [ReadWriteOnce], \
-             storageClassName: none, claimRef: {{name: data, namespace: {ns}}}, \
-             hostPath: {{path: /nowhere}}}}\n---\n\
-             apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: data, namespace: {ns}}}\n\
-             spec: {{accessModes: [ReadWriteOnce], storageClassName: none, \
-             resources: {{requests: {{storage: 1Gi}}}}}}\n"
-        ))
-        .unwrap();
+/// Applies a claim and waits until it is bound.
+fn apply_bound_claim(plane: &ControlPlane, ns: &str) {
+    for object in bound_claim(ns, "data", ns) {
+        plane.apply(&object).unwrap();
+    }
     eventually("the claim bound", Duration::from_secs(60), || {
         let phase = field(plane, ns, "pvc/data", ".status.phase");
         if phase == "Bound" { Ok(()) } else { Err(phase.into()) }
@@ -94,15 +79,8 @@ fn s02_a_namespace_with_a_bound_claim_or_a_protected_object_is_not_begun() {
 pub fn namespaces_are_not_begun(plane: &ControlPlane) {
     let ns = plane.namespace("s02").unwrap();
     let who = Person::editor(plane, &ns).kubeconfig;
-    bound_claim(plane, &ns);
-    policy::apply(
-        plane,
-        &ns,
-        &format!(
-            "  targets: [{{apiGroups: [\"\"], resources: [namespaces], names: [{ns}]}}]\n  \
-             protect: {{whileNotEmpty: {{}}}}\n"
-        ),
-    );
+    apply_bound_claim(plane, &ns);
+    policy::protect_namespace(plane, &ns);
     let delete = ["delete", "namespace", &ns];
     let denied = plane.kubectl_as(&who, &delete).unwrap().failure().unwrap();
     assert_eq!(
@@ -124,17 +102,12 @@ pub fn namespaces_are_not_begun(plane: &ControlPlane) {
     let ns = plane.namespace("s02").unwrap();
     let who = Person::editor(plane, &ns).kubeconfig;
     plane.kubectl(&["create", "configmap", "settings", "-n", &ns]).unwrap().success().unwrap();
-    plane
-        .apply(&format!(
-            "apiVersion: v1\nkind: Pod\nmetadata: {{name: shop, namespace: {ns}}}\n\
-             spec: {{nodeName: node-0, containers: [{{name: c, image: none, envFrom: \
-             [{{configMapRef: {{name: settings}}}}]}}]}}\n"
-        ))
-        .unwrap();
+    let shop = pod("shop").with_env_from("configMapRef", "settings").with_node("node-0");
+    plane.apply(&shop.with_namespace(&ns)).unwrap();
     let target = policy::target("", "configmaps", &ns);
     let protect = |mode: &str| {
-        let spec = format!("{target}  protect: {{{mode}: {{}}}}\n  hold: Never\n");
-        policy::apply(plane, &ns, &spec);
+        let spec = json!({"targets": [target], "protect": {mode: {}}, "hold": "Never"});
+        policy::apply(plane, &ns, spec);
     };
     protect("always");
     let delete = ["delete", "namespace", &ns];
@@ -157,10 +130,9 @@ fn s04_of_all_claims_only_the_protected_one_stays_and_the_message_names_it() {
     let plane = &world().plane;
     let ns = plane.namespace("s04").unwrap();
     let who = Person::editor(plane, &ns).kubeconfig;
-    let target = policy::target("", "persistentvolumeclaims", &ns);
-    policy::apply(plane, &ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
+    policy::protect(plane, &ns, "persistentvolumeclaims", json!({"whileUsed": {}}));
     for name in ["cache", "data", "scratch"] {
-        plane.apply(&claim(&ns, name)).unwrap();
+        plane.apply(&claim(name).with_namespace(&ns)).unwrap();
     }
     plane.apply(&pod_with_claim(&ns, "shop", "data")).unwrap();
     eventually("the Pod, in the graph", Duration::from_secs(20), || {
@@ -195,22 +167,9 @@ fn s04_of_all_claims_only_the_protected_one_stays_and_the_message_names_it() {
     plane.delete(&["deletionpolicy", &ns], "");
 }
 
-/// A claim that nothing binds.
-pub fn claim(ns: &str, name: &str) -> String {
-    format!(
-        "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: {name}, namespace: {ns}}}\n\
-         spec: {{accessModes: [ReadWriteOnce], storageClassName: none, \
-         resources: {{requests: {{storage: 1Gi}}}}}}\n"
-    )
-}
-
-/// A Pod on the node that is there, which mounts a claim.
-pub fn pod_with_claim(ns: &str, name: &str, claim: &str) -> String {
-    format!(
-        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: {ns}}}\n\
-         spec:\n  nodeName: node-0\n  containers: [{{name: c, image: none}}]\n  \
-         volumes: [{{name: v, persistentVolumeClaim: {{claimName: {claim}}}}}]\n"
-    )
+/// A Pod on the node, which mounts a claim.
+pub fn pod_with_claim(ns: &str, name: &str, claim: &str) -> Value {
+    pod(name).with_namespace(ns).with_node("node-0").with_claim(claim)
 }
 
 /// Waits until an object is out of storage.

@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
 use crate::harness::eventually;
+use crate::harness::manifest::{Manifest as _, config_map, pod, workload};
 use crate::people::Person;
 use crate::{policy, world};
 
 /// A Deployment of one Pod that reads a ConfigMap, with this in its Pod's spec.
-fn deployment(settings: &str, spec: &str) -> String {
-    format!(
-        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web}}\nspec:\n  replicas: 1\n  \
-         strategy: {{rollingUpdate: {{maxUnavailable: 0, maxSurge: 1}}}}\n  selector: \
-         {{matchLabels: {{app: web}}}}\n  template:\n    metadata: {{labels: {{app: web}}}}\n    \
-         spec:\n      containers: [{{name: c, image: none}}]\n      volumes: [{{name: v, configMap: \
-         {{name: {settings}}}}}]\n      {spec}\n"
-    )
+fn deployment(settings: &str, spec: Value) -> Value {
+    let pod = pod("web").with_volume(json!({"configMap": {"name": settings}}));
+    let deployment = workload("Deployment", "web", &pod.with(json!({"spec": spec})));
+    let strategy = json!({"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}});
+    deployment.with(json!({"spec": {"replicas": 1, "strategy": strategy}}))
 }
 
 #[test]
@@ -22,14 +22,11 @@ fn s38_a_pod_that_is_made_again_finds_its_held_settings() {
     let plane = &world().plane;
     let ns = plane.namespace("s38").unwrap();
     let jane = Person::of(plane, &ns);
-    let target = policy::target("", "configmaps", &ns);
-    policy::apply(plane, &ns, &format!("{target}  protect: {{whileUsed: {{onDelete: Hold}}}}\n"));
+    policy::protect(plane, &ns, "configmaps", json!({"whileUsed": {"onDelete": "Hold"}}));
     for name in ["web-1", "web-2"] {
-        jane.apply(&format!(
-            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\ndata: {{a: b}}\n"
-        ));
+        jane.apply(&config_map(name).with(json!({"data": {"a": "b"}})));
     }
-    jane.apply(&deployment("web-1", ""));
+    jane.apply(&deployment("web-1", json!({})));
     jane.kubectl(&["rollout", "status", "deployment/web", "--timeout=60s"]).success().unwrap();
     let pods = || {
         let paths = ".metadata.name .status.phase .spec.volumes[0].configMap.name \
@@ -46,7 +43,7 @@ fn s38_a_pod_that_is_made_again_finds_its_held_settings() {
 
     // The new Pods find no node, so the rollout stays in its middle, and what
     // the old ones read is pruned.
-    jane.apply(&deployment("web-2", "nodeSelector: {none: such}"));
+    jane.apply(&deployment("web-2", json!({"nodeSelector": {"none": "such"}})));
     eventually("the new Pod", Duration::from_secs(30), || {
         let now = pods().join(", ");
         if now.contains(" Pending ") { Ok(()) } else { Err(now.into()) }
@@ -79,14 +76,10 @@ fn s45_who_deletes_what_will_be_held_is_told_what_it_waits_for() {
     let plane = &world().plane;
     let ns = plane.namespace("s45").unwrap();
     let jane = Person::of(plane, &ns);
-    let target = policy::target("", "configmaps", &ns);
-    policy::apply(plane, &ns, &format!("{target}  protect: {{whileUsed: {{onDelete: Hold}}}}\n"));
-    jane.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\n");
+    policy::protect(plane, &ns, "configmaps", json!({"whileUsed": {"onDelete": "Hold"}}));
+    jane.apply(&config_map("settings"));
     for name in ["a", "b"] {
-        jane.apply(&format!(
-            "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec: {{containers: [{{name: c, \
-             image: none, envFrom: [{{configMapRef: {{name: settings}}}}]}}]}}\n"
-        ));
+        jane.apply(&pod(name).with_env_from("configMapRef", "settings"));
     }
     let deleted = jane.delete(&["configmap/settings"]);
     assert_eq!(
@@ -115,7 +108,7 @@ fn s45_who_deletes_what_will_be_held_is_told_what_it_waits_for() {
     .unwrap();
 
     // What nobody needs is gone without a word about waiting.
-    jane.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: free}\n");
+    jane.apply(&config_map("free"));
     let deleted = jane.delete(&["configmap/free"]);
     assert_eq!((deleted.code, &*deleted.stderr), (0, ""));
 }

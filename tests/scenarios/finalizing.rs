@@ -7,6 +7,7 @@ use serde_json::json;
 
 use crate::deleting::goes;
 use crate::harness::kubectl::Output;
+use crate::harness::manifest::{Manifest as _, config_map};
 use crate::harness::{ControlPlane, eventually};
 use crate::people::{Person, field};
 use crate::{policy, world};
@@ -26,17 +27,12 @@ pub fn finalizing(plane: &ControlPlane) {
     let whoever: [&Path; 3] = [plane.kubeconfig(), &person, &account];
     // Something else keeps this object in the Namespace, too, so that the test
     // chooses when it is empty.
-    plane
-        .apply(&format!(
-            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: ledger, namespace: {ns}, \
-             finalizers: [example.com/wait]}}\n"
-        ))
-        .unwrap();
+    let ledger = config_map("ledger").with_namespace(&ns).with_finalizers(&["example.com/wait"]);
+    plane.apply(&ledger).unwrap();
     let protects = |name: &str| {
-        let target = policy::target("", "configmaps", &ns);
-        let target =
-            target.replace("namespaceSelector", &format!("names: [{name}], namespaceSelector"));
-        policy::apply(plane, &ns, &format!("{target}  protect: {{always: {{}}}}\n  hold: Never\n"));
+        let target = policy::target("", "configmaps", &ns).with(json!({"names": [name]}));
+        let spec = json!({"targets": [target], "protect": {"always": {}}, "hold": "Never"});
+        policy::apply(plane, &ns, spec);
     };
     let refused = |who: &Path| {
         let refused = finalize(plane, who, &ns).failure().unwrap();
@@ -101,7 +97,7 @@ fn finalize(plane: &ControlPlane, who: &Path, ns: &str) -> Output {
         let mut namespace =
             plane.api().get(&format!("namespace/{ns}"), "")?.ok_or("it does not exist")?;
         namespace["spec"]["finalizers"] = json!([]);
-        let output = plane.kubectl_with(Some(who), &args, &namespace.to_string())?;
+        let output = plane.kubectl_with(Some(who), &args, &namespace)?;
         // Its controller has written since it was read.
         if output.stderr.contains("(Conflict)") {
             return Err(output.stderr.into());

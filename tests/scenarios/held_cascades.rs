@@ -2,22 +2,26 @@
 
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
 use crate::harness::eventually;
+use crate::harness::manifest::{
+    self, Manifest as _, bound_claim, config_map, object, pod, reader, secret, workload,
+};
+use crate::harness::rbac::rule;
 use crate::people::Person;
-use crate::team::{Approver, Of, SOON, Team, owned_by, pod};
+use crate::team::{Approver, Of, SOON, Team};
 use crate::{policy, world};
 
-/// A claim and the volume that it is bound to from the start.
-fn claim(ns: &str, name: &str) -> String {
-    let capacity = "{storage: 1Gi}";
-    format!(
-        "apiVersion: v1\nkind: PersistentVolume\nmetadata: {{name: {ns}-{name}}}\nspec:\n  \
-         capacity: {capacity}\n  accessModes: [ReadWriteOnce]\n  storageClassName: ''\n  hostPath: \
-         {{path: /nowhere}}\n  claimRef: {{namespace: {ns}, name: {name}}}\n---\n\
-         apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: {name}, namespace: {ns}}}\n\
-         spec: {{accessModes: [ReadWriteOnce], storageClassName: '', volumeName: {ns}-{name}, \
-         resources: {{requests: {capacity}}}}}\n"
-    )
+/// A volume for a claim, and the claim.
+fn claim(ns: &str, name: &str) -> [Value; 2] {
+    bound_claim(ns, name, &format!("{ns}-{name}"))
+}
+
+fn apply_claim(team: &Team<'_>, name: &str) {
+    for object in claim(&team.ns, name) {
+        team.plane.apply(&object).unwrap();
+    }
 }
 
 /// Waits until objects are as a condition or a JSON path says.
@@ -27,16 +31,10 @@ fn until(team: &Team<'_>, object: &str, condition: &str) {
 }
 
 /// Pods that use a claim, made by a StatefulSet or a Deployment.
-fn using(kind: &str, name: &str, claim: &str) -> String {
-    let more = if kind == "StatefulSet" { "  serviceName: x\n" } else { "" };
-    format!(
-        "apiVersion: apps/v1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec:\n{more}  selector: \
-         {{matchLabels: {{app: {name}}}}}\n  template:\n    metadata: {{labels: {{app: \
-         {name}}}}}\n    \
-         spec:\n      terminationGracePeriodSeconds: 0\n      containers: [{{name: main, image: \
-         x}}]\n      \
-         volumes: [{{name: data, persistentVolumeClaim: {{claimName: {claim}}}}}]\n"
-    )
+fn using(kind: &str, name: &str, claim: &str) -> Value {
+    let more = if kind == "StatefulSet" { json!({"serviceName": "x"}) } else { json!({}) };
+    let pod = pod(name).with_claim(claim).without_grace_period();
+    workload(kind, name, &pod).with(json!({"spec": more}))
 }
 
 #[test]
@@ -45,19 +43,17 @@ fn s03_an_approved_namespace_goes_and_nothing_inside_is_in_its_way() {
     let ns = &team.ns;
     let (always, used) = (format!("{ns}-always"), format!("{ns}-used"));
     let target = policy::target("", "configmaps", ns);
-    policy::apply(team.plane, &always, &format!("{target}  protect: {{always: {{}}}}\n"));
+    policy::apply(team.plane, &always, json!({"targets": [target], "protect": {"always": {}}}));
     let target = policy::target("", "secrets, persistentvolumeclaims", ns);
-    policy::apply(team.plane, &used, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
-    let whole =
-        format!("  targets: [{{apiGroups: [\"\"], resources: [namespaces], names: [{ns}]}}]\n");
-    policy::apply(team.plane, ns, &format!("{whole}  protect: {{whileNotEmpty: {{}}}}\n"));
-    team.may("[{apiGroups: [''], resources: [namespaces], verbs: [delete]}]");
+    policy::apply(team.plane, &used, json!({"targets": [target], "protect": {"whileUsed": {}}}));
+    policy::protect_namespace(team.plane, ns);
+    team.may(&[rule("", "namespaces", "delete")]);
 
-    team.plane.apply(&claim(ns, "data")).unwrap();
-    team.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\n");
-    team.apply("apiVersion: v1\nkind: Secret\nmetadata: {name: password}\n");
+    apply_claim(&team, "data");
+    team.apply(&config_map("settings"));
+    team.apply(&secret("password"));
     team.apply(&using("Deployment", "db", "data"));
-    team.apply(&pod("reader", "secretRef", "password"));
+    team.apply(&reader("reader", "secretRef", "password"));
     until(&team, "pvc/data", "jsonpath={.status.phase}=Bound");
 
     let object = format!("namespace/{ns}");
@@ -78,14 +74,10 @@ fn s03_an_approved_namespace_goes_and_nothing_inside_is_in_its_way() {
 fn s11_a_cascade_that_waits_on_what_is_held_ends_when_that_is_released() {
     let team = Team::new(&world().plane, "s11");
     let ns = &team.ns;
-    let target = policy::target("", "secrets", ns);
-    let spec = format!("{target}  protect: {{whileUsed: {{onDelete: Hold}}}}\n");
-    policy::apply(team.plane, ns, &spec);
-    team.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: parent}\n");
-    let owner = owned_by("ConfigMap", "parent", &team.field("configmap/parent", ".metadata.uid"));
-    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: child, ";
-    team.apply(&format!("{secret}{owner}}}\n"));
-    team.apply(&pod("user", "secretRef", "child"));
+    policy::protect(team.plane, ns, "secrets", json!({"whileUsed": {"onDelete": "Hold"}}));
+    team.apply(&config_map("parent"));
+    team.apply(&secret("child").with_owner(team.owner("ConfigMap", "parent")));
+    team.apply(&reader("user", "secretRef", "child"));
 
     let warning = team.deleted(&["configmap/parent", "--cascade=foreground"]);
     assert!(warning.contains("Warning: "), "{warning}");
@@ -106,15 +98,11 @@ fn s11_a_cascade_that_waits_on_what_is_held_ends_when_that_is_released() {
 fn s11_what_is_always_protected_outlives_its_owner_until_a_person_deletes_it() {
     let team = Team::new(&world().plane, "s11-always");
     let ns = &team.ns;
-    let parent = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: parent, finalizers: \
-    [example.com/last]}\n";
-    team.apply(parent);
-    let owner = owned_by("ConfigMap", "parent", &team.field("configmap/parent", ".metadata.uid"));
-    team.apply(&format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: child, {owner}}}\n"));
+    team.apply(&config_map("parent").with_finalizers(&["example.com/last"]));
+    team.apply(&secret("child").with_owner(team.owner("ConfigMap", "parent")));
     team.deleted(&["configmap/parent"]);
     // The policy comes when the owner is on its way already.
-    let target = policy::target("", "secrets", ns);
-    policy::apply(team.plane, ns, &format!("{target}  protect: {{always: {{}}}}\n"));
+    policy::protect(team.plane, ns, "secrets", json!({"always": {}}));
     let strip =
         ["patch", "configmap/parent", "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#];
     team.kubectl(&strip).success().unwrap();
@@ -146,27 +134,23 @@ fn s11_what_is_always_protected_outlives_its_owner_until_a_person_deletes_it() {
 fn s11_an_owner_in_the_foreground_is_told_to_wait_for_what_was_approved() {
     let team = Team::new(&world().plane, "s11-foreground");
     let ns = &team.ns;
-    let target = policy::target("", "secrets", ns);
-    policy::apply(team.plane, ns, &format!("{target}  protect: {{always: {{}}}}\n"));
+    policy::protect(team.plane, ns, "secrets", json!({"always": {}}));
     let erin = Person::worker(team.plane, ns, "erin", Some(("", "secrets")));
     let approved = |object: &str| {
         erin.belay(&["approve", object, "-n", ns, "--reason", "x"]).success().unwrap()
     };
     let secret = |name: &str, owner: &str| {
-        let owner =
-            owned_by("ConfigMap", owner, &team.field(&format!("cm/{owner}"), ".metadata.uid"));
-        team.apply(&format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: {name}, {owner}}}\n"));
+        team.apply(&secret(name).with_owner(team.owner("ConfigMap", owner)));
     };
-    team.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: living}\n");
+    team.apply(&config_map("living"));
     secret("kept", "living");
     let said = approved("secret/kept");
     assert!(!said.contains("now delete it"), "{said}");
 
     // The parent waits for a child that takes its time, and one more comes.
-    team.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: parent}\n");
-    let owner = owned_by("ConfigMap", "parent", &team.field("configmap/parent", ".metadata.uid"));
-    let slow = format!("name: slow, finalizers: [example.com/slow], {owner}");
-    team.apply(&format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{{slow}}}\n"));
+    team.apply(&config_map("parent"));
+    let slow = config_map("slow").with_finalizers(&["example.com/slow"]);
+    team.apply(&slow.with_owner(team.owner("ConfigMap", "parent")));
     team.deleted(&["configmap/parent", "--cascade=foreground"]);
     // Later it would be refused: it would take the other child along.
     team.collector_asks("/slow");
@@ -193,17 +177,14 @@ fn s12_foreground_deletion_keeps_what_is_used_until_its_user_is_gone() {
     let ns = &team.ns;
     let target = policy::target("", "secrets", ns);
     let hold = format!("{ns}-hold");
-    policy::apply(
-        team.plane,
-        &hold,
-        &format!("{target}  protect: {{whileUsed: {{onDelete: Hold}}}}\n"),
-    );
-    team.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: root}\n");
-    let owner = owned_by("ConfigMap", "root", &team.field("configmap/root", ".metadata.uid"));
-    team.apply(&format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: key, {owner}}}\n"));
+    let spec = json!({"targets": [target], "protect": {"whileUsed": {"onDelete": "Hold"}}});
+    policy::apply(team.plane, &hold, spec);
+    team.apply(&config_map("root"));
+    let owner = team.owner("ConfigMap", "root");
+    team.apply(&secret("key").with_owner(owner.clone()));
     // A user that goes along, and takes its time.
-    let slow = format!("name: slow, finalizers: [example.com/busy], {owner}");
-    team.apply(&pod("slow", "secretRef", "key").replace("name: slow", &slow));
+    let slow = reader("slow", "secretRef", "key").with_finalizers(&["example.com/busy"]);
+    team.apply(&slow.with_owner(owner));
 
     team.deleted(&["configmap/root", "--cascade=foreground"]);
     team.was_kept("secret/key");
@@ -217,11 +198,10 @@ fn s12_foreground_deletion_keeps_what_is_used_until_its_user_is_gone() {
     // A user that does not go along: where a policy says no, it says so at the
     // root, before anything is Terminating.
     team.plane.delete(&["deletionpolicy", &hold], "");
-    policy::apply(team.plane, ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
-    team.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: again}\n");
-    let owner = owned_by("ConfigMap", "again", &team.field("configmap/again", ".metadata.uid"));
-    team.apply(&format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: lock, {owner}}}\n"));
-    team.apply(&pod("outside", "secretRef", "lock"));
+    policy::protect(team.plane, ns, "secrets", json!({"whileUsed": {}}));
+    team.apply(&config_map("again"));
+    team.apply(&secret("lock").with_owner(team.owner("ConfigMap", "again")));
+    team.apply(&reader("outside", "secretRef", "lock"));
     let refused = eventually("a refusal", SOON, || {
         team.delete(&["configmap/again", "--cascade=foreground", "--dry-run=server"]).failure()
     })
@@ -240,11 +220,10 @@ fn s12_foreground_deletion_keeps_what_is_used_until_its_user_is_gone() {
 fn s35_a_stateful_set_and_its_claim_go_with_one_command_and_no_retry() {
     let team = Team::new(&world().plane, "s35");
     let ns = &team.ns;
-    let target = policy::target("", "persistentvolumeclaims", ns);
-    policy::apply(team.plane, ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
+    policy::protect(team.plane, ns, "persistentvolumeclaims", json!({"whileUsed": {}}));
     for (name, order) in [("first", ["sts/first", "pvc/first"]), ("last", ["pvc/last", "sts/last"])]
     {
-        team.plane.apply(&claim(ns, name)).unwrap();
+        apply_claim(&team, name);
         team.apply(&using("StatefulSet", name, name));
         until(&team, &format!("pod/{name}-0"), "condition=Ready");
         let output = team.kubectl(&[&["delete", "--wait=false"][..], &order].concat());
@@ -272,8 +251,7 @@ fn s35_a_stateful_set_and_its_claim_go_with_one_command_and_no_retry() {
 fn s35_a_stateful_set_that_owns_its_claims_goes_in_the_foreground() {
     let team = Team::new(&world().plane, "s35-owned");
     let ns = &team.ns;
-    let target = policy::target("", "persistentvolumeclaims", ns);
-    policy::apply(team.plane, ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
+    policy::protect(team.plane, ns, "persistentvolumeclaims", json!({"whileUsed": {}}));
     apply_owning_set(&team);
     team.deleted(&["sts/db", "--cascade=foreground"]);
     team.goes("sts/db");
@@ -282,16 +260,14 @@ fn s35_a_stateful_set_that_owns_its_claims_goes_in_the_foreground() {
 
 /// Applies a StatefulSet that owns its claim, and waits until it does.
 fn apply_owning_set(team: &Team<'_>) {
-    let volume = claim(&team.ns, "data-db-0");
-    team.plane.apply(volume.split("---").next().unwrap()).unwrap();
-    let set = "apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: \
-    db}\nspec:\n  serviceName: x\n  \
-               selector: {matchLabels: {app: db}}\n  persistentVolumeClaimRetentionPolicy: \
-               {whenDeleted: Delete}\n  template:\n    metadata: {labels: {app: db}}\n    spec: \
-               {terminationGracePeriodSeconds: 0, containers: [{name: main, image: x}]}\n  \
-               volumeClaimTemplates:\n  - metadata: {name: data}\n    spec: {accessModes: \
-               [ReadWriteOnce], storageClassName: '', resources: {requests: {storage: 1Gi}}}\n";
-    team.apply(set);
+    let [volume, _] = claim(&team.ns, "data-db-0");
+    team.plane.apply(&volume).unwrap();
+    let claim = manifest::claim("data").with(json!({"spec": {"storageClassName": ""}}));
+    let template = json!({"metadata": {"name": "data"}, "spec": claim["spec"]});
+    let spec = json!({"serviceName": "x", "volumeClaimTemplates": [template],
+        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete"}});
+    let set = workload("StatefulSet", "db", &pod("db").without_grace_period());
+    team.apply(&set.with(json!({"spec": spec})));
     eventually("the Pod", SOON, || {
         let args = ["wait", "pod/db-0", "--for=condition=Ready", "--timeout=5s"];
         team.kubectl(&args).success()
@@ -308,8 +284,7 @@ fn apply_owning_set(team: &Team<'_>) {
 fn s35_a_stateful_set_leaves_its_claims_when_it_is_told_to_retain_them() {
     let team = Team::new(&world().plane, "s35-retained");
     let ns = &team.ns;
-    let target = policy::target("", "persistentvolumeclaims", ns);
-    policy::apply(team.plane, ns, &format!("{target}  protect: {{fromOrphaning: {{}}}}\n"));
+    policy::protect(team.plane, ns, "persistentvolumeclaims", json!({"fromOrphaning": {}}));
     apply_owning_set(&team);
     let none = r#"{"metadata":{"ownerReferences":null}}"#;
     team.kubectl(&["patch", "pvc/data-db-0", "--type=merge", "-p", none]).failure().unwrap();
@@ -328,9 +303,8 @@ fn s35_a_stateful_set_leaves_its_claims_when_it_is_told_to_retain_them() {
 fn s41_what_is_deleted_all_at_once_goes_with_no_further_action_under_hold() {
     let team = Team::new(&world().plane, "s41");
     let ns = &team.ns;
-    let target = policy::target("", "persistentvolumeclaims, secrets", ns);
-    let spec = format!("{target}  protect: {{whileUsed: {{onDelete: Hold}}}}\n");
-    policy::apply(team.plane, ns, &spec);
+    let used = json!({"whileUsed": {"onDelete": "Hold"}});
+    policy::protect(team.plane, ns, "persistentvolumeclaims, secrets", used);
     let all = all_at_once(&team);
     assert!(all.iter().all(Result::is_ok), "{all:?}");
     for object in ["deployment/web", "pvc/data", "secret/key"] {
@@ -342,12 +316,11 @@ fn s41_what_is_deleted_all_at_once_goes_with_no_further_action_under_hold() {
 fn s41_what_comes_too_early_is_denied_and_a_retry_passes_under_deny() {
     let team = Team::new(&world().plane, "s41-deny");
     let ns = &team.ns;
-    let target = policy::target("", "persistentvolumeclaims, secrets", ns);
-    policy::apply(team.plane, ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
+    policy::protect(team.plane, ns, "persistentvolumeclaims, secrets", json!({"whileUsed": {}}));
     // Who comes first among those at once is anybody's guess; what surely comes
     // too early is refused.
-    team.apply("apiVersion: v1\nkind: Secret\nmetadata: {name: early}\n");
-    team.apply(&pod("reader", "secretRef", "early"));
+    team.apply(&secret("early"));
+    team.apply(&reader("reader", "secretRef", "early"));
     let refused = team.refused(&["secret/early", "pod/reader"]);
     assert!(refused.contains(&format!("is in use by Pod {ns}/reader")), "{refused}");
     team.goes("pod/reader");
@@ -374,12 +347,10 @@ fn s41_what_comes_too_early_is_denied_and_a_retry_passes_under_deny() {
 /// A Deployment with a claim and a Secret, all deleted by one person at one
 /// time in the foreground; what each DELETE came to.
 fn all_at_once(team: &Team<'_>) -> Vec<Result<String, String>> {
-    team.plane.apply(&claim(&team.ns, "data")).unwrap();
-    team.apply("apiVersion: v1\nkind: Secret\nmetadata: {name: key}\n");
-    let secret = "containers: [{name: main, image: x, envFrom: [{secretRef: {name: key}}]}]";
-    team.apply(
-        &using("Deployment", "web", "data").replace("containers: [{name: main, image: x}]", secret),
-    );
+    apply_claim(team, "data");
+    team.apply(&secret("key"));
+    let pod = reader("web", "secretRef", "key").with_claim("data");
+    team.apply(&workload("Deployment", "web", &pod));
     until(team, "deployment/web", "condition=Available");
     let objects = ["deployment/web", "pvc/data", "secret/key"];
     std::thread::scope(|scope| {
@@ -397,34 +368,19 @@ fn s43_a_claim_is_kept_for_the_pod_that_an_operator_will_make_again() {
     let team = Team::new(&world().plane, "s43");
     let ns = &team.ns;
     let (group, plural) = (team.group(), "databases");
-    let schema = "{openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}";
-    let crd = format!(
-        "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {{name: \
-         {plural}.{group}}}\nspec:\n  group: {group}\n  scope: Namespaced\n  names: {{plural: \
-         {plural}, \
-         singular: database, kind: Database}}\n  versions: [{{name: v1, served: true, storage: \
-         true, \
-         schema: {schema}}}]\n"
-    );
-    team.plane.apply(&crd).unwrap();
-    team.may(&format!("[{{apiGroups: ['{group}'], resources: ['*'], verbs: ['*']}}]"));
-    let target = policy::target("", "persistentvolumeclaims", ns);
-    policy::apply(team.plane, ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
-    team.plane.apply(&claim(ns, "data")).unwrap();
-    let database = format!("apiVersion: {group}/v1\nkind: Database\nmetadata: {{name: db}}\n");
+    team.plane.define_kind(&group, "Database", plural).unwrap();
+    team.may(&[rule(&group, "*", "*")]);
+    policy::protect(team.plane, ns, "persistentvolumeclaims", json!({"whileUsed": {}}));
+    apply_claim(&team, "data");
+    let database = object(&format!("{group}/v1"), "Database", "db");
     eventually("the kind", SOON, || team.send(&["apply", "-f", "-"], &database).success()).unwrap();
     let uid = team.field(&format!("{plural}.{group}/db"), ".metadata.uid");
-    let owner = format!(
-        "ownerReferences: [{{apiVersion: {group}/v1, kind: Database, name: db, uid: {uid}}}]"
-    );
+    let owner =
+        json!({"apiVersion": format!("{group}/v1"), "kind": "Database", "name": "db", "uid": uid});
     // The finalizer keeps the Pod Terminating for as long as the test wants.
-    team.apply(&format!(
-        "apiVersion: v1\nkind: Pod\nmetadata: {{name: db-0, finalizers: [example.com/drain], \
-        {owner}}}\n\
-         spec:\n  terminationGracePeriodSeconds: 0\n  containers: [{{name: main, image: \
-         x}}]\n  volumes: \
-         [{{name: data, persistentVolumeClaim: {{claimName: data}}}}]\n"
-    ));
+    let pod = pod("db-0").with_claim("data").without_grace_period();
+    let pod = pod.with_finalizers(&["example.com/drain"]);
+    team.apply(&pod.with(json!({"metadata": {"ownerReferences": [owner]}})));
     team.deleted(&["pod/db-0"]);
     assert_ne!(team.field("pod/db-0", ".metadata.deletionTimestamp"), "");
     // Replicas may know the Pod before they know its owner.

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::harness::manifest::{Manifest as _, config_map, object, owner, pod};
+use crate::harness::rbac::rule;
 use crate::harness::{Result, eventually};
 use crate::people::Person;
 use crate::team::{SOON, Team};
@@ -11,16 +13,9 @@ use crate::{policy, world};
 
 const HELD: &str = r#"["belay.dev/hold"]"#;
 
-fn settings(metadata: &str) -> String {
-    format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{{metadata}}}\n")
-}
-
 /// A Pod that kwok runs, and that needs a ConfigMap.
-fn pod(name: &str, settings: &str) -> String {
-    format!(
-        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec: {{containers: [{{name: c, \
-         image: none, envFrom: [{{configMapRef: {{name: {settings}}}}}]}}]}}\n"
-    )
+fn reader(settings: &str) -> Value {
+    pod("reader").with_env_from("configMapRef", settings)
 }
 
 #[test]
@@ -29,11 +24,11 @@ fn s14_an_update_of_a_terminating_object_adds_no_finalizer() {
     let ns = plane.namespace("s14").unwrap();
     let jane = Person::of(plane, &ns);
     // Deleted before anybody protected it.
-    jane.apply(&settings("name: late, finalizers: [x.dev/y]"));
-    jane.apply(&settings("name: alive"));
+    let made = config_map("late").with_finalizers(&["x.dev/y"]);
+    jane.apply(&made);
+    jane.apply(&config_map("alive"));
     jane.delete(&["configmap/late"]).success().unwrap();
-    let target = policy::target("", "configmaps", &ns);
-    policy::apply(plane, &ns, &format!("{target}  protect: {{always: {{}}}}\n"));
+    policy::protect(plane, &ns, "configmaps", json!({"always": {}}));
     // The hold is put on what lives, so the leader has looked at both.
     eventually("the hold", Duration::from_secs(30), || {
         match &*jane.finalizers("configmap/alive") {
@@ -49,15 +44,9 @@ fn s14_an_update_of_a_terminating_object_adds_no_finalizer() {
     jane.kubectl(&["label", late, "team=blue"]).success().unwrap();
     jane.kubectl(&["annotate", late, "team=blue"]).success().unwrap();
     jane.kubectl(&["label", late, "belay.dev/protect=Always"]).success().unwrap();
-    jane.apply(&settings("name: late, finalizers: [x.dev/y], labels: {team: red}"));
-    jane.send(
-        &["replace", "-f", "-"],
-        &settings(
-            "name: late, finalizers: [x.dev/y], labels: {team: red, belay.dev/protect: Always}",
-        ),
-    )
-    .success()
-    .unwrap();
+    let made = made.with_labels(json!({"team": "red"}));
+    jane.apply(&made);
+    jane.send(&["replace", "-f", "-"], &made.with_protect_label("Always")).success().unwrap();
     assert_eq!(jane.finalizers(late), none);
     // It ends as it would have without a policy.
     let strip = r#"{"metadata":{"finalizers":null}}"#;
@@ -70,15 +59,13 @@ fn s15_a_second_delete_does_not_orphan_what_a_held_owner_has() {
     let plane = &world().plane;
     let ns = plane.namespace("s15").unwrap();
     let jane = Person::of(plane, &ns);
-    let target = policy::target("", "configmaps", &ns);
-    let modes = "{whileUsed: {onDelete: Hold}, fromOrphaning: {}}";
-    policy::apply(plane, &ns, &format!("{target}  protect: {modes}\n"));
-    jane.apply(&settings("name: owner"));
+    let modes = json!({"whileUsed": {"onDelete": "Hold"}, "fromOrphaning": {}});
+    policy::protect(plane, &ns, "configmaps", modes);
+    jane.apply(&config_map("owner"));
     let uid = jane.field("configmap/owner", ".metadata.uid");
-    jane.apply(&settings(&format!(
-        "name: kid, ownerReferences: [{{apiVersion: v1, kind: ConfigMap, name: owner, uid: {uid}}}]"
-    )));
-    jane.apply(&pod("reader", "owner"));
+    let owners = json!({"metadata": {"ownerReferences": [owner("ConfigMap", "owner", &uid)]}});
+    jane.apply(&config_map("kid").with(owners));
+    jane.apply(&reader("owner"));
 
     let held = jane.delete(&["configmap/owner", "--cascade=background"]);
     assert!(held.ok(), "{}", held.stderr);
@@ -103,10 +90,8 @@ fn s15_a_second_delete_does_not_orphan_what_a_held_owner_has() {
 }
 
 /// What `PUT namespaces/finalize` sends to take every finalizer out.
-fn finalized(ns: &str) -> String {
-    format!(
-        r#"{{"apiVersion":"v1","kind":"Namespace","metadata":{{"name":"{ns}"}},"spec":{{"finalizers":[]}}}}"#
-    )
+fn finalized(ns: &str) -> Value {
+    object("v1", "Namespace", ns).with(json!({"spec": {"finalizers": []}}))
 }
 
 #[test]
@@ -114,14 +99,12 @@ fn s15_a_namespace_without_finalizers_leaves_nothing_behind() {
     let plane = &world().plane;
     let ns = plane.namespace("s15-finalize").unwrap();
     let jane = Person::of(plane, &ns);
-    jane.may(
-        "[{apiGroups: [''], resources: [namespaces, namespaces/finalize], verbs: [get, update, \
-         delete]}]",
-    );
+    jane.may(&[rule("", "namespaces, namespaces/finalize", "get, update, delete")]);
     let target = policy::target("", "configmaps", &ns);
     // What is deleted stays held for a while after its last user has gone.
-    let modes = "{whileUsed: {onDelete: Hold}}\n  settleSeconds: 600";
-    policy::apply(plane, &ns, &format!("{target}  protect: {modes}\n"));
+    let protect = json!({"whileUsed": {"onDelete": "Hold"}});
+    let spec = json!({"targets": [target], "protect": protect, "settleSeconds": 600});
+    policy::apply(plane, &ns, spec.clone());
     let path = format!("/api/v1/namespaces/{ns}/finalize");
     let finalize = || jane.send(&["replace", "--raw", &path, "-f", "-"], &finalized(&ns));
     let namespace = format!("namespace/{ns}");
@@ -131,8 +114,8 @@ fn s15_a_namespace_without_finalizers_leaves_nothing_behind() {
     };
 
     // While protected content is there the finalizer stays on,
-    jane.apply(&settings("name: settings"));
-    jane.apply(&pod("reader", "settings"));
+    jane.apply(&config_map("settings"));
+    jane.apply(&reader("settings"));
     let denied = finalize().failure().unwrap();
     assert!(denied.contains("finalize.belay.dev"), "{denied}");
     assert!(denied.contains(&content("protected")), "{denied}");
@@ -152,9 +135,9 @@ fn s15_a_namespace_without_finalizers_leaves_nothing_behind() {
     })
     .unwrap();
     assert_eq!(jane.field(&namespace, ".spec.finalizers"), "");
-    policy::apply(plane, &ns, &format!("{target}  protect: {modes}\n"));
-    jane.apply(&settings("name: later"));
-    jane.apply(&pod("reader", "later"));
+    policy::apply(plane, &ns, spec);
+    jane.apply(&config_map("later"));
+    jane.apply(&reader("later"));
 
     // From here on two DELETEs would take the Namespace out of storage, and
     // leave all that is in it where nobody can reach it.
@@ -180,10 +163,9 @@ fn s15_a_namespace_without_finalizers_leaves_nothing_behind() {
 fn an_object_that_refuses_its_hold_is_named_by_the_policy() {
     let team = Team::new(&world().plane, "unheld");
     let ns = &team.ns;
-    team.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: closed}\n");
+    team.apply(&config_map("closed"));
     let binding = team.keep_from("system:serviceaccount:belay:belay", "configmap/closed");
-    let target = policy::target("", "configmaps", ns);
-    policy::apply(team.plane, ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
+    policy::protect(team.plane, ns, "configmaps", json!({"whileUsed": {}}));
     let object = format!("deletionpolicy.belay.dev/{ns}");
     let says = |words: &'static [&'static str]| {
         let says = |policy: Option<&Value>| {
@@ -221,23 +203,19 @@ fn s19_a_dry_run_tells_the_truth_and_writes_nothing() {
     let ns = plane.namespace("s19").unwrap();
     let exempt = format!("{ns}-exempt");
     let jane = Person::of(plane, &ns);
-    let only = |name: &str| {
-        format!(
-            "  targets: [{{apiGroups: [\"\"], resources: [configmaps], names: [{name}], \
-             namespaceSelector: {{matchLabels: {{kubernetes.io/metadata.name: {ns}}}}}}}]\n"
-        )
+    let only = |name: &str, protect: Value| {
+        let target = policy::target("", "configmaps", &ns).with(json!({"names": [name]}));
+        json!({"targets": [target], "protect": protect})
     };
-    let used = "  protect: {whileUsed: {onDelete: Hold}}\n";
-    policy::apply(plane, &ns, &format!("{}{used}", only("used")));
+    policy::apply(plane, &ns, only("used", json!({"whileUsed": {"onDelete": "Hold"}})));
     let always = format!("{ns}-always");
-    policy::apply(plane, &always, &format!("{}  protect: {{always: {{}}}}\n", only("always")));
-    let subjects = format!("  exemptSubjects: [{{kind: User, name: {}}}]\n", jane.name);
-    let protect = "  protect: {always: {}}\n";
-    policy::apply(plane, &exempt, &format!("{}{protect}{subjects}", only("exempt")));
+    policy::apply(plane, &always, only("always", json!({"always": {}})));
+    let subjects = json!({"exemptSubjects": [{"kind": "User", "name": jane.name}]});
+    policy::apply(plane, &exempt, only("exempt", json!({"always": {}})).with(subjects));
     for name in ["always", "used", "exempt", "free"] {
-        jane.apply(&settings(&format!("name: {name}")));
+        jane.apply(&config_map(name));
     }
-    jane.apply(&pod("reader", "used"));
+    jane.apply(&reader("used"));
 
     let dry = |object: &str| jane.delete(&[object, "--dry-run=server"]);
     let versions = || {
@@ -286,8 +264,8 @@ fn in_namespaces_that_are_left_out_nothing_is_held() {
         plane.kubectl(&args).unwrap().success().unwrap();
     };
     ["kube-system", "belay", &ns].into_iter().for_each(create);
-    let target = "  targets: [{apiGroups: [\"\"], resources: [configmaps], names: [left-out]}]\n";
-    policy::apply(plane, &ns, &format!("{target}  protect: {{always: {{}}}}\n"));
+    let target = json!({"apiGroups": [""], "resources": ["configmaps"], "names": ["left-out"]});
+    policy::apply(plane, &ns, json!({"targets": [target], "protect": {"always": {}}}));
     let finalizers = |namespace: &str| {
         plane.api().field("configmap/left-out", namespace, ".metadata.finalizers").unwrap()
     };

@@ -1,10 +1,12 @@
 //! Every way of leaving a dependent without its owner.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use serde_json::json;
 
 use crate::deleting::goes;
+use crate::harness::manifest::{Manifest as _, admission_policy, config_map};
 use crate::harness::{ControlPlane, eventually};
 use crate::people::{Person, field};
 use crate::{policy, world};
@@ -22,39 +24,30 @@ impl<'w> Families<'w> {
     }
 
     fn policy(&self) {
-        let target = policy::target("", "configmaps", &self.ns);
-        let child = "objectSelector: {matchLabels: {tier: child}}, namespaceSelector";
-        let target = target.replace("namespaceSelector", child);
+        let child = json!({"objectSelector": {"matchLabels": {"tier": "child"}}});
+        let target = policy::target("", "configmaps", &self.ns).with(child);
         // The collector is no remover that the policy names.
-        let spec = format!(
-            "{target}  protect: {{fromOrphaning: {{}}, fromStripping: {{removers: [{{kind: User, \
-             name: somebody-else}}]}}}}\n"
-        );
-        policy::apply(self.plane, &self.ns, &spec);
+        let guarded = json!({"removers": [{"kind": "User", "name": "somebody-else"}]});
+        let protect = json!({"fromOrphaning": {}, "fromStripping": guarded});
+        policy::apply(self.plane, &self.ns, json!({"targets": [target], "protect": protect}));
     }
 
-    fn create(&self, manifest: &str) {
+    fn create(&self, manifest: &(impl Display + ?Sized)) {
         let args = ["create", "-n", &self.ns, "-f", "-"];
         self.plane.apply_to(&args, manifest).unwrap().success().unwrap();
     }
 
     /// An owner of kind ConfigMap with these finalizers, and its child.
-    fn add(&self, name: &str, finalizers: &str, of_child: &str) {
-        self.create(&format!(
-            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, finalizers: \
-             [{finalizers}]}}\n"
-        ));
+    fn add(&self, name: &str, finalizers: &[&str], of_child: &[&str]) {
+        self.create(&config_map(name).with_finalizers(finalizers));
         self.add_child("v1", "ConfigMap", name, of_child);
     }
 
-    fn add_child(&self, version: &str, kind: &str, owner: &str, finalizers: &str) {
+    fn add_child(&self, version: &str, kind: &str, owner: &str, finalizers: &[&str]) {
         let uid = field(self.plane, &self.ns, &format!("{kind}/{owner}"), ".metadata.uid");
-        self.create(&format!(
-            "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {owner}-child\n  \
-             labels: {{tier: child}}\n  finalizers: [{finalizers}]\n  ownerReferences: \
-             [{{apiVersion: {version}, kind: {kind}, name: {owner}, uid: {uid}, \
-             blockOwnerDeletion: true}}]\n"
-        ));
+        let child = config_map(&format!("{owner}-child")).with_labels(json!({"tier": "child"}));
+        let owner = json!({"apiVersion": version, "kind": kind, "name": owner, "uid": uid});
+        self.create(&child.with_finalizers(finalizers).with_owner(owner));
     }
 
     fn owner_of(&self, child: &str) -> String {
@@ -86,22 +79,22 @@ fn s09_every_shape_of_orphaning_is_denied_at_the_delete() {
     let ns = families.ns.clone();
     let who = Person::editor(plane, &ns).kubeconfig;
     families.policy();
-    families.add("option", "", "");
-    families.add("old-option", "", "");
-    families.add("by-update", "", "");
-    families.add("at-create", "orphan", "");
-    families.add("terminating", "", "example.com/wait");
+    families.add("option", &[], &[]);
+    families.add("old-option", &[], &[]);
+    families.add("by-update", &[], &[]);
+    families.add("at-create", &["orphan"], &[]);
+    families.add("terminating", &[], &["example.com/wait"]);
     families.create(
         "apiVersion: batch/v1\nkind: Job\nmetadata: {name: job}\nspec: {suspend: true, template: \
          {spec: {restartPolicy: Never, containers: [{name: c, image: none}]}}}\n",
     );
-    families.add_child("batch/v1", "Job", "job", "");
+    families.add_child("batch/v1", "Job", "job", &[]);
     families.create(
         "apiVersion: v1\nkind: ReplicationController\nmetadata: {name: rc}\nspec: {replicas: 0, \
          selector: {app: rc}, template: {metadata: {labels: {app: rc}}, spec: {containers: \
          [{name: c, image: none}]}}}\n",
     );
-    families.add_child("v1", "ReplicationController", "rc", "");
+    families.add_child("v1", "ReplicationController", "rc", &[]);
     let finalizer = r#"{"metadata":{"finalizers":["orphan"]}}"#;
     let add = ["patch", "configmap", "by-update", "-n", &ns, "--type=merge", "-p", finalizer];
     plane.kubectl_as(&who, &add).unwrap().success().unwrap();
@@ -176,7 +169,7 @@ fn s10_the_collectors_own_patches_pass_but_none_that_completes_what_was_never_al
 pub fn the_collectors_patches(plane: &ControlPlane) {
     let families = Families::new(plane, "s10");
     let ns = families.ns.clone();
-    families.add("never", "", "");
+    families.add("never", &[], &[]);
     begin_orphaning(&families, "never");
     families.policy();
     // The collector may work again, and comes back.
@@ -200,8 +193,8 @@ pub fn the_collectors_patches(plane: &ControlPlane) {
 
     // What is no orphaning passes: a dangling reference goes from a child that
     // has another owner, and with it the finalizer of the foreground.
-    families.add("first", "", "");
-    families.add("second", "", "");
+    families.add("first", &[], &[]);
+    families.add("second", &[], &[]);
     let uid = field(plane, &ns, "configmap/second", ".metadata.uid");
     let second = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "second", "uid": uid,
         "blockOwnerDeletion": true});
@@ -230,18 +223,14 @@ pub fn the_collectors_patches(plane: &ControlPlane) {
 /// collector's way: an admission policy that lets nobody update ConfigMaps.
 fn begin_orphaning(families: &Families<'_>, owner: &str) {
     let (plane, ns) = (families.plane, &families.ns);
-    plane
-        .apply(&format!(
-            "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicy\n\
-             metadata: {{name: {ns}}}\nspec:\n  matchConstraints: {{resourceRules: \
-             [{{apiGroups: [\"\"], apiVersions: [v1], operations: [UPDATE], resources: \
-             [configmaps]}}]}}\n  validations: [{{expression: \"false\", message: in the way}}]\n\
-             ---\napiVersion: admissionregistration.k8s.io/v1\n\
-             kind: ValidatingAdmissionPolicyBinding\nmetadata: {{name: {ns}}}\n\
-             spec: {{policyName: {ns}, validationActions: [Deny], matchResources: \
-             {{namespaceSelector: {{matchLabels: {{kubernetes.io/metadata.name: {ns}}}}}}}}}\n"
-        ))
-        .unwrap();
+    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"],
+        "resources": ["configmaps"]});
+    let objects =
+        json!({"namespaceSelector": policy::namespace_selector(ns), "resourceRules": [rule]});
+    let never = json!({"expression": "false", "message": "in the way"});
+    for object in admission_policy(ns, objects, never) {
+        plane.apply(&object).unwrap();
+    }
     let label = ["label", "configmap", owner, "-n", ns, "a=b", "--dry-run=server"];
     eventually("the admission policy", Duration::from_secs(60), || {
         let refused = plane.kubectl(&label)?.failure()?;

@@ -7,21 +7,11 @@ use serde_json::{Value, json};
 use crate::World;
 use crate::faulty::{LIMIT, faulty};
 use crate::harness::eventually;
+use crate::harness::manifest::{Manifest as _, config_map, pod};
 use crate::policy;
 
-fn config_map(name: &str, namespace: &str, label: &str) -> String {
-    format!(
-        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, namespace: {namespace}, \
-         labels: {{{label}}}}}\ndata: {{currency: EUR}}\n"
-    )
-}
-
-fn pod(name: &str, namespace: &str, config: &str) -> String {
-    format!(
-        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: {namespace}}}\nspec:\n  \
-         containers: [{{name: c, image: example.test/c}}]\n  \
-         volumes: [{{name: v, configMap: {{name: {config}}}}}]\n"
-    )
+fn settings(name: &str, namespace: &str) -> Value {
+    config_map(name).with_namespace(namespace).with(json!({"data": {"currency": "EUR"}}))
 }
 
 const HELD: &str = r#"["belay.dev/hold"]"#;
@@ -47,22 +37,21 @@ impl World {
 fn s18_protection_written_through_one_replica_is_honoured_on_the_other() {
     let world = faulty();
     let ns = world.plane.namespace("s18").unwrap();
-    let target = policy::target("", "configmaps", &ns);
-    policy::apply(&world.plane, &ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
+    policy::protect(&world.plane, &ns, "configmaps", json!({"whileUsed": {}}));
 
     let always = json!({"metadata": {"labels": {"belay.dev/protect": "Always"}}});
     for (writes, deletes) in [(0, 1), (1, 0), (0, 1), (1, 0)] {
         let round = format!("{writes}{deletes}-{}", world.denials(deletes, &ns));
         let [used, labelled, late] = ["used", "labelled", "late"].map(|w| format!("{w}-{round}"));
         world.ask(&[writes]);
-        world.plane.apply(&config_map(&used, &ns, "")).unwrap();
-        let protect = "belay.dev/protect: Always";
-        world.plane.apply(&config_map(&labelled, &ns, protect)).unwrap();
-        world.plane.apply(&config_map(&late, &ns, "")).unwrap();
+        world.plane.apply(&settings(&used, &ns)).unwrap();
+        world.plane.apply(&settings(&labelled, &ns).with_protect_label("Always")).unwrap();
+        world.plane.apply(&settings(&late, &ns)).unwrap();
         world.plane.patch(&format!("configmap/{late}"), &ns, &always);
         // The last thing before the other one is asked: it has had no time to
         // hear of the user.
-        world.plane.apply(&pod(&used, &ns, &used)).unwrap();
+        let user = pod(&used).with_volume(json!({"configMap": {"name": used}}));
+        world.plane.apply(&user.with_namespace(&ns)).unwrap();
 
         let before = [0, 1]
             .map(|replica| world.denials(replica, &ns) + world.denials(replica, "label Always"));
@@ -99,13 +88,13 @@ fn s18_when_the_leader_is_killed_the_other_one_keeps_the_rules_in_step() {
     world.belay.replicas[killed].process.kill();
     world.ask(&[1 - killed]);
     // Nobody leads yet, and everything is answered all the same.
-    world.plane.apply(&config_map("kept", &ns, "belay.dev/protect: Always")).unwrap();
+    world.plane.apply(&settings("kept", &ns).with_protect_label("Always")).unwrap();
     assert_eq!(world.finalizers(&ns, "kept"), HELD);
     world.refuses_delete("configmap/kept", &ns, "\"kept\" is protected; label");
 
     assert_eq!(world.leader_but(killed), 1 - killed);
     let target = policy::target("apps", "deployments", &ns);
-    policy::apply(&world.plane, &ns, &format!("{target}  protect: {{always: {{}}}}\n"));
+    policy::apply(&world.plane, &ns, json!({"targets": [target], "protect": {"always": {}}}));
     world.kubectl(&["create", "deployment", "shop", "--image=example.test/c", "-n", &ns]);
     let refusal = world.delete_refusal("deployment/shop", &ns).unwrap();
     assert!(refusal.contains(&format!("policy {ns}")), "{refusal}");
@@ -124,9 +113,8 @@ fn s18_when_the_leader_is_killed_the_other_one_keeps_the_rules_in_step() {
 fn s26_with_all_replicas_down_what_is_protected_stays_and_the_rest_goes_on() {
     let mut world = faulty();
     let ns = world.plane.namespace("s26").unwrap();
-    let target = policy::target("", "configmaps", &ns);
-    policy::apply(&world.plane, &ns, &format!("{target}  protect: {{always: {{}}}}\n"));
-    world.plane.apply(&config_map("kept", &ns, "")).unwrap();
+    policy::protect(&world.plane, &ns, "configmaps", json!({"always": {}}));
+    world.plane.apply(&settings("kept", &ns)).unwrap();
     assert_eq!(world.finalizers(&ns, "kept"), HELD);
     for secret in ["plain", "marked"] {
         world.kubectl(&["create", "secret", "generic", secret, "-n", &ns]);
@@ -162,7 +150,7 @@ fn s26_with_all_replicas_down_what_is_protected_stays_and_the_rest_goes_on() {
     let refusal = refusal.failure().unwrap();
     assert!(refusal.contains("failed calling webhook \"update.belay.dev\""), "{refusal}");
     // A new one is made, without the hold.
-    world.plane.apply(&config_map("made", &ns, "")).unwrap();
+    world.plane.apply(&settings("made", &ns)).unwrap();
     assert_eq!(
         (world.finalizers(&ns, "made"), world.finalizers(&ns, "kept")),
         ("".into(), HELD.into())

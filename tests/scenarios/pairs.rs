@@ -4,6 +4,8 @@ use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::json;
 
 use crate::harness::eventually;
+use crate::harness::manifest::{Manifest as _, bound_claim, object, relation, secret};
+use crate::harness::rbac::rule;
 use crate::team::{Approver, Of, SOON, Team};
 use crate::{policy, world};
 
@@ -11,8 +13,7 @@ use crate::{policy, world};
 fn s17_a_user_that_was_made_a_moment_before_is_found() {
     let team = Team::new(&world().plane, "s17");
     let ns = team.ns.clone();
-    let target = policy::target("", "configmaps", &ns);
-    policy::apply(team.plane, &ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
+    policy::protect(team.plane, &ns, "configmaps", json!({"whileUsed": {}}));
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (mut denied, mut held) = (0, Vec::new());
     runtime.block_on(async {
@@ -69,24 +70,11 @@ impl Ring {
         let ns = &team.ns;
         let ring = Self { plural: "links".to_owned(), group: team.group() };
         let Self { plural, group } = &ring;
-        let schema =
-            "{openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}";
-        team.plane
-            .apply(&format!(
-                "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: \
-                {{name: \
-                 {plural}.{group}}}\nspec:\n  group: {group}\n  scope: Namespaced\n  names: \
-                 {{plural: \
-                 {plural}, singular: link, kind: Link}}\n  versions: [{{name: v1, served: true, \
-                 storage: \
-                 true, schema: {schema}}}]\n---\napiVersion: belay.dev/v1alpha1\nkind: \
-                 Relation\nmetadata: \
-                 {{name: {ns}}}\nspec:\n  from: {{group: {group}, resource: {plural}}}\n  to: \
-                 {{group: \
-                 {group}, resource: {plural}}}\n  nameFieldPath: spec.next\n"
-            ))
-            .unwrap();
-        team.may(&format!("[{{apiGroups: ['{group}'], resources: ['*'], verbs: ['*']}}]"));
+        team.plane.define_kind(group, "Link", plural).unwrap();
+        let links = json!({"group": group, "resource": plural});
+        let spec = json!({"from": links, "to": links, "nameFieldPath": "spec.next"});
+        team.plane.apply(&relation(ns, spec)).unwrap();
+        team.may(&[rule(group, "*", "*")]);
         ring
     }
 
@@ -98,12 +86,9 @@ impl Ring {
     fn close(&self, team: &Team<'_>, links: &[&str]) {
         let next = links.iter().cycle().skip(1);
         for (link, next) in links.iter().zip(next) {
-            let manifest = format!(
-                "apiVersion: {}/v1\nkind: Link\nmetadata: {{name: {link}}}\nspec: {{next: \
-                {next}}}\n",
-                self.group
-            );
-            eventually("a link", SOON, || team.send(&["apply", "-f", "-"], &manifest).success())
+            let link = object(&format!("{}/v1", self.group), "Link", link);
+            let link = link.with(json!({"spec": {"next": next}}));
+            eventually("a link", SOON, || team.send(&["apply", "-f", "-"], &link).success())
                 .unwrap();
         }
     }
@@ -116,7 +101,7 @@ fn s25_a_cycle_is_told_and_can_be_broken() {
     let ring = Ring::of(&team);
     let (group, plural) = (&ring.group, &ring.plural);
     let target = policy::target(group, plural, ns);
-    policy::apply(team.plane, ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
+    policy::apply(team.plane, ns, json!({"targets": [target], "protect": {"whileUsed": {}}}));
     ring.close(&team, &["a", "b", "c"]);
 
     // Each one says who needs it, all the way round.
@@ -158,8 +143,8 @@ fn s25_a_cycle_that_is_held_goes_together() {
     let ns = &team.ns;
     let ring = Ring::of(&team);
     let target = policy::target(&ring.group, &ring.plural, ns);
-    let spec = format!("{target}  protect: {{whileUsed: {{onDelete: Hold}}}}\n");
-    policy::apply(team.plane, ns, &spec);
+    let spec = json!({"targets": [target], "protect": {"whileUsed": {"onDelete": "Hold"}}});
+    policy::apply(team.plane, ns, spec);
     ring.close(&team, &["a", "b", "c"]);
     let warning = team.deleted(&[&ring.name("a")]);
     assert!(warning.contains("stays Terminating until "), "{warning}");
@@ -212,22 +197,14 @@ fn in_any_order(team: &Team<'_>, make: impl Fn(usize) -> [String; 2]) {
 fn s48_a_service_and_its_endpoint_slice_go_in_any_order() {
     let team = Team::new(&world().plane, "s48-service");
     let ns = &team.ns;
-    let targets = format!(
-        "  targets:\n  - {{apiGroups: [\"\"], resources: [services], {place}}}\n  - {{apiGroups: \
-         [discovery.k8s.io], resources: [endpointslices], {place}}}\n",
-        place = format_args!(
-            "namespaceSelector: {{matchLabels: {{kubernetes.io/metadata.name: {ns}}}}}"
-        )
-    );
-    let spec = format!("{targets}  protect: {{whileUsed: {{onDelete: Hold}}}}\n");
-    policy::apply(team.plane, ns, &spec);
+    let services = policy::target("", "services", ns);
+    let slices = policy::target("discovery.k8s.io", "endpointslices", ns);
+    let used = json!({"whileUsed": {"onDelete": "Hold"}});
+    policy::apply(team.plane, ns, json!({"targets": [services, slices], "protect": used}));
     in_any_order(&team, |round| {
         let name = format!("web-{round}");
-        team.apply(&format!(
-            "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\nspec: {{selector: {{app: \
-            x}}, \
-             ports: [{{port: 80}}]}}\n"
-        ));
+        let spec = json!({"selector": {"app": "x"}, "ports": [{"port": 80}]});
+        team.apply(&object("v1", "Service", &name).with(json!({"spec": spec})));
         let slice = eventually("its EndpointSlice", SOON, || {
             let label = format!("kubernetes.io/service-name={name}");
             let slices = team.plane.api().fields("endpointslices", ns, &label, ".metadata.name")?;
@@ -241,29 +218,16 @@ fn s48_a_service_and_its_endpoint_slice_go_in_any_order() {
 fn s48_a_volume_and_its_claim_go_in_any_order() {
     let team = Team::new(&world().plane, "s48-volume");
     let ns = &team.ns;
-    let spec = format!(
-        "  targets:\n  - {{apiGroups: [\"\"], resources: [persistentvolumes], names: \
-        [\"{ns}-*\"]}}\n  - \
-         {{apiGroups: [\"\"], resources: [persistentvolumeclaims], namespaceSelector: \
-         {{matchLabels: \
-         {{kubernetes.io/metadata.name: {ns}}}}}}}\n  protect: {{whileUsed: {{onDelete: Hold}}}}\n"
-    );
-    policy::apply(team.plane, ns, &spec);
+    let names = format!("{ns}-*");
+    let volumes = json!({"apiGroups": [""], "resources": ["persistentvolumes"], "names": [names]});
+    let claims = policy::target("", "persistentvolumeclaims", ns);
+    let used = json!({"whileUsed": {"onDelete": "Hold"}});
+    policy::apply(team.plane, ns, json!({"targets": [volumes, claims], "protect": used}));
     in_any_order(&team, |round| {
         let name = format!("{ns}-{round}");
-        let manifest = format!(
-            "apiVersion: v1\nkind: PersistentVolume\nmetadata: {{name: \
-            {name}}}\nspec:\n  capacity: \
-             {{storage: 1Gi}}\n  accessModes: [ReadWriteOnce]\n  storageClassName: \
-             ''\n  hostPath: {{path: \
-             /nowhere}}\n  claimRef: {{namespace: {ns}, name: {name}}}\n---\napiVersion: v1\nkind: \
-             PersistentVolumeClaim\nmetadata: {{name: {name}, namespace: {ns}}}\nspec: \
-             {{accessModes: \
-             [ReadWriteOnce], storageClassName: '', volumeName: {name}, resources: {{requests: \
-             {{storage: \
-             1Gi}}}}}}\n"
-        );
-        team.plane.apply(&manifest).unwrap();
+        for object in bound_claim(ns, &name, &name) {
+            team.plane.apply(&object).unwrap();
+        }
         let bound = ["wait", &format!("pvc/{name}"), "--for=jsonpath={.status.phase}=Bound"];
         team.kubectl(&bound).success().unwrap();
         [format!("pv/{name}"), format!("pvc/{name}")]
@@ -274,17 +238,14 @@ fn s48_a_volume_and_its_claim_go_in_any_order() {
 fn s48_an_account_and_its_token_go_in_any_order() {
     let team = Team::new(&world().plane, "s48-account");
     let ns = &team.ns;
-    let target = policy::target("", "serviceaccounts, secrets", ns);
-    let spec = format!("{target}  protect: {{whileUsed: {{onDelete: Hold}}}}\n");
-    policy::apply(team.plane, ns, &spec);
+    let used = json!({"whileUsed": {"onDelete": "Hold"}});
+    policy::protect(team.plane, ns, "serviceaccounts, secrets", used);
     in_any_order(&team, |round| {
         let name = format!("robot-{round}");
-        team.apply(&format!(
-            "apiVersion: v1\nkind: ServiceAccount\nmetadata: {{name: {name}}}\nsecrets: [{{name: \
-             {name}}}]\n---\napiVersion: v1\nkind: Secret\ntype: \
-             kubernetes.io/service-account-token\nmetadata:\n  name: {name}\n  annotations: \
-             {{kubernetes.io/service-account.name: {name}}}\n"
-        ));
+        let account = object("v1", "ServiceAccount", &name);
+        team.apply(&account.with(json!({"secrets": [{"name": name}]})));
+        team.apply(&secret(&name).with(json!({"type": "kubernetes.io/service-account-token",
+            "metadata": {"annotations": {"kubernetes.io/service-account.name": name}}})));
         eventually("the token", SOON, || {
             let token = team.field(&format!("secret/{name}"), ".data.token");
             if token.is_empty() { Err("none".into()) } else { Ok(()) }

@@ -1,23 +1,19 @@
 //! People with rights of their own, and how they see objects.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::harness::kubectl::{Output, run};
+use crate::harness::manifest::Manifest as _;
+use crate::harness::rbac::{rule, user};
 use crate::harness::{Api, ControlPlane, Result, eventually};
 use crate::team::SOON;
 use crate::way::commands_in;
 
-const RBAC: &str = "rbac.authorization.k8s.io";
-
 /// What people do in their namespace every day; approving is not among it.
-const WORK: &str = "{apiGroups: ['*'], resources: ['*'], verbs: [get, list, watch, create, update, \
-                    patch, delete]}";
-
-/// What users need who approve.
-const READ: &str = "{apiGroups: [belay.dev], resources: ['*'], verbs: [get, list]}, {apiGroups: \
-                    [belay.dev], resources: [deletionapprovals], verbs: [create]}";
+const WORK: &str = "get, list, watch, create, update, patch, delete";
 
 /// A user of one namespace.
 pub struct Person<'p> {
@@ -45,7 +41,8 @@ impl<'p> Person<'p> {
     /// jane has the ClusterRole `admin` in the namespace.
     pub fn of(plane: &'p ControlPlane, namespace: &str) -> Self {
         let jane = Self::user(plane, namespace, "jane");
-        bind(plane, &jane.name, Some(namespace), ("ClusterRole", "admin"), &[&jane.name]);
+        let admin = ("ClusterRole", "admin");
+        plane.bind(&jane.name, Some(namespace), admin, &[user(&jane.name)]).unwrap();
         jane
     }
 
@@ -58,12 +55,11 @@ impl<'p> Person<'p> {
         approves: Option<(&str, &str)>,
     ) -> Self {
         let person = Self::user(plane, namespace, who);
-        let approve = approves.map_or(String::new(), |(group, resource)| {
-            let verbs = "verbs: [approve-deletion]";
-            format!(", {{apiGroups: ['{group}'], resources: ['{resource}'], {verbs}}}")
-        });
-        person.bind("work", Some(namespace), &format!("[{WORK}{approve}]"));
-        person.bind("read", None, &format!("[{READ}]"));
+        let approve = approves.map(|(group, resource)| rule(group, resource, "approve-deletion"));
+        let work = approve.into_iter().chain([rule("*", "*", WORK)]);
+        person.bind("work", Some(namespace), &work.collect::<Vec<_>>());
+        let approvals = rule("belay.dev", "deletionapprovals", "create");
+        person.bind("read", None, &[rule("belay.dev", "*", "get, list"), approvals]);
         eventually("the rights", SOON, || {
             plane.api().may(&person.name, "create", "deletionapprovals.belay.dev", "")?;
             plane.api().may(&person.name, "delete", "configmaps", namespace)
@@ -92,22 +88,20 @@ impl<'p> Person<'p> {
 
     fn has_all_rights(&self) {
         let ns = &self.namespace;
-        self.bind("all", Some(ns), "[{apiGroups: ['*'], resources: ['*'], verbs: ['*']}]");
-        let itself = "resources: [namespaces, namespaces/finalize]";
-        let rule = format!("[{{apiGroups: [''], {itself}, resourceNames: [{ns}], verbs: ['*']}}]");
-        self.bind("itself", None, &rule);
+        self.bind("all", Some(ns), &[rule("*", "*", "*")]);
+        let itself = rule("", "namespaces, namespaces/finalize", "*");
+        self.bind("itself", None, &[itself.with(json!({"resourceNames": [ns]}))]);
     }
 
-    /// Gives more rights, in the whole cluster: rules of a ClusterRole, as
-    /// YAML in flow style.
-    pub fn may(&self, rules: &str) {
+    /// Gives more rights, in the whole cluster.
+    pub fn may(&self, rules: &[Value]) {
         self.bind("more", None, rules);
     }
 
     /// Gives rights in a namespace, or in the whole cluster.
-    pub fn bind(&self, what: &str, namespace: Option<&str>, rules: &str) {
+    pub fn bind(&self, what: &str, namespace: Option<&str>, rules: &[Value]) {
         let name = format!("{what}-{}", self.name.replace(':', "-"));
-        grant(self.plane, &name, namespace, rules, &[&self.name]);
+        self.plane.grant(&name, namespace, rules, &[user(&self.name)]).unwrap();
     }
 
     /// The refusal of a DELETE. Until belay has heard of a user the hold alone keeps an
@@ -125,7 +119,7 @@ impl<'p> Person<'p> {
     }
 
     /// kubectl with a manifest on its standard input.
-    pub fn send(&self, args: &[&str], manifest: &str) -> Output {
+    pub fn send(&self, args: &[&str], manifest: &(impl Display + ?Sized)) -> Output {
         let all: Vec<&str> = args.iter().copied().chain(["-n", &self.namespace]).collect();
         self.plane.kubectl_with(Some(&self.kubeconfig), &all, manifest).unwrap()
     }
@@ -143,12 +137,12 @@ impl<'p> Person<'p> {
     }
 
     /// Applies a manifest, which has to succeed.
-    pub fn apply(&self, manifest: &str) {
+    pub fn apply(&self, manifest: &(impl Display + ?Sized)) {
         self.allowed(|| self.api.apply(manifest, &self.namespace)).success().unwrap();
     }
 
     /// `kubectl apply` that has to succeed.
-    pub fn kubectl_apply(&self, manifest: &str) {
+    pub fn kubectl_apply(&self, manifest: &(impl Display + ?Sized)) {
         self.send(&["apply", "-f", "-"], manifest).success().unwrap();
     }
 
@@ -190,42 +184,6 @@ impl<'p> Person<'p> {
         }
         outputs
     }
-}
-
-/// Gives users the rights of a new role, in a namespace or in the whole cluster. The
-/// rules are YAML in flow style.
-pub fn grant(
-    plane: &ControlPlane,
-    name: &str,
-    namespace: Option<&str>,
-    rules: &str,
-    users: &[&str],
-) {
-    let kind = if namespace.is_some() { "Role" } else { "ClusterRole" };
-    let place = namespace.map_or(String::new(), |place| format!(", namespace: {place}"));
-    let role = format!(
-        "apiVersion: {RBAC}/v1\nkind: {kind}\nmetadata: {{name: {name}{place}}}\nrules: {rules}\n"
-    );
-    plane.apply(&role).unwrap();
-    bind(plane, name, namespace, (kind, name), users);
-}
-
-fn bind(
-    plane: &ControlPlane,
-    name: &str,
-    namespace: Option<&str>,
-    (kind, role): (&str, &str),
-    users: &[&str],
-) {
-    let subject = |user: &&str| json!({"apiGroup": RBAC, "kind": "User", "name": user});
-    let binding = json!({
-        "apiVersion": format!("{RBAC}/v1"),
-        "kind": if namespace.is_some() { "RoleBinding" } else { "ClusterRoleBinding" },
-        "metadata": {"name": name, "namespace": namespace},
-        "roleRef": {"apiGroup": RBAC, "kind": kind, "name": role},
-        "subjects": users.iter().map(subject).collect::<Vec<_>>(),
-    });
-    plane.apply(&binding.to_string()).unwrap();
 }
 
 /// A field of one object; empty where it is not set.

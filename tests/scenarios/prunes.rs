@@ -3,36 +3,35 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::harness::eventually;
-use crate::team::{Approver, SOON, Team, owned_by, pod};
+use crate::harness::manifest::{
+    Manifest as _, config_map, documents, object, reader, secret, workload,
+};
+use crate::harness::rbac::rule;
+use crate::team::{Approver, SOON, Team};
 use crate::{policy, world};
 
 /// A Deployment that reads a ConfigMap, and rolls out so slowly that old Pods
 /// stand beside new ones for seconds.
-fn reading(map: &str) -> String {
-    format!(
-        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web}}\nspec:\n  replicas: 2\n  \
-         minReadySeconds: 3\n  strategy: {{rollingUpdate: {{maxUnavailable: 0, maxSurge: 1}}}}\n  \
-         selector: {{matchLabels: {{app: web}}}}\n  template:\n    metadata: {{labels: {{app: \
-         web}}}}\n    \
-         spec:\n      terminationGracePeriodSeconds: 0\n      containers: [{{name: main, image: x, \
-         envFrom: [{{configMapRef: {{name: {map}}}}}]}}]\n"
-    )
+fn reading(map: &str) -> Value {
+    let strategy = json!({"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}});
+    let spec = json!({"replicas": 2, "minReadySeconds": 3, "strategy": strategy});
+    let deployment = workload("Deployment", "web", &reader("web", "configMapRef", map));
+    deployment.with(json!({"spec": spec}))
 }
 
-fn map(name: &str) -> String {
-    format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\n---\n")
+/// Applies a ConfigMap and the Deployment that reads it, in one manifest.
+fn apply_reading(team: &Team<'_>, map: &str) {
+    team.kubectl_apply(&documents(&[config_map(map), reading(map)]));
 }
 
 /// A Deployment that has rolled out, under a policy that holds.
 fn rolled_out(prefix: &str) -> Team<'static> {
     let team = Team::new(&world().plane, prefix);
-    let target = policy::target("", "configmaps", &team.ns);
-    let spec = format!("{target}  protect: {{whileUsed: {{onDelete: Hold}}}}\n");
-    policy::apply(team.plane, &team.ns, &spec);
-    team.kubectl_apply(&(map("app-aaaa") + &reading("app-aaaa")));
+    policy::protect(team.plane, &team.ns, "configmaps", json!({"whileUsed": {"onDelete": "Hold"}}));
+    apply_reading(&team, "app-aaaa");
     rollout(&team);
     team
 }
@@ -52,7 +51,7 @@ fn s36_a_prune_before_the_apply_waits_for_the_rollout() {
     );
     assert!(warning.contains(&words), "{warning}");
     team.was_kept("configmap/app-aaaa");
-    team.kubectl_apply(&(map("app-bbbb") + &reading("app-bbbb")));
+    apply_reading(&team, "app-bbbb");
     rollout(&team);
     team.goes("configmap/app-aaaa");
     team.stands("configmap/app-bbbb");
@@ -64,7 +63,7 @@ fn s36_a_prune_before_the_apply_waits_for_the_rollout() {
 #[test]
 fn s37_a_prune_after_the_apply_waits_for_the_old_pods() {
     let team = rolled_out("s37");
-    team.kubectl_apply(&(map("app-bbbb") + &reading("app-bbbb")));
+    apply_reading(&team, "app-bbbb");
     let warning = team.deleted(&["configmap/app-aaaa"]);
     assert!(warning.contains("stays Terminating until "), "{warning}");
     team.was_kept("configmap/app-aaaa");
@@ -77,14 +76,13 @@ fn s37_a_prune_after_the_apply_waits_for_the_old_pods() {
 fn s20_forced_replacement_and_prunes_are_denied_clearly_and_can_be_retried() {
     let team = Team::new(&world().plane, "s20");
     let ns = &team.ns;
-    let target = policy::target("", "configmaps", ns);
-    policy::apply(team.plane, ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
+    policy::protect(team.plane, ns, "configmaps", json!({"whileUsed": {}}));
     let manifest =
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, labels: {app: s20}}\n";
     let other =
         "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: other, labels: {app: s20}}\n";
     team.kubectl_apply(&format!("{manifest}{other}"));
-    team.kubectl_apply(&pod("reader", "configMapRef", "settings"));
+    team.kubectl_apply(&reader("reader", "configMapRef", "settings"));
     let uid = team.field("configmap/settings", ".metadata.uid");
     let says_no = |refused: &str| {
         let words = format!(
@@ -128,8 +126,7 @@ fn s20_forced_replacement_and_prunes_are_denied_clearly_and_can_be_retried() {
 fn s20_helm_upgrades_by_force_keep_the_hold_and_what_they_prune_is_denied() {
     let team = Team::new(&world().plane, "s20-helm");
     let ns = &team.ns;
-    let target = policy::target("", "configmaps", ns);
-    policy::apply(team.plane, ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
+    policy::protect(team.plane, ns, "configmaps", json!({"whileUsed": {}}));
     let chart = team.plane.folder().join(format!("chart-{ns}"));
     std::fs::create_dir_all(chart.join("templates")).unwrap();
     std::fs::write(chart.join("Chart.yaml"), "apiVersion: v2\nname: app\nversion: 0.1.0\n")
@@ -144,7 +141,7 @@ fn s20_helm_upgrades_by_force_keep_the_hold_and_what_they_prune_is_denied() {
         )
     };
     upgrade(&["--set", "settings=true"]).success().unwrap();
-    team.kubectl_apply(&pod("reader", "configMapRef", "settings"));
+    team.kubectl_apply(&reader("reader", "configMapRef", "settings"));
     let held = || team.field("configmap/settings", ".metadata.finalizers");
     assert_eq!(held(), r#"["belay.dev/hold"]"#);
 
@@ -172,38 +169,23 @@ fn s21_a_drain_goes_on_and_controllers_take_their_finalizers_off() {
     let team = Team::new(&world().plane, "s21");
     let ns = &team.ns;
     // A node of this test's own: what is drained is cordoned, too.
-    team.plane
-        .apply(&format!(
-            "apiVersion: v1\nkind: Node\nmetadata: {{name: {ns}}}\nspec: {{taints: [{{key: only, \
-            value: \
-             {ns}, effect: NoSchedule}}]}}\n"
-        ))
-        .unwrap();
-    team.may(
-        "[{apiGroups: [''], resources: [nodes], verbs: [get, list, patch]}, {apiGroups: [''], \
-         resources: [pods], verbs: [get, list]}]",
-    );
-    let pinned = format!("{ns}-pinned");
-    let always = format!(
-        "  targets: [{{apiGroups: [\"\"], resources: [pods], namespaceSelector: {{matchLabels: \
-         {{kubernetes.io/metadata.name: {ns}}}}}, objectSelector: {{matchLabels: {{pinned: \
-         yes-it-is}}}}}}]\n  \
-         protect: {{always: {{}}}}\n"
-    );
-    policy::apply(team.plane, &pinned, &always);
-    let target = policy::target("", "pods, secrets", ns);
-    let spec =
-        format!("{target}  protect: {{whileUsed: {{onDelete: Hold}}, fromStripping: {{}}}}\n");
-    policy::apply(team.plane, ns, &spec);
+    let taint = json!({"key": "only", "value": ns, "effect": "NoSchedule"});
+    let node = object("v1", "Node", ns).with(json!({"spec": {"taints": [taint]}}));
+    team.plane.apply(&node).unwrap();
+    team.may(&[rule("", "nodes", "get, list, patch"), rule("", "pods", "get, list")]);
+    let selected = json!({"objectSelector": {"matchLabels": {"pinned": "yes-it-is"}}});
+    let target = policy::target("", "pods", ns).with(selected);
+    let always = json!({"targets": [target], "protect": {"always": {}}});
+    policy::apply(team.plane, &format!("{ns}-pinned"), always);
+    let modes = json!({"whileUsed": {"onDelete": "Hold"}, "fromStripping": {}});
+    policy::protect(team.plane, ns, "pods, secrets", modes);
 
-    team.kubectl_apply("apiVersion: v1\nkind: Secret\nmetadata: {name: key}\n");
-    let on_node = |name: &str, labels: &str| {
-        pod(name, "secretRef", "key")
-            .replace(&format!("name: {name}}}"), &format!("name: {name}, labels: {{{labels}}}}}"))
-            .replace("spec:\n", &format!("spec:\n  nodeName: {ns}\n"))
-    };
-    team.kubectl_apply(&on_node("free", "team: it"));
-    team.kubectl_apply(&on_node("pinned", "team: it, pinned: yes-it-is"));
+    team.kubectl_apply(&secret("key"));
+    for (name, labels) in
+        [("free", json!({"team": "it"})), ("pinned", json!({"team": "it", "pinned": "yes-it-is"}))]
+    {
+        team.kubectl_apply(&reader(name, "secretRef", "key").with_labels(labels).with_node(ns));
+    }
     let ready = ["wait", "pod/free", "pod/pinned", "--for=condition=Ready", "--timeout=60s"];
     team.kubectl(&ready).success().unwrap();
     team.deleted(&["secret/key"]);
@@ -250,9 +232,7 @@ fn s21_a_drain_goes_on_and_controllers_take_their_finalizers_off() {
         "apiVersion: batch/v1\nkind: Job\nmetadata: {name: once}\nspec: {template: {spec: \
          {restartPolicy: Never, containers: [{name: main, image: x}]}}}\n",
     );
-    let lost = pod("lost", "secretRef", "absent")
-        .replace("spec:\n", &format!("spec:\n  nodeName: {ns}-gone\n"));
-    team.kubectl_apply(&lost);
+    team.kubectl_apply(&reader("lost", "secretRef", "absent").with_node(&format!("{ns}-gone")));
     let complete = ["wait", "job/once", "--for=condition=Complete", "--timeout=120s"];
     team.kubectl(&complete).success().unwrap();
     let left = team.plane.api().fields("pods", ns, "job-name=once", ".metadata.finalizers");
@@ -265,22 +245,14 @@ fn s21_a_drain_goes_on_and_controllers_take_their_finalizers_off() {
 fn s32_a_tool_that_moves_objects_works_under_an_approval_with_content() {
     let team = Team::new(&world().plane, "s32");
     let ns = &team.ns;
-    let target = policy::target("", "configmaps, secrets", ns);
-    let spec = format!("{target}  protect: {{always: {{}}, fromStripping: {{}}}}\n");
-    policy::apply(team.plane, ns, &spec);
-    team.kubectl_apply(
-        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: cluster, finalizers: \
-    [example.com/cluster]}\n",
-    );
-    let owner = owned_by("ConfigMap", "cluster", &team.field("configmap/cluster", ".metadata.uid"));
-    let machine = |name: &str| {
-        format!(
-            "apiVersion: v1\nkind: Secret\nmetadata: {{name: {name}, finalizers: \
-            [example.com/machine], {owner}}}\n"
-        )
-    };
-    team.kubectl_apply(&machine("machine-0"));
-    team.kubectl_apply(&machine("machine-1"));
+    let modes = json!({"always": {}, "fromStripping": {}});
+    policy::protect(team.plane, ns, "configmaps, secrets", modes);
+    team.kubectl_apply(&config_map("cluster").with_finalizers(&["example.com/cluster"]));
+    let owner = team.owner("ConfigMap", "cluster");
+    for name in ["machine-0", "machine-1"] {
+        let machine = secret(name).with_finalizers(&["example.com/machine"]);
+        team.kubectl_apply(&machine.with_owner(owner.clone()));
+    }
     let objects = ["secret/machine-0", "secret/machine-1", "configmap/cluster"];
     // Such a tool takes the finalizers off first, so that nobody begins to
     // clean up, and deletes then.

@@ -2,8 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use serde_json::json;
+
 use crate::faulty::{LIMIT, faulty};
 use crate::harness::install::print;
+use crate::harness::manifest::deletion_policy;
 use crate::harness::{ControlPlane, eventually};
 use crate::{World, policy, program};
 
@@ -12,8 +15,7 @@ fn config_map(plane: &ControlPlane, namespace: &str, name: &str) {
 }
 
 fn always(world: &World, namespace: &str) {
-    let target = policy::target("", "configmaps", namespace);
-    policy::apply(&world.plane, namespace, &format!("{target}  protect: {{always: {{}}}}\n"));
+    policy::protect(&world.plane, namespace, "configmaps", json!({"always": {}}));
 }
 
 impl World {
@@ -76,9 +78,8 @@ fn s42_a_webhook_configuration_that_is_deleted_stays_so_and_that_is_loud() {
     // The leader goes on with the other one, and this one stays away.
     let other = world.plane.namespace("s42").unwrap();
     let target = policy::target("apps", "daemonsets", &other);
-    let policy = format!("{target}  protect: {{always: {{}}}}\n");
-    let head = "apiVersion: belay.dev/v1alpha1\nkind: DeletionPolicy\n";
-    world.plane.apply(&format!("{head}metadata: {{name: {other}}}\nspec:\n{policy}")).unwrap();
+    let spec = json!({"targets": [target], "protect": {"always": {}}});
+    world.plane.apply(&deletion_policy(&other, spec)).unwrap();
     let mutating = ("mutatingwebhookconfiguration/belay", "");
     let has_rule = |webhooks: &str| webhooks.contains("\"daemonsets\"");
     api.wait_field(mutating, LIMIT, ".webhooks", has_rule).unwrap();

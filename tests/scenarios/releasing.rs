@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
+use serde_json::json;
+
 use crate::harness::ControlPlane;
+use crate::harness::manifest::{Manifest as _, pod};
 use crate::people::field;
 use crate::{policy, world};
 
@@ -21,14 +24,12 @@ fn deleted(plane: &ControlPlane, ns: &str, object: &str) -> String {
 fn what_nobody_needs_goes_at_once_and_what_a_pod_needs_when_the_pod_is_gone() {
     let plane = &world().plane;
     let ns = plane.namespace("release").unwrap();
-    let target = policy::target("", "configmaps, secrets", &ns);
-    policy::apply(plane, &ns, &format!("{target}  protect: {{whileUsed: {{onDelete: Hold}}}}\n"));
+    policy::protect(plane, &ns, "configmaps, secrets", json!({"whileUsed": {"onDelete": "Hold"}}));
     for name in ["unused", "used"] {
         plane.kubectl(&["create", "configmap", name, "-n", &ns]).unwrap().success().unwrap();
     }
-    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: user}\nspec:\n  containers: [{name: main, \
-        image: x, envFrom: [{configMapRef: {name: used}}]}]\n";
-    plane.apply_to(&["apply", "-n", &ns, "-f", "-"], pod).unwrap().success().unwrap();
+    let pod = pod("user").with_env_from("configMapRef", "used");
+    plane.apply_to(&["apply", "-n", &ns, "-f", "-"], &pod).unwrap().success().unwrap();
     deleted(plane, &ns, "configmap/unused");
     gone(plane, &ns, "configmap/unused");
 

@@ -1,6 +1,8 @@
 //! What ordinary work costs: nothing is asked of belay that no policy can
 //! refuse.
 
+use serde_json::json;
+
 use crate::World;
 use crate::faulty::{LIMIT, faulty};
 use crate::harness::eventually;
@@ -21,13 +23,10 @@ fn a_rollout_of_20_protected_pods_sends_no_update_review() {
     // Nobody else changes anything on this control plane meanwhile.
     let world = faulty();
     let ns = world.plane.namespace("rollout").unwrap();
-    let targets = format!(
-        "  targets:\n  - {{apiGroups: [\"\"], resources: [pods], namespaceSelector: &here \
-         {{matchLabels: {{kubernetes.io/metadata.name: {ns}}}}}}}\n  \
-         - {{apiGroups: [apps], resources: [replicasets, deployments], namespaceSelector: *here}}\n"
-    );
-    let protect = "  protect: {whileUsed: {}, fromOrphaning: {}, fromStripping: {}}\n";
-    policy::apply(&world.plane, &ns, &format!("{targets}{protect}"));
+    let pods = policy::target("", "pods", &ns);
+    let above = policy::target("apps", "replicasets, deployments", &ns);
+    let protect = json!({"whileUsed": {}, "fromOrphaning": {}, "fromStripping": {}});
+    policy::apply(&world.plane, &ns, json!({"targets": [pods, above], "protect": protect}));
     world.kubectl(&[
         "create",
         "deployment",
@@ -57,7 +56,7 @@ fn a_rollout_of_20_protected_pods_sends_no_update_review() {
     assert!(after[2] >= before[2] + 20.0, "DELETE reviews: {before:?} {after:?}");
 
     // An UPDATE that a policy could refuse does arrive.
-    let label = serde_json::json!({"metadata": {"labels": {"example.test/x": "y"}}});
+    let label = json!({"metadata": {"labels": {"example.test/x": "y"}}});
     world.plane.patch("deployment/shop", &ns, &label);
     assert!(world.reviews("update") >= after[1] + 1.0);
     world.plane.delete(&["deletionpolicy", &ns], "");

@@ -4,12 +4,13 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::harness::kubectl::Output;
+use crate::harness::manifest::{Manifest as _, config_map, reader};
 use crate::harness::{ControlPlane, eventually};
 use crate::policy;
-use crate::team::{SOON, Team, owned_by, pod};
+use crate::team::{SOON, Team};
 
 /// The rounds of one namespace.
 pub struct Rounds<'p> {
@@ -25,11 +26,9 @@ impl<'p> Rounds<'p> {
     /// are needed where a round has to take a while.
     pub fn new(plane: &'p ControlPlane, prefix: &str, each: usize) -> Self {
         let team = Team::new(plane, prefix);
-        let target = policy::target("", "configmaps", &team.ns);
-        let spec = format!("{target}  protect: {{whileUsed: {{onDelete: Hold}}}}\n");
-        policy::apply(plane, &team.ns, &spec);
+        policy::protect(plane, &team.ns, "configmaps", json!({"whileUsed": {"onDelete": "Hold"}}));
         // Owned by it a user counts, though it is younger than the delete.
-        team.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: elder}\n");
+        team.apply(&config_map("elder"));
         Self { team, each, kept: BTreeSet::new() }
     }
 
@@ -61,19 +60,14 @@ impl<'p> Rounds<'p> {
     /// wait, and belay has looked at each.
     pub fn wait(&mut self, round: &str) {
         let (team, each) = (&self.team, self.each);
-        let mut manifest = String::new();
         for part in ["goes", "stays"] {
             for number in 0..each {
                 let name = format!("{round}-{part}-{number}");
-                let label = format!("{{name: {name}, labels: {{round: {round}-{part}}}}}");
-                manifest += &format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {label}\n---\n");
-                let pod = pod(&name, "configMapRef", &name);
-                manifest +=
-                    &pod.replace(&format!("{{name: {name}}}\nspec"), &format!("{label}\nspec"));
-                manifest += "---\n";
+                let labels = json!({"round": format!("{round}-{part}")});
+                team.apply(&config_map(&name).with_labels(labels.clone()));
+                team.apply(&reader(&name, "configMapRef", &name).with_labels(labels));
             }
         }
-        team.apply(&manifest);
         let of = |part: &str| format!("round in ({round}-{part})");
         for rest in ["goes", "stays"] {
             let delete = ["delete", "configmap", "--wait=false", "-l", &of(rest)];
@@ -134,14 +128,12 @@ impl<'p> Rounds<'p> {
 
     /// What is left of that half has users again, and stays from now on.
     pub fn use_again(&mut self, round: &str) {
-        let uid = self.team.field("configmap/elder", ".metadata.uid");
-        let elder = owned_by("ConfigMap", "elder", &uid);
-        let users = (0..self.each).map(|number| {
+        let elder = self.team.owner("ConfigMap", "elder");
+        for number in 0..self.each {
             let name = format!("{round}-goes-{number}");
-            let named = format!("{{name: {name}-again, {elder}}}");
-            pod(&name, "configMapRef", &name).replacen(&format!("{{name: {name}}}"), &named, 1)
-        });
-        self.team.apply(&users.collect::<Vec<_>>().join("---\n"));
+            let user = reader(&format!("{name}-again"), "configMapRef", &name);
+            self.team.apply(&user.with_owner(elder.clone()));
+        }
     }
 
     /// What of a round is there now stays: it has users again, and had them

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde_json::json;
+
 use crate::harness::eventually;
 use crate::{policy, world};
 
@@ -11,8 +13,7 @@ fn a_policy_is_ready_once_its_rules_are_and_holds_are_put_on_what_was_there() {
     let ns = plane.namespace("ready").unwrap();
     let create = ["create", "configmap", "before", "-n", &ns];
     plane.kubectl(&create).unwrap().success().unwrap();
-    let target = policy::target("", "configmaps", &ns);
-    policy::apply(plane, &ns, &format!("{target}  protect: {{always: {{}}}}\n"));
+    policy::protect(plane, &ns, "configmaps", json!({"always": {}}));
 
     // From the moment it is ready, what is made gets the hold at once.
     let args = ["create", "configmap", "after", "-n", &ns, "-o", "jsonpath={.metadata.finalizers}"];

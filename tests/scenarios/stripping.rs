@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::deleting::{claim, goes, pod_with_claim};
+use crate::deleting::{goes, pod_with_claim};
 use crate::harness::kubectl::Output;
+use crate::harness::manifest::{Manifest as _, claim, config_map};
 use crate::harness::{ControlPlane, eventually};
 use crate::people::{Person, field};
 use crate::{policy, world};
@@ -68,7 +69,7 @@ impl Stripper<'_> {
         }
         let replace = ["replace", "-f", "-"];
         let args = [&replace[..], more].concat();
-        self.plane.kubectl_with(Some(self.who), &args, &claim.to_string()).unwrap()
+        self.plane.kubectl_with(Some(self.who), &args, &claim).unwrap()
     }
 
     fn is_refused(&self, what: &str, output: Output) -> String {
@@ -91,11 +92,11 @@ fn s05_the_hold_is_not_taken_off_while_something_uses_the_object() {
     let plane = &world().plane;
     let ns = plane.namespace("s05").unwrap();
     let who = Person::editor(plane, &ns).kubeconfig;
-    let target = policy::target("", "persistentvolumeclaims", &ns);
-    policy::apply(plane, &ns, &format!("{target}  protect: {{whileUsed: {{onDelete: Hold}}}}\n"));
+    let used = json!({"whileUsed": {"onDelete": "Hold"}});
+    policy::protect(plane, &ns, "persistentvolumeclaims", used);
     // Not by apply: kubectl replace would then change the annotation, too.
     let create = ["create", "-f", "-"];
-    plane.apply_to(&create, &claim(&ns, "data")).unwrap().success().unwrap();
+    plane.apply_to(&create, &claim("data").with_namespace(&ns)).unwrap().success().unwrap();
     plane.apply(&pod_with_claim(&ns, "shop", "data")).unwrap();
     let stripper = Stripper { plane, ns: &ns, who: &who };
     stripper.is_held("at first");
@@ -160,32 +161,27 @@ fn s06_a_guarded_finalizer_is_taken_off_by_its_controller_and_by_nobody_else() {
     let person = Person::editor(plane, &ns).kubeconfig;
     let owner = Person::operator(plane, &ns, &ns, "database-operator").kubeconfig;
     let other = Person::operator(plane, &ns, &ns, "another-operator").kubeconfig;
-    let spec = |name: &str, removers: &str| {
-        let target = policy::target("", "configmaps", &ns);
-        let target = target
-            .replace("], namespaceSelector", &format!("], names: [{name}], namespaceSelector"));
-        format!(
-            "{target}  protect: {{fromStripping: {{finalizers: [\"example.com/*\"]{removers}}}}}\n"
-        )
+    let protect = |name: &str, more: Value| {
+        let target = policy::target("", "configmaps", &ns).with(json!({"names": [name]}));
+        let guarded = json!({"finalizers": ["example.com/*"]}).with(more);
+        let spec = json!({"targets": [target], "protect": {"fromStripping": guarded}});
+        policy::apply(plane, &format!("{ns}-{name}"), spec);
     };
-    policy::apply(plane, &format!("{ns}-any"), &spec("any", ""));
-    let removers =
-        format!(", removers: [{{kind: ServiceAccount, namespace: {ns}, name: database-operator}}]");
-    policy::apply(plane, &format!("{ns}-named"), &spec("named", &removers));
+    protect("any", json!({}));
+    let operator = json!({"kind": "ServiceAccount", "namespace": ns, "name": "database-operator"});
+    protect("named", json!({"removers": [operator]}));
 
     for name in ["any", "named"] {
+        let map = config_map(name).with_namespace(&ns);
         plane
-            .apply(&format!(
-                "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, namespace: {ns}, \
-                 finalizers: [example.com/database, other.example.org/x]}}\n"
-            ))
+            .apply(&map.with_finalizers(&["example.com/database", "other.example.org/x"]))
             .unwrap();
-        let strip = |who: &Path, left: &str| {
-            let patch = format!("{{\"metadata\":{{\"finalizers\":{left}}}}}");
+        let strip = |who: &Path, left: Value| {
+            let patch = json!({"metadata": {"finalizers": left}}).to_string();
             let args = ["patch", "configmap", name, "-n", &ns, "--type=merge", "-p", &patch];
             plane.kubectl_as(who, &args).unwrap()
         };
-        let refused = strip(&person, "null").failure().unwrap();
+        let refused = strip(&person, Value::Null).failure().unwrap();
         assert_eq!(
             refused,
             format!(
@@ -197,16 +193,16 @@ fn s06_a_guarded_finalizer_is_taken_off_by_its_controller_and_by_nobody_else() {
             )
         );
         // What is not guarded is anybody's.
-        strip(&person, r#"["example.com/database"]"#).success().unwrap();
+        strip(&person, json!(["example.com/database"])).success().unwrap();
         let delete = ["delete", "configmap", name, "-n", &ns, "--wait=false"];
         plane.kubectl_as(&person, &delete).unwrap().success().unwrap();
-        let refused = strip(&person, "null").failure().unwrap();
+        let refused = strip(&person, Value::Null).failure().unwrap();
         assert!(refused.contains("is not yours to take off"), "{refused}");
         if name == "named" {
-            let refused = strip(&other, "null").failure().unwrap();
+            let refused = strip(&other, Value::Null).failure().unwrap();
             assert!(refused.contains("is not yours to take off"), "{refused}");
         }
-        strip(&owner, "null").success().unwrap();
+        strip(&owner, Value::Null).success().unwrap();
         goes(plane, &ns, &format!("configmap/{name}"));
     }
 }
@@ -216,15 +212,11 @@ fn s07_apply_from_git_keeps_the_hold() {
     let plane = &world().plane;
     let ns = plane.namespace("s07").unwrap();
     let who = Person::editor(plane, &ns).kubeconfig;
-    let target = policy::target("", "configmaps", &ns);
-    policy::apply(plane, &ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
+    policy::protect(plane, &ns, "configmaps", json!({"whileUsed": {}}));
     let manifest = |name: &str, value: &str| {
-        format!(
-            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, namespace: {ns}}}\n\
-             data: {{currency: {value}}}\n"
-        )
+        config_map(name).with_namespace(&ns).with(json!({"data": {"currency": value}}))
     };
-    let apply = |args: &[&str], manifest: &str| {
+    let apply = |args: &[&str], manifest: &Value| {
         let args = [&["apply", "-f", "-"], args].concat();
         let output = plane.kubectl_with(Some(&who), &args, manifest).unwrap();
         (output.stderr.clone(), output.success().unwrap())
@@ -250,8 +242,7 @@ fn s07_apply_from_git_keeps_the_hold() {
 
     // Client-side apply of a manifest that stops listing finalizers sends
     // `finalizers: null`, which would take ours along.
-    let listing = manifest("listed", "EUR").replace("{name", "{finalizers: [example.com/x], name");
-    apply(&[], &listing);
+    apply(&[], &manifest("listed", "EUR").with_finalizers(&["example.com/x"]));
     assert_eq!(seen("listed").0, format!("[\"example.com/x\",\"{HOLD}\"]"));
     let (warned, _) = apply(&[], &manifest("listed", "DKK"));
     assert!(warned.contains(&format!("{HOLD} was put back")), "{warned}");
@@ -261,9 +252,7 @@ fn s07_apply_from_git_keeps_the_hold() {
     assert_eq!((warned.as_str(), seen("listed").2), ("", version));
 
     // So would server-side apply by a manager that owned the hold for a while.
-    let naming =
-        manifest("owned", "EUR").replace("{name", &format!("{{finalizers: [{HOLD}], name"));
-    apply(&["--server-side"], &naming);
+    apply(&["--server-side"], &manifest("owned", "EUR").with_finalizers(&[HOLD]));
     let (warned, _) = apply(&["--server-side"], &manifest("owned", "DKK"));
     assert!(warned.contains(&format!("{HOLD} was put back")), "{warned}");
     assert_eq!(seen("owned").0, held);

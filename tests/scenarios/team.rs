@@ -7,8 +7,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::harness::kubectl::Output;
-use crate::harness::{self, Api, ControlPlane, eventually};
-use crate::people::{Person, grant};
+use crate::harness::manifest::{admission_policy, owner};
+use crate::harness::rbac::{rule, user};
+use crate::harness::{self, Api, ControlPlane, eventually, policy};
+use crate::people::Person;
 
 /// So long anything may take that ought to happen at once: a safety limit, and
 /// no measure of anything.
@@ -63,11 +65,12 @@ impl<'p> Team<'p> {
         let ns = plane.namespace(prefix).unwrap();
         let team = Self { plane, jane: Person::of(plane, &ns), ns };
         let approvers = [Approver::Carol, Approver::Dave].map(|who| who.name(&team.ns));
-        let approvers: Vec<&str> = approvers.iter().map(String::as_str).collect();
-        let give = "{apiGroups: [belay.dev], resources: [deletionapprovals], verbs: [create, get]}";
-        grant(plane, &format!("give-{}", team.ns), None, &format!("[{give}]"), &approvers);
-        let all = "[{apiGroups: ['*'], resources: ['*'], verbs: [approve-deletion]}]";
-        grant(plane, &format!("approve-{}", team.ns), Some(&team.ns), all, &approvers);
+        let approvers = approvers.map(|name| user(&name));
+        let give = [rule("belay.dev", "deletionapprovals", "create, get")];
+        plane.grant(&format!("give-{}", team.ns), None, &give, &approvers).unwrap();
+        let all = [rule("*", "*", "approve-deletion")];
+        let name = format!("approve-{}", team.ns);
+        plane.grant(&name, Some(&team.ns), &all, &approvers).unwrap();
         team
     }
 
@@ -138,6 +141,11 @@ impl<'p> Team<'p> {
         self.field(&object, ".metadata.uid")
     }
 
+    /// A reference to an owner that exists.
+    pub fn owner(&self, kind: &str, name: &str) -> Value {
+        owner(kind, name, &self.field(&format!("{kind}/{name}"), ".metadata.uid"))
+    }
+
     /// The name under which somebody approves.
     pub fn name_of(&self, who: Approver) -> String {
         who.name(&self.ns)
@@ -196,21 +204,16 @@ impl<'p> Team<'p> {
     /// The same for another user.
     pub fn keep_from(&self, user: &str, object: &str) -> String {
         let (plane, ns) = (self.plane, &self.ns);
-        let admission = "apiVersion: admissionregistration.k8s.io/v1";
         let binding = format!("keep-{ns}");
         let name = object.split_once('/').unwrap().1;
-        plane
-            .apply(&format!(
-                "{admission}\nkind: ValidatingAdmissionPolicy\nmetadata: {{name: {binding}}}\n\
-                 spec:\n  matchConstraints:\n    namespaceSelector: {{matchLabels: \
-                 {{kubernetes.io/metadata.name: {ns}}}}}\n    resourceRules: [{{apiGroups: [''], \
-                 apiVersions: [v1], operations: [UPDATE, DELETE], resources: [configmaps, \
-                 secrets]}}]\n  validations: [{{expression: \"request.userInfo.username != '{user}' || \
-                 request.name != '{name}'\"}}]\n---\n{admission}\nkind: \
-                 ValidatingAdmissionPolicyBinding\nmetadata: {{name: {binding}}}\nspec: \
-                 {{policyName: {binding}, validationActions: [Deny]}}\n"
-            ))
-            .unwrap();
+        let rule = json!({"apiGroups": [""], "apiVersions": ["v1"],
+            "operations": ["UPDATE", "DELETE"], "resources": ["configmaps", "secrets"]});
+        let objects =
+            json!({"namespaceSelector": policy::namespace_selector(ns), "resourceRules": [rule]});
+        let allowed = format!("request.userInfo.username != '{user}' || request.name != '{name}'");
+        for object in admission_policy(&binding, objects, json!({"expression": allowed})) {
+            plane.apply(&object).unwrap();
+        }
         let user = format!("--as={user}");
         let touch = ["label", object, "-n", ns, "a=b", "--dry-run=server", &user];
         eventually("a refusal to the user", SOON, || {
@@ -252,22 +255,4 @@ impl<'p> Team<'p> {
         };
         log.lines().filter(of).count()
     }
-}
-
-/// A Pod whose container reads this, by a field of its own: `configMapRef` or
-/// `secretRef`.
-pub fn pod(name: &str, reference: &str, to: &str) -> String {
-    format!(
-        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n  \
-         terminationGracePeriodSeconds: 0\n  containers: [{{name: main, image: x, envFrom: \
-         [{{{reference}: {{name: {to}}}}}]}}]\n"
-    )
-}
-
-/// The part of a manifest's metadata that names an owner.
-pub fn owned_by(kind: &str, name: &str, uid: &str) -> String {
-    format!(
-        "ownerReferences: [{{apiVersion: v1, kind: {kind}, name: {name}, uid: {uid}, \
-         blockOwnerDeletion: true}}]"
-    )
 }

@@ -3,7 +3,10 @@
 
 use std::time::{Duration, Instant};
 
+use serde_json::{Value, json};
+
 use crate::harness::kubectl::{Output, run};
+use crate::harness::manifest::{Manifest as _, config_map, pod};
 use crate::harness::process::Process;
 use crate::harness::{ControlPlane, Install, Options, eventually, intervals, timing};
 use crate::{policy, program};
@@ -28,20 +31,15 @@ impl Stage {
     /// With its policy in force.
     fn new(plane: ControlPlane, objects: usize) -> Self {
         let ns = plane.namespace("s28").unwrap();
-        let target = policy::target("", "configmaps", &ns);
-        policy::apply(
-            &plane,
-            &ns,
-            &format!("{target}  protect: {{whileUsed: {{onDelete: Hold}}}}\n"),
-        );
+        policy::protect(&plane, &ns, "configmaps", json!({"whileUsed": {"onDelete": "Hold"}}));
         let stage = Self { plane, ns };
         let ns = stage.ns.as_str();
         let names = (0..objects).map(|n| format!("settings-{n}")).chain(["used".to_owned()]);
-        let manifests: Vec<String> = names.map(|name| map(ns, &name)).collect();
-        stage.plane.apply(&manifests.join("---\n")).unwrap();
-        let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: user}\nspec:\n  containers: [{name: \
-                   main, image: x, envFrom: [{configMapRef: {name: used}}]}]\n";
-        stage.plane.apply_to(&["apply", "-n", ns, "-f", "-"], pod).unwrap().success().unwrap();
+        for name in names {
+            stage.plane.apply(&map(ns, &name)).unwrap();
+        }
+        let pod = pod("user").with_env_from("configMapRef", "used");
+        stage.plane.apply_to(&["apply", "-n", ns, "-f", "-"], &pod).unwrap().success().unwrap();
         stage.kubectl(&["delete", "configmap", "used", "-n", ns, "--wait=false"]);
         assert_eq!(stage.held().len(), objects + 1);
         stage
@@ -94,11 +92,8 @@ impl Stage {
     }
 }
 
-fn map(namespace: &str, name: &str) -> String {
-    format!(
-        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, namespace: {namespace}}}\n\
-         data: {{currency: EUR}}\n"
-    )
+fn map(namespace: &str, name: &str) -> Value {
+    config_map(name).with_namespace(namespace).with(json!({"data": {"currency": "EUR"}}))
 }
 
 #[test]

@@ -3,6 +3,10 @@
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
+use crate::harness::manifest::{Manifest as _, deletion_policy, object, pod, relation, secret};
+use crate::harness::rbac::rule;
 use crate::harness::{ControlPlane, Install, Installed, eventually};
 use crate::people::Person;
 use crate::{World, policy, program, way};
@@ -35,9 +39,8 @@ fn watching(plane: &ControlPlane, name: &str) -> crate::harness::Result<[String;
 }
 
 /// Applies a policy and waits until it says this of what it watches.
-fn apply(plane: &ControlPlane, name: &str, spec: &str, reason: &str, about: &str) {
-    let head = "apiVersion: belay.dev/v1alpha1\nkind: DeletionPolicy\n";
-    plane.apply(&format!("{head}metadata: {{name: {name}}}\nspec:\n{spec}")).unwrap();
+fn apply(plane: &ControlPlane, name: &str, spec: Value, reason: &str, about: &str) {
+    plane.apply(&deletion_policy(name, spec)).unwrap();
     eventually("the Watching condition", LIMIT, || {
         let [status, found, message] = watching(plane, name)?;
         match (&*status, found == reason, message.contains(about)) {
@@ -62,10 +65,10 @@ fn s31_a_list_that_is_forbidden_is_told_and_is_no_empty_list() {
     let (World { plane, belay }, _turn) = small_world();
     let ns = plane.namespace("s31-forbidden").unwrap();
     let jane = Person::of(plane, &ns);
-    jane.may("[{apiGroups: [''], resources: [namespaces], verbs: [delete]}]");
+    jane.may(&[rule("", "namespaces", "delete")]);
     let other = format!("{ns}-maps");
     let target = policy::target("", "configmaps", &ns);
-    policy::apply(plane, &other, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
+    policy::apply(plane, &other, json!({"targets": [target], "protect": {"whileUsed": {}}}));
     // Until the API server knows belay's rights, watches fail.
     let failed_watches = |wanted: f64| {
         eventually("the metric", LIMIT, || match belay.metric("belay_failed_watches") {
@@ -78,8 +81,8 @@ fn s31_a_list_that_is_forbidden_is_told_and_is_no_empty_list() {
 
     let target = policy::target("", "secrets", &ns);
     let said = "secrets: belay's account may not (secrets is forbidden: ";
-    let modes = "{whileUsed: {}}\n  hold: Never";
-    apply(plane, &ns, &format!("{target}  protect: {modes}\n"), "Forbidden", said);
+    let spec = json!({"targets": [target], "protect": {"whileUsed": {}}, "hold": "Never"});
+    apply(plane, &ns, spec, "Forbidden", said);
     failed_watches(1.0);
     logged(belay, &["a watch is broken", "\"secrets\"", "belay's account may not"]).unwrap();
 
@@ -94,7 +97,7 @@ fn s31_a_list_that_is_forbidden_is_told_and_is_no_empty_list() {
     // The other half of that way leads through: somebody who knows takes it on
     // them.
     let alice = Person::worker(plane, &ns, "alice", Some(("*", "*")));
-    let rules = "[{apiGroups: [\"\"], resources: [namespaces], verbs: [get]}]";
+    let rules = &[rule("", "namespaces", "get")];
     alice.bind("namespaces", None, rules);
     eventually("the right", LIMIT, || plane.api().may(&alice.name, "get", "namespaces", ""))
         .unwrap();
@@ -102,12 +105,9 @@ fn s31_a_list_that_is_forbidden_is_told_and_is_no_empty_list() {
     way::passes_now(|| jane.delete(&[&format!("namespace/{ns}"), "--dry-run=server"]));
 
     // Whether a Secret exists can't be known either, so a refusal names nothing.
-    jane.apply("apiVersion: v1\nkind: Secret\nmetadata: {name: used}\n");
-    jane.apply("apiVersion: v1\nkind: Secret\nmetadata: {name: free}\n");
-    jane.apply(
-        "apiVersion: v1\nkind: Pod\nmetadata: {name: reader}\nspec: {containers: [{name: c, image: \
-         none, envFrom: [{secretRef: {name: used}}]}]}\n",
-    );
+    jane.apply(&secret("used"));
+    jane.apply(&secret("free"));
+    jane.apply(&pod("reader").with_env_from("secretRef", "used"));
     let denied = jane.refused(&["secret/used"]);
     let sentence = "belay cannot tell whether secrets \"used\" may go: objects of kind Secret: belay's \
                     account may not";
@@ -131,14 +131,10 @@ fn s31_a_dependent_whose_kind_is_not_installed_counts_once_it_is() {
     let ns = plane.namespace("s31-missing").unwrap();
     let jane = Person::of(plane, &ns);
     let group = "s31.example.com";
-    jane.may(&format!("[{{apiGroups: [{group}], resources: [gadgets], verbs: ['*']}}]"));
-    plane
-        .apply(&format!(
-            "apiVersion: belay.dev/v1alpha1\nkind: Relation\nmetadata: {{name: gadgets}}\nspec: \
-             {{from: {{group: {group}, resource: gadgets}}, to: {{resource: configmaps}}, \
-             nameFieldPath: spec.settings}}\n"
-        ))
-        .unwrap();
+    jane.may(&[rule(group, "gadgets", "*")]);
+    let spec = json!({"from": {"group": group, "resource": "gadgets"},
+        "to": {"resource": "configmaps"}, "nameFieldPath": "spec.settings"});
+    plane.apply(&relation("gadgets", spec)).unwrap();
     let told = ["a kind is named that is not installed", "gadgets.s31.example.com"];
     eventually("the log line", LIMIT, || logged(belay, &told)).unwrap();
     eventually("the metric", LIMIT, || match belay.metric("belay_unknown_kinds") {
@@ -146,8 +142,7 @@ fn s31_a_dependent_whose_kind_is_not_installed_counts_once_it_is() {
         other => Err(format!("{other}").into()),
     })
     .unwrap();
-    let target = policy::target("", "configmaps", &ns);
-    policy::apply(plane, &ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
+    policy::protect(plane, &ns, "configmaps", json!({"whileUsed": {}}));
     for name in ["used", "free"] {
         jane.kubectl(&["create", "configmap", name]).success().unwrap();
     }
@@ -156,9 +151,8 @@ fn s31_a_dependent_whose_kind_is_not_installed_counts_once_it_is() {
 
     // There may be some, and belay may not read them.
     plane.define_kind(group, "Gadget", "gadgets").unwrap();
-    let gadget = format!(
-        "apiVersion: {group}/v1\nkind: Gadget\nmetadata: {{name: g}}\nspec: {{settings: used}}\n"
-    );
+    let gadget = object(&format!("{group}/v1"), "Gadget", "g");
+    let gadget = gadget.with(json!({"spec": {"settings": "used"}}));
     eventually("the Gadget", LIMIT, || {
         jane.send(&["apply", "-f", "-"], &gadget).success().map(drop)
     })

@@ -2,17 +2,13 @@
 
 use std::time::Duration;
 
+use serde_json::json;
+
 use crate::harness::eventually;
+use crate::harness::manifest::{Manifest as _, claim, config_map, object, pod, secret};
+use crate::harness::rbac::rule;
 use crate::people::Person;
 use crate::{policy, world};
-
-/// A Pod that kwok runs, with this in its spec.
-fn pod(name: &str, spec: &str) -> String {
-    format!(
-        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec: {{containers: [{{name: c, \
-         image: none}}], {spec}}}\n"
-    )
-}
 
 /// Deletes an object in use, has the user deleted, and deletes it again.
 fn is_kept(jane: &Person<'_>, object: &str, users: &[(&str, &str)], policy: &str) {
@@ -41,13 +37,11 @@ fn s22_a_claim_and_a_secret_are_kept_while_pods_and_ingresses_use_them() {
     let jane = Person::of(plane, &ns);
     let target = policy::target("", "persistentvolumeclaims, secrets, services", &ns);
     // Without holds an object goes at once when nothing uses it.
-    policy::apply(plane, &ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n  hold: Never\n"));
+    let spec = json!({"targets": [target], "protect": {"whileUsed": {}}, "hold": "Never"});
+    policy::apply(plane, &ns, spec);
 
-    jane.apply(
-        "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\nspec: {accessModes: \
-         [ReadWriteOnce], storageClassName: none, resources: {requests: {storage: 1Gi}}}\n",
-    );
-    jane.apply(&pod("db", "volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]"));
+    jane.apply(&claim("data"));
+    jane.apply(&pod("db").with_claim("data"));
     is_kept(
         &jane,
         "persistentvolumeclaim/data",
@@ -56,7 +50,7 @@ fn s22_a_claim_and_a_secret_are_kept_while_pods_and_ingresses_use_them() {
     );
 
     jane.apply("apiVersion: v1\nkind: Secret\nmetadata: {name: tls}\nstringData: {a: b}\n");
-    jane.apply(&pod("reader", "volumes: [{name: v, secret: {secretName: tls}}]"));
+    jane.apply(&pod("reader").with_volume(json!({"secret": {"secretName": "tls"}})));
     jane.apply(
         "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: shop}\nspec: {tls: \
          [{secretName: tls}], defaultBackend: {service: {name: shop, port: {number: 80}}}}\n",
@@ -82,13 +76,11 @@ fn s22_a_storage_class_is_kept_while_a_volume_names_it() {
     let plane = &world().plane;
     let ns = plane.namespace("s22-class").unwrap();
     let jane = Person::of(plane, &ns);
-    jane.may(
-        "[{apiGroups: ['', storage.k8s.io], resources: [persistentvolumes, storageclasses], verbs: \
-         ['*']}]",
-    );
-    let target = "  targets: [{apiGroups: [storage.k8s.io], resources: [storageclasses], names: \
-                  [s22-fast]}]\n";
-    policy::apply(plane, &ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n  hold: Never\n"));
+    jane.may(&[rule("", "persistentvolumes", "*"), rule("storage.k8s.io", "storageclasses", "*")]);
+    let target = json!({"apiGroups": ["storage.k8s.io"], "resources": ["storageclasses"],
+        "names": ["s22-fast"]});
+    let spec = json!({"targets": [target], "protect": {"whileUsed": {}}, "hold": "Never"});
+    policy::apply(plane, &ns, spec);
     jane.apply(
         "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: s22-fast}\n\
          provisioner: example.com/none\n",
@@ -114,16 +106,12 @@ fn s23_the_same_kind_and_name_elsewhere_is_another_object() {
     let ns = plane.namespace("s23").unwrap();
     let other = plane.namespace("s23-other").unwrap();
     let (jane, there) = (Person::of(plane, &ns), Person::of(plane, &other));
-    let both = format!(
-        "  targets: [{{apiGroups: [\"\"], resources: [secrets], namespaceSelector: \
-         {{matchExpressions: [{{key: kubernetes.io/metadata.name, operator: In, values: [{ns}, \
-         {other}]}}]}}}}]\n"
-    );
-    policy::apply(plane, &ns, &format!("{both}  protect: {{whileUsed: {{}}}}\n  hold: Never\n"));
-    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: tls}\n";
-    jane.apply(secret);
-    there.apply(secret);
-    jane.apply(&pod("reader", "volumes: [{name: v, secret: {secretName: tls}}]"));
+    let both = [&ns, &other].map(|place| policy::target("", "secrets", place));
+    let spec = json!({"targets": both, "protect": {"whileUsed": {}}, "hold": "Never"});
+    policy::apply(plane, &ns, spec);
+    jane.apply(&secret("tls"));
+    there.apply(&secret("tls"));
+    jane.apply(&pod("reader").with_volume(json!({"secret": {"secretName": "tls"}})));
     let denied = jane.refused(&["secret/tls"]);
     assert!(denied.contains("is in use by Pod "), "{denied}");
     there.delete(&["secret/tls"]).success().unwrap();
@@ -133,8 +121,8 @@ fn s23_the_same_kind_and_name_elsewhere_is_another_object() {
     // in the same namespace.
     let group = "s23.example.com";
     plane.define_kind(group, "Secret", "secrets").unwrap();
-    jane.may(&format!("[{{apiGroups: [{group}], resources: ['*'], verbs: ['*']}}]"));
-    jane.apply(&format!("apiVersion: {group}/v1\nkind: Secret\nmetadata: {{name: tls}}\n"));
+    jane.may(&[rule(group, "*", "*")]);
+    jane.apply(&object(&format!("{group}/v1"), "Secret", "tls"));
     let object = format!("secrets.{group}/tls");
     jane.delete(&[&object]).success().unwrap();
     assert!(jane.lacks(&object));
@@ -147,22 +135,22 @@ fn s23_an_object_that_is_made_again_inherits_no_approval() {
     let plane = &world().plane;
     let ns = plane.namespace("s23-again").unwrap();
     let jane = Person::of(plane, &ns);
-    jane.may(
-        "[{apiGroups: [belay.dev], resources: [deletionapprovals], verbs: [create]}, {apiGroups: \
-         [''], resources: [configmaps], verbs: [approve-deletion]}]",
-    );
+    jane.may(&[
+        rule("belay.dev", "deletionapprovals", "create"),
+        rule("", "configmaps", "approve-deletion"),
+    ]);
     let target = policy::target("", "configmaps", &ns);
-    policy::apply(plane, &ns, &format!("{target}  protect: {{always: {{}}}}\n  hold: Never\n"));
-    let settings = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\n";
-    jane.apply(settings);
+    let spec = json!({"targets": [target], "protect": {"always": {}}, "hold": "Never"});
+    policy::apply(plane, &ns, spec);
+    jane.apply(&config_map("settings"));
     let uid = jane.field("configmap/settings", ".metadata.uid");
     let until = jiff::Timestamp::now() + jiff::SignedDuration::from_mins(20);
-    let approval = format!(
-        "apiVersion: belay.dev/v1alpha1\nkind: DeletionApproval\nmetadata: {{name: {ns}}}\nspec: \
-         {{targetRef: {{group: \"\", resource: configmaps, namespace: {ns}, name: settings, uid: \
-         {uid}}}, approver: {}, reason: it is old, expirationTime: \"{until:.0}\"}}\n",
-        jane.name
-    );
+    let target = json!({"group": "", "resource": "configmaps", "namespace": ns,
+        "name": "settings", "uid": uid});
+    let spec = json!({"targetRef": target, "approver": jane.name, "reason": "it is old",
+        "expirationTime": format!("{until:.0}")});
+    let approval = object("belay.dev/v1alpha1", "DeletionApproval", &ns);
+    let approval = approval.with(json!({"spec": spec}));
     jane.send(&["create", "-f", "-"], &approval).success().unwrap();
     eventually("the approval", Duration::from_secs(30), || {
         jane.delete(&["configmap/settings"]).success().map(drop)
@@ -170,7 +158,7 @@ fn s23_an_object_that_is_made_again_inherits_no_approval() {
     .unwrap();
     assert!(jane.lacks("configmap/settings"));
 
-    jane.apply(settings);
+    jane.apply(&config_map("settings"));
     assert_ne!(jane.field("configmap/settings", ".metadata.uid"), uid);
     let denied = jane.delete(&["configmap/settings"]).failure().unwrap();
     assert!(denied.contains("configmaps \"settings\" is protected"), "{denied}");
@@ -182,10 +170,8 @@ fn s44_the_secret_of_a_finished_job_can_be_deleted() {
     let plane = &world().plane;
     let ns = plane.namespace("s44").unwrap();
     let jane = Person::of(plane, &ns);
-    let target = policy::target("", "secrets", &ns);
-    policy::apply(plane, &ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
-    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: token}\n";
-    jane.apply(secret);
+    policy::protect(plane, &ns, "secrets", json!({"whileUsed": {}}));
+    jane.apply(&secret("token"));
     // A suspended Job has no Pod yet, and will need the Secret all the same.
     jane.apply(
         "apiVersion: batch/v1\nkind: Job\nmetadata: {name: import}\nspec:\n  suspend: true\n  \

@@ -3,8 +3,10 @@
 use serde_json::json;
 
 use crate::harness::eventually;
+use crate::harness::manifest::{Manifest as _, config_map};
+use crate::harness::rbac::rule;
 use crate::people::Person;
-use crate::team::{Approver, Of, SOON, Team, owned_by};
+use crate::team::{Approver, Of, SOON, Team};
 use crate::{policy, world};
 
 const STRIP: [&str; 3] = ["--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#];
@@ -13,12 +15,7 @@ const STRIP: [&str; 3] = ["--type=merge", "-p", r#"{"metadata":{"finalizers":nul
 fn s49_a_finalizer_that_no_controller_knows_hangs_and_a_guard_says_who_may_end_it() {
     let team = Team::new(&world().plane, "s49-unknown");
     let ns = &team.ns;
-    let manifest = |name: &str| {
-        format!(
-            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, finalizers: \
-            [example.com/nobody]}}\n"
-        )
-    };
+    let manifest = |name: &str| config_map(name).with_finalizers(&["example.com/nobody"]);
     team.apply(&manifest("plain"));
     team.deleted(&["configmap/plain"]);
     let state = team.field("configmap/plain", ".metadata");
@@ -40,8 +37,7 @@ fn s49_a_finalizer_that_no_controller_knows_hangs_and_a_guard_says_who_may_end_i
     team.goes("configmap/plain");
 
     // Guarded, it takes somebody who is meant to, or an approval.
-    let target = policy::target("", "configmaps", ns);
-    policy::apply(team.plane, ns, &format!("{target}  protect: {{fromStripping: {{}}}}\n"));
+    policy::protect(team.plane, ns, "configmaps", json!({"fromStripping": {}}));
     team.apply(&manifest("guarded"));
     team.deleted(&["configmap/guarded"]);
     let strip = || team.kubectl(&[&["patch", "configmap/guarded"][..], &STRIP].concat());
@@ -57,12 +53,9 @@ fn s49_a_finalizer_that_no_controller_knows_hangs_and_a_guard_says_who_may_end_i
 
 /// A parent and its child, made by jane.
 fn family(team: &Team<'_>, name: &str) {
-    team.apply(&format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\n"));
-    let uid = team.field(&format!("configmap/{name}"), ".metadata.uid");
-    let owner = owned_by("ConfigMap", name, &uid);
-    team.apply(&format!(
-        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}-child, {owner}}}\n"
-    ));
+    team.apply(&config_map(name));
+    let child = config_map(&format!("{name}-child"));
+    team.apply(&child.with_owner(team.owner("ConfigMap", name)));
 }
 
 #[test]
@@ -83,9 +76,7 @@ fn s49_parent_and_child_under_each_propagation() {
 
     // The same under a policy: no child is left behind, and what is not used
     // goes as it ever did.
-    let target = policy::target("", "configmaps", ns);
-    let spec = format!("{target}  protect: {{whileUsed: {{}}, fromOrphaning: {{}}}}\n");
-    policy::apply(team.plane, ns, &spec);
+    policy::protect(team.plane, ns, "configmaps", json!({"whileUsed": {}, "fromOrphaning": {}}));
     family(&team, "guarded");
     let refused = team.refused(&["configmap/guarded", "--cascade=orphan"]);
     assert!(refused.contains("Error from server (WouldOrphan): "), "{refused}");
@@ -110,10 +101,9 @@ fn s49_parent_and_child_under_each_propagation() {
 fn s49_a_namespace_is_not_forced_away_while_protected_content_is_left() {
     let team = Team::new(&world().plane, "s49-forced");
     let ns = &team.ns;
-    let target = policy::target("", "configmaps", ns);
-    policy::apply(team.plane, ns, &format!("{target}  protect: {{always: {{}}}}\n"));
-    team.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\n");
-    team.may("[{apiGroups: [''], resources: [namespaces, namespaces/finalize], verbs: ['*']}]");
+    policy::protect(team.plane, ns, "configmaps", json!({"always": {}}));
+    team.apply(&config_map("settings"));
+    team.may(&[rule("", "namespaces, namespaces/finalize", "*")]);
 
     // Nobody speaks of the Namespace itself, so what stands in it does.
     let object = format!("namespace/{ns}");
@@ -126,7 +116,7 @@ fn s49_a_namespace_is_not_forced_away_while_protected_content_is_left() {
         let mut namespace = team.plane.api().get(&object, "").unwrap().unwrap();
         namespace["spec"]["finalizers"] = json!([]);
         let path = format!("/api/v1/namespaces/{ns}/finalize");
-        team.send(&["replace", "--raw", &path, "-f", "-"], &namespace.to_string())
+        team.send(&["replace", "--raw", &path, "-f", "-"], &namespace)
     };
     let refused = force().failure().unwrap();
     let words = format!("namespaces \"{ns}\" still holds ConfigMap {ns}/settings");

@@ -1,6 +1,9 @@
 //! `kubectl belay impact`, on a folder.
 
+use serde_json::json;
+
 use super::{belay, fed, says, unread};
+use crate::harness::manifest::{Manifest as _, config_map, deletion_policy, documents, object};
 
 #[test]
 fn a_namespace_with_data_in_it() {
@@ -11,15 +14,12 @@ fn a_namespace_with_data_in_it() {
 /// The API server asks belay nothing about these namespaces.
 #[test]
 fn no_policy_applies_in_the_namespaces_of_the_cluster_and_of_belay() {
-    let policy = "apiVersion: belay.dev/v1alpha1\nkind: DeletionPolicy\nmetadata: {name: p}\nspec: \
-                  {targets: [{apiGroups: [''], resources: [configmaps]}], protect: {always: {}}}\n";
-    let object = |namespace: &str| {
-        format!(
-            "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a, namespace: {namespace}}}\n"
-        )
-    };
-    let all = ["shop", "kube-system", "belay", "guards"].map(object).concat();
-    let code = |line: &str| fed(&format!("impact {line} --from -"), &format!("{policy}{all}")).code;
+    let targets = json!([{"apiGroups": [""], "resources": ["configmaps"]}]);
+    let policy = deletion_policy("p", json!({"targets": targets, "protect": {"always": {}}}));
+    let places = ["shop", "kube-system", "belay", "guards"];
+    let maps = places.map(|place| config_map("a").with_namespace(place));
+    let all = documents(&[&[policy], &maps[..]].concat());
+    let code = |line: &str| fed(&format!("impact {line} --from -"), &all).code;
     assert_eq!(code("cm/a -n shop"), 1);
     assert_eq!(code("cm/a -n kube-system"), 0);
     assert_eq!([code("cm/a -n belay"), code("cm/a -n guards")], [0, 1]);
@@ -108,7 +108,7 @@ fn what_belay_itself_has_kinds_for_is_known_without_their_definitions() {
 #[test]
 fn the_verdict_is_the_exit_code_though_nobody_reads_on() {
     for (kind, name, code) in [("Secret", "db-creds", 1), ("ConfigMap", "colours", 0)] {
-        let manifest = format!("{{apiVersion: v1, kind: {kind}, metadata: {{name: {name}}}}}");
+        let manifest = object("v1", kind, name).to_string();
         assert_eq!(unread("impact -f - -n shop --from .", &manifest), code, "{kind}");
     }
 }

@@ -3,7 +3,10 @@
 
 use std::os::unix::fs::symlink;
 
+use serde_json::json;
+
 use super::{belay, fed, says};
+use crate::harness::manifest::deletion_policy;
 
 /// One policy, one object and one case, to be changed.
 const SMALL: &str = r#"apiVersion: belay.dev/v1alpha1
@@ -61,11 +64,9 @@ fn policies_may_come_from_elsewhere() {
     let line = format!("test {}", test.display());
     assert_eq!(belay(&line).code, 1);
     let policy = |action: &str| {
-        format!(
-            "apiVersion: belay.dev/v1alpha1\nkind: DeletionPolicy\nmetadata: {{name: p}}\nspec: \
-             {{targets: [{{apiGroups: [\"\"], resources: [configmaps]}}], protect: {{always: \
-             {{}}}}, action: {action}}}\n"
-        )
+        let targets = json!([{"apiGroups": [""], "resources": ["configmaps"]}]);
+        let spec = json!({"targets": targets, "protect": {"always": {}}, "action": action});
+        deletion_policy("p", spec).to_string()
     };
     for (action, code) in [("Deny", 0), ("Audit", 1)] {
         let said = fed(&format!("{line} --policies -"), &policy(action));

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use crate::harness::manifest::{Manifest as _, config_map};
 use crate::team::{Approver, Team};
 use crate::world;
 
@@ -11,7 +12,7 @@ use crate::world;
 fn h41_an_approval_has_no_finalizers_no_owners_and_little_metadata() {
     let plane = &world().plane;
     let team = Team::new(plane, "h41");
-    team.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: data}\n");
+    team.apply(&config_map("data"));
     let of = team.of("configmaps", "data");
     // From now on the right to approve is there.
     team.approve(Approver::Carol, of, "Object");
@@ -27,10 +28,10 @@ fn h41_an_approval_has_no_finalizers_no_owners_and_little_metadata() {
                 "exempts": exempts, "expirationTime": until.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()}});
         approval["metadata"]["generateName"] = format!("{}-", team.ns).into();
         let args = ["create", "-o", "name", "-f", "-"];
-        plane.kubectl_with(Some(&carol), &args, &approval.to_string()).unwrap()
+        plane.kubectl_with(Some(&carol), &args, &approval).unwrap()
     };
     let labels: BTreeMap<String, &str> = (0..100).map(|n| (format!("a{n}"), "b")).collect();
-    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "data", "uid": uid});
+    let owner = team.owner("ConfigMap", "data");
     let refused = [
         json!({"finalizers": ["example.com/mine"]}),
         json!({"ownerReferences": [owner]}),
@@ -57,8 +58,7 @@ fn h41_an_approval_has_no_finalizers_no_owners_and_little_metadata() {
 #[test]
 fn h73_the_label_keeps_no_approval() {
     let team = Team::new(&world().plane, "h73");
-    let always = "labels: {belay.dev/protect: Always}";
-    team.apply(&format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: data, {always}}}\n"));
+    team.apply(&config_map("data").with_protect_label("Always"));
     team.refused(&["configmap/data"]);
     team.approve(Approver::Carol, team.of("configmaps", "data"), "Object");
     let all = team.plane.api().list("deletionapprovals.belay.dev", "", "").unwrap();

@@ -5,37 +5,26 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::harness::audit::ACCOUNT;
+use crate::harness::manifest::{Manifest as _, config_map, reader, secret};
+use crate::harness::rbac::rule;
 use crate::harness::{direct, eventually};
 use crate::people::Person;
-use crate::team::{Approver, Of, SOON, Team, owned_by, pod};
+use crate::team::{Approver, Of, SOON, Team};
 use crate::{policy, world};
 
 /// A namespace whose ConfigMaps with the label `vault` are always protected.
-fn vault(prefix: &str, more: &str) -> Team<'static> {
+fn vault(prefix: &str, more: Value) -> Team<'static> {
     let team = Team::new(&world().plane, prefix);
-    let target = policy::target("", "configmaps", &team.ns).replace(
-        "namespaceSelector",
-        "objectSelector: {matchLabels: {vault: locked}}, namespaceSelector",
-    );
-    policy::apply(team.plane, &team.ns, &format!("{target}  protect: {{always: {{}}}}\n{more}"));
+    let selected = json!({"objectSelector": {"matchLabels": {"vault": "locked"}}});
+    let target = policy::target("", "configmaps", &team.ns).with(selected);
+    let spec = json!({"targets": [target], "protect": {"always": {}}});
+    policy::apply(team.plane, &team.ns, spec.with(more));
     team
 }
 
 /// A ConfigMap that the policy protects.
-fn locked(name: &str, metadata: &str) -> String {
-    format!(
-        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, labels: {{vault: locked}}, \
-         {metadata}}}\n"
-    )
-}
-
-fn map(name: &str, metadata: &str) -> String {
-    format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, {metadata}}}\n")
-}
-
-fn owner(team: &Team<'_>, name: &str) -> Value {
-    let uid = team.field(&format!("configmap/{name}"), ".metadata.uid");
-    json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid})
+fn locked(name: &str) -> Value {
+    config_map(name).with_labels(json!({"vault": "locked"}))
 }
 
 /// jane sets the owner references of a ConfigMap.
@@ -64,60 +53,56 @@ fn approval_counts(team: &Team<'_>, name: &str) {
 
 #[test]
 fn h01_an_approval_of_one_namespace_covers_nothing_in_another() {
-    let (prod, dev) = (vault("h01-prod", ""), vault("h01-dev", ""));
+    let (prod, dev) = (vault("h01-prod", json!({})), vault("h01-dev", json!({})));
     let dev_ns = Of { resource: "namespaces", group: "", name: &dev.ns, place: "" };
     dev.approve(Approver::Carol, dev_ns, "Content");
-    dev.apply(&locked("known", ""));
+    dev.apply(&locked("known"));
     approval_counts(&dev, "known");
 
     // Her own object, with the approved Namespace as its owner from the start.
-    let uid = dev.uid(dev_ns);
-    let by_namespace = owned_by("Namespace", &dev.ns, &uid);
-    prod.apply(&locked("mine", &by_namespace));
+    let by_namespace = dev.owner("Namespace", &dev.ns);
+    prod.apply(&locked("mine").with_owner(by_namespace.clone()));
     let said = prod.refused(&["configmap/mine"]);
     assert!(said.contains("configmaps \"mine\" is protected"), "{said}");
     prod.stands("configmap/mine");
 
     // An object of others gets no cluster-scoped owner, approved or not.
-    prod.apply(&locked("precious", ""));
-    let owners = json!([{"apiVersion": "v1", "kind": "Namespace", "name": dev.ns, "uid": uid}]);
-    is_not_owned(&prod, "precious", &owners, "Protected");
+    prod.apply(&locked("precious"));
+    is_not_owned(&prod, "precious", &json!([by_namespace]), "Protected");
     prod.refused(&["configmap/precious"]);
     prod.stands("configmap/precious");
 }
 
 #[test]
 fn h01b_a_protected_object_gets_no_owner_that_is_approved_or_being_deleted() {
-    let team = vault("h01b", "");
-    team.apply(&map("approved", ""));
-    team.apply(&map("above", ""));
-    team.apply(&map("going", "finalizers: [example.com/slow]"));
-    team.apply(&map("living", ""));
-    team.apply(&locked("precious", ""));
-    let of_above = owned_by("ConfigMap", "above", &team.field("configmap/above", ".metadata.uid"));
-    team.apply(&map("below", &of_above));
+    let team = vault("h01b", json!({}));
+    team.apply(&config_map("approved"));
+    team.apply(&config_map("above"));
+    team.apply(&config_map("going").with_finalizers(&["example.com/slow"]));
+    team.apply(&config_map("living"));
+    team.apply(&locked("precious"));
+    team.apply(&config_map("below").with_owner(team.owner("ConfigMap", "above")));
     for name in ["approved", "above"] {
         team.approve(Approver::Carol, team.of("configmaps", name), "Content");
-        let owned = owned_by("ConfigMap", name, &team.uid(team.of("configmaps", name)));
-        team.apply(&locked(&format!("known-{name}"), &owned));
+        team.apply(&locked(&format!("known-{name}")).with_owner(team.owner("ConfigMap", name)));
         approval_counts(&team, &format!("known-{name}"));
     }
     team.deleted(&["configmap/going"]);
 
     // An owner that lives and is not approved is no attack, and keeps none away.
-    let living = owner(&team, "living");
+    let living = team.owner("ConfigMap", "living");
     assert!(own(&team, "precious", &json!([living])).is_err(), "a living owner was refused");
     for name in ["approved", "below", "going"] {
-        let owners = json!([living, owner(&team, name)]);
+        let owners = json!([living, team.owner("ConfigMap", name)]);
         is_not_owned(&team, "precious", &owners, "Protected");
-        is_not_owned(&team, "precious", &json!([owner(&team, name)]), "Protected");
+        is_not_owned(&team, "precious", &json!([team.owner("ConfigMap", name)]), "Protected");
     }
     // Nor in two steps: her own object between, of a kind that no policy names.
-    team.apply("apiVersion: v1\nkind: Secret\nmetadata: {name: between}\n");
-    let uid = team.field("secret/between", ".metadata.uid");
-    let between = json!({"apiVersion": "v1", "kind": "Secret", "name": "between", "uid": uid});
+    team.apply(&secret("between"));
+    let between = team.owner("Secret", "between");
     assert!(own(&team, "precious", &json!([between])).is_err(), "a living owner was refused");
-    let patch = json!({"metadata": {"ownerReferences": [owner(&team, "approved")]}}).to_string();
+    let patch =
+        json!({"metadata": {"ownerReferences": [team.owner("ConfigMap", "approved")]}}).to_string();
     let patch = ["patch", "secret/between", "--type=merge", "-p", &patch];
     eventually("a question about the owner", SOON, || {
         team.kubectl(&[&patch[..], &["--dry-run=server"]].concat()).failure()
@@ -133,17 +118,17 @@ fn h01b_a_protected_object_gets_no_owner_that_is_approved_or_being_deleted() {
 /// own account attaches, because belay doesn't judge it.
 #[test]
 fn h01b_an_object_that_is_attached_past_belay_is_no_approved_content() {
-    let team = vault("h01b-late", "");
-    team.apply(&map("approved", ""));
-    team.apply(&map("mine", ""));
-    team.apply(&locked("precious", ""));
+    let team = vault("h01b-late", json!({}));
+    team.apply(&config_map("approved"));
+    team.apply(&config_map("mine"));
+    team.apply(&locked("precious"));
     team.approve(Approver::Carol, team.of("configmaps", "approved"), "Content");
-    let approved = owned_by("ConfigMap", "approved", &team.uid(team.of("configmaps", "approved")));
-    team.apply(&locked("known", &approved));
+    team.apply(&locked("known").with_owner(team.owner("ConfigMap", "approved")));
     approval_counts(&team, "known");
 
     for (object, above) in [("precious", "mine"), ("mine", "approved")] {
-        let patch = json!({"metadata": {"ownerReferences": [owner(&team, above)]}}).to_string();
+        let patch =
+            json!({"metadata": {"ownerReferences": [team.owner("ConfigMap", above)]}}).to_string();
         let object = format!("configmap/{object}");
         let patch =
             ["patch", &object, "--type=merge", "-p", &patch, "-n", &team.ns, "--as", ACCOUNT];
@@ -169,21 +154,18 @@ fn h01b_an_object_that_is_attached_past_belay_is_no_approved_content() {
 
 #[test]
 fn h25_an_exempt_subject_takes_along_nothing_that_an_editor_attached() {
-    let team = vault("h25", "");
+    let team = vault("h25", json!({}));
     let bot = format!("bot-{}", team.ns);
-    let target = policy::target("", "configmaps", &team.ns)
-        .replace("namespaceSelector", "names: [precious], namespaceSelector");
-    let exempt = format!("  exemptSubjects: [{{kind: User, name: {bot}}}]\n");
-    let on = format!("{target}  protect: {{always: {{}}}}\n{exempt}");
-    policy::apply(team.plane, &format!("{}-exempt", team.ns), &on);
-    team.apply(&map("precious", ""));
-    team.apply(&map("pruned", ""));
-    let owners = json!([owner(&team, "pruned")]);
-    is_not_owned(&team, "precious", &owners, "Protected");
+    let target = policy::target("", "configmaps", &team.ns).with(json!({"names": ["precious"]}));
+    let exempt = json!([{"kind": "User", "name": bot}]);
+    let spec = json!({"targets": [target], "protect": {"always": {}}, "exemptSubjects": exempt});
+    policy::apply(team.plane, &format!("{}-exempt", team.ns), spec);
+    team.apply(&config_map("precious"));
+    team.apply(&config_map("pruned"));
+    let pruned = team.owner("ConfigMap", "pruned");
+    is_not_owned(&team, "precious", &json!([pruned]), "Protected");
     // An operator that is not bound by it creates objects with owners as before.
-    let of_pruned =
-        owned_by("ConfigMap", "pruned", &team.field("configmap/pruned", ".metadata.uid"));
-    team.apply(&map("other", &of_pruned));
+    team.apply(&config_map("other").with_owner(pruned));
     let user = format!("--user={bot}");
     let edit = ["create", "rolebinding", "bot", "-n", &team.ns, "--clusterrole=edit", &user];
     team.plane.kubectl(&edit).unwrap().success().unwrap();
@@ -196,14 +178,13 @@ fn h25_an_exempt_subject_takes_along_nothing_that_an_editor_attached() {
 #[test]
 fn h10_the_owner_of_a_protected_object_is_not_replaced_by_another() {
     let team = Team::new(&world().plane, "h10");
-    let target = policy::target("", "configmaps", &team.ns)
-        .replace("namespaceSelector", "names: [child], namespaceSelector");
-    policy::apply(team.plane, &team.ns, &format!("{target}  protect: {{fromOrphaning: {{}}}}\n"));
-    team.apply(&map("real", ""));
-    team.apply(&map("mine", ""));
-    let real = owned_by("ConfigMap", "real", &team.field("configmap/real", ".metadata.uid"));
-    team.apply(&map("child", &real));
-    let (real, mine) = (owner(&team, "real"), owner(&team, "mine"));
+    let target = policy::target("", "configmaps", &team.ns).with(json!({"names": ["child"]}));
+    let spec = json!({"targets": [target], "protect": {"fromOrphaning": {}}});
+    policy::apply(team.plane, &team.ns, spec);
+    team.apply(&config_map("real"));
+    team.apply(&config_map("mine"));
+    let [real, mine] = ["real", "mine"].map(|name| team.owner("ConfigMap", name));
+    team.apply(&config_map("child").with_owner(real.clone()));
 
     is_not_owned(&team, "child", &json!([mine]), "WouldOrphan");
     // In two patches: to add an owner is no loss, to remove the real one is.
@@ -226,7 +207,9 @@ fn h10_the_owner_of_a_protected_object_is_not_replaced_by_another() {
 }
 
 /// The group that policies exempt here; only a forger is in it.
-const EXEMPT: &str = "  exemptSubjects: [{kind: Group, name: sre-on-call}]\n";
+fn exempt() -> Value {
+    json!({"exemptSubjects": [{"kind": "Group", "name": "sre-on-call"}]})
+}
 
 /// Posts to each replica that an exempt subject deletes this object, as any Pod
 /// can that knows the path.
@@ -252,24 +235,24 @@ fn records(team: &Team<'_>) -> Vec<String> {
 
 /// A later approval has reached belay, and so has every record from before.
 fn records_are_known(team: &Team<'_>) {
-    team.apply(&locked("marker", ""));
+    team.apply(&locked("marker"));
     team.approve(Approver::Carol, team.of("configmaps", "marker"), "Object");
     approval_counts(team, "marker");
 }
 
 #[test]
 fn h02_a_forged_delete_opens_no_delete_by_another() {
-    let team = vault("h02", EXEMPT);
+    let team = vault("h02", exempt());
     let ns = team.ns.clone();
-    team.may(
-        "[{apiGroups: [''], resources: [namespaces], verbs: [get, list, delete]}, {apiGroups: \
-         [belay.dev], resources: [deletionapprovals], verbs: [get, list]}]",
-    );
-    team.apply(&locked("precious", ""));
-    team.apply(&locked("content", ""));
-    team.apply(&map("above", ""));
-    let above = owned_by("ConfigMap", "above", &team.field("configmap/above", ".metadata.uid"));
-    team.apply(&locked("below", &above));
+    team.may(&[
+        rule("", "namespaces", "get, list, delete"),
+        rule("belay.dev", "deletionapprovals", "get, list"),
+    ]);
+    team.apply(&locked("precious"));
+    team.apply(&locked("content"));
+    team.apply(&config_map("above"));
+    let above = team.owner("ConfigMap", "above");
+    team.apply(&locked("below").with_owner(above.clone()));
     for object in ["configmap/precious", "configmap/above", "configmap/below"] {
         team.refused(&[object]);
     }
@@ -290,17 +273,17 @@ fn h02_a_forged_delete_opens_no_delete_by_another() {
     let said = team.kubectl(&["delete", "namespace", &ns, "--wait=false"]).failure().unwrap();
     assert!(said.contains("is protected"), "{said}");
     // Nor does an owner that a record names open the way to what is attached to it.
-    is_not_owned(&team, "precious", &json!([owner(&team, "above")]), "Protected");
+    is_not_owned(&team, "precious", &json!([above]), "Protected");
 }
 
 #[test]
 fn h02_a_forged_delete_releases_no_hold_and_ends_with_a_delete_by_another() {
     let team = Team::new(&world().plane, "h02-held");
     let target = policy::target("", "configmaps", &team.ns);
-    let protect = "  protect: {whileUsed: {onDelete: Hold}}\n";
-    policy::apply(team.plane, &team.ns, &format!("{target}{protect}{EXEMPT}"));
-    team.apply(&map("used", ""));
-    team.apply(&pod("reader", "configMapRef", "used"));
+    let spec = json!({"targets": [target], "protect": {"whileUsed": {"onDelete": "Hold"}}});
+    policy::apply(team.plane, &team.ns, spec.with(exempt()));
+    team.apply(&config_map("used"));
+    team.apply(&reader("reader", "configMapRef", "used"));
     // No record is written before belay knows of the Pod.
     eventually("belay knows of the Pod", SOON, || {
         let said = team.delete(&["configmap/used", "--dry-run=server"]).stderr;
@@ -322,16 +305,15 @@ fn h02_a_forged_delete_releases_no_hold_and_ends_with_a_delete_by_another() {
 #[test]
 fn h02_what_an_exempt_subject_deletes_takes_its_dependents() {
     let team = Team::new(&world().plane, "h02-exempt");
-    let subject = format!("  exemptSubjects: [{{kind: User, name: jane-{}}}]\n", team.ns);
     let target = policy::target("", "configmaps", &team.ns);
-    let protect = "  protect: {always: {}}\n";
-    policy::apply(team.plane, &team.ns, &format!("{target}{protect}{subject}"));
+    let jane = json!([{"kind": "User", "name": format!("jane-{}", team.ns)}]);
+    let spec = json!({"targets": [target], "protect": {"always": {}}, "exemptSubjects": jane});
+    policy::apply(team.plane, &team.ns, spec);
     for (name, how) in [("back", "background"), ("fore", "foreground")] {
-        team.apply(&map(name, ""));
-        let uid = |name: &str| team.field(&format!("configmap/{name}"), ".metadata.uid");
+        team.apply(&config_map(name));
         let (child, grandchild) = (format!("{name}-child"), format!("{name}-grandchild"));
-        team.apply(&map(&child, &owned_by("ConfigMap", name, &uid(name))));
-        team.apply(&map(&grandchild, &owned_by("ConfigMap", &child, &uid(&child))));
+        team.apply(&config_map(&child).with_owner(team.owner("ConfigMap", name)));
+        team.apply(&config_map(&grandchild).with_owner(team.owner("ConfigMap", &child)));
         let grandchild = format!("configmap/{grandchild}");
         eventually("the rights", SOON, || {
             team.delete(&[&grandchild, "--dry-run=server"]).success()
@@ -345,9 +327,9 @@ fn h02_what_an_exempt_subject_deletes_takes_its_dependents() {
 
 #[test]
 fn f03_an_approval_that_lasts_too_long_says_so() {
-    let team = vault("f03", "  approval: {maxDurationSeconds: 600}\n");
+    let team = vault("f03", json!({"approval": {"maxDurationSeconds": 600}}));
     let ns = team.ns.clone();
-    team.apply(&locked("precious", ""));
+    team.apply(&locked("precious"));
     let of = team.of("configmaps", "precious");
     team.approve_for(Approver::Carol, of, "Object", Duration::from_secs(3600));
     let carol = team.name_of(Approver::Carol);

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::faulty::faulty;
 use crate::harness::client::{self, Client};
 use crate::harness::install::print;
+use crate::harness::manifest::reader;
 use crate::harness::pki::Pki;
 use crate::harness::ports;
 use crate::harness::process::Process;
@@ -17,7 +18,7 @@ use crate::harness::{
     Belay, ControlPlane, Load, Options, Result, direct, eventually, is_long, timing,
 };
 use crate::people::{Person, field};
-use crate::team::{Team, pod};
+use crate::team::Team;
 use crate::{World, policy, program, world};
 
 const LIMIT: Duration = Duration::from_secs(90);
@@ -45,8 +46,9 @@ fn h02b_a_post_without_the_secret_path_gets_404_and_leaves_nothing() {
     let jane = Person::of(&world.plane, &ns);
     let target = policy::target("", "configmaps", &ns);
     let exempt = format!("exempt-{ns}");
-    let subjects = format!("  exemptSubjects: [{{kind: Group, name: {exempt}}}]\n");
-    policy::apply(&world.plane, &ns, &format!("{target}  protect: {{always: {{}}}}\n{subjects}"));
+    let spec = json!({"targets": [target], "protect": {"always": {}},
+        "exemptSubjects": [{"kind": "Group", "name": exempt}]});
+    policy::apply(&world.plane, &ns, spec);
     let precious = format!("precious-{ns}");
     for name in [precious.as_str(), "traced"] {
         jane.kubectl(&["create", "configmap", name]).success().unwrap();
@@ -118,12 +120,10 @@ fn h02b_a_post_without_the_secret_path_gets_404_and_leaves_nothing() {
 fn h03_a_review_of_an_object_that_does_not_exist_tells_nothing() {
     let world = world();
     let team = Team::new(&world.plane, "h03");
-    let target = policy::target("", "secrets", &team.ns);
-    let spec = format!("{target}  protect: {{whileUsed: {{}}}}\n");
-    policy::apply(&world.plane, &team.ns, &spec);
+    policy::protect(&world.plane, &team.ns, "secrets", json!({"whileUsed": {}}));
     team.kubectl(&["create", "secret", "generic", "real"]).success().unwrap();
-    team.apply(&pod("secret-project", "secretRef", "planned"));
-    team.apply(&pod("secret-reader", "secretRef", "real"));
+    team.apply(&reader("secret-project", "secretRef", "planned"));
+    team.apply(&reader("secret-reader", "secretRef", "real"));
     let path = direct::registered_path(&world.plane, "validatingwebhookconfiguration").unwrap();
     let uid = team.field("secret/real", ".metadata.uid");
     let made_up = "00000000-0000-4000-8000-0000000000ff";

@@ -3,20 +3,15 @@
 use serde_json::{Value, json};
 
 use crate::harness::eventually;
-use crate::team::{SOON, Team, pod};
+use crate::harness::manifest::{Manifest as _, config_map, reader};
+use crate::team::{SOON, Team};
 use crate::{policy, world};
 
-/// A ConfigMap; `metadata` is YAML.
-fn map(name: &str, metadata: &str) -> String {
-    format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, {metadata}}}\n")
-}
-
 /// A policy about the ConfigMaps of these names.
-fn protect(team: &Team<'_>, policy: &str, names: &str, modes: &str) {
-    let target = policy::target("", "configmaps", &team.ns)
-        .replace("namespaceSelector", &format!("names: [{names}], namespaceSelector"));
-    let spec = format!("{target}  protect: {{{modes}}}\n  settleSeconds: 2\n");
-    policy::apply(team.plane, &format!("{}-{policy}", team.ns), &spec);
+fn protect(team: &Team<'_>, policy: &str, names: &[&str], modes: Value) {
+    let target = policy::target("", "configmaps", &team.ns).with(json!({"names": names}));
+    let spec = json!({"targets": [target], "protect": modes, "settleSeconds": 2});
+    policy::apply(team.plane, &format!("{}-{policy}", team.ns), spec);
 }
 
 fn patch(team: &Team<'_>, object: &str, patch: &Value) -> Result<String, String> {
@@ -26,11 +21,7 @@ fn patch(team: &Team<'_>, object: &str, patch: &Value) -> Result<String, String>
 
 /// jane makes ConfigMaps the owners of an object.
 fn own(team: &Team<'_>, object: &str, owners: &[&str]) -> Result<String, String> {
-    let reference = |name: &&str| {
-        let uid = team.field(&format!("configmap/{name}"), ".metadata.uid");
-        json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid})
-    };
-    let owners: Vec<_> = owners.iter().map(reference).collect();
+    let owners: Vec<_> = owners.iter().map(|name| team.owner("ConfigMap", name)).collect();
     patch(team, object, &json!({"metadata": {"ownerReferences": owners}}))
 }
 
@@ -45,10 +36,10 @@ const PROTECTED: &str = r#"{"metadata":{"labels":{"belay.dev/protect":"Always"}}
 #[test]
 fn h20_a_hold_stays_for_a_user_that_the_collector_may_not_delete() {
     let team = Team::new(&world().plane, "h20");
-    protect(&team, "t", "t", "whileUsed: {onDelete: Hold}");
-    team.apply(&map("t", ""));
+    protect(&team, "t", &["t"], json!({"whileUsed": {"onDelete": "Hold"}}));
+    team.apply(&config_map("t"));
     for user in ["user", "other"] {
-        team.apply(&pod(user, "configMapRef", "t"));
+        team.apply(&reader(user, "configMapRef", "t"));
     }
     team.deleted(&["configmap/t"]);
     team.was_kept("configmap/t");
@@ -76,20 +67,20 @@ fn h20_a_hold_stays_for_a_user_that_the_collector_may_not_delete() {
 #[test]
 fn h21_a_cascade_over_a_held_object_is_judged_with_what_follows() {
     let team = Team::new(&world().plane, "h21");
-    protect(&team, "held", "held, used", "whileUsed: {}");
-    protect(&team, "kept", "kept", "fromOrphaning: {}");
+    protect(&team, "held", &["held", "used"], json!({"whileUsed": {}}));
+    protect(&team, "kept", &["kept"], json!({"fromOrphaning": {}}));
     for name in ["held", "used", "mine", "kept"] {
-        team.apply(&map(name, ""));
+        team.apply(&config_map(name));
     }
     for name in ["top", "second"] {
-        team.apply(&map(name, "finalizers: [example.com/slow]"));
+        team.apply(&config_map(name).with_finalizers(&["example.com/slow"]));
     }
 
     // What comes into use below it, while the owner at the top is Terminating.
     own(&team, "configmap/used", &["held"]).unwrap();
     own(&team, "configmap/held", &["top"]).unwrap();
     team.deleted(&["configmap/top"]);
-    team.apply(&pod("user", "configMapRef", "used"));
+    team.apply(&reader("user", "configMapRef", "used"));
     team.refused(&["configmap/held"]);
     finish(&team, "configmap/top");
     team.collector_asks("/held");
@@ -100,17 +91,15 @@ fn h21_a_cascade_over_a_held_object_is_judged_with_what_follows() {
     assert!(refused.contains(&why), "{refused}");
 
     // The owner of an object in use is not Terminating, and its owner is.
-    team.apply(&map("top", "finalizers: [example.com/slow]"));
+    team.apply(&config_map("top").with_finalizers(&["example.com/slow"]));
     team.deleted(&["configmap/top"]);
-    let top = team.field("configmap/top", ".metadata.uid");
-    let owners =
-        format!("ownerReferences: [{{apiVersion: v1, kind: ConfigMap, name: top, uid: {top}}}]");
-    team.apply(&map("between", &owners));
+    let owners = json!({"metadata": {"ownerReferences": [team.owner("ConfigMap", "top")]}});
+    team.apply(&config_map("between").with(owners));
     let refused = own(&team, "configmap/used", &["held", "between"]).unwrap_err();
     assert!(refused.contains(&format!("is in use by Pod {}/user", team.ns)), "{refused}");
 
     // It leaves its dependents behind.
-    team.apply(&map("orphaning", "labels: {belay.dev/protect: WhileUsed}"));
+    team.apply(&config_map("orphaning").with_protect_label("WhileUsed"));
     own(&team, "configmap/kept", &["orphaning", "mine"]).unwrap();
     own(&team, "configmap/orphaning", &["second"]).unwrap();
     team.deleted(&["configmap/second"]);

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use crate::harness::eventually;
+use crate::harness::manifest::{Manifest as _, pod};
 use crate::team::{SOON, Team};
 use crate::{policy, world};
 
@@ -14,13 +15,8 @@ fn h18_a_hold_does_not_become_effective_by_a_reset_of_managed_fields() {
     team.apply(
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {color: blue}\n",
     );
-    team.apply(
-        "apiVersion: v1\nkind: Pod\nmetadata: {name: reader}\nspec: {containers: [{name: c, \
-         image: none, envFrom: [{configMapRef: {name: settings}}]}]}\n",
-    );
-    let target = policy::target("", "configmaps", &team.ns);
-    let spec = format!("{target}  protect: {{whileUsed: {{onDelete: Hold}}}}\n");
-    policy::apply(team.plane, &team.ns, &spec);
+    team.apply(&pod("reader").with_env_from("configMapRef", "settings"));
+    policy::protect(team.plane, &team.ns, "configmaps", json!({"whileUsed": {"onDelete": "Hold"}}));
     eventually("the hold", SOON, || {
         let finalizers = team.field("configmap/settings", ".metadata.finalizers");
         if finalizers.contains("belay.dev/hold") { Ok(()) } else { Err(finalizers.into()) }

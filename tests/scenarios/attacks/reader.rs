@@ -2,7 +2,11 @@
 
 use std::fs;
 
+use serde_json::json;
+
 use crate::harness::eventually;
+use crate::harness::manifest::{Manifest as _, claim, pod, relation};
+use crate::harness::rbac::rule;
 use crate::people::Person;
 use crate::team::SOON;
 use crate::way::passes_now;
@@ -13,14 +17,6 @@ const DEEP: usize = 300;
 
 fn nested(key: &str) -> String {
     format!("{}{{}}{}", format!("{{\"{key}\":").repeat(DEEP), "}".repeat(DEEP))
-}
-
-fn claim(name: &str) -> String {
-    format!(
-        "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: {name}}}\nspec: \
-         {{accessModes: [ReadWriteOnce], storageClassName: none, resources: {{requests: {{storage: \
-         1Gi}}}}}}\n"
-    )
 }
 
 /// Creates a Pod with these fields in its managedFields, byte for byte.
@@ -52,12 +48,11 @@ fn h07_managed_fields_of_any_depth_hide_no_other_pod() {
     let plane = &world().plane;
     let ns = plane.namespace("h07-pods").unwrap();
     let jane = Person::of(plane, &ns);
-    let target = policy::target("", "persistentvolumeclaims", &ns);
-    policy::apply(plane, &ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
+    policy::protect(plane, &ns, "persistentvolumeclaims", json!({"whileUsed": {}}));
     let live = format!("{ns}-live");
     let target = policy::target("", "configmaps", &ns);
-    let never = "  protect: {whileUsed: {}}\n  hold: Never\n";
-    policy::apply(plane, &live, &format!("{target}{never}"));
+    let never = json!({"targets": [target], "protect": {"whileUsed": {}}, "hold": "Never"});
+    policy::apply(plane, &live, never);
     jane.apply(&claim("data"));
     assert!(jane.finalizers("pvc/data").contains("belay.dev/hold"));
 
@@ -69,11 +64,7 @@ fn h07_managed_fields_of_any_depth_hide_no_other_pod() {
     create_pod_with(&jane, &ns, "odd", b"{\"f:\xff\":{},\"f:\\ud800\":{}}");
 
     // Of the Pods that come afterwards each is known, by the watch ...
-    jane.apply(
-        "apiVersion: v1\nkind: Pod\nmetadata: {name: db}\nspec: {containers: [{name: c, image: \
-         none, envFrom: [{configMapRef: {name: used}}]}], volumes: [{name: v, \
-         persistentVolumeClaim: {claimName: data}}]}\n",
-    );
+    jane.apply(&pod("db").with_env_from("configMapRef", "used").with_claim("data"));
     is_in_use(&jane, "persistentvolumeclaim/data", &format!("Pod {ns}/db"));
     // ... and by live reads, which still prove that an object is not in use.
     for name in ["used", "free"] {
@@ -104,18 +95,13 @@ fn h07_a_deep_custom_resource_hides_no_other_one() {
     let ns = plane.namespace("h07-custom").unwrap();
     let jane = Person::of(plane, &ns);
     let group = "h07.example.com";
-    jane.may(&format!("[{{apiGroups: [{group}], resources: [gadgets], verbs: ['*']}}]"));
+    jane.may(&[rule(group, "gadgets", "*")]);
     plane.define_kind(group, "Gadget", "gadgets").unwrap();
-    plane
-        .apply(&format!(
-            "apiVersion: belay.dev/v1alpha1\nkind: Relation\nmetadata: {{name: h07-gadgets}}\n\
-             spec: {{from: {{group: {group}, resource: gadgets}}, to: {{resource: configmaps}}, \
-             nameFieldPath: spec.settings.name}}\n"
-        ))
-        .unwrap();
+    let spec = json!({"from": {"group": group, "resource": "gadgets"},
+        "to": {"resource": "configmaps"}, "nameFieldPath": "spec.settings.name"});
+    plane.apply(&relation("h07-gadgets", spec)).unwrap();
     let crd = format!("crd/gadgets.{group}");
-    let target = policy::target("", "configmaps", &ns);
-    policy::apply(plane, &ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
+    policy::protect(plane, &ns, "configmaps", json!({"whileUsed": {}}));
     let gadget = |name: &str, settings: &str| {
         let json = format!(
             "{{\"apiVersion\":\"{group}/v1\",\"kind\":\"Gadget\",\"metadata\":{{\"name\":\"{name}\"}},\

@@ -6,9 +6,13 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::harness::manifest::{
+    Manifest as _, claim, config_map, deletion_policy, object, pod, reader,
+};
+use crate::harness::rbac::rule;
 use crate::harness::{ControlPlane, Install, Shared, eventually};
 use crate::people::{Person, field};
-use crate::team::{Team, owned_by, pod};
+use crate::team::Team;
 use crate::{World, policy, program, world};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -38,17 +42,13 @@ fn patch(
 #[test]
 fn f01_what_a_policy_of_some_subjects_protects_is_deleted_for_the_others() {
     let team = Team::new(&world().plane, "f01");
-    let target = policy::target("", "configmaps", &team.ns);
-    let subjects = "  subjects: [{kind: User, name: bob}]\n";
-    policy::apply(
-        team.plane,
-        &team.ns,
-        &format!("{target}{subjects}  protect: {{always: {{}}}}\n"),
-    );
-    team.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: owner}\n");
-    let uid = team.uid(team.of("configmaps", "owner"));
-    let owned = owned_by("ConfigMap", "owner", &uid);
-    team.apply(&format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: owned\n  {owned}\n"));
+    let spec = |protect: Value| {
+        json!({"targets": [policy::target("", "configmaps", &team.ns)],
+            "subjects": [{"kind": "User", "name": "bob"}], "protect": protect})
+    };
+    policy::apply(team.plane, &team.ns, spec(json!({"always": {}})));
+    team.apply(&config_map("owner"));
+    team.apply(&config_map("owned").with_owner(team.owner("ConfigMap", "owner")));
     // jane is told "deleted", and so it is; the collector deletes the rest.
     team.deleted(&["configmap/owner"]);
     team.goes("configmap/owner");
@@ -60,9 +60,7 @@ fn f01_what_a_policy_of_some_subjects_protects_is_deleted_for_the_others() {
     })
     .unwrap();
 
-    let hold = "apiVersion: belay.dev/v1alpha1\nkind: DeletionPolicy\nmetadata: {name: f01-hold}\n\
-                spec:\n";
-    let hold = format!("{hold}{target}{subjects}  protect: {{whileUsed: {{onDelete: Hold}}}}\n");
+    let hold = deletion_policy("f01-hold", spec(json!({"whileUsed": {"onDelete": "Hold"}})));
     let refused = team.plane.apply_to(&["create", "-f", "-"], &hold).unwrap().failure().unwrap();
     assert!(refused.contains("a policy with subjects places no hold"), "{refused}");
 }
@@ -72,17 +70,12 @@ fn h09_annotations_that_a_policy_reads_are_not_changed_through_status() {
     let plane = &world().plane;
     let ns = plane.namespace("h09").unwrap();
     let who = Person::editor(plane, &ns).kubeconfig;
+    let tier = json!({"example.com/tier": "gold"});
     let target = policy::target("", "persistentvolumeclaims", &ns);
-    let read = "matchAnnotations: {example.com/tier: gold}, namespaceSelector";
-    let target = target.replace("namespaceSelector", read);
-    policy::apply(plane, &ns, &format!("{target}  protect: {{always: {{}}}}\n"));
-    plane
-        .apply(&format!(
-            "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: data, namespace: {ns}, \
-             annotations: {{example.com/tier: gold}}}}\nspec: {{accessModes: [ReadWriteOnce], \
-             storageClassName: none, resources: {{requests: {{storage: 1Gi}}}}}}\n"
-        ))
-        .unwrap();
+    let target = target.with(json!({"matchAnnotations": tier}));
+    policy::apply(plane, &ns, json!({"targets": [target], "protect": {"always": {}}}));
+    let annotations = json!({"metadata": {"annotations": tier}});
+    plane.apply(&claim("data").with_namespace(&ns).with(annotations)).unwrap();
     let change = r#"{"metadata":{"annotations":{"example.com/tier":"tin"}}}"#;
     for way in [&[][..], &["--subresource=status"]] {
         let args = [&["pvc", "data", "-n", &ns], way].concat();
@@ -97,20 +90,11 @@ fn h11_a_labelled_pod_is_not_evicted() {
     let plane = &world.plane;
     let ns = plane.namespace("h11").unwrap();
     let who = Person::editor(plane, &ns).kubeconfig;
-    let manifest = |name: &str, label: &str| {
-        format!(
-            "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: {ns}{label}}}\n\
-             spec: {{containers: [{{name: main, image: x}}]}}\n"
-        )
-    };
-    plane.apply(&manifest("kept", ", labels: {belay.dev/protect: Always}")).unwrap();
-    plane.apply(&manifest("plain", "")).unwrap();
+    plane.apply(&pod("kept").with_namespace(&ns).with_protect_label("Always")).unwrap();
+    plane.apply(&pod("plain").with_namespace(&ns)).unwrap();
     let evict = |name: &str| {
         let path = format!("/api/v1/namespaces/{ns}/pods/{name}/eviction");
-        let eviction = format!(
-            "{{\"apiVersion\": \"policy/v1\", \"kind\": \"Eviction\", \"metadata\": {{\"name\": \
-             \"{name}\", \"namespace\": \"{ns}\"}}}}"
-        );
+        let eviction = object("policy/v1", "Eviction", name).with_namespace(&ns);
         plane.kubectl_with(Some(&who), &["create", "--raw", &path, "-f", "-"], &eviction).unwrap()
     };
     let refused = evict("kept").failure().unwrap();
@@ -123,14 +107,11 @@ fn h11_a_labelled_pod_is_not_evicted() {
 fn h13_a_repeated_delete_does_not_turn_orphaning_into_deletion() {
     let team = Team::new(&world().plane, "h13");
     let (plane, ns) = (team.plane, &team.ns);
-    let target = policy::target("", "configmaps", ns)
-        .replace("], namespaceSelector", "], names: [child], namespaceSelector");
-    policy::apply(plane, ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
-    team.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: owner}\n");
-    let uid = team.uid(team.of("configmaps", "owner"));
-    let owned = owned_by("ConfigMap", "owner", &uid);
-    team.apply(&format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: child\n  {owned}\n"));
-    team.apply(&pod("user", "configMapRef", "child"));
+    let target = policy::target("", "configmaps", ns).with(json!({"names": ["child"]}));
+    policy::apply(plane, ns, json!({"targets": [target], "protect": {"whileUsed": {}}}));
+    team.apply(&config_map("owner"));
+    team.apply(&config_map("child").with_owner(team.owner("ConfigMap", "owner")));
+    team.apply(&reader("user", "configMapRef", "child"));
     team.refused(&["configmap/owner"]);
 
     // The owner stays while it is being orphaned, as it does for a moment otherwise.
@@ -151,17 +132,9 @@ fn h14_a_token_that_an_editor_makes_strips_no_finalizer_of_kubernetes() {
     let ns = plane.namespace("h14").unwrap();
     // An editor may create tokens of it.
     let account = Person::operator(plane, &ns, &ns, "build").kubeconfig;
-    let target = policy::target("", "persistentvolumeclaims", &ns);
-    policy::apply(plane, &ns, &format!("{target}  protect: {{fromStripping: {{}}}}\n"));
-    plane
-        .apply(&format!(
-            "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: data, namespace: \
-             {ns}}}\nspec: {{accessModes: [ReadWriteOnce], storageClassName: none, resources: \
-             {{requests: {{storage: 1Gi}}}}}}\n---\napiVersion: v1\nkind: Pod\nmetadata: {{name: \
-             user, namespace: {ns}}}\nspec:\n  containers: [{{name: main, image: x}}]\n  volumes: \
-             [{{name: v, persistentVolumeClaim: {{claimName: data}}}}]\n"
-        ))
-        .unwrap();
+    policy::protect(plane, &ns, "persistentvolumeclaims", json!({"fromStripping": {}}));
+    plane.apply(&claim("data").with_namespace(&ns)).unwrap();
+    plane.apply(&pod("user").with_namespace(&ns).with_claim("data")).unwrap();
     eventually("the finalizer of the claim", LIMIT, || {
         let finalizers = field(plane, &ns, "pvc/data", ".metadata.finalizers");
         if finalizers.contains("pvc-protection") { Ok(()) } else { Err(finalizers.into()) }
@@ -183,17 +156,12 @@ fn h16_with_labels_alone_a_namespace_with_content_is_not_finalized() {
     let plane = &world.plane;
     let ns = plane.namespace("h16").unwrap();
     let who = Person::of(plane, &ns);
-    who.may("[{apiGroups: [''], resources: [namespaces, namespaces/finalize], verbs: ['*']}]");
-    plane
-        .apply(&format!(
-            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: kept, namespace: {ns}, labels: \
-             {{belay.dev/protect: Always}}}}\n"
-        ))
-        .unwrap();
+    who.may(&[rule("", "namespaces, namespaces/finalize", "*")]);
+    plane.apply(&config_map("kept").with_namespace(&ns).with_protect_label("Always")).unwrap();
     let mut namespace = plane.api().get(&format!("namespace/{ns}"), "").unwrap().unwrap();
     namespace["spec"]["finalizers"] = json!([]);
     let path = format!("/api/v1/namespaces/{ns}/finalize");
-    let finalize = || who.send(&["replace", "--raw", &path, "-f", "-"], &namespace.to_string());
+    let finalize = || who.send(&["replace", "--raw", &path, "-f", "-"], &namespace);
     let refused = finalize().failure().unwrap();
     assert!(refused.contains("finalize.belay.dev\" denied the request"), "{refused}");
     assert!(refused.contains("label belay.dev/protect=Always"), "{refused}");
@@ -204,12 +172,9 @@ fn h17_a_webhook_that_is_not_as_it_was_installed_is_reported_by_name() {
     let world = labels_alone();
     let World { plane, belay } = &*world;
     let name = "h17";
-    policy::apply(
-        plane,
-        name,
-        "  targets: [{apiGroups: [storage.k8s.io], resources: [storageclasses], names: [h17]}]\n  \
-         protect: {always: {}}\n",
-    );
+    let target = json!({"apiGroups": ["storage.k8s.io"], "resources": ["storageclasses"],
+        "names": [name]});
+    policy::apply(plane, name, json!({"targets": [target], "protect": {"always": {}}}));
     let configuration = "validatingwebhookconfiguration/belay";
     let read = |path: &str| plane.api().field(configuration, "", path).unwrap();
     let names = read(".webhooks[*].name");
@@ -260,18 +225,10 @@ fn a_kind_that_belay_may_not_patch_gets_no_hold_and_the_policy_says_so() {
     let world = labels_alone();
     let plane = &world.plane;
     let name = "unpatched";
-    policy::apply(
-        plane,
-        name,
-        "  targets: [{apiGroups: [node.k8s.io], resources: [runtimeclasses]}]\n  protect: \
-         {whileUsed: {}}\n",
-    );
-    plane
-        .apply(&format!(
-            "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {{name: {name}}}\n\
-             handler: none\n"
-        ))
-        .unwrap();
+    let target = json!({"apiGroups": ["node.k8s.io"], "resources": ["runtimeclasses"]});
+    policy::apply(plane, name, json!({"targets": [target], "protect": {"whileUsed": {}}}));
+    let class = object("node.k8s.io/v1", "RuntimeClass", name);
+    plane.apply(&class.with(json!({"handler": "none"}))).unwrap();
     // belay could not remove a hold that it places here.
     let object = format!("runtimeclass/{name}");
     assert_eq!(field(plane, "default", &object, ".metadata.finalizers"), "");

@@ -8,6 +8,9 @@ mod slow;
 
 use std::time::Duration;
 
+use serde_json::json;
+
+use crate::harness::manifest::{Manifest as _, config_map, pod};
 use crate::harness::{ControlPlane, Install, eventually};
 use crate::people::Person;
 use crate::{policy, program};
@@ -22,10 +25,11 @@ fn s33_a_hold_that_is_patched_on_during_a_delete_is_not_relied_on() {
     let belay = Install::default().on(&plane, program()).unwrap();
     let ns = plane.namespace("s33").unwrap();
     let jane = Person::of(&plane, &ns);
-    jane.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\n");
+    jane.apply(&config_map("settings"));
     let target = policy::target("", "configmaps", &ns);
-    let early = format!("{target}  protect: {{whileUsed: {{}}}}\n  hold: Never\n");
-    policy::apply(&plane, &ns, &early);
+    let protect = json!({"whileUsed": {}});
+    let early = json!({"targets": [target], "protect": protect, "hold": "Never"});
+    policy::apply(&plane, &ns, early);
     let slow = Slow::on_deletes_in(&plane, &ns);
 
     // belay has agreed, because nobody needs the object; another webhook
@@ -44,12 +48,8 @@ fn s33_a_hold_that_is_patched_on_during_a_delete_is_not_relied_on() {
         })
         .unwrap();
         // Meanwhile somebody comes to need it, and the leader puts a hold on.
-        jane.apply(
-            "apiVersion: v1\nkind: Pod\nmetadata: {name: reader}\nspec: {containers: [{name: c, \
-             image: none, envFrom: [{configMapRef: {name: settings}}]}]}\n",
-        );
-        let late = format!("{target}  protect: {{whileUsed: {{onDelete: Hold}}}}\n");
-        policy::apply(&plane, &ns, &late);
+        jane.apply(&pod("reader").with_env_from("configMapRef", "settings"));
+        policy::protect(&plane, &ns, "configmaps", json!({"whileUsed": {"onDelete": "Hold"}}));
         eventually("the hold", LIMIT, || match &*jane.finalizers("configmap/settings") {
             r#"["belay.dev/hold"]"# => Ok(()),
             other => Err(other.into()),

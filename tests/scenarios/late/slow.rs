@@ -11,6 +11,9 @@ use rcgen::CertifiedKey;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
+use serde_json::json;
+
+use crate::harness::manifest::validating_webhook;
 use crate::harness::{ControlPlane, Result, eventually};
 
 /// The webhook. Its threads end with the program.
@@ -55,18 +58,11 @@ impl Slow {
     }
 
     fn register(&self, plane: &ControlPlane, ns: &str, authority: &str) {
-        plane
-            .apply(&format!(
-                "apiVersion: admissionregistration.k8s.io/v1\nkind: \
-                 ValidatingWebhookConfiguration\nmetadata: {{name: slow}}\nwebhooks:\n- name: \
-                 slow.example.com\n  admissionReviewVersions: [v1]\n  sideEffects: None\n  \
-                 timeoutSeconds: 30\n  failurePolicy: Fail\n  namespaceSelector: {{matchLabels: \
-                 {{kubernetes.io/metadata.name: {ns}}}}}\n  rules: [{{apiGroups: [\"\"], \
-                 apiVersions: [v1], resources: [configmaps], operations: [DELETE]}}]\n  \
-                 clientConfig: {{caBundle: {authority}, service: {{namespace: {ns}, name: \
-                 slow}}}}\n"
-            ))
-            .unwrap();
+        let service = json!({"namespace": ns, "name": "slow"});
+        let config = json!({"caBundle": authority, "service": service});
+        let mut webhook = validating_webhook("slow", ns, ("DELETE", "configmaps"), config);
+        webhook["webhooks"][0]["timeoutSeconds"] = json!(30);
+        plane.apply(&webhook).unwrap();
         // The API server learns of it a moment later, and for that moment it
         // answers at once.
         self.set(true);
@@ -106,7 +102,7 @@ impl State {
             reviews = self.opened.wait(reviews).unwrap();
         }
         drop(reviews);
-        let answer = serde_json::json!({
+        let answer = json!({
             "apiVersion": "admission.k8s.io/v1",
             "kind": "AdmissionReview",
             "response": {"uid": review["request"]["uid"], "allowed": true},

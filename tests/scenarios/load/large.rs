@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use kube::api::{Api, ListParams, PostParams};
 use serde_json::json;
 
+use crate::harness::rbac::rule;
 use crate::harness::{Belay, eventually};
 use crate::team::{Approver, Of, SOON, Team};
 use crate::{policy, world};
@@ -49,9 +50,8 @@ fn make(team: &Team<'_>, objects: usize) -> usize {
 fn s30_a_namespace_of_thousands_of_objects_is_answered_at_once_and_goes() {
     let team = Team::new(&world().plane, "s30");
     let ns = &team.ns;
-    let target = policy::target("", "configmaps", ns);
-    policy::apply(team.plane, ns, &format!("{target}  protect: {{always: {{}}}}\n"));
-    team.may("[{apiGroups: [''], resources: [namespaces], verbs: [delete]}]");
+    policy::protect(team.plane, ns, "configmaps", json!({"always": {}}));
+    team.may(&[rule("", "namespaces", "delete")]);
     // The CA of the namespace is a ConfigMap, too.
     assert!(make(&team, objects()) >= objects());
 

@@ -3,22 +3,23 @@
 use std::path::Path;
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
 use super::{gone, passes_now};
 use crate::harness::kubectl::run;
+use crate::harness::manifest::{Manifest as _, config_map, pod};
+use crate::harness::rbac::rule;
 use crate::harness::{ControlPlane, Install, Options, eventually};
 use crate::people::Person;
 use crate::{policy, world};
 
 /// A namespace with a ConfigMap under `always`, on these terms.
-fn settings(prefix: &str, approval: &str) -> String {
+fn settings(prefix: &str, approval: Value) -> String {
     let plane = &world().plane;
     let ns = plane.namespace(prefix).unwrap();
     let target = policy::target("", "configmaps", &ns);
-    policy::apply(
-        plane,
-        &ns,
-        &format!("{target}  protect: {{always: {{}}}}\n  approval: {approval}\n"),
-    );
+    let spec = json!({"targets": [target], "protect": {"always": {}}, "approval": approval});
+    policy::apply(plane, &ns, spec);
     plane.kubectl(&["create", "configmap", "settings", "-n", &ns]).unwrap().success().unwrap();
     ns
 }
@@ -26,7 +27,7 @@ fn settings(prefix: &str, approval: &str) -> String {
 #[test]
 fn who_may_not_approve_is_told_what_it_takes() {
     let plane = &world().plane;
-    let ns = settings("way-rights", "{}");
+    let ns = settings("way-rights", json!({}));
     let bob = Person::worker(plane, &ns, "bob", None);
     let refused = bob.belay(&["approve", "cm/settings", "-n", &ns, "--reason", "x"]);
     assert_eq!(refused.code, 1, "{refused:?}");
@@ -42,7 +43,7 @@ fn who_may_not_approve_is_told_what_it_takes() {
     );
     // Somebody with no rights around belay is told of the other one, too.
     let eve = Person::user(plane, &ns, "eve");
-    eve.bind("read", Some(&ns), "[{apiGroups: [\"\"], resources: [configmaps], verbs: [get]}]");
+    eve.bind("read", Some(&ns), &[rule("", "configmaps", "get")]);
     let mut refused = eve.belay(&["approve", "cm/settings", "-n", &ns, "--reason", "x"]);
     eventually("the right to read", Duration::from_secs(20), || {
         refused = eve.belay(&["approve", "cm/settings", "-n", &ns, "--reason", "x"]);
@@ -61,7 +62,7 @@ fn who_may_not_approve_is_told_what_it_takes() {
 #[test]
 fn an_approval_lasts_no_longer_than_the_policy_allows_and_two_people_are_two() {
     let plane = &world().plane;
-    let ns = settings("way-two", "{required: 2, maxDurationSeconds: 600}");
+    let ns = settings("way-two", json!({"required": 2, "maxDurationSeconds": 600}));
     let alice = Person::worker(plane, &ns, "alice", Some(("", "configmaps")));
     let bob = Person::worker(plane, &ns, "bob", Some(("", "configmaps")));
     let delete = ["configmap", "settings"];
@@ -93,9 +94,9 @@ fn what_is_not_terminating_is_not_released_and_force_takes_an_approval_and_the_n
     let ns = plane.namespace("way-force").unwrap();
     // Nothing goes for ten minutes: only who forces it is quicker than that.
     let target = policy::target("", "configmaps", &ns);
-    let spec =
-        format!("{target}  protect: {{whileUsed: {{onDelete: Hold}}}}\n  settleSeconds: 600\n");
-    policy::apply(plane, &ns, &spec);
+    let protect = json!({"whileUsed": {"onDelete": "Hold"}});
+    let spec = json!({"targets": [target], "protect": protect, "settleSeconds": 600});
+    policy::apply(plane, &ns, spec);
     plane.kubectl(&["create", "configmap", "settings", "-n", &ns]).unwrap().success().unwrap();
     let alice = Person::worker(plane, &ns, "alice", Some(("", "configmaps")));
     let release = |more: &[&str]| {
@@ -129,7 +130,7 @@ fn what_is_not_terminating_is_not_released_and_force_takes_an_approval_and_the_n
 #[test]
 fn why_speaks_json_and_knows_the_names_that_kubectl_knows() {
     let plane = &world().plane;
-    let ns = settings("way-json", "{}");
+    let ns = settings("way-json", json!({}));
     let alice = Person::worker(plane, &ns, "alice", None);
     let json = alice.belay(&["why", "cm", "settings", "-n", &ns, "-o", "json"]);
     assert_eq!(json.code, 1, "{json:?}");
@@ -156,12 +157,10 @@ fn while_belay_is_dead_its_work_is_done_by_hand() {
     let plane = ControlPlane::start_with(&Options { nodes: 1, ..Options::default() }).unwrap();
     let mut belay = Install::of_everything(1).on(&plane, crate::program()).unwrap();
     let ns = plane.namespace("dead").unwrap();
-    let target = policy::target("", "configmaps", &ns);
-    policy::apply(&plane, &ns, &format!("{target}  protect: {{whileUsed: {{onDelete: Hold}}}}\n"));
+    policy::protect(&plane, &ns, "configmaps", json!({"whileUsed": {"onDelete": "Hold"}}));
     plane.kubectl(&["create", "configmap", "settings", "-n", &ns]).unwrap().success().unwrap();
-    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: user}\nspec:\n  containers: [{name: main, \
-        image: x, envFrom: [{configMapRef: {name: settings}}]}]\n";
-    plane.apply_to(&["apply", "-n", &ns, "-f", "-"], pod).unwrap().success().unwrap();
+    let pod = pod("user").with_env_from("configMapRef", "settings");
+    plane.apply_to(&["apply", "-n", &ns, "-f", "-"], &pod).unwrap().success().unwrap();
     let delete = ["configmap", "settings"];
     plane.delete(&delete, &ns);
     let bob = plane.user("bob", None).unwrap();
@@ -205,9 +204,8 @@ fn while_belay_is_dead_its_work_is_done_by_hand() {
     let configurations = "validatingwebhookconfiguration,mutatingwebhookconfiguration";
     plane.kubectl(&["delete", configurations, "belay"]).unwrap().success().unwrap();
     plane.kubectl(&["delete", "clusterrolebinding", "belay"]).unwrap().success().unwrap();
-    let left = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, finalizers: \
-                [belay.dev/hold]}\n";
-    plane.apply_to(&["apply", "-n", &ns, "-f", "-"], left).unwrap().success().unwrap();
+    let left = config_map("settings").with_finalizers(&["belay.dev/hold"]);
+    plane.apply_to(&["apply", "-n", &ns, "-f", "-"], &left).unwrap().success().unwrap();
     plane.delete(&delete, &ns);
     let kinds = ["deletionpolicies", "deletionapprovals", "relations", "pauses"];
     for kind in kinds {
@@ -232,11 +230,11 @@ fn while_belay_is_dead_its_work_is_done_by_hand() {
 #[test]
 fn an_approval_of_the_owner_alone_says_what_it_does_not_cover() {
     let plane = &world().plane;
-    let ns = settings("way-along", "{}");
+    let ns = settings("way-along", json!({}));
     let alice = Person::worker(plane, &ns, "alice", Some(("*", "*")));
     alice.kubectl(&["create", "serviceaccount", "owner", "-n", &ns]).success().unwrap();
     let uid = plane.api().field("sa/owner", &ns, ".metadata.uid").unwrap();
-    let owned = serde_json::json!({"metadata": {"ownerReferences": [
+    let owned = json!({"metadata": {"ownerReferences": [
         {"apiVersion": "v1", "kind": "ServiceAccount", "name": "owner", "uid": uid}]}});
     let owned = ["patch", "cm", "settings", "-n", &ns, "-p", &owned.to_string()];
     alice.kubectl(&owned).success().unwrap();

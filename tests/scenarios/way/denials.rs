@@ -1,34 +1,34 @@
 //! Each kind of refusal, followed by what it says to the end of the object.
 
+use serde_json::{Value, json};
+
 use super::{commands_in, gone, passes_now};
 use crate::harness::ControlPlane;
+use crate::harness::manifest::{Manifest as _, config_map, object, owner, pod};
+use crate::harness::rbac::rule;
 use crate::people::Person;
 use crate::{policy, world};
 
-fn apply(plane: &ControlPlane, ns: &str, manifest: &str) {
+fn apply(plane: &ControlPlane, ns: &str, manifest: &Value) {
     plane.apply_to(&["apply", "-n", ns, "-f", "-"], manifest).unwrap().success().unwrap();
 }
 
-fn config_map(name: &str) -> String {
-    format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\n")
+fn user() -> Value {
+    pod("user").with_env_from("configMapRef", "settings")
 }
 
-const POD: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: user}\nspec:\n  containers: [{name: \
-     main, image: x, envFrom: [{configMapRef: {name: settings}}]}]\n";
-
 /// A policy with this mode for the ConfigMaps of a namespace of its own.
-fn protected(prefix: &str, protect: &str) -> String {
+fn protected(prefix: &str, protect: Value) -> String {
     let plane = &world().plane;
     let ns = plane.namespace(prefix).unwrap();
-    let target = policy::target("", "configmaps", &ns);
-    policy::apply(plane, &ns, &format!("{target}  protect: {{{protect}}}\n"));
+    policy::protect(plane, &ns, "configmaps", protect);
     ns
 }
 
 #[test]
 fn protected_is_approved_in_one_step() {
     let plane = &world().plane;
-    let ns = protected("way-protected", "always: {}");
+    let ns = protected("way-protected", json!({"always": {}}));
     apply(plane, &ns, &config_map("settings"));
     let alice = Person::worker(plane, &ns, "alice", Some(("", "configmaps")));
     let delete = ["configmap", "settings"];
@@ -44,9 +44,9 @@ fn protected_is_approved_in_one_step() {
 #[test]
 fn in_use_is_told_by_why_and_passes_once_it_is_approved() {
     let plane = &world().plane;
-    let ns = protected("way-used", "whileUsed: {}");
+    let ns = protected("way-used", json!({"whileUsed": {}}));
     apply(plane, &ns, &config_map("settings"));
-    apply(plane, &ns, POD);
+    apply(plane, &ns, &user());
     let alice = Person::worker(plane, &ns, "alice", Some(("", "configmaps")));
     let delete = ["configmap", "settings"];
     let refusal = alice.delete(&delete).failure().unwrap();
@@ -75,18 +75,10 @@ fn in_use_is_told_by_why_and_passes_once_it_is_approved() {
 fn not_empty_is_approved_with_its_content() {
     let plane = &world().plane;
     let ns = plane.namespace("way-full").unwrap();
-    policy::apply(
-        plane,
-        &ns,
-        &format!(
-            "  targets: [{{apiGroups: [\"\"], resources: [namespaces], names: [{ns}]}}]\n  \
-             protect: {{whileNotEmpty: {{}}}}\n"
-        ),
-    );
-    let label = "  labels: {belay.dev/protect: Always}\n";
-    apply(plane, &ns, &(config_map("settings") + label));
+    policy::protect_namespace(plane, &ns);
+    apply(plane, &ns, &config_map("settings").with_protect_label("Always"));
     let alice = Person::worker(plane, &ns, "alice", Some(("*", "*")));
-    let rules = "[{apiGroups: [\"\"], resources: [namespaces], verbs: [get, delete]}]";
+    let rules = &[rule("", "namespaces", "get, delete")];
     alice.bind("namespaces", None, rules);
     let delete = ["namespace", &ns];
     let mut refusal = String::new();
@@ -105,17 +97,14 @@ fn not_empty_is_approved_with_its_content() {
 #[test]
 fn still_needed_is_approved() {
     let plane = &world().plane;
-    let ns = protected(
-        "way-needed",
-        "whileExists: [{apiGroups: [\"\"], resources: [services], namespaceSelector: {matchLabels: \
-         {way-needed: \"yes\"}}}]",
-    );
-    let label = serde_json::json!({"metadata": {"labels": {"way-needed": "yes"}}});
+    let services = json!({"apiGroups": [""], "resources": ["services"],
+        "namespaceSelector": {"matchLabels": {"way-needed": "yes"}}});
+    let ns = protected("way-needed", json!({"whileExists": [services]}));
+    let label = json!({"metadata": {"labels": {"way-needed": "yes"}}});
     plane.patch(&format!("namespace/{ns}"), "", &label);
     apply(plane, &ns, &config_map("settings"));
-    let service =
-        "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 1}]}\n";
-    apply(plane, &ns, service);
+    let service = object("v1", "Service", "web");
+    apply(plane, &ns, &service.with(json!({"spec": {"ports": [{"port": 1}]}})));
     let alice = Person::worker(plane, &ns, "alice", Some(("", "configmaps")));
     let delete = ["configmap", "settings"];
     let refusal = alice.delete(&delete).failure().unwrap();
@@ -128,13 +117,11 @@ fn still_needed_is_approved() {
 #[test]
 fn would_orphan_is_approved() {
     let plane = &world().plane;
-    let ns = protected("way-orphan", "fromOrphaning: {}");
+    let ns = protected("way-orphan", json!({"fromOrphaning": {}}));
     apply(plane, &ns, &config_map("owner"));
     let uid = plane.api().field("configmap/owner", &ns, ".metadata.uid").unwrap();
-    let owners = format!(
-        "  ownerReferences: [{{apiVersion: v1, kind: ConfigMap, name: owner, uid: {uid}}}]\n"
-    );
-    apply(plane, &ns, &(config_map("owned") + &owners));
+    let owners = json!({"metadata": {"ownerReferences": [owner("ConfigMap", "owner", &uid)]}});
+    apply(plane, &ns, &config_map("owned").with(owners));
     let alice = Person::worker(plane, &ns, "alice", Some(("*", "*")));
     let delete = ["configmap/owner", "--cascade=orphan"];
     let mut refusal = String::new();
@@ -154,8 +141,8 @@ fn would_orphan_is_approved() {
 #[test]
 fn a_guarded_finalizer_is_approved() {
     let plane = &world().plane;
-    let ns = protected("way-guard", "fromStripping: {finalizers: [\"*\"]}");
-    apply(plane, &ns, &(config_map("settings") + "  finalizers: [example.dev/drop]\n"));
+    let ns = protected("way-guard", json!({"fromStripping": {"finalizers": ["*"]}}));
+    apply(plane, &ns, &config_map("settings").with_finalizers(&["example.dev/drop"]));
     let alice = Person::worker(plane, &ns, "alice", Some(("", "configmaps")));
     let strip = r#"{"metadata":{"$deleteFromPrimitiveList/finalizers":["example.dev/drop"]}}"#;
     let strip = ["patch", "configmap", "settings", "-n", &ns, "-p", strip];
@@ -171,9 +158,9 @@ fn a_guarded_finalizer_is_approved() {
 #[test]
 fn a_hold_that_is_stripped_by_hand_is_released() {
     let plane = &world().plane;
-    let ns = protected("way-hold", "whileUsed: {onDelete: Hold}");
+    let ns = protected("way-hold", json!({"whileUsed": {"onDelete": "Hold"}}));
     apply(plane, &ns, &config_map("settings"));
-    apply(plane, &ns, POD);
+    apply(plane, &ns, &user());
     let alice = Person::worker(plane, &ns, "alice", Some(("", "configmaps")));
     let delete = ["configmap", "settings"];
     alice.delete(&delete).success().unwrap();

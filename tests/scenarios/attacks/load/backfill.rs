@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::harness::eventually;
+use crate::harness::manifest::{Manifest as _, config_map};
 use crate::team::{SOON, Team};
 use crate::{policy, world};
 
@@ -12,15 +13,11 @@ fn h45_holds_that_a_tenant_adds_delay_no_backfill_elsewhere() {
     let (mine, dev) = (Team::new(plane, "h45"), Team::new(plane, "h45-dev"));
     mine.kubectl(&["create", "configmap", "data"]).success().unwrap();
     let items: Vec<Value> = (0..1_000)
-        .map(|n| {
-            let metadata = json!({"name": format!("h{n}"), "finalizers": ["belay.dev/hold"]});
-            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
-        })
+        .map(|n| config_map(&format!("h{n}")).with_finalizers(&["belay.dev/hold"]))
         .collect();
     let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
-    dev.send(&["create", "-f", "-"], &list.to_string()).success().unwrap();
-    let target = policy::target("", "configmaps", &mine.ns);
-    policy::apply(plane, &mine.ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
+    dev.send(&["create", "-f", "-"], &list).success().unwrap();
+    policy::protect(plane, &mine.ns, "configmaps", json!({"whileUsed": {}}));
     let held = |team: &Team<'_>| -> crate::harness::Result<usize> {
         let all = plane.api().fields("configmaps", &team.ns, "", ".metadata.finalizers")?;
         Ok(all.concat().matches("belay.dev/hold").count())

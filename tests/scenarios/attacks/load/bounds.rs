@@ -4,28 +4,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
+use crate::harness::manifest::{Manifest as _, config_map, object};
 use crate::harness::{direct, eventually};
 use crate::team::{SOON, Team};
 use crate::{policy, world};
 
-fn protected(name: &str) -> String {
-    format!(
-        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, labels: {{belay.dev/protect: \
-         Always}}}}\n"
-    )
-}
-
 /// A merge patch that sets so many finalizers.
 fn finalizers(count: usize) -> String {
-    let all: Vec<String> = (0..count).map(|n| format!("\"a.b/{n}\"")).collect();
-    format!(r#"{{"metadata":{{"finalizers":[{}]}}}}"#, all.join(","))
+    let all: Vec<String> = (0..count).map(|n| format!("a.b/{n}")).collect();
+    json!({"metadata": {"finalizers": all}}).to_string()
 }
 
 #[test]
 fn h06_thousands_of_finalizers_are_refused_and_others_are_answered_meanwhile() {
     let team = Team::new(&world().plane, "h06");
-    team.apply(&protected("large"));
-    team.apply(&protected("precious"));
+    team.apply(&config_map("large").with_protect_label("Always"));
+    team.apply(&config_map("precious").with_protect_label("Always"));
     let patch = std::env::temp_dir().join(format!("{}-patch.json", team.ns));
     std::fs::write(&patch, finalizers(20_000)).unwrap();
     let patch_file = format!("--patch-file={}", patch.display());
@@ -52,7 +46,7 @@ fn h06_thousands_of_finalizers_are_refused_and_others_are_answered_meanwhile() {
 fn h06_posted_reviews_of_any_length_are_answered_and_so_is_another() {
     let plane = &world().plane;
     let team = Team::new(plane, "h06");
-    team.apply(&protected("posted"));
+    team.apply(&config_map("posted").with_protect_label("Always"));
     let uid = team.field("configmap/posted", ".metadata.uid");
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "posted",
         "namespace": team.ns, "uid": uid, "labels": {"belay.dev/protect": "Always"}}});
@@ -105,19 +99,14 @@ fn deletes_in_foreground(
         Some((group, _)) => format!("{resource}.{group}"),
         None => resource.to_owned(),
     };
-    let mut object =
-        json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "large"}});
-    object.as_object_mut().unwrap().extend(large.as_object().unwrap().clone());
+    let object = object(api_version, kind, "large").with(large);
     // kubectl would escape it on its way to the API server, which takes 3 MiB.
     let raw = format!("{path}/namespaces/{ns}/{resource}");
     let create = ["create", "--raw", &raw, "-f", "-"];
-    plane.apply_to(&create, &object.to_string()).unwrap().success().unwrap();
+    plane.apply_to(&create, &object).unwrap().success().unwrap();
     let uid = crate::people::field(plane, ns, &format!("{full_name}/large"), ".metadata.uid");
-    let child = format!(
-        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: child\n  ownerReferences: \
-         [{{apiVersion: {api_version}, kind: {kind}, name: large, uid: {uid}, blockOwnerDeletion: \
-         true}}]\n"
-    );
+    let owner = json!({"apiVersion": api_version, "kind": kind, "name": "large", "uid": uid});
+    let child = config_map("child").with_owner(owner);
     plane.apply_to(&["create", "-n", ns, "-f", "-"], &child).unwrap().success().unwrap();
     let object = format!("{full_name}/large");
     let args = ["delete", &object, "-n", ns, "--cascade=foreground", "--wait=false"];
@@ -139,8 +128,8 @@ fn h15_a_foreground_delete_of_the_largest_object_completes() {
         [("sets", "apps", "replicasets"), ("gadgets", &*group, "gadgets")]
     {
         let target = policy::target(api_group, resource, ns);
-        let spec = format!("{target}  protect: {{fromOrphaning: {{}}}}\n");
-        policy::apply(plane, &format!("{ns}-{name}"), &spec);
+        let spec = json!({"targets": [target], "protect": {"fromOrphaning": {}}});
+        policy::apply(plane, &format!("{ns}-{name}"), spec);
     }
 
     // etcd takes 1.5 MiB. Kubernetes' own kinds are stored without escapes: a
@@ -169,7 +158,7 @@ fn h15_a_foreground_delete_of_the_largest_object_completes() {
 fn h40_reviews_that_take_much_work_delay_no_other_namespace_and_let_no_eviction_pass() {
     let (plane, large, quiet) = (&world().plane, "large", "quiet");
     let (team, other) = (Team::new(plane, "h40"), Team::new(plane, "h40-other"));
-    other.apply(&protected(quiet));
+    other.apply(&config_map(quiet).with_protect_label("Always"));
     let owner = |kind: &str, name: &str, uid: &str| {
         json!({"apiVersion": if kind == "Nope" { "nope.example.com/v9" } else { "v1" },
         "kind": kind, "name": name, "uid": uid})
@@ -183,11 +172,11 @@ fn h40_reviews_that_take_much_work_delay_no_other_namespace_and_let_no_eviction_
         let name = format!("level{level}");
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": name, "ownerReferences": owners}});
-        team.send(&["create", "-f", "-"], &object.to_string()).success().unwrap();
+        team.send(&["create", "-f", "-"], &object).success().unwrap();
         let uid = team.field(&format!("configmap/{name}"), ".metadata.uid");
         above = Some(owner("ConfigMap", &name, &uid));
     }
-    team.apply(&protected(large).replace("Always", "WhileUsed"));
+    team.apply(&config_map(large).with_protect_label("WhileUsed"));
     let pod = |name: String, labels: Value, owners: Vec<&Value>, uses: &str| {
         json!({"apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": name, "labels": labels, "ownerReferences": owners},
@@ -199,7 +188,7 @@ fn h40_reviews_that_take_much_work_delay_no_other_namespace_and_let_no_eviction_
         (0..400).map(|n| pod(format!("p{n}"), json!({}), owners.clone(), large)).collect();
     pods.push(pod("kept".into(), json!({"belay.dev/protect": "Always"}), Vec::new(), "none"));
     let list = json!({"apiVersion": "v1", "kind": "List", "items": pods});
-    team.send(&["create", "-f", "-"], &list.to_string()).success().unwrap();
+    team.send(&["create", "-f", "-"], &list).success().unwrap();
     let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction",
         "metadata": {"name": "kept", "namespace": team.ns}})
     .to_string();

@@ -1,6 +1,9 @@
 //! Objects with which a tenant fills belay's memory.
 
+use serde_json::{Value, json};
+
 use crate::harness::eventually;
+use crate::harness::manifest::{self, Manifest as _, config_map};
 use crate::team::{SOON, Team};
 use crate::{policy, world};
 
@@ -11,21 +14,19 @@ const REFERENCES: usize = 70_000;
 fn h24_pods_with_thousands_of_references_fill_no_graph_and_may_use_anything() {
     let world = world();
     let team = Team::new(&world.plane, "h24");
-    let target = policy::target("", "configmaps", &team.ns);
-    policy::apply(team.plane, &team.ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
-    team.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: data}\n");
+    policy::protect(team.plane, &team.ns, "configmaps", json!({"whileUsed": {}}));
+    team.apply(&config_map("data"));
     let pods = format!("/api/v1/namespaces/{}/pods", team.ns);
     let file = std::env::temp_dir().join(format!("{}-pod.json", team.ns));
     for pod in 0..5 {
-        let sources: Vec<String> = (0..REFERENCES)
-            .map(|n| format!(r#"{{"configMap":{{"name":"{pod}a{n:x}"}}}}"#))
+        let sources: Vec<Value> = (0..REFERENCES)
+            .map(|n| json!({"configMap": {"name": format!("{pod}a{n:x}")}}))
             .collect();
+        let large = manifest::pod(&format!("p{pod}"));
+        let large = large.with_volume(json!({"projected": {"sources": sources}}));
         // The gate keeps it from every node.
-        let body = format!(
-            r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"p{pod}"}},"spec":{{"schedulingGates":[{{"name":"a.b/c"}}],"containers":[{{"name":"c","image":"x"}}],"volumes":[{{"name":"v","projected":{{"sources":[{}]}}}}]}}}}"#,
-            sources.join(",")
-        );
-        std::fs::write(&file, body).unwrap();
+        let gate = json!({"spec": {"schedulingGates": [{"name": "a.b/c"}]}});
+        std::fs::write(&file, large.with(gate).to_string()).unwrap();
         team.kubectl(&["create", "--raw", &pods, "-f", file.to_str().unwrap()]).success().unwrap();
     }
     let _ = std::fs::remove_file(file);
@@ -40,9 +41,8 @@ fn h24_pods_with_thousands_of_references_fill_no_graph_and_may_use_anything() {
     .unwrap();
     // The others go on as before.
     let other = Team::new(&world.plane, "h24");
-    let target = policy::target("", "configmaps", &other.ns);
-    policy::apply(other.plane, &other.ns, &format!("{target}  protect: {{whileUsed: {{}}}}\n"));
-    other.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: data}\n");
+    policy::protect(other.plane, &other.ns, "configmaps", json!({"whileUsed": {}}));
+    other.apply(&config_map("data"));
     other.deleted(&["configmap/data"]);
     team.kubectl(&["delete", "pods", "--all", "--wait=false", "--grace-period=0", "--force"]);
     eventually("the delete of what nothing may use", SOON, || {

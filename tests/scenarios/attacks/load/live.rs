@@ -52,12 +52,12 @@ fn h08_large_objects_are_read_live_within_little_memory() {
     let ns = &team.ns;
     // Without a hold a verdict reads live, with one a release pass does.
     let maps = policy::target("", "configmaps", ns);
-    let live = format!("{maps}  protect: {{whileUsed: {{}}}}\n  hold: Never\n");
-    policy::apply(&plane, &format!("{ns}-maps"), &live);
+    let live = json!({"targets": [maps], "protect": {"whileUsed": {}}, "hold": "Never"});
+    policy::apply(&plane, &format!("{ns}-maps"), live);
     let secrets = policy::target("", "secrets", ns);
-    let held =
-        format!("{secrets}  protect: {{whileUsed: {{onDelete: Hold}}}}\n  settleSeconds: 0\n");
-    policy::apply(&plane, &format!("{ns}-secrets"), &held);
+    let protect = json!({"whileUsed": {"onDelete": "Hold"}});
+    let held = json!({"targets": [secrets], "protect": protect, "settleSeconds": 0});
+    policy::apply(&plane, &format!("{ns}-secrets"), held);
     let peak = || belay.replicas[0].process.peak().unwrap() / 1024;
     for name in ["used", "free-0", "free-1", "free-2", "free-3"] {
         team.kubectl(&["create", "configmap", name]).success().unwrap();
