@@ -7,8 +7,9 @@ use std::time::Duration;
 use belay::graph::{Graph, Propagation, Request, fates};
 use belay::objects::Kinds;
 use belay::relations::Catalogue;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::harness::manifest::{Manifest as _, config_map, object, owner};
 use crate::harness::{ControlPlane, Result, eventually};
 use crate::world;
 
@@ -88,14 +89,15 @@ fn happens(plane: &ControlPlane, resources: &str, prefix: &str, told: &BTreeMap<
 fn r14_a_namespace_takes_what_is_in_it_and_finalizers_hold() {
     let plane = &world().plane;
     let ns = plane.namespace("content").unwrap();
-    plane
-        .apply(&format!(
-            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: nsc-plain, namespace: {ns}}}\n---\n\
-             apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: nsc-held, namespace: {ns}, finalizers: [example.com/other]}}\n---\n\
-             apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: nsc-orphan, namespace: {ns}, finalizers: [orphan]}}\n---\n\
-             apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: nsc-outside, namespace: default}}\n"
-        ))
-        .unwrap();
+    let map = |name: &str| config_map(name).with_namespace(&ns);
+    for object in [
+        map("nsc-plain"),
+        map("nsc-held").with_finalizers(&["example.com/other"]),
+        map("nsc-orphan").with_finalizers(&["orphan"]),
+        config_map("nsc-outside").with_namespace("default"),
+    ] {
+        plane.apply(&object).unwrap();
+    }
     let mut objects = stored(plane, "configmaps").unwrap();
     objects.extend(stored(plane, "namespaces").unwrap());
     let mut told = predict(&objects, None, ("Namespace", &ns), "nsc-").unwrap();
@@ -120,15 +122,10 @@ fn r14_a_crd_takes_its_instances_and_finalizers_on_them_hold() {
              versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]\n",
         )
         .unwrap();
-    let gadget = |name: &str, finalizers: &str| {
-        format!(
-            "apiVersion: content.example.com/v1\nkind: Gadget\nmetadata: {{name: {name}, namespace: {ns}, finalizers: {finalizers}}}\n---\n"
-        )
-    };
-    eventually("a served CRD", Duration::from_secs(30), || {
-        plane.apply(&(gadget("crd-plain", "[]") + &gadget("crd-held", "[example.com/other]")))
-    })
-    .unwrap();
+    let gadget = |name: &str| object("content.example.com/v1", "Gadget", name).with_namespace(&ns);
+    eventually("a served CRD", Duration::from_secs(30), || plane.apply(&gadget("crd-plain")))
+        .unwrap();
+    plane.apply(&gadget("crd-held").with_finalizers(&["example.com/other"])).unwrap();
     let mut objects = stored(plane, "gadgets.content.example.com").unwrap();
     objects.extend(stored(plane, "customresourcedefinitions").unwrap());
     let target = ("CustomResourceDefinition", "gadgets.content.example.com");
@@ -150,17 +147,15 @@ fn r14_a_crd_takes_its_instances_and_finalizers_on_them_hold() {
 fn r1_owners_elsewhere_are_dangling_or_errors() {
     let plane = &world().plane;
     let (here, there) = (plane.namespace("here").unwrap(), plane.namespace("there").unwrap());
-    let owner =
-        format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: owner, namespace: {there}}}\n");
-    plane.apply(&owner).unwrap();
+    plane.apply(&config_map("owner").with_namespace(&there)).unwrap();
     let uid = plane.api().field("configmap/owner", &there, ".metadata.uid").unwrap();
-    let reference = format!("[{{apiVersion: v1, kind: ConfigMap, name: owner, uid: {uid}}}]");
-    plane
-        .apply(&format!(
-            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: across, namespace: {here}, ownerReferences: {reference}}}\n---\n\
-             apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {{name: cluster-{here}, ownerReferences: {reference}}}\n"
-        ))
-        .unwrap();
+    let owners = json!({"metadata": {"ownerReferences": [owner("ConfigMap", "owner", &uid)]}});
+    let across = config_map("across").with_namespace(&here);
+    let name = format!("cluster-{here}");
+    let role = object("rbac.authorization.k8s.io/v1", "ClusterRole", &name);
+    for object in [across, role] {
+        plane.apply(&object.with(owners.clone())).unwrap();
+    }
     // The dangling one is collected though the owner lives.
     plane.api().wait_gone(("configmap/across", &here), Duration::from_secs(60)).unwrap();
     plane.kubectl(&["delete", "configmap", "owner", "-n", &there]).unwrap().success().unwrap();

@@ -2,6 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use serde_json::json;
+
+use crate::harness::manifest::{Manifest as _, claim, object};
 use crate::harness::{ControlPlane, Fault, Install, Options, Result, eventually};
 use crate::{program, world};
 
@@ -29,14 +32,10 @@ fn nodes_are_ready_and_pods_run_end_and_are_made_again() {
 fn a_claim_is_bound_by_the_host_path_provisioner() {
     let plane = &world().plane;
     let ns = plane.namespace("claim").unwrap();
-    plane
-        .apply(&format!(
-            "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {{name: {ns}}}\n\
-             provisioner: kubernetes.io/host-path\n---\n\
-             apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: data, namespace: {ns}}}\n\
-             spec: {{storageClassName: {ns}, accessModes: [ReadWriteOnce], resources: {{requests: {{storage: 1Mi}}}}}}\n"
-        ))
-        .unwrap();
+    let class = object("storage.k8s.io/v1", "StorageClass", &ns);
+    plane.apply(&class.with(json!({"provisioner": "kubernetes.io/host-path"}))).unwrap();
+    let claim = claim("data").with_namespace(&ns);
+    plane.apply(&claim.with(json!({"spec": {"storageClassName": ns}}))).unwrap();
     let (claim, limit) = (("pvc/data", &*ns), Duration::from_secs(30));
     plane.api().wait_field(claim, limit, ".status.phase", |phase| phase == "Bound").unwrap();
 }

@@ -11,7 +11,9 @@ use belay::telemetry::{Metrics, Readiness};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::harness::{ControlPlane, Options, intervals};
+use crate::harness::crd::crd;
+use crate::harness::manifest::{Manifest as _, deletion_policy};
+use crate::harness::{ControlPlane, Options, intervals, policy};
 use crate::policies::{apply_kinds, installed};
 use crate::world;
 
@@ -100,12 +102,9 @@ async fn what_is_watched_follows_from_the_policies() {
     assert!(before.contains("namespaces") && before.contains("customresourcedefinitions"));
     assert!(!before.contains("secrets"), "nobody asked for Secrets");
 
-    let policy = format!(
-        "apiVersion: belay.dev/v1alpha1\nkind: DeletionPolicy\nmetadata: {{name: feed-{ns}}}\n\
-         spec:\n  targets: [{{apiGroups: [\"\"], resources: [configmaps], namespaceSelector: \
-         {{matchLabels: {{kubernetes.io/metadata.name: {ns}}}}}}}]\n  protect: {{whileUsed: {{}}}}\n"
-    );
-    plane.apply(&policy).unwrap();
+    let target = policy::target("", "configmaps", &ns);
+    let spec = json!({"targets": [target], "protect": {"whileUsed": {}}});
+    plane.apply(&deletion_policy(&format!("feed-{ns}"), spec)).unwrap();
     let needs = ["configmaps", "pods", "deployments", "replicasets", "statefulsets", "cronjobs"];
     fed.until("the kinds of the policy are complete", || {
         let watched = fed.watched();
@@ -129,19 +128,11 @@ async fn kinds_that_come_and_go_are_followed() {
     installed();
     let plane = &world().plane;
     let group = "feedcrd.example.com";
-    let crd = format!(
-        "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n\
-         metadata: {{name: gadgets.{group}}}\nspec:\n  group: {group}\n  scope: Cluster\n  \
-         names: {{kind: Gadget, plural: gadgets}}\n  versions: [{{name: v1, served: true, storage: true, \
-         schema: {{openAPIV3Schema: {{type: object, x-kubernetes-preserve-unknown-fields: true}}}}}}]\n"
-    );
-    plane
-        .apply(&format!(
-            "apiVersion: belay.dev/v1alpha1\nkind: DeletionPolicy\nmetadata: {{name: gadgets}}\n\
-             spec:\n  targets: [{{apiGroups: [{group}], resources: [gadgets]}}]\n  protect: {{always: {{}}}}\n  \
-             action: Audit\n"
-        ))
-        .unwrap();
+    let crd = crd(group, "Gadget", "gadgets", &["v1"], "v1");
+    let crd = crd.with(json!({"spec": {"scope": "Cluster"}}));
+    let target = json!({"apiGroups": [group], "resources": ["gadgets"]});
+    let spec = json!({"targets": [target], "protect": {"always": {}}, "action": "Audit"});
+    plane.apply(&deletion_policy("gadgets", spec)).unwrap();
     let fed = fed(plane, &[]).await;
     assert!(!fed.watched().contains("gadgets"));
     {

@@ -133,7 +133,7 @@ fn policy(plane: &ControlPlane, name: &str, object: &str, action: &str) -> Delet
             "action": action,
         },
     });
-    plane.apply(&policy.to_string()).unwrap();
+    plane.apply(&policy).unwrap();
     serde_json::from_value(get(plane, &format!("delpol/{name}"), "")).unwrap()
 }
 
@@ -250,7 +250,7 @@ fn the_status_sums_what_two_replicas_said_and_kubectl_shows_it() {
             "metadata": {"name": name, "namespace": ns, "labels": {"belay.dev/journal": "belay"}},
             "data": {"journal.json": text},
         });
-        plane.apply(&map.to_string()).unwrap();
+        plane.apply(&map).unwrap();
     };
     write("journal-old", &old);
     write("journal-torn", "{");

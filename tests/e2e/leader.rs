@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
+use crate::harness::manifest::{Manifest as _, object};
 use crate::harness::{ControlPlane, Options, eventually, intervals};
 use crate::world;
 
@@ -243,14 +244,12 @@ fn reports(plane: &ControlPlane, namespace: &str) -> Vec<String> {
 
 /// A third replica, which has gone on with what it serves.
 fn straggler(plane: &ControlPlane, namespace: &str, serial: &str) {
-    let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ");
-    plane
-        .apply(&format!(
-            "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata:\n  name: belay-replica-c\n  \
-             namespace: {namespace}\n  labels: {{belay.dev/replica: belay}}\n  \
-             annotations: {{belay.dev/certificate: \"{serial}\"}}\nspec: {{renewTime: \"{now}\"}}\n"
-        ))
-        .unwrap();
+    let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
+    let lease = object("coordination.k8s.io/v1", "Lease", "belay-replica-c");
+    let lease = lease.with_namespace(namespace).with_labels(json!({"belay.dev/replica": "belay"}));
+    let annotations = json!({"belay.dev/certificate": serial});
+    let fields = json!({"metadata": {"annotations": annotations}, "spec": {"renewTime": now}});
+    plane.apply(&lease.with(fields)).unwrap();
 }
 
 #[test]

@@ -18,6 +18,9 @@ use belay::telemetry::{Metrics, Readiness};
 use jiff::{SignedDuration, Timestamp};
 use kube::api::Api;
 
+use serde_json::{Value, json};
+
+use crate::harness::manifest::{self, Manifest as _, config_map, documents};
 use crate::harness::{ControlPlane, intervals};
 use crate::policies::installed;
 use crate::world;
@@ -116,20 +119,11 @@ fn list(group: &str, resource: &str, namespace: &str, first: bool) -> LiveRead {
 fn one_object_is_read_as_much_as_is_needed_of_it() {
     let (plane, side) = administrator();
     let ns = plane.namespace("object").unwrap();
-    let create = ["create", "-f", "-"];
-    plane
-        .apply_to(
-            &create,
-            &format!(
-                "apiVersion: v1\nkind: Secret\nmetadata: {{name: s, namespace: {ns}}}\n\
-             stringData: {{password: hunter2}}\n---\n\
-             apiVersion: v1\nkind: Pod\nmetadata: {{name: p, namespace: {ns}}}\n\
-             spec: {{containers: [{{name: c, image: c, envFrom: [{{secretRef: {{name: s}}}}]}}]}}\n"
-            ),
-        )
-        .unwrap()
-        .success()
-        .unwrap();
+    let secret = manifest::secret("s").with_namespace(&ns);
+    let secret = secret.with(json!({"stringData": {"password": "hunter2"}}));
+    let pod = manifest::pod("p").with_namespace(&ns).with_env_from("secretRef", "s");
+    let both = documents(&[secret, pod]);
+    plane.apply_to(&["create", "-f", "-"], &both).unwrap().success().unwrap();
     let secret = side.read(object("secrets", &ns, "s")).unwrap();
     let [secret] = &secret[..] else { panic!("{secret:?}") };
     assert!(secret.contains("PartialObjectMetadata"), "{secret}");
@@ -158,11 +152,9 @@ fn one_object_is_read_as_much_as_is_needed_of_it() {
 fn lists_are_read_page_by_page_and_one_object_where_that_is_enough() {
     let (plane, side) = administrator();
     let ns = plane.namespace("pages").unwrap();
-    let maps: Vec<_> = (0..1200)
-        .map(|n| format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: m{n}}}\n"))
-        .collect();
+    let maps: Vec<Value> = (0..1200).map(|n| config_map(&format!("m{n}"))).collect();
     let create = ["create", "-n", &ns, "-f", "-"];
-    plane.apply_to(&create, &maps.join("---\n")).unwrap().success().unwrap();
+    plane.apply_to(&create, &documents(&maps)).unwrap().success().unwrap();
     let all = side.read(list("", "configmaps", &ns, false)).unwrap();
     // Three pages. The one that every namespace has is there, too, sooner or later.
     let own = |json: &&String| !json.contains("kube-root-ca.crt");

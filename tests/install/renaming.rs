@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use crate::harness::Chart;
 use crate::harness::audit::events;
 use crate::harness::chart::RELEASE;
+use crate::harness::manifest::{Manifest as _, config_map};
 use crate::shop::{LIMIT, Shop, objects_with, policies_in_force};
 use crate::{plane, program};
 
@@ -13,10 +14,7 @@ const FORMER: &str = "hold.example.com/kept";
 
 /// A ConfigMap with these finalizers, and no annotation that names them, too.
 fn settings(shop: &Shop<'_>, name: &str, finalizers: &[&str]) {
-    let list = finalizers.join(", ");
-    let manifest = format!(
-        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, finalizers: [{list}]}}\n"
-    );
+    let manifest = config_map(name).with_finalizers(finalizers);
     let create = ["create", "-n", &shop.ns, "-f", "-"];
     shop.plane.apply_to(&create, &manifest).unwrap().success().unwrap();
 }

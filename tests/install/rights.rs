@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::harness::audit::{ACCOUNT, events, forbidden, text};
 use crate::harness::chart::RELEASE;
+use crate::harness::manifest::{Manifest as _, config_map, deletion_policy, documents, object};
 use crate::harness::{Chart, ControlPlane, Options, eventually};
 use crate::program;
 
@@ -187,23 +188,13 @@ fn hold_one_of_each(plane: &ControlPlane, ns: &str, rights: &BTreeSet<Right>) ->
     for (group, resource) in kinds(rights, "watch") {
         groups.entry(group).or_default().push(resource);
     }
-    let targets: Vec<String> = groups
-        .iter()
-        .map(|(group, resources)| {
-            format!(
-                "{{apiGroups: ['{group}'], resources: [{}], objectSelector: {{matchLabels: \
-                 {{rights: proof}}}}}}",
-                resources.join(", ")
-            )
-        })
-        .collect();
-    plane
-        .apply(&format!(
-            "apiVersion: belay.dev/v1alpha1\nkind: DeletionPolicy\nmetadata: {{name: proof}}\n\
-             spec: {{targets: [{}], protect: {{whileUsed: {{}}}}}}\n",
-            targets.join(", ")
-        ))
-        .unwrap();
+    let target = |(group, resources): (&String, &Vec<String>)| {
+        json!({"apiGroups": [group], "resources": resources,
+            "objectSelector": {"matchLabels": {"rights": "proof"}}})
+    };
+    let targets: Vec<Value> = groups.iter().map(target).collect();
+    let spec = json!({"targets": targets, "protect": {"whileUsed": {}}});
+    plane.apply(&deletion_policy("proof", spec)).unwrap();
     // belay's own entry in its role: what it fills in is no object of a policy.
     let ours = ["admissionregistration.k8s.io", "belay.dev"];
     let held: Vec<String> = kinds(rights, "patch")
@@ -245,42 +236,37 @@ fn approve_what_expired(
     let check = ["delete", "validatingadmissionpolicybinding", "approvals.belay.dev"];
     plane.kubectl(&check).unwrap().success().unwrap();
     let past = jiff::Timestamp::now() - jiff::SignedDuration::from_hours(24);
-    let past = past.strftime("%Y-%m-%dT%H:%M:%SZ");
-    let approvals: Vec<String> = kinds
+    let past = past.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let approvals: Vec<Value> = kinds
         .iter()
         .enumerate()
         .map(|(number, kind)| {
             let (group, resource) = kind;
             let place = if served[kind] { ns } else { "" };
-            format!(
-                "apiVersion: belay.dev/v1alpha1\nkind: DeletionApproval\nmetadata: {{name: \
-                 proof-{number}}}\nspec:\n  targetRef: {{group: '{group}', resource: {resource}, \
-                 namespace: '{place}', name: expired, uid: 0a0a0a0a-0000-4000-8000-000000000000}}\n  \
-                 approver: admin\n  reason: it was time\n  expirationTime: \"{past}\"\n"
-            )
+            let target = json!({"group": group, "resource": resource, "namespace": place,
+                "name": "expired", "uid": "0a0a0a0a-0000-4000-8000-000000000000"});
+            let spec = json!({"targetRef": target, "approver": "admin", "reason": "it was time",
+                "expirationTime": past});
+            object("belay.dev/v1alpha1", "DeletionApproval", &format!("proof-{number}"))
+                .with(json!({"spec": spec}))
         })
         .collect();
     eventually("an end of the check", LIMIT, || {
         plane.apply_to(&["create", "-f", "-"], &approvals[0])?.success()
     })
     .unwrap();
-    let rest = approvals[1..].join("---\n");
+    let rest = documents(&approvals[1..]);
     plane.apply_to(&["create", "-f", "-"], &rest).unwrap().success().unwrap();
 }
 
 /// Somebody exempt deletes what is protected, which is put on the record, and
 /// somebody is denied, which an Event tells.
 fn exempt_and_deny(plane: &ControlPlane, ns: &str) {
-    for (name, more) in
-        [("exempt", ", exemptSubjects: [{kind: User, name: admin}]"), ("denied", "")]
-    {
-        plane
-            .apply(&format!(
-                "apiVersion: belay.dev/v1alpha1\nkind: DeletionPolicy\nmetadata: {{name: \
-                 {name}}}\nspec: {{targets: [{{apiGroups: [''], resources: [configmaps], names: \
-                 [{name}]}}], protect: {{always: {{}}}}{more}}}\n"
-            ))
-            .unwrap();
+    let exempt = json!({"exemptSubjects": [{"kind": "User", "name": "admin"}]});
+    for (name, more) in [("exempt", exempt), ("denied", json!({}))] {
+        let target = json!({"apiGroups": [""], "resources": ["configmaps"], "names": [name]});
+        let spec = json!({"targets": [target], "protect": {"always": {}}});
+        plane.apply(&deletion_policy(name, spec.with(more))).unwrap();
         let wait = ["wait", "deletionpolicy", name, "--for=condition=Ready", "--timeout=90s"];
         plane.kubectl(&wait).unwrap().success().unwrap();
     }
@@ -318,11 +304,8 @@ fn let_go_and_renew(plane: &ControlPlane, held: &[String], ns: &str) {
     .unwrap();
     let ask = json!({"metadata": {"annotations": {"belay.dev/rotate-requested": "yes"}}});
     plane.patch("secret/belay-tls", RELEASE, &ask);
-    plane
-        .apply(&format!(
-            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: belay-journal-gone, namespace: \
-             {RELEASE}, labels: {{belay.dev/journal: {RELEASE}}}}}\ndata: {{journal.json: \
-             '{{\"time\":\"2020-01-01T00:00:00Z\",\"book\":{{\"policies\":{{}}}}}}'}}\n"
-        ))
-        .unwrap();
+    let journal = config_map("belay-journal-gone").with_namespace(RELEASE);
+    let journal = journal.with_labels(json!({"belay.dev/journal": RELEASE}));
+    let gone = json!({"time": "2020-01-01T00:00:00Z", "book": {"policies": {}}}).to_string();
+    plane.apply(&journal.with(json!({"data": {"journal.json": gone}}))).unwrap();
 }

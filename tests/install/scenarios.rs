@@ -3,7 +3,10 @@
 
 use std::process::Command;
 
+use serde_json::json;
+
 use crate::harness::chart::RELEASE;
+use crate::harness::manifest::{Manifest as _, claim};
 use crate::harness::{Chart, ControlPlane, eventually};
 use crate::shop::{LIMIT, Shop, policies_in_force};
 use crate::{plane, program};
@@ -24,11 +27,9 @@ fn s20_a_forced_replacement_and_a_prune_are_denied_and_an_administrator_passes_w
     let shop = Shop::open(&plane);
     let ns = &shop.ns;
     let claim = |name: &str| {
-        format!(
-            "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: {name}, namespace: \
-             {ns}, labels: {{app: db}}}}\nspec: {{storageClassName: disk, accessModes: \
-             [ReadWriteOnce], resources: {{requests: {{storage: 1Mi}}}}}}\n"
-        )
+        let spec =
+            json!({"storageClassName": "disk", "resources": {"requests": {"storage": "1Mi"}}});
+        claim(name).with_namespace(ns).with_labels(json!({"app": "db"})).with(json!({"spec": spec}))
     };
     let words = format!("in use by StatefulSet {ns}/db");
     shop.is_refused(&["delete", "pvc", "data-db-0", "--dry-run=server"], &words);

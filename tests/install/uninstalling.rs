@@ -1,5 +1,7 @@
 //! The ways out.
 
+use serde_json::json;
+
 use crate::harness::chart::RELEASE;
 use crate::harness::install::{print, wait_until_asked};
 use crate::harness::{ControlPlane, eventually};
@@ -116,7 +118,7 @@ fn an_uninstall_whose_time_is_over_gives_the_lease_back_and_is_tried_again_and_a
     // What it has left of its kinds is of an older belay when the next one
     // comes. Helm 3 leaves it alone; Helm 4 applies its own, if it is told to.
     let columns = "/spec/versions/0/additionalPrinterColumns";
-    let older = format!("[{{\"op\":\"remove\",\"path\":\"{columns}\"}}]");
+    let older = json!([{"op": "remove", "path": columns}]).to_string();
     let kind = "crd/deletionpolicies.belay.dev";
     for way in ["--server-side=false", "--force-conflicts"] {
         let patch = ["patch", kind, "--type=json", "-p", &older];

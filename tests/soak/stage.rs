@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::attacker::{Attacker, NAME};
 use crate::call::Caller;
+use crate::harness::rbac::user;
 use crate::harness::{ControlPlane, Install, Installed, Options, Result, direct, lock};
 use crate::people::Person;
 use crate::plan::ROOMS;
@@ -67,16 +68,6 @@ rules:
   verbs: [get, list, create, update, patch, delete, deletecollection]
 "#;
 
-/// What the attacker may do in a room, and nowhere else.
-fn tenant(room: &str) -> String {
-    format!(
-        "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\n\
-         metadata: {{name: soak-tenant, namespace: {room}}}\n\
-         roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: soak-tenant}}\n\
-         subjects: [{{kind: User, apiGroup: rbac.authorization.k8s.io, name: {NAME}}}]\n"
-    )
-}
-
 /// Everything that a soak needs.
 pub struct Stage {
     /// The control plane.
@@ -109,7 +100,9 @@ impl Stage {
             plane.apply(RIGHTS)?;
             for room in ROOMS {
                 plane.create_namespace(room)?;
-                plane.apply(&tenant(room))?;
+                // What the attacker may do in a room, and nowhere else.
+                let role = ("ClusterRole", "soak-tenant");
+                plane.bind("soak-tenant", Some(room), role, &[user(NAME)])?;
             }
             Ok((plane, belay))
         };

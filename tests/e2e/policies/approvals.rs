@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 
 use super::{approval, in_seconds, installed, pause};
 use crate::harness::kubectl::Output;
+use crate::harness::manifest::Manifest as _;
+use crate::harness::rbac::{rule, user};
 use crate::harness::{Api, ControlPlane, eventually};
 
 /// The kinds that cannot be edited, and what is said to who tries.
@@ -45,8 +47,8 @@ impl People {
             alice,
             bob,
         };
-        let rules = "[{apiGroups: [belay.dev], resources: [deletionapprovals, pauses], verbs: \
-             [create, get, patch, update, delete]}]";
+        let verbs = "create, get, patch, update, delete";
+        let rules = &[rule("belay.dev", "deletionapprovals, pauses", verbs)];
         people.grant("senders", None, rules, &[&people.alice, &people.bob]);
         for user in [&people.alice, &people.bob] {
             people.until_allowed(user, "create", "pauses.belay.dev", "");
@@ -55,28 +57,10 @@ impl People {
     }
 
     /// A role with these rules and its binding: in a namespace, or everywhere.
-    fn grant(&self, name: &str, namespace: Option<&str>, rules: &str, users: &[&str]) {
+    fn grant(&self, name: &str, namespace: Option<&str>, rules: &[Value], users: &[&str]) {
         let name = format!("{name}-{}", self.namespace);
-        let (prefix, place) = match namespace {
-            Some(namespace) => ("", format!(", namespace: {namespace}")),
-            None => ("Cluster", String::new()),
-        };
-        let subjects: Vec<_> = users
-            .iter()
-            .map(|user| {
-                format!("{{kind: User, apiGroup: rbac.authorization.k8s.io, name: {user}}}")
-            })
-            .collect();
-        self.plane
-            .apply(&format!(
-                "apiVersion: rbac.authorization.k8s.io/v1\nkind: {prefix}Role\n\
-                 metadata: {{name: {name}{place}}}\nrules: {rules}\n---\n\
-                 apiVersion: rbac.authorization.k8s.io/v1\nkind: {prefix}RoleBinding\n\
-                 metadata: {{name: {name}{place}}}\nsubjects: [{}]\n\
-                 roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: {prefix}Role, name: {name}}}\n",
-                subjects.join(", ")
-            ))
-            .unwrap();
+        let users: Vec<Value> = users.iter().map(|name| user(name)).collect();
+        self.plane.grant(&name, namespace, rules, &users).unwrap();
     }
 
     /// The authorizer learns of a binding a moment after it is stored.
@@ -168,8 +152,7 @@ fn s24_an_approval_is_checked_against_who_sent_it() {
     let people = People::new("approve");
     let here = people.namespace.clone();
     let there = people.plane.namespace("elsewhere").unwrap();
-    let rules =
-        "[{apiGroups: [\"\"], resources: [persistentvolumeclaims], verbs: [approve-deletion]}]";
+    let rules = &[rule("", "persistentvolumeclaims", "approve-deletion")];
     people.grant("approvers", Some(&here), rules, &[&people.alice]);
     people.until_allowed(&people.alice, "approve-deletion", "persistentvolumeclaims", &here);
     let good = people.by_alice("good", &here, "persistentvolumeclaims");
@@ -184,7 +167,7 @@ fn s24_an_approval_is_checked_against_who_sent_it() {
     people.refused(&people.alice_config, &set(good.clone(), "/spec/approver", json!(bob)), &words);
     // A server-side apply that creates is a creation.
     let args = ["apply", "--server-side", "-f", "-"];
-    let applied = people.plane.kubectl_with(Some(&people.bob_config), &args, &good.to_string());
+    let applied = people.plane.kubectl_with(Some(&people.bob_config), &args, &good);
     let applied = applied.unwrap().failure().unwrap();
     assert!(applied.contains(&forged), "{applied}");
 
@@ -235,8 +218,8 @@ fn s24_an_approval_is_checked_against_who_sent_it() {
 fn the_right_to_approve_may_be_for_one_name() {
     let people = People::new("by-name");
     let here = people.namespace.clone();
-    let rules = "[{apiGroups: [\"\"], resources: [persistentvolumeclaims], resourceNames: [data], \
-         verbs: [approve-deletion]}]";
+    let claims = rule("", "persistentvolumeclaims", "approve-deletion");
+    let rules = &[claims.with(json!({"resourceNames": ["data"]}))];
     people.grant("approvers", Some(&here), rules, &[&people.alice]);
     people.until_allowed(&people.alice, "approve-deletion", "persistentvolumeclaims/data", &here);
     let good = people.by_alice("good", &here, "persistentvolumeclaims");
@@ -254,7 +237,7 @@ fn the_right_to_approve_a_namespace_is_asked_inside_it() {
     let people = People::new("whole");
     let here = people.namespace.clone();
     let there = people.plane.namespace("elsewhere").unwrap();
-    let rules = "[{apiGroups: [\"\"], resources: [namespaces], verbs: [approve-deletion]}]";
+    let rules = &[rule("", "namespaces", "approve-deletion")];
     people.grant("approvers", Some(&here), rules, &[&people.alice]);
     people.until_allowed(&people.alice, "approve-deletion", "namespaces", &here);
 
@@ -283,7 +266,7 @@ fn the_right_to_approve_a_namespace_is_asked_inside_it() {
 fn scope_content_takes_the_right_to_everything_in_the_namespace() {
     let people = People::new("everything");
     let here = people.namespace.clone();
-    let namespaces = "[{apiGroups: [\"\"], resources: [\"*\"], verbs: [approve-deletion]}]";
+    let namespaces = &[rule("", "*", "approve-deletion")];
     people.grant("core", Some(&here), namespaces, &[&people.alice]);
     people.until_allowed(&people.alice, "approve-deletion", "namespaces", &here);
     let good = people.by_alice("content", "", "namespaces");
@@ -299,7 +282,7 @@ fn scope_content_takes_the_right_to_everything_in_the_namespace() {
     // The object alone takes no more than the right to it.
     let alone = people.by_alice("alone", "", "namespaces");
     people.accepted(&people.alice_config, &set(alone, "/spec/targetRef/name", json!(here)));
-    let everything = "[{apiGroups: [\"*\"], resources: [\"*\"], verbs: [approve-deletion]}]";
+    let everything = &[rule("*", "*", "approve-deletion")];
     people.grant("everything", Some(&here), everything, &[&people.alice]);
     people.until_allowed(&people.alice, "approve-deletion", "*.*", &here);
     people.accepted(&people.alice_config, &good);
@@ -309,7 +292,7 @@ fn scope_content_takes_the_right_to_everything_in_the_namespace() {
 fn a_target_outside_of_namespaces_takes_a_right_that_holds_everywhere() {
     let people = People::new("cluster");
     let here = people.namespace.clone();
-    let rules = "[{apiGroups: [\"\"], resources: [persistentvolumes], verbs: [approve-deletion]}]";
+    let rules = &[rule("", "persistentvolumes", "approve-deletion")];
     people.grant("approvers", Some(&here), rules, &[&people.alice]);
     people.until_allowed(&people.alice, "approve-deletion", "persistentvolumes", &here);
     let good = people.by_alice("volume", "", "persistentvolumes");
@@ -334,7 +317,7 @@ fn a_target_outside_of_namespaces_takes_a_right_that_holds_everywhere() {
 fn s24_a_pause_is_checked_against_who_sent_it() {
     let people = People::new("pause");
     let (alice, bob) = (&people.alice, &people.bob);
-    let rules = "[{apiGroups: [belay.dev], resources: [pauses], verbs: [pause]}]";
+    let rules = &[rule("belay.dev", "pauses", "pause")];
     // In a namespace it would be the right to nothing.
     people.grant("pausers", Some(&people.namespace), rules, &[bob]);
     people.grant("pausers", None, rules, &[alice]);
@@ -365,7 +348,7 @@ fn s24_an_approval_whose_uid_belongs_to_another_object_approves_nothing() {
     let people = People::new("uids");
     let here = people.namespace.clone();
     let there = people.plane.namespace("foreign").unwrap();
-    let rules = "[{apiGroups: [\"\"], resources: [configmaps], verbs: [approve-deletion]}]";
+    let rules = &[rule("", "configmaps", "approve-deletion")];
     people.grant("approvers", Some(&here), rules, &[&people.alice]);
     people.until_allowed(&people.alice, "approve-deletion", "configmaps", &here);
     let stored = |namespace: &str| {
