@@ -4,10 +4,10 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-use crate::harness::install::approval;
+use crate::harness::manifest::approval;
 use crate::harness::{Belay, ControlPlane, Install, Installed, Result, eventually};
 use crate::policies::{enforce, only, protecting};
 use crate::reviews::Reviews;
@@ -96,12 +96,12 @@ impl Run {
     fn approved(&self) -> Result<()> {
         let uid = self.get(&self.path())?;
         let uid = uid.pointer("/metadata/uid").and_then(Value::as_str).ok_or("it has no uid")?;
-        let target = format!("resource: namespaces, name: {}, uid: {uid}", self.ns);
+        let target = json!({"resource": "namespaces", "name": self.ns, "uid": uid});
         let watch = Watch::default();
         watch.add(&self.runtime, &self.plane, "/api/v1/namespaces")?;
         eventually("a watch", SOON, || watch.of(&self.ns).ok_or_else(|| "silent".into()))?;
 
-        self.plane.apply(&approval("large", &target, "Content"))?;
+        self.plane.apply(&approval("large", target, "Content"))?;
         let before = Reviews::of(&self.installed)?;
         let (started, took) = eventually("a DELETE that passes", SOON, || {
             let started = Instant::now();

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::audit::Watcher;
 use super::belay::{Belay, http_get};
+use super::manifest::approval;
 use super::process::Process;
 use super::wait::{eventually, while_running};
 use super::{ControlPlane, Link, Result, clock, ports, roles, timing};
@@ -210,8 +211,9 @@ pub fn wait_until_asked(plane: &ControlPlane) -> Result<()> {
 fn delete_the_probe(plane: &ControlPlane) -> Result<()> {
     let (api, object) = (plane.api(), "configmap/belay-probe");
     let uid = api.field(object, "default", ".metadata.uid")?;
-    let target = format!("resource: configmaps, namespace: default, name: belay-probe, uid: {uid}");
-    plane.apply(&approval("belay-probe", &target, "Object"))?;
+    let target = json!({"resource": "configmaps", "namespace": "default", "name": "belay-probe",
+        "uid": uid});
+    plane.apply(&approval("belay-probe", target, "Object"))?;
     eventually("the end of the probe", Duration::from_secs(60), || {
         if api.get(object, "default")?.is_none() {
             return Ok(());
@@ -221,16 +223,4 @@ fn delete_the_probe(plane: &ControlPlane) -> Result<()> {
         Err(api.delete(&[object], "default")?.stderr.into())
     })?;
     api.delete(&["deletionapproval/belay-probe"], "")?.success().map(drop)
-}
-
-/// The administrator's approval of a deletion, for an hour; what it is for is
-/// told by the fields of `targetRef`.
-pub fn approval(name: &str, target: &str, scope: &str) -> String {
-    let until = jiff::Timestamp::now() + Duration::from_secs(3600);
-    format!(
-        "apiVersion: belay.dev/v1alpha1\nkind: DeletionApproval\nmetadata: {{name: {name}}}\n\
-         spec:\n  targetRef: {{{target}}}\n  scope: {scope}\n  approver: admin\n  \
-         reason: it was made to be deleted\n  expirationTime: \"{}\"\n",
-        until.strftime("%Y-%m-%dT%H:%M:%SZ")
-    )
 }

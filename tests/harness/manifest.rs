@@ -1,5 +1,7 @@
 //! Kubernetes objects of tests, as values.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::policy::namespace_selector;
@@ -71,6 +73,15 @@ pub fn documents(objects: &[Value]) -> String {
 /// A reference to an owner without an API group.
 pub fn owner(kind: &str, name: &str, uid: &str) -> Value {
     json!({"apiVersion": "v1", "kind": kind, "name": name, "uid": uid})
+}
+
+/// The administrator's approval of a deletion, for an hour.
+pub fn approval(name: &str, target: Value, scope: &str) -> Value {
+    let until = jiff::Timestamp::now() + Duration::from_secs(3600);
+    let until = until.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let spec = json!({"targetRef": target, "scope": scope, "approver": "admin",
+        "reason": "it was made to be deleted", "expirationTime": until});
+    object("belay.dev/v1alpha1", "DeletionApproval", name).with(json!({"spec": spec}))
 }
 
 /// A DeletionPolicy.
