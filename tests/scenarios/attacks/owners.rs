@@ -8,7 +8,7 @@ use crate::harness::manifest::{
     self, Manifest as _, config_map, object, pod, reader, relation, secret,
 };
 use crate::people::Person;
-use crate::team::{SOON, Team};
+use crate::team::{Approver, SOON, Team};
 use crate::{policy, world};
 
 /// A namespace with a policy about the ConfigMaps of this name.
@@ -172,6 +172,44 @@ fn h58_references_to_an_owner_that_is_gone_are_not_removed() {
         assert!(refused.contains("would lose its owner ConfigMap"), "{refused}");
     }
     team.remove_binding(&binding);
+    team.goes("configmap/child");
+}
+
+#[test]
+fn h80_an_approval_of_one_owner_does_not_cover_what_another_one_keeps() {
+    let team = team("h80", "child", json!({"whileUsed": {}}));
+    for name in ["real", "mine"] {
+        team.apply(&config_map(name));
+    }
+    let [real, mine] = ["real", "mine"].map(|name| team.owner("ConfigMap", name));
+    team.apply(&config_map("child").with_owner(real.clone()));
+    team.apply(&reader("user", "configMapRef", "child"));
+    team.refused(&["configmap/real"]);
+    let owners = json!({"metadata": {"ownerReferences": [real, mine]}});
+    patch(&team, "configmap/child", &owners, &[]).success().unwrap();
+    team.approve(Approver::Carol, team.of("configmaps", "mine"), "Content");
+    let refused = team.refused(&["configmap/real"]);
+    assert!(refused.contains("takes configmaps \"child\" along"), "{refused}");
+    team.deleted(&["configmap/mine"]);
+    team.goes("configmap/mine");
+    team.stands("configmap/child");
+}
+
+#[test]
+fn h81_under_deny_nothing_in_use_becomes_terminating_with_its_owner() {
+    let team = team("h81", "child", json!({"whileUsed": {}}));
+    team.apply(&config_map("parent").with_finalizers(&["example.com/last"]));
+    team.apply(&config_map("child").with_owner(team.owner("ConfigMap", "parent")));
+    team.deleted(&["configmap/parent"]);
+    // Nothing has used the child until now.
+    team.apply(&reader("user", "configMapRef", "child"));
+    team.refused(&["configmap/child"]);
+    let none = json!({"metadata": {"finalizers": null}});
+    patch(&team, "configmap/parent", &none, &[]).success().unwrap();
+    team.goes("configmap/parent");
+    team.collector_asks("/child");
+    team.stands("configmap/child");
+    team.deleted(&["pod/user"]);
     team.goes("configmap/child");
 }
 
