@@ -12,8 +12,8 @@ use super::journal::Journal;
 use super::live::{CarryOut, Gathered, ReadGroup};
 use super::world::{SharedWorld, World};
 use crate::decide::{
-    Decision, Exemption, Existence, Live, LiveRead, LiveReads, Recorded, Review, Situation,
-    Verdict, decide_unconfirmed, decide_unknown, decide_within, target_existence,
+    Decision, Exemption, Existence, Live, LiveRead, LiveReads, Recorded, Resource, Review,
+    Situation, Verdict, decide_unconfirmed, decide_unknown, decide_within, target_existence,
 };
 use crate::graph::Meter;
 use crate::webhook::Decider;
@@ -243,11 +243,13 @@ fn look(
 impl Decider for ClusterDecider {
     fn decide<'a>(&'a self, review: &'a Review<'a>, until: Instant) -> LocalBoxFuture<'a, Verdict> {
         Box::pin(async move {
-            let verdict = self.answer(review, until, &Effort::default()).await;
-            // What is asked twice is noted once.
-            let resource = &review.resource;
-            let named = || self.world.read().policies.names(&resource.group, &resource.resource);
-            if verdict.recorded != Recorded::No && (!review.labelled || !named()) {
+            let mut verdict = self.answer(review, until, &Effort::default()).await;
+            // What is asked twice is recorded once.
+            let Resource { group, resource, .. } = &review.resource;
+            if review.labelled && self.world.read().policies.names(group, resource) {
+                verdict.recorded = Recorded::No;
+            }
+            if verdict.recorded != Recorded::No {
                 self.journal.note(review, &verdict);
             }
             verdict

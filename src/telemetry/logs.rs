@@ -1,5 +1,6 @@
 //! Logs: text for a person at a terminal, JSON lines for everything else.
 
+use std::collections::HashMap;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
@@ -86,9 +87,58 @@ impl Default for LineLimit {
     }
 }
 
+/// Limits lines about requests in namespaces to so many in a second for each namespace,
+/// and for all together.
+#[derive(Debug, Default)]
+pub struct NamespaceLines(Mutex<Second>);
+
+#[derive(Debug, Default)]
+struct Second {
+    start: Option<Instant>,
+    all: usize,
+    by_namespace: HashMap<Box<str>, usize>,
+    left_out: u64,
+}
+
+impl NamespaceLines {
+    /// For one namespace, and for all.
+    const MOST: (usize, usize) = (5, 100);
+
+    /// Whether a line may be written now: if so, how many were left out since the last
+    /// one.
+    pub fn admit(&self, namespace: &str, now: Instant) -> Option<u64> {
+        let mut second = self.0.lock();
+        if second.start.is_none_or(|start| now.saturating_duration_since(start).as_secs() > 0) {
+            *second = Second { start: Some(now), left_out: second.left_out, ..Second::default() };
+        }
+        let Second { all, by_namespace, left_out, .. } = &mut *second;
+        let lines = by_namespace.get(namespace).copied().unwrap_or_default();
+        if lines >= Self::MOST.0 || *all >= Self::MOST.1 {
+            *left_out += 1;
+            return None;
+        }
+        *all += 1;
+        by_namespace.insert(namespace.into(), lines + 1);
+        Some(std::mem::take(left_out))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn h82_refusals_in_one_namespace_leave_lines_to_others() {
+        let (lines, start) = (NamespaceLines::default(), Instant::now());
+        let admitted = |namespace: &str, milliseconds| {
+            lines.admit(namespace, start + Duration::from_millis(milliseconds))
+        };
+        assert_eq!([0; 5].map(|at| admitted("noisy", at)), [Some(0); 5]);
+        assert_eq!([admitted("noisy", 0), admitted("noisy", 999)], [None; 2]);
+        assert_eq!([admitted("quiet", 999), admitted("noisy", 1_000)], [Some(2), Some(0)]);
+        let all = (0..1_000).filter(|n| admitted(&format!("of-{n}"), 1_001).is_some()).count();
+        assert_eq!(all, 99);
+    }
 
     #[test]
     fn h35_a_line_is_written_once_a_second_with_the_number_of_those_left_out() {

@@ -9,6 +9,6 @@ mod metrics;
 mod readiness;
 
 pub use cluster::Fed;
-pub use logs::{LineLimit, LogFormat, init_logs};
+pub use logs::{LineLimit, LogFormat, NamespaceLines, init_logs};
 pub use metrics::{Answered, Metrics};
 pub use readiness::{Condition, Readiness};

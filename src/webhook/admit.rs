@@ -1,6 +1,7 @@
 //! POST /validate and POST /mutate.
 
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use actix_web::http::StatusCode;
@@ -21,7 +22,7 @@ use crate::decide::{
 };
 use crate::objects::shown_name;
 use crate::policy::Source;
-use crate::telemetry::{Answered, LineLimit};
+use crate::telemetry::{Answered, LineLimit, NamespaceLines};
 
 /// The name of the path's secret segment.
 const TOKEN: &str = "token";
@@ -282,13 +283,13 @@ fn account(shared: &Shared, asked: &Asked, verdict: &Verdict, took: Duration) {
         Decision::Deny => "denied",
     };
     static UNPROVED: LineLimit = LineLimit::new();
-    let mut left_out = None;
-    if verdict.recorded == Recorded::Unproved {
-        left_out = UNPROVED.admit(Instant::now());
-        if left_out.is_none() {
-            return;
-        }
-    }
+    static PROVED: LazyLock<NamespaceLines> = LazyLock::new(NamespaceLines::default);
+    let now = Instant::now();
+    let admitted = match verdict.recorded {
+        Recorded::Unproved => UNPROVED.admit(now),
+        _ => PROVED.admit(&verdict.target.namespace, now),
+    };
+    let Some(left_out) = admitted else { return };
     tracing::info!(
         operation,
         reason = verdict.reason.map_or("", |reason| reason.as_str()),
@@ -299,7 +300,7 @@ fn account(shared: &Shared, asked: &Asked, verdict: &Verdict, took: Duration) {
         name = &*shown_name(&verdict.target.name),
         user,
         dry_run,
-        left_out,
+        left_out = (left_out > 0).then_some(left_out),
         "{word}"
     );
 }
