@@ -71,8 +71,10 @@ pub(super) fn users<'a>(
     }
     // With a hold, too: where a watch is not connected, lists are read.
     if let Some(reads) = situation.reads().filter(|_| blocking.is_empty()) {
-        let users = counting_users(situation, item, in_use, &reads.graph);
-        for user in users.take(COUNTED) {
+        for user in counting_users(situation, item, in_use, &reads.graph) {
+            if blocking.looked_at >= COUNTED || !situation.work.charge(1) {
+                break;
+            }
             let goes = situation
                 .graph
                 .same(user.node)

@@ -129,8 +129,8 @@ const fn from(group: &'static str, resource: &'static str, base: &'static str) -
 const ROLES: &[(&str, &str)] =
     &[("rbac.authorization.k8s.io", "roles"), ("rbac.authorization.k8s.io", "clusterroles")];
 
-/// What a claim can be filled from.
-const CLAIM_SOURCES: &[(&str, &str)] = &[CLAIM, ("snapshot.storage.k8s.io", "volumesnapshots")];
+/// What a claim can be filled from, of Kubernetes' own kinds.
+const CLAIM_SOURCES: &[(&str, &str)] = &[CLAIM];
 
 /// Everything with a Pod spec in it.
 const POD_SPECS: &[From] = &[
@@ -355,7 +355,6 @@ pub const ROWS: &[Row] = &[
     row("binding-namespace", BINDINGS, &["subjects[?kind=ServiceAccount].namespace"], named(NAMESPACE, "")).mentions(),
     row("role-aggregation", &[from("rbac.authorization.k8s.io", "clusterroles", "")], &["aggregationRule.clusterRoleSelectors[*]"], To::Labels { group: "rbac.authorization.k8s.io", resource: "clusterroles" }).mentions(),
     // The API server's own extensions.
-    row("flow-schema-priority-level", &[from("flowcontrol.apiserver.k8s.io", "flowschemas", "")], &["spec.priorityLevelConfiguration"], named(("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"), "name")),
     row("webhook-service", WEBHOOKS, &["webhooks[*].clientConfig.service"], placed(SERVICE, "name", "namespace")),
     row("webhook-namespace", WEBHOOKS, &["webhooks[*].namespaceSelector.matchLabels[\"kubernetes.io/metadata.name\"]", "webhooks[*].namespaceSelector.matchExpressions[?key=kubernetes.io/metadata.name].values[*]"], named(NAMESPACE, "")).mentions(),
     row("admission-policy-namespace", ADMISSION_POLICIES, &["spec.matchConstraints.namespaceSelector.matchLabels[\"kubernetes.io/metadata.name\"]", "spec.matchConstraints.namespaceSelector.matchExpressions[?key=kubernetes.io/metadata.name].values[*]", "spec.matchResources.namespaceSelector.matchLabels[\"kubernetes.io/metadata.name\"]", "spec.matchResources.namespaceSelector.matchExpressions[?key=kubernetes.io/metadata.name].values[*]"], named(NAMESPACE, "")).mentions(),

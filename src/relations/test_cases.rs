@@ -88,11 +88,11 @@ status:
         r#"
 metadata: {name: seeded, namespace: shop}
 template: {spec: {containers: [{name: c, image: i}], volumes: [{name: s, ephemeral: {volumeClaimTemplate: {spec:
-  {volumeAttributesClassName: gold, dataSource: {kind: PersistentVolumeClaim, name: golden}, dataSourceRef: {apiGroup: snapshot.storage.k8s.io, kind: VolumeSnapshot, name: monday}}}}}]}}
+  {volumeAttributesClassName: gold, dataSource: {kind: PersistentVolumeClaim, name: golden}, dataSourceRef: {kind: PersistentVolumeClaim, name: silver}}}}}]}}
 "#,
         &[
             "pod-template-claim-source template.spec.volumes[0].ephemeral.volumeClaimTemplate.spec.dataSource.name needs persistentvolumeclaims shop/golden",
-            "pod-template-claim-source template.spec.volumes[0].ephemeral.volumeClaimTemplate.spec.dataSourceRef.name needs volumesnapshots shop/monday",
+            "pod-template-claim-source template.spec.volumes[0].ephemeral.volumeClaimTemplate.spec.dataSourceRef.name needs persistentvolumeclaims shop/silver",
             "pod-template-attributes-class template.spec.volumes[0].ephemeral.volumeClaimTemplate.spec.volumeAttributesClassName needs volumeattributesclasses gold",
         ],
     ),
@@ -282,11 +282,6 @@ spec:
         "autoscaling/horizontalpodautoscalers",
         "{metadata: {name: web, namespace: shop}, spec: {scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}}}",
         &["autoscaler-target spec.scaleTargetRef.name mentions deployments shop/web"],
-    ),
-    (
-        "flowcontrol.apiserver.k8s.io/flowschemas",
-        "{metadata: {name: tools}, spec: {priorityLevelConfiguration: {name: low}}}",
-        &["flow-schema-priority-level spec.priorityLevelConfiguration.name needs prioritylevelconfigurations low"],
     ),
     (
         "policy/poddisruptionbudgets",
