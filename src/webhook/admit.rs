@@ -392,6 +392,9 @@ fn answer_refusal(
 ) -> HttpResponse {
     let BadRequest { code, message } = refusal;
     shared.metrics.bad_request(code.as_u16());
+    if let Some(connection) = Connection::of(request) {
+        connection.end_requests();
+    }
     HttpResponse::build(code)
         .force_close()
         .content_type(ContentType::plaintext())

@@ -271,8 +271,7 @@ fn http<T: AsyncRead + AsyncWrite + Socket + Unpin + 'static>(
     })
 }
 
-/// Answers a request, unless it was sent before the last answer of its connection was
-/// written. The API server, kubelets and Prometheus wait for it.
+/// Answers a request, unless it was sent behind one whose answer ends the connection.
 fn one_by_one<S, B>(
     request: ServiceRequest,
     service: &S,
@@ -281,6 +280,8 @@ fn one_by_one<S, B>(
 where
     S: Service<ServiceRequest, Response = ServiceResponse<B>>,
 {
+    // Not of the answer: actix uses heads again that have the version of another request.
+    let is_last = is_last || request.head().connection_type() == ConnectionType::Close;
     let connection = request.conn_data::<Rc<Connection>>().cloned();
     let admitted = connection.as_deref().is_none_or(Connection::admit_request);
     let answer = match admitted {
@@ -293,9 +294,8 @@ where
             Either::Left(answer) => answer.await?.map_into_left_body(),
             Either::Right(refused) => return Ok(refused.map_into_right_body()),
         };
-        if let Some(connection) = connection {
-            let closes = answered.response().head().connection_type() == ConnectionType::Close;
-            connection.end_request(is_last || closes);
+        if let Some(connection) = connection.filter(|_| is_last) {
+            connection.end_requests();
         }
         Ok(answered)
     }

@@ -61,14 +61,12 @@ pub struct Connection {
     requests: Cell<Requests>,
 }
 
-/// Whether a connection may send another request. Answers to requests that were sent
-/// together would be made together, whether or not anybody reads them.
+/// Whether a connection may send another request. After the last answer actix would answer
+/// all that were sent together, whether or not anybody reads it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Requests {
     /// It may.
     Open,
-    /// Not before the last answer is written.
-    Waiting,
     /// No more.
     Closed,
     /// It has sent one all the same.
@@ -176,16 +174,9 @@ impl Connection {
         open
     }
 
-    /// An answer was made, perhaps the last one.
-    pub fn end_request(&self, last: bool) {
-        self.requests.set(if last { Requests::Closed } else { Requests::Waiting });
-    }
-
-    /// An answer was written.
-    fn open_requests(&self) {
-        if self.requests.get() == Requests::Waiting {
-            self.requests.set(Requests::Open);
-        }
+    /// The last answer was made.
+    pub fn end_requests(&self) {
+        self.requests.set(Requests::Closed);
     }
 
     fn check_requests(&self) -> io::Result<()> {
@@ -329,7 +320,6 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Timed<T> {
                 if self.answers && !self.connection.answering.get() {
                     (self.asked, self.answers) = (false, false);
                     self.connection.end_answer();
-                    self.connection.open_requests();
                     let idle = self.idle;
                     self.start(idle);
                 }
