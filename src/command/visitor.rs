@@ -116,8 +116,7 @@ impl Visitor {
 
     /// Whom policies need not name.
     pub fn identities(&self) -> Identities {
-        let namespace = Some(self.installation.0.clone());
-        Identities { own: Some(self.own_user()), namespace, ..Identities::default() }
+        Identities { own: Some(self.own_user()), ..Identities::of_namespace(&self.installation.0) }
     }
 
     /// The time, as something that goes on from it.

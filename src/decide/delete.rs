@@ -231,9 +231,7 @@ fn judge_kept_by_approved<'a>(
             let closure = Closure::with_dependents(&situation, &member);
             judgement.goes_along(true);
             for node in closure.lost(graph).take_while(|_| !work.is_used_up()) {
-                let item = Item::of_node(&situation, node);
-                let applied = judgement.binding(&item);
-                protected(judgement, &closure.fates, &item, &applied, true);
+                protected(judgement, &closure.fates, &Item::of_node(&situation, node), true);
             }
             judgement.goes_along(false);
         }
@@ -250,8 +248,7 @@ pub(super) fn judge<'a>(judgement: &mut Judgement<'a>, members: &[Member<'a>], c
         if *waits {
             users_stay(judgement, fates, target);
         } else {
-            let applied = judgement.binding(target);
-            protected(judgement, fates, target, &applied, true);
+            protected(judgement, fates, target, true);
         }
         if !closure.is_whole() {
             let limit = Cause::Unknown(format!("it takes more than {FOLLOWED} objects along"));
@@ -269,14 +266,12 @@ pub(super) fn judge<'a>(judgement: &mut Judgement<'a>, members: &[Member<'a>], c
         let item = Item::of_node(&situation, node);
         let certain = fates.get(node.id()).is_some_and(|fate| fate.certainty == Certainty::Certain);
         judgement.goes_along(certain || !containers.is_empty());
-        let applied = judgement.binding(&item);
-        protected(judgement, fates, &item, &applied, live);
+        protected(judgement, fates, &item, live);
     }
     for (target, container) in &containers {
         judgement.goes_along(true);
         for item in container.items(situation).filter(|item| item.node.is_none()) {
-            let applied = judgement.binding(&item);
-            protected(judgement, fates, &item, &applied, live);
+            protected(judgement, fates, &item, live);
         }
         content_is_known(judgement, target, |_| true);
     }
@@ -336,15 +331,9 @@ fn targets(
 
 /// Questions 4 to 6 about one object: the target, or one that goes along.
 /// `live`: nothing would catch a mistake.
-fn protected<'a>(
-    judgement: &mut Judgement<'a>,
-    fates: &Fates,
-    item: &Item<'a>,
-    applied: &[Applied<'a>],
-    live: bool,
-) {
+fn protected<'a>(judgement: &mut Judgement<'a>, fates: &Fates, item: &Item<'a>, live: bool) {
     let situation = judgement.situation;
-    for applied in applied {
+    for applied in &judgement.binding(item) {
         let modes = &applied.policy.modes;
         if modes.always {
             judgement.refuse(applied, item, Reason::Protected, (vec![Cause::Always], 0));

@@ -77,8 +77,13 @@ pub fn unasked_namespaces(own: Option<&str>) -> impl Iterator<Item = &str> {
 }
 
 impl Identities {
+    /// Those of an installation in this namespace, as far as they are known without asking.
+    pub fn of_namespace(namespace: &str) -> Self {
+        Self { namespace: Some(namespace.to_owned()), ..Self::default() }
+    }
+
     /// Whether belay is asked nothing about the objects of a namespace.
-    pub fn leave_out(&self, namespace: &str) -> bool {
+    pub fn is_unasked(&self, namespace: &str) -> bool {
         unasked_namespaces(self.namespace.as_deref()).any(|unasked| unasked == namespace)
     }
 

@@ -105,7 +105,7 @@ impl PolicySet {
     /// what they would do if there were no pause.
     pub fn written<'p>(&'p self, places: Places<'_>, facts: Facts<'_>) -> Vec<Applied<'p>> {
         let place = if facts.is_namespace() { facts.name } else { facts.namespace };
-        if self.identities.leave_out(place) {
+        if self.identities.is_unasked(place) {
             return Vec::new();
         }
         let mut entries = self.entries(facts);

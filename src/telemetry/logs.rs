@@ -101,8 +101,11 @@ struct Second {
 }
 
 impl NamespaceLines {
-    /// For one namespace, and for all.
-    const MOST: (usize, usize) = (5, 100);
+    /// For one namespace.
+    const MOST: usize = 5;
+
+    /// For all.
+    const MOST_OF_ALL: usize = 100;
 
     /// Whether a line may be written now: if so, how many were left out since the last
     /// one.
@@ -113,7 +116,7 @@ impl NamespaceLines {
         }
         let Second { all, by_namespace, left_out, .. } = &mut *second;
         let lines = by_namespace.get(namespace).copied().unwrap_or_default();
-        if lines >= Self::MOST.0 || *all >= Self::MOST.1 {
+        if lines >= Self::MOST || *all >= Self::MOST_OF_ALL {
             *left_out += 1;
             return None;
         }

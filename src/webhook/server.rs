@@ -258,7 +258,9 @@ fn http<T: AsyncRead + AsyncWrite + Socket + Unpin + 'static>(
         })
         .finish(map_config(
             App::new()
-                .wrap_fn(move |request, service| one_by_one(request, service, keep_alive.is_zero()))
+                .wrap_fn(move |request, service| {
+                    answer_up_to_last(request, service, keep_alive.is_zero())
+                })
                 .configure(routes),
             |_| AppConfig::default(),
         ));
@@ -272,7 +274,7 @@ fn http<T: AsyncRead + AsyncWrite + Socket + Unpin + 'static>(
 }
 
 /// Answers a request, unless it was sent behind one whose answer ends the connection.
-fn one_by_one<S, B>(
+fn answer_up_to_last<S, B>(
     request: ServiceRequest,
     service: &S,
     is_last: bool,

@@ -61,15 +61,15 @@ pub struct Connection {
     requests: Cell<Requests>,
 }
 
-/// Whether a connection may send another request. After the last answer actix would answer
-/// all that were sent together, whether or not anybody reads it.
+/// Whether a connection may send another request. actix would answer all that were sent
+/// together, also behind the one whose answer ends the connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Requests {
     /// It may.
     Open,
-    /// No more.
+    /// The last one was answered.
     Closed,
-    /// It has sent one all the same.
+    /// It has sent one behind the last one.
     Broken,
 }
 
@@ -165,7 +165,7 @@ impl Connection {
         }
     }
 
-    /// Whether a request may be answered. One that comes before it may ends the connection.
+    /// Whether a request is answered. One behind the last one ends the connection.
     pub fn admit_request(&self) -> bool {
         let open = self.requests.get() == Requests::Open;
         if !open {

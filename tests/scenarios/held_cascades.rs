@@ -103,10 +103,7 @@ fn s11_what_is_always_protected_outlives_its_owner_until_a_person_deletes_it() {
     team.deleted(&["configmap/parent"]);
     // The policy comes when the owner is on its way already.
     policy::protect(team.plane, ns, "secrets", json!({"always": {}}));
-    let strip =
-        ["patch", "configmap/parent", "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#];
-    team.kubectl(&strip).success().unwrap();
-    team.goes("configmap/parent");
+    team.finish("configmap/parent");
 
     team.collector_asks("/child");
     team.stands("secret/child");
@@ -156,8 +153,7 @@ fn s11_an_owner_in_the_foreground_is_told_to_wait_for_what_was_approved() {
     team.collector_asks("/slow");
     secret("child", "parent");
     // When that one is through, the collector looks who else is in the way.
-    let none = r#"{"metadata":{"finalizers":null}}"#;
-    team.kubectl(&["patch", "configmap/slow", "--type=merge", "-p", none]).success().unwrap();
+    team.finish("configmap/slow");
     team.collector_asks("/child");
     team.stands("secret/child");
     // It is kept from asking again before the person does.
@@ -189,9 +185,7 @@ fn s12_foreground_deletion_keeps_what_is_used_until_its_user_is_gone() {
     team.deleted(&["configmap/root", "--cascade=foreground"]);
     team.was_kept("secret/key");
     assert_ne!(team.field("pod/slow", ".metadata.deletionTimestamp"), "");
-    let finish = ["patch", "pod/slow", "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#];
-    team.kubectl(&finish).success().unwrap();
-    team.goes("pod/slow");
+    team.finish("pod/slow");
     team.goes("secret/key");
     team.goes("configmap/root");
 
@@ -398,7 +392,6 @@ fn s43_a_claim_is_kept_for_the_pod_that_an_operator_will_make_again() {
     team.deleted(&[&format!("{plural}.{group}/db")]);
     eventually("a DELETE that passes", SOON, || team.delete(&["pvc/data"]).success()).unwrap();
     team.was_kept("pvc/data");
-    let finish = ["patch", "pod/db-0", "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#];
-    team.kubectl(&finish).success().unwrap();
+    team.finish("pod/db-0");
     team.goes("pvc/data");
 }

@@ -164,19 +164,11 @@ fn h78_requests_that_are_sent_together_are_not_all_answered() {
         crate::client::receive(&mut kept)
     };
     assert_eq!(ask().unwrap().code, 200);
-    let mut probe = TcpStream::connect(belay.probes).unwrap();
-    let [mut new, mut old] = [0; 2].map(|_| client.connect().unwrap());
-    for (get, connection) in [
-        ("GET /metrics HTTP/1.0\n\n", &mut probe as &mut dyn ReadAndWrite),
-        ("GET /metrics HTTP/1.1\nHost: a\n\n", &mut new),
-        ("GET /metrics HTTP/1.0\n\n", &mut old),
-    ] {
-        // It may be closed meanwhile.
-        let _ = connection.write_all(get.repeat(400).as_bytes());
-        let mut answers = Vec::new();
-        let _ = connection.read_to_end(&mut answers);
-        let answers = String::from_utf8_lossy(&answers).matches("HTTP/1.").count();
-        assert!(answers <= 1, "{answers} answers to {get:?}");
+    let (old, new) = ("GET /metrics HTTP/1.0\n\n", "GET /metrics HTTP/1.1\nHost: a\n\n");
+    let probe = TcpStream::connect(belay.probes).unwrap();
+    assert!(answers_to(old, probe) <= 1);
+    for get in [new, old] {
+        assert!(answers_to(get, client.connect().unwrap()) <= 1, "{get:?}");
     }
     belay.metrics().unwrap();
     // Other connections go on.
@@ -185,9 +177,14 @@ fn h78_requests_that_are_sent_together_are_not_all_answered() {
     }
 }
 
-trait ReadAndWrite: Read + Write {}
-
-impl<T: Read + Write> ReadAndWrite for T {}
+/// How many answers a connection gets to 400 requests that are sent together.
+fn answers_to(get: &str, mut connection: impl Read + Write) -> usize {
+    // It may be closed meanwhile.
+    let _ = connection.write_all(get.repeat(400).as_bytes());
+    let mut answers = Vec::new();
+    let _ = connection.read_to_end(&mut answers);
+    String::from_utf8_lossy(&answers).matches("HTTP/1.").count()
+}
 
 #[test]
 fn h32_a_head_without_end_ends_the_connection() {

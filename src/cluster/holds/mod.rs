@@ -202,7 +202,6 @@ impl Holds {
                 }
                 Ok(false) => self.timing.settled,
                 Err(trouble) => {
-                    self.report_refused(&work, &trouble);
                     self.refusals.add(work.uid, trouble.words());
                     self.timing.unread
                 }
@@ -211,21 +210,6 @@ impl Holds {
         }
         self.look_after_labels(&mut pace).await;
         self.forget(&wanted, &held).await
-    }
-
-    /// The others may well be written.
-    fn report_refused(&self, work: &Work, trouble: &Trouble) {
-        static LINES: LineLimit = LineLimit::new();
-        if let Some(left_out) = LINES.admit(Instant::now().into_std()) {
-            tracing::warn!(
-                resource = self.context.world.read().graph.kinds.info(work.kind).full_name(),
-                namespace = &*shown_name(&work.namespace),
-                name = &*shown_name(&work.name),
-                why = trouble.words(),
-                left_out,
-                "the hold could not be put on or removed; belay tries again"
-            );
-        }
     }
 
     /// How long nothing is looked at when nothing gives cause to: ever longer
@@ -401,9 +385,24 @@ impl Holds {
     /// anything was.
     async fn look(&self, kind: KindId, namespace: &str, name: &str) -> Result<bool, Trouble> {
         let info = self.context.world.read().graph.kinds.info(kind).clone();
-        let read = api::object(&self.context.client, &info, namespace, name, Detail::Metadata);
-        let Some(json) = within(read).await? else { return Ok(false) };
-        self.carry_out(kind, &info, &json).await
+        let looked = async {
+            let read = api::object(&self.context.client, &info, namespace, name, Detail::Metadata);
+            let Some(json) = within(read).await? else { return Ok(false) };
+            self.carry_out(kind, &info, &json).await
+        };
+        looked.await.inspect_err(|trouble: &Trouble| {
+            static LINES: LineLimit = LineLimit::new();
+            if let Some(left_out) = LINES.admit(Instant::now().into_std()) {
+                tracing::warn!(
+                    resource = info.full_name(),
+                    namespace = &*shown_name(namespace),
+                    name = &*shown_name(name),
+                    why = trouble.words(),
+                    left_out,
+                    "the hold could not be put on or removed; belay tries again"
+                );
+            }
+        })
     }
 
     /// Does what is to be done about an object as it was read live. Says

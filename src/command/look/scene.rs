@@ -91,7 +91,7 @@ pub async fn read(
         true => {
             place.place.asks_no_cluster()?;
             let (namespace, _) = place.place.installation()?;
-            let identities = Identities { namespace: Some(namespace), ..Identities::default() };
+            let identities = Identities::of_namespace(&namespace);
             of_files(asked, &place.from.files, place.namespace.as_deref(), identities)
         }
     }?;

@@ -25,12 +25,6 @@ fn own(team: &Team<'_>, object: &str, owners: &[&str]) -> Result<String, String>
     patch(team, object, &json!({"metadata": {"ownerReferences": owners}}))
 }
 
-/// jane removes the finalizer that keeps an object of hers Terminating.
-fn finish(team: &Team<'_>, object: &str) {
-    patch(team, object, &json!({"metadata": {"finalizers": null}})).unwrap();
-    team.goes(object);
-}
-
 const PROTECTED: &str = r#"{"metadata":{"labels":{"belay.dev/protect":"Always"}}}"#;
 
 #[test]
@@ -82,7 +76,7 @@ fn h21_a_cascade_over_a_held_object_is_judged_with_what_follows() {
     team.deleted(&["configmap/top"]);
     team.apply(&reader("user", "configMapRef", "used"));
     team.refused(&["configmap/held"]);
-    finish(&team, "configmap/top");
+    team.finish("configmap/top");
     team.collector_asks("/held");
     team.stands("configmap/held");
     team.stands("configmap/used");
@@ -105,7 +99,7 @@ fn h21_a_cascade_over_a_held_object_is_judged_with_what_follows() {
     team.deleted(&["configmap/second"]);
     let both = json!({"metadata": {"finalizers": ["belay.dev/hold", "orphan"]}});
     patch(&team, "configmap/orphaning", &both).unwrap();
-    finish(&team, "configmap/second");
+    team.finish("configmap/second");
     team.collector_asks("/orphaning");
     team.stands("configmap/orphaning");
     let owners = team.field("configmap/kept", ".metadata.ownerReferences[*].name");

@@ -150,8 +150,7 @@ fn h44_references_to_an_owner_that_is_terminating_are_not_removed() {
     let refused = patch(&team, "configmap/child", &none, &[]).failure().unwrap();
     assert!(refused.contains("would lose its owner ConfigMap"), "{refused}");
     // The child is deleted with its owner.
-    let none = json!({"metadata": {"finalizers": null}});
-    patch(&team, "configmap/real", &none, &[]).success().unwrap();
+    team.finish("configmap/real");
     team.goes("configmap/child");
 }
 
@@ -204,9 +203,7 @@ fn h81_under_deny_nothing_in_use_becomes_terminating_with_its_owner() {
     // Nothing has used the child until now.
     team.apply(&reader("user", "configMapRef", "child"));
     team.refused(&["configmap/child"]);
-    let none = json!({"metadata": {"finalizers": null}});
-    patch(&team, "configmap/parent", &none, &[]).success().unwrap();
-    team.goes("configmap/parent");
+    team.finish("configmap/parent");
     team.collector_asks("/child");
     team.stands("configmap/child");
     team.deleted(&["pod/user"]);

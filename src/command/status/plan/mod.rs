@@ -145,7 +145,7 @@ fn of_files(
     let see = &mut |info: &KindInfo, object: &Value| {
         seen.push((info.clone(), json!({"metadata": object.get("metadata")})));
     };
-    let identities = Identities { namespace: Some(namespace.to_owned()), ..Identities::default() };
+    let identities = Identities::of_namespace(namespace);
     let world = files::World::read_plan(policies, &filled(from)?, identities, see)?;
     let files::World { graph, policies, .. } = world;
     let mut tally = Tally::default();
