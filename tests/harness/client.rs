@@ -50,6 +50,11 @@ impl Client {
         Self::with(address, ca, rustls::ALL_VERSIONS, None)
     }
 
+    /// Trusts these CAs, which are PEM.
+    pub fn trusting(address: SocketAddr, ca: &[u8]) -> Self {
+        Self::of(address, ca, rustls::ALL_VERSIONS, None)
+    }
+
     /// Where it connects to.
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -62,8 +67,17 @@ impl Client {
         versions: &[&'static SupportedProtocolVersion],
         identity: Option<(&Path, &Path)>,
     ) -> Self {
+        Self::of(address, &std::fs::read(ca).unwrap(), versions, identity)
+    }
+
+    fn of(
+        address: SocketAddr,
+        ca: &[u8],
+        versions: &[&'static SupportedProtocolVersion],
+        identity: Option<(&Path, &Path)>,
+    ) -> Self {
         let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_file_iter(ca).unwrap() {
+        for certificate in CertificateDer::pem_slice_iter(ca) {
             roots.add(certificate.unwrap()).unwrap();
         }
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
