@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::item::Item;
 use super::owners::{MOST, MOST_READ, Standing, standing};
 use super::{LiveRead, Situation};
-use crate::graph::{Claim, DEEPEST, Gone, Node};
+use crate::graph::{Claim, DEEPEST, Gone, Node, RememberedOwner};
 use crate::objects::{KeyedSet, Uid};
 use crate::policy::{Approval, Identity};
 
@@ -71,58 +71,60 @@ pub(super) fn counts(
     }
 }
 
-/// The certain closure: an object is in that of an ancestor when each of its
-/// owners is that ancestor, or gone, or in the closure itself. An owner that
-/// stays would keep the object (R5).
+/// The search for approvals whose content an object is: each of its owners is
+/// approved with its content, or is such content itself, and was when the approval was
+/// given. Any other owner would keep the object (R5), or did so then.
 pub(super) struct Ancestors<'s, 'a> {
     situation: &'s Situation<'a>,
     records: Records,
     /// The namespace of the object at the bottom.
     namespace: &'s str,
     pub(super) found: ByName<'a>,
-    /// Approvals that were given before a reference on the way to them was added.
+    /// Approvals that were given before the owners on the way to them changed.
     pub(super) late: ByName<'a>,
-    /// The objects whose owners have been looked at. A cycle leads nowhere.
-    seen: KeyedSet<Uid>,
+    /// How many owners have been looked at.
+    looked_at: usize,
 }
 
 /// Approvals by name: many ways may lead to the same one.
 pub(super) type ByName<'a> = BTreeMap<&'a str, &'a Approval>;
 
-/// Where a way leads.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Leads {
-    /// To something that is approved with its content.
-    There,
-    /// Nowhere: what it led to is gone.
-    Nowhere,
-    /// To something that stays.
-    Elsewhere,
-}
-
 impl<'s, 'a> Ancestors<'s, 'a> {
     pub(super) fn new(situation: &'s Situation<'a>, records: Records, namespace: &'s str) -> Self {
-        let (found, late, seen) = Default::default();
-        Self { situation, records, namespace, found, late, seen }
+        let (found, late) = Default::default();
+        Self { situation, records, namespace, found, late, looked_at: 0 }
     }
 
-    /// Follows the owner references of an object. `version` is the resourceVersion
-    /// at which one on the way was added last.
+    /// Whether all owners of an object in this namespace lead to approvals. Approvals
+    /// that are older than `version` don't count.
     pub(super) fn lead(
         &mut self,
         namespace: &str,
-        (owners, version): (&[Claim<'_>], u64),
+        owners: &Owners<'_>,
+        mut version: u64,
         depth: usize,
-    ) -> Leads {
-        let mut all = Leads::Nowhere;
-        for owner in owners {
-            match self.follow(namespace, (owner, version), depth) {
-                Leads::Elsewhere => return Leads::Elsewhere,
-                Leads::There => all = Leads::There,
-                Leads::Nowhere => {}
+    ) -> bool {
+        version = version.max(owners.version);
+        for (past, lost) in &owners.past {
+            if *lost > version && !self.led(namespace, (past, version), depth) {
+                // Until then this one kept it.
+                version = *lost;
             }
         }
-        all
+        let mut owners = owners.now.iter().peekable();
+        owners.peek().is_some()
+            && owners.all(|claim| self.follow(namespace, (claim, version), depth))
+    }
+
+    /// Whether an owner that an object has lost leads to approvals. If not, what was
+    /// found on the way counts for nothing.
+    fn led(&mut self, namespace: &str, past: (&Claim<'_>, u64), depth: usize) -> bool {
+        let before = self.found.clone();
+        let led = self.follow(namespace, past, depth);
+        if !led {
+            self.found = before;
+        }
+        led
     }
 
     fn follow(
@@ -130,52 +132,29 @@ impl<'s, 'a> Ancestors<'s, 'a> {
         namespace: &str,
         (claim, version): (&Claim<'_>, u64),
         depth: usize,
-    ) -> Leads {
-        let node = match standing(self.situation, namespace, claim) {
-            Standing::Unresolved => return Leads::Elsewhere,
-            Standing::Absent => return self.follow_gone(claim, version),
-            Standing::Waiting(node) | Standing::Solid(node) => node,
+    ) -> bool {
+        let situation = self.situation;
+        let (state, owners) = match standing(situation, namespace, claim) {
+            Standing::Unresolved => return false,
+            Standing::Absent => {
+                let absent = find_absent(situation, claim);
+                (absent.state, absent.owners)
+            }
+            Standing::Waiting(node) | Standing::Solid(node) => {
+                (State::of_node(node), Owners::of_node(situation, node))
+            }
         };
-        if self.find_approvals((claim, version), State::of_node(node)) {
-            return Leads::There;
+        if self.find_approvals((claim, version), state) {
+            return true;
         }
+        self.looked_at += 1;
+        let steps = 1 + owners.now.len() + owners.past.len();
         // What is not found within the bounds, or leads in a circle, stays.
-        if depth > DEEPEST
-            || self.seen.len() > MOST
-            || !self.situation.work.charge(1 + node.owners().len())
-            || !self.seen.insert(node.uid())
-        {
-            return Leads::Elsewhere;
-        }
-        let owners: Vec<_> = node.claims().collect();
-        let version = version.max(owners_version(self.situation, Some(node), &owners));
-        match self.lead(node.namespace(), (&owners, version), depth + 1) {
-            Leads::There => Leads::There,
-            // It exists, and is not deleted with anything that is approved.
-            Leads::Nowhere | Leads::Elsewhere => Leads::Elsewhere,
-        }
-    }
-
-    /// Searches above an owner that is gone: it was approved itself, or deleted with
-    /// an object that was.
-    fn follow_gone(&mut self, claim: &Claim<'_>, version: u64) -> Leads {
-        let mut next = vec![(*claim, version)];
-        let mut seen = KeyedSet::default();
-        while let Some((claim, version)) = next.pop() {
-            if !seen.insert(claim.uid) {
-                continue;
-            }
-            let Absent { state, owners, owners_version, .. } = find_absent(self.situation, &claim);
-            if seen.len() > MOST || !self.situation.work.charge(1 + owners.len()) {
-                return Leads::Elsewhere;
-            }
-            if self.find_approvals((&claim, version), state) {
-                return Leads::There;
-            }
-            let version = version.max(owners_version);
-            next.extend(owners.into_iter().map(|owner| (owner, version)));
-        }
-        Leads::Nowhere
+        depth <= DEEPEST
+            && self.looked_at <= MOST
+            && !owners.are_more
+            && situation.work.charge(steps)
+            && self.lead(claim.namespace, &owners, version, depth + 1)
     }
 
     /// Collects the approvals of scope Content that name this owner; whether there
@@ -220,63 +199,77 @@ fn content_approvals<'a>(
     of.iter().filter(named).collect::<Vec<_>>().into_iter()
 }
 
-/// The resourceVersion at which an object may last have gained one of these
-/// owner references. What the graph has not seen may have come only now.
-pub(super) fn owners_version(
-    situation: &Situation<'_>,
-    node: Option<Node<'_>>,
-    owners: &[Claim<'_>],
-) -> u64 {
-    let graph = situation.graph;
-    if !graph.dates_owners() || owners.is_empty() {
-        return 0;
+/// The owners of an object, and what is known of how they changed.
+#[derive(Default)]
+pub(super) struct Owners<'c> {
+    pub(super) now: Vec<Claim<'c>>,
+    /// The resourceVersion at which it may last have gained one of them.
+    version: u64,
+    /// Those that it has lost since then, and at which resourceVersion.
+    past: Vec<(Claim<'c>, u64)>,
+    /// It has or had more than these.
+    are_more: bool,
+}
+
+impl<'c> Owners<'c> {
+    /// Those of an object as it is now. What the graph has not seen may have changed
+    /// only now.
+    pub(super) fn new(
+        situation: &Situation<'c>,
+        node: Option<Node<'c>>,
+        now: Vec<Claim<'c>>,
+    ) -> Self {
+        let graph = situation.graph;
+        if !graph.dates_owners() || now.is_empty() {
+            return Self { now, ..Self::default() };
+        }
+        let Some(known) = node.and_then(|node| graph.same(node)) else {
+            return Self { now, version: u64::MAX, ..Self::default() };
+        };
+        let same = |claim: &Claim<'_>| (claim.kind, claim.uid);
+        situation.work.charge(now.len() + known.owners().len());
+        let has: KeyedSet<_> = now.iter().map(same).collect();
+        let seen: KeyedSet<_> = known.claims().map(|claim| same(&claim)).collect();
+        let version = if has.is_subset(&seen) { known.owners_version() } else { u64::MAX };
+        let past = known.past_owners().iter().map(|past| (past.owner.claim(), past.version));
+        let lost = known.claims().filter(|claim| !has.contains(&same(claim)));
+        let past = past.chain(lost.map(|claim| (claim, u64::MAX))).collect();
+        Self { now, version, past, are_more: known.has_too_many_owners() }
     }
-    let Some(known) = node.and_then(|node| graph.same(node)) else { return u64::MAX };
-    let same = |claim: &Claim<'_>| (claim.kind, claim.uid);
-    situation.work.charge(owners.len() + known.owners().len());
-    let seen: KeyedSet<_> = known.claims().map(|claim| same(&claim)).collect();
-    let all = owners.iter().all(|claim| seen.contains(&same(claim)));
-    if all { known.owners_version() } else { u64::MAX }
+
+    fn of_node(situation: &Situation<'c>, node: Node<'c>) -> Self {
+        Self::new(situation, Some(node), node.claims().collect())
+    }
+
+    fn of_gone(gone: &'c Gone) -> Self {
+        let past = gone.past_owners.iter().map(|past| (past.owner.claim(), past.version));
+        Self {
+            now: gone.owners.iter().map(RememberedOwner::claim).collect(),
+            version: gone.owners_version,
+            past: past.collect(),
+            are_more: gone.had_more_owners,
+        }
+    }
 }
 
 /// What is known of an owner that is not there.
 struct Absent<'a> {
     state: State,
-    owners: Vec<Claim<'a>>,
-    owners_version: u64,
-    /// It had more owners than these.
-    had_more_owners: bool,
+    owners: Owners<'a>,
 }
 
 fn find_absent<'a>(situation: &Situation<'a>, claim: &Claim<'_>) -> Absent<'a> {
     let graph = situation.graph;
     if let Some(gone) = graph.gone(claim.uid) {
-        let Gone { owners, owners_version, deleted, had_more_owners, .. } = gone;
-        let owners = owners.iter().map(|owner| Claim {
-            kind: Some(owner.kind),
-            version: "",
-            namespace: &owner.namespace,
-            name: &owner.name,
-            uid: owner.uid,
-        });
-        return Absent {
-            state: State::Ends(*deleted),
-            owners: owners.collect(),
-            owners_version: *owners_version,
-            had_more_owners: *had_more_owners,
-        };
+        return Absent { state: State::Ends(gone.deleted), owners: Owners::of_gone(gone) };
     }
-    let absent =
-        |state| Absent { state, owners: Vec::new(), owners_version: 0, had_more_owners: false };
+    let absent = |state| Absent { state, owners: Owners::default() };
     let Some(node) = node(situation, claim) else { return absent(State::Lives) };
     if !is_absent(situation, claim) {
         return absent(State::of_node(node));
     }
     // A live read has not found it, so it was deleted a moment ago.
-    let owners: Vec<_> = node.claims().collect();
-    let owners_version = owners_version(situation, Some(node), &owners);
-    let (state, had_more_owners) = (State::Ends(node.deleted()), node.has_too_many_owners());
-    Absent { state, owners, owners_version, had_more_owners }
+    Absent { state: State::Ends(node.deleted()), owners: Owners::of_node(situation, node) }
 }
 
 /// The owner as it was read live, or as the graph has it.
@@ -334,9 +327,9 @@ impl Above {
                     next.extend(node.claims());
                 }
                 None => {
-                    let absent = find_absent(situation, &claim);
-                    above.endless |= absent.had_more_owners;
-                    next.extend(absent.owners);
+                    let Owners { now, are_more, .. } = find_absent(situation, &claim).owners;
+                    above.endless |= are_more;
+                    next.extend(now);
                 }
             }
         }

@@ -3,16 +3,14 @@
 use std::collections::BTreeSet;
 
 use super::Situation;
-use super::ancestors::{
-    Ancestors, ByName, Leads, Records, State, approvals_of, counts, owners_version,
-};
+use super::ancestors::{Ancestors, ByName, Owners, Records, State, approvals_of, counts};
 use super::item::Item;
 use super::owners::is_cascade;
 use crate::policy::{Approval, Discount, Policy, Source, Terms};
 
 /// The approvals in force for this object: those that name it, and those of
 /// scope Content that name what it lives in, or that certainly takes it along.
-/// And those to whose content it was added later.
+/// And those of which it has become content since they were given.
 fn in_force<'a>(
     situation: &Situation<'a>,
     item: &Item<'a>,
@@ -37,9 +35,8 @@ fn in_force<'a>(
         found.extend(content.map(by_name));
     }
     let mut ancestors = Ancestors::new(situation, above, namespace);
-    let owners = item.owners(situation);
-    let version = owners_version(situation, item.node, &owners);
-    if ancestors.lead(namespace, (&owners, version), 0) == Leads::There {
+    let owners = Owners::new(situation, item.node, item.owners(situation));
+    if ancestors.lead(namespace, &owners, 0, 0) {
         found.append(&mut ancestors.found);
     }
     (found, ancestors.late)
@@ -141,7 +138,7 @@ struct Asked<'a> {
     own: Vec<&'a Approval>,
     /// What people have approved.
     people: Vec<&'a Approval>,
-    /// Those to whose content the object was added after they were given.
+    /// Those of which the object has become content since they were given.
     late: Vec<&'a Approval>,
     terms: Option<Terms>,
 }

@@ -707,8 +707,8 @@ fn h43_an_approval_above_many_owners_is_looked_at_within_bounds_and_reported_onc
     let reported = approved::uncounted(&situation, &item, &protecting);
     let approvers: Vec<_> = reported.iter().map(|one| one.approver.as_str()).collect();
     assert_eq!(approvers, ["ann-0", "ann-1", "ann-2"]);
-    let looked_at = owners * owners::MOST;
-    assert!((looked_at..looked_at + 10_000).contains(&meter.steps()), "{}", meter.steps());
+    // The first owner that is not covered decides.
+    assert!((owners::MOST..owners::MOST + 1_000).contains(&meter.steps()), "{}", meter.steps());
 }
 
 #[test]

@@ -2,7 +2,6 @@
 //! object itself; of 4 to 7 all answers are gathered and the strictest wins; at
 //! the end 1 takes off what is approved.
 
-use super::ancestors::Above;
 use super::cascade::{cascade, users_stay};
 use super::content::{Container, Kept, content, existing, protects_now, prove_content};
 use super::excess::refuse_excess;
@@ -192,49 +191,6 @@ pub(super) fn take<'a>(judgement: &mut Judgement<'a>, members: &[Member<'a>]) {
     if !members.is_empty() {
         let closure = Closure::of(&judgement.situation, members);
         judge(judgement, members, &closure);
-        judge_kept_by_approved(judgement, members, &closure);
-    }
-}
-
-/// Dependents that stay only by owners that may be deleted under an approval of scope
-/// Content: what this deletion takes kept them from being deleted with those.
-fn judge_kept_by_approved<'a>(
-    judgement: &mut Judgement<'a>,
-    members: &[Member<'a>],
-    closure: &Closure,
-) {
-    let situation = judgement.situation;
-    let (graph, work) = (situation.graph, situation.work);
-    if situation.policies.approvals.is_empty() {
-        return;
-    }
-    let targets = members.iter().map(|Member { item, .. }| (item.uid(), item.facts.namespace));
-    let lost = closure.lost(graph).map(|node| (node.uid(), node.namespace()));
-    let going: Vec<_> = targets.chain(lost).collect();
-    let mut seen: KeyedSet<_> = going.iter().map(|(uid, _)| *uid).collect();
-    let gone = seen.clone();
-    for (uid, namespace) in going {
-        for node in graph.dependents_in_scope(uid, namespace) {
-            if !work.charge(1 + node.owners().len()) {
-                return;
-            }
-            if node.is_terminating() || !seen.insert(node.uid()) {
-                continue;
-            }
-            let keeping: Vec<_> =
-                node.claims().filter(|claim| !gone.contains(&claim.uid)).collect();
-            let above = Above::of(&situation, &keeping);
-            if !above.approved && !above.recorded {
-                continue;
-            }
-            let member = Member::new(Item::of_node(&situation, node), Propagation::Background);
-            let closure = Closure::with_dependents(&situation, &member);
-            judgement.goes_along(true);
-            for node in closure.lost(graph).take_while(|_| !work.is_used_up()) {
-                protected(judgement, &closure.fates, &Item::of_node(&situation, node), true);
-            }
-            judgement.goes_along(false);
-        }
     }
 }
 

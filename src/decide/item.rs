@@ -147,7 +147,7 @@ impl<'a> Item<'a> {
             let namespaced = kind.is_none_or(|kind| kinds.info(kind).namespaced);
             let namespace = if namespaced { self.facts.namespace } else { "" };
             let (name, uid) = (reference.name.as_str(), Uid::new(&reference.uid));
-            Claim { kind, version, namespace, name, uid }
+            Claim { kind, version: Some(version), namespace, name, uid }
         });
         claims.collect()
     }

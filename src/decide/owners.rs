@@ -30,7 +30,8 @@ pub(super) fn standing<'a>(
     let graph = situation.graph;
     let Some(kind) = claim.kind else { return Standing::Unresolved };
     let crosses = item_namespace.is_empty() && graph.kinds.info(kind).namespaced;
-    if !graph.kinds.serves(kind, claim.version) || crosses {
+    let is_unserved = |version| !graph.kinds.serves(kind, version);
+    if claim.version.is_some_and(is_unserved) || crosses {
         return Standing::Unresolved;
     }
     let node = match situation.read_object(kind, claim.namespace, claim.name) {

@@ -1,5 +1,6 @@
 //! What is remembered of objects that are gone, for as long as somebody still
-//! names them as an owner: whose dependents they were themselves.
+//! names them as an owner: whose dependents they were themselves. And of owners that
+//! an object has lost.
 //!
 //! A background deletion takes the owner first and its dependents one level
 //! after the other, so the last ones ask for their DELETE when the object that
@@ -7,25 +8,36 @@
 
 use std::collections::VecDeque;
 
-use super::node::Claim;
-use crate::objects::{KeyedMap, KindId, Uid};
+use super::node::{Claim, NodeId};
+use crate::objects::{KeyedMap, KindId, NumberMap, Uid};
 
 /// An object that is gone, while dependents of it are left.
 #[derive(Debug)]
 pub struct Gone {
     /// Its owners, or the first of them.
-    pub owners: Box<[GoneOwner]>,
+    pub owners: Box<[RememberedOwner]>,
     /// The resourceVersion at which it may last have gained one of them.
     pub owners_version: u64,
+    /// Those that it had lost since then.
+    pub past_owners: Vec<PastOwner>,
     /// Whether it had others.
     pub had_more_owners: bool,
     /// Since when it had been Terminating when it went, if it was seen so.
     pub deleted: Option<i64>,
 }
 
-/// An owner of an object that is gone, as its reference named it.
+/// An owner that an object has lost, while it has kept others.
 #[derive(Debug)]
-pub struct GoneOwner {
+pub struct PastOwner {
+    /// Which.
+    pub owner: RememberedOwner,
+    /// The resourceVersion at which the object was first seen without it.
+    pub version: u64,
+}
+
+/// An owner of an object, as its reference named it.
+#[derive(Debug)]
+pub struct RememberedOwner {
     /// Its kind.
     pub kind: KindId,
     /// Its namespace; empty for a cluster-scoped object.
@@ -40,7 +52,11 @@ pub struct GoneOwner {
 #[derive(Debug, Default)]
 pub(super) struct Graves {
     by_uid: KeyedMap<Uid, Gone>,
-    /// How many of them name this uid as their owner.
+    /// The owners that objects have lost which are there.
+    past_owners: NumberMap<NodeId, Vec<PastOwner>>,
+    /// How many of these there are.
+    past: usize,
+    /// How many of them all name this uid as their owner.
     named: KeyedMap<Uid, u32>,
     /// How many owners they name.
     owners: usize,
@@ -57,6 +73,24 @@ const MOST: usize = 131_072;
 const MOST_OWNERS: usize = 8;
 const LONGEST_NAME: usize = 253;
 
+/// So many owners that objects have lost are remembered.
+const MOST_PAST: usize = MOST / 8;
+
+impl RememberedOwner {
+    /// None, if the name is longer than any that an object has, or the kind is not known.
+    pub(super) fn new(claim: Claim<'_>) -> Option<Self> {
+        let Claim { kind, namespace, name, uid, .. } = claim;
+        let (namespace, name) = (namespace.into(), name.into());
+        (claim.name.len() <= LONGEST_NAME).then_some(Self { kind: kind?, namespace, name, uid })
+    }
+
+    /// As a reference names it, in whatever version.
+    pub fn claim(&self) -> Claim<'_> {
+        let Self { kind, namespace, name, uid } = self;
+        Claim { kind: Some(*kind), version: None, namespace, name, uid: *uid }
+    }
+}
+
 impl Gone {
     /// An object with these owners. Of many, or of those with names that nothing
     /// has, it is remembered that there were more.
@@ -65,12 +99,15 @@ impl Gone {
         deleted: Option<i64>,
     ) -> Self {
         let count = owners.len();
-        let owners = owners.filter(|claim| claim.name.len() <= LONGEST_NAME).filter_map(|claim| {
-            let Claim { kind, namespace, name, uid, .. } = claim;
-            Some(GoneOwner { kind: kind?, namespace: namespace.into(), name: name.into(), uid })
-        });
-        let owners: Box<[_]> = owners.take(MOST_OWNERS).collect();
-        Self { had_more_owners: owners.len() < count, owners, owners_version: 0, deleted }
+        let owners: Box<[_]> = owners.filter_map(RememberedOwner::new).take(MOST_OWNERS).collect();
+        let had_more_owners = owners.len() < count;
+        Self { had_more_owners, owners, owners_version: 0, past_owners: Vec::new(), deleted }
+    }
+
+    /// The owners that it has and had.
+    fn named(&self) -> impl Iterator<Item = Uid> {
+        let past = self.past_owners.iter().map(|past| &past.owner);
+        self.owners.iter().chain(past).map(|owner| owner.uid)
     }
 }
 
@@ -85,12 +122,12 @@ impl Graves {
     }
 
     pub(super) fn bury(&mut self, uid: Uid, gone: Gone) {
-        for owner in &gone.owners {
-            *self.named.entry(owner.uid).or_default() += 1;
+        for owner in gone.named() {
+            *self.named.entry(owner).or_default() += 1;
+            self.owners += 1;
         }
-        self.owners += gone.owners.len();
         match self.by_uid.insert(uid, gone) {
-            Some(before) => self.unname(&before),
+            Some(before) => self.unname_owners(&before),
             None => self.order.push_back(uid),
         }
         if self.size() > MOST || self.order.len() > MOST {
@@ -100,7 +137,7 @@ impl Graves {
                 && let Some(oldest) = self.order.pop_front()
             {
                 if let Some(gone) = self.by_uid.remove(&oldest) {
-                    self.unname(&gone);
+                    self.unname_owners(&gone);
                 }
             }
         }
@@ -115,8 +152,8 @@ impl Graves {
                 continue;
             }
             if let Some(gone) = self.by_uid.remove(&uid) {
-                self.unname(&gone);
-                next.extend(gone.owners.iter().map(|owner| owner.uid));
+                self.unname_owners(&gone);
+                next.extend(gone.named());
             }
         }
     }
@@ -125,21 +162,52 @@ impl Graves {
         self.by_uid.len() + self.owners
     }
 
-    fn unname(&mut self, gone: &Gone) {
-        self.owners -= gone.owners.len();
-        for owner in &gone.owners {
-            if let Some(count) = self.named.get_mut(&owner.uid) {
-                *count -= 1;
-                if *count == 0 {
-                    self.named.remove(&owner.uid);
-                }
+    fn unname_owners(&mut self, gone: &Gone) {
+        for owner in gone.named() {
+            self.owners -= 1;
+            self.unname(owner);
+        }
+    }
+
+    fn unname(&mut self, owner: Uid) {
+        if let Some(count) = self.named.get_mut(&owner) {
+            *count -= 1;
+            if *count == 0 {
+                self.named.remove(&owner);
             }
         }
     }
 
+    /// The owners that an object which is there has lost.
+    pub(super) fn past_owners(&self, id: NodeId) -> &[PastOwner] {
+        self.past_owners.get(&id).map_or(&[], Vec::as_slice)
+    }
+
+    /// Remembers owners that an object has lost. Says whether there is room for them.
+    pub(super) fn lose(&mut self, id: NodeId, lost: Vec<PastOwner>) -> bool {
+        let known = self.past_owners(id).len();
+        if known + lost.len() > MOST_OWNERS || self.past + lost.len() > MOST_PAST {
+            return false;
+        }
+        self.past += lost.len();
+        for PastOwner { owner, .. } in &lost {
+            *self.named.entry(owner.uid).or_default() += 1;
+        }
+        self.past_owners.entry(id).or_default().extend(lost);
+        true
+    }
+
+    /// Forgets them. What only they named is still remembered.
+    pub(super) fn take_past_owners(&mut self, id: NodeId) -> Vec<PastOwner> {
+        let past = self.past_owners.remove(&id).unwrap_or_default();
+        self.past -= past.len();
+        past.iter().for_each(|past| self.unname(past.owner.uid));
+        past
+    }
+
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.by_uid.is_empty() && self.named.is_empty()
+        self.by_uid.is_empty() && self.named.is_empty() && self.past_owners.is_empty()
     }
 }
 
@@ -166,7 +234,7 @@ mod tests {
     }
 
     fn owner(kind: Option<KindId>, name: &str, uid: Uid) -> Claim<'_> {
-        Claim { kind, version: "v1", namespace: "shop", name, uid }
+        Claim { kind, version: Some("v1"), namespace: "shop", name, uid }
     }
 
     #[test]

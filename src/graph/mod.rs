@@ -33,7 +33,7 @@ pub use edges::{
     Strength, UseEdge,
 };
 pub use fates::{Certainty, Cut, Fate, Fates, Outcome, Propagation, Request, fates};
-pub use gone::{Gone, GoneOwner};
+pub use gone::{Gone, PastOwner, RememberedOwner};
 pub use node::{Claim, DEEPEST, MANY, Node, NodeId, Progress};
 pub use query::{Sought, User, Via};
 pub use store::{Applied, Graph, Listing};

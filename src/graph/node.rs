@@ -2,6 +2,7 @@
 
 use super::dependents::ManyOwners;
 use super::edges::{OpenEdge, OwnerEdge, UseEdge};
+use super::gone::PastOwner;
 use super::id_set::IdSet;
 use super::store::Graph;
 use super::work::Work;
@@ -101,8 +102,8 @@ pub const DEEPEST: usize = 32;
 pub struct Claim<'a> {
     /// The owner's kind; none while nobody knows it.
     pub kind: Option<KindId>,
-    /// The version that the reference names.
-    pub version: &'a str,
+    /// The version that the reference names; none if that was not remembered.
+    pub version: Option<&'a str>,
     /// The owner's namespace; empty for a cluster-scoped one.
     pub namespace: &'a str,
     /// The owner's name.
@@ -256,6 +257,11 @@ impl<'g> Node<'g> {
         self.live.owners_version
     }
 
+    /// The owners that it has lost since then, while it kept others.
+    pub fn past_owners(self) -> &'g [PastOwner] {
+        self.graph.past_owners(self.id)
+    }
+
     /// The uids that its owner references name, in their order.
     pub fn owner_uids(self) -> impl Iterator<Item = Uid> {
         self.live.owner_uids()
@@ -271,10 +277,7 @@ impl<'g> Node<'g> {
     /// numbers of nodes differ between graphs; names do not.
     pub fn claims(self) -> impl Iterator<Item = Claim<'g>> {
         let graph = self.graph;
-        self.owners().iter().map(move |owner| {
-            let (kind, namespace, name) = graph.coordinates(owner.to);
-            Claim { kind: Some(kind), version: &owner.version, namespace, name, uid: owner.uid }
-        })
+        self.owners().iter().map(move |owner| graph.claim(owner))
     }
 
     /// The kinds of what it uses, by name.

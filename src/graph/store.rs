@@ -7,7 +7,7 @@ use hashbrown::HashTable;
 use super::dependents::{Dependents, ManyOwners};
 use super::edges::{Edges, NewUse, OpenEdge, OwnerEdge, UseEdge};
 use super::gaps::{Gaps, UnreadableSet};
-use super::gone::{Gone, Graves};
+use super::gone::{Gone, Graves, PastOwner, RememberedOwner};
 use super::id_set::IdSet;
 use super::node::{Claim, Live, MANY, Node, NodeId, Progress, Slot};
 use crate::objects::{
@@ -159,14 +159,15 @@ impl Graph {
             Some(before) if applied == Applied::Updated => before.hold.then(object.hold_age()),
             _ => object.hold_age(),
         };
+        let version = metadata.resource_version.parse().unwrap_or(u64::MAX);
         let owners_version = match &before {
             _ if !self.dates_owners => 0,
-            Some(before) if applied == Applied::Updated && has_all(&before.owners, &owners) => {
-                before.owners_version
+            Some(before) if applied == Applied::Updated => {
+                self.owners_version(id, before, &owners, version)
             }
             // Its absence was a fact, so it was created a moment ago.
             None if proves_absence => 0,
-            _ => metadata.resource_version.parse().unwrap_or(u64::MAX),
+            _ => version,
         };
         let labels = metadata.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         let finalizers = || metadata.finalizers.iter().flatten().map(|f| f.as_str());
@@ -190,7 +191,7 @@ impl Graph {
         // Only now: what both the old and the new object refer to stays.
         if let Some(before) = before {
             if applied == Applied::Replaced {
-                self.bury(&before);
+                self.bury(id, &before);
             }
             self.drop_edges(id, &before);
         }
@@ -515,24 +516,78 @@ impl Graph {
     fn forget(&mut self, id: NodeId) {
         self.revision += 1;
         if let Some(before) = self.take_live(id) {
-            self.bury(&before);
+            self.bury(id, &before);
             self.drop_edges(id, &before);
         }
         self.release(id);
     }
 
     /// Remembers an object that is gone, if somebody names it as an owner.
-    fn bury(&mut self, before: &Live) {
+    fn bury(&mut self, id: NodeId, before: &Live) {
+        let past_owners = self.graves.take_past_owners(id);
+        let past: Vec<_> = past_owners.iter().map(|past| past.owner.uid).collect();
         if self.dependents.contain(before.uid) || self.graves.name(before.uid) {
-            let owners = before.owners.iter().map(|owner| {
-                let (kind, namespace, name) = self.coordinates(owner.to);
-                Claim { kind: Some(kind), version: "", namespace, name, uid: owner.uid }
-            });
+            let owners = before.owners.iter().map(|owner| self.claim(owner));
             let mut gone = Gone::new(owners, before.deleted);
             gone.owners_version = before.owners_version;
+            gone.past_owners = past_owners;
             gone.had_more_owners |= before.many_owners.is_some();
             self.graves.bury(before.uid, gone);
         }
+        self.forget_owners(past);
+    }
+
+    /// What an owner reference names.
+    pub(super) fn claim<'g>(&'g self, owner: &'g OwnerEdge) -> Claim<'g> {
+        let (kind, namespace, name) = self.coordinates(owner.to);
+        Claim { kind: Some(kind), version: Some(&owner.version), namespace, name, uid: owner.uid }
+    }
+
+    /// Forgets those of these that are gone and that nobody names as an owner.
+    fn forget_owners(&mut self, owners: impl IntoIterator<Item = Uid>) {
+        let dependents = &self.dependents;
+        for uid in owners {
+            self.graves.forget(uid, |uid| dependents.contain(uid));
+        }
+    }
+
+    /// The resourceVersion at which an object that was known may last have gained one of
+    /// the owner references that it has now. Those that it has lost since are remembered;
+    /// where there are too many of them it counts as if it had gained one.
+    fn owners_version(
+        &mut self,
+        id: NodeId,
+        before: &Live,
+        now: &[OwnerEdge],
+        version: u64,
+    ) -> u64 {
+        let same = |edge: &OwnerEdge| (edge.to, edge.uid, edge.version.clone());
+        // Most objects keep those that they have.
+        if before.owners.iter().map(same).eq(now.iter().map(same)) {
+            return before.owners_version;
+        }
+        let had: KeyedSet<_> = before.owners.iter().map(same).collect();
+        if !now.is_empty() && now.iter().all(|edge| had.contains(&same(edge))) {
+            let has: KeyedSet<_> = now.iter().map(|edge| (edge.to, edge.uid)).collect();
+            let lost = before.owners.iter().filter(|edge| !has.contains(&(edge.to, edge.uid)));
+            let lost: Option<Vec<_>> = lost
+                .map(|edge| {
+                    let owner = RememberedOwner::new(self.claim(edge))?;
+                    Some(PastOwner { owner, version })
+                })
+                .collect();
+            if lost.is_some_and(|lost| self.graves.lose(id, lost)) {
+                return before.owners_version;
+            }
+        }
+        let past = self.graves.take_past_owners(id);
+        self.forget_owners(past.iter().map(|past| past.owner.uid));
+        version
+    }
+
+    /// The owners that an object has lost.
+    pub(super) fn past_owners(&self, id: NodeId) -> &[PastOwner] {
+        self.graves.past_owners(id)
     }
 
     /// The object's facts leave the node and the counts, not yet its edges.
@@ -642,8 +697,7 @@ impl Graph {
         for uid in before.owner_uids().filter(|uid| !owning.contains(uid)) {
             self.dependents.remove(id, uid, many);
             if !self.dependents.contain(uid) {
-                let dependents = &self.dependents;
-                self.graves.forget(uid, |uid| dependents.contain(uid));
+                self.forget_owners([uid]);
             }
         }
         for owner in &before.owners {
@@ -718,17 +772,6 @@ impl Graph {
             }
         }
     }
-}
-
-/// Whether an object that had some owner references before has gained none.
-fn has_all(before: &[OwnerEdge], now: &[OwnerEdge]) -> bool {
-    let same = |edge: &OwnerEdge| (edge.to, edge.uid, edge.version.clone());
-    // Most objects keep those that they have.
-    if before.iter().map(same).eq(now.iter().map(same)) {
-        return true;
-    }
-    let before: KeyedSet<_> = before.iter().map(same).collect();
-    now.iter().all(|edge| before.contains(&same(edge)))
 }
 
 #[cfg(test)]
@@ -854,7 +897,7 @@ mod tests {
         assert_eq!(apply(&mut graph, "listed", "6", Some("a")), 5, "it gained none");
         graph.set_complete(kind, true);
         assert_eq!(apply(&mut graph, "created", "7", Some("a")), 0);
-        assert_eq!(apply(&mut graph, "created", "8", None), 0);
+        assert_eq!(apply(&mut graph, "created", "8", None), 8, "it has none");
         assert_eq!(apply(&mut graph, "created", "9", Some("b")), 9);
         let place = Some(("shop".to_owned(), "unread".to_owned()));
         graph.set_unreadable(kind, &Unreadable { place, ..Unreadable::of_unknown_place() });
@@ -862,6 +905,42 @@ mod tests {
         graph.set_stale(kind);
         assert_eq!(apply(&mut graph, "later", "11", Some("a")), 11, "its creation was missed");
         assert_eq!(apply(&mut graph, "later", "no number", Some("b")), u64::MAX);
+    }
+
+    #[test]
+    fn owners_that_an_object_has_lost_are_remembered_as_far_as_they_are_few() {
+        let mut graph = Graph::default();
+        graph.date_owners();
+        let kind = graph.kinds.find("", "ConfigMap").unwrap();
+        let apply = |graph: &mut Graph, version: u64, owners: &[&str]| {
+            let mut value = manifest("child", "uid-child", None);
+            let owner = |name: &&str| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": name});
+            value["metadata"]["ownerReferences"] = owners.iter().map(owner).collect();
+            value["metadata"]["resourceVersion"] = json!(version.to_string());
+            let object = Object::deserialize(&value).unwrap();
+            graph.apply(kind, &object, Progress::Ordinary, Edges::default());
+            let child = graph.object(kind, "shop", "child").unwrap();
+            let past = child.past_owners().iter().map(|past| (past.owner.uid, past.version));
+            (child.owners_version(), past.collect::<Vec<_>>())
+        };
+        let uid = Uid::new;
+        assert_eq!(apply(&mut graph, 5, &["a", "b", "c"]), (5, vec![]));
+        assert_eq!(apply(&mut graph, 6, &["a", "b"]), (5, vec![(uid("c"), 6)]));
+        let lost = vec![(uid("c"), 6), (uid("a"), 7)];
+        assert_eq!(apply(&mut graph, 7, &["b"]), (5, lost));
+        // A new owner dates all that went before.
+        assert_eq!(apply(&mut graph, 8, &["b", "a"]), (8, vec![]));
+        assert_eq!(apply(&mut graph, 9, &[]), (9, vec![]));
+        let many: Vec<String> = (0..20).map(|n| format!("o{n}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert_eq!(apply(&mut graph, 10, &many), (10, vec![]));
+        assert_eq!(apply(&mut graph, 11, &many[9..]), (11, vec![]), "too many");
+
+        // They are gone with the object, and so is what only it had named.
+        apply(&mut graph, 12, &many[10..]);
+        assert!(graph.graves.name(uid("o9")));
+        graph.delete(kind, "shop", "child", None);
+        assert!(graph.graves.is_empty());
     }
 
     #[test]

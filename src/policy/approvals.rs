@@ -275,8 +275,7 @@ impl Discount {
                 format!("is by a service account that approval.serviceAccounts of {policy} lacks")
             }
             Self::Attached => {
-                "was given before the owner references that lead to the approved object were added"
-                    .to_owned()
+                "was given before the owners on the way to the approved object changed".to_owned()
             }
         }
     }

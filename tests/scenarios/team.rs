@@ -187,6 +187,19 @@ impl<'p> Team<'p> {
         self.is_held(object);
     }
 
+    /// belay looks at a held object now, and keeps it: a second look begins only if the
+    /// first one has done so.
+    pub fn is_kept_again(&self, object: &str) {
+        for look in ["a look", "another look"] {
+            let path = r".metadata.annotations.belay\.dev/release-token";
+            let before = self.field(object, path);
+            let is_another = |now: &str| !now.is_empty() && now != before;
+            let held = (object, &*self.ns);
+            self.plane.api().wait_field(held, SOON, path, is_another).expect(look);
+        }
+        self.is_held(object);
+    }
+
     /// The object is there, and nobody deletes it.
     pub fn stands(&self, object: &str) {
         assert_eq!(self.field(object, ".metadata.deletionTimestamp"), "", "{object}");

@@ -174,24 +174,60 @@ fn h58_references_to_an_owner_that_is_gone_are_not_removed() {
     team.goes("configmap/child");
 }
 
-#[test]
-fn h80_an_approval_of_one_owner_does_not_cover_what_another_one_keeps() {
-    let team = team("h80", "child", json!({"whileUsed": {}}));
+/// A policy, and a ConfigMap in use whose owners are the real one and one of jane's.
+/// carol has approved the deletion of the latter with its content.
+fn owned_twice(name: &str, protect: Value) -> Team<'static> {
+    let team = team(name, "child", protect);
     for name in ["real", "mine"] {
         team.apply(&config_map(name));
     }
     let [real, mine] = ["real", "mine"].map(|name| team.owner("ConfigMap", name));
     team.apply(&config_map("child").with_owner(real.clone()));
     team.apply(&reader("user", "configMapRef", "child"));
-    team.refused(&["configmap/real"]);
     let owners = json!({"metadata": {"ownerReferences": [real, mine]}});
     patch(&team, "configmap/child", &owners, &[]).success().unwrap();
+    team
+}
+
+/// The real owner goes, and the garbage collector removes the reference to it.
+fn lose_real_owner(team: &Team<'_>) {
+    team.deleted(&["configmap/real"]);
+    team.goes("configmap/real");
+    let names = ".metadata.ownerReferences[*].name";
+    let child = ("configmap/child", &*team.ns);
+    team.plane.api().wait_field(child, SOON, names, |now| now == "mine").unwrap();
+}
+
+#[test]
+fn h80_an_approval_of_one_owner_does_not_cover_what_another_one_keeps() {
+    let team = owned_twice("h80", json!({"whileUsed": {}}));
     team.approve(Approver::Carol, team.of("configmaps", "mine"), "Content");
-    let refused = team.refused(&["configmap/real"]);
-    assert!(refused.contains("takes configmaps \"child\" along"), "{refused}");
+    lose_real_owner(&team);
+    for object in ["child", "mine"] {
+        let refused = team.refused(&[&format!("configmap/{object}")]);
+        assert!(refused.contains("was given before the owners"), "{refused}");
+    }
+    // Now it is what the approver sees.
+    team.approve(Approver::Carol, team.of("configmaps", "mine"), "Content");
+    eventually("the approval in force", SOON, || team.delete(&["configmap/mine"]).success())
+        .unwrap();
+    team.goes("configmap/child");
+}
+
+#[test]
+fn h83_an_approval_of_one_owner_does_not_release_what_another_one_kept() {
+    let team = owned_twice("h83", json!({"whileUsed": {"onDelete": "Hold"}}));
+    team.deleted(&["configmap/child"]);
+    team.was_kept("configmap/child");
+    team.approve(Approver::Carol, team.of("configmaps", "mine"), "Content");
+    // The collector changes no object that is Terminating.
+    team.deleted(&["configmap/real"]);
+    team.goes("configmap/real");
     team.deleted(&["configmap/mine"]);
     team.goes("configmap/mine");
-    team.stands("configmap/child");
+    team.is_kept_again("configmap/child");
+    team.deleted(&["pod/user"]);
+    team.goes("configmap/child");
 }
 
 #[test]
