@@ -138,7 +138,7 @@ impl<'a> Container<'a> {
                 }
             }
             Self::Definition(group, resource) => {
-                prove_kind(situation, (group, resource), first, true, kept);
+                prove_kind(situation, (group, resource), first, kept);
             }
         }
     }
@@ -149,13 +149,12 @@ fn prove_kind(
     situation: &Situation<'_>,
     (group, resource): (&str, &str),
     first: bool,
-    live: bool,
     kept: &mut Kept,
 ) {
     let kinds = &situation.graph.kinds;
     if let Some(kind) = kinds.find_resource(group, resource) {
         let list = situation.list(kind, "", first);
-        kept.absent(kinds.info(kind), situation.absence(kind, list, live));
+        kept.absent(kinds.info(kind), situation.absence(kind, list, true));
         return;
     }
     let unknown = format!("{} is no kind that belay knows", full_name(group, resource));
@@ -224,7 +223,6 @@ pub(super) fn existing<'a>(
     exists: &Exists,
 ) -> Kept {
     let mut kept = Kept::of(item.facts.namespace);
-    let live = !item.is_held(situation);
     for (group, resource) in &exists.kinds {
         let container = Container::Definition(group, resource);
         for other in container.items(*situation) {
@@ -242,7 +240,8 @@ pub(super) fn existing<'a>(
         if kept.causes.is_empty() {
             let itself = (item.facts.group, item.facts.resource) == (group, resource);
             let first = exists.place.is_empty() && !itself;
-            prove_kind(situation, (group, resource), first, live, &mut kept);
+            // The release does not ask for it again.
+            prove_kind(situation, (group, resource), first, &mut kept);
         }
     }
     kept

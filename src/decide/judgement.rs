@@ -133,12 +133,18 @@ impl<'a> Judgement<'a> {
         reason: Reason,
         (causes, more): (Vec<Cause>, usize),
     ) {
-        let outcome = match applied.action {
-            Action::Deny => Decision::Deny,
-            Action::Warn => Decision::Warn,
-            Action::Audit => Decision::Audit,
-        };
-        self.add(applied, item, reason, outcome, (causes, more));
+        self.add(applied, item, reason, applied.action.into(), (causes, more));
+    }
+
+    /// The same, also of those whom the policy exempts.
+    pub(super) fn refuse_exempt_too(
+        &mut self,
+        applied: &Applied<'a>,
+        item: &Item<'a>,
+        reason: Reason,
+        causes: Vec<Cause>,
+    ) {
+        self.push(applied, item, reason, applied.action.into(), (causes, 0));
     }
 
     /// The object will wait for this, under its hold.
@@ -161,9 +167,9 @@ impl<'a> Judgement<'a> {
         item: &Item<'a>,
         reason: Reason,
         mut outcome: Decision,
-        (mut causes, more): (Vec<Cause>, usize),
+        causes: (Vec<Cause>, usize),
     ) {
-        let Applied { policy, certain, .. } = *applied;
+        let policy = applied.policy;
         if policy.exempts(self.review.user.person()) {
             if applied.action != Action::Deny {
                 return;
@@ -175,6 +181,18 @@ impl<'a> Judgement<'a> {
             }
             outcome = Decision::Hold;
         }
+        self.push(applied, item, reason, outcome, causes);
+    }
+
+    fn push(
+        &mut self,
+        applied: &Applied<'a>,
+        item: &Item<'a>,
+        reason: Reason,
+        outcome: Decision,
+        (mut causes, more): (Vec<Cause>, usize),
+    ) {
+        let Applied { policy, certain, .. } = *applied;
         let reason = if certain { reason } else { Reason::Unknown };
         if !certain {
             let namespace = item.facts.namespace;

@@ -76,12 +76,12 @@ pub(super) fn put_back(situation: &Situation<'_>, review: &Review<'_>) -> Verdic
 }
 
 /// The hold goes, and a policy that put it on still wants it, whomever else it
-/// binds: letting go is belay's.
+/// binds or exempts: letting go is belay's.
 fn hold_goes<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>) {
     let applied = judgement.situation.applied(target.facts);
     for applied in applied.iter().filter(|applied| applied.policy.holds()) {
         let causes = vec![Cause::Hold { terminating: target.is_terminating() }];
-        judgement.refuse(applied, target, Reason::FinalizerGuarded, (causes, 0));
+        judgement.refuse_exempt_too(applied, target, Reason::FinalizerGuarded, causes);
     }
 }
 
@@ -400,8 +400,12 @@ fn loses_owner<'a>(
         return;
     }
     let policies: Vec<_> = refusing.iter().map(|applied| applied.policy).collect();
-    // Whoever approved the end of the owner approved this, too.
-    let yes = approved(&situation, &owner_item, &policies, Records::Itself);
+    // Whoever approved the end of the owner with its content approved this, too. The
+    // control plane does what was asked about when the owner was deleted.
+    let yes = match by_control_plane {
+        true => approved(&situation, &owner_item, &policies, Records::Itself),
+        false => approved(&situation, target, &policies, Records::Ignored),
+    };
     if policies.is_empty() || yes.is_none() {
         refuse(judgement, named(owner));
     }

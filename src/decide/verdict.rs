@@ -7,6 +7,7 @@ use serde::Deserialize;
 use super::{LiveRead, Uncounted};
 use crate::objects::{Object, shown_name};
 use crate::policy::Source;
+use crate::policy::api::Action;
 
 /// What belay says to a request, from the mildest to the strictest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
@@ -39,6 +40,16 @@ impl Decision {
     /// Whether the request passes.
     pub fn passes(self) -> bool {
         self != Self::Deny
+    }
+}
+
+impl From<Action> for Decision {
+    fn from(action: Action) -> Self {
+        match action {
+            Action::Deny => Self::Deny,
+            Action::Warn => Self::Warn,
+            Action::Audit => Self::Audit,
+        }
     }
 }
 
