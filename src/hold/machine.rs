@@ -9,7 +9,6 @@ use super::count::{Count, Free};
 use super::patch::{Mark, Removal, Sight};
 use super::protocol::{Answer, End, Input, Limits, Output, Waiting};
 use crate::decide::LiveRead;
-use crate::objects::Kinds;
 
 /// One pass, from its token on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -32,20 +31,11 @@ enum State {
     Getting(Option<Arc<str>>),
     Marking(Arc<str>, Duration),
     Counting(Pass),
-    Reading {
-        pass: Pass,
-        /// What is still to be read; the first one is under way.
-        left: Vec<LiveRead>,
-        restarts: u8,
-        /// The CRD of the kind is being read: is there really no such kind?
-        proving: bool,
-    },
+    /// What is still to be read; the first one is under way.
+    Reading(Pass, Vec<LiveRead>),
     Removing(Free),
     Ended(End),
 }
-
-/// A list that expires more often than this is not to be had now.
-const RESTARTS: u8 = 3;
 
 /// So often in a row a write is refused because somebody else wrote; more
 /// often, and it is the object itself.
@@ -144,8 +134,15 @@ impl Release {
                 self.marked(now, answer, &token, begun)
             }
             (State::Counting(pass), Input::Counted(count)) => self.counted(now, pass, count),
-            (State::Reading { pass, left, restarts, proving }, input) => {
-                self.read(now, (pass, left, restarts, proving), input)
+            (State::Reading(pass, left), Input::Read { asked }) => {
+                // A long list, or a wait for its turn, does not make an answer old.
+                let read_at = asked.unwrap_or(pass.read_at);
+                let left = left.into_iter().skip(1).collect();
+                self.next(now, Pass { read_at, ..pass }, left)
+            }
+            (State::Reading(_, left), Input::Unreadable(why)) => {
+                let kind = left.first().map(LiveRead::kind_name).unwrap_or_default();
+                self.unknown(now, &format!("{kind}: {why}"))
             }
             (State::Removing(free), Input::Removed(answer)) => self.removed(now, free, answer),
             (state, _) => {
@@ -280,88 +277,14 @@ impl Release {
         }
     }
 
-    fn read(
-        &mut self,
-        now: Duration,
-        (pass, mut left, restarts, proving): (Pass, Vec<LiveRead>, u8, bool),
-        input: Input,
-    ) -> Vec<Output> {
-        let Some(current) = left.first().cloned() else { return self.next(now, pass, left) };
-        match input {
-            Input::Page { next: Some(next) } if !proving => {
-                // The pages of a list are one snapshot, that of the first; but
-                // what counts for freshness is that somebody is still reading.
-                let pass = Pass { read_at: now, ..pass };
-                self.state = State::Reading { pass, left, restarts, proving };
-                vec![Output::Read { read: current, from: Some(next) }]
-            }
-            Input::Page { .. } if proving => {
-                let kind = current.kind_name();
-                self.unknown(now, &format!("{kind} are defined and not served"))
-            }
-            Input::Page { .. } => {
-                left.remove(0);
-                self.next(now, pass, left)
-            }
-            // The snapshot that the pages belonged to is gone.
-            Input::Expired if restarts < RESTARTS && !proving => {
-                let pass = Pass { read_at: now, ..pass };
-                self.state = State::Reading { pass, left, restarts: restarts + 1, proving };
-                vec![Output::Read { read: current, from: None }]
-            }
-            Input::Expired => {
-                let kind = current.kind_name();
-                self.unknown(now, &format!("{kind}: the list expires before it has been read"))
-            }
-            Input::NotFound => match (&current, proving) {
-                // That a kind has no objects is proved by the absence of its
-                // definition and by nothing else: an API server that is just
-                // coming up says 404, too.
-                (LiveRead::List { group, resource, .. }, false) => {
-                    let read = LiveRead::Object {
-                        group: "apiextensions.k8s.io".to_owned(),
-                        resource: "customresourcedefinitions".to_owned(),
-                        namespace: String::new(),
-                        name: format!("{resource}.{group}"),
-                    };
-                    if Kinds::is_built_in(group, resource) {
-                        let kind = current.kind_name();
-                        return self.unknown(now, &format!("{kind} are not served"));
-                    }
-                    self.state = State::Reading { pass, left, restarts, proving: true };
-                    vec![Output::Read { read, from: None }]
-                }
-                (LiveRead::List { .. }, true) => {
-                    left.remove(0);
-                    let mut outputs = vec![Output::NoneOf(current)];
-                    outputs.extend(self.next(now, pass, left));
-                    outputs
-                }
-                (LiveRead::Object { .. }, _) => {
-                    left.remove(0);
-                    self.next(now, pass, left)
-                }
-            },
-            Input::Unreadable(why) => {
-                let kind = current.kind_name();
-                self.unknown(now, &format!("{kind}: {why}"))
-            }
-            _ => {
-                self.state = State::Reading { pass, left, restarts, proving };
-                Vec::new()
-            }
-        }
-    }
-
     /// The next read, or the count.
     fn next(&mut self, now: Duration, pass: Pass, left: Vec<LiveRead>) -> Vec<Output> {
         let Some(read) = left.first().cloned() else {
             self.state = State::Counting(pass);
             return vec![Output::Count];
         };
-        let pass = Pass { read_at: now, ..pass };
-        self.state = State::Reading { pass, left, restarts: 0, proving: false };
-        vec![Output::Read { read, from: None }]
+        self.state = State::Reading(Pass { read_at: now, ..pass }, left);
+        vec![Output::Read(read)]
     }
 
     fn removed(&mut self, now: Duration, free: Free, answer: Answer) -> Vec<Output> {

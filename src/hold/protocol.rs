@@ -71,18 +71,11 @@ pub enum Input {
     Got(Answer),
     /// What writing the token came to.
     Marked(Answer),
-    /// A page of a list, or a whole object, was read. `next` says where a list
-    /// goes on.
-    Page {
-        /// `metadata.continue`, where there is more.
-        next: Option<Arc<str>>,
+    /// All was read that was asked for; that there is none of it was proved as well.
+    Read {
+        /// When the last page was asked for, which may be long after the read began.
+        asked: Option<Duration>,
     },
-    /// 410: the list cannot be gone on with.
-    Expired,
-    /// A 404. Of a list: nobody serves the kind. Of an object: there is none,
-    /// and the answer names it (`details.name`); one that does not means that
-    /// the kind is not served, and is [`Input::Unreadable`].
-    NotFound,
     /// The read failed: 403, 405, 5xx, a time-out, a partial discovery.
     Unreadable(Arc<str>),
     /// What the count came to.
@@ -101,21 +94,13 @@ pub enum Output {
     Get,
     /// Write the token.
     Mark(Mark),
-    /// Read this, live and consistently: no `resourceVersion`. Without `from`
-    /// it begins anew, and whatever was collected of it is thrown away.
-    Read {
-        /// What.
-        read: LiveRead,
-        /// Where a list goes on.
-        from: Option<Arc<str>>,
-    },
-    /// Nobody serves this kind, proved live: it has no objects.
-    NoneOf(LiveRead),
+    /// Read this, live and consistently: no `resourceVersion`.
+    Read(LiveRead),
     /// Ask [`super::count`] with what was read in this pass, as
     /// [`crate::decide::LiveReads`]: every read that has been answered stands
-    /// in its `done`, an absent kind or object with Ok; the objects of a list
-    /// that began anew are those of the new one; and the target goes in last,
-    /// as [`super::as_released`] makes it, so that no list puts the hold back.
+    /// in its `done`, an absent kind or object with Ok; and the target goes in
+    /// last, as [`super::as_released`] makes it, so that no list puts the hold
+    /// back.
     Count,
     /// Throw away what was read: the pass is over. So it is when the release
     /// has [`Output::Ended`].

@@ -1,6 +1,5 @@
 //! The machine step by step, its patches, and the plans.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -101,19 +100,12 @@ fn a_whole_pass_takes_the_hold_off_and_nothing_else() {
     object["metadata"]["annotations"] = json!({"other": "stays"});
     let mut release = counting(&mut object);
     let reads = vec![list("apps", "deployments"), list("", "pods")];
-    let read = |read: &LiveRead, from: Option<&str>| Output::Read {
-        read: read.clone(),
-        from: from.map(Arc::from),
-    };
+    let read = |read: &LiveRead| Output::Read(read.clone());
     let outputs = release.step(seconds(46), Input::Counted(Count::Read(reads.clone())));
-    assert_eq!(outputs, [read(&reads[0], None)]);
-    let more = Input::Page { next: Some("c1".into()) };
-    assert_eq!(release.step(seconds(46), more.clone()), [read(&reads[0], Some("c1"))]);
-    // The snapshot is gone: the list begins again.
-    assert_eq!(release.step(seconds(47), Input::Expired), [read(&reads[0], None)]);
-    let end = Input::Page { next: None };
-    assert_eq!(release.step(seconds(47), end.clone()), [read(&reads[1], None)]);
-    assert_eq!(release.step(seconds(47), end), [Output::Count]);
+    assert_eq!(outputs, [read(&reads[0])]);
+    let answered = Input::Read { asked: None };
+    assert_eq!(release.step(seconds(47), answered.clone()), [read(&reads[1])]);
+    assert_eq!(release.step(seconds(47), answered), [Output::Count]);
     let outputs = release.step(seconds(49), Input::Counted(Count::Free(Free::Unused)));
     let [Output::Forget, Output::Remove(removal)] = &outputs[..] else { panic!("{outputs:?}") };
     json_patch::patch(&mut object, &removal.patch()).unwrap();
@@ -132,12 +124,19 @@ fn what_was_read_too_long_ago_counts_for_nothing() {
         assert_eq!(outputs.iter().any(|o| matches!(o, Output::Remove(_))), goes, "{now}");
         assert_eq!(release.is_busy(), goes);
     }
+    // A list may take longer: its last page counts.
+    let mut release = counting(&mut target());
+    let reads = vec![list("apps", "deployments")];
+    release.step(seconds(46), Input::Counted(Count::Read(reads)));
+    release.step(seconds(57), Input::Read { asked: Some(seconds(55)) });
+    let outputs = release.step(seconds(57), Input::Counted(Count::Free(Free::Unused)));
+    assert!(matches!(outputs[..], [Output::Forget, Output::Remove(_)]), "{outputs:?}");
     // And so does a pass that takes a minute, however fresh its last read is.
     let mut release = counting(&mut target());
     let reads = vec![list("apps", "deployments"), list("", "pods")];
     release.step(seconds(46), Input::Counted(Count::Read(reads)));
-    release.step(seconds(106), Input::Page { next: None });
-    release.step(seconds(106), Input::Page { next: None });
+    release.step(seconds(106), Input::Read { asked: None });
+    release.step(seconds(106), Input::Read { asked: None });
     let outputs = release.step(seconds(106), Input::Counted(Count::Free(Free::Unused)));
     assert_eq!(unknown(&outputs), "reading took longer than its answers are good for");
 }
@@ -250,33 +249,6 @@ fn a_read_that_fails_keeps_the_hold_and_names_the_kind() {
     let outputs = release.step(seconds(46), Input::Unreadable("403 Forbidden".into()));
     assert_eq!(unknown(&outputs), "deployments.apps: 403 Forbidden");
     assert!(!release.is_busy() && release.ended().is_none());
-    // What Kubernetes itself serves is not absent because a list says 404.
-    let outputs = reading(list("apps", "deployments")).step(seconds(46), Input::NotFound);
-    assert_eq!(unknown(&outputs), "deployments.apps are not served");
-    // A custom kind has no objects where its definition is absent, live.
-    let things = list("example.com", "things");
-    let mut release = reading(things.clone());
-    let outputs = release.step(seconds(46), Input::NotFound);
-    let [Output::Read { read: LiveRead::Object { resource, name, .. }, .. }] = &outputs[..] else {
-        panic!("{outputs:?}")
-    };
-    assert_eq!(
-        (resource.as_str(), name.as_str()),
-        ("customresourcedefinitions", "things.example.com")
-    );
-    let outputs = release.clone().step(seconds(46), Input::NotFound);
-    assert_eq!(outputs, [Output::NoneOf(things), Output::Count]);
-    let outputs = release.clone().step(seconds(46), Input::Page { next: None });
-    assert_eq!(unknown(&outputs), "things.example.com are defined and not served");
-    let outputs = release.step(seconds(46), Input::Unreadable("500".into()));
-    assert_eq!(unknown(&outputs), "things.example.com: 500");
-    // A list that expires again and again.
-    let mut release = reading(list("", "pods"));
-    for _ in 0..3 {
-        assert!(matches!(release.step(seconds(46), Input::Expired)[..], [Output::Read { .. }]));
-    }
-    let outputs = release.step(seconds(46), Input::Expired);
-    assert_eq!(unknown(&outputs), "pods: the list expires before it has been read");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::requests::Target;
 use crate::cluster::context::Context;
 use crate::cluster::fair::{FairSemaphore, Turn};
-use crate::cluster::live::{Answer as ReadAnswer, Found, Gathered, ReadGroup, Reader};
+use crate::cluster::live::{Gathered, ReadGroup, Reader};
 use crate::cluster::world::{Place, SharedWorld, World};
 use crate::decide::{Live, LiveRead, LiveReads, Situation};
 use crate::graph::{Meter, Work};
@@ -72,8 +72,6 @@ pub struct Driver {
     /// The target, as the answer to the token had it.
     marked: Option<Value>,
     gathered: Option<Gathered>,
-    /// What was read, of which the machine knows only when it was asked for.
-    arrived: Option<(Instant, ReadAnswer)>,
     /// What made it free, as the last count had it.
     free: Option<Free>,
     /// A removal was sent and, as far as its answer says, carried out. The
@@ -105,7 +103,6 @@ impl Driver {
             release,
             marked: None,
             gathered: None,
-            arrived: None,
             free: None,
             let_go: false,
             meter: Meter::new(PASS_STEPS),
@@ -197,17 +194,13 @@ impl Driver {
             }
         }
         // Many targets may wait, each as large as its writer pleases.
-        (self.marked, self.gathered, self.arrived) = (None, None, None);
+        (self.marked, self.gathered) = (None, None);
     }
 
     /// Tells the machine of one input, and carries out what follows; what comes
     /// of that are inputs again.
     async fn step(&mut self, input: Input, inputs: &mut Vec<Input>, say: &impl Fn(Word)) {
-        let now = match (&input, &self.arrived) {
-            (Input::Page { next: Some(_) }, Some((sent, _))) => *sent,
-            _ => Instant::now(),
-        };
-        let now = now.saturating_duration_since(self.common.start);
+        let now = Instant::now().saturating_duration_since(self.common.start);
         for output in self.release.step(now, input) {
             inputs.extend(self.carry_out(output, say).await);
         }
@@ -231,13 +224,7 @@ impl Driver {
                 self.let_go &= !is_held(&answer);
                 Some(Input::Marked(answer))
             }
-            Output::Read { read, from } => Some(self.read(read, from).await),
-            // The machine's own proof, which is never asked for: what the 404 of
-            // a list proves is asked where every live read asks it.
-            Output::NoneOf(read) => {
-                self.gathered().add(vec![(read, Ok(Found::default()))]);
-                None
-            }
+            Output::Read(read) => Some(self.read(read).await),
             Output::Count => {
                 let count = self.count();
                 self.free = match &count {
@@ -247,7 +234,7 @@ impl Driver {
                 Some(Input::Counted(count))
             }
             Output::Forget => {
-                (self.gathered, self.arrived) = (None, None);
+                self.gathered = None;
                 None
             }
             Output::Remove(removal) => {
@@ -267,7 +254,7 @@ impl Driver {
                 None
             }
             Output::Ended(end) => {
-                (self.gathered, self.arrived) = (None, None);
+                self.gathered = None;
                 let let_go = self.free.filter(|_| self.let_go);
                 let end = match (end, let_go) {
                     (End::Gone, Some(free)) => End::Released(free),
@@ -284,39 +271,18 @@ impl Driver {
         self.gathered.get_or_insert_with(|| Gathered::new(&world.read()))
     }
 
-    /// Reads, together with those who ask the same at this time. The machine is
-    /// told first when the last page was asked for: a long list, or a wait for
-    /// its turn, does not make an answer old.
-    async fn read(&mut self, read: LiveRead, from: Option<Arc<str>>) -> Input {
-        if from.is_some() {
-            return self.take_arrived();
-        }
+    /// Reads, together with those who ask the same at this time.
+    async fn read(&mut self, read: LiveRead) -> Input {
         let group = ReadGroup::Release(self.place.1.clone());
         let until = (Instant::now() + READ).into_std();
         let answers = self.common.reader.read_all(&group, vec![read], until).await;
-        match answers.into_iter().next() {
-            Some((_, Err(why))) => Input::Unreadable(why.into()),
-            Some((read, Ok(found))) => {
-                let sent = found.sent();
-                self.arrived = Some((sent.unwrap_or_else(Instant::now), (read, Ok(found))));
-                match sent {
-                    Some(_) => Input::Page { next: Some("the last page".into()) },
-                    None => self.take_arrived(),
-                }
-            }
-            None => Input::Unreadable("the reads have ended".into()),
-        }
-    }
-
-    /// Takes in what was read.
-    fn take_arrived(&mut self) -> Input {
-        let Some((_, (read, answer))) = self.arrived.take() else {
-            return Input::Unreadable("what was read is not there any more".into());
+        let asked = match answers.first() {
+            Some((_, Ok(found))) => found.sent(),
+            Some((_, Err(why))) => return Input::Unreadable(why.as_str().into()),
+            None => return Input::Unreadable("the reads have ended".into()),
         };
-        let is_object = matches!(read, LiveRead::Object { .. });
-        let is_absent = answer.as_ref().is_ok_and(|found| found.objects().len() == 0);
-        self.gathered().add(vec![(read, answer)]);
-        if is_absent && is_object { Input::NotFound } else { Input::Page { next: None } }
+        self.gathered().add(answers);
+        Input::Read { asked: asked.map(|at| at.saturating_duration_since(self.common.start)) }
     }
 
     /// Who still counts.

@@ -203,10 +203,10 @@ impl Deadlock {
                         let sight = Sight::of(&stored).unwrap();
                         inputs.push(Input::Removed(Answer::Done(sight)));
                     }
-                    Output::Read { read, .. } => {
+                    Output::Read(read) => {
                         found.extend(self.read(state, &read));
                         done.insert(read);
-                        inputs.push(Input::Page { next: None });
+                        inputs.push(Input::Read { asked: None });
                     }
                     Output::Count => {
                         let count = manifests::count(&stored, &found, &done, &self.excuses);

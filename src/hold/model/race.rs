@@ -377,7 +377,7 @@ impl Model for Race {
             Action::Land(l) => self.carry_out(&mut next, l)?,
             Action::Answer(l) => {
                 next.leaders[l].unread = false;
-                self.feed(&mut next, l, Input::Page { next: None });
+                self.feed(&mut next, l, Input::Read { asked: None });
             }
             Action::Lose(l) => {
                 next.losses -= 1;

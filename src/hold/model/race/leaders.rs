@@ -45,7 +45,7 @@ impl Race {
                             Write::removal(removal.patch(), state.now, (leader.first, leader.last));
                         leader.request = Some(Request::Write(write));
                     }
-                    Output::Read { read, .. } => {
+                    Output::Read(read) => {
                         let resource = manifests::resource(&read);
                         match USERS.iter().position(|(r, _)| *r == resource) {
                             Some(kind) => leader.request = Some(Request::List(kind, read)),
@@ -58,7 +58,7 @@ impl Race {
                                 if self.split && leader.found[2].is_some() {
                                     leader.unread = true;
                                 } else {
-                                    next.push(Input::Page { next: None });
+                                    next.push(Input::Read { asked: None });
                                 }
                             }
                         }
@@ -76,8 +76,7 @@ impl Race {
                         leader.found = [None; 3];
                         leader.others = 0;
                     }
-                    Output::NoneOf(_) | Output::LookAt(_) | Output::Waits(_) | Output::Ended(_) => {
-                    }
+                    Output::LookAt(_) | Output::Waits(_) | Output::Ended(_) => {}
                 }
             }
         }
@@ -207,7 +206,7 @@ impl Race {
                     leader.unread = true;
                     return Some(());
                 }
-                Input::Page { next: None }
+                Input::Read { asked: None }
             }
         };
         self.feed(next, l, input);
