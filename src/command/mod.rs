@@ -10,6 +10,7 @@ mod document;
 mod duration;
 mod files;
 mod finalizers;
+mod hold_state;
 mod look;
 mod pause;
 mod place;

@@ -9,12 +9,12 @@ use crate::cluster::uninstall::{
     Ended, Left, Manners, News, NotBegun, Tally, Uninstall, Why, by_kind,
 };
 use crate::command::document::document;
+use crate::command::hold_state::cause_text;
 use crate::command::place::PlaceArguments;
 use crate::command::screen::Format;
 use crate::command::target::{as_me, unknown};
 use crate::command::timing::TimingArguments;
 use crate::command::visitor::Visitor;
-use crate::command::why::words;
 use crate::command::{CommandError, print};
 use crate::decide::arguments;
 use crate::telemetry::{LogFormat, init_logs};
@@ -183,7 +183,7 @@ fn line(news: &News) -> String {
 pub fn because(why: &Why) -> String {
     match why {
         Why::InUse(causes) => {
-            let causes: Vec<String> = causes.iter().map(words).collect();
+            let causes: Vec<String> = causes.iter().map(cause_text).collect();
             format!("it waits for {}", causes.join(", "))
         }
         Why::Unknown(why) => format!("it is not known whether something needs it: {}", as_me(why)),

@@ -6,8 +6,8 @@ use serde::Serialize;
 use super::all::because;
 use crate::cluster::uninstall::{self, Ended, News, Tally, Why};
 use crate::command::document::{Content, NotRead, Object};
+use crate::command::hold_state::cause_text;
 use crate::command::target::as_me;
-use crate::command::why::words;
 use crate::objects::Kinds;
 
 /// What came of everything.
@@ -131,7 +131,7 @@ impl ReleasedAll {
 impl Left {
     fn new(uninstall::Left { target, why }: &uninstall::Left, kinds: &Kinds) -> Self {
         let waits_for = match why {
-            Why::InUse(causes) => causes.iter().map(words).collect(),
+            Why::InUse(causes) => causes.iter().map(cause_text).collect(),
             _ => Vec::new(),
         };
         Self { object: Object::of(target, kinds), cause: why.into(), says: because(why), waits_for }
@@ -174,7 +174,7 @@ mod tests {
 
     fn words_of(ended: &Ended) -> serde_json::Value {
         let Why::InUse(causes) = &ended.left[0].why else { panic!() };
-        words(&causes[0]).into()
+        cause_text(&causes[0]).into()
     }
 
     #[test]

@@ -11,13 +11,13 @@ use crate::cluster::election::Led;
 use crate::cluster::release::by_hand::{self, Outcome};
 use crate::cluster::{Context, Place, Snapshot, Trouble};
 use crate::command::CommandError;
+use crate::command::hold_state::{cause_text, why_free};
 use crate::command::refusal::is_unasked;
 use crate::command::screen::Format;
 use crate::command::target::{
     Session, TargetArguments, approvals_unread, as_me, situation, unknown, unprotected,
 };
 use crate::command::visitor::Visitor;
-use crate::command::why::{why_free, words};
 use crate::decide::{Cause, Item, Records, approved, arguments, consent, quoted};
 use crate::hold::{Count, Sight, Waiting, keeping};
 use crate::objects::is_hold;
@@ -327,7 +327,7 @@ impl Work {
     /// Somebody needs it.
     fn waits(&self, causes: &[Cause]) -> Answer {
         let typed = arguments(&self.session.target);
-        let causes: Vec<String> = causes.iter().map(words).collect();
+        let causes: Vec<String> = causes.iter().map(cause_text).collect();
         let says = format!(
             "{} is still held: it waits for {}; next: kubectl belay why {typed}, or kubectl belay \
              approve {typed} --reason \"…\"",

@@ -7,8 +7,8 @@ use super::finding::{Cause, Finding};
 use super::refused::{perhaps, refusals};
 use crate::cluster::terminating::{DeadConversion, Dependent, Evidence, Found, Survey};
 use crate::command::finalizers::known;
+use crate::command::hold_state::HoldState;
 use crate::command::target::as_me;
-use crate::command::why::Waits;
 use crate::decide::arguments;
 use crate::objects::{FOREGROUND, full_name, is_hold};
 
@@ -27,7 +27,7 @@ pub struct Hold {
 #[derive(Debug, Clone, Default)]
 pub enum Known {
     /// This.
-    Counted(Waits),
+    Counted(HoldState),
     /// There are many, and of this one it was not asked.
     NotAsked,
     /// It was counted, and this is not known.
@@ -39,7 +39,7 @@ pub enum Known {
 
 impl Known {
     /// Of what was counted.
-    pub fn of(waits: Waits) -> Self {
+    pub fn of(waits: HoldState) -> Self {
         match waits.known {
             true => Self::Counted(waits),
             false => Self::Unsure(waits.r#for.join("; ")),
@@ -131,10 +131,10 @@ fn held(found: &Found, hold: &Hold) -> Finding {
         Known::Unsure(what) => {
             finding("belay holds it; for whom is not known".to_owned(), why).shown([what.clone()])
         }
-        Known::Counted(Waits { free: true, r#for, .. }) => {
+        Known::Counted(HoldState { free: true, r#for, .. }) => {
             finding(format!("belay holds it, and may let go: {}", r#for.join(", ")), release)
         }
-        Known::Counted(Waits { r#for, .. }) => finding(
+        Known::Counted(HoldState { r#for, .. }) => finding(
             format!("belay holds it for: {}", r#for.first().map_or("", String::as_str)),
             why,
         )

@@ -23,10 +23,10 @@ pub use self::finding::{Cause, Finding};
 pub use self::report::Report;
 use self::report::Stuck;
 use super::duration::{duration, told};
+use super::hold_state::HoldState;
 use super::place::{FromArguments, PlaceArguments, ScopeArguments};
 use super::screen::{Format, OutputArguments, Progress, Screen};
 use super::visitor::Visitor;
-use super::why::Waits;
 use super::{CommandError, block_on, print};
 use crate::cluster::Snapshot;
 use crate::cluster::release::by_hand::look;
@@ -175,5 +175,5 @@ async fn waits(snapshot: &Snapshot, found: &Found) -> Known {
     snapshot.put(kind, &found.object);
     let place = (kind, found.namespace.clone(), found.name.clone());
     let count = look(&snapshot.context, &snapshot.reader, &place, &found.object).await;
-    Known::of(Waits::of(count))
+    Known::of(HoldState::of(count))
 }

@@ -9,8 +9,8 @@ use crate::cluster::terminating::{
     Webhook, Workload,
 };
 use crate::command::document::NotRead;
+use crate::command::hold_state::HoldState;
 use crate::command::screen::{Format, OutputArguments, Screen};
-use crate::command::why::Waits;
 use crate::objects::{KindInfo, Kinds};
 
 fn info(group: &str, resource: &str, namespaced: bool) -> KindInfo {
@@ -232,7 +232,7 @@ fn our_hold_says_for_whom() {
         words(&all.remove(0))
     };
     let waits = |free, says: &[&str]| {
-        Known::Counted(Waits {
+        Known::Counted(HoldState {
             free,
             known: true,
             r#for: says.iter().map(|says| (*says).to_owned()).collect(),

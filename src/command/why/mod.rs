@@ -12,8 +12,6 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 pub use self::report::Report;
-pub use self::report::{why_free, words};
-pub use self::terminating::Waits;
 use super::document::document;
 use super::place::FromArguments;
 use super::screen::OutputArguments;

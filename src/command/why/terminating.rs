@@ -7,18 +7,17 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::report::{why_free, words};
 use crate::cluster::release::by_hand::look;
 use crate::cluster::release::settle;
 use crate::cluster::terminating::{Found, Survey, evidence, survey};
 use crate::cluster::{Place, Snapshot};
 use crate::command::document::NotRead;
 use crate::command::finalizers::{by_hand, is_tool, known, writer};
+use crate::command::hold_state::HoldState;
 use crate::command::screen::Progress;
 use crate::command::stuck::{Cause, Finding, Hold, Known, findings};
-use crate::command::target::{Session, as_me};
+use crate::command::target::Session;
 use crate::decide::arguments;
-use crate::hold::Count;
 use crate::objects::harmless;
 use crate::objects::{FOREGROUND, is_hold};
 
@@ -32,7 +31,7 @@ pub struct Terminating {
     finalizers: Vec<Keeper>,
     /// What belay's hold waits for; not there if belay does not hold it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub hold: Option<Waits>,
+    pub hold: Option<HoldState>,
     /// What a Namespace says of what is left in it.
     conditions: Vec<String>,
     /// Why it stays, the likeliest reason first, as `stuck` says it: whether
@@ -67,18 +66,6 @@ struct Keeper {
     by_hand: Option<String>,
 }
 
-/// What a release waits for.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Waits {
-    /// Whether nothing keeps it: belay lets go within moments.
-    pub free: bool,
-    /// Whether that is known.
-    pub known: bool,
-    /// Who keeps it, or what is not known.
-    pub r#for: Vec<String>,
-}
-
 impl Terminating {
     /// What is known of the object, if it is Terminating; `unled`: nobody leads
     /// belay. It is found out by the count of the release, over live reads, and
@@ -99,7 +86,7 @@ impl Terminating {
         let hold = match &place {
             Some(place) => {
                 let (context, reader) = (&snapshot.context, &snapshot.reader);
-                Some(Waits::of(look(context, reader, place, object).await))
+                Some(HoldState::of(look(context, reader, place, object).await))
             }
             None => None,
         };
@@ -147,7 +134,7 @@ impl Terminating {
             shown(&mut text, finding);
         }
         match &self.hold {
-            Some(Waits { free: true, r#for, .. }) => {
+            Some(HoldState { free: true, r#for, .. }) => {
                 let when = match &self.settles {
                     Some(time) => format!("not before {time} (settleSeconds of its policies)"),
                     None => {
@@ -156,10 +143,10 @@ impl Terminating {
                 };
                 let _ = writeln!(text, "the hold: {}; belay lets go {when}", r#for.join(", "));
             }
-            Some(Waits { known: true, r#for, .. }) => {
+            Some(HoldState { known: true, r#for, .. }) => {
                 let _ = writeln!(text, "the hold waits for: {}", r#for.join(", "));
             }
-            Some(Waits { r#for, .. }) => {
+            Some(HoldState { r#for, .. }) => {
                 let _ =
                     writeln!(text, "whether the hold may go is not known: {}", r#for.join(", "));
             }
@@ -274,18 +261,6 @@ fn conditions(object: &Value) -> Vec<String> {
     said.filter_map(|condition| text(condition, "message")).collect()
 }
 
-impl Waits {
-    pub fn of(count: Count) -> Self {
-        let (free, known, r#for) = match count {
-            Count::Free(free) => (true, true, vec![why_free(free).to_owned()]),
-            Count::Kept(causes) => (false, true, causes.iter().map(words).collect()),
-            Count::Unknown(what) => (false, false, vec![as_me(&what)]),
-            Count::Read(_) => (false, false, vec!["not all of it has been read".to_owned()]),
-        };
-        Self { free, known, r#for }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -324,7 +299,11 @@ mod tests {
             since: "2026-01-01T00:00:00Z".to_owned(),
             unread: Vec::new(),
             finalizers: vec![keeper("x.dev/y"), keeper(pvc), keeper(HOLD)],
-            hold: Some(Waits { free: false, known: true, r#for: vec!["Pod shop/web".to_owned()] }),
+            hold: Some(HoldState {
+                free: false,
+                known: true,
+                r#for: vec!["Pod shop/web".to_owned()],
+            }),
             conditions: vec!["it shows the API".to_owned(), "1 left".to_owned()],
             causes: vec![
                 finding(None, Cause::BrokenApi, "the API"),
@@ -350,7 +329,7 @@ mod tests {
              the hold waits for: Pod shop/web\nthe Namespace says: 1 left\n"
         );
         terminating.hold =
-            Some(Waits { free: true, known: true, r#for: vec!["nothing".to_owned()] });
+            Some(HoldState { free: true, known: true, r#for: vec!["nothing".to_owned()] });
         let says = "the hold: nothing; belay lets go within moments, or now: kubectl belay release \
                     pvc/a -n shop\n";
         assert!(terminating.text("x").contains(says));

@@ -10,7 +10,6 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-pub use self::text::{why_free, words};
 use super::approvers::{Approvers, Need, needs};
 use super::manager::{last_writer, managers};
 use super::resolves::by_itself;
@@ -18,6 +17,7 @@ use super::terminating::Terminating;
 use crate::cluster::{Snapshot, World};
 use crate::command::denials::{Denial, lately};
 use crate::command::document::{Content, NotRead, Object, Word, policy_name};
+use crate::command::hold_state::cause_text;
 use crate::command::status::{Leader, LeaderState};
 use crate::command::target::{
     Session, approvals_unread, as_me, right_to_approve, right_to_approve_content, situation,
@@ -298,7 +298,7 @@ impl Because {
             ),
             _ => (None, None, None),
         };
-        Self { says: words(because), user, through, field_path }
+        Self { says: cause_text(because), user, through, field_path }
     }
 }
 

@@ -8,9 +8,6 @@ use crate::command::document::Word;
 use crate::command::place::OF_FILES;
 use crate::command::screen::{cut, harmless};
 use crate::command::status::LeaderState;
-use crate::command::target::as_me;
-use crate::decide::{Cause, cause};
-use crate::hold::Free;
 
 /// So many refusals are told.
 const REFUSALS: usize = 3;
@@ -122,25 +119,5 @@ impl Approval {
             (true, _) => format!(", so far {}", given.join(", ")),
         };
         format!("  approve: {command} ({people}{given}; it takes {right})\n")
-    }
-}
-
-/// Why a hold may go, in words.
-pub fn why_free(free: Free) -> &'static str {
-    match free {
-        Free::Approved => "enough people have approved",
-        Free::Unprotected => "no policy protects it any more",
-        Free::Unused => "nothing needs it",
-    }
-}
-
-/// A cause in words of its own.
-pub fn words(because: &Cause) -> String {
-    match because {
-        Cause::Always => "it is always protected, until enough people have approved".to_owned(),
-        Cause::Unproved => "belay has not seen yet that nothing needs it".to_owned(),
-        Cause::LetsGo(named) => format!("{named} would be protected less"),
-        Cause::User { root, path, .. } if path.is_empty() => root.to_string(),
-        other => as_me(&cause(other)),
     }
 }
