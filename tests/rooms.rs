@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The rooms in their order of dependency.
@@ -202,4 +203,134 @@ fn tests_let_time_pass_only_by_the_harness() {
     let call = concat!("sleep", "(");
     let found = files.iter().filter(|path| code_of(path).contains(call)).collect::<Vec<_>>();
     assert!(found.is_empty(), "wait for a condition, or call harness::pause: {found:?}");
+}
+
+/// The paths that follow `crate::`, `super::` and `self::`, those of a group in braces
+/// included, with these words in front.
+fn paths(code: &str) -> Vec<Vec<&str>> {
+    let mut found = Vec::new();
+    for (at, _) in code.match_indices("::") {
+        let start = code[..at].rfind(|c: char| !c.is_alphanumeric() && c != '_' && c != ':');
+        let start = start.map_or(0, |before| before + 1);
+        let first = &code[start..at];
+        if ["crate", "super", "self"].contains(&first) {
+            read_paths(&code[start..], &[], &mut found);
+        }
+    }
+    found
+}
+
+/// Reads one path, or those of a group, behind these words; says what follows.
+fn read_paths<'c>(code: &'c str, before: &[&'c str], found: &mut Vec<Vec<&'c str>>) -> &'c str {
+    let code = code.trim_start();
+    if let Some(mut rest) = code.strip_prefix('{') {
+        loop {
+            rest = read_paths(rest, before, found).trim_start();
+            match rest.strip_prefix(',') {
+                Some(next) if !next.trim_start().starts_with('}') => rest = next,
+                Some(next) => return next.trim_start().trim_start_matches('}'),
+                None => return rest.strip_prefix('}').unwrap_or(rest),
+            }
+        }
+    }
+    let length = code.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(code.len());
+    let (word, rest) = code.split_at(length);
+    let path = [before, &[word]].concat();
+    match rest.strip_prefix("::") {
+        Some(rest) => read_paths(rest, &path, found),
+        None => {
+            found.push(path);
+            rest.trim_start_matches(|c: char| !",}".contains(c))
+        }
+    }
+}
+
+/// What the file of a module names of its own crate, as paths from the root.
+fn named_modules<'c>(
+    module: &[&'c str],
+    code: &'c str,
+    modules: &[Vec<&'c str>],
+) -> Vec<Vec<&'c str>> {
+    let resolve = |path: Vec<&'c str>| {
+        let supers = path.iter().take_while(|word| **word == "super").count();
+        let mut place = match path[0] {
+            "crate" => Vec::new(),
+            _ => module[..module.len().saturating_sub(supers)].to_vec(),
+        };
+        for word in path.into_iter().filter(|word| !["crate", "super", "self"].contains(word)) {
+            place.push(word);
+            if !modules.contains(&place) {
+                place.pop();
+                break;
+            }
+        }
+        place
+    };
+    paths(code).into_iter().map(resolve).collect()
+}
+
+/// A way from a module back to itself among its siblings: each uses the next one.
+fn circle<'c>(uses: &BTreeMap<&'c str, BTreeSet<&'c str>>, from: &'c str) -> Option<Vec<&'c str>> {
+    let (mut next, mut seen) = (vec![vec![from]], BTreeSet::new());
+    while let Some(way) = next.pop() {
+        for used in uses.get(way[way.len() - 1]).into_iter().flatten() {
+            if *used == from {
+                return Some(way);
+            }
+            if seen.insert(*used) {
+                next.push([&way[..], &[used]].concat());
+            }
+        }
+    }
+    None
+}
+
+#[test]
+fn paths_are_read_with_their_groups() {
+    let code = "use crate::a::{B, c::{D, e}, f}; use super::g; fn h() { self::i::j(); k::l() }";
+    let found: Vec<String> = paths(code).iter().map(|path| path.join(" ")).collect();
+    let expected = ["crate a B", "crate a c D", "crate a c e", "crate a f", "super g", "self i j"];
+    assert_eq!(found, expected);
+    let modules = [vec!["a"], vec!["a", "c"], vec!["x"], vec!["x", "y"]];
+    let named = named_modules(&["x", "y"], "super::y::Z crate::a::c::D super::super::a", &modules);
+    assert_eq!(named, [vec!["x", "y"], vec!["a", "c"], vec!["a"]]);
+    let uses = BTreeMap::from([
+        ("a", BTreeSet::from(["b"])),
+        ("b", BTreeSet::from(["c", "d"])),
+        ("d", BTreeSet::from(["b"])),
+    ]);
+    assert_eq!(circle(&uses, "b"), Some(vec!["b", "d"]));
+    assert_eq!(circle(&uses, "a"), None);
+}
+
+#[test]
+fn no_modules_of_a_folder_use_each_other_in_a_circle() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let files: Vec<(String, String)> = sources(&src)
+        .iter()
+        .map(|path| {
+            let name = path.strip_prefix(&src).unwrap().with_extension("");
+            (name.to_str().unwrap().trim_end_matches("/mod").to_owned(), code_of(path))
+        })
+        .filter(|(name, _)| !name.starts_with("bin") && name != "lib")
+        .collect();
+    let modules: Vec<Vec<&str>> = files.iter().map(|(name, _)| name.split('/').collect()).collect();
+    let mut folders: BTreeMap<&[&str], BTreeMap<&str, BTreeSet<&str>>> = BTreeMap::new();
+    for (module, (_, code)) in modules.iter().zip(&files) {
+        for named in named_modules(module, code, &modules) {
+            let alike = module.iter().zip(&named).take_while(|(a, b)| a == b).count();
+            if let (Some(user), Some(used)) = (module.get(alike), named.get(alike)) {
+                let folder = folders.entry(&module[..alike]).or_default();
+                folder.entry(user).or_default().insert(used);
+            }
+        }
+    }
+    let wrong: Vec<String> = folders
+        .iter()
+        .flat_map(|(folder, uses)| {
+            let circles = uses.keys().filter_map(|from| circle(uses, from));
+            circles.map(move |circle| format!("src/{}: {}", folder.join("/"), circle.join(" → ")))
+        })
+        .collect();
+    assert!(files.len() > 300 && wrong.is_empty(), "{}", wrong.join("\n"));
 }

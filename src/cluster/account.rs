@@ -3,8 +3,8 @@
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::Api;
 
-use super::api::Trouble;
 use super::pace::within;
+use super::trouble::Trouble;
 
 /// The name of the account that an installation runs as, as its Deployment
 /// says; where there is none that may be read, the account is called like the

@@ -15,89 +15,30 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use super::list::PageMetadata;
-use super::world::Detail;
+use super::trouble::{Trouble, shortened};
 use crate::objects::{KindInfo, null_is_default, read_shallow};
-use crate::webhook::redact_tokens;
 
 /// The name under which belay writes, as managedFields show it.
 pub const MANAGER: &str = "belay";
 
-/// Why something could not be read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Trouble {
-    /// It is not there; a list: its kind is not served.
-    NotFound,
-    /// belay's account may not.
-    Forbidden(String),
-    /// A list or watch has to begin again.
-    Expired,
-    /// Anything else: words that say what.
-    Failed(String),
+/// How much of an object is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    /// Its metadata alone.
+    Metadata,
+    /// All of it.
+    Whole,
 }
 
-impl Trouble {
-    /// Words that finish the sentence "belay cannot read them:".
-    pub fn words(&self) -> String {
-        match self {
-            Self::NotFound => "the API server does not serve them".to_owned(),
-            Self::Forbidden(said) => format!("belay's account may not ({said})"),
-            Self::Expired => "the list changed while it was read".to_owned(),
-            Self::Failed(said) => said.clone(),
-        }
-    }
-}
-
-impl From<kube::Error> for Trouble {
-    fn from(error: kube::Error) -> Self {
-        match error {
-            kube::Error::Api(status) => Self::of_status(status.code, &status.message),
-            other => Self::Failed(shortened(&chain(&other))),
-        }
-    }
-}
-
-impl Trouble {
-    /// From the code and message of a Status.
-    pub fn of_status(code: u16, message: &str) -> Self {
-        match code {
-            404 => Self::NotFound,
-            401 | 403 => Self::Forbidden(shortened(message)),
-            410 => Self::Expired,
-            _ => Self::Failed(shortened(&format!("the API server answers {code}: {message}"))),
-        }
-    }
-}
-
-/// The whole story of an error: the outermost words alone often say nothing.
-/// Without the secret path of belay's webhooks, which the API server may quote.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let said = error.to_string();
-        if !text.contains(&said) {
-            text.push_str(": ");
-            text.push_str(&said);
-        }
-        source = error.source();
-    }
-    redact_tokens(&text)
-}
-
-/// As much of a message as fits into a sentence: how it begins, and how it
-/// ends. The API server wraps errors into each other, and the cause stands
-/// last. Without the secret path, as in [`chain`].
-pub fn shortened(text: &str) -> String {
-    const HEAD: usize = 100;
-    const TAIL: usize = 200;
-    let text = redact_tokens(text);
-    let from = |count: usize| text.char_indices().nth(count).map(|(at, _)| at);
-    let tail = text.char_indices().rev().nth(TAIL - 1).map(|(at, _)| at);
-    match (from(HEAD), tail, from(HEAD + TAIL)) {
-        (Some(head), Some(tail), Some(_)) => format!("{}…{}", &text[..head], &text[tail..]),
-        _ => text,
-    }
+/// The metadata of a page.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PageMetadata {
+    /// The version of everything in it.
+    pub resource_version: String,
+    /// Where the next page begins; empty: this is the last one.
+    #[serde(rename = "continue")]
+    pub next: String,
 }
 
 /// The path of all objects of a kind, in a namespace or (empty) in all.
@@ -251,34 +192,6 @@ pub fn escaped(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn of_a_long_message_the_cause_is_kept() {
-        // What Kubernetes 1.37 says of a list whose conversion webhook is gone.
-        let said = "storage is (re)initializing: failed to list <unspecified>: failed to read one \
-             or more things.example.test from the storage: StorageError: corrupt object, Code: 7, \
-             Key: /registry/example.test/things/a/one, ResourceVersion: 0, AdditionalErrorMsg: \
-             object not decodable revision=343: conversion webhook for example.test/v1, Kind=Thing \
-             failed: Post \"https://nobody.default.svc:443/?timeout=30s\": service \"nobody\" not found";
-        let words = Trouble::of_status(429, said).words();
-        assert!(words.contains("the API server answers 429: storage is (re)initializing"));
-        assert!(words.contains("conversion webhook for example.test/v1, Kind=Thing failed"));
-        assert!(words.contains("service \"nobody\" not found"), "{words}");
-        for (length, kept) in [(300, 300), (301, 301), (302, 301), (9000, 301)] {
-            assert_eq!(shortened(&"ä".repeat(length)).chars().count(), kept);
-        }
-    }
-
-    #[test]
-    fn no_message_contains_the_secret_path() {
-        let secret = "5e".repeat(32);
-        let said = format!("Post \"https://belay.belay.svc:443/{secret}/mutate?timeout=5s\": EOF");
-        for code in [403, 500] {
-            let words = Trouble::of_status(code, &said).words();
-            assert!(words.contains("/mutate?timeout=5s") && !words.contains(&secret), "{words}");
-        }
-        assert!(!chain(&std::io::Error::other(said)).contains(&secret));
-    }
 
     #[test]
     fn names_do_not_leave_their_place_in_a_path() {

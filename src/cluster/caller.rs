@@ -12,9 +12,11 @@ use kube::api::{Api, PostParams};
 use kube::config::KubeConfigOptions;
 use serde_json::{Value, json};
 
-use super::api::{self, Trouble, chain};
+use super::api;
+use super::api::Detail;
 use super::start::{StartError, found, unhurried};
-use super::world::{Detail, RELEASE_REQUESTED};
+use super::trouble::{Trouble, chain};
+use super::world::RELEASE_REQUESTED;
 use crate::objects::KindInfo;
 
 /// Where the cluster is and as whom to go there, as kubectl is told.

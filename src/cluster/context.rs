@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::{Notify, watch};
 
-use super::status::Holding;
+use super::holding::Holding;
 use super::world::SharedWorld;
 use crate::telemetry::{Metrics, Readiness};
 use crate::timing::Timing;

@@ -5,7 +5,8 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, DeleteParams, PostParams, Preconditions};
 
-use super::api::{MANAGER, Trouble};
+use super::api::MANAGER;
+use super::trouble::Trouble;
 use crate::decide::{Exemption, Revoked, Target};
 use crate::objects::short_digest;
 use crate::policy::Source;

@@ -5,10 +5,12 @@
 use kube::api::{Api, DeleteParams, Preconditions};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::api::{self, Trouble};
+use super::api;
+use super::api::Detail;
 use super::context::Context;
 use super::pace::within;
-use super::world::{Detail, SharedWorld, World};
+use super::trouble::Trouble;
+use super::world::{SharedWorld, World};
 use crate::objects::{Object, Uid};
 use crate::policy::Approval;
 use crate::policy::api::DeletionApproval;

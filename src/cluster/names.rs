@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use kube::core::discovery::v2::{APIGroupDiscoveryList, APIResourceDiscovery};
 
-use super::api::Trouble;
+use super::trouble::Trouble;
 use crate::objects::{Called, KindInfo, Kinds, Names};
 
 /// Every word for a kind that is served.

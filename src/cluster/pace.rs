@@ -4,7 +4,7 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
-use super::api::Trouble;
+use super::trouble::Trouble;
 use crate::timing::Retry;
 
 /// Waits between attempts, each twice as long as the one before.

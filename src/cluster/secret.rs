@@ -4,8 +4,8 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
 
-use super::api::Trouble;
 use super::pace::within;
+use super::trouble::Trouble;
 
 /// The annotation of a Secret whose content belay has written.
 pub(super) const MADE_BY: &str = "belay.dev/made-by";

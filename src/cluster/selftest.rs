@@ -12,8 +12,9 @@ use k8s_openapi::api::core::v1::{ConfigMap, Event, EventSource, ObjectReference}
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{Api, DeleteParams, PostParams};
 
-use super::api::{MANAGER, Trouble};
+use super::api::MANAGER;
 use super::pace::{random, within};
+use super::trouble::Trouble;
 use crate::objects::{HOLD, PROTECT_LABEL};
 use crate::webhook::redact_tokens;
 

@@ -118,7 +118,7 @@ impl Cluster {
         let client = {
             let _entered = runtime.enter();
             kube::Client::try_from(config)
-                .map_err(|error| StartError::Client(super::api::chain(&error)))?
+                .map_err(|error| StartError::Client(super::said(&error)))?
         };
         let certificates = match options.certificates {
             Certificates::Own { names, days } if names.is_empty() => {
@@ -361,7 +361,7 @@ fn useless(error: &KubeconfigError, named: Option<&PathBuf>) -> String {
 
 /// The whole story of an error, in one line.
 fn line(error: &dyn Error) -> String {
-    super::api::chain(error).lines().next().unwrap_or_default().to_owned()
+    super::said(error).lines().next().unwrap_or_default().to_owned()
 }
 
 /// The configuration, with limits that suit who tries again by itself.

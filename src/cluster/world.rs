@@ -8,8 +8,9 @@ use std::time::Duration;
 use parking_lot::RwLock;
 use tokio::time::Instant;
 
-use super::election::Clock;
-use super::rights::PatchRights;
+use super::api::Detail;
+use super::clock::Clock;
+use super::patch_rights::PatchRights;
 use crate::graph::{Graph, Listing, NodeId};
 use crate::hold::Sight;
 use crate::objects::{
@@ -170,15 +171,6 @@ const OWN_NOTHING: [(&str, &str); 5] = [
 pub fn is_owner_kind(kinds: &Kinds, kind: KindId) -> bool {
     let info = kinds.info(kind);
     kinds.is_served(kind) && !OWN_NOTHING.contains(&(info.group.as_str(), info.resource.as_str()))
-}
-
-/// How much of an object is asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Detail {
-    /// Its metadata alone.
-    Metadata,
-    /// All of it.
-    Whole,
 }
 
 /// Takes an object, as the API server wrote it, into a graph: the one that is

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::target::as_me;
+use super::remote::as_me;
 use crate::decide::{Cause, cause};
 use crate::hold::{Count, Free};
 

@@ -16,6 +16,7 @@ mod pause;
 mod place;
 mod refusal;
 mod release;
+mod remote;
 mod screen;
 mod selector;
 mod serve;

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::CommandError;
 use super::document::Object;
 use super::place::{self, FromArguments, PlaceArguments};
+use super::remote::{as_me, unknown};
 use super::visitor::Visitor;
 use crate::cluster::{Place, Snapshot, Trouble, Unread, World};
 use crate::decide::{self, Live, Situation};
@@ -186,17 +187,6 @@ pub fn situation(world: &World) -> Situation<'_> {
     Situation::new(&world.graph, &world.policies, Live::Graph, world.clock.now().as_second())
 }
 
-/// What could not be determined.
-pub fn unknown(what: String) -> CommandError {
-    CommandError::Remote(as_me(&what))
-}
-
-/// What the cluster side says of its own account is here said of the person
-/// who asks.
-pub fn as_me(text: &str) -> String {
-    text.replace("belay's account may not", "you may not")
-}
-
 impl Session {
     /// What people have written, read with this person's rights.
     pub async fn rules(&self) -> Result<Snapshot, CommandError> {
@@ -288,7 +278,7 @@ pub fn asked_in(target: &decide::Target) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::election::Clock;
+    use crate::cluster::Clock;
 
     #[test]
     fn an_object_is_one_word_or_two() {

@@ -11,9 +11,10 @@ use serde::de::DeserializeOwned;
 use super::CommandError;
 use super::files::Archive;
 use super::place::PlaceArguments;
+use super::remote::unknown;
 use super::serve::{LABELLED, parsed};
-use super::target::unknown;
-use crate::cluster::election::{Clock, Led, leader};
+use crate::cluster::Clock;
+use crate::cluster::election::{Led, leader};
 use crate::cluster::registration::configurations::TIMEOUT_SECONDS;
 use crate::cluster::{
     Caller, Certificates, Held, Me, Settings, Snapshot, Trouble, account, all_of, names, replica,

@@ -3,8 +3,10 @@
 //! Whoever deletes an object may not be allowed to read other namespaces, so
 //! causes there are kept apart: they are one cause, which shows none of them.
 
-use super::users::LISTED;
 use super::{Cause, Verdict};
+
+/// So many causes are listed; of the others their number is told.
+pub(super) const LISTED: usize = 3;
 
 /// The causes that keep one object, as they are found.
 #[derive(Default)]

@@ -1,9 +1,9 @@
 //! Question 7 of a DELETE, and its second line: who would lose an owner.
 
+use super::causes::LISTED;
 use super::item::{Item, named};
 use super::judgement::Judgement;
 use super::owners::{Standing, standing};
-use super::users::LISTED;
 use super::{Cause, Named, Reason, Situation};
 use crate::graph::{Claim, Fates, Node, Outcome, Propagation};
 use crate::objects::ORPHAN;

@@ -1,6 +1,6 @@
 //! Question 5 of a DELETE: who needs the object and would be left.
 
-use super::causes::{CauseList, cause_of_object, is_elsewhere};
+use super::causes::{CauseList, LISTED, cause_of_object, is_elsewhere};
 use super::item::{Item, is_harmless, named};
 use super::owners::{OwnerSearch, UserOwners, find_owner, root_read};
 use super::situation::Absence;
@@ -10,9 +10,6 @@ use crate::graph::{
 };
 use crate::objects::{KeyedMap, Uid, full_name};
 use crate::policy::{Facts, InUse};
-
-/// So many causes are listed; of the others their number is told.
-pub(super) const LISTED: usize = 3;
 
 /// So many users are looked at, at the most: whether a thousand or ten
 /// thousand need an object, the answer is the same.

@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use super::node::{Claim, NodeId};
+use super::slot::{Claim, NodeId};
 use crate::objects::{KeyedMap, KindId, NumberMap, Uid};
 
 /// An object that is gone, while dependents of it are left.

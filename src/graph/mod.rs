@@ -25,6 +25,7 @@ mod gone;
 mod id_set;
 mod node;
 mod query;
+mod slot;
 mod store;
 mod work;
 
@@ -34,7 +35,8 @@ pub use edges::{
 };
 pub use fates::{Certainty, Cut, Fate, Fates, Outcome, Propagation, Request, fates};
 pub use gone::{Gone, PastOwner, RememberedOwner};
-pub use node::{Claim, DEEPEST, MANY, Node, NodeId, Progress};
+pub use node::Node;
 pub use query::{Sought, User, Via};
+pub use slot::{Claim, DEEPEST, MANY, NodeId, Progress};
 pub use store::{Applied, Graph, Listing};
 pub use work::{Meter, Work};

@@ -1,7 +1,8 @@
 //! Questions about one node that are not about a deletion.
 
 use super::edges::{Excuse, OpenEdge, OwnerEdge, Strength, UseEdge};
-use super::node::{Node, NodeId, Progress};
+use super::node::Node;
+use super::slot::{NodeId, Progress};
 use super::store::Graph;
 use super::work::Work;
 use crate::objects::{KindId, Uid};

@@ -9,7 +9,7 @@ use super::edges::{Edges, NewUse, OpenEdge, OwnerEdge, UseEdge};
 use super::gaps::{Gaps, UnreadableSet};
 use super::gone::{Gone, Graves, PastOwner, RememberedOwner};
 use super::id_set::IdSet;
-use super::node::{Claim, Live, MANY, Node, NodeId, Progress, Slot};
+use super::slot::{Claim, Live, MANY, NodeId, Progress, Slot};
 use crate::objects::{
     FOREGROUND, Flaw, Interner, Keyed, KeyedSet, KindId, Kinds, NumberMap, NumberSet, ORPHAN,
     Object, OwnerReference, PackedList, PackedMap, Uid, Unreadable, split_api_version,
@@ -57,7 +57,7 @@ pub struct Graph {
     /// versions that come and go are looked up when it matters.
     pub kinds: Kinds,
     interner: Interner,
-    slots: Vec<Slot>,
+    pub(super) slots: Vec<Slot>,
     free: Vec<NodeId>,
     index: HashTable<NodeId>,
     /// How the index hashes names.
@@ -66,7 +66,7 @@ pub struct Graph {
     members: NumberMap<NodeId, IdSet>,
     /// Who has open edges, by what they are looked for in.
     pub(super) open: NumberMap<(NodeId, KindId), IdSet>,
-    dependents: Dependents,
+    pub(super) dependents: Dependents,
     /// How many owner references lead from objects of a kind to a kind.
     owner_kinds: NumberMap<(KindId, KindId), usize>,
     /// Kinds whose objects are all here: only of these is absence a fact.
@@ -329,26 +329,6 @@ impl Graph {
         self.lookup(kind, namespace_id, name)
     }
 
-    /// The live object of a node.
-    pub fn get(&self, id: NodeId) -> Option<Node<'_>> {
-        let slot = self.slots.get(id.index())?;
-        Some(Node { id, slot, live: slot.live.as_deref()?, graph: self })
-    }
-
-    /// The live object at these coordinates.
-    pub fn object(&self, kind: KindId, namespace: &str, name: &str) -> Option<Node<'_>> {
-        self.get(self.find(kind, namespace, name)?)
-    }
-
-    /// The live object that a node of this or another graph is.
-    pub fn same(&self, node: Node<'_>) -> Option<Node<'_>> {
-        if std::ptr::eq(node.graph, self) {
-            return self.get(node.id());
-        }
-        let found = self.object(node.kind(), node.namespace(), node.name())?;
-        (found.uid() == node.uid()).then_some(found)
-    }
-
     /// Kind, namespace and name of a node, whether its object exists or not.
     pub fn coordinates(&self, id: NodeId) -> (KindId, &str, &str) {
         let slot = &self.slots[id.index()];
@@ -357,44 +337,6 @@ impl Graph {
             place => &self.slots[place.index()].name,
         };
         (slot.kind, namespace, &slot.name)
-    }
-
-    /// Who has a use edge to a node.
-    pub(super) fn users_by_name(&self, id: NodeId) -> impl Iterator<Item = Node<'_>> {
-        let slot = self.slots.get(id.index());
-        slot.into_iter().flat_map(|slot| slot.users.iter()).filter_map(|id| self.get(id))
-    }
-
-    /// Who has an owner reference with the uid of this object, whatever
-    /// coordinates it gives: that is how the collector knows dependents.
-    pub fn dependents(&self, owner: Node<'_>) -> impl Iterator<Item = Node<'_>> + use<'_> {
-        self.dependents_of(owner.uid())
-    }
-
-    /// Who has an owner reference with this uid, though the owner itself may
-    /// not be here.
-    fn dependents_of(&self, owner: Uid) -> impl Iterator<Item = Node<'_>> + use<'_> {
-        self.dependents.of(owner).filter_map(|id| self.get(id))
-    }
-
-    /// The same without those in other namespaces than the owner's, if it has one: no
-    /// reference names an owner elsewhere (R1), so these don't depend on this owner.
-    pub fn dependents_within<'g>(
-        &'g self,
-        owner: Uid,
-        namespace: &'g str,
-    ) -> impl Iterator<Item = Node<'g>> + use<'g> {
-        self.dependents_of(owner)
-            .filter(move |node| namespace.is_empty() || node.namespace() == namespace)
-    }
-
-    /// The same without those of a cluster-scoped owner that are in namespaces.
-    pub fn dependents_in_scope<'g>(
-        &'g self,
-        owner: Uid,
-        namespace: &'g str,
-    ) -> impl Iterator<Item = Node<'g>> + use<'g> {
-        self.dependents_of(owner).filter(move |node| node.namespace() == namespace)
     }
 
     /// Whether an object of the one kind has an owner reference that names the other.

@@ -2,7 +2,7 @@
 //! rows.
 
 use super::catalogue::Nameable;
-use super::engine::{Leaf, Target};
+use super::leaf::{Leaf, Target};
 use super::path::{Path, PathError};
 use crate::graph::{RelationId, Strength};
 use crate::objects::{KindId, Kinds};

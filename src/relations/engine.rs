@@ -11,6 +11,7 @@ use super::catalogue::{
 };
 use super::custom::Custom;
 use super::fields::{Fields, add_value};
+use super::leaf::{Leaf, Target};
 use super::path::{Path, PathError, Step, for_each};
 use crate::graph::{
     Edges, Excuse, Graph, MOST_REFERENCES, NewUse, OpenEdge, Progress, RelationId, Requirement,
@@ -87,48 +88,6 @@ struct Tree {
     next: Vec<(Step, Tree)>,
     /// What is made of a value that has been reached.
     leaves: Vec<Leaf>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Leaf {
-    pub(super) relation: RelationId,
-    pub(super) target: Target,
-    pub(super) strength: Strength,
-    pub(super) optional: Option<Path>,
-    /// The path whose value ends the need, and the value.
-    pub(super) until: Option<(Path, Vec<String>)>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Target {
-    Name {
-        kind: KindId,
-        name: Path,
-        namespace: Option<Path>,
-        uid: Option<Path>,
-    },
-    Typed {
-        group: Path,
-        kind: Path,
-        name: Path,
-        namespace: Option<Path>,
-        default_group: String,
-        /// The kinds that the reference can name.
-        kinds: Nameable<Vec<KindId>>,
-    },
-    Labels {
-        kind: KindId,
-        plain: bool,
-    },
-    Claims {
-        kind: KindId,
-    },
-    EphemeralClaim {
-        kind: KindId,
-    },
-    SameName {
-        kind: KindId,
-    },
 }
 
 /// What the object at hand says of itself, for every edge it has.

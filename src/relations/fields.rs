@@ -13,7 +13,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-use super::engine::{Leaf, Target};
+use super::leaf::{Leaf, Target};
 use super::path::{Path, Step};
 use crate::objects::Text;
 

@@ -9,6 +9,7 @@ mod catalogue;
 mod custom;
 mod engine;
 mod fields;
+mod leaf;
 mod path;
 
 #[cfg(test)]

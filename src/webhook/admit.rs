@@ -11,8 +11,8 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::body::{self, BadRequest, Body, Reserved, Room, Sending};
 use super::counts::LARGE;
+use super::draining::Draining;
 use super::response::respond;
-use super::server::Draining;
 use super::timed::Connection;
 use super::wire::{self, Parsed};
 use super::{LABELLED, Shared};

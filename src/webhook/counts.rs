@@ -8,8 +8,10 @@ use std::marker::PhantomData;
 use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::wire::LONGEST;
 use crate::objects::Text;
+
+/// The longest name that objects may have is 253 bytes long.
+pub const LONGEST: usize = 1 << 10;
 
 /// No authenticator sends so many groups.
 pub const GROUPS: usize = 10_000;

@@ -15,6 +15,7 @@
 mod admit;
 mod body;
 mod counts;
+mod draining;
 mod path;
 mod places;
 mod probes;

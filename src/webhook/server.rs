@@ -4,7 +4,6 @@ use std::future::ready;
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use actix_http::error::DispatchError;
@@ -25,6 +24,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::body::Room;
+use super::draining::Draining;
 use super::places::{Bounds, CallerPlaces, Places};
 use super::timed::{Connection, HEAD, Socket, Timed};
 use super::{Limits, ServeError, Shared, admit, probes};
@@ -74,20 +74,6 @@ pub struct Bound {
     probing: actix_web::dev::Server,
     certificates: Certificates,
     loaded: certs::Contents,
-}
-
-/// Whether the end has begun: clients are to take their next request elsewhere.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Draining(Arc<AtomicBool>);
-
-impl Draining {
-    pub(super) fn is_draining(&self) -> bool {
-        self.0.load(Ordering::Acquire)
-    }
-
-    fn begin(&self) {
-        self.0.store(true, Ordering::Release);
-    }
 }
 
 /// Loads the certificates and listens on both addresses. Serves nothing yet.

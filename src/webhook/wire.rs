@@ -7,15 +7,12 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 
 use super::body::BadRequest;
-use super::counts::{self, CountedObject};
+use super::counts::{self, CountedObject, LONGEST};
 use crate::decide::{DeleteOptions, Door, Extra, Operation, Resource, Review, Target, User};
 use crate::objects::{Metadata, Object, Text};
 
 pub(super) const API_VERSION: &str = "admission.k8s.io/v1";
 pub(super) const KIND: &str = "AdmissionReview";
-
-/// The longest name that objects may have is 253 bytes long.
-pub(super) const LONGEST: usize = 1 << 10;
 
 /// What a body turned out to be.
 #[derive(Debug)]

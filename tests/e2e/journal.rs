@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use belay::cluster::Holding;
 use belay::cluster::journal::{self, Journal};
-use belay::cluster::status::{self, Holding, Written, WrittenPolicy};
+use belay::cluster::status::{self, Written, WrittenPolicy};
 use belay::cluster::{Context, Registered, Settings, SharedWorld, Signals, World};
 use belay::decide::{Door, Live, Situation, decide};
 use belay::graph::{Edges, Progress};

@@ -18,10 +18,10 @@ use super::replicas::Replicas;
 use super::rotation::{self, Authority, Content, Seen, Step, Waiting};
 use super::{content, publish};
 use crate::certs::{Pair, PairError, Serving};
-use crate::cluster::api::{Trouble, chain};
 use crate::cluster::context::Context;
 use crate::cluster::pace::{Backoff, jittered};
 use crate::cluster::secret;
+use crate::cluster::trouble::{Trouble, chain};
 use crate::telemetry::Condition;
 use crate::timing;
 

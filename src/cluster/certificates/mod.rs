@@ -26,8 +26,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 pub(in crate::cluster) use self::replicas::{is_running, label as replica_label};
-use super::api::Trouble;
 use super::context::{Certificates, Context};
+use super::trouble::Trouble;
 use crate::certs::Serving;
 
 /// How long one request may take.

@@ -13,9 +13,10 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::LIMIT;
-use crate::cluster::api::{MANAGER, Trouble};
+use crate::cluster::api::MANAGER;
 use crate::cluster::context::Context;
 use crate::cluster::pace::{Backoff, jittered};
+use crate::cluster::trouble::Trouble;
 use crate::timing;
 
 /// The label of these Leases; its value is the name of the installation.

@@ -6,7 +6,7 @@ use parking_lot::{Mutex, RwLock};
 use serde_json::{Value, json};
 
 use super::super::live::{Answer, Found};
-use super::super::rights::PatchRights;
+use super::super::patch_rights::PatchRights;
 use super::*;
 use crate::decide::{Decision, Door, LiveRead, Reason, Recorded, Revoked, STEPS, message};
 use crate::objects::Kinds;

@@ -7,8 +7,9 @@ use kube::api::{ObjectMeta, PostParams};
 use tokio::time::Instant;
 
 use super::{Failed, LOOK, PATIENCE, definitions, failed, name, stored};
-use crate::cluster::api::{MANAGER, Trouble};
+use crate::cluster::api::MANAGER;
 use crate::cluster::pace::within;
+use crate::cluster::trouble::Trouble;
 
 /// How often a definition is read anew that somebody else has written.
 const TRIES: usize = 5;

@@ -7,8 +7,8 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use tokio::time::Instant;
 
 use super::{Failed, LOOK, PATIENCE, definitions, failed, name, stored};
-use crate::cluster::api::Trouble;
 use crate::cluster::pace::within;
+use crate::cluster::trouble::Trouble;
 
 /// So many objects are read at a time.
 const PAGE: u32 = 500;

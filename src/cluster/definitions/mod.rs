@@ -14,8 +14,8 @@ use std::time::Duration;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 
-use super::api::Trouble;
 use super::pace::within;
+use super::trouble::Trouble;
 
 pub use apply::{Change, apply, refusal};
 pub use delete::{Gone, delete};

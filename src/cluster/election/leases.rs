@@ -8,7 +8,7 @@ use kube::api::{ObjectMeta, PostParams};
 use tokio::time::timeout;
 
 use super::record::of_lease;
-use crate::cluster::api::Trouble;
+use crate::cluster::trouble::Trouble;
 use crate::lease::Spec;
 
 /// The Lease of one installation.

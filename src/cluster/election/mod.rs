@@ -31,10 +31,10 @@ use self::leases::{Leases, no_answer, said};
 use self::post::{Belief, Post};
 pub use self::record::Led;
 use self::record::{into_lease, led, of_lease, serves};
-pub use self::seize::{Clock, Kept, Seat, seize};
-use super::api::Trouble;
+pub use self::seize::{Kept, Seat, seize};
 use super::context::Context;
 use super::pace::{Backoff, jittered};
+use super::trouble::Trouble;
 use crate::lease::{Candidate, Spec, Stand, Witness, evaluate, next, renewal, stepped_down};
 use crate::timing::{self, Timing};
 

@@ -9,40 +9,20 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, Preconditions};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use super::leases::{Leases, is_there, said};
 use super::record::{into_lease, of_lease, serves};
-use crate::cluster::api::Trouble;
+use crate::cluster::Clock;
 use crate::cluster::pace::within;
+use crate::cluster::trouble::Trouble;
 use crate::lease::{Candidate, Spec, next, stepped_down};
 use crate::timing::{self, Timing};
 
 /// How often in a row somebody else may be quicker.
 const TRIES: usize = 20;
-
-/// The time by the API server's clock, where it was told: nobody's laptop has to
-/// be right. Otherwise it is that of this machine, which is what replicas go by.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Clock {
-    told: Option<(Timestamp, Instant)>,
-}
-
-impl Clock {
-    /// The API server has just said that it is this time.
-    pub fn told(time: Timestamp) -> Self {
-        Self { told: Some((time, Instant::now())) }
-    }
-
-    /// What time it is.
-    pub fn now(&self) -> Timestamp {
-        let Some((told, at)) = self.told else { return Timestamp::now() };
-        told.saturating_add(at.elapsed()).unwrap_or(told)
-    }
-}
 
 /// The Lease of an installation, taken.
 pub struct Seat {
@@ -204,8 +184,8 @@ mod tests {
 
     const NOW: i64 = 1_767_268_800;
 
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(NOW + second).unwrap()
+    fn at(second: i64) -> jiff::Timestamp {
+        jiff::Timestamp::from_second(NOW + second).unwrap()
     }
 
     /// An API server with one Lease, whose version grows with every write.

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use super::objects::Objects;
 use super::watching::Sink;
-use crate::cluster::api::Trouble;
+use crate::cluster::trouble::Trouble;
 use crate::objects::{KindInfo, Kinds, Unreadable};
 
 /// The kinds that CRDs define, by the names of the CRDs.

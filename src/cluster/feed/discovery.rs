@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use kube::core::discovery::v2::{APIGroupDiscovery, APIGroupDiscoveryList};
 
 use super::definitions::Definition;
-use crate::cluster::api::Trouble;
+use crate::cluster::trouble::Trouble;
 use crate::cluster::world::{Served, World};
 use crate::objects::{KindInfo, Kinds};
 

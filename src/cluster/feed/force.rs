@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use kube::ResourceExt as _;
 
 use super::own::{Kept, Said};
-use crate::cluster::api::Trouble;
+use crate::cluster::trouble::Trouble;
 use crate::policy::api::{Check as _, Problem};
 use crate::policy::{Approvals, Pause, Policy, compile_relation};
 use crate::relations::Custom;

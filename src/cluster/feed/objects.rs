@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 use super::waiting;
 use super::watching::Sink;
-use crate::cluster::api::Trouble;
 use crate::cluster::context::Signals;
+use crate::cluster::trouble::Trouble;
 use crate::cluster::world::{self, SharedWorld, World};
 use crate::graph::Listing;
 use crate::objects::{HoldAge, KindId, Object, Unreadable};

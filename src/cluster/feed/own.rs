@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 
 use super::watching::Sink;
-use crate::cluster::api::Trouble;
+use crate::cluster::trouble::Trouble;
 use crate::objects::{KindInfo, Kinds, Unreadable, read_shallow};
 use crate::policy::api::{self, DeletionPolicy, GROUP, Relation};
 use crate::policy::{Approval, Pause};

@@ -21,10 +21,11 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::cluster::api::{self, Trouble, escaped};
+use crate::cluster::api::Detail;
+use crate::cluster::api::{self, escaped};
 use crate::cluster::list::{Buffers, ListQuery, ListReader, Next};
 use crate::cluster::pace::{Backoff, random};
-use crate::cluster::world::Detail;
+use crate::cluster::trouble::Trouble;
 use crate::objects::{KindInfo, Unreadable};
 use crate::timing::{self, Timing};
 

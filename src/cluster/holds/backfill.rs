@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::survey::{Survey, Work};
 use crate::cluster::feed::plan::policies;
-use crate::cluster::status::Stopped;
+use crate::cluster::holding::Stopped;
 use crate::cluster::world::World;
 use crate::objects::KindId;
 use crate::policy::{BACKFILL, Source};

@@ -10,11 +10,12 @@ use tokio::time::{Instant, Interval};
 
 use super::survey::take_turns;
 use super::{Holds, ROUND};
-use crate::cluster::api::Trouble;
+use crate::cluster::api::Detail;
 use crate::cluster::feed::plan::labelled;
 use crate::cluster::list::{Buffers, ListQuery, ListReader};
 use crate::cluster::pace::within;
-use crate::cluster::world::{Detail, Place, Seen, World};
+use crate::cluster::trouble::Trouble;
+use crate::cluster::world::{Place, Seen, World};
 use crate::hold::Sight;
 use crate::objects::{KindId, KindInfo, Object, read_shallow};
 

@@ -7,9 +7,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::cluster::api::{MANAGER, Trouble};
+use crate::cluster::api::MANAGER;
 use crate::cluster::context::Context;
 use crate::cluster::pace::within;
+use crate::cluster::trouble::Trouble;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, ObjectMeta, PostParams};
 

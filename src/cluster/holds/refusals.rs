@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::survey::{Survey, Work};
-use crate::cluster::status::RefusedHolds;
+use crate::cluster::holding::RefusedHolds;
 use crate::graph::Graph;
 use crate::objects::{Uid, shown_name};
 use crate::policy::Source;

@@ -11,8 +11,9 @@ use serde_json::json;
 use super::Desk;
 use super::entry::Entry;
 use super::notices::{Involved, Key, Next, Notice, Outcome};
-use crate::cluster::api::{MANAGER, Trouble};
+use crate::cluster::api::MANAGER;
 use crate::cluster::pace::within;
+use crate::cluster::trouble::Trouble;
 use crate::cluster::{Context, World};
 use crate::objects::short_digest;
 

@@ -14,8 +14,9 @@ use serde::{Deserialize, Serialize};
 use super::Desk;
 use super::book::Book;
 use crate::cluster::Context;
-use crate::cluster::api::{MANAGER, Trouble};
+use crate::cluster::api::MANAGER;
 use crate::cluster::pace::{Backoff, within};
+use crate::cluster::trouble::Trouble;
 use crate::policy::Source;
 
 /// Marks the ConfigMaps, with the name of the installation.

@@ -17,14 +17,13 @@ use std::future::Future;
 use std::pin::Pin;
 
 use futures_util::AsyncBufRead;
-use serde::Deserialize;
 
 pub use self::page::{Buffers, read_object};
 pub use self::reader::{ListQuery, ListReader, Next};
 use self::scanner::ListError;
 
-use super::api::{self, Trouble};
-use super::world::Detail;
+use super::api::{self, Detail};
+use super::trouble::Trouble;
 
 /// The bytes of an answer, as they arrive.
 pub type Body = Pin<Box<dyn AsyncBufRead + Send>>;
@@ -110,15 +109,4 @@ pub async fn read_list<T: Default>(
             Next::End => return Ok(whole),
         }
     }
-}
-
-/// The metadata of a page.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct PageMetadata {
-    /// The version of everything in it.
-    pub resource_version: String,
-    /// Where the next page begins; empty: this is the last one.
-    #[serde(rename = "continue")]
-    pub next: String,
 }

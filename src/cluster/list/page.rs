@@ -5,9 +5,10 @@ use std::sync::Arc;
 use futures_util::AsyncBufReadExt as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::Body;
 use super::scanner::{ListScanner, SMALL};
-use super::{Body, PageMetadata};
-use crate::cluster::api::Trouble;
+use crate::cluster::api::PageMetadata;
+use crate::cluster::trouble::Trouble;
 
 /// The memory for large objects that are being read: so many at a time. Cheap
 /// to clone.

@@ -4,8 +4,9 @@ use tokio::time::Instant;
 
 use super::page::{Buffers, PageStream};
 use super::{Failure, Transport};
-use crate::cluster::api::{BEGINNINGS, PAGE, Trouble, collection, escaped};
-use crate::cluster::world::Detail;
+use crate::cluster::api::Detail;
+use crate::cluster::api::{BEGINNINGS, PAGE, collection, escaped};
+use crate::cluster::trouble::Trouble;
 use crate::objects::KindInfo;
 
 /// Objects on the first page: how large they are is not known yet.

@@ -9,7 +9,7 @@
 //! It is no parser: it counts brackets outside of strings, without recursion, so
 //! depth costs nothing. The reader of an element finds out whether it is JSON.
 
-use super::PageMetadata;
+use crate::cluster::api::PageMetadata;
 
 /// The largest object that is read, in bytes of JSON. An API server stores 1.5
 /// MiB by default, and JSON may take six times as much.

@@ -7,9 +7,11 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
-use super::super::api::{self, Trouble};
+use super::super::api;
+use super::super::api::Detail;
 use super::super::list::{Failure, ListQuery, ListReader, Next, Transport, read_object};
-use super::super::world::{Detail, World};
+use super::super::trouble::Trouble;
+use super::super::world::World;
 use super::memory::{Account, ReadMemory, Share};
 use super::queue::ReadGroup;
 use crate::decide::LiveRead;

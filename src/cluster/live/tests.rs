@@ -11,9 +11,10 @@ use tokio::sync::Semaphore;
 use futures_util::io::Cursor;
 
 use super::*;
-use crate::cluster::api::Trouble;
+use crate::cluster::api::Detail;
 use crate::cluster::list::{Body, Failure};
-use crate::cluster::world::{Detail, Served, SharedWorld, World};
+use crate::cluster::trouble::Trouble;
+use crate::cluster::world::{Served, SharedWorld, World};
 use crate::decide::LiveReads;
 use crate::objects::Kinds;
 use crate::relations::Catalogue;

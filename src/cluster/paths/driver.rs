@@ -13,10 +13,10 @@ use tokio::time::{Instant, sleep_until};
 
 use super::content;
 use super::rotation::{Content, DatedToken, Step, step, token_to_register};
-use crate::cluster::api::{Trouble, chain};
 use crate::cluster::context::{Context, Paths};
 use crate::cluster::pace::Backoff;
 use crate::cluster::secret;
+use crate::cluster::trouble::{Trouble, chain};
 use crate::telemetry::Condition;
 use crate::timing;
 use crate::webhook::{AcceptedTokens, PathToken};

@@ -15,13 +15,14 @@ use tokio::time::{Instant, sleep_until};
 
 use super::changed::Changes;
 use super::events;
-use super::follow::follow;
+use super::follow::{follow, read};
 use super::owner::Owned;
 use super::patch::{self, Difference, bundle, compare, token};
 use super::rules::{Rules, rules};
 use super::watched::{News, Watched};
-use crate::cluster::api::{MANAGER, Trouble};
+use crate::cluster::api::MANAGER;
 use crate::cluster::pace::{Backoff, within};
+use crate::cluster::trouble::Trouble;
 use crate::cluster::{Context, Paths, Registered};
 use crate::decide::Door;
 use crate::telemetry::Condition;
@@ -464,10 +465,4 @@ impl Driver {
         };
         self.configurations.iter().filter_map(of).min().filter(|_| leads)
     }
-}
-
-/// Reads a configuration.
-pub(super) async fn read(api: &Api<DynamicObject>, name: &str) -> Result<News, Trouble> {
-    let found = within(api.get_opt(name)).await?;
-    Ok(found.map_or(News::None, |object| News::Is(Box::new(object))))
 }

@@ -13,8 +13,8 @@ use kube::core::{DynamicObject, WatchEvent};
 use tokio::sync::mpsc::Sender;
 
 use super::watched::News;
-use crate::cluster::api::Trouble;
 use crate::cluster::pace::{Backoff, LIMIT, within};
+use crate::cluster::trouble::Trouble;
 use crate::timing::Retry;
 
 /// How long one watch lasts: the API server ends it, and one that it does not
@@ -118,4 +118,10 @@ fn advance(version: &mut String, object: &DynamicObject) {
     if let Some(newer) = &object.metadata.resource_version {
         version.clone_from(newer);
     }
+}
+
+/// Reads a configuration.
+pub(super) async fn read(api: &Api<DynamicObject>, name: &str) -> Result<News, Trouble> {
+    let found = within(api.get_opt(name)).await?;
+    Ok(found.map_or(News::None, |object| News::Is(Box::new(object))))
 }

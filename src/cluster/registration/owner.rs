@@ -9,18 +9,18 @@
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation, ReplaceOperation, TestOperation};
 use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Api;
 use kube::api::PatchParams;
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::driver::read;
-use super::watched::{News, Watched};
+use super::follow::read;
+use super::watched::{News, Watched, is_namespace};
 use crate::cluster::Settings;
-use crate::cluster::api::{MANAGER, Trouble};
+use crate::cluster::api::MANAGER;
 use crate::cluster::pace::{Backoff, within};
+use crate::cluster::trouble::Trouble;
 
 /// How long a refusal is left alone at first and in the end. It may last: some
 /// clusters let nobody write owner references who may not delete the object.
@@ -163,11 +163,6 @@ fn patch(watched: &Watched, name: &str, uid: &str) -> Option<Patch> {
     };
     let version = json!(version.to_string());
     Some(Patch(vec![test("uid", json!(own)), test("resourceVersion", version), change]))
-}
-
-/// Whether a reference is to the Namespace of this name.
-pub(super) fn is_namespace(reference: &OwnerReference, name: &str) -> bool {
-    reference.api_version == "v1" && reference.kind == "Namespace" && reference.name == name
 }
 
 fn path<'t>(tokens: impl Iterator<Item = &'t &'t str>) -> PointerBuf {

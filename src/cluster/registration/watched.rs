@@ -3,7 +3,6 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::DynamicObject;
 
-use super::owner::is_namespace;
 use super::patch::{Standing, standing};
 
 /// What stands in the API server.
@@ -81,6 +80,11 @@ impl Watched {
         let owner = owners.iter().find(|reference| is_namespace(reference, namespace));
         owner.map(|reference| reference.uid.as_str())
     }
+}
+
+/// Whether a reference is to the Namespace of this name.
+pub(super) fn is_namespace(reference: &OwnerReference, name: &str) -> bool {
+    reference.api_version == "v1" && reference.kind == "Namespace" && reference.name == name
 }
 
 #[cfg(test)]

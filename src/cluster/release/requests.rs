@@ -8,9 +8,11 @@ use json_patch::Patch;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use crate::cluster::api::{self, MANAGER, chain, shortened};
+use crate::cluster::api::Detail;
+use crate::cluster::api::{self, MANAGER};
 use crate::cluster::list::{Body, Buffers, read_object};
-use crate::cluster::world::{Detail, Place, World};
+use crate::cluster::trouble::{chain, shortened};
+use crate::cluster::world::{Place, World};
 use crate::hold::{Answer, Sight};
 use crate::objects::{KindInfo, read_shallow};
 

@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use super::{Holding, RefusedHolds, Stopped, WrittenPolicy};
+use super::WrittenPolicy;
 use crate::cluster::Registered;
-use crate::cluster::api::Trouble;
+use crate::cluster::holding::{Holding, RefusedHolds, Stopped};
 use crate::cluster::journal::to_the_second;
+use crate::cluster::trouble::Trouble;
 use crate::decide::Harm;
 use crate::graph::Graph;
 use crate::objects::{KindId, full_name};

@@ -10,14 +10,12 @@ use kube::api::ListParams;
 use parking_lot::Mutex;
 use serde_json::Value;
 
+use super::look::{Look, name};
 use super::services::DeadConversion;
 use super::webhooks::{Places, Webhook};
 use super::{AT_ONCE, Found, Survey};
-use crate::cluster::api::Trouble;
 use crate::cluster::feed::{Snapshot, Unread};
-use crate::cluster::list::{ListQuery, read_list};
-use crate::cluster::world::Detail;
-use crate::objects::KindInfo;
+use crate::cluster::trouble::Trouble;
 
 /// What there is of evidence why objects do not go.
 #[derive(Debug, Clone, Default)]
@@ -135,64 +133,7 @@ pub async fn evidence(
     evidence
 }
 
-/// Why nothing is concluded from a kind of which a dump has nothing, or nothing
-/// but that of other namespaces.
-const NOT_HELD: &str = "the files do not have all of them";
-
-/// Whoever looks, and notes what could not be read.
-pub(super) struct Look<'s> {
-    pub(super) snapshot: &'s Snapshot,
-    pub(super) unread: Mutex<Vec<Unread>>,
-}
-
 impl Look<'_> {
-    /// A kind, if what there is of it in a namespace (empty: anywhere) can be
-    /// known; if not, that is noted.
-    pub(super) fn info(&self, group: &str, resource: &str, namespace: &str) -> Option<KindInfo> {
-        let kinds = &self.snapshot.context.world.read().graph.kinds;
-        let kind = kinds.find_resource(group, resource)?;
-        let info = kinds.info(kind);
-        if !self.snapshot.knows_all(info, namespace) {
-            let unread = Unread { resource: info.full_name(), why: NOT_HELD.to_owned() };
-            self.unread.lock().push(unread);
-            return None;
-        }
-        (!info.versions.is_empty()).then(|| info.clone())
-    }
-
-    /// All objects of a kind; none: they could not be read, which is noted.
-    pub(super) async fn all(
-        &self,
-        group: &str,
-        resource: &str,
-        namespace: &str,
-    ) -> Option<Vec<Value>> {
-        let info = self.info(group, resource, namespace)?;
-        self.labelled(&info, namespace, "").await
-    }
-
-    pub(super) async fn labelled(
-        &self,
-        info: &KindInfo,
-        namespace: &str,
-        labels: &str,
-    ) -> Option<Vec<Value>> {
-        let client = &self.snapshot.context.client;
-        let take = |all: &mut Vec<Value>, json: &str| {
-            all.extend(serde_json::from_str::<Value>(json).ok());
-            Ok(())
-        };
-        let query = ListQuery { info, namespace, detail: Detail::Whole, labels };
-        match read_list(client, query, take).await {
-            Ok(all) => Some(all),
-            Err(trouble) => {
-                let unread = Unread { resource: info.full_name(), why: trouble.words() };
-                self.unread.lock().push(unread);
-                None
-            }
-        }
-    }
-
     async fn broken(&self) -> Vec<BrokenApi> {
         let all = self.all("apiregistration.k8s.io", "apiservices", "").await;
         all.unwrap_or_default().iter().filter_map(broken).collect()
@@ -281,10 +222,6 @@ impl Look<'_> {
         }
         users
     }
-}
-
-pub(super) fn name(object: &Value) -> Option<&str> {
-    object.pointer("/metadata/name")?.as_str()
 }
 
 /// The condition of this type.

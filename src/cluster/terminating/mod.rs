@@ -2,6 +2,7 @@
 //! read once, with the rights of whoever asks. Nothing is written.
 
 mod evidence;
+mod look;
 mod services;
 mod webhooks;
 
@@ -13,12 +14,13 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 pub use self::evidence::{BrokenApi, Evidence, Said, Workload, evidence};
-pub use self::services::{DeadConversion, Silence};
-pub use self::webhooks::{At, Rule, Webhook};
-use super::api::{self, Trouble};
+pub use self::services::DeadConversion;
+pub use self::webhooks::{At, Rule, Silence, Webhook};
+use super::api;
+use super::api::Detail;
 use super::feed::{Snapshot, Unread};
 use super::list::{ListQuery, read_list};
-use super::world::Detail;
+use super::trouble::Trouble;
 use crate::objects::{KindInfo, Object, full_name, read_shallow};
 
 /// So many kinds are read at once.

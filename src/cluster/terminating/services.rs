@@ -6,25 +6,13 @@ use std::collections::{BTreeSet, HashMap};
 use futures_util::StreamExt as _;
 use serde_json::Value;
 
-use super::evidence::{Look, name};
-use super::webhooks::{At, Places, Webhook};
+use super::look::{Look, name};
+use super::webhooks::{At, Places, Service, Silence, Webhook};
 use super::{AT_ONCE, Found};
 use crate::cluster::api;
+use crate::cluster::api::Detail;
 use crate::cluster::feed::Unread;
-use crate::cluster::world::Detail;
 use crate::objects::read_shallow;
-
-/// A Service, by its namespace and name.
-pub(super) type Service = (String, String);
-
-/// What is wrong with a Service.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Silence {
-    /// Whether it is not even there.
-    pub gone: bool,
-    /// The same, in words.
-    pub why: String,
-}
 
 /// A CustomResourceDefinition whose conversion webhook does not answer.
 #[derive(Debug, Clone, PartialEq, Eq)]

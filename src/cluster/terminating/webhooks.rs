@@ -6,10 +6,21 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use super::Found;
-use super::services::{Service, Silence};
 use crate::objects::KindInfo;
 use crate::policy::Labels;
 use crate::policy::api::LabelSelector;
+
+/// A Service, by its namespace and name.
+pub(super) type Service = (String, String);
+
+/// What is wrong with a Service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Silence {
+    /// Whether it is not even there.
+    pub gone: bool,
+    /// The same, in words.
+    pub why: String,
+}
 
 const NAMESPACES: (&str, &str) = ("", "namespaces");
 

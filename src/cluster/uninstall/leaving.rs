@@ -14,9 +14,10 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::news::Why;
-use crate::cluster::api::{self, Trouble, escaped};
+use crate::cluster::api::Detail;
+use crate::cluster::api::{self, escaped};
 use crate::cluster::pace::within;
-use crate::cluster::world::Detail;
+use crate::cluster::trouble::Trouble;
 use crate::objects::{KindInfo, Kinds, read_shallow, split_api_version};
 
 /// An object as it was seen last.

@@ -39,11 +39,12 @@ use self::kinds::Look;
 use self::own::{Configurations, Remains};
 use self::sweep::{Sweeper, Swept};
 use self::waiting::{Manner, Upshot, attend, left};
-use super::api::Trouble;
+use super::clock::Clock;
 use super::context::Settings;
-use super::election::{Clock, Kept, Seat, seize};
+use super::election::{Kept, Seat, seize};
 use super::feed::Snapshot;
 use super::pace::within;
+use super::trouble::Trouble;
 use crate::decide::Target;
 use crate::policy::Identities;
 

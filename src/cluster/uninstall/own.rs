@@ -19,7 +19,6 @@ use serde_json::json;
 
 use super::NotBegun;
 use super::news::News;
-use crate::cluster::api::Trouble;
 use crate::cluster::certificates::{is_running, replica_label};
 use crate::cluster::context::Settings;
 use crate::cluster::exemption;
@@ -27,6 +26,7 @@ use crate::cluster::journal::replica::LABEL as JOURNAL;
 use crate::cluster::pace::within;
 use crate::cluster::registration::configurations::ENTRIES;
 use crate::cluster::secret::is_own;
+use crate::cluster::trouble::Trouble;
 use crate::policy::api::DeletionApproval;
 
 /// Deletes an object by its name. The result is whether it was there.

@@ -16,9 +16,10 @@ use self::outcome::Outcome;
 use super::document::{self, Content, document};
 use super::duration::{duration, told};
 use super::refusal::{denies, said_by_policy};
+use super::remote::{as_me, unknown};
 use super::screen::FormatArguments;
 use super::target::{
-    Session, TargetArguments, as_me, right_to_approve, right_to_approve_content, situation, unknown,
+    Session, TargetArguments, right_to_approve, right_to_approve_content, situation,
 };
 use super::{CommandError, block_on, print};
 use crate::cluster::Snapshot;

@@ -2,7 +2,8 @@
 
 use super::{arguments_of, right};
 use crate::cluster::Snapshot;
-use crate::command::target::{Session, approvals_unread, as_me, situation};
+use crate::command::remote::as_me;
+use crate::command::target::{Session, approvals_unread, situation};
 use crate::command::why;
 use crate::decide::{Blocker, Consent, Decision, Item, Target, Verdict, consent, sentence};
 use crate::objects::{FOREGROUND, Object, split_api_version};

@@ -16,8 +16,8 @@ pub use self::object::Object;
 pub use self::schema::{Kind, kind};
 pub use self::word::Word;
 use super::CommandError;
+use super::remote::as_me;
 use super::screen::Format;
-use super::target::as_me;
 use crate::cluster::Unread;
 use crate::policy::Source;
 

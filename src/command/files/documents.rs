@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::FileError;
 use super::reader::ReadError;
-use super::yaml::{self, Content, Entry, Node, Place, shown};
+use super::tree::{Content, Entry, Node, Place};
+use super::yaml::{self, shown};
 use crate::objects::split_api_version;
 
 /// A file's name, for people, and its text.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::documents::{Document, File, parse};
 use super::folder::{LARGEST, is_stream, read};
 use super::own::Own;
-use super::yaml::Node;
+use super::tree::Node;
 use super::{FileError, Folders};
 use crate::command::CommandError;
 use crate::objects::{Kinds, Names, full_name};

@@ -3,7 +3,7 @@
 
 use super::FileError;
 use super::documents::Document;
-use super::yaml::{Content, Node};
+use super::tree::{Content, Node};
 use crate::objects::{KindInfo, Kinds};
 use crate::policy::api;
 

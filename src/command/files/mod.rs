@@ -20,6 +20,7 @@ mod objects;
 mod own;
 mod reader;
 mod scalars;
+mod tree;
 mod watch;
 mod world;
 mod yaml;
@@ -35,9 +36,9 @@ pub use documents::{Document, File, inline, nodes, parse_all};
 pub use folder::Folders;
 pub use given::{Manifest, Rules, filled, manifests, names, rules, short_names, stdin_once, texts};
 pub use reader::{Manner, read};
+pub use tree::{Content, Node, Place};
 pub use watch::{Signs, watch};
 pub use world::World;
-pub use yaml::{Content, Node, Place};
 
 /// What is wrong with a file, and where.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

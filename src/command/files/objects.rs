@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::FileError;
 use super::documents::Document;
 use super::reader::{Manner, read};
-use super::yaml::Node;
+use super::tree::Node;
 use crate::objects::{KindId, Kinds, Object};
 
 /// Kind, namespace and name: what tells objects apart.

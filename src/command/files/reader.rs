@@ -5,7 +5,8 @@ use std::fmt;
 use serde::de::value::BorrowedStrDeserializer;
 use serde::de::{self, Deserialize, DeserializeSeed, Expected, IntoDeserializer as _, Unexpected};
 
-use super::yaml::{Content, Entry, Node, Place, shown};
+use super::tree::{Content, Entry, Node, Place};
+use super::yaml::shown;
 
 /// What is not forgiven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use serde_json::Number;
 
-use super::yaml::Content;
+use super::tree::Content;
 
 /// Reads a scalar that stands there without quotes and without a tag. `None`
 /// for numbers that JSON does not have: infinities, and no number at all.

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::documents::{Document, File, parse_all};
 use super::own::{self, Own};
-use super::yaml::Node;
+use super::tree::Node;
 use super::{FileError, kinds, objects};
 use crate::decide::{Live, Review, Situation, Verdict, decide};
 use crate::graph::Graph;

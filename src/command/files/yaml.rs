@@ -4,49 +4,12 @@
 //! so that every error has a place and none has a value in it.
 
 use std::collections::HashMap;
-use std::fmt;
 
-use serde_json::{Number, Value};
+use serde_json::Value;
 use serde_saphyr::granit_parser::{ErrorKind, Event, Options, Parser, ScalarStyle, ScanError, Tag};
 
 use super::scalars::plain;
-
-/// Where something stands; both count from 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
-    pub line: usize,
-    pub column: usize,
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.line, self.column)
-    }
-}
-
-/// A value, and where it stands.
-#[derive(Debug, Clone)]
-pub struct Node {
-    pub place: Place,
-    pub content: Content,
-}
-
-#[derive(Debug, Clone)]
-pub enum Content {
-    Null,
-    Bool(bool),
-    Number(Number),
-    Text(String),
-    List(Vec<Node>),
-    Map(Vec<Entry>),
-}
-
-#[derive(Debug, Clone)]
-pub struct Entry {
-    pub key: String,
-    pub place: Place,
-    pub value: Node,
-}
+use super::tree::{Content, Entry, Node, Place};
 
 /// Why a text is no YAML.
 #[derive(Debug)]

@@ -9,8 +9,9 @@ use super::change::Change;
 use crate::command::CommandError;
 use crate::command::files::{Manifest, filled, manifests, stdin_once};
 use crate::command::place::{self, FromArguments, PlaceArguments};
+use crate::command::remote::unknown;
 use crate::command::selector;
-use crate::command::target::{unknown, unserved};
+use crate::command::target::unserved;
 use crate::graph::{Graph, NodeId, Requirement};
 use crate::objects::{KindInfo, Names};
 

@@ -3,16 +3,15 @@
 use std::cell::RefCell;
 use std::process::ExitCode;
 
-use super::left::{ReleasedAll, is_step};
+use super::left::{ReleasedAll, because, is_step};
 use crate::cluster::Settings;
 use crate::cluster::uninstall::{
     Ended, Left, Manners, News, NotBegun, Tally, Uninstall, Why, by_kind,
 };
 use crate::command::document::document;
-use crate::command::hold_state::cause_text;
 use crate::command::place::PlaceArguments;
+use crate::command::remote::{as_me, unknown};
 use crate::command::screen::Format;
-use crate::command::target::{as_me, unknown};
 use crate::command::timing::TimingArguments;
 use crate::command::visitor::Visitor;
 use crate::command::{CommandError, print};
@@ -176,31 +175,6 @@ fn line(news: &News) -> String {
             "replicas run still, so the Lease stays taken, and goes together with {heir}; next: \
              delete that"
         ),
-    }
-}
-
-/// What keeps a hold where it is.
-pub fn because(why: &Why) -> String {
-    match why {
-        Why::InUse(causes) => {
-            let causes: Vec<String> = causes.iter().map(cause_text).collect();
-            format!("it waits for {}", causes.join(", "))
-        }
-        Why::Unknown(why) => format!("it is not known whether something needs it: {}", as_me(why)),
-        Why::Going(why) => {
-            format!("it is not Terminating yet, and would go without its hold: {}", as_me(why))
-        }
-        Why::Unserved => "nobody serves its kind now".to_owned(),
-        Why::Stranded => "its Namespace was forced away, and nothing in it can be written; next: \
-                          make the Namespace again, and run this again"
-            .to_owned(),
-        Why::Refused(why) => as_me(why),
-        Why::Late => {
-            "the time was up before its turn came; next: the same again, it goes on where \
-                      this ended"
-                .to_owned()
-        }
-        Why::Untouched => "it is not Terminating".to_owned(),
     }
 }
 

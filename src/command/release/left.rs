@@ -3,11 +3,10 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::all::because;
 use crate::cluster::uninstall::{self, Ended, News, Tally, Why};
 use crate::command::document::{Content, NotRead, Object};
 use crate::command::hold_state::cause_text;
-use crate::command::target::as_me;
+use crate::command::remote::as_me;
 use crate::objects::Kinds;
 
 /// What came of everything.
@@ -135,6 +134,31 @@ impl Left {
             _ => Vec::new(),
         };
         Self { object: Object::of(target, kinds), cause: why.into(), says: because(why), waits_for }
+    }
+}
+
+/// What keeps a hold where it is.
+pub fn because(why: &Why) -> String {
+    match why {
+        Why::InUse(causes) => {
+            let causes: Vec<String> = causes.iter().map(cause_text).collect();
+            format!("it waits for {}", causes.join(", "))
+        }
+        Why::Unknown(why) => format!("it is not known whether something needs it: {}", as_me(why)),
+        Why::Going(why) => {
+            format!("it is not Terminating yet, and would go without its hold: {}", as_me(why))
+        }
+        Why::Unserved => "nobody serves its kind now".to_owned(),
+        Why::Stranded => "its Namespace was forced away, and nothing in it can be written; next: \
+                          make the Namespace again, and run this again"
+            .to_owned(),
+        Why::Refused(why) => as_me(why),
+        Why::Late => {
+            "the time was up before its turn came; next: the same again, it goes on where \
+                      this ended"
+                .to_owned()
+        }
+        Why::Untouched => "it is not Terminating".to_owned(),
     }
 }
 

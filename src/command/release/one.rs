@@ -13,10 +13,9 @@ use crate::cluster::{Context, Place, Snapshot, Trouble};
 use crate::command::CommandError;
 use crate::command::hold_state::{cause_text, why_free};
 use crate::command::refusal::is_unasked;
+use crate::command::remote::{as_me, unknown};
 use crate::command::screen::Format;
-use crate::command::target::{
-    Session, TargetArguments, approvals_unread, as_me, situation, unknown, unprotected,
-};
+use crate::command::target::{Session, TargetArguments, approvals_unread, situation, unprotected};
 use crate::command::visitor::Visitor;
 use crate::decide::{Cause, Item, Records, approved, arguments, consent, quoted};
 use crate::hold::{Count, Sight, Waiting, keeping};

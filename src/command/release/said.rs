@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::command::document::{Content, Object, document};
+use crate::command::remote::unknown;
 use crate::command::screen::Format;
-use crate::command::target::unknown;
 use crate::command::{CommandError, print};
 
 /// What came of it.

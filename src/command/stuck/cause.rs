@@ -5,10 +5,11 @@ use serde_json::Value;
 use super::finalizer::{foreign, target};
 use super::finding::{Cause, Finding};
 use super::refused::{perhaps, refusals};
-use crate::cluster::terminating::{DeadConversion, Dependent, Evidence, Found, Survey};
+use super::text::{named, target_of, texts, way_out};
+use crate::cluster::terminating::{Dependent, Evidence, Found, Survey};
 use crate::command::finalizers::known;
 use crate::command::hold_state::HoldState;
-use crate::command::target::as_me;
+use crate::command::remote::as_me;
 use crate::decide::arguments;
 use crate::objects::{FOREGROUND, full_name, is_hold};
 
@@ -105,11 +106,6 @@ const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions");
 
-/// The strings of a list.
-pub fn texts(list: Option<&Value>) -> Vec<&str> {
-    list.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
-}
-
 fn held(found: &Found, hold: &Hold) -> Finding {
     let object = arguments(&target(found));
     let finding = |says: String, next: String| Finding::new(Cause::HeldByBelay, says, next);
@@ -204,14 +200,6 @@ fn conversion(definition: &str, evidence: &Evidence) -> Option<Finding> {
     Some(finding.shown([dead.silence.why.clone()]))
 }
 
-/// What helps when nobody converts a kind.
-pub fn way_out(dead: &DeadConversion) -> String {
-    format!(
-        "bring the webhook back; what it is: kubectl get crd {} -o jsonpath={{.spec.conversion}}",
-        dead.definition
-    )
-}
-
 fn claimed(found: &Found, evidence: &Evidence) -> Finding {
     let place = (found.namespace.clone(), found.name.clone());
     let pods = evidence.users.get(&place).map_or(&[][..], Vec::as_slice);
@@ -279,20 +267,4 @@ fn pod(found: &Found, evidence: &Evidence, alone: bool) -> Option<Finding> {
         )),
         _ => None,
     }
-}
-
-/// A dependent, as a person types it.
-pub fn target_of(dependent: &Dependent) -> crate::decide::Target {
-    crate::decide::Target {
-        group: dependent.info.group.clone(),
-        resource: dependent.info.resource.clone(),
-        namespace: dependent.namespace.clone(),
-        name: dependent.name.clone(),
-    }
-}
-
-/// The same, where its namespace is plain.
-pub fn named(dependent: &Dependent) -> String {
-    let resource = full_name(&dependent.info.group, &dependent.info.resource);
-    format!("{resource}/{}", dependent.name)
 }

@@ -9,6 +9,7 @@ mod refused;
 mod report;
 #[cfg(test)]
 mod tests;
+mod text;
 
 use std::collections::HashMap;
 use std::process::ExitCode;
@@ -130,7 +131,7 @@ fn says_more(found: &Found) -> bool {
 }
 
 fn is_held(found: &Found) -> bool {
-    cause::texts(found.object.pointer("/metadata/finalizers")).into_iter().any(is_hold)
+    text::texts(found.object.pointer("/metadata/finalizers")).into_iter().any(is_hold)
 }
 
 /// For whom belay holds what it holds.

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::cause::{texts, way_out};
 use super::finalizer::target;
 use super::finding::{Cause, Finding};
 use super::refused::{ask_who_refuses, is_refusal};
+use super::text::{texts, way_out};
 use crate::cluster::terminating::{Evidence, Found, Survey};
 use crate::command::refusal::said_by_policy;
 use crate::decide::arguments;

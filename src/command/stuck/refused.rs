@@ -1,8 +1,8 @@
 //! Who refuses, or may refuse, what would let an object go.
 
-use super::cause::{named, target_of, texts};
 use super::finalizer::target;
 use super::finding::{Cause, Finding};
+use super::text::{named, target_of, texts};
 use crate::cluster::terminating::{At, Evidence, Found, Said, Survey, Webhook};
 use crate::command::finalizers::by_hand;
 use crate::command::refusal::{denies, is_unasked};

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::outcome::Outcome;
-use super::written::Verb;
+use super::verb::Verb;
 use crate::command::document::policy_name;
 use crate::decide::{Decision, Reason};
 

@@ -18,6 +18,7 @@ mod outcome;
 mod report;
 mod request;
 mod stage;
+mod verb;
 mod written;
 
 #[cfg(test)]

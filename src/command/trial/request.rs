@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::stage::{Stage, named};
-use super::written::{Ask, Case, Test, Verb};
+use super::verb::Verb;
+use super::written::{Ask, Case, Test};
 use crate::command::files::{FileError, parse_all};
 use crate::objects::{KindInfo, split_api_version};
 

@@ -5,6 +5,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::expect::Expect;
+use super::verb::Verb;
 use crate::command::files::{
     Content, Document, File, FileError, Manner, Node, inline, nodes, read,
 };
@@ -104,37 +105,6 @@ pub enum PropagationPolicy {
     Foreground,
     /// They stay.
     Orphan,
-}
-
-/// The kinds of questions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verb {
-    /// An object is to go.
-    Delete,
-    /// It changes.
-    Update,
-    /// What keeps a Namespace in storage goes.
-    Finalize,
-    /// A Pod is to go, as a drain asks for it.
-    Evict,
-    /// An object is new.
-    Create,
-    /// Whatever the review says.
-    Review,
-}
-
-impl Verb {
-    /// The field that asks it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Delete => "delete",
-            Self::Update => "update",
-            Self::Finalize => "finalize",
-            Self::Evict => "evict",
-            Self::Create => "create",
-            Self::Review => "review",
-        }
-    }
 }
 
 impl Ask {

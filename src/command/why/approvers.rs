@@ -12,8 +12,9 @@ use kube::api::{Api, ListParams};
 
 use crate::cluster::{Caller, Trouble, all_of};
 use crate::command::document::NotRead;
+use crate::command::remote::as_me;
 use crate::command::screen::harmless;
-use crate::command::target::{Session, as_me, asked_in};
+use crate::command::target::{Session, asked_in};
 use crate::command::visitor::Visitor;
 use crate::decide::{Decision, Target, Verdict};
 use crate::policy::api::GROUP;

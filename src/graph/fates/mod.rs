@@ -12,6 +12,7 @@
 //!
 //! Verdicts ask what may be lost, the release asks what is certain.
 
+mod mode;
 mod references;
 mod waiting;
 mod world;

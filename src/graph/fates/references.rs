@@ -1,23 +1,9 @@
 //! R1 to R3, R6 and R7: what an owner reference amounts to, and how the
 //! collector deletes what it deletes.
 
-use super::world::{Mode, World};
+use super::mode::{Mode, Reference};
+use super::world::World;
 use crate::graph::{Node, OwnerEdge};
-
-/// What an owner reference amounts to (R1 to R3).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reference {
-    /// It cannot be resolved.
-    Error,
-    /// The owner is gone, or was never there.
-    Dangling,
-    /// The owner waits for its dependents.
-    Waiting,
-    /// The owner is there.
-    Solid,
-    /// The owner is taking the reference off.
-    Orphaning,
-}
 
 impl World<'_> {
     /// R6 and R7: how the collector deletes.

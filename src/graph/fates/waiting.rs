@@ -1,7 +1,7 @@
 //! R5, R9 and R13: who waits for whom.
 
-use super::references::Reference;
-use super::world::{Mode, World};
+use super::mode::{Mode, Reference};
+use super::world::World;
 use crate::graph::{Node, NodeId, OwnerEdge};
 
 impl<'g> World<'g> {

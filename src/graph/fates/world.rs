@@ -1,6 +1,6 @@
 //! One walk of a deletion, in one of two worlds.
 
-use super::references::Reference;
+use super::mode::{Mode, Reference};
 use super::{Propagation, Request};
 use crate::graph::{Graph, Node, NodeId, Progress};
 use crate::objects::{
@@ -12,39 +12,6 @@ type Set = NumberSet<NodeId>;
 
 /// The finalizer by which the API server deletes the instances of a CRD.
 const CRD_CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
-
-/// How an object is being deleted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mode {
-    Background,
-    Foreground,
-    Orphan,
-    /// Foreground or background: which, depends on timing (R6 or R7).
-    Either,
-    /// Orphan or not: which, depends on timing.
-    Unclear,
-}
-
-impl Mode {
-    /// This way or that.
-    fn or(self, other: Self) -> Self {
-        match (self, other) {
-            (a, b) if a == b => a,
-            (Self::Orphan | Self::Unclear, _) | (_, Self::Orphan | Self::Unclear) => Self::Unclear,
-            _ => Self::Either,
-        }
-    }
-}
-
-impl From<Propagation> for Mode {
-    fn from(propagation: Propagation) -> Self {
-        match propagation {
-            Propagation::Background => Self::Background,
-            Propagation::Foreground => Self::Foreground,
-            Propagation::Orphan => Self::Orphan,
-        }
-    }
-}
 
 /// The state of one walk. It only ever grows: objects are added to those that
 /// are being deleted, and to those that are gone, until nothing follows any

@@ -16,28 +16,10 @@ use stateright::{Model, Property};
 use super::manifests::{self, time};
 use super::story::Told;
 use crate::decide::LiveRead;
-use crate::graph::{Propagation, Strength};
+use crate::graph::Propagation;
 use crate::hold::excuses::Excuse;
 use crate::hold::{Answer, End, Input, Limits, Output, Release, Sight, Waiting};
-use crate::objects::{FOREGROUND, HOLD, Kinds, ORPHAN, PROTECT_LABEL};
-use crate::relations::{Custom, CustomTo, Path};
-
-/// What an operator's relations say: a Database names a Secret, a Part another
-/// Part.
-pub(super) fn relations(_: &Kinds) -> Vec<Custom> {
-    let to = |group: &str, resource: &str| CustomTo::Name {
-        group: group.to_owned(),
-        resource: resource.to_owned(),
-        name: Path::parse("spec.names").unwrap(),
-        namespace: None,
-    };
-    let from = |resource| ("example.com", resource);
-    let needs = Strength::Needs;
-    vec![
-        Custom::new("db", from("databases"), to("", "secrets"), needs, None).unwrap(),
-        Custom::new("part", from("parts"), to("example.com", "parts"), needs, None).unwrap(),
-    ]
-}
+use crate::objects::{FOREGROUND, HOLD, ORPHAN, PROTECT_LABEL};
 
 /// One object.
 #[derive(Debug, Clone)]

@@ -6,13 +6,13 @@ use std::sync::OnceLock;
 use serde_json::{Value, json};
 
 use crate::decide::{Live, LiveRead, LiveReads, Situation};
-use crate::graph::Graph;
+use crate::graph::{Graph, Strength};
 use crate::hold::count::count_without;
 use crate::hold::excuses::Excuse;
 use crate::hold::{Count, as_released};
 use crate::objects::{KindId, Kinds, split_api_version};
 use crate::policy::{Policy, PolicySet};
-use crate::relations::Catalogue;
+use crate::relations::{Catalogue, Custom, CustomTo, Path};
 
 /// 2026-01-01T12:00:00Z, when the target is deleted.
 pub(super) const DELETED: i64 = 1_767_268_800;
@@ -29,7 +29,7 @@ fn world() -> &'static World {
     static WORLD: OnceLock<World> = OnceLock::new();
     WORLD.get_or_init(|| {
         let kinds = kinds();
-        let catalogue = Catalogue::new(&kinds, &custom(&kinds)).unwrap();
+        let catalogue = Catalogue::new(&kinds, &relations()).unwrap();
         let spec = json!({
             "targets": [{
                 "apiGroups": ["", "example.com"],
@@ -55,8 +55,21 @@ fn kinds() -> Kinds {
     kinds
 }
 
-fn custom(kinds: &Kinds) -> Vec<crate::relations::Custom> {
-    super::deadlock::relations(kinds)
+/// What an operator's relations say: a Database names a Secret, a Part another
+/// Part.
+fn relations() -> Vec<Custom> {
+    let to = |group: &str, resource: &str| CustomTo::Name {
+        group: group.to_owned(),
+        resource: resource.to_owned(),
+        name: Path::parse("spec.names").unwrap(),
+        namespace: None,
+    };
+    let from = |resource| ("example.com", resource);
+    let needs = Strength::Needs;
+    vec![
+        Custom::new("db", from("databases"), to("", "secrets"), needs, None).unwrap(),
+        Custom::new("part", from("parts"), to("example.com", "parts"), needs, None).unwrap(),
+    ]
 }
 
 fn feed(catalogue: &Catalogue, graph: &mut Graph, manifest: &Value) -> KindId {

@@ -10,8 +10,9 @@ use serde_json::value::RawValue;
 
 use super::super::plan::{Want, plan};
 use super::{Snapshot, one_unreadable};
-use crate::cluster::api::Trouble;
-use crate::cluster::world::{self, Detail, World};
+use crate::cluster::api::Detail;
+use crate::cluster::trouble::Trouble;
+use crate::cluster::world::{self, World};
 use crate::graph::Listing;
 use crate::objects::{KindId, full_name};
 use crate::relations::Reads;

@@ -3,7 +3,7 @@
 use crate::cluster::definitions::{Change, Failed, Gone, apply, delete, name, refusal, stored};
 use crate::cluster::uninstall::installed;
 use crate::cluster::{Access, Caller};
-use crate::command::target::as_me;
+use crate::command::remote::as_me;
 use crate::command::{CommandError, print};
 use crate::policy::api::definitions;
 

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::command::document::{Object, Word, policy_name};
 use crate::command::look::verdict::Ruling;
-use crate::command::target::as_me;
+use crate::command::remote::as_me;
 use crate::decide::{Blocker, Verdict, named_by, sentence, ways};
 use crate::objects::Kinds;
 

@@ -18,9 +18,10 @@ use crate::cluster::{Snapshot, World};
 use crate::command::denials::{Denial, lately};
 use crate::command::document::{Content, NotRead, Object, Word, policy_name};
 use crate::command::hold_state::cause_text;
+use crate::command::remote::as_me;
 use crate::command::status::{Leader, LeaderState};
 use crate::command::target::{
-    Session, approvals_unread, as_me, right_to_approve, right_to_approve_content, situation,
+    Session, approvals_unread, right_to_approve, right_to_approve_content, situation,
 };
 use crate::decide::{
     Blocker, Cause, Decision, Item, Target, Verdict, arguments, consent, named_by, quoted,

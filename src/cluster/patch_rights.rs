@@ -1,0 +1,66 @@
+//! Which kinds belay's account may patch, as a value.
+
+use k8s_openapi::api::authorization::v1::ResourceRule;
+
+/// The kinds that belay's account may patch in the whole cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PatchRights(Option<Vec<(Vec<String>, Vec<String>)>>);
+
+impl PatchRights {
+    /// None at all.
+    #[cfg(test)]
+    pub fn none() -> Self {
+        Self(Some(Vec::new()))
+    }
+
+    /// From the rules of the account.
+    pub fn of(rules: Vec<ResourceRule>) -> Self {
+        let patches = rules.into_iter().filter(|rule| {
+            let named = rule.resource_names.as_ref().is_some_and(|names| !names.is_empty());
+            !named && rule.verbs.iter().any(|verb| verb == "patch" || verb == "*")
+        });
+        let kinds = |rule: ResourceRule| {
+            (rule.api_groups.unwrap_or_default(), rule.resources.unwrap_or_default())
+        };
+        Self(Some(patches.map(kinds).collect()))
+    }
+
+    /// Whether objects of this kind may be patched; until the rules were read,
+    /// any.
+    pub fn allow(&self, group: &str, resource: &str) -> bool {
+        let has = |list: &[String], name: &str| list.iter().any(|one| one == name || one == "*");
+        self.0.as_ref().is_none_or(|rules| {
+            rules.iter().any(|(groups, resources)| has(groups, group) && has(resources, resource))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(verbs: &[&str], groups: &[&str], resources: &[&str], names: &[&str]) -> ResourceRule {
+        let list = |texts: &[&str]| texts.iter().map(ToString::to_string).collect::<Vec<_>>();
+        ResourceRule {
+            verbs: list(verbs),
+            api_groups: Some(list(groups)),
+            resources: Some(list(resources)),
+            resource_names: Some(list(names)),
+        }
+    }
+
+    #[test]
+    fn only_rules_that_let_it_patch_any_object_count() {
+        assert!(PatchRights::default().allow("apps", "deployments"));
+        let rights = PatchRights::of(vec![
+            rule(&["get", "list"], &["*"], &["*"], &[]),
+            rule(&["patch"], &["apps"], &["deployments"], &[]),
+            rule(&["patch"], &[""], &["secrets"], &["mine"]),
+            rule(&["*"], &["x.example.com"], &["*"], &[]),
+        ]);
+        assert!(rights.allow("apps", "deployments") && rights.allow("x.example.com", "widgets"));
+        for (group, resource) in [("apps", "daemonsets"), ("", "secrets"), ("", "deployments")] {
+            assert!(!rights.allow(group, resource), "{resource}");
+        }
+    }
+}
