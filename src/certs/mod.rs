@@ -41,6 +41,9 @@ pub enum CertError {
         /// What is wrong with it.
         detail: String,
     },
+    /// The versions of TLS don't go with the cryptography that this was built with.
+    #[error("belay's cryptography has no TLS 1.2 or 1.3: {0}; build belay with its own features")]
+    Versions(rustls::Error),
     /// A name that no client would ask for.
     #[error(
         "\"{0}\" is no DNS name and no IP address; a certificate is for names such as belay.belay.svc or 127.0.0.1"

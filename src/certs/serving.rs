@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
-use rustls::ServerConfig;
+use rustls::crypto::CryptoProvider;
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
+use rustls::{NamedGroup, ServerConfig};
 
+use super::pair::provider;
 use super::verifier::ClientAuthorities;
 use super::{CertError, Pair};
 use crate::telemetry::Metrics;
@@ -45,10 +47,12 @@ pub fn server_config(
     serving: &Arc<Serving>,
     asks_clients: bool,
 ) -> Result<ServerConfig, CertError> {
-    let builder = ServerConfig::builder_with_protocol_versions(&[
-        &rustls::version::TLS13,
-        &rustls::version::TLS12,
-    ]);
+    // Anybody may begin handshakes, and a key share on P-384 takes twice the time.
+    let mut crypto = CryptoProvider::clone(&provider());
+    crypto.kx_groups.retain(|group| group.name() != NamedGroup::secp384r1);
+    let builder = ServerConfig::builder_with_provider(Arc::new(crypto))
+        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
+        .map_err(CertError::Versions)?;
     let builder = if asks_clients {
         builder.with_client_cert_verifier(serving.clients.clone())
     } else {
@@ -63,4 +67,20 @@ pub fn server_config(
     }
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn h89_no_handshake_is_made_on_the_dearest_curve() {
+        let config = server_config(&Arc::default(), false).unwrap();
+        let groups = config.crypto_provider().kx_groups.iter().map(|group| group.name());
+        let groups: Vec<_> = groups.collect();
+        assert!(!groups.contains(&NamedGroup::secp384r1), "{groups:?}");
+        for spoken in [NamedGroup::X25519, NamedGroup::secp256r1] {
+            assert!(groups.contains(&spoken), "{groups:?}");
+        }
+    }
 }

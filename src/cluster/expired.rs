@@ -90,7 +90,7 @@ fn covers_what_waits(world: &World, approval: &Approval) -> bool {
         && world.waiting.seen.iter().any(|((_, namespace, _), seen)| {
             let deleted = seen.sight.deleted.as_deref().and_then(|time| time.parse().ok());
             let deleted = deleted.map(jiff::Timestamp::as_second);
-            approval.reaches(namespace) && approval.is_in_force(deleted, now)
+            approval.reaches(namespace) && approval.is_in_force(deleted, i64::MIN, now)
         })
 }
 

@@ -1,6 +1,7 @@
 //! The search up the owner references for an owner that is approved with its
 //! content, or that an exempt subject deleted.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::item::Item;
@@ -50,14 +51,15 @@ impl State {
     }
 }
 
-/// Whether an approval counts for what is below an object in this state.
+/// Whether an approval of an object in this state counts for the object itself, or for
+/// content of it that was created at this time.
 pub(super) fn counts(
     situation: &Situation<'_>,
     records: Records,
     approval: &Approval,
-    state: State,
+    (state, created): (State, i64),
 ) -> bool {
-    if !approval.is_in_force(state.deleted(), situation.now) {
+    if !approval.is_in_force(state.deleted(), created, situation.now) {
         return false;
     }
     if !situation.policies.identities.is_own(&approval.approver) {
@@ -66,20 +68,29 @@ pub(super) fn counts(
     match state {
         State::Lives => false,
         State::Ends(deleted) => {
-            records != Records::Ignored && deleted.is_none_or(|deleted| approval.precedes(deleted))
+            let follows = |deleted| approval.precedes(deleted) && created <= deleted;
+            records != Records::Ignored && deleted.is_none_or(follows)
         }
     }
 }
 
 /// The search for approvals whose content an object is: each of its owners is
 /// approved with its content, or is such content itself, and was when the approval was
-/// given. Any other owner would keep the object (R5), or did so then.
+/// given. Any other owner would keep the object (R5), or did so then. The approvals on
+/// each way up have to be enough.
 pub(super) struct Ancestors<'s, 'a> {
     situation: &'s Situation<'a>,
     records: Records,
     /// The namespace of the object at the bottom.
     namespace: &'s str,
+    /// When that was created.
+    created: i64,
+    /// Whether these approvals are enough.
+    are_enough: &'s dyn Fn(&ByName<'a>) -> bool,
+    /// What was found on the ways that have enough.
     pub(super) found: ByName<'a>,
+    /// What was found on one that has not.
+    pub(super) lacking: ByName<'a>,
     /// Approvals that were given before the owners on the way to them changed.
     pub(super) late: ByName<'a>,
     /// How many owners have been looked at.
@@ -90,50 +101,49 @@ pub(super) struct Ancestors<'s, 'a> {
 pub(super) type ByName<'a> = BTreeMap<&'a str, &'a Approval>;
 
 impl<'s, 'a> Ancestors<'s, 'a> {
-    pub(super) fn new(situation: &'s Situation<'a>, records: Records, namespace: &'s str) -> Self {
-        let (found, late) = Default::default();
-        Self { situation, records, namespace, found, late, looked_at: 0 }
+    pub(super) fn new(
+        situation: &'s Situation<'a>,
+        (records, are_enough): (Records, &'s dyn Fn(&ByName<'a>) -> bool),
+        (namespace, created): (&'s str, i64),
+    ) -> Self {
+        let (found, lacking, late) = Default::default();
+        let looked_at = 0;
+        Self { situation, records, namespace, created, are_enough, found, lacking, late, looked_at }
     }
 
-    /// Whether all owners of an object in this namespace lead to approvals. Approvals
-    /// that are older than `version` don't count.
+    /// Whether all ways up from an object in this namespace have enough approvals, with
+    /// those that were found below. Approvals that are older than `version` don't count.
     pub(super) fn lead(
         &mut self,
         namespace: &str,
         owners: &Owners<'_>,
-        mut version: u64,
-        depth: usize,
+        below: &ByName<'a>,
+        (mut version, depth): (u64, usize),
     ) -> bool {
         version = version.max(owners.version);
         for (past, lost) in &owners.past {
-            if *lost > version && !self.led(namespace, (past, version), depth) {
-                // Until then this one kept it.
-                version = *lost;
+            if *lost > version {
+                let found = self.found.clone();
+                if !self.follow(namespace, past, below, (version, depth)) {
+                    // Until then this one kept it.
+                    (self.found, version) = (found, *lost);
+                }
             }
         }
         let mut owners = owners.now.iter().peekable();
-        owners.peek().is_some()
-            && owners.all(|claim| self.follow(namespace, (claim, version), depth))
-    }
-
-    /// Whether an owner that an object has lost leads to approvals. If not, what was
-    /// found on the way counts for nothing.
-    fn led(&mut self, namespace: &str, past: (&Claim<'_>, u64), depth: usize) -> bool {
-        let before = self.found.clone();
-        let led = self.follow(namespace, past, depth);
-        if !led {
-            self.found = before;
-        }
-        led
+        let some = owners.peek().is_some();
+        some && owners.all(|claim| self.follow(namespace, claim, below, (version, depth)))
     }
 
     fn follow(
         &mut self,
         namespace: &str,
-        (claim, version): (&Claim<'_>, u64),
-        depth: usize,
+        claim: &Claim<'_>,
+        below: &ByName<'a>,
+        (version, depth): (u64, usize),
     ) -> bool {
         let situation = self.situation;
+        self.lacking = below.clone();
         let (state, owners) = match standing(situation, namespace, claim) {
             Standing::Unresolved => return false,
             Standing::Absent => {
@@ -144,33 +154,40 @@ impl<'s, 'a> Ancestors<'s, 'a> {
                 (State::of_node(node), Owners::of_node(situation, node))
             }
         };
-        if self.find_approvals((claim, version), state) {
+        let mut with = Cow::Borrowed(below);
+        self.find_approvals((claim, version), state, &mut with);
+        if matches!(with, Cow::Owned(_)) && (self.are_enough)(&with) {
+            self.found.extend(with.iter());
             return true;
         }
+        self.lacking.extend(with.iter());
         self.looked_at += 1;
-        let steps = 1 + owners.now.len() + owners.past.len();
+        let steps = 1 + owners.now.len() + owners.past.len() + with.len();
         // What is not found within the bounds, or leads in a circle, stays.
         depth <= DEEPEST
             && self.looked_at <= MOST
             && !owners.are_more
             && situation.work.charge(steps)
-            && self.lead(claim.namespace, &owners, version, depth + 1)
+            && self.lead(claim.namespace, &owners, &with, (version, depth + 1))
     }
 
-    /// Collects the approvals of scope Content that name this owner; whether there
-    /// are any. What is attached to an approved object later is not its content.
-    fn find_approvals(&mut self, (claim, version): (&Claim<'_>, u64), state: State) -> bool {
-        let (situation, records, namespace) = (self.situation, self.records, self.namespace);
+    /// Adds the approvals of scope Content that name this owner. What is attached to an
+    /// approved object later is not its content.
+    fn find_approvals(
+        &mut self,
+        (claim, version): (&Claim<'_>, u64),
+        state: State,
+        with: &mut Cow<'_, ByName<'a>>,
+    ) {
+        let Self { situation, records, namespace, created, .. } = *self;
         let counting = content_approvals(situation, claim).filter(|approval| {
-            approval.reaches(namespace) && counts(situation, records, approval, state)
+            approval.reaches(namespace) && counts(situation, records, approval, (state, created))
         });
-        let mut any = false;
         for approval in counting {
             let covers = version <= approval.version;
-            any |= covers;
-            if covers { &mut self.found } else { &mut self.late }.insert(&approval.name, approval);
+            let to = if covers { with.to_mut() } else { &mut self.late };
+            to.insert(&approval.name, approval);
         }
-        any
     }
 }
 
@@ -212,11 +229,16 @@ pub(super) struct Owners<'c> {
 }
 
 impl<'c> Owners<'c> {
-    /// Those of an object as it is now. What the graph has not seen may have changed
-    /// only now.
-    pub(super) fn new(
+    /// Those of an object as it is now.
+    pub(super) fn of_item(situation: &Situation<'c>, item: &Item<'c>) -> Self {
+        Self::new(situation, (item.node, item.version()), item.owners(situation))
+    }
+
+    /// Those of an object that is stored at this resourceVersion, as it is now. What the
+    /// graph has not seen may have changed only then.
+    fn new(
         situation: &Situation<'c>,
-        node: Option<Node<'c>>,
+        (node, version): (Option<Node<'c>>, u64),
         now: Vec<Claim<'c>>,
     ) -> Self {
         let graph = situation.graph;
@@ -224,7 +246,7 @@ impl<'c> Owners<'c> {
             return Self { now, ..Self::default() };
         }
         let Some(known) = node.and_then(|node| graph.same(node)) else {
-            return Self { now, version: u64::MAX, ..Self::default() };
+            return Self { now, version, ..Self::default() };
         };
         let same = |claim: &Claim<'_>| (claim.kind, claim.uid);
         situation.work.charge(now.len() + known.owners().len());
@@ -238,7 +260,7 @@ impl<'c> Owners<'c> {
     }
 
     fn of_node(situation: &Situation<'c>, node: Node<'c>) -> Self {
-        Self::new(situation, Some(node), node.claims().collect())
+        Self::new(situation, (Some(node), u64::MAX), node.claims().collect())
     }
 
     fn of_gone(gone: &'c Gone) -> Self {
@@ -318,7 +340,7 @@ impl Above {
                 let own = situation.policies.identities.is_own(&approval.approver);
                 let deleted = node(situation, &claim).and_then(Node::deleted);
                 above.recorded |= own;
-                above.approved |= !own && approval.is_in_force(deleted, situation.now);
+                above.approved |= !own && approval.is_in_force(deleted, i64::MIN, situation.now);
             }
             match node(situation, &claim) {
                 Some(node) => {

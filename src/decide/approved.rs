@@ -8,37 +8,43 @@ use super::item::Item;
 use super::owners::is_cascade;
 use crate::policy::{Approval, Discount, Policy, Source, Terms};
 
-/// The approvals in force for this object: those that name it, and those of
-/// scope Content that name what it lives in, or that certainly takes it along.
-/// And those of which it has become content since they were given.
+/// The approvals in force for this object, as far as it takes to have enough: those that
+/// name it, and those of scope Content that name what it lives in, or that certainly takes
+/// it along. And those of which it has become content since they were given.
 fn in_force<'a>(
     situation: &Situation<'a>,
     item: &Item<'a>,
     records: Records,
+    are_enough: &dyn Fn(&ByName<'a>) -> bool,
 ) -> (ByName<'a>, ByName<'a>) {
     let (identity, state) = (item.identity(), State::of_item(item));
     let above = if records == Records::Cascade { records } else { Records::Ignored };
     let by_name = |approval: &'a Approval| (approval.name.as_str(), approval);
     let named = approvals_of(situation, identity.uid).iter().filter(|approval| {
-        approval.names(&identity) && counts(situation, records, approval, state)
+        approval.names(&identity) && counts(situation, records, approval, (state, i64::MIN))
     });
     let mut found: ByName<'a> = named.map(by_name).collect();
-    let namespace = item.facts.namespace;
+    let (namespace, created) = (item.facts.namespace, item.created());
     for container in containers(situation, item) {
         let (identity, state) = (container.identity(), State::of_item(&container));
         let content = approvals_of(situation, identity.uid).iter().filter(|approval| {
             approval.content
                 && approval.names(&identity)
                 && approval.reaches(namespace)
-                && counts(situation, above, approval, state)
+                && counts(situation, above, approval, (state, created))
         });
         found.extend(content.map(by_name));
     }
-    let mut ancestors = Ancestors::new(situation, above, namespace);
-    let owners = Owners::new(situation, item.node, item.owners(situation));
-    if ancestors.lead(namespace, &owners, 0, 0) {
-        found.append(&mut ancestors.found);
+    if are_enough(&found) {
+        return (found, ByName::new());
     }
+    let owners = Owners::of_item(situation, item);
+    let mut ancestors = Ancestors::new(situation, (above, are_enough), (namespace, created));
+    let mut more = match ancestors.lead(namespace, &owners, &found, (0, 0)) {
+        true => ancestors.found,
+        false => ancestors.lacking,
+    };
+    found.append(&mut more);
     (found, ancestors.late)
 }
 
@@ -150,14 +156,22 @@ fn asked<'a>(
     records: Records,
 ) -> Asked<'a> {
     let identities = &situation.policies.identities;
-    let (found, late) = in_force(situation, item, records);
+    let terms = |own: &[&Approval]| {
+        let exempted = |policy: &Policy| own.iter().any(|yes| yes.exempts.contains(&policy.source));
+        let left = policies.iter().filter(|policy| !exempted(policy));
+        Terms::all(left.map(|policy| &policy.approval))
+    };
+    let apart = |found: &ByName<'a>| -> (Vec<&'a Approval>, Vec<&'a Approval>) {
+        found.values().copied().partition(|yes| identities.is_own(&yes.approver))
+    };
+    let are_enough = |found: &ByName<'a>| {
+        let (own, people) = apart(found);
+        terms(&own).is_none_or(|terms| terms.are_met(&people))
+    };
+    let (found, late) = in_force(situation, item, records, &are_enough);
     let late = late.into_values().filter(|yes| !identities.is_own(&yes.approver)).collect();
-    let (own, people): (Vec<_>, Vec<_>) =
-        found.into_values().partition(|yes| identities.is_own(&yes.approver));
-    let exempted =
-        |policy: &Policy| own.iter().any(|yes: &&Approval| yes.exempts.contains(&policy.source));
-    let left = policies.iter().filter(|policy| !exempted(policy));
-    let terms = Terms::all(left.map(|policy| &policy.approval));
+    let (own, people) = apart(&found);
+    let terms = terms(&own);
     Asked { own, people, late, terms }
 }
 

@@ -90,6 +90,22 @@ impl<'a> Item<'a> {
         }
     }
 
+    /// When it was created, in seconds since 1970.
+    pub(super) fn created(&self) -> i64 {
+        match self.body {
+            Body::Review(object) => object.created().unwrap_or(i64::MIN),
+            Body::Node(node) => node.created(),
+        }
+    }
+
+    /// The resourceVersion at which it is stored, where that is known.
+    pub(super) fn version(&self) -> u64 {
+        match self.body {
+            Body::Review(object) => object.metadata.resource_version.parse().unwrap_or(u64::MAX),
+            Body::Node(_) => u64::MAX,
+        }
+    }
+
     pub(super) fn deleted(&self) -> Option<i64> {
         match self.body {
             Body::Review(object) => object.deleted(),

@@ -54,8 +54,9 @@ pub(super) struct Graves {
     by_uid: KeyedMap<Uid, Gone>,
     /// The owners that objects have lost which are there.
     past_owners: NumberMap<NodeId, Vec<PastOwner>>,
-    /// How many of these there are.
+    /// How many of these there are, and in each namespace.
     past: usize,
+    past_in: NumberMap<NodeId, usize>,
     /// How many of them all name this uid as their owner.
     named: KeyedMap<Uid, u32>,
     /// How many owners they name.
@@ -73,8 +74,10 @@ const MOST: usize = 131_072;
 const MOST_OWNERS: usize = 8;
 const LONGEST_NAME: usize = 253;
 
-/// So many owners that objects have lost are remembered.
-const MOST_PAST: usize = MOST / 8;
+/// So many owners that objects have lost are remembered, and so many in one namespace:
+/// its editors can have objects lose as many as they like.
+const MOST_PAST: usize = MOST / 2;
+const MOST_PAST_IN_ONE: usize = MOST / 32;
 
 impl RememberedOwner {
     /// None, if the name is longer than any that an object has, or the kind is not known.
@@ -183,13 +186,22 @@ impl Graves {
         self.past_owners.get(&id).map_or(&[], Vec::as_slice)
     }
 
-    /// Remembers owners that an object has lost. Says whether there is room for them.
-    pub(super) fn lose(&mut self, id: NodeId, lost: Vec<PastOwner>) -> bool {
+    /// Remembers owners that an object in this namespace has lost. Says whether there is
+    /// room for them.
+    pub(super) fn lose(&mut self, id: NodeId, namespace: NodeId, lost: Vec<PastOwner>) -> bool {
+        if lost.is_empty() {
+            return true;
+        }
         let known = self.past_owners(id).len();
-        if known + lost.len() > MOST_OWNERS || self.past + lost.len() > MOST_PAST {
+        let here = self.past_in.get(&namespace).copied().unwrap_or_default();
+        if known + lost.len() > MOST_OWNERS
+            || here + lost.len() > MOST_PAST_IN_ONE
+            || self.past + lost.len() > MOST_PAST
+        {
             return false;
         }
         self.past += lost.len();
+        *self.past_in.entry(namespace).or_default() += lost.len();
         for PastOwner { owner, .. } in &lost {
             *self.named.entry(owner.uid).or_default() += 1;
         }
@@ -198,16 +210,23 @@ impl Graves {
     }
 
     /// Forgets them. What only they named is still remembered.
-    pub(super) fn take_past_owners(&mut self, id: NodeId) -> Vec<PastOwner> {
+    pub(super) fn take_past_owners(&mut self, id: NodeId, namespace: NodeId) -> Vec<PastOwner> {
         let past = self.past_owners.remove(&id).unwrap_or_default();
         self.past -= past.len();
+        if let Some(here) = self.past_in.get_mut(&namespace) {
+            *here -= past.len();
+            if *here == 0 {
+                self.past_in.remove(&namespace);
+            }
+        }
         past.iter().for_each(|past| self.unname(past.owner.uid));
         past
     }
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.by_uid.is_empty() && self.named.is_empty() && self.past_owners.is_empty()
+        let none = self.past_owners.is_empty() && self.past_in.is_empty() && self.past == 0;
+        self.by_uid.is_empty() && self.named.is_empty() && none
     }
 }
 
@@ -257,5 +276,27 @@ mod tests {
         }
         assert!(graves.size() <= MOST && graves.by_uid.len() <= most);
         assert!(graves.get(uid(0)).is_none() && graves.get(uid(2 * most - 1)).is_some());
+    }
+
+    #[test]
+    fn h90_one_namespace_uses_up_no_room_for_owners_that_objects_of_others_lose() {
+        let kind = Kinds::default().find("", "ConfigMap");
+        let mut graves = Graves::default();
+        let lost = |number| {
+            let owner = RememberedOwner::new(owner(kind, "a", uid(number))).unwrap();
+            vec![PastOwner { owner, version: 1 }]
+        };
+        let id = NodeId::from_index;
+        for number in 0..2 * MOST_PAST_IN_ONE {
+            let has_room = graves.lose(id(number), id(1), lost(number));
+            assert_eq!(has_room, number < MOST_PAST_IN_ONE);
+        }
+        let other = 2 * MOST_PAST_IN_ONE;
+        assert!(graves.lose(id(other), id(2), lost(other)));
+        for number in 0..=other {
+            let namespace = if number == other { id(2) } else { id(1) };
+            graves.take_past_owners(id(number), namespace);
+        }
+        assert!(graves.is_empty());
     }
 }

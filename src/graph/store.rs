@@ -466,7 +466,7 @@ impl Graph {
 
     /// Remembers an object that is gone, if somebody names it as an owner.
     fn bury(&mut self, id: NodeId, before: &Live) {
-        let past_owners = self.graves.take_past_owners(id);
+        let past_owners = self.graves.take_past_owners(id, self.slots[id.index()].namespace);
         let past: Vec<_> = past_owners.iter().map(|past| past.owner.uid).collect();
         if self.dependents.contain(before.uid) || self.graves.name(before.uid) {
             let owners = before.owners.iter().map(|owner| self.claim(owner));
@@ -508,6 +508,7 @@ impl Graph {
         if before.owners.iter().map(same).eq(now.iter().map(same)) {
             return before.owners_version;
         }
+        let namespace = self.slots[id.index()].namespace;
         let had: KeyedSet<_> = before.owners.iter().map(same).collect();
         if !now.is_empty() && now.iter().all(|edge| had.contains(&same(edge))) {
             let has: KeyedSet<_> = now.iter().map(|edge| (edge.to, edge.uid)).collect();
@@ -518,11 +519,11 @@ impl Graph {
                     Some(PastOwner { owner, version })
                 })
                 .collect();
-            if lost.is_some_and(|lost| self.graves.lose(id, lost)) {
+            if lost.is_some_and(|lost| self.graves.lose(id, namespace, lost)) {
                 return before.owners_version;
             }
         }
-        let past = self.graves.take_past_owners(id);
+        let past = self.graves.take_past_owners(id, namespace);
         self.forget_owners(past.iter().map(|past| past.owner.uid));
         version
     }

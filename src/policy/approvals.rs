@@ -135,12 +135,14 @@ impl Approval {
         self.created <= deleted.saturating_add(SERVERS_SKEW_SECONDS)
     }
 
-    /// Whether it is in force: before it expires, and after that for what was
-    /// being deleted by then, so that a cascade which began in time may end.
-    pub fn is_in_force(&self, deleted: Option<i64>, now: i64) -> bool {
+    /// Whether it is in force for what was created at this time: before it expires, and
+    /// after that for what was being deleted by then, and for content that was there, so
+    /// that a cascade which began in time may end.
+    pub fn is_in_force(&self, deleted: Option<i64>, created: i64, now: i64) -> bool {
         // The clocks of an API server and of belay may differ a little.
         let given = self.created <= now.saturating_add(SKEW_SECONDS);
-        given && (now < self.expires || deleted.is_some_and(|deleted| deleted <= self.expires))
+        let ends = deleted.is_some_and(|deleted| deleted <= self.expires);
+        given && (now < self.expires || (ends && created <= self.expires))
     }
 }
 

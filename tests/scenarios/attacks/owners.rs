@@ -231,6 +231,31 @@ fn h83_an_approval_of_one_owner_does_not_release_what_another_one_kept() {
 }
 
 #[test]
+fn h87_approvals_of_different_owners_are_not_added_up() {
+    let team = Team::new(&world().plane, "h87");
+    apply_policy(&team, "child", json!({"always": {}}), json!({"approval": {"required": 2}}));
+    let owners = ["real", "mine"].map(|name| {
+        team.apply(&config_map(name));
+        team.owner("ConfigMap", name)
+    });
+    team.apply(&config_map("child").with(json!({"metadata": {"ownerReferences": owners}})));
+    team.refused(&["configmap/child"]);
+    team.approve(Approver::Dave, team.of("configmaps", "real"), "Content");
+    team.approve(Approver::Carol, team.of("configmaps", "mine"), "Content");
+    // A later approval has reached belay, and so have these.
+    team.apply(&config_map("marker").with_protect_label("Always"));
+    team.approve(Approver::Carol, team.of("configmaps", "marker"), "Object");
+    let marker = || team.delete(&["configmap/marker", "--dry-run=server"]).success();
+    eventually("the approval in force", SOON, marker).unwrap();
+    team.refused(&["configmap/child"]);
+    // Now each owner has enough.
+    team.approve(Approver::Carol, team.of("configmaps", "real"), "Content");
+    team.approve(Approver::Dave, team.of("configmaps", "mine"), "Content");
+    eventually("the approvals in force", SOON, || team.delete(&["configmap/child"]).success())
+        .unwrap();
+}
+
+#[test]
 fn h81_under_deny_nothing_in_use_becomes_terminating_with_its_owner() {
     let team = team("h81", "child", json!({"whileUsed": {}}));
     team.apply(&config_map("parent").with_finalizers(&["example.com/last"]));
