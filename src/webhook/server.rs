@@ -121,6 +121,8 @@ fn open_listener(address: SocketAddr) -> std::io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
     // Connections have the options of their listener.
     sockopt::set_socket_send_buffer_size(&listener, UNREAD)?;
+    // Else the first answer waits 40 ms until the client has acknowledged the tickets of TLS.
+    sockopt::set_tcp_nodelay(&listener, true)?;
     #[cfg(target_os = "linux")]
     sockopt::set_tcp_user_timeout(&listener, UNREAD_TIME)?;
     rustix::net::listen(&listener, BACKLOG)?;
@@ -374,7 +376,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn h79_the_kernel_keeps_little_of_what_a_client_does_not_read() {
+    fn h79_connections_have_the_options_of_their_listener() {
         let listener = open_listener(([127, 0, 0, 1], 0).into()).unwrap();
         let _client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (connection, _) = listener.accept().unwrap();
@@ -382,5 +384,6 @@ mod tests {
         assert_eq!(sockopt::socket_send_buffer_size(&connection).unwrap(), 2 * UNREAD);
         #[cfg(target_os = "linux")]
         assert_eq!(sockopt::tcp_user_timeout(&connection).unwrap(), UNREAD_TIME);
+        assert!(sockopt::tcp_nodelay(&connection).unwrap());
     }
 }
