@@ -7,7 +7,6 @@ use futures_util::future::LocalBoxFuture;
 use jiff::Timestamp;
 
 use super::exemption::{approval_of, unrecorded, unrevoked};
-use super::fair::FairSemaphore;
 use super::journal::Journal;
 use super::live::{CarryOut, Gathered, ReadGroup};
 use super::world::{SharedWorld, World};
@@ -17,6 +16,7 @@ use crate::decide::{
 };
 use crate::graph::Meter;
 use crate::webhook::Decider;
+use crate::webhook::fair::FairSemaphore;
 use effort::Effort;
 
 mod effort;

@@ -15,7 +15,6 @@ mod dump;
 pub mod election;
 mod exemption;
 mod expired;
-mod fair;
 pub mod feed;
 mod holding;
 pub mod holds;

@@ -16,6 +16,8 @@ mod admit;
 mod body;
 mod counts;
 mod draining;
+pub mod fair;
+mod handshakes;
 mod path;
 mod places;
 mod probes;

@@ -3,14 +3,14 @@
 //!
 //! Any Pod can connect and send nothing. A real client ends its handshake and
 //! sends its request within milliseconds, so where too many are under way belay
-//! drops the oldest one. No new connection waits, and the API server gets in
-//! during any flood that belay can accept at all. Addresses are not looked at: a
-//! proxy or a node may stand before the API server and before Pods.
+//! drops the oldest one of the address that has the most: a Pod has one, and the API
+//! server has another. Later only the order counts.
 //!
 //! With all file descriptors in use, belay could not accept the API server's
 //! connections, nor read from it. So connections are bounded as well.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
@@ -57,7 +57,44 @@ pub struct Places {
 struct Taken {
     /// The number of the next one.
     next: u64,
-    by_number: BTreeMap<u64, (Instant, EndAction)>,
+    by_number: BTreeMap<u64, Holder>,
+    /// The numbers that each client has, the oldest first.
+    by_client: HashMap<Option<IpAddr>, BTreeSet<u64>>,
+}
+
+/// Who has a place.
+struct Holder {
+    client: Option<IpAddr>,
+    since: Instant,
+    end: EndAction,
+}
+
+impl Taken {
+    fn add(&mut self, client: Option<IpAddr>, end: EndAction) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.by_number.insert(number, Holder { client, since: Instant::now(), end });
+        self.by_client.entry(client).or_default().insert(number);
+        number
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Holder> {
+        let holder = self.by_number.remove(&number)?;
+        if let Some(numbers) = self.by_client.get_mut(&holder.client) {
+            numbers.remove(&number);
+            if numbers.is_empty() {
+                self.by_client.remove(&holder.client);
+            }
+        }
+        Some(holder)
+    }
+
+    /// Takes the oldest one of the client that has the most.
+    fn pop(&mut self) -> Option<Holder> {
+        let most = self.by_client.values().max_by_key(|numbers| numbers.len())?;
+        let oldest = *most.first()?;
+        self.remove(oldest)
+    }
 }
 
 /// The places that a connection may have, one at a time.
@@ -150,11 +187,11 @@ impl Place {
     fn move_to(&mut self, places: &Places, end: EndAction) {
         self.leave();
         self.taken = places.taken.clone();
-        self.number = places.add(end);
+        self.number = places.add(None, end);
     }
 
     fn leave(&self) {
-        self.taken.lock().by_number.remove(&self.number);
+        self.taken.lock().remove(self.number);
     }
 }
 
@@ -176,40 +213,56 @@ impl Places {
         &self,
         future: F,
     ) -> (Place, impl Future<Output = Option<F::Output>> + use<F>) {
+        self.take_for(None, future)
+    }
+
+    /// The same for a client: the oldest one of the client that has the most is dropped.
+    fn take_for<F: Future>(
+        &self,
+        client: Option<IpAddr>,
+        future: F,
+    ) -> (Place, impl Future<Output = Option<F::Output>> + use<F>) {
         let (handle, registration) = AbortHandle::new_pair();
-        let number = self.add(EndAction::Abort(handle.clone()));
+        let number = self.add(client, EndAction::Abort(handle.clone()));
         let abortable = Abortable::new(future, registration);
         let place = Place { taken: self.taken.clone(), number, handle };
         (place, async move { abortable.await.ok() })
     }
 
     /// The number of a new place.
-    fn add(&self, end: EndAction) -> u64 {
+    fn add(&self, client: Option<IpAddr>, end: EndAction) -> u64 {
         let mut taken = self.taken.lock();
         if taken.by_number.len() >= self.most
-            && let Some((_, (_, oldest))) = taken.by_number.pop_first()
+            && let Some(oldest) = taken.pop()
         {
-            oldest.end();
+            oldest.end.end();
         }
-        let number = taken.next;
-        taken.next += 1;
-        taken.by_number.insert(number, (Instant::now(), end));
-        number
+        taken.add(client, end)
     }
 
     /// Ends those that have had their places for so long.
     pub fn end_older_than(&self, age: Duration) {
         let mut taken = self.taken.lock();
-        while let Some(oldest) = taken.by_number.first_entry()
-            && oldest.get().0.elapsed() >= age
+        while let Some((number, oldest)) = taken.by_number.first_key_value()
+            && oldest.since.elapsed() >= age
         {
-            oldest.remove().1.end();
+            let number = *number;
+            taken.remove(number).into_iter().for_each(|oldest| oldest.end.end());
         }
     }
 
     /// The same as `take`, with the place until the future's end.
     pub fn run<F: Future>(&self, future: F) -> impl Future<Output = Option<F::Output>> + use<F> {
-        let (place, ended) = self.take(future);
+        self.run_for(None, future)
+    }
+
+    /// The same for a client.
+    pub fn run_for<F: Future>(
+        &self,
+        client: Option<IpAddr>,
+        future: F,
+    ) -> impl Future<Output = Option<F::Output>> + use<F> {
+        let (place, ended) = self.take_for(client, future);
         async move {
             let _place = place;
             ended.await
@@ -278,6 +331,21 @@ mod tests {
         assert_eq!(places.run(ready(4)).await, Some(4));
         drop(second);
         assert!(places.taken.lock().by_number.is_empty());
+    }
+
+    #[tokio::test]
+    async fn h91_a_client_with_many_places_takes_none_of_another() {
+        let places = Places::new(3);
+        let [pod, server] = [9, 1].map(|last| Some(IpAddr::from([10, 0, 0, last])));
+        let mut old = Box::pin(places.run_for(server, pending::<()>()));
+        let mut flood: Vec<_> =
+            (0..5).map(|_| Box::pin(places.run_for(pod, pending::<()>()))).collect();
+        assert!(futures_util::poll!(&mut old).is_pending());
+        for (number, one) in flood.iter_mut().enumerate() {
+            assert_eq!(futures_util::poll!(one).is_ready(), number < 3, "{number}");
+        }
+        drop((old, flood));
+        assert!(places.taken.lock().by_client.is_empty());
     }
 
     #[tokio::test]

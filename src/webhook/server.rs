@@ -25,6 +25,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::body::Room;
 use super::draining::Draining;
+use super::handshakes::Handshakes;
 use super::places::{Bounds, CallerPlaces, Places};
 use super::timed::{Connection, HEAD, Socket, Timed};
 use super::{Limits, ServeError, Shared, admit, probes};
@@ -159,11 +160,13 @@ fn admission(
         let places = CallerPlaces::of(&bounds);
         let http = http(routes, places, limits.keep_alive, limits.clone(), graceful.clone());
         let mut acceptor = Acceptor::new(tls.clone());
-        acceptor.set_handshake_timeout(limits.deadline.min(HANDSHAKE));
-        let handshakes = Places::new(bounds.handshakes);
+        let limit = limits.deadline.min(HANDSHAKE);
+        acceptor.set_handshake_timeout(limit);
+        let (handshakes, places) = (Handshakes::new(limit), Places::new(bounds.handshakes));
         let accept = move |io: TcpStream, tls: &AcceptorService| {
-            let ended = handshakes.run(tls.call(io));
-            async move { ended.await.unwrap_or(Err(TlsError::Timeout)) }
+            let client = io.peer_addr().ok().map(|client| client.ip().to_canonical());
+            let ended = places.run_for(client, handshakes.run(client, Box::pin(tls.call(io))));
+            async move { ended.await.flatten().unwrap_or(Err(TlsError::Timeout)) }
         };
         apply_fn_factory::<_, _, _, _, TcpStream, TcpStream, _, _>(acceptor, accept)
             .map_err(TlsError::into_service_error)

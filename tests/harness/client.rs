@@ -115,6 +115,14 @@ impl Client {
         Ok(StreamOwned::new(tls, tcp))
     }
 
+    /// The first message of a handshake.
+    pub fn hello(&self) -> Vec<u8> {
+        let mut tls = ClientConnection::new(self.config.clone(), self.name.clone()).unwrap();
+        let mut hello = Vec::new();
+        tls.write_tls(&mut hello).unwrap();
+        hello
+    }
+
     /// POST of a JSON body on a connection of its own.
     pub fn post(&self, path: &str, body: impl AsRef<[u8]>) -> Answer {
         self.post_as(path, "application/json", body)

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, spawn};
 use std::time::{Duration, Instant};
 
+use rustix::net::{self, AddressFamily, SocketType};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::harness::client::{Client, Connection};
@@ -73,6 +74,31 @@ fn h19_silent_connections_keep_no_other_client_out() {
     let longest = took.iter().max().unwrap();
     eprintln!("h19: at most {longest:?}, {} KiB", belay.process.peak().unwrap());
     assert!(*longest < LIMIT, "{took:?}");
+}
+
+/// A connection from another address of this machine.
+fn connect_from_elsewhere(to: SocketAddr) -> TcpStream {
+    let socket = net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    net::bind(&socket, &SocketAddr::from(([127, 0, 0, 2], 0))).unwrap();
+    net::connect(&socket, &to).unwrap();
+    socket.into()
+}
+
+#[test]
+fn h91_a_handshake_of_another_address_waits_for_none_of_a_flood() {
+    let (belay, _folder) = belay(&["--workers=1"]);
+    let client = crate::client(&belay);
+    answered(&client).unwrap();
+    let hello = client.hello();
+    let mut flood: Vec<_> = (0..500).map(|_| connect_from_elsewhere(belay.listen)).collect();
+    flood.iter_mut().for_each(|connection| connection.write_all(&hello).unwrap());
+    answered(&client).unwrap();
+    let is_answered = |connection: &&TcpStream| {
+        connection.set_nonblocking(true).unwrap();
+        connection.peek(&mut [0]).is_ok()
+    };
+    let answered = flood.iter().filter(is_answered).count();
+    assert!(answered < 400, "{answered} of 500 were answered first");
 }
 
 /// A belay that may have 200 file descriptors.

@@ -10,10 +10,10 @@ use std::time::Instant;
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 
-use crate::cluster::fair::{FairSemaphore, Places};
 use crate::cluster::live::ReadGroup;
 use crate::decide::STEPS;
 use crate::graph::{Meter, Work};
+use crate::webhook::fair::{FairSemaphore, Places};
 
 /// So many steps all decisions on one review may take at once. Few reviews need a
 /// tenth of it.

@@ -39,12 +39,12 @@ use queue::{Bounds, ReadQueue};
 
 use super::context::Context;
 use super::exemption;
-use super::fair::Places;
 use super::list::{Buffers, Transport};
 use super::world::SharedWorld;
 use crate::decide::{LiveRead, Revoked};
 use crate::policy::api::DeletionApproval;
 use crate::telemetry::Metrics;
+use crate::webhook::fair::Places;
 
 const BOUNDS: Bounds =
     Bounds { running: Places { all: 32, each: 16 }, waiting: Places { all: 1024, each: 512 } };

@@ -3,9 +3,9 @@
 
 use std::collections::HashMap;
 
-use crate::cluster::fair::{FairQueue, Places};
 use crate::decide::{Existence, LiveRead, Review, Situation, target_existence};
 use crate::graph::Graph;
+use crate::webhook::fair::{FairQueue, Places};
 
 /// The cause of a read, or of a decision that takes much work. Those of different
 /// groups begin in turn.

@@ -11,7 +11,6 @@ use super::requests::Target;
 use super::settle;
 use super::target::{Common, Driver, News, Word, counted};
 use crate::cluster::context::Context;
-use crate::cluster::fair::{FairSemaphore, Places};
 use crate::cluster::live::{Found, ReadGroup, Reader};
 use crate::cluster::world::Place;
 use crate::decide::LiveRead;
@@ -19,6 +18,7 @@ use crate::graph::Meter;
 use crate::hold::{
     Answer, Count, End, Free, Mark, PASS_STEPS, ROUNDS, Removal, Sight, Waiting, as_released,
 };
+use crate::webhook::fair::{FairSemaphore, Places};
 
 /// How long one round of reads may take.
 const LIMIT: Duration = Duration::from_secs(15);

@@ -27,13 +27,13 @@ use tokio::time::{Instant, interval};
 pub(super) use self::requests::Target;
 use self::target::{Common, Driver, News, Word};
 use super::context::Context;
-use super::fair::{FairSemaphore, Places};
 use super::live::Reader;
 use super::world::{Place, Seen, World};
 use crate::decide::{Live, Situation};
 use crate::hold::{End, Free, Waiting, keeping};
 use crate::objects::{KeyedMap, KeyedSet};
 use crate::policy::Facts;
+use crate::webhook::fair::{FairSemaphore, Places};
 
 /// So many passes are under way at once, and of one namespace.
 const PASSES: Places = Places { all: 16, each: 12 };

@@ -9,7 +9,6 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::requests::Target;
 use crate::cluster::context::Context;
-use crate::cluster::fair::{FairSemaphore, Turn};
 use crate::cluster::live::{Gathered, ReadGroup, Reader};
 use crate::cluster::world::{Place, SharedWorld, World};
 use crate::decide::{Live, LiveRead, LiveReads, Situation};
@@ -19,6 +18,7 @@ use crate::hold::{
     as_released, count,
 };
 use crate::objects::KindId;
+use crate::webhook::fair::{FairSemaphore, Turn};
 
 /// What a target is told.
 #[derive(Debug)]
@@ -336,11 +336,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cluster::fair::Places;
     use crate::cluster::list::Buffers;
     use crate::hold::Removal;
     use crate::objects::{HOLD, Kinds};
     use crate::policy::{Policy, PolicySet};
+    use crate::webhook::fair::Places;
 
     /// A driver whose API server answers each path with a code and a text.
     fn driver(answer: impl Fn(&str) -> (u16, Value) + Clone + Send + 'static) -> Driver {
