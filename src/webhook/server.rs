@@ -34,9 +34,6 @@ use crate::certs::{self, CertificateFiles, Serving};
 /// How many connections may wait to be accepted; the kernel may allow fewer.
 const BACKLOG: i32 = 4096;
 
-/// How long a TLS handshake may take.
-const HANDSHAKE: Duration = Duration::from_secs(2);
-
 /// Where to listen, and with what.
 #[derive(Debug, Clone)]
 pub struct Server {
@@ -160,13 +157,12 @@ fn admission(
         let places = CallerPlaces::of(&bounds);
         let http = http(routes, places, limits.keep_alive, limits.clone(), graceful.clone());
         let mut acceptor = Acceptor::new(tls.clone());
-        let limit = limits.deadline.min(HANDSHAKE);
-        acceptor.set_handshake_timeout(limit);
-        let (handshakes, places) = (Handshakes::new(limit), Places::new(bounds.handshakes));
+        acceptor.set_handshake_timeout(limits.deadline);
+        let (handshakes, places) = (Handshakes::new(), Places::new(bounds.handshakes));
         let accept = move |io: TcpStream, tls: &AcceptorService| {
             let client = io.peer_addr().ok().map(|client| client.ip().to_canonical());
             let ended = places.run_for(client, handshakes.run(client, Box::pin(tls.call(io))));
-            async move { ended.await.flatten().unwrap_or(Err(TlsError::Timeout)) }
+            async move { ended.await.unwrap_or(Err(TlsError::Timeout)) }
         };
         apply_fn_factory::<_, _, _, _, TcpStream, TcpStream, _, _>(acceptor, accept)
             .map_err(TlsError::into_service_error)
