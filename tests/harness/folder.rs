@@ -1,9 +1,11 @@
 //! The folders in which control planes write.
 
-use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::ThreadId;
+
+use parking_lot::Mutex;
 
 use super::Result;
 
@@ -14,9 +16,8 @@ const KEPT_FAILED: usize = 8;
 /// The file that says that a test has failed.
 const FAILED: &str = "failed";
 
-thread_local! {
-    static CREATED: RefCell<Vec<PathBuf>> = const { RefCell::new(Vec::new()) };
-}
+/// The folders of this program, and the threads that have created them.
+static CREATED: Mutex<Vec<(ThreadId, PathBuf)>> = Mutex::new(Vec::new());
 
 /// Creates a folder for one control plane. Removes those of ended programs, but for the
 /// latest.
@@ -30,7 +31,7 @@ pub fn create() -> Result<PathBuf> {
     // Pids come again, in containers above all.
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder)?;
-    CREATED.with_borrow_mut(|created| created.push(folder.clone()));
+    CREATED.lock().push((std::thread::current().id(), folder.clone()));
     keep_on_panic();
     Ok(folder)
 }
@@ -72,19 +73,21 @@ pub fn remove_own() {
     }
 }
 
-/// A failed test says where the logs of its control planes are, and they stay.
+/// A failed test says where the logs of its control planes are, and they stay. Of a test
+/// that has created none, the control plane is one that tests share.
 fn keep_on_panic() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             before(info);
-            CREATED.with_borrow(|created| {
-                for folder in created {
-                    let _ = std::fs::write(folder.join(FAILED), "");
-                    eprintln!("the control plane's logs: {}", folder.join("logs").display());
-                }
-            });
+            let created = CREATED.lock();
+            let is_own = |thread: &ThreadId| *thread == std::thread::current().id();
+            let shares = !created.iter().any(|(thread, _)| is_own(thread));
+            for (_, folder) in created.iter().filter(|(thread, _)| shares || is_own(thread)) {
+                let _ = std::fs::write(folder.join(FAILED), "");
+                eprintln!("the control plane's logs: {}", folder.join("logs").display());
+            }
         }));
     });
 }

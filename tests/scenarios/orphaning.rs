@@ -186,7 +186,9 @@ pub fn the_collectors_patches(plane: &ControlPlane) {
     .unwrap();
     assert_eq!(families.owner_of("never-child"), "never");
     assert_eq!(field(plane, &ns, "configmap/never", ".metadata.finalizers"), r#"["orphan"]"#);
-    // A second DELETE, with its dependents, rescues both.
+    // A second DELETE, with its dependents, rescues both. In the moment between the two the
+    // collector would orphan the child of an owner that is gone.
+    refuse_updates(&families, "never-child");
     let rescue = ["delete", "configmap", "never", "-n", &ns, "--cascade=background"];
     plane.kubectl(&rescue).unwrap().success().unwrap();
     goes(plane, &ns, "configmap/never-child");
@@ -220,23 +222,30 @@ pub fn the_collectors_patches(plane: &ControlPlane) {
 }
 
 /// Deletes an owner so that its dependents are orphaned, with something in the
-/// collector's way: an admission policy that lets nobody update ConfigMaps.
+/// collector's way.
 fn begin_orphaning(families: &Families<'_>, owner: &str) {
+    let (plane, ns) = (families.plane, &families.ns);
+    refuse_updates(families, &format!("{owner}-child"));
+    let delete = ["delete", "configmap", owner, "-n", ns, "--cascade=orphan", "--wait=false"];
+    plane.kubectl(&delete).unwrap().success().unwrap();
+}
+
+/// An admission policy that lets nobody update a ConfigMap.
+fn refuse_updates(families: &Families<'_>, name: &str) {
     let (plane, ns) = (families.plane, &families.ns);
     let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"],
         "resources": ["configmaps"]});
     let objects =
         json!({"namespaceSelector": policy::namespace_selector(ns), "resourceRules": [rule]});
-    let never = json!({"expression": "false", "message": "in the way"});
-    for object in admission_policy(ns, objects, never) {
+    let allowed = format!("request.name != '{name}'");
+    let allowed = json!({"expression": allowed, "message": "in the way"});
+    for object in admission_policy(ns, objects, allowed) {
         plane.apply(&object).unwrap();
     }
-    let label = ["label", "configmap", owner, "-n", ns, "a=b", "--dry-run=server"];
+    let label = ["label", "configmap", name, "-n", ns, "a=b", "--dry-run=server"];
     eventually("the admission policy", Duration::from_secs(60), || {
         let refused = plane.kubectl(&label)?.failure()?;
         if refused.contains("in the way") { Ok(()) } else { Err(refused.into()) }
     })
     .unwrap();
-    let delete = ["delete", "configmap", owner, "-n", ns, "--cascade=orphan", "--wait=false"];
-    plane.kubectl(&delete).unwrap().success().unwrap();
 }
