@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::harness::kubectl::Output;
-use crate::harness::manifest::{admission_policy, owner};
+use crate::harness::manifest::{Manifest as _, admission_policy, config_map, owner};
 use crate::harness::rbac::{rule, user};
 use crate::harness::{self, Api, ControlPlane, eventually, policy};
 use crate::people::Person;
@@ -139,6 +139,14 @@ impl<'p> Team<'p> {
                      "expirationTime": until, "scope": scope},
         });
         Api::of(&config)?.create(&approval, "")
+    }
+
+    /// belay knows of a later approval, and so of all that were stored before.
+    pub fn approvals_are_known(&self) {
+        self.apply(&config_map("marker").with_protect_label("Always"));
+        self.approve(Approver::Carol, self.of("configmaps", "marker"), "Object");
+        let marker = || self.delete(&["configmap/marker", "--dry-run=server"]).success();
+        eventually("the approval in force", SOON, marker).unwrap();
     }
 
     /// The uid of an object, as the administrator sees it.
