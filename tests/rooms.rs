@@ -95,29 +95,9 @@ fn code(text: &str) -> String {
 
 /// The rooms that follow `crate::`, those of a group in braces included.
 fn uses(code: &str) -> Vec<&str> {
-    let is_word = |c: char| c.is_alphanumeric() || c == '_';
-    let word = |text: &'_ str| text.find(|c| !is_word(c)).unwrap_or(text.len());
-    let mut found = Vec::new();
-    for rest in code.split("crate::").skip(1) {
-        let Some(group) = rest.strip_prefix('{') else {
-            found.push(&rest[..word(rest)]);
-            continue;
-        };
-        let (mut depth, mut first) = (0, true);
-        for (at, c) in group.char_indices() {
-            match c {
-                '{' => depth += 1,
-                '}' if depth == 0 => break,
-                '}' => depth -= 1,
-                ',' if depth == 0 => first = true,
-                c if is_word(c) && first && depth == 0 => {
-                    found.push(&group[at..at + word(&group[at..])]);
-                    first = false;
-                }
-                _ => {}
-            }
-        }
-    }
+    let of_crate = paths(code).into_iter().filter(|path| path[0] == "crate");
+    let mut found: Vec<_> = of_crate.map(|path| path[1]).collect();
+    found.dedup();
     found
 }
 

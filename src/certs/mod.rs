@@ -9,7 +9,7 @@ mod verifier;
 
 pub use files::{CertificateFiles, Contents, PairFiles, watch};
 pub use make::{Fresh, MAX_DAYS, Made, make, make_pair};
-pub use pair::{Pair, PairError, certificates, expiry};
+pub use pair::{Pair, PairError, certificates, expiry, provider};
 pub use serving::{Serving, server_config};
 
 use std::path::PathBuf;

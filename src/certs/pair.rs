@@ -85,7 +85,8 @@ pub fn expiry(certificate: &CertificateDer<'_>) -> Option<i64> {
     Some(parsed.validity().not_after.timestamp())
 }
 
-pub(super) fn provider() -> Arc<CryptoProvider> {
+/// The cryptography of this process.
+pub fn provider() -> Arc<CryptoProvider> {
     CryptoProvider::get_default()
         .cloned()
         .unwrap_or_else(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider()))

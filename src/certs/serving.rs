@@ -47,7 +47,7 @@ pub fn server_config(
     serving: &Arc<Serving>,
     asks_clients: bool,
 ) -> Result<ServerConfig, CertError> {
-    // Anybody may begin handshakes, and a key share on P-384 takes twice the time.
+    // Any client can start a handshake, and a key share on P-384 takes twice the time.
     let mut crypto = CryptoProvider::clone(&provider());
     crypto.kx_groups.retain(|group| group.name() != NamedGroup::secp384r1);
     let builder = ServerConfig::builder_with_provider(Arc::new(crypto))

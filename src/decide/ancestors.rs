@@ -143,13 +143,12 @@ impl<'s, 'a> Ancestors<'s, 'a> {
         (version, depth): (u64, usize),
     ) -> bool {
         let situation = self.situation;
-        self.lacking = below.clone();
         let (state, owners) = match standing(situation, namespace, claim) {
-            Standing::Unresolved => return false,
-            Standing::Absent => {
-                let absent = find_absent(situation, claim);
-                (absent.state, absent.owners)
+            Standing::Unresolved => {
+                self.lacking = below.clone();
+                return false;
             }
+            Standing::Absent => find_absent(situation, claim),
             Standing::Waiting(node) | Standing::Solid(node) => {
                 (State::of_node(node), Owners::of_node(situation, node))
             }
@@ -160,7 +159,7 @@ impl<'s, 'a> Ancestors<'s, 'a> {
             self.found.extend(with.iter());
             return true;
         }
-        self.lacking.extend(with.iter());
+        self.lacking = with.clone().into_owned();
         self.looked_at += 1;
         let steps = 1 + owners.now.len() + owners.past.len() + with.len();
         // What is not found within the bounds, or leads in a circle, stays.
@@ -274,24 +273,17 @@ impl<'c> Owners<'c> {
     }
 }
 
-/// What is known of an owner that is not there.
-struct Absent<'a> {
-    state: State,
-    owners: Owners<'a>,
-}
-
-fn find_absent<'a>(situation: &Situation<'a>, claim: &Claim<'_>) -> Absent<'a> {
-    let graph = situation.graph;
-    if let Some(gone) = graph.gone(claim.uid) {
-        return Absent { state: State::Ends(gone.deleted), owners: Owners::of_gone(gone) };
+/// The state and the owners of an owner that does not exist, as far as they are known.
+fn find_absent<'a>(situation: &Situation<'a>, claim: &Claim<'_>) -> (State, Owners<'a>) {
+    if let Some(gone) = situation.graph.gone(claim.uid) {
+        return (State::Ends(gone.deleted), Owners::of_gone(gone));
     }
-    let absent = |state| Absent { state, owners: Owners::default() };
-    let Some(node) = node(situation, claim) else { return absent(State::Lives) };
+    let Some(node) = node(situation, claim) else { return (State::Lives, Owners::default()) };
     if !is_absent(situation, claim) {
-        return absent(State::of_node(node));
+        return (State::of_node(node), Owners::default());
     }
     // A live read has not found it, so it was deleted a moment ago.
-    Absent { state: State::Ends(node.deleted()), owners: Owners::of_node(situation, node) }
+    (State::Ends(node.deleted()), Owners::of_node(situation, node))
 }
 
 /// The owner as it was read live, or as the graph has it.
@@ -349,7 +341,7 @@ impl Above {
                     next.extend(node.claims());
                 }
                 None => {
-                    let Owners { now, are_more, .. } = find_absent(situation, &claim).owners;
+                    let (_, Owners { now, are_more, .. }) = find_absent(situation, &claim);
                     above.endless |= are_more;
                     next.extend(now);
                 }

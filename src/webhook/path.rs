@@ -9,7 +9,8 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use rustls::crypto::CryptoProvider;
+
+use crate::certs::provider;
 
 /// The secret segment of the path: 32 random bytes in lowercase hexadecimal
 /// digits, because the API server accepts only DNS names as segments.
@@ -22,11 +23,8 @@ const DIGITS: usize = 64;
 impl PathToken {
     /// A new token.
     pub fn generate() -> Result<Self, String> {
-        let provider = CryptoProvider::get_default()
-            .cloned()
-            .unwrap_or_else(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider()));
         let mut bytes = [0; DIGITS / 2];
-        let filled = provider.secure_random.fill(&mut bytes);
+        let filled = provider().secure_random.fill(&mut bytes);
         filled.map_err(|_| "the system has no random numbers".to_owned())?;
         let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(Self(text.into()))

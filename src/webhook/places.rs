@@ -9,7 +9,7 @@
 //! With all file descriptors in use, belay could not accept the API server's
 //! connections, nor read from it. So connections are bounded as well.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -58,8 +58,8 @@ struct Taken {
     /// The number of the next one.
     next: u64,
     by_number: BTreeMap<u64, Holder>,
-    /// The numbers that each client has, the oldest first.
-    by_client: HashMap<Option<IpAddr>, BTreeSet<u64>>,
+    /// How many each client has.
+    counts: HashMap<Option<IpAddr>, usize>,
 }
 
 /// Who has a place.
@@ -74,26 +74,26 @@ impl Taken {
         let number = self.next;
         self.next += 1;
         self.by_number.insert(number, Holder { client, since: Instant::now(), end });
-        self.by_client.entry(client).or_default().insert(number);
+        *self.counts.entry(client).or_default() += 1;
         number
     }
 
     fn remove(&mut self, number: u64) -> Option<Holder> {
         let holder = self.by_number.remove(&number)?;
-        if let Some(numbers) = self.by_client.get_mut(&holder.client) {
-            numbers.remove(&number);
-            if numbers.is_empty() {
-                self.by_client.remove(&holder.client);
+        if let Some(count) = self.counts.get_mut(&holder.client) {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&holder.client);
             }
         }
         Some(holder)
     }
 
-    /// Takes the oldest one of the client that has the most.
-    fn pop(&mut self) -> Option<Holder> {
-        let most = self.by_client.values().max_by_key(|numbers| numbers.len())?;
-        let oldest = *most.first()?;
-        self.remove(oldest)
+    /// Removes the oldest place of the client that has the most.
+    fn remove_oldest(&mut self) -> Option<Holder> {
+        let (client, _) = self.counts.iter().max_by_key(|(_, count)| **count)?;
+        let (number, _) = self.by_number.iter().find(|(_, holder)| holder.client == *client)?;
+        self.remove(*number)
     }
 }
 
@@ -233,7 +233,7 @@ impl Places {
     fn add(&self, client: Option<IpAddr>, end: EndAction) -> u64 {
         let mut taken = self.taken.lock();
         if taken.by_number.len() >= self.most
-            && let Some(oldest) = taken.pop()
+            && let Some(oldest) = taken.remove_oldest()
         {
             oldest.end.end();
         }
@@ -345,7 +345,7 @@ mod tests {
             assert_eq!(futures_util::poll!(one).is_ready(), number < 3, "{number}");
         }
         drop((old, flood));
-        assert!(places.taken.lock().by_client.is_empty());
+        assert!(places.taken.lock().counts.is_empty());
     }
 
     #[tokio::test]
