@@ -1,6 +1,5 @@
-//! Why the absence of an object may not be a fact, although all objects of its
-//! kind were listed: some of them can't be read, or the watch is not connected at
-//! the moment.
+//! Why the absence of an object may not be a fact: not all objects of its kind were
+//! listed, some of them can't be read, or the watch is not connected at the moment.
 
 use std::collections::BTreeMap;
 
@@ -10,6 +9,10 @@ use crate::objects::{Flaw, KindId, NumberMap, NumberSet, Unreadable};
 /// The gaps in what is known of each kind.
 #[derive(Debug, Default)]
 pub(super) struct Gaps {
+    /// Kinds whose objects are all here: only of these is absence a fact.
+    complete: NumberSet<KindId>,
+    /// Why the objects of a kind are not all here.
+    incomplete: NumberMap<KindId, Box<str>>,
     stale: NumberSet<KindId>,
     unreadable: NumberMap<KindId, UnreadableSet>,
 }
@@ -72,6 +75,12 @@ fn words((namespace, name): &(String, String), flaw: Flaw) -> String {
     format!("{namespace}{slash}{name} {why}")
 }
 
+/// An object with more references than are kept.
+pub(super) fn too_many_references(namespace: &str, name: &str) -> Unreadable {
+    let place = Some((namespace.to_owned(), name.to_owned()));
+    Unreadable { place, flaw: Flaw::TooManyReferences }
+}
+
 impl Gaps {
     pub(super) fn set_stale(&mut self, kind: KindId, stale: bool) {
         if stale {
@@ -108,6 +117,35 @@ impl Gaps {
 }
 
 impl Graph {
+    /// Says whether all objects of a kind are here.
+    pub fn set_complete(&mut self, kind: KindId, complete: bool) {
+        self.gaps.set_stale(kind, false);
+        self.gaps.incomplete.remove(&kind);
+        if complete {
+            self.gaps.complete.insert(kind);
+        } else {
+            self.gaps.complete.remove(&kind);
+        }
+    }
+
+    /// Says why the objects of a kind are not all here: words that finish the
+    /// sentence "belay does not know all of them:".
+    pub fn set_incomplete(&mut self, kind: KindId, why: &str) {
+        self.gaps.set_stale(kind, false);
+        self.gaps.complete.remove(&kind);
+        self.gaps.incomplete.insert(kind, why.into());
+    }
+
+    /// Why the objects of a kind are not all here.
+    pub fn why_incomplete(&self, kind: KindId) -> &str {
+        self.gaps.incomplete.get(&kind).map_or("they have not been read yet", |why| why)
+    }
+
+    /// Whether all objects of a kind are here, so that absence is a fact.
+    pub fn is_complete(&self, kind: KindId) -> bool {
+        self.gaps.complete.contains(&kind)
+    }
+
     /// The watch of a kind is not connected: its objects are as they were a
     /// moment ago, which proves no absence. [`Self::set_complete`] and
     /// [`Self::set_incomplete`] end this.

@@ -195,7 +195,7 @@ impl<'g> Node<'g> {
 impl Graph {
     /// The live object of a node.
     pub fn get(&self, id: NodeId) -> Option<Node<'_>> {
-        let slot = self.slots.get(id.index())?;
+        let slot = self.nodes.get(id)?;
         Some(Node { id, slot, live: slot.live.as_deref()?, graph: self })
     }
 
@@ -215,7 +215,7 @@ impl Graph {
 
     /// Who has a use edge to a node.
     pub(super) fn users_by_name(&self, id: NodeId) -> impl Iterator<Item = Node<'_>> {
-        let slot = self.slots.get(id.index());
+        let slot = self.nodes.get(id);
         slot.into_iter().flat_map(|slot| slot.users.iter()).filter_map(|id| self.get(id))
     }
 

@@ -1,18 +1,15 @@
-//! The nodes, and how objects come and go.
-
-use std::hash::BuildHasher;
-
-use hashbrown::HashTable;
+//! How objects come and go.
 
 use super::dependents::{Dependents, ManyOwners};
 use super::edges::{Edges, NewUse, OpenEdge, OwnerEdge, UseEdge};
-use super::gaps::{Gaps, UnreadableSet};
+use super::gaps::{Gaps, too_many_references};
 use super::gone::{Gone, Graves, PastOwner, RememberedOwner};
 use super::id_set::IdSet;
-use super::slot::{Claim, Live, MANY, NodeId, Progress, Slot};
+use super::nodes::Nodes;
+use super::slot::{Claim, Live, MANY, NodeId, Progress};
 use crate::objects::{
-    FOREGROUND, Flaw, Interner, Keyed, KeyedSet, KindId, Kinds, NumberMap, NumberSet, ORPHAN,
-    Object, OwnerReference, PackedList, PackedMap, Uid, Unreadable, split_api_version,
+    FOREGROUND, Interner, KeyedSet, KindId, Kinds, NumberMap, NumberSet, ORPHAN, Object,
+    OwnerReference, PackedList, PackedMap, Uid, split_api_version,
 };
 
 /// What an `apply` did.
@@ -26,29 +23,6 @@ pub enum Applied {
     Replaced,
 }
 
-/// A list of all objects of a kind while it is being read, page by page. What
-/// the graph knew before stays known until the end, and until then only the
-/// one who reads the list may take objects of that kind out.
-#[derive(Debug)]
-pub struct Listing {
-    kind: KindId,
-    seen: NumberSet<NodeId>,
-    unreadable: UnreadableSet,
-}
-
-impl Listing {
-    /// A list of this kind, of which nothing has been read.
-    pub fn of(kind: KindId) -> Self {
-        Self { kind, seen: NumberSet::default(), unreadable: UnreadableSet::default() }
-    }
-}
-
-/// An object with more references than are kept.
-fn too_many_references(namespace: &str, name: &str) -> Unreadable {
-    let place = Some((namespace.to_owned(), name.to_owned()));
-    Unreadable { place, flaw: Flaw::TooManyReferences }
-}
-
 /// The graph. Cheap to look at, and only ever changed by one at a time.
 #[derive(Debug, Default)]
 pub struct Graph {
@@ -57,11 +31,7 @@ pub struct Graph {
     /// versions that come and go are looked up when it matters.
     pub kinds: Kinds,
     interner: Interner,
-    pub(super) slots: Vec<Slot>,
-    free: Vec<NodeId>,
-    index: HashTable<NodeId>,
-    /// How the index hashes names.
-    keyed: Keyed,
+    pub(super) nodes: Nodes,
     by_kind: NumberMap<KindId, IdSet>,
     members: NumberMap<NodeId, IdSet>,
     /// Who has open edges, by what they are looked for in.
@@ -69,10 +39,6 @@ pub struct Graph {
     pub(super) dependents: Dependents,
     /// How many owner references lead from objects of a kind to a kind.
     owner_kinds: NumberMap<(KindId, KindId), usize>,
-    /// Kinds whose objects are all here: only of these is absence a fact.
-    complete: NumberSet<KindId>,
-    /// Why the objects of a kind are not all here.
-    incomplete: NumberMap<KindId, Box<str>>,
     pub(super) gaps: Gaps,
     graves: Graves,
     annotation_keys: KeyedSet<String>,
@@ -127,15 +93,15 @@ impl Graph {
         for place in self.open_places(open.as_deref()) {
             let seekers = self.open.entry(place).or_default();
             if seekers.is_empty() && place.0 != NodeId::NONE {
-                self.slots[place.0.index()].residents += 1;
+                self.nodes[place.0].residents += 1;
             }
             seekers.insert(id);
         }
         for edge in &uses {
-            self.slots[edge.to.index()].users.insert(id);
+            self.nodes[edge.to].users.insert(id);
         }
         for owner in &owners {
-            self.slots[owner.to.index()].references += 1;
+            self.nodes[owner.to].references += 1;
         }
         self.dependents.insert(id, &owners, many_owners.as_deref());
         for owner in self.kinds_of_owners(&owners, many_owners.as_deref()) {
@@ -145,7 +111,7 @@ impl Graph {
         self.objects += 1;
         self.edges += owners.len() + uses.len();
         self.by_kind.entry(kind).or_default().insert(id);
-        let place = self.slots[id.index()].namespace;
+        let place = self.nodes[id].namespace;
         if place != NodeId::NONE {
             self.members.entry(place).or_default().insert(id);
         }
@@ -171,7 +137,7 @@ impl Graph {
         };
         let labels = metadata.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         let finalizers = || metadata.finalizers.iter().flatten().map(|f| f.as_str());
-        self.slots[id.index()].live = Some(Box::new(Live {
+        self.nodes[id].live = Some(Box::new(Live {
             uid,
             labels: PackedMap::new(labels, &mut self.interner),
             annotations: PackedMap::new(kept, &mut self.interner),
@@ -203,98 +169,12 @@ impl Graph {
     pub fn delete(&mut self, kind: KindId, namespace: &str, name: &str, uid: Option<Uid>) -> bool {
         self.gaps.close(kind, namespace, name);
         let Some(id) = self.find(kind, namespace, name) else { return false };
-        let Some(live) = &self.slots[id.index()].live else { return false };
+        let Some(live) = &self.nodes[id].live else { return false };
         if uid.is_some_and(|uid| uid != live.uid) {
             return false;
         }
         self.forget(id);
         true
-    }
-
-    /// These are all objects of a kind: what was known of others is gone, and
-    /// from now on the absence of one is a fact. Objects that are known stay
-    /// known throughout.
-    pub fn reset<'o>(
-        &mut self,
-        kind: KindId,
-        objects: impl IntoIterator<Item = (&'o Object<'o>, Progress, Edges)>,
-    ) {
-        let mut listing = Listing::of(kind);
-        for (object, progress, edges) in objects {
-            let too_many = edges.too_many;
-            self.apply(kind, object, progress, edges);
-            self.list(&mut listing, object, too_many);
-        }
-        self.end_listing(listing);
-        self.set_complete(kind, true);
-    }
-
-    /// This object, which has been applied, is in the list that is being read.
-    /// `too_many` says the same as [`Edges::too_many`].
-    pub fn list(&self, listing: &mut Listing, object: &Object<'_>, too_many: bool) {
-        let namespaced = self.kinds.info(listing.kind).namespaced;
-        let namespace = if namespaced { object.metadata.namespace.as_str() } else { "" };
-        if too_many {
-            listing.unreadable.add(&too_many_references(namespace, &object.metadata.name));
-        }
-        listing.seen.extend(self.find(listing.kind, namespace, &object.metadata.name));
-    }
-
-    /// An object is in the list that is being read, and can't be read.
-    pub fn list_unreadable(&self, listing: &mut Listing, unreadable: &Unreadable) {
-        listing.unreadable.add(unreadable);
-        if let Some((namespace, name)) = &unreadable.place {
-            listing.seen.extend(self.find(listing.kind, namespace, name));
-        }
-    }
-
-    /// The list has been read to its end: what was known before and is not in
-    /// it is gone. Says how many went.
-    pub fn end_listing(&mut self, listing: Listing) -> usize {
-        let Listing { kind, seen, unreadable } = listing;
-        self.gaps.replace(kind, unreadable);
-        let gone: Vec<_> = self.of_kind(kind).filter(|id| !seen.contains(id)).collect();
-        let count = gone.len();
-        gone.into_iter().for_each(|id| self.forget(id));
-        count
-    }
-
-    /// Forgets at most so many objects of a kind; says how many went.
-    pub fn forget_some(&mut self, kind: KindId, most: usize) -> usize {
-        self.gaps.replace(kind, UnreadableSet::default());
-        let some: Vec<_> = self.of_kind(kind).take(most).collect();
-        let count = some.len();
-        some.into_iter().for_each(|id| self.forget(id));
-        count
-    }
-
-    /// Says whether all objects of a kind are here.
-    pub fn set_complete(&mut self, kind: KindId, complete: bool) {
-        self.gaps.set_stale(kind, false);
-        self.incomplete.remove(&kind);
-        if complete {
-            self.complete.insert(kind);
-        } else {
-            self.complete.remove(&kind);
-        }
-    }
-
-    /// Says why the objects of a kind are not all here: words that finish the
-    /// sentence "belay does not know all of them:".
-    pub fn set_incomplete(&mut self, kind: KindId, why: &str) {
-        self.gaps.set_stale(kind, false);
-        self.complete.remove(&kind);
-        self.incomplete.insert(kind, why.into());
-    }
-
-    /// Why the objects of a kind are not all here.
-    pub fn why_incomplete(&self, kind: KindId) -> &str {
-        self.incomplete.get(&kind).map_or("they have not been read yet", |why| why)
-    }
-
-    /// Whether all objects of a kind are here, so that absence is a fact.
-    pub fn is_complete(&self, kind: KindId) -> bool {
-        self.complete.contains(&kind)
     }
 
     /// From now on [`Node::owners_version`] says when objects gained their owner
@@ -324,17 +204,17 @@ impl Graph {
     pub fn find(&self, kind: KindId, namespace: &str, name: &str) -> Option<NodeId> {
         let namespace_id = match namespace {
             "" => NodeId::NONE,
-            _ => self.lookup(self.namespace_kind()?, NodeId::NONE, namespace)?,
+            _ => self.nodes.find(self.namespace_kind()?, NodeId::NONE, namespace)?,
         };
-        self.lookup(kind, namespace_id, name)
+        self.nodes.find(kind, namespace_id, name)
     }
 
     /// Kind, namespace and name of a node, whether its object exists or not.
     pub fn coordinates(&self, id: NodeId) -> (KindId, &str, &str) {
-        let slot = &self.slots[id.index()];
+        let slot = &self.nodes[id];
         let namespace = match slot.namespace {
             NodeId::NONE => "",
-            place => &self.slots[place.index()].name,
+            place => &self.nodes[place].name,
         };
         (slot.kind, namespace, &slot.name)
     }
@@ -382,91 +262,35 @@ impl Graph {
 
     /// How many nodes there are, absent ones included.
     pub fn nodes(&self) -> usize {
-        self.index.len()
+        self.nodes.len()
     }
 
     pub(super) fn namespace_kind(&self) -> Option<KindId> {
         self.kinds.find("", "Namespace")
     }
 
-    fn hash(keyed: &Keyed, kind: KindId, namespace: NodeId, name: &str) -> u64 {
-        keyed.hash_one((kind, namespace, name))
-    }
-
-    /// The hash of a node that is in the index.
-    fn rehash(keyed: &Keyed, slots: &[Slot]) -> impl Fn(&NodeId) -> u64 {
-        |id| {
-            let slot = &slots[id.index()];
-            Self::hash(keyed, slot.kind, slot.namespace, &slot.name)
-        }
-    }
-
-    fn lookup(&self, kind: KindId, namespace: NodeId, name: &str) -> Option<NodeId> {
-        let hash = Self::hash(&self.keyed, kind, namespace, name);
-        let is_it = |id: &NodeId| {
-            let slot = &self.slots[id.index()];
-            slot.kind == kind && slot.namespace == namespace && *slot.name == *name
-        };
-        self.index.find(hash, is_it).copied()
-    }
-
     /// The node at these coordinates, made if there is none yet.
     fn node(&mut self, kind: KindId, namespace: &str, name: &str) -> NodeId {
         let place = match (namespace, self.namespace_kind()) {
             ("", _) | (_, None) => NodeId::NONE,
-            (_, Some(namespaces)) => self.node_at(namespaces, NodeId::NONE, namespace),
+            (_, Some(namespaces)) => self.nodes.at(namespaces, NodeId::NONE, namespace),
         };
-        self.node_at(kind, place, name)
-    }
-
-    fn node_at(&mut self, kind: KindId, namespace: NodeId, name: &str) -> NodeId {
-        if let Some(known) = self.lookup(kind, namespace, name) {
-            return known;
-        }
-        if namespace != NodeId::NONE {
-            self.slots[namespace.index()].residents += 1;
-        }
-        let slot = Slot {
-            name: name.into(),
-            kind,
-            namespace,
-            live: None,
-            users: IdSet::default(),
-            references: 0,
-            residents: 0,
-        };
-        let id = match self.free.pop() {
-            Some(id) => {
-                self.slots[id.index()] = slot;
-                id
-            }
-            None => {
-                // A vector that doubles would hold a third of the memory empty.
-                if self.slots.len() == self.slots.capacity() {
-                    self.slots.reserve_exact((self.slots.len() / 8).max(1024));
-                }
-                self.slots.push(slot);
-                NodeId::from_index(self.slots.len() - 1)
-            }
-        };
-        let hash = Self::hash(&self.keyed, kind, namespace, name);
-        self.index.insert_unique(hash, id, Self::rehash(&self.keyed, &self.slots));
-        id
+        self.nodes.at(kind, place, name)
     }
 
     /// The object is gone, its edges with it, and perhaps its node.
-    fn forget(&mut self, id: NodeId) {
+    pub(super) fn forget(&mut self, id: NodeId) {
         self.revision += 1;
         if let Some(before) = self.take_live(id) {
             self.bury(id, &before);
             self.drop_edges(id, &before);
         }
-        self.release(id);
+        self.nodes.release(id);
     }
 
     /// Remembers an object that is gone, if somebody names it as an owner.
     fn bury(&mut self, id: NodeId, before: &Live) {
-        let past_owners = self.graves.take_past_owners(id, self.slots[id.index()].namespace);
+        let past_owners = self.graves.take_past_owners(id, self.nodes[id].namespace);
         let past: Vec<_> = past_owners.iter().map(|past| past.owner.uid).collect();
         if self.dependents.contain(before.uid) || self.graves.name(before.uid) {
             let owners = before.owners.iter().map(|owner| self.claim(owner));
@@ -508,7 +332,7 @@ impl Graph {
         if before.owners.iter().map(same).eq(now.iter().map(same)) {
             return before.owners_version;
         }
-        let namespace = self.slots[id.index()].namespace;
+        let namespace = self.nodes[id].namespace;
         let had: KeyedSet<_> = before.owners.iter().map(same).collect();
         if !now.is_empty() && now.iter().all(|edge| had.contains(&same(edge))) {
             let has: KeyedSet<_> = now.iter().map(|edge| (edge.to, edge.uid)).collect();
@@ -535,7 +359,7 @@ impl Graph {
 
     /// The object's facts leave the node and the counts, not yet its edges.
     fn take_live(&mut self, id: NodeId) -> Option<Box<Live>> {
-        let slot = &mut self.slots[id.index()];
+        let slot = &mut self.nodes[id];
         let live = slot.live.take()?;
         let (kind, place) = (slot.kind, slot.namespace);
         self.objects -= 1;
@@ -562,7 +386,7 @@ impl Graph {
 
     fn kinds_of_owners(&self, owners: &[OwnerEdge], many: Option<&ManyOwners>) -> Vec<KindId> {
         let many = many.into_iter().flat_map(|many| many.kinds.iter().copied());
-        owners.iter().map(|owner| self.slots[owner.to.index()].kind).chain(many).collect()
+        owners.iter().map(|owner| self.nodes[owner.to].kind).chain(many).collect()
     }
 
     /// Owner references as a node keeps them.
@@ -625,7 +449,7 @@ impl Graph {
     /// Ends the edges of an object that was, except where the object that is
     /// now has an edge to the same node.
     fn drop_edges(&mut self, id: NodeId, before: &Live) {
-        let now = self.slots[id.index()].live.as_deref();
+        let now = self.nodes[id].live.as_deref();
         let used: NumberSet<NodeId> =
             now.iter().flat_map(|now| &now.uses).map(|edge| edge.to).collect();
         let many = before.many_owners.is_some();
@@ -633,8 +457,8 @@ impl Graph {
         let owning: KeyedSet<Uid> = alike.into_iter().flat_map(Live::owner_uids).collect();
         for edge in &before.uses {
             if !used.contains(&edge.to) {
-                self.slots[edge.to.index()].users.remove(id);
-                self.release(edge.to);
+                self.nodes[edge.to].users.remove(id);
+                self.nodes.release(edge.to);
             }
         }
         for uid in before.owner_uids().filter(|uid| !owning.contains(uid)) {
@@ -644,10 +468,10 @@ impl Graph {
             }
         }
         for owner in &before.owners {
-            self.slots[owner.to.index()].references -= 1;
-            self.release(owner.to);
+            self.nodes[owner.to].references -= 1;
+            self.nodes.release(owner.to);
         }
-        let now = self.slots[id.index()].live.as_ref().and_then(|now| now.open.clone());
+        let now = self.nodes[id].live.as_ref().and_then(|now| now.open.clone());
         let now: NumberSet<_> = self.open_places(now.as_deref()).into_iter().collect();
         for place in self.open_places(before.open.as_deref()) {
             if now.contains(&place) {
@@ -658,8 +482,8 @@ impl Graph {
             if seekers.is_empty() {
                 self.open.remove(&place);
                 if place.0 != NodeId::NONE {
-                    self.slots[place.0.index()].residents -= 1;
-                    self.release(place.0);
+                    self.nodes[place.0].residents -= 1;
+                    self.nodes.release(place.0);
                 }
             }
         }
@@ -674,7 +498,7 @@ impl Graph {
             let namespaced = self.kinds.info(edge.kind).namespaced;
             let place = match (edge.namespace.as_str(), self.namespace_kind()) {
                 (namespace, Some(kind)) if namespaced && !namespace.is_empty() => {
-                    self.node_at(kind, NodeId::NONE, namespace)
+                    self.nodes.at(kind, NodeId::NONE, namespace)
                 }
                 _ => NodeId::NONE,
             };
@@ -682,48 +506,17 @@ impl Graph {
         }
         places
     }
-
-    /// Forgets a node that nothing refers to any more, and then perhaps the
-    /// Namespace that it was the last to live in.
-    fn release(&mut self, id: NodeId) {
-        let mut next = Some(id);
-        while let Some(id) = next.take() {
-            let slot = &self.slots[id.index()];
-            let empty = slot.live.is_none()
-                && slot.users.is_empty()
-                && slot.references == 0
-                && slot.residents == 0;
-            if !empty {
-                return;
-            }
-            let hash = Self::hash(&self.keyed, slot.kind, slot.namespace, &slot.name);
-            let place = slot.namespace;
-            // Not in the index: it has been forgotten already.
-            let Ok(entry) = self.index.find_entry(hash, |other| *other == id) else { return };
-            entry.remove();
-            if self.index.capacity() > 4 * self.index.len().max(1024) {
-                let rehash = Self::rehash(&self.keyed, &self.slots);
-                self.index.shrink_to(2 * self.index.len(), rehash);
-            }
-            let slot = &mut self.slots[id.index()];
-            slot.name = Box::default();
-            slot.users = IdSet::default();
-            self.free.push(id);
-            if place != NodeId::NONE {
-                self.slots[place.index()].residents -= 1;
-                next = Some(place);
-            }
-        }
-    }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use serde::Deserialize as _;
     use serde_json::{Value, json};
 
-    fn manifest(name: &str, uid: &str, owner: Option<&str>) -> Value {
+    use crate::objects::Unreadable;
+
+    pub(in crate::graph) fn manifest(name: &str, uid: &str, owner: Option<&str>) -> Value {
         let owners: Vec<_> = owner
             .iter()
             .map(|o| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": o, "uid": format!("uid-{o}")}))
@@ -816,10 +609,10 @@ mod tests {
             let object = Object::deserialize(&value).unwrap();
             graph.apply(kind, &object, Progress::Ordinary, Edges::default());
         }
-        let large = (graph.index.capacity(), graph.dependents.capacity());
+        let large = (graph.nodes.capacity(), graph.dependents.capacity());
         assert!(large.0 >= 40_000 && large.1 >= 20_000, "{large:?}");
         graph.reset(kind, []);
-        let small = (graph.index.capacity(), graph.dependents.capacity());
+        let small = (graph.nodes.capacity(), graph.dependents.capacity());
         assert!(small.0 < 8_000 && small.1 < 8_000, "{small:?}");
     }
 
@@ -884,49 +677,5 @@ mod tests {
         assert!(graph.graves.name(uid("o9")));
         graph.delete(kind, "shop", "child", None);
         assert!(graph.graves.is_empty());
-    }
-
-    #[test]
-    fn a_reset_forgets_what_is_not_in_it_and_makes_absence_a_fact() {
-        let mut graph = Graph::default();
-        graph.keep_annotations(["team".to_owned()]);
-        let kind = graph.kinds.find("", "ConfigMap").unwrap();
-        let values = [
-            manifest("stays", "uid-stays", None),
-            manifest("goes", "uid-goes", Some("stays")),
-            manifest("again", "uid-old", None),
-        ];
-        for value in &values {
-            let object = Object::deserialize(value).unwrap();
-            let applied = graph.apply(kind, &object, Progress::Ordinary, Edges::default());
-            assert_eq!(applied, Applied::Created);
-        }
-        assert!(!graph.is_complete(kind));
-        let now =
-            [manifest("stays", "uid-stays", None), manifest("again", "uid-again", Some("stays"))];
-        let objects: Vec<_> = now.iter().map(|v| Object::deserialize(v).unwrap()).collect();
-        graph.reset(kind, objects.iter().map(|o| (o, Progress::Ordinary, Edges::default())));
-        assert!(graph.is_complete(kind));
-        let mut names: Vec<_> = graph
-            .of_kind(kind)
-            .filter_map(|id| graph.get(id))
-            .map(|n| n.name().to_owned())
-            .collect();
-        names.sort();
-        assert_eq!(names, ["again", "stays"]);
-        assert!(
-            graph.find(kind, "shop", "goes").is_none(),
-            "nothing refers to it, so nothing is kept"
-        );
-
-        let again = graph.get(graph.find(kind, "shop", "again").unwrap()).unwrap();
-        assert_eq!(again.uid(), Uid::new("uid-again"));
-        assert_eq!(again.root_owner().name(), "stays");
-        let stays = graph.get(graph.find(kind, "shop", "stays").unwrap()).unwrap();
-        assert_eq!(graph.dependents(stays).map(|n| n.name()).collect::<Vec<_>>(), ["again"]);
-        let kept: Vec<_> = stays.annotations().iter().collect();
-        assert_eq!(kept, [("belay.dev/x", "1"), ("team", "blue")]);
-        graph.reset(kind, []);
-        assert_eq!((graph.objects(), graph.edges(), graph.nodes()), (0, 0, 0));
     }
 }

@@ -1,5 +1,7 @@
 //! The end of a path: what stands there, and what it refers to.
 
+use serde_json::Value;
+
 use super::catalogue::Nameable;
 use super::path::Path;
 use crate::graph::{RelationId, Strength};
@@ -45,4 +47,29 @@ pub(super) enum Target {
     SameName {
         kind: KindId,
     },
+}
+
+impl Leaf {
+    /// How many references a value has at the most; of a selector, what it requires
+    /// of labels as well.
+    pub(super) fn references(&self, value: &Value) -> usize {
+        let has = |path: &Path| path.get(value).is_some_and(Value::is_string);
+        let size = |value: Option<&Value>| match value {
+            Some(Value::Array(list)) => list.len(),
+            Some(Value::Object(map)) => map.len(),
+            _ => 0,
+        };
+        match &self.target {
+            Target::Name { name, .. } => usize::from(has(name)),
+            Target::Typed { kind, name, .. } => usize::from(has(kind) && has(name)),
+            Target::Labels { plain: true, .. } => 1 + size(Some(value)),
+            Target::Labels { plain: false, .. } => {
+                let expressions = value.get("matchExpressions").and_then(Value::as_array);
+                let values = expressions.into_iter().flatten().map(|e| 1 + size(e.get("values")));
+                1 + size(value.get("matchLabels")) + values.sum::<usize>()
+            }
+            Target::EphemeralClaim { .. } => usize::from(value.get("ephemeral").is_some()),
+            Target::Claims { .. } | Target::SameName { .. } => 1,
+        }
+    }
 }

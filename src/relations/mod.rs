@@ -6,11 +6,13 @@
 //! rows. Relations that users write run through the same engine.
 
 mod catalogue;
+mod compiled;
 mod custom;
 mod engine;
 mod fields;
 mod leaf;
 mod path;
+mod reading;
 
 #[cfg(test)]
 mod tests;

@@ -10,10 +10,10 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::body::{self, BadRequest, Body, Reserved, Room, Sending};
+use super::connection::Connection;
 use super::counts::LARGE;
 use super::draining::Draining;
 use super::response::respond;
-use super::timed::Connection;
 use super::wire::{self, Parsed};
 use super::{LABELLED, Shared};
 use crate::decide::{

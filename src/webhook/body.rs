@@ -18,8 +18,8 @@ use futures_util::StreamExt as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Limits;
+use super::connection::Connection;
 use super::places::Places;
-use super::timed::Connection;
 
 /// A refusal before any verdict: the HTTP status and one sentence.
 #[derive(Debug, PartialEq, Eq)]

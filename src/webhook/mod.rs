@@ -14,6 +14,7 @@
 
 mod admit;
 mod body;
+mod connection;
 mod counts;
 mod draining;
 pub mod fair;

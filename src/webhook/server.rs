@@ -24,10 +24,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::body::Room;
+use super::connection::{Connection, HEAD};
 use super::draining::Draining;
 use super::handshakes::Handshakes;
 use super::places::{Bounds, CallerPlaces, Places};
-use super::timed::{Connection, HEAD, Socket, Timed};
+use super::timed::{Socket, Timed};
 use super::{Limits, ServeError, Shared, admit, probes};
 use crate::certs::{self, CertificateFiles, Serving};
 

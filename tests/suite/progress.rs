@@ -11,6 +11,9 @@ const EVERY: Duration = Duration::from_secs(15);
 const NAMED: usize = 3;
 const SLOWEST: usize = 10;
 
+/// So many lines of a failure are printed again at the end.
+const CAUSE: usize = 6;
+
 /// The state of all tests.
 pub struct Progress {
     started: Instant,
@@ -19,7 +22,8 @@ pub struct Progress {
     total: usize,
     running: BTreeMap<String, Instant>,
     done: Vec<(f64, String)>,
-    failed: Vec<String>,
+    /// With the first words of the failure.
+    failed: Vec<(String, String)>,
 }
 
 impl Progress {
@@ -45,7 +49,7 @@ impl Progress {
     pub fn fail(&mut self, test: &str, output: &str) {
         self.clear();
         println!("FAILED {test}\n{}", output.trim_end());
-        self.failed.push(test.to_owned());
+        self.failed.push((test.to_owned(), cause(output)));
     }
 
     /// Reports that a program ended in the middle of its tests.
@@ -55,7 +59,7 @@ impl Progress {
             self.running.keys().filter(|test| test.starts_with(&prefix)).cloned().collect();
         for test in left {
             self.running.remove(&test);
-            self.failed.push(test);
+            self.failed.push((test, "its program ended before it".to_owned()));
         }
     }
 
@@ -107,11 +111,18 @@ impl Progress {
         let left = self.total.saturating_sub(passed + self.failed.len());
         let elapsed = minutes(self.started.elapsed());
         println!("{passed} passed, {} failed, {left} not run in {elapsed}", self.failed.len());
-        for test in &self.failed {
-            println!("FAILED {test}");
+        for (test, cause) in &self.failed {
+            println!("FAILED {test}\n{cause}");
         }
         self.failed.is_empty() && left == 0
     }
+}
+
+/// Where a test panicked first, and why.
+fn cause(output: &str) -> String {
+    let panic = output.lines().skip_while(|line| !line.contains("panicked at"));
+    let message = panic.take_while(|line| !line.starts_with("stack backtrace"));
+    message.take(CAUSE).collect::<Vec<_>>().join("\n")
 }
 
 fn minutes(duration: Duration) -> String {

@@ -65,12 +65,13 @@ impl PolicyStatus {
         let status = policy.status.clone().unwrap_or_default();
         let stale = status.observed_generation != policy.metadata.generation;
         let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
+        let holds_not_all = status.not_held.iter().any(|none| none.resource != "*");
         let notes = status.conditions.iter().filter(|condition| {
             // What is in place has nothing to tell, but for the hold, which is
             // not put everywhere.
             condition.status != "True"
                 || condition.reason == "Paused"
-                || (condition.type_ == "Holding" && condition.message.contains("puts none on"))
+                || (condition.type_ == "Holding" && holds_not_all)
         });
         let notes = notes.map(|c| format!("{}: {}: {}", c.type_, c.reason, c.message));
         let amiss = status.conditions.iter().any(|condition| {
@@ -406,6 +407,7 @@ mod tests {
             "metadata": {"name": "kept", "generation": 2},
             "spec": {"targets": [], "protect": {"always": {}, "whileUsed": {}}, "action": "Warn"},
             "status": {"observedGeneration": observed, "protectedObjects": 40, "heldObjects": 38,
+                "notHeld": [{"resource": "pods", "why": "harm"}],
                 "unknownKinds": ["gadgets.test"], "last24h": {"denied": 3, "wouldDeny": 2, "held": 0},
                 "conditions": conditions}
         }))

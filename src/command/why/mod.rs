@@ -2,6 +2,7 @@
 
 mod approvers;
 mod manager;
+mod rbac;
 mod report;
 mod resolves;
 mod terminating;

@@ -1,0 +1,236 @@
+//! Takes in what people have written, and the kinds that there are.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::Feed;
+use super::definitions::Definition;
+use super::discovery::Learned;
+use super::force::{self, Defined, Taken};
+use super::own::Said;
+use crate::cluster::status::{Written, WrittenPolicy};
+use crate::cluster::trouble::Trouble;
+use crate::cluster::world::World;
+use crate::objects::{KindId, Kinds, full_name};
+use crate::policy::api::GROUP;
+use crate::policy::{Policy, Rules};
+use crate::relations::Custom;
+
+impl Feed {
+    /// Takes in kinds, relations, policies, approvals and pauses.
+    pub(super) fn take_in(&mut self, defined: Defined) -> Taken {
+        let definitions = self.watches.definitions.lock().clone();
+        self.custom.extend(
+            definitions.values().map(|definition| {
+                (definition.info.group.clone(), definition.info.resource.clone())
+            }),
+        );
+        let said = self.said.lock();
+        let counts = [
+            said.policies.changes,
+            said.relations.changes,
+            said.approvals.changes,
+            said.pauses.changes,
+        ];
+        let synced = said.policies.synced
+            && said.relations.synced
+            && said.approvals.synced
+            && said.pauses.synced;
+        // Before everything was read once, what is not there is not gone.
+        // Thousands of policies are not compiled again for each kind that comes.
+        let due = !self.in_force || self.taken[..2] != counts[..2] || self.force.would_lose(&said);
+        let taken = match synced && due {
+            true => self.force.take(&said, defined, Instant::now()),
+            false => Taken::default(),
+        };
+        self.in_force |= synced;
+        // What has only just been read was not compiled yet.
+        let lacks = if self.in_force { self.force.lacks(&said) } else { None };
+        if lacks != self.lacking {
+            if let Some(lacks) = &lacks {
+                tracing::error!(
+                    lacks,
+                    "this cannot be read by this version of belay: nothing that is held is let go \
+                     of until it can; write it anew, or run the version that wrote it"
+                );
+            }
+            self.lacking = lacks;
+        }
+        let known = synced
+            && !self.force.is_frozen()
+            && said.policies.trouble.is_none()
+            && self.lacking.is_none();
+        let approvals = (self.taken[2..] != counts[2..])
+            .then(|| (force::approvals(&said), force::pauses(&said)));
+        self.taken = counts;
+        let missing = first_missing(&said);
+        drop(said);
+
+        let learned = self.learn(definitions);
+        if learned.moved {
+            // What refers to a kind was placed by where its objects were
+            // believed to live.
+            self.watches.outdate(|_| true);
+        }
+        let kinds = learned.changed;
+        if kinds {
+            self.watches.learn_owners();
+        }
+        let first = synced && !self.context.world.read().loaded;
+        let rules = taken.policies || taken.relations || kinds || first;
+        if rules {
+            self.rebuild();
+        }
+        let mut world = self.context.world.write();
+        if approvals.is_some() || rules {
+            // Whatever waits may be free now.
+            world.waiting.all = true;
+            self.context.signals.waiting.notify_one();
+        }
+        if let Some((approvals, pauses)) = approvals {
+            world.policies.approvals = approvals;
+            world.policies.pauses = pauses;
+        }
+        let was = (world.loaded, world.known);
+        world.loaded |= synced;
+        world.known = known;
+        let changed = rules || was != (world.loaded, world.known);
+        let loaded = world.loaded;
+        drop(world);
+        if changed {
+            self.context.signals.change();
+        }
+        self.tell();
+        match (loaded, missing) {
+            (true, _) => self.conditions.loaded.set(true),
+            (false, Some(why)) => self.conditions.loaded.explain(&why),
+            (false, None) => {}
+        }
+        self.conditions.written.set(!self.force.is_frozen() && self.lacking.is_none());
+        taken
+    }
+
+    /// Takes in kinds, if there is anything new of them: with thousands that
+    /// takes a while, in which no verdict can be given.
+    fn learn(&mut self, definitions: BTreeMap<String, Definition>) -> Learned {
+        let same = self.learnt.as_ref().is_some_and(|(discovery, defined)| {
+            *discovery == self.discovery && *defined == definitions
+        });
+        if same {
+            return Learned { changed: false, moved: false };
+        }
+        let mut world = self.context.world.write();
+        let learned = self.discovery.learn(&mut world, &definitions, &self.custom);
+        drop(world);
+        self.learnt = Some((self.discovery.clone(), definitions));
+        learned
+    }
+
+    /// Tells what is written, and since when it is in force.
+    fn tell(&self) {
+        let now = *self.context.signals.changed.borrow();
+        let before = self.written.borrow().clone();
+        let said = self.said.lock();
+        let policies = said.policies.all.iter().map(|(name, policy)| {
+            let read = policy.as_ref().ok();
+            let generation = read.and_then(|policy| policy.metadata.generation).unwrap_or_default();
+            let known = before.policies.get(name).filter(|known| known.generation == generation);
+            let written = WrittenPolicy {
+                generation,
+                status: read.and_then(|policy| policy.status.clone()).unwrap_or_default(),
+                problems: self.force.problems.get(name).cloned().unwrap_or_default(),
+                loaded_at: known.map_or(now, |known| known.loaded_at),
+            };
+            (name.clone(), written)
+        });
+        let written = Written { policies: policies.collect() };
+        drop(said);
+        self.written.send_if_modified(|old| {
+            let changed = **old != written;
+            if changed {
+                *old = Arc::new(written);
+            }
+            changed
+        });
+    }
+
+    /// Makes catalogue and policies anew. That takes a while with thousands of
+    /// policies, and nobody waits for it.
+    fn rebuild(&mut self) {
+        let kinds = self.context.world.read().graph.kinds.clone();
+        let relations: Vec<Custom> = self.force.relations.values().cloned().collect();
+        let policies: Vec<Policy> = self.force.policies.values().cloned().collect();
+        let rules = match Rules::load(&kinds, &relations, policies, self.identities.clone()) {
+            Ok(rules) => rules,
+            Err(error) => {
+                return tracing::error!(%error, "the rules cannot be compiled; the last good ones stay");
+            }
+        };
+        let mut world = self.context.world.write();
+        let World { policies: old, graph, .. } = &mut *world;
+        rules.prepare(graph);
+        let Rules { catalogue, policies: mut set } = rules;
+        set.approvals = std::mem::take(&mut old.approvals);
+        set.pauses = std::mem::take(&mut old.pauses);
+        let before: HashSet<&str> = old.annotation_keys().collect();
+        let reread = set.annotation_keys().any(|key| !before.contains(key));
+        let absent = absent_kinds(&relations, &self.context.settings.labelled, &graph.kinds);
+        self.unknown = set.unknown_kinds(&graph.kinds).len() + absent.len();
+        let before = std::mem::replace(&mut world.catalogue, catalogue);
+        world.policies = set;
+        // What reads other edges, or annotations that were not kept, has to be
+        // read again.
+        let World { catalogue, graph, policies, .. } = &*world;
+        let is_stale = |kind: KindId| {
+            let info = graph.kinds.info(kind);
+            !catalogue.reads_like(&before, kind)
+                || (reread && policies.names(&info.group, &info.resource))
+        };
+        self.watches.outdate(is_stale);
+        for (named_by, resource) in absent.difference(&self.absent) {
+            tracing::warn!(
+                named_by,
+                resource,
+                "a kind is named that is not installed; that counts once the kind is"
+            );
+        }
+        self.absent = absent;
+    }
+}
+
+/// The kinds that are named and nobody serves, each by who names it: a Relation
+/// of somebody, or the setting.
+fn absent_kinds(
+    relations: &[Custom],
+    labelled: &[(String, String)],
+    kinds: &Kinds,
+) -> BTreeSet<(String, String)> {
+    let by_relations = relations.iter().flat_map(|custom| {
+        let by = format!("Relation {}", custom.name);
+        custom.kinds().map(move |(group, resource)| (by.clone(), group, resource))
+    });
+    let by_setting = labelled.iter().map(|(group, resource)| {
+        ("--labelled-kinds".to_owned(), group.as_str(), resource.as_str())
+    });
+    let named = by_relations.chain(by_setting);
+    let absent =
+        named.filter(|(_, group, resource)| kinds.find_resource(group, resource).is_none());
+    absent.map(|(by, group, resource)| (by, full_name(group, resource))).collect()
+}
+
+/// The kind of belay's own that is not installed, or cannot be read.
+fn first_missing(said: &Said) -> Option<String> {
+    let of = |name: &str, synced: bool, trouble: &Option<Trouble>| match trouble {
+        Some(Trouble::NotFound) => Some(format!(
+            "the kind {name}.{GROUP} is not installed; install it with belay admin crds | kubectl apply -f -"
+        )),
+        Some(trouble) => Some(format!("{name}.{GROUP} cannot be read: {}", trouble.words())),
+        None if !synced => Some(format!("{name}.{GROUP} have not been read yet")),
+        None => None,
+    };
+    of("deletionpolicies", said.policies.synced, &said.policies.trouble)
+        .or_else(|| of("relations", said.relations.synced, &said.relations.trouble))
+        .or_else(|| of("deletionapprovals", said.approvals.synced, &said.approvals.trouble))
+        .or_else(|| of("pauses", said.pauses.synced, &said.pauses.trouble))
+}

@@ -1,0 +1,213 @@
+//! What RBAC says, as far as whoever asks may read that.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use k8s_openapi::api::rbac::v1::{
+    ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
+};
+use kube::api::{Api, ListParams};
+
+use crate::cluster::{Trouble, all_of};
+use crate::command::document::NotRead;
+use crate::command::remote::as_me;
+use crate::policy::service_account;
+
+/// Everybody whom the API server knows.
+pub const EVERYBODY: &str = "system:authenticated";
+
+/// Who may do everything, whatever RBAC says.
+pub const MASTERS: &str = "system:masters";
+
+/// Something that RBAC allows or does not.
+#[derive(Debug, Clone, Copy)]
+pub struct Right<'a> {
+    pub verb: &'static str,
+    pub group: &'a str,
+    pub resource: &'a str,
+    /// Empty: whatever it is called.
+    pub name: &'a str,
+    /// Empty: in the whole cluster.
+    pub namespace: &'a str,
+}
+
+/// Somebody whom RBAC names.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Who {
+    User(String),
+    Group(String),
+    /// A service account, as `namespace/name`.
+    Account(String),
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::User(name) => f.write_str(name),
+            Self::Group(name) => write!(f, "group {name}"),
+            Self::Account(name) => write!(f, "service account {name}"),
+        }
+    }
+}
+
+impl Who {
+    fn of(subject: &Subject) -> Option<Self> {
+        let name = &subject.name;
+        let namespace = subject.namespace.as_deref().unwrap_or_default();
+        match subject.kind.as_str() {
+            "User" => Some(Self::user(name)),
+            "Group" => Some(Self::Group(name.clone())),
+            "ServiceAccount" => Some(Self::Account(format!("{namespace}/{name}"))),
+            _ => None,
+        }
+    }
+
+    /// Somebody by the name that the API server knows.
+    pub fn user(name: &str) -> Self {
+        match service_account(name) {
+            Some((namespace, name)) => Self::Account(format!("{namespace}/{name}")),
+            None => Self::User(name.to_owned()),
+        }
+    }
+
+    /// Whether a yes of theirs counts, and is worth a word.
+    pub fn counts(&self, accounts: &[String]) -> bool {
+        match self {
+            // Names that begin so belong to the parts of Kubernetes.
+            Self::User(name) => !name.starts_with("system:"),
+            Self::Group(name) => name != MASTERS && !name.starts_with("system:serviceaccounts"),
+            Self::Account(name) => accounts.contains(name),
+        }
+    }
+}
+
+/// What RBAC says.
+#[derive(Debug, Default)]
+pub struct Rbac {
+    pub cluster_bindings: Vec<ClusterRoleBinding>,
+    pub cluster_roles: Vec<ClusterRole>,
+    pub bindings: Vec<RoleBinding>,
+    pub roles: Vec<Role>,
+}
+
+impl Rbac {
+    /// Whom it gives a right by name.
+    pub fn granted(&self, right: &Right<'_>) -> BTreeSet<Who> {
+        let everywhere = self.cluster_bindings.iter().map(|b| ("", &b.role_ref, &b.subjects));
+        let here = |binding: &&RoleBinding| {
+            let namespace = binding.metadata.namespace.as_deref();
+            !right.namespace.is_empty() && namespace == Some(right.namespace)
+        };
+        let here = self.bindings.iter().filter(here);
+        let here = here.map(|b| (right.namespace, &b.role_ref, &b.subjects));
+        let granting = everywhere
+            .chain(here)
+            .filter(|(place, role, _)| self.rules(role, place).iter().any(|r| grants(r, right)));
+        granting.flat_map(|(.., subjects)| subjects.iter().flatten()).filter_map(Who::of).collect()
+    }
+
+    /// The rules of a role. Of one that is aggregated from others the control
+    /// plane has written them into it, and nobody reads them elsewhere.
+    fn rules(&self, role: &RoleRef, namespace: &str) -> &[PolicyRule] {
+        let rules = match role.kind.as_str() {
+            "ClusterRole" => {
+                let is_it = |one: &&ClusterRole| one.metadata.name.as_ref() == Some(&role.name);
+                self.cluster_roles.iter().find(is_it).and_then(|one| one.rules.as_deref())
+            }
+            _ => {
+                let is_it = |one: &&Role| {
+                    one.metadata.name.as_ref() == Some(&role.name)
+                        && one.metadata.namespace.as_deref() == Some(namespace)
+                };
+                self.roles.iter().find(is_it).and_then(|one| one.rules.as_deref())
+            }
+        };
+        rules.unwrap_or_default()
+    }
+}
+
+/// Whether a rule gives a right, by the rules of the API server's authorizer.
+fn grants(rule: &PolicyRule, right: &Right<'_>) -> bool {
+    let has = |list: &[String], wanted: &str| list.iter().any(|one| one == "*" || one == wanted);
+    let names = rule.resource_names.as_deref().unwrap_or_default();
+    has(&rule.verbs, right.verb)
+        && has(rule.api_groups.as_deref().unwrap_or_default(), right.group)
+        && has(rule.resources.as_deref().unwrap_or_default(), right.resource)
+        && (names.is_empty() || names.iter().any(|name| name == right.name))
+}
+
+/// Those who are in both: where everybody is, everybody is.
+pub fn both(one: &BTreeSet<Who>, other: &BTreeSet<Who>) -> BTreeSet<Who> {
+    let everybody = Who::Group(EVERYBODY.to_owned());
+    let within = |who: &Who, set: &BTreeSet<Who>| set.contains(who) || set.contains(&everybody);
+    let here = one.iter().filter(|who| within(who, other));
+    here.chain(other.iter().filter(|who| within(who, one))).cloned().collect()
+}
+
+/// What RBAC says of these namespaces and of the cluster, and what of it could
+/// not be read.
+pub async fn read(client: &kube::Client, places: &BTreeSet<&str>) -> (Rbac, Vec<NotRead>) {
+    let all = || client.clone();
+    let (cluster_bindings, cluster_roles) = tokio::join!(
+        all_of::<ClusterRoleBinding>(Api::all(all()), ListParams::default()),
+        all_of::<ClusterRole>(Api::all(all()), ListParams::default()),
+    );
+    let mut unread = Vec::new();
+    let mut rbac = Rbac {
+        cluster_bindings: read_or(cluster_bindings, "clusterrolebindings", &mut unread),
+        cluster_roles: read_or(cluster_roles, "clusterroles", &mut unread),
+        ..Rbac::default()
+    };
+    for place in places.iter().filter(|place| !place.is_empty()) {
+        let (bindings, roles) = tokio::join!(
+            all_of::<RoleBinding>(Api::namespaced(all(), place), ListParams::default()),
+            all_of::<Role>(Api::namespaced(all(), place), ListParams::default()),
+        );
+        let name = |plural: &str| format!("{plural} -n {place}");
+        rbac.bindings.extend(read_or(bindings, &name("rolebindings"), &mut unread));
+        rbac.roles.extend(read_or(roles, &name("roles"), &mut unread));
+    }
+    (rbac, unread)
+}
+
+/// What was read, or nothing, and a note of that.
+fn read_or<K>(read: Result<Vec<K>, Trouble>, name: &str, unread: &mut Vec<NotRead>) -> Vec<K> {
+    read.unwrap_or_else(|trouble| {
+        let why = match trouble {
+            Trouble::Forbidden(_) => "forbidden for you".to_owned(),
+            other => as_me(&other.words()),
+        };
+        unread.push(NotRead { resource: name.to_owned(), why });
+        Vec::new()
+    })
+}
+
+#[cfg(test)]
+pub mod tests {
+    use serde_json::{Value, json};
+
+    pub fn objects<K: serde::de::DeserializeOwned>(all: &[Value]) -> Vec<K> {
+        all.iter().map(|object| serde_json::from_value(object.clone()).unwrap()).collect()
+    }
+
+    pub fn user(name: &str) -> Value {
+        json!({"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": name})
+    }
+
+    pub fn group(name: &str) -> Value {
+        json!({"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": name})
+    }
+
+    pub fn binding(role: (&str, &str), place: &str, subjects: &[Value]) -> Value {
+        json!({"metadata": {"name": "b", "namespace": place}, "subjects": subjects, "roleRef":
+            {"apiGroup": "rbac.authorization.k8s.io", "kind": role.0, "name": role.1}})
+    }
+
+    pub fn rule(groups: &[&str], resources: &[&str], verbs: &[&str]) -> Value {
+        json!({"apiGroups": groups, "resources": resources, "verbs": verbs})
+    }
+
+    pub fn role(name: &str, place: &str, rules: &[Value]) -> Value {
+        json!({"metadata": {"name": name, "namespace": place}, "rules": rules})
+    }
+}

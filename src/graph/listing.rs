@@ -1,0 +1,136 @@
+//! Lists of all objects of a kind.
+
+use super::gaps::{UnreadableSet, too_many_references};
+use super::slot::{NodeId, Progress};
+use super::{Edges, Graph};
+use crate::objects::{KindId, NumberSet, Object, Unreadable};
+
+/// A list of all objects of a kind while it is being read, page by page. What
+/// the graph knew before stays known until the end, and until then only the
+/// one who reads the list may take objects of that kind out.
+#[derive(Debug)]
+pub struct Listing {
+    kind: KindId,
+    seen: NumberSet<NodeId>,
+    unreadable: UnreadableSet,
+}
+
+impl Listing {
+    /// A list of this kind, of which nothing has been read.
+    pub fn of(kind: KindId) -> Self {
+        Self { kind, seen: NumberSet::default(), unreadable: UnreadableSet::default() }
+    }
+}
+
+impl Graph {
+    /// These are all objects of a kind: what was known of others is gone, and
+    /// from now on the absence of one is a fact. Objects that are known stay
+    /// known throughout.
+    pub fn reset<'o>(
+        &mut self,
+        kind: KindId,
+        objects: impl IntoIterator<Item = (&'o Object<'o>, Progress, Edges)>,
+    ) {
+        let mut listing = Listing::of(kind);
+        for (object, progress, edges) in objects {
+            let too_many = edges.too_many;
+            self.apply(kind, object, progress, edges);
+            self.list(&mut listing, object, too_many);
+        }
+        self.end_listing(listing);
+        self.set_complete(kind, true);
+    }
+
+    /// This object, which has been applied, is in the list that is being read.
+    /// `too_many` says the same as [`Edges::too_many`].
+    pub fn list(&self, listing: &mut Listing, object: &Object<'_>, too_many: bool) {
+        let namespaced = self.kinds.info(listing.kind).namespaced;
+        let namespace = if namespaced { object.metadata.namespace.as_str() } else { "" };
+        if too_many {
+            listing.unreadable.add(&too_many_references(namespace, &object.metadata.name));
+        }
+        listing.seen.extend(self.find(listing.kind, namespace, &object.metadata.name));
+    }
+
+    /// An object is in the list that is being read, and can't be read.
+    pub fn list_unreadable(&self, listing: &mut Listing, unreadable: &Unreadable) {
+        listing.unreadable.add(unreadable);
+        if let Some((namespace, name)) = &unreadable.place {
+            listing.seen.extend(self.find(listing.kind, namespace, name));
+        }
+    }
+
+    /// The list has been read to its end: what was known before and is not in
+    /// it is gone. Says how many went.
+    pub fn end_listing(&mut self, listing: Listing) -> usize {
+        let Listing { kind, seen, unreadable } = listing;
+        self.gaps.replace(kind, unreadable);
+        let gone: Vec<_> = self.of_kind(kind).filter(|id| !seen.contains(id)).collect();
+        let count = gone.len();
+        gone.into_iter().for_each(|id| self.forget(id));
+        count
+    }
+
+    /// Forgets at most so many objects of a kind; says how many went.
+    pub fn forget_some(&mut self, kind: KindId, most: usize) -> usize {
+        self.gaps.replace(kind, UnreadableSet::default());
+        let some: Vec<_> = self.of_kind(kind).take(most).collect();
+        let count = some.len();
+        some.into_iter().for_each(|id| self.forget(id));
+        count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize as _;
+
+    use super::*;
+    use crate::graph::Applied;
+    use crate::graph::store::tests::manifest;
+    use crate::objects::Uid;
+
+    #[test]
+    fn a_reset_forgets_what_is_not_in_it_and_makes_absence_a_fact() {
+        let mut graph = Graph::default();
+        graph.keep_annotations(["team".to_owned()]);
+        let kind = graph.kinds.find("", "ConfigMap").unwrap();
+        let values = [
+            manifest("stays", "uid-stays", None),
+            manifest("goes", "uid-goes", Some("stays")),
+            manifest("again", "uid-old", None),
+        ];
+        for value in &values {
+            let object = Object::deserialize(value).unwrap();
+            let applied = graph.apply(kind, &object, Progress::Ordinary, Edges::default());
+            assert_eq!(applied, Applied::Created);
+        }
+        assert!(!graph.is_complete(kind));
+        let now =
+            [manifest("stays", "uid-stays", None), manifest("again", "uid-again", Some("stays"))];
+        let objects: Vec<_> = now.iter().map(|v| Object::deserialize(v).unwrap()).collect();
+        graph.reset(kind, objects.iter().map(|o| (o, Progress::Ordinary, Edges::default())));
+        assert!(graph.is_complete(kind));
+        let mut names: Vec<_> = graph
+            .of_kind(kind)
+            .filter_map(|id| graph.get(id))
+            .map(|n| n.name().to_owned())
+            .collect();
+        names.sort();
+        assert_eq!(names, ["again", "stays"]);
+        assert!(
+            graph.find(kind, "shop", "goes").is_none(),
+            "nothing refers to it, so nothing is kept"
+        );
+
+        let again = graph.get(graph.find(kind, "shop", "again").unwrap()).unwrap();
+        assert_eq!(again.uid(), Uid::new("uid-again"));
+        assert_eq!(again.root_owner().name(), "stays");
+        let stays = graph.get(graph.find(kind, "shop", "stays").unwrap()).unwrap();
+        assert_eq!(graph.dependents(stays).map(|n| n.name()).collect::<Vec<_>>(), ["again"]);
+        let kept: Vec<_> = stays.annotations().iter().collect();
+        assert_eq!(kept, [("belay.dev/x", "1"), ("team", "blue")]);
+        graph.reset(kind, []);
+        assert_eq!((graph.objects(), graph.edges(), graph.nodes()), (0, 0, 0));
+    }
+}

@@ -1,0 +1,141 @@
+//! The nodes, and how they are found by name.
+
+use std::hash::BuildHasher;
+use std::ops::{Index, IndexMut};
+
+use hashbrown::HashTable;
+
+use super::id_set::IdSet;
+use super::slot::{NodeId, Slot};
+use crate::objects::{Keyed, KindId};
+
+/// The nodes of all objects, and of everything that objects refer to.
+#[derive(Debug, Default)]
+pub(super) struct Nodes {
+    slots: Vec<Slot>,
+    free: Vec<NodeId>,
+    index: HashTable<NodeId>,
+    /// How the index hashes names.
+    keyed: Keyed,
+}
+
+impl Index<NodeId> for Nodes {
+    type Output = Slot;
+
+    fn index(&self, id: NodeId) -> &Slot {
+        &self.slots[id.index()]
+    }
+}
+
+impl IndexMut<NodeId> for Nodes {
+    fn index_mut(&mut self, id: NodeId) -> &mut Slot {
+        &mut self.slots[id.index()]
+    }
+}
+
+impl Nodes {
+    /// Of a node that may be of another graph.
+    pub(super) fn get(&self, id: NodeId) -> Option<&Slot> {
+        self.slots.get(id.index())
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.index.capacity()
+    }
+
+    fn hash(keyed: &Keyed, kind: KindId, namespace: NodeId, name: &str) -> u64 {
+        keyed.hash_one((kind, namespace, name))
+    }
+
+    /// The hash of a node that is in the index.
+    fn rehash(keyed: &Keyed, slots: &[Slot]) -> impl Fn(&NodeId) -> u64 {
+        |id| {
+            let slot = &slots[id.index()];
+            Self::hash(keyed, slot.kind, slot.namespace, &slot.name)
+        }
+    }
+
+    /// The node at these coordinates.
+    pub(super) fn find(&self, kind: KindId, namespace: NodeId, name: &str) -> Option<NodeId> {
+        let hash = Self::hash(&self.keyed, kind, namespace, name);
+        let is_it = |id: &NodeId| {
+            let slot = &self[*id];
+            slot.kind == kind && slot.namespace == namespace && *slot.name == *name
+        };
+        self.index.find(hash, is_it).copied()
+    }
+
+    /// The same, made if there is none yet.
+    pub(super) fn at(&mut self, kind: KindId, namespace: NodeId, name: &str) -> NodeId {
+        if let Some(known) = self.find(kind, namespace, name) {
+            return known;
+        }
+        if namespace != NodeId::NONE {
+            self[namespace].residents += 1;
+        }
+        let slot = Slot {
+            name: name.into(),
+            kind,
+            namespace,
+            live: None,
+            users: IdSet::default(),
+            references: 0,
+            residents: 0,
+        };
+        let id = match self.free.pop() {
+            Some(id) => {
+                self[id] = slot;
+                id
+            }
+            None => {
+                // A vector that doubles would hold a third of the memory empty.
+                if self.slots.len() == self.slots.capacity() {
+                    self.slots.reserve_exact((self.slots.len() / 8).max(1024));
+                }
+                self.slots.push(slot);
+                NodeId::from_index(self.slots.len() - 1)
+            }
+        };
+        let hash = Self::hash(&self.keyed, kind, namespace, name);
+        self.index.insert_unique(hash, id, Self::rehash(&self.keyed, &self.slots));
+        id
+    }
+
+    /// Forgets a node that nothing refers to any more, and then perhaps the
+    /// Namespace that it was the last to live in.
+    pub(super) fn release(&mut self, id: NodeId) {
+        let mut next = Some(id);
+        while let Some(id) = next.take() {
+            let slot = &self[id];
+            let empty = slot.live.is_none()
+                && slot.users.is_empty()
+                && slot.references == 0
+                && slot.residents == 0;
+            if !empty {
+                return;
+            }
+            let hash = Self::hash(&self.keyed, slot.kind, slot.namespace, &slot.name);
+            let place = slot.namespace;
+            // Not in the index: it has been forgotten already.
+            let Ok(entry) = self.index.find_entry(hash, |other| *other == id) else { return };
+            entry.remove();
+            if self.index.capacity() > 4 * self.index.len().max(1024) {
+                let rehash = Self::rehash(&self.keyed, &self.slots);
+                self.index.shrink_to(2 * self.index.len(), rehash);
+            }
+            let slot = &mut self[id];
+            slot.name = Box::default();
+            slot.users = IdSet::default();
+            self.free.push(id);
+            if place != NodeId::NONE {
+                self[place].residents -= 1;
+                next = Some(place);
+            }
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! What one connection may send, and its place among others.
+//!
+//! actix collects a head of up to 128 KiB. Here a head has fewer bytes, and a handler
+//! says how many bytes of a body are read.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+
+use actix_web::HttpRequest;
+
+use super::places::{CallerPlaces, EndRequest, Place};
+
+/// The longest head. The API server's have less than 4 KiB.
+pub const HEAD: usize = 16 << 10;
+
+/// What one connection may send. [`Timed`] and the handlers share it.
+pub struct Connection {
+    /// So many more bytes are read. The last read may take more, by what one
+    /// buffer holds.
+    left: Cell<usize>,
+    phase: Cell<Phase>,
+    waiting: Cell<Option<Waker>>,
+    place: RefCell<Option<PlaceOfCaller>>,
+    end: Arc<EndRequest>,
+    /// Whether a part of an answer is not written yet.
+    answering: Cell<bool>,
+    /// Whether the next request may come.
+    requests: Cell<Requests>,
+}
+
+/// Whether a connection may send another request. actix would answer all that were sent
+/// together, also behind the one whose answer ends the connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Requests {
+    /// It may.
+    Open,
+    /// The last one was answered.
+    Closed,
+    /// It has sent one behind the last one.
+    Broken,
+}
+
+/// The place of a connection among those that newer ones end.
+struct PlaceOfCaller {
+    place: Place,
+    /// Where it may have one.
+    places: CallerPlaces,
+    state: CallerState,
+}
+
+/// What a connection does whose caller is known.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum CallerState {
+    /// It sends a request, or has sent none yet.
+    Sending,
+    /// It waits for an answer.
+    Asking,
+    /// It was answered, and has sent nothing since.
+    Idle,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// A head arrives.
+    Head,
+    /// As much as a head may have was read, and is being parsed.
+    Parsed,
+    /// A handler reads a body.
+    Body,
+}
+
+impl Connection {
+    /// For a first head of at most so many bytes.
+    pub fn new(head: usize) -> Rc<Self> {
+        Rc::new(Self {
+            left: Cell::new(head),
+            phase: Cell::new(Phase::Head),
+            waiting: Cell::default(),
+            place: RefCell::default(),
+            end: Arc::default(),
+            answering: Cell::default(),
+            requests: Cell::new(Requests::Open),
+        })
+    }
+
+    /// The connection of a request.
+    pub fn of(request: &HttpRequest) -> Option<&Rc<Self>> {
+        request.conn_data()
+    }
+
+    /// The place that it has among the connections that newer ones end, and where it has
+    /// one when its caller has shown that it knows the path.
+    pub fn set_place(&self, place: Place, places: CallerPlaces) {
+        let state = CallerState::Sending;
+        self.place.replace(Some(PlaceOfCaller { place, places, state }));
+    }
+
+    /// Its caller knows the path: only those end it now that send a request as well.
+    pub fn keep(&self) {
+        if let Some(caller) = &mut *self.place.borrow_mut() {
+            caller.place.enter(&caller.places.sending);
+        }
+    }
+
+    /// Its review has arrived. Connections that only send no longer end it.
+    pub fn ask(&self) {
+        if let Some(caller) = &mut *self.place.borrow_mut() {
+            caller.place.enter(&caller.places.asking);
+            caller.state = CallerState::Asking;
+        }
+    }
+
+    /// Its answer was sent.
+    pub fn end_answer(&self) {
+        if let Some(caller) = &mut *self.place.borrow_mut()
+            && caller.state == CallerState::Asking
+        {
+            caller.state = CallerState::Idle;
+            caller.place.enter_idle(&caller.places.idle, &self.end);
+        }
+    }
+
+    /// The first bytes of a request have arrived. If it was idle and was asked to end, it
+    /// is not any more.
+    pub fn begin(&self) {
+        if let Some(caller) = &mut *self.place.borrow_mut()
+            && caller.state == CallerState::Idle
+        {
+            caller.state = CallerState::Sending;
+            caller.place.enter(&caller.places.sending);
+            self.end.withdraw();
+        }
+    }
+
+    /// Whether a request is answered. One behind the last one ends the connection.
+    pub fn admit_request(&self) -> bool {
+        let open = self.requests.get() == Requests::Open;
+        if !open {
+            self.requests.set(Requests::Broken);
+        }
+        open
+    }
+
+    /// The last answer was made.
+    pub fn end_requests(&self) {
+        self.requests.set(Requests::Closed);
+    }
+
+    pub fn check_requests(&self) -> io::Result<()> {
+        match self.requests.get() {
+            Requests::Broken => Err(io::ErrorKind::ConnectionAborted.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a part of an answer is not written yet.
+    pub fn set_answering(&self, answering: bool) {
+        self.answering.set(answering);
+    }
+
+    pub fn is_answering(&self) -> bool {
+        self.answering.get()
+    }
+
+    /// Whether it has to end for a newer one. If it is later, it wakes.
+    pub fn is_asked_to_end(&self, waker: &Waker) -> bool {
+        self.end.is_asked(waker)
+    }
+
+    /// How many more bytes are read now.
+    pub fn left(&self) -> usize {
+        self.left.get()
+    }
+
+    /// So many bytes have arrived.
+    pub fn took(&self, bytes: usize) {
+        self.left.set(self.left.get().saturating_sub(bytes));
+    }
+
+    /// Reads so many more bytes, of a body.
+    pub fn allow(&self, bytes: usize) {
+        let left = if self.phase.replace(Phase::Body) == Phase::Body { self.left.get() } else { 0 };
+        self.left.set(left + bytes);
+        if let Some(waker) = self.waiting.take() {
+            waker.wake();
+        }
+    }
+
+    /// The body has ended, and the next head may arrive.
+    pub fn end_body(&self) {
+        self.allow(0);
+        self.left.set(HEAD);
+        self.phase.set(Phase::Head);
+    }
+
+    /// Nothing may be read now. An error: nor later.
+    pub fn wait(&self, cx: &Context<'_>) -> io::Result<()> {
+        match self.phase.get() {
+            Phase::Head => {
+                // The head may be whole. Its handler then runs before the next read.
+                self.phase.set(Phase::Parsed);
+                cx.waker().wake_by_ref();
+            }
+            Phase::Parsed => return Err(io::ErrorKind::InvalidData.into()),
+            Phase::Body => self.waiting.set(Some(cx.waker().clone())),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// A connection whose review is being decided, its end, and the places, of which one
+    /// is for those that send and one for those that are idle.
+    pub fn asking() -> (Rc<Connection>, impl Future<Output = Option<()>>, CallerPlaces) {
+        let few = CallerPlaces::each(1);
+        let places = CallerPlaces { sending: few.sending, idle: few.idle, ..CallerPlaces::each(2) };
+        let connection = Connection::new(HEAD);
+        let (place, ended) = places.new.take(std::future::pending::<()>());
+        connection.set_place(place, places.clone());
+        connection.keep();
+        connection.ask();
+        (connection, ended, places)
+    }
+
+    #[tokio::test]
+    async fn h63_a_connection_that_waits_for_its_answer_ends_for_no_newer_one() {
+        let (connection, ended, places) = asking();
+        let mut ended = std::pin::pin!(ended);
+        let (mut newer, _newer) = places.new.take(std::future::pending::<()>());
+        newer.enter(&places.idle);
+        let asked = || connection.end.is_asked(Waker::noop());
+        assert!(futures_util::poll!(&mut ended).is_pending() && !asked());
+        // Once it is answered, it is the newest one.
+        connection.end_answer();
+        assert!(futures_util::poll!(&mut ended).is_pending() && !asked());
+        newer.enter(&places.idle);
+        assert!(futures_util::poll!(&mut ended).is_pending() && asked());
+    }
+
+    #[tokio::test]
+    async fn h75_a_connection_that_sends_ends_only_for_newer_ones_that_send() {
+        let (connection, ended, places) = asking();
+        let mut ended = std::pin::pin!(ended);
+        connection.end_answer();
+        connection.begin();
+        let (mut newer, _newer) = places.new.take(std::future::pending::<()>());
+        for answered in [&places.asking, &places.idle] {
+            newer.enter(answered);
+            assert!(futures_util::poll!(&mut ended).is_pending());
+        }
+        newer.enter(&places.sending);
+        assert!(futures_util::poll!(&mut ended).is_ready());
+    }
+}
