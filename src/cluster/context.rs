@@ -152,6 +152,31 @@ impl Signals {
         self.changed.send_modify(|generation| *generation += 1);
     }
 
+    /// Makes a task whenever this replica begins to lead, and drops it when another one
+    /// does. `follows` is made for the times between, and runs first.
+    pub async fn while_leading<L, F>(
+        &self,
+        mut leads: impl FnMut() -> L,
+        mut follows: impl FnMut() -> F,
+    ) where
+        L: Future<Output = ()>,
+        F: Future<Output = ()>,
+    {
+        let mut leading = self.leading.subscribe();
+        loop {
+            // The sender is here: neither wait fails.
+            tokio::select! {
+                biased;
+                () = follows() => {}
+                _ = leading.wait_for(|leading| *leading) => {}
+            }
+            tokio::select! {
+                () = leads() => {}
+                _ = leading.wait_for(|leading| !leading) => {}
+            }
+        }
+    }
+
     /// Waits until belay ends.
     pub async fn ended(&self) {
         // The sender is here: there is nothing else that could end the wait.

@@ -20,14 +20,14 @@ const READ: i64 = 600;
 
 /// Takes expired approvals away, for as long as this replica leads.
 pub async fn run(context: Context) {
-    let mut leading = context.signals.leading.subscribe();
+    context.signals.while_leading(|| keep(&context), std::future::pending).await;
+}
+
+async fn keep(context: &Context) {
     let mut ticks = interval(context.settings.timing.checks.approvals);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        if leading.wait_for(|leading| *leading).await.is_err() {
-            return;
-        }
         if let Err((approval, trouble)) = sweep(&context.client, &context.world).await {
             let trouble = trouble.words();
             tracing::warn!(

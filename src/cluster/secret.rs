@@ -1,5 +1,8 @@
 //! The Secrets that belay keeps for itself.
 
+mod follow;
+
+pub(super) use follow::{Follower, IDLE, follow};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};

@@ -2,26 +2,23 @@
 //! through a rotation.
 
 use std::collections::BTreeSet;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
-use kube::runtime::watcher::watch_object;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::replicas::Replicas;
 use super::rotation::{self, Authority, Content, Seen, Step, Waiting};
 use super::{content, publish};
 use crate::certs::{Pair, PairError, Serving};
-use crate::cluster::context::Context;
-use crate::cluster::pace::{Backoff, jittered};
-use crate::cluster::secret;
-use crate::cluster::trouble::{Trouble, chain};
+use crate::cluster::context::{Context, Registered};
+use crate::cluster::pace::jittered;
+use crate::cluster::secret::{self, Follower, IDLE};
+use crate::cluster::trouble::Trouble;
 use crate::telemetry::Condition;
 use crate::timing;
 
@@ -36,12 +33,10 @@ pub struct Own {
     pub timing: timing::Certificates,
 }
 
-/// How long to wait where only time passes; whatever else happens is heard of.
-const IDLE: Duration = Duration::from_secs(3600);
-
 /// The Secret's follower.
-pub struct Driver {
+pub struct Driver<'a> {
     context: Context,
+    replicas: &'a Replicas,
     own: Own,
     serving: Arc<Serving>,
     condition: Condition,
@@ -63,9 +58,10 @@ pub struct Driver {
     said: Option<Waiting>,
 }
 
-impl Driver {
+impl<'a> Driver<'a> {
     pub fn new(
         context: &Context,
+        replicas: &'a Replicas,
         own: Own,
         serving: Arc<Serving>,
         condition: Condition,
@@ -75,6 +71,7 @@ impl Driver {
         Self {
             name: format!("{}-tls", context.settings.name),
             context: context.clone(),
+            replicas,
             own,
             serving,
             condition,
@@ -90,100 +87,14 @@ impl Driver {
     }
 
     /// For ever.
-    pub async fn run(mut self, replicas: &Replicas) {
-        let mut registered = self.context.signals.registered.subscribe();
-        let mut leading = self.context.signals.leading.subscribe();
-        let mut events = pin!(watch_object(self.secrets.clone(), &self.name));
-        let backoff = || Backoff::new(Duration::from_millis(500), self.own.timing.retry);
-        let (mut watching, mut stepping) = (backoff(), backoff());
-        // When to look at the stream again, and when to take the next step.
-        let (mut next_event, mut next_step) = (Instant::now(), Instant::now());
-        loop {
-            tokio::select! {
-                event = async { sleep_until(next_event).await; events.next().await } => match event {
-                    Some(Ok(secret)) => {
-                        watching.succeeded();
-                        self.see(secret);
-                        next_step = Instant::now();
-                    }
-                    Some(Err(error)) => {
-                        if watching.is_first() {
-                            tracing::error!(
-                                error = chain(&error),
-                                secret = self.name,
-                                "the Secret with the certificate cannot be watched; what was read \
-                                 last stays in use; check that belay's account may get, list and \
-                                 watch it"
-                            );
-                        }
-                        next_event = Instant::now() + watching.next();
-                    }
-                    // A watch has no end.
-                    None => return,
-                },
-                // Both senders are the context's.
-                _ = registered.changed() => next_step = Instant::now(),
-                _ = leading.changed() => next_step = Instant::now(),
-                () = sleep_until(next_step) => {}
-            }
-            // Also while others lead: since when it stands is seen.
-            let bundle = registered.borrow_and_update().bundle.clone();
-            self.see_registered(bundle.as_deref());
-            if next_step > Instant::now() {
-                continue;
-            }
-            let leads = *leading.borrow_and_update();
-            next_step = Instant::now()
-                + match self.lead(leads, replicas).await {
-                    Ok(wait) => {
-                        stepping.succeeded();
-                        wait
-                    }
-                    Err(trouble) => {
-                        if stepping.is_first() {
-                            tracing::error!(
-                                error = trouble.words(),
-                                secret = self.name,
-                                "the certificate cannot be made or rotated; belay tries again"
-                            );
-                        }
-                        stepping.next()
-                    }
-                };
-        }
+    pub async fn run(mut self) {
+        let (signals, name) = (self.context.signals.clone(), self.name.clone());
+        let (secrets, longest) = (self.secrets.clone(), self.own.timing.retry);
+        secret::follow(&mut self, &signals, (&secrets, &name), longest).await;
     }
 
     fn content(&self) -> Content {
         content::read(self.secret.as_ref(), &self.own.names)
-    }
-
-    /// The Secret is now this.
-    fn see(&mut self, secret: Option<Secret>) {
-        self.secret = secret;
-        self.known = true;
-        let trust = rotation::to_trust(&self.content());
-        // While there is none, what was trusted last still is served.
-        if !trust.is_empty() {
-            publish(&self.context, content::bundle(&trust));
-        }
-        let Some(secret) = &self.secret else { return };
-        let served = content::served(secret);
-        if served.iter().all(|part| part.is_empty()) || self.tried == served {
-            return;
-        }
-        self.tried = served.map(<[u8]>::to_vec);
-        let [certificate, key] = served;
-        match Pair::read(certificate, key) {
-            Ok(pair) => self.serve(pair),
-            Err(PairError::Certificate(error) | PairError::Key(error)) => {
-                self.context.metrics.certificate_failed();
-                tracing::error!(
-                    error,
-                    secret = self.name,
-                    "the certificate in the Secret cannot be used; the last good one stays in use"
-                );
-            }
-        }
     }
 
     fn serve(&self, pair: Pair) {
@@ -198,51 +109,6 @@ impl Driver {
         self.condition.set(true);
         tracing::info!(serial, "serving the certificate in the Secret");
         self.serial.send_replace(Some(serial));
-    }
-
-    fn see_registered(&mut self, bundle: Option<&str>) {
-        let trusted = bundle.map(|pem| content::authorities(pem.as_bytes())).unwrap_or_default();
-        if trusted != self.trusted.0 {
-            self.trusted = (trusted, Instant::now());
-        }
-    }
-
-    /// The next step, if this replica leads: how long to wait before the one
-    /// after it.
-    async fn lead(&mut self, leads: bool, replicas: &Replicas) -> Result<Duration, Trouble> {
-        if !leads || !self.known {
-            self.said = None;
-            return Ok(IDLE);
-        }
-        let content = self.content();
-        let now = Timestamp::now().as_second();
-        let mut seen = Seen {
-            trusted: self.trusted.0.clone(),
-            trusted_for: self.trusted.1.elapsed(),
-            margin: self.own.timing.margin,
-            served: None,
-        };
-        let mut step = rotation::step(&content, &seen, now);
-        if step == Step::Wait(Waiting::Replicas) {
-            seen.served = Some(replicas.served().await?);
-            step = rotation::step(&content, &seen, now);
-        }
-        match step {
-            Step::Wait(waiting) => Ok(self.wait(waiting, now)),
-            Step::Make | Step::Stage if Instant::now() < self.rested => {
-                Ok(self.rested.saturating_duration_since(Instant::now()))
-            }
-            Step::Make | Step::Stage | Step::Promote | Step::Drop => {
-                self.said = None;
-                let secret = self.after(&step, &content)?;
-                secret::write(&self.secrets, &secret).await?;
-                if matches!(step, Step::Make | Step::Stage) {
-                    self.rested = Instant::now() + self.own.timing.rest;
-                }
-                tracing::info!(secret = self.name, done = ?step, "certificate rotation");
-                Ok(self.own.timing.echo)
-            }
-        }
     }
 
     fn wait(&mut self, waiting: Waiting, now: i64) -> Duration {
@@ -289,5 +155,86 @@ impl Driver {
                 content::make(secret, place, fresh()?, &trusted)
             }
         })
+    }
+}
+
+impl Follower for Driver<'_> {
+    const NOT_WATCHED: &'static str = "the Secret with the certificate cannot be watched; what \
+                                       was read last stays in use; check that belay's account \
+                                       may get, list and watch it";
+    const NOT_CHANGED: &'static str =
+        "the certificate cannot be made or rotated; belay tries again";
+
+    fn take(&mut self, secret: Option<Secret>) {
+        self.secret = secret;
+        self.known = true;
+        let trust = rotation::to_trust(&self.content());
+        // While there is none, what was trusted last still is served.
+        if !trust.is_empty() {
+            publish(&self.context, content::bundle(&trust));
+        }
+        let Some(secret) = &self.secret else { return };
+        let served = content::served(secret);
+        if served.iter().all(|part| part.is_empty()) || self.tried == served {
+            return;
+        }
+        self.tried = served.map(<[u8]>::to_vec);
+        let [certificate, key] = served;
+        match Pair::read(certificate, key) {
+            Ok(pair) => self.serve(pair),
+            Err(PairError::Certificate(error) | PairError::Key(error)) => {
+                self.context.metrics.certificate_failed();
+                tracing::error!(
+                    error,
+                    secret = self.name,
+                    "the certificate in the Secret cannot be used; the last good one stays in use"
+                );
+            }
+        }
+    }
+
+    fn take_registered(&mut self, registered: &Registered) -> Option<Instant> {
+        let bundle = registered.bundle.as_deref();
+        let trusted = bundle.map(|pem| content::authorities(pem.as_bytes())).unwrap_or_default();
+        if trusted != self.trusted.0 {
+            self.trusted = (trusted, Instant::now());
+        }
+        None
+    }
+
+    async fn step(&mut self, leads: bool) -> Result<Duration, Trouble> {
+        if !leads || !self.known {
+            self.said = None;
+            return Ok(IDLE);
+        }
+        let content = self.content();
+        let now = Timestamp::now().as_second();
+        let mut seen = Seen {
+            trusted: self.trusted.0.clone(),
+            trusted_for: self.trusted.1.elapsed(),
+            margin: self.own.timing.margin,
+            served: None,
+        };
+        let mut step = rotation::step(&content, &seen, now);
+        if step == Step::Wait(Waiting::Replicas) {
+            seen.served = Some(self.replicas.served().await?);
+            step = rotation::step(&content, &seen, now);
+        }
+        match step {
+            Step::Wait(waiting) => Ok(self.wait(waiting, now)),
+            Step::Make | Step::Stage if Instant::now() < self.rested => {
+                Ok(self.rested.saturating_duration_since(Instant::now()))
+            }
+            Step::Make | Step::Stage | Step::Promote | Step::Drop => {
+                self.said = None;
+                let secret = self.after(&step, &content)?;
+                secret::write(&self.secrets, &secret).await?;
+                if matches!(step, Step::Make | Step::Stage) {
+                    self.rested = Instant::now() + self.own.timing.rest;
+                }
+                tracing::info!(secret = self.name, done = ?step, "certificate rotation");
+                Ok(self.own.timing.echo)
+            }
+        }
     }
 }

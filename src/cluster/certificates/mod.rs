@@ -54,9 +54,10 @@ pub fn run(context: Context, serving: Arc<Serving>) -> impl Future<Output = ()> 
             (Ok(own), Some(condition)) => {
                 let (serial, reported) = watch::channel(None);
                 let replicas = replicas::Replicas::new(&context);
-                let driver = driver::Driver::new(&context, own, serving, condition, serial);
+                let driver =
+                    driver::Driver::new(&context, &replicas, own, serving, condition, serial);
                 tokio::select! {
-                    () = driver.run(&replicas) => {}
+                    () = driver.run() => {}
                     () = replicas.report(reported) => {}
                     () = replicas.sweep() => {}
                     _ = ending.wait_for(|ending| *ending) => {}

@@ -49,28 +49,29 @@ const NEXT: Duration = Duration::from_secs(1);
 
 /// Keeps holds as policies want them, for as long as this replica leads.
 pub async fn run(context: Context) {
-    let mut leading = context.signals.leading.subscribe();
-    loop {
-        if leading.wait_for(|leading| *leading).await.is_err() {
-            return;
-        }
+    let lead = async || {
         // The first sweep finds them all.
         context.world.write().left.clear();
-        let mut holds = Holds::new(context.clone());
-        tokio::select! {
-            () = holds.keep() => {}
-            _ = leading.wait_for(|leading| !leading) => {}
-        }
-        // Whoever leads next plans by what it reads itself.
-        let mut world = context.world.write();
-        world.held.clear();
-        world.waiting.seen.retain(|_, seen| !seen.unwatched);
-        drop(world);
-        context.metrics.holds(0);
-        context.metrics.backfills_stopped(0);
-        context.signals.holding.send_replace(Arc::default());
-        context.signals.plan.notify_one();
-    }
+        Holds::new(context.clone()).keep().await;
+    };
+    let follow = async || {
+        forget(&context);
+        std::future::pending().await
+    };
+    context.signals.while_leading(lead, follow).await;
+}
+
+/// Forgets what this replica knew as the leader: whoever leads next plans by what it
+/// reads itself.
+fn forget(context: &Context) {
+    let mut world = context.world.write();
+    world.held.clear();
+    world.waiting.seen.retain(|_, seen| !seen.unwatched);
+    drop(world);
+    context.metrics.holds(0);
+    context.metrics.backfills_stopped(0);
+    context.signals.holding.send_replace(Arc::default());
+    context.signals.plan.notify_one();
 }
 
 struct Holds {

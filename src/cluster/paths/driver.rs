@@ -1,28 +1,21 @@
 //! Follows the Secret, and rotates its tokens while this replica is the leader.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
-use kube::runtime::watcher::watch_object;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::content;
 use super::rotation::{Content, DatedToken, Step, step, token_to_register};
-use crate::cluster::context::{Context, Paths};
-use crate::cluster::pace::Backoff;
-use crate::cluster::secret;
-use crate::cluster::trouble::{Trouble, chain};
+use crate::cluster::context::{Context, Paths, Registered};
+use crate::cluster::secret::{self, Follower, IDLE};
+use crate::cluster::trouble::Trouble;
 use crate::telemetry::Condition;
 use crate::timing;
 use crate::webhook::{AcceptedTokens, PathToken};
-
-/// How long to wait where only time passes; every change wakes the driver.
-const IDLE: Duration = Duration::from_secs(3600);
 
 /// Follows the Secret.
 pub struct Driver {
@@ -64,98 +57,9 @@ impl Driver {
 
     /// Runs until the caller drops it.
     pub async fn run(mut self) {
-        let mut registered = self.context.signals.registered.subscribe();
-        let mut leading = self.context.signals.leading.subscribe();
-        let mut events = pin!(watch_object(self.secrets.clone(), &self.name));
-        let backoff = || Backoff::new(Duration::from_millis(500), self.rotation.retry);
-        let (mut watching, mut stepping) = (backoff(), backoff());
-        // When to poll the stream again, and when to take the next step.
-        let (mut next_event, mut next_step) = (Instant::now(), Instant::now());
-        loop {
-            tokio::select! {
-                event = async { sleep_until(next_event).await; events.next().await } => match event {
-                    Some(Ok(secret)) => {
-                        watching.succeeded();
-                        self.take(secret);
-                        next_step = Instant::now();
-                    }
-                    Some(Err(error)) => {
-                        if watching.is_first() {
-                            tracing::error!(
-                                error = chain(&error),
-                                secret = self.name,
-                                "cannot watch the Secret with the webhook path; the last tokens \
-                                 stay in use; check that belay's account may list and watch it"
-                            );
-                        }
-                        next_event = Instant::now() + watching.next();
-                    }
-                    // A watch has no end.
-                    None => return,
-                },
-                // Both senders belong to the context.
-                _ = registered.changed() => next_step = Instant::now(),
-                _ = leading.changed() => next_step = Instant::now(),
-                () = sleep_until(next_step) => {}
-            }
-            // Every replica measures this: the next leader may be this one.
-            self.take_registered(registered.borrow_and_update().token.clone());
-            let settled_at = self.publish();
-            if next_step > Instant::now() {
-                continue;
-            }
-            let is_leader = *leading.borrow_and_update();
-            let wait = match self.lead(is_leader).await {
-                Ok(wait) => {
-                    stepping.succeeded();
-                    wait
-                }
-                Err(trouble) => {
-                    if stepping.is_first() {
-                        tracing::error!(
-                            error = trouble.words(),
-                            secret = self.name,
-                            "cannot write the Secret with the webhook path; belay tries again"
-                        );
-                    }
-                    stepping.next()
-                }
-            };
-            next_step = Instant::now() + wait;
-            if let Some(settled_at) = settled_at {
-                next_step = next_step.min(settled_at);
-            }
-        }
-    }
-
-    /// Takes over the Secret as it is now.
-    fn take(&mut self, secret: Option<Secret>) {
-        let content = content::read(secret.as_ref());
-        self.secret = secret;
-        self.is_read = true;
-        let Some(newest) = content.tokens.last() else {
-            if self.secret.is_some() {
-                tracing::error!(
-                    secret = self.name,
-                    "the Secret with the webhook path contains no token; the last tokens stay in \
-                     use, and the leader adds a new one"
-                );
-            }
-            return;
-        };
-        if self.tokens.last() != Some(newest) {
-            self.newest_since = Instant::now();
-            tracing::info!(secret = self.name, "a new webhook path is accepted");
-        }
-        self.tokens = content.tokens;
-        self.accepted.replace(self.accepted_tokens());
-        self.condition.set(true);
-    }
-
-    fn take_registered(&mut self, token: Option<PathToken>) {
-        if token != self.registered.0 {
-            self.registered = (token, Instant::now());
-        }
+        let (signals, name) = (self.context.signals.clone(), self.name.clone());
+        let (secrets, longest) = (self.secrets.clone(), self.rotation.retry);
+        secret::follow(&mut self, &signals, (&secrets, &name), longest).await;
     }
 
     fn accepted_tokens(&self) -> Vec<PathToken> {
@@ -180,10 +84,54 @@ impl Driver {
         (!is_newest).then(|| self.newest_since + self.rotation.settle)
     }
 
-    /// Takes the next step, if this replica is the leader. The result is how
-    /// long to wait before the one after it.
-    async fn lead(&self, is_leader: bool) -> Result<Duration, Trouble> {
-        if !is_leader || !self.is_read {
+    /// The tokens in use and a new one. Those in use stay even if the Secret
+    /// was deleted: the API servers use one of them.
+    fn with_new_token(&self, now: i64) -> Result<Vec<DatedToken>, Trouble> {
+        let token = PathToken::generate().map_err(Trouble::Failed)?;
+        let new = DatedToken { token, made: now };
+        Ok(self.tokens.iter().cloned().chain([new]).collect())
+    }
+}
+
+impl Follower for Driver {
+    const NOT_WATCHED: &'static str = "cannot watch the Secret with the webhook path; the last \
+                                       tokens stay in use; check that belay's account may list \
+                                       and watch it";
+    const NOT_CHANGED: &'static str =
+        "cannot write the Secret with the webhook path; belay tries again";
+
+    fn take(&mut self, secret: Option<Secret>) {
+        let content = content::read(secret.as_ref());
+        self.secret = secret;
+        self.is_read = true;
+        let Some(newest) = content.tokens.last() else {
+            if self.secret.is_some() {
+                tracing::error!(
+                    secret = self.name,
+                    "the Secret with the webhook path contains no token; the last tokens stay in \
+                     use, and the leader adds a new one"
+                );
+            }
+            return;
+        };
+        if self.tokens.last() != Some(newest) {
+            self.newest_since = Instant::now();
+            tracing::info!(secret = self.name, "a new webhook path is accepted");
+        }
+        self.tokens = content.tokens;
+        self.accepted.replace(self.accepted_tokens());
+        self.condition.set(true);
+    }
+
+    fn take_registered(&mut self, registered: &Registered) -> Option<Instant> {
+        if registered.token != self.registered.0 {
+            self.registered = (registered.token.clone(), Instant::now());
+        }
+        self.publish()
+    }
+
+    async fn step(&mut self, leads: bool) -> Result<Duration, Trouble> {
+        if !leads || !self.is_read {
             return Ok(IDLE);
         }
         let content = content::read(self.secret.as_ref());
@@ -202,14 +150,6 @@ impl Driver {
         secret::write(&self.secrets, &written.map_err(Trouble::Failed)?).await?;
         tracing::info!(secret = self.name, done = ?next, "rotation of the webhook path");
         Ok(self.rotation.echo)
-    }
-
-    /// The tokens in use and a new one. Those in use stay even if the Secret
-    /// was deleted: the API servers use one of them.
-    fn with_new_token(&self, now: i64) -> Result<Vec<DatedToken>, Trouble> {
-        let token = PathToken::generate().map_err(Trouble::Failed)?;
-        let new = DatedToken { token, made: now };
-        Ok(self.tokens.iter().cloned().chain([new]).collect())
     }
 }
 

@@ -40,27 +40,14 @@ const PASSES: Places = Places { all: 16, each: 12 };
 
 /// Lets go of what is free, for as long as this replica leads.
 pub async fn run(context: Context, reader: Reader) {
-    let mut leading = context.signals.leading.subscribe();
-    loop {
-        let leads = tokio::select! {
-            leads = leading.wait_for(|leading| *leading) => leads.is_ok(),
-            () = ignore(&context) => false,
-        };
-        if !leads {
-            return;
-        }
-        let mut releases = Releases::new(context.clone(), reader.clone());
-        tokio::select! {
-            () = releases.keep() => {}
-            _ = leading.wait_for(|leading| !leading) => {}
-        }
-        context.metrics.releasing(0, 0);
-    }
+    let lead = async || Releases::new(context.clone(), reader.clone()).keep().await;
+    context.signals.while_leading(lead, || ignore(&context)).await;
 }
 
 /// Drops the news as long as somebody else leads: whoever begins to lead looks
 /// at all that waits, and the names of what once waited would only add up.
 async fn ignore(context: &Context) {
+    context.metrics.releasing(0, 0);
     loop {
         context.world.write().waiting.news.clear();
         context.signals.waiting.notified().await;

@@ -71,26 +71,17 @@ struct Numbers {
 /// Writes the status of all policies while this replica leads, until belay
 /// ends.
 pub async fn run(context: Context, written: watch::Receiver<Arc<Written>>, needs: Needs) {
-    let mut leading = context.signals.leading.subscribe();
-    let leader = async {
-        // The sender lives as long as the context: neither wait fails.
-        while leading.wait_for(|leads| *leads).await.is_ok() {
-            let numbers = Numbers::default();
-            tokio::select! {
-                _ = leading.wait_for(|leads| !*leads) => {}
-                _ = async {
-                    tokio::join!(
-                        read_journals(&context, &numbers),
-                        count_objects(&context, &numbers),
-                        write_statuses(&context, written.clone(), needs, &numbers),
-                    )
-                } => {}
-            }
-        }
+    let lead = async || {
+        let numbers = Numbers::default();
+        tokio::join!(
+            read_journals(&context, &numbers),
+            count_objects(&context, &numbers),
+            write_statuses(&context, written.clone(), needs, &numbers),
+        );
     };
     tokio::select! {
         () = context.signals.ended() => {}
-        () = leader => {}
+        () = context.signals.while_leading(lead, std::future::pending) => {}
     }
 }
 

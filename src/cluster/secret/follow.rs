@@ -1,0 +1,96 @@
+//! Follows a Secret, and changes it step by step while this replica leads.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::runtime::watcher::watch_object;
+use tokio::time::{Instant, sleep_until};
+
+use crate::cluster::context::{Registered, Signals};
+use crate::cluster::pace::Backoff;
+use crate::cluster::trouble::{Trouble, chain};
+
+/// How long to wait where only time passes; every change wakes the follower.
+pub const IDLE: Duration = Duration::from_secs(3600);
+
+/// What follows a Secret.
+pub trait Follower {
+    /// What to say if the Secret can't be watched.
+    const NOT_WATCHED: &'static str;
+    /// What to say if it can't be changed.
+    const NOT_CHANGED: &'static str;
+
+    /// The Secret is now this; none: there is none.
+    fn take(&mut self, secret: Option<Secret>);
+
+    /// This is registered now. Every replica is told: the next leader may be this one. The
+    /// result is when a step is due in any case.
+    fn take_registered(&mut self, registered: &Registered) -> Option<Instant>;
+
+    /// Takes the next step, if this replica leads. The result is how long to wait before
+    /// the one after it.
+    async fn step(&mut self, leads: bool) -> Result<Duration, Trouble>;
+}
+
+/// Follows the Secret of this name until the caller drops it. `longest` is the longest
+/// time between two attempts.
+pub async fn follow<F: Follower>(
+    follower: &mut F,
+    signals: &Signals,
+    (secrets, name): (&Api<Secret>, &str),
+    longest: Duration,
+) {
+    let mut registered = signals.registered.subscribe();
+    let mut leading = signals.leading.subscribe();
+    let mut events = pin!(watch_object(secrets.clone(), name));
+    let backoff = || Backoff::new(Duration::from_millis(500), longest);
+    let (mut watching, mut stepping) = (backoff(), backoff());
+    // When to poll the stream again, and when to take the next step.
+    let (mut next_event, mut next_step) = (Instant::now(), Instant::now());
+    loop {
+        tokio::select! {
+            event = async { sleep_until(next_event).await; events.next().await } => match event {
+                Some(Ok(secret)) => {
+                    watching.succeeded();
+                    follower.take(secret);
+                    next_step = Instant::now();
+                }
+                Some(Err(error)) => {
+                    if watching.is_first() {
+                        tracing::error!(error = chain(&error), secret = name, "{}", F::NOT_WATCHED);
+                    }
+                    next_event = Instant::now() + watching.next();
+                }
+                // A watch has no end.
+                None => return,
+            },
+            // Both senders are the context's.
+            _ = registered.changed() => next_step = Instant::now(),
+            _ = leading.changed() => next_step = Instant::now(),
+            () = sleep_until(next_step) => {}
+        }
+        let due = follower.take_registered(&registered.borrow_and_update());
+        if next_step > Instant::now() {
+            continue;
+        }
+        let leads = *leading.borrow_and_update();
+        let wait = match follower.step(leads).await {
+            Ok(wait) => {
+                stepping.succeeded();
+                wait
+            }
+            Err(trouble) => {
+                if stepping.is_first() {
+                    let error = trouble.words();
+                    tracing::error!(error, secret = name, "{}", F::NOT_CHANGED);
+                }
+                stepping.next()
+            }
+        };
+        let next = Instant::now() + wait;
+        next_step = due.map_or(next, |due| next.min(due));
+    }
+}
