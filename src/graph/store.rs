@@ -509,14 +509,14 @@ impl Graph {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
     use serde::Deserialize as _;
     use serde_json::{Value, json};
 
     use crate::objects::Unreadable;
 
-    pub(in crate::graph) fn manifest(name: &str, uid: &str, owner: Option<&str>) -> Value {
+    fn manifest(name: &str, uid: &str, owner: Option<&str>) -> Value {
         let owners: Vec<_> = owner
             .iter()
             .map(|o| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": o, "uid": format!("uid-{o}")}))
@@ -677,5 +677,49 @@ pub(super) mod tests {
         assert!(graph.graves.name(uid("o9")));
         graph.delete(kind, "shop", "child", None);
         assert!(graph.graves.is_empty());
+    }
+
+    #[test]
+    fn a_reset_forgets_what_is_not_in_it_and_makes_absence_a_fact() {
+        let mut graph = Graph::default();
+        graph.keep_annotations(["team".to_owned()]);
+        let kind = graph.kinds.find("", "ConfigMap").unwrap();
+        let values = [
+            manifest("stays", "uid-stays", None),
+            manifest("goes", "uid-goes", Some("stays")),
+            manifest("again", "uid-old", None),
+        ];
+        for value in &values {
+            let object = Object::deserialize(value).unwrap();
+            let applied = graph.apply(kind, &object, Progress::Ordinary, Edges::default());
+            assert_eq!(applied, Applied::Created);
+        }
+        assert!(!graph.is_complete(kind));
+        let now =
+            [manifest("stays", "uid-stays", None), manifest("again", "uid-again", Some("stays"))];
+        let objects: Vec<_> = now.iter().map(|v| Object::deserialize(v).unwrap()).collect();
+        graph.reset(kind, objects.iter().map(|o| (o, Progress::Ordinary, Edges::default())));
+        assert!(graph.is_complete(kind));
+        let mut names: Vec<_> = graph
+            .of_kind(kind)
+            .filter_map(|id| graph.get(id))
+            .map(|n| n.name().to_owned())
+            .collect();
+        names.sort();
+        assert_eq!(names, ["again", "stays"]);
+        assert!(
+            graph.find(kind, "shop", "goes").is_none(),
+            "nothing refers to it, so nothing is kept"
+        );
+
+        let again = graph.get(graph.find(kind, "shop", "again").unwrap()).unwrap();
+        assert_eq!(again.uid(), Uid::new("uid-again"));
+        assert_eq!(again.root_owner().name(), "stays");
+        let stays = graph.get(graph.find(kind, "shop", "stays").unwrap()).unwrap();
+        assert_eq!(graph.dependents(stays).map(|n| n.name()).collect::<Vec<_>>(), ["again"]);
+        let kept: Vec<_> = stays.annotations().iter().collect();
+        assert_eq!(kept, [("belay.dev/x", "1"), ("team", "blue")]);
+        graph.reset(kind, []);
+        assert_eq!((graph.objects(), graph.edges(), graph.nodes()), (0, 0, 0));
     }
 }

@@ -212,12 +212,17 @@ impl Connection {
 }
 
 #[cfg(test)]
-pub mod tests {
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+
+    use super::super::timed::Timed;
     use super::*;
 
     /// A connection whose review is being decided, its end, and the places, of which one
     /// is for those that send and one for those that are idle.
-    pub fn asking() -> (Rc<Connection>, impl Future<Output = Option<()>>, CallerPlaces) {
+    fn asking() -> (Rc<Connection>, impl Future<Output = Option<()>>, CallerPlaces) {
         let few = CallerPlaces::each(1);
         let places = CallerPlaces { sending: few.sending, idle: few.idle, ..CallerPlaces::each(2) };
         let connection = Connection::new(HEAD);
@@ -256,5 +261,38 @@ pub mod tests {
         }
         newer.enter(&places.sending);
         assert!(futures_util::poll!(&mut ended).is_ready());
+    }
+
+    #[tokio::test]
+    async fn h66_a_request_that_has_arrived_is_read_before_the_connection_ends_for_a_newer_one() {
+        for arrived in [true, false] {
+            let (connection, _ended, places) = asking();
+            connection.end_answer();
+            let (mut far, near) = duplex(64);
+            let mut near = Timed::new(
+                near,
+                Duration::from_secs(4),
+                Duration::from_secs(120),
+                connection.clone(),
+            );
+            if arrived {
+                far.write_all(b"head").await.unwrap();
+            }
+            let (mut newer, _newer) = places.new.take(std::future::pending::<()>());
+            newer.enter(&places.idle);
+            let mut buffer = [0; 16];
+            if arrived {
+                // HTTP is read until nothing is left, and only then is it looked at.
+                assert_eq!(near.read(&mut buffer).await.unwrap(), 4);
+                let more = futures_util::FutureExt::now_or_never(near.read(&mut buffer));
+                assert!(more.is_none(), "{more:?}");
+                connection.keep();
+                connection.ask();
+                connection.end_answer();
+                newer.enter(&places.idle);
+            }
+            let error = near.read(&mut buffer).await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);
+        }
     }
 }

@@ -154,7 +154,6 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Timed<T> {
 #[cfg(test)]
 mod tests {
     use super::super::connection::HEAD;
-    use super::super::connection::tests::asking;
     use super::*;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 
@@ -174,34 +173,6 @@ mod tests {
         assert!(!near.has_unread());
         std::io::Write::write_all(&mut far, b"head").unwrap();
         assert!(near.has_unread() && near.has_unread());
-    }
-
-    #[tokio::test]
-    async fn h66_a_request_that_has_arrived_is_read_before_the_connection_ends_for_a_newer_one() {
-        for arrived in [true, false] {
-            let (connection, _ended, places) = asking();
-            connection.end_answer();
-            let (mut far, near) = duplex(64);
-            let mut near = Timed::new(near, ANSWER, IDLE, connection.clone());
-            if arrived {
-                far.write_all(b"head").await.unwrap();
-            }
-            let (mut newer, _newer) = places.new.take(std::future::pending::<()>());
-            newer.enter(&places.idle);
-            let mut buffer = [0; 16];
-            if arrived {
-                // HTTP is read until nothing is left, and only then is it looked at.
-                assert_eq!(near.read(&mut buffer).await.unwrap(), 4);
-                let more = futures_util::FutureExt::now_or_never(near.read(&mut buffer));
-                assert!(more.is_none(), "{more:?}");
-                connection.keep();
-                connection.ask();
-                connection.end_answer();
-                newer.enter(&places.idle);
-            }
-            let error = near.read(&mut buffer).await.unwrap_err();
-            assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);
-        }
     }
 
     const ANSWER: Duration = Duration::from_secs(4);

@@ -163,8 +163,32 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::super::rbac::EVERYBODY;
-    use super::super::rbac::tests::{binding, group, objects, role, rule, user};
     use super::*;
+
+    fn objects<K: serde::de::DeserializeOwned>(all: &[Value]) -> Vec<K> {
+        all.iter().map(|object| serde_json::from_value(object.clone()).unwrap()).collect()
+    }
+
+    fn user(name: &str) -> Value {
+        json!({"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": name})
+    }
+
+    fn group(name: &str) -> Value {
+        json!({"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": name})
+    }
+
+    fn binding(role: (&str, &str), place: &str, subjects: &[Value]) -> Value {
+        json!({"metadata": {"name": "b", "namespace": place}, "subjects": subjects, "roleRef":
+            {"apiGroup": "rbac.authorization.k8s.io", "kind": role.0, "name": role.1}})
+    }
+
+    fn rule(groups: &[&str], resources: &[&str], verbs: &[&str]) -> Value {
+        json!({"apiGroups": groups, "resources": resources, "verbs": verbs})
+    }
+
+    fn role(name: &str, place: &str, rules: &[Value]) -> Value {
+        json!({"metadata": {"name": name, "namespace": place}, "rules": rules})
+    }
 
     /// Whom this role lets approve the end of the Secret shop/key, where it is
     /// bound to alice like this, and everybody may create approvals.

@@ -181,33 +181,3 @@ fn read_or<K>(read: Result<Vec<K>, Trouble>, name: &str, unread: &mut Vec<NotRea
         Vec::new()
     })
 }
-
-#[cfg(test)]
-pub mod tests {
-    use serde_json::{Value, json};
-
-    pub fn objects<K: serde::de::DeserializeOwned>(all: &[Value]) -> Vec<K> {
-        all.iter().map(|object| serde_json::from_value(object.clone()).unwrap()).collect()
-    }
-
-    pub fn user(name: &str) -> Value {
-        json!({"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": name})
-    }
-
-    pub fn group(name: &str) -> Value {
-        json!({"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": name})
-    }
-
-    pub fn binding(role: (&str, &str), place: &str, subjects: &[Value]) -> Value {
-        json!({"metadata": {"name": "b", "namespace": place}, "subjects": subjects, "roleRef":
-            {"apiGroup": "rbac.authorization.k8s.io", "kind": role.0, "name": role.1}})
-    }
-
-    pub fn rule(groups: &[&str], resources: &[&str], verbs: &[&str]) -> Value {
-        json!({"apiGroups": groups, "resources": resources, "verbs": verbs})
-    }
-
-    pub fn role(name: &str, place: &str, rules: &[Value]) -> Value {
-        json!({"metadata": {"name": name, "namespace": place}, "rules": rules})
-    }
-}
