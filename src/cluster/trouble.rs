@@ -1,5 +1,6 @@
 //! Why something could not be read or written, and the words for it.
 
+use crate::graph::Incomplete;
 use crate::webhook::redact_tokens;
 
 /// Why something could not be read.
@@ -7,7 +8,7 @@ use crate::webhook::redact_tokens;
 pub enum Trouble {
     /// It is not there; a list: its kind is not served.
     NotFound,
-    /// belay's account may not.
+    /// The API server forbids it, in these words. They name the user.
     Forbidden(String),
     /// A list or watch has to begin again.
     Expired,
@@ -18,11 +19,17 @@ pub enum Trouble {
 impl Trouble {
     /// Words that finish the sentence "belay cannot read them:".
     pub fn words(&self) -> String {
-        match self {
-            Self::NotFound => "the API server does not serve them".to_owned(),
-            Self::Forbidden(said) => format!("belay's account may not ({said})"),
-            Self::Expired => "the list changed while it was read".to_owned(),
-            Self::Failed(said) => said.clone(),
+        Incomplete::from(self).to_string()
+    }
+}
+
+impl From<&Trouble> for Incomplete {
+    fn from(trouble: &Trouble) -> Self {
+        match trouble {
+            Trouble::NotFound => Self::NotServed,
+            Trouble::Forbidden(said) => Self::Forbidden(said.clone()),
+            Trouble::Expired => Self::Other("the list changed while it was read".to_owned()),
+            Trouble::Failed(said) => Self::Other(said.clone()),
         }
     }
 }

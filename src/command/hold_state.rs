@@ -3,7 +3,6 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::remote::as_me;
 use crate::decide::{Cause, cause};
 use crate::hold::{Count, Free};
 
@@ -24,7 +23,7 @@ impl HoldState {
         let (free, known, r#for) = match count {
             Count::Free(free) => (true, true, vec![why_free(free).to_owned()]),
             Count::Kept(causes) => (false, true, causes.iter().map(cause_text).collect()),
-            Count::Unknown(what) => (false, false, vec![as_me(&what)]),
+            Count::Unknown(what) => (false, false, vec![what]),
             Count::Read(_) => (false, false, vec!["not all of it has been read".to_owned()]),
         };
         Self { free, known, r#for }
@@ -47,6 +46,6 @@ pub fn cause_text(because: &Cause) -> String {
         Cause::Unproved => "belay has not seen yet that nothing needs it".to_owned(),
         Cause::LetsGo(named) => format!("{named} would be protected less"),
         Cause::User { root, path, .. } if path.is_empty() => root.to_string(),
-        other => as_me(&cause(other)),
+        other => cause(other),
     }
 }

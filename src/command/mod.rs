@@ -16,7 +16,6 @@ mod pause;
 mod place;
 mod refusal;
 mod release;
-mod remote;
 mod screen;
 mod selector;
 mod serve;

@@ -7,7 +7,6 @@ use serde_json::Value;
 use super::CommandError;
 use super::document::Object;
 use super::place::{self, FromArguments, PlaceArguments};
-use super::remote::{as_me, unknown};
 use super::visitor::Visitor;
 use crate::cluster::{Place, Snapshot, Trouble, Unread, World};
 use crate::decide::{self, Live, Situation};
@@ -61,8 +60,10 @@ impl TargetArguments {
             }
         };
         let Visitor { caller, me, .. } = &visitor;
-        let info =
-            names.find(word).cloned().ok_or_else(|| unknown(unserved(&names, word, nobody)))?;
+        let info = names
+            .find(word)
+            .cloned()
+            .ok_or_else(|| CommandError::Remote(unserved(&names, word, nobody)))?;
         let namespace = match info.namespaced {
             true => namespace.unwrap_or_else(|| caller.namespace.clone()),
             false => String::new(),
@@ -96,12 +97,12 @@ impl TargetArguments {
                     format!("; next: if it is Terminating, kubectl belay stuck{place} says why")
                 }
             };
-            unknown(format!("cannot read {what}{place}: {}{next}", as_me(&why.words())))
+            CommandError::Remote(format!("cannot read {what}{place}: {}{next}", why.words()))
         })?;
         let object = read.ok_or_else(|| {
             // Nothing is missed more often at night than the namespace.
             let next = if info.namespaced { "; next: name its namespace with -n" } else { "" };
-            unknown(format!("there is no {what}{place}{next}"))
+            CommandError::Remote(format!("there is no {what}{place}{next}"))
         })?;
         Ok(Session { visitor, info, target, object })
     }
@@ -179,7 +180,7 @@ pub fn unprotected(session: &Session, snapshot: &Snapshot) -> String {
 pub fn approvals_unread(snapshot: &Snapshot) -> Option<String> {
     let approvals = format!("deletionapprovals.{GROUP}");
     let unread = snapshot.unread().into_iter().find(|unread| unread.resource == approvals);
-    unread.map(|unread| as_me(&unread.why))
+    unread.map(|unread| unread.why.clone())
 }
 
 /// What is known of a world now, with nothing read live.

@@ -11,7 +11,6 @@ use serde::de::DeserializeOwned;
 use super::CommandError;
 use super::files::Archive;
 use super::place::PlaceArguments;
-use super::remote::unknown;
 use super::serve::{LABELLED, parsed};
 use crate::cluster::Clock;
 use crate::cluster::election::{Led, leader};
@@ -72,7 +71,7 @@ impl Visitor {
         let (me, account) =
             tokio::join!(caller.who_am_i(), account(&caller.client, namespace, name));
         let me = me.map_err(|why| {
-            unknown(format!(
+            CommandError::Remote(format!(
                 "cannot ask the API server at {} who you are: {why}; next: see whether kubectl \
                  auth whoami reaches it",
                 caller.address()
@@ -167,16 +166,19 @@ impl Visitor {
     pub fn unread<K: kube::Resource<DynamicType = ()>>(&self, trouble: Trouble) -> CommandError {
         let kind = format!("{}.{}", K::plural(&()), K::group(&()));
         match trouble {
-            Trouble::NotFound => unknown(format!(
+            Trouble::NotFound => CommandError::Remote(format!(
                 "belay is not installed: the API server does not serve {kind}; next: belay admin \
                  crds | kubectl apply -f -, and then the same again"
             )),
-            Trouble::Forbidden(said) => unknown(format!(
+            Trouble::Forbidden(said) => CommandError::Remote(format!(
                 "you may not ({said}); next: have an administrator bind that RBAC verb on {kind} \
                  to {}",
                 self.me.name
             )),
-            trouble => unknown(format!("the API server cannot say {kind}: {}", trouble.words())),
+            trouble => CommandError::Remote(format!(
+                "the API server cannot say {kind}: {}",
+                trouble.words()
+            )),
         }
     }
 
@@ -191,5 +193,5 @@ impl Visitor {
 }
 
 fn no_kinds(why: String) -> CommandError {
-    unknown(format!("cannot ask which kinds there are: {why}"))
+    CommandError::Remote(format!("cannot ask which kinds there are: {why}"))
 }

@@ -178,7 +178,7 @@ impl<'a> Situation<'a> {
     pub(super) fn why_unknown(&self, kind: KindId, namespace: &str) -> String {
         let graph = self.graph;
         if !graph.is_complete(kind) {
-            return graph.why_incomplete(kind).to_owned();
+            return graph.why_incomplete(kind).to_string();
         }
         match graph.unreadable(kind, namespace) {
             Some(object) => object,

@@ -382,7 +382,7 @@ fn prepare(row: &Row) -> Prepared {
     for (kind, why) in &row.incomplete {
         let (id, _) =
             kinds().iter().find(|(_, i)| i.kind == *kind).map(|(id, i)| (id, i.clone())).unwrap();
-        graph.set_incomplete(id, why);
+        graph.set_incomplete(id, why.as_str());
     }
     for kind in &row.stale {
         let id = graph.kinds.iter().find(|(_, info)| info.kind == *kind).unwrap().0;

@@ -2,9 +2,40 @@
 //! listed, some of them can't be read, or the watch is not connected at the moment.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use super::{Graph, MOST_REFERENCES};
 use crate::objects::{Flaw, KindId, NumberMap, NumberSet, Unreadable};
+
+/// Why the objects of a kind are not all known. Its words finish the sentence "belay does
+/// not know all of them:".
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Incomplete {
+    /// Nobody has read them yet.
+    Unread,
+    /// The API server does not serve them.
+    NotServed,
+    /// The API server forbids to read them, in these words.
+    Forbidden(String),
+    /// Something else, in words.
+    Other(String),
+}
+
+impl From<&str> for Incomplete {
+    fn from(words: &str) -> Self {
+        Self::Other(words.to_owned())
+    }
+}
+
+impl fmt::Display for Incomplete {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unread => "they have not been read yet",
+            Self::NotServed => "the API server does not serve them",
+            Self::Forbidden(words) | Self::Other(words) => words,
+        })
+    }
+}
 
 /// The gaps in what is known of each kind.
 #[derive(Debug, Default)]
@@ -12,7 +43,7 @@ pub(super) struct Gaps {
     /// Kinds whose objects are all here: only of these is absence a fact.
     complete: NumberSet<KindId>,
     /// Why the objects of a kind are not all here.
-    incomplete: NumberMap<KindId, Box<str>>,
+    incomplete: NumberMap<KindId, Incomplete>,
     stale: NumberSet<KindId>,
     unreadable: NumberMap<KindId, UnreadableSet>,
 }
@@ -128,17 +159,16 @@ impl Graph {
         }
     }
 
-    /// Says why the objects of a kind are not all here: words that finish the
-    /// sentence "belay does not know all of them:".
-    pub fn set_incomplete(&mut self, kind: KindId, why: &str) {
+    /// Says why the objects of a kind are not all here.
+    pub fn set_incomplete(&mut self, kind: KindId, why: impl Into<Incomplete>) {
         self.gaps.set_stale(kind, false);
         self.gaps.complete.remove(&kind);
         self.gaps.incomplete.insert(kind, why.into());
     }
 
     /// Why the objects of a kind are not all here.
-    pub fn why_incomplete(&self, kind: KindId) -> &str {
-        self.gaps.incomplete.get(&kind).map_or("they have not been read yet", |why| why)
+    pub fn why_incomplete(&self, kind: KindId) -> &Incomplete {
+        self.gaps.incomplete.get(&kind).unwrap_or(&Incomplete::Unread)
     }
 
     /// Whether all objects of a kind are here, so that absence is a fact.

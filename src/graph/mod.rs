@@ -36,6 +36,7 @@ pub use edges::{
     Strength, UseEdge,
 };
 pub use fates::{Certainty, Cut, Fate, Fates, Outcome, Propagation, Request, fates};
+pub use gaps::Incomplete;
 pub use gone::{Gone, PastOwner, RememberedOwner};
 pub use listing::Listing;
 pub use node::Node;

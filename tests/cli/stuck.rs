@@ -241,7 +241,10 @@ fn who_may_not_look_is_not_told_that_all_is_well() {
     let blind = belay_as(&eve, &["stuck", "-n", &ns]);
     assert_eq!(blind.code, 3, "{blind:?}");
     assert!(blind.stdout.starts_with("nothing that was read in namespace "), "{blind:?}");
-    assert!(blind.stdout.contains("\nnot read: configmaps: you may not ("), "{blind:?}");
+    assert!(
+        blind.stdout.contains("\nnot read: configmaps: configmaps is forbidden: "),
+        "{blind:?}"
+    );
     let said = json(&belay_as(&eve, &["stuck", "-n", &ns, "-o", "json"]));
     assert_eq!(said["items"].as_array().map(Vec::len), Some(0), "{said}");
 }

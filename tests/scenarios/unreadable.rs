@@ -80,17 +80,17 @@ fn s31_a_list_that_is_forbidden_is_told_and_is_no_empty_list() {
     failed_watches(0.0);
 
     let target = policy::target("", "secrets", &ns);
-    let said = "secrets: belay's account may not (secrets is forbidden: ";
+    let said = "secrets: secrets is forbidden: ";
     let spec = json!({"targets": [target], "protect": {"whileUsed": {}}, "hold": "Never"});
     apply(plane, &ns, spec, "Forbidden", said);
     failed_watches(1.0);
-    logged(belay, &["a watch is broken", "\"secrets\"", "belay's account may not"]).unwrap();
+    logged(belay, &["a watch is broken", "\"secrets\"", "secrets is forbidden: "]).unwrap();
 
     // Whether a Secret is in the Namespace cannot be known, so it stays.
     let denied = jane.delete(&[&format!("namespace/{ns}"), "--dry-run=server"]).failure().unwrap();
     let sentence = format!(
-        "belay cannot tell whether namespaces \"{ns}\" may go: objects of kind Secret: belay's \
-         account may not (secrets is forbidden: "
+        "belay cannot tell whether namespaces \"{ns}\" may go: objects of kind Secret: \
+         secrets is forbidden: "
     );
     assert!(denied.contains("(Unknown)") && denied.contains(&sentence), "{denied}");
     assert!(denied.contains("Way out: try again when belay can read it, or "), "{denied}");
@@ -109,8 +109,8 @@ fn s31_a_list_that_is_forbidden_is_told_and_is_no_empty_list() {
     jane.apply(&secret("free"));
     jane.apply(&pod("reader").with_env_from("secretRef", "used"));
     let denied = jane.refused(&["secret/used"]);
-    let sentence = "belay cannot tell whether secrets \"used\" may go: objects of kind Secret: belay's \
-                    account may not";
+    let sentence = "belay cannot tell whether secrets \"used\" may go: objects of kind Secret: \
+                    secrets is forbidden: ";
     assert!(denied.contains(sentence) && !denied.contains("reader"), "{denied}");
     jane.delete(&["secret/free"]).success().unwrap();
 
@@ -164,7 +164,7 @@ fn s31_a_dependent_whose_kind_is_not_installed_counts_once_it_is() {
         })
         .unwrap();
     };
-    refused("objects of kind Gadget may need it: belay's account may not (gadgets.s31.example.com");
+    refused("objects of kind Gadget may need it: gadgets.s31.example.com is forbidden: ");
     eventually("the Watching condition", LIMIT, || match watching(plane, &ns)? {
         [status, reason, message] if status == "False" && reason == "Forbidden" => {
             if message.contains("gadgets.s31.example.com") { Ok(()) } else { Err(message.into()) }

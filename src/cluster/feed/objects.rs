@@ -157,7 +157,7 @@ impl Objects {
         }
     }
 
-    fn incomplete(&self, why: &str) {
+    fn incomplete(&self, why: &Trouble) {
         self.world.write().graph.set_incomplete(self.kind, why);
         self.health.0.lock().settled = true;
     }
@@ -251,7 +251,7 @@ impl Sink for Objects {
             self.world.write().watched.remove(&self.kind);
         }
         if !self.synced || since >= self.grace || forbidden {
-            self.incomplete(&trouble.words());
+            self.incomplete(trouble);
         }
     }
 }

@@ -33,7 +33,7 @@ use crate::cluster::live::Reader;
 use crate::cluster::trouble::Trouble;
 use crate::cluster::world::{self, SharedWorld, World};
 use crate::decide::{Review, Verdict};
-use crate::graph::{Listing, NodeId};
+use crate::graph::{Incomplete, Listing, NodeId};
 use crate::objects::{Flaw, KindId, KindInfo, Unreadable, full_name};
 use crate::policy::api::{DeletionApproval, DeletionPolicy, GROUP};
 use crate::policy::{Approval, Identities, Policy, Rules};
@@ -326,9 +326,8 @@ impl Snapshot {
         let objects = match self.pages(&info, detail, "", want.labels()).await {
             Ok(objects) => objects,
             Err(trouble) => {
-                let why = trouble.words();
-                self.note(name.clone(), why.clone());
-                lacks = Some(why);
+                self.note(name.clone(), trouble.words());
+                lacks = Some(Incomplete::from(&trouble));
                 let in_namespace = info.namespaced && !near.is_empty();
                 match matches!(trouble, Trouble::Forbidden(_)) && in_namespace {
                     true => self.pages(&info, detail, near, want.labels()).await,
@@ -355,7 +354,7 @@ impl Snapshot {
             self.note(name, why);
         }
         match (want, lacks) {
-            (_, Some(why)) => world.graph.set_incomplete(kind, &why),
+            (_, Some(why)) => world.graph.set_incomplete(kind, why),
             (Want::All, None) => world.graph.set_complete(kind, true),
             (Want::Labelled, None) => {
                 world.graph.set_incomplete(kind, "only those with the label were read");

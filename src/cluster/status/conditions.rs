@@ -9,9 +9,9 @@ use super::WrittenPolicy;
 use crate::cluster::Registered;
 use crate::cluster::holding::{Holding, RefusedHolds, Stopped};
 use crate::cluster::journal::to_the_second;
-use crate::cluster::trouble::Trouble;
+
 use crate::decide::Harm;
-use crate::graph::Graph;
+use crate::graph::{Graph, Incomplete};
 use crate::objects::{KindId, full_name};
 use crate::policy::api::NotHeld;
 use crate::policy::{BACKFILL, BINDS_SOME, Pause};
@@ -89,15 +89,12 @@ enum Missing {
 }
 
 impl Missing {
-    fn of(why: &str) -> Self {
-        if why == Trouble::NotFound.words() {
-            Self::NotInstalled
-        } else if why.starts_with(FORBIDDEN) {
-            Self::Forbidden
-        } else if why == UNREAD {
-            Self::Reading
-        } else {
-            Self::Failed
+    fn of(why: &Incomplete) -> Self {
+        match why {
+            Incomplete::NotServed => Self::NotInstalled,
+            Incomplete::Forbidden(_) => Self::Forbidden,
+            Incomplete::Unread => Self::Reading,
+            Incomplete::Other(_) => Self::Failed,
         }
     }
 
@@ -112,19 +109,13 @@ impl Missing {
     }
 }
 
-/// How [`Trouble::Forbidden`] begins.
-const FORBIDDEN: &str = "belay's account may not";
-
-/// What the graph says of a kind of which nobody has said anything.
-const UNREAD: &str = "they have not been read yet";
-
 /// Whether everything is known that verdicts of the policy need. `needs` are
 /// the kinds that they look at, `unknown` those that nobody serves.
 pub(super) fn watching(graph: &Graph, needs: &BTreeSet<KindId>, unknown: &[String]) -> Finding {
     let finding = |status, reason, message| Finding { type_: "Watching", status, reason, message };
     let mut missing: Vec<(Missing, String, String)> = unknown
         .iter()
-        .map(|name| (Missing::NotInstalled, name.clone(), Trouble::NotFound.words()))
+        .map(|name| (Missing::NotInstalled, name.clone(), Incomplete::NotServed.to_string()))
         .collect();
     for kind in needs.iter().filter(|kind| !graph.is_complete(**kind)) {
         let info = graph.kinds.info(*kind);
@@ -135,10 +126,10 @@ pub(super) fn watching(graph: &Graph, needs: &BTreeSet<KindId>, unknown: &[Strin
             continue;
         }
         let why = match graph.kinds.is_served(*kind) {
-            true => graph.why_incomplete(*kind).to_owned(),
-            false => Trouble::NotFound.words(),
+            true => graph.why_incomplete(*kind),
+            false => &Incomplete::NotServed,
         };
-        missing.push((Missing::of(&why), name, why));
+        missing.push((Missing::of(why), name, why.to_string()));
     }
     for kind in needs.iter().filter(|kind| graph.is_complete(**kind)) {
         if let Some(object) = graph.malformed(*kind) {
@@ -286,6 +277,7 @@ pub(super) fn conditions(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::trouble::Trouble;
     use crate::objects::{Flaw, Kinds, Unreadable};
     use crate::policy::api::{DeletionPolicyStatus, Problem};
 
@@ -364,7 +356,7 @@ mod tests {
             (Trouble::of_status(500, "conversion webhook"), "Failed"),
             (Trouble::Expired, "Failed"),
         ] {
-            graph.set_incomplete(claims, &trouble.words());
+            graph.set_incomplete(claims, &trouble);
             let finding = watching(&graph, &needs, &[]);
             assert_eq!(finding.reason, reason);
             assert!(finding.message.contains(&trouble.words()), "{}", finding.message);

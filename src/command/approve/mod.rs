@@ -16,7 +16,6 @@ use self::outcome::Outcome;
 use super::document::{self, Content, document};
 use super::duration::{duration, told};
 use super::refusal::{denies, said_by_policy};
-use super::remote::{as_me, unknown};
 use super::screen::FormatArguments;
 use super::target::{
     Session, TargetArguments, right_to_approve, right_to_approve_content, situation,
@@ -149,7 +148,7 @@ async fn approve(arguments: ApproveArguments) -> Result<ExitCode, CommandError> 
     if let Some(why) = unread {
         says.push(format!(
             "the policies cannot be read, so it is not known whether they ask for more: {}",
-            as_me(&why)
+            why
         ));
     }
     let Outcome { counts, says: more, .. } = outcome;
@@ -257,10 +256,15 @@ fn refused(session: &Session, content: bool, error: kube::Error) -> CommandError
             let right = right(session, content);
             match refusal_of(status.code, &status.message, &session.visitor.me.name, &right) {
                 Some(says) => CommandError::Refused(says),
-                None => unknown(format!("cannot create the approval: {}", status.message)),
+                None => {
+                    CommandError::Remote(format!("cannot create the approval: {}", status.message))
+                }
             }
         }
-        error => unknown(format!("cannot create the approval: {}", crate::cluster::said(&error))),
+        error => CommandError::Remote(format!(
+            "cannot create the approval: {}",
+            crate::cluster::said(&error)
+        )),
     }
 }
 

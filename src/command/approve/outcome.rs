@@ -2,7 +2,6 @@
 
 use super::{arguments_of, right};
 use crate::cluster::Snapshot;
-use crate::command::remote::as_me;
 use crate::command::target::{Session, approvals_unread, situation};
 use crate::command::why;
 use crate::decide::{Blocker, Consent, Decision, Item, Target, Verdict, consent, sentence};
@@ -103,7 +102,7 @@ fn refusal(verdict: &Verdict) -> Option<String> {
 fn refusing_of(verdict: &Verdict, which: impl Fn(&Blocker) -> bool) -> Option<String> {
     let mut denying = verdict.blockers.iter().filter(|b| b.outcome == Decision::Deny);
     let blocker = denying.find(|blocker| which(blocker))?;
-    Some(as_me(&sentence(&verdict.target, blocker)))
+    Some(sentence(&verdict.target, blocker))
 }
 
 /// Who has approved by now, against what is asked for.

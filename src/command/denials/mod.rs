@@ -88,7 +88,7 @@ async fn denials(arguments: DenialsArguments) -> Result<ExitCode, CommandError> 
 }
 
 fn not_read(trouble: &Trouble) -> NotRead {
-    let why = super::remote::as_me(&trouble.words());
+    let why = trouble.words();
     NotRead { resource: "events".to_owned(), why }
 }
 

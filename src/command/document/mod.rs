@@ -16,7 +16,6 @@ pub use self::object::Object;
 pub use self::schema::{Kind, kind};
 pub use self::word::Word;
 use super::CommandError;
-use super::remote::as_me;
 use super::screen::Format;
 use crate::cluster::Unread;
 use crate::policy::Source;
@@ -62,7 +61,7 @@ pub struct NotRead {
 
 impl From<Unread> for NotRead {
     fn from(Unread { resource, why }: Unread) -> Self {
-        Self { resource, why: as_me(&why) }
+        Self { resource, why }
     }
 }
 

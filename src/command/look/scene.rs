@@ -13,7 +13,6 @@ use crate::cluster::{Caller, Me, Reach, Snapshot, World};
 use crate::command::CommandError;
 use crate::command::document::NotRead;
 use crate::command::files::{self, File, filled};
-use crate::command::remote::{as_me, unknown};
 use crate::command::screen::Progress;
 use crate::command::target::{self, SILENT, UNSERVED, UNSERVED_IN_FILES};
 use crate::command::visitor::Visitor;
@@ -110,7 +109,7 @@ pub async fn read(
             (true, false) => "it takes the RBAC verbs get and list on it, if it is there",
             _ => "see whether the namespace is the right one (-n)",
         };
-        return Err(unknown(format!("{none}; next: {next}")));
+        return Err(CommandError::Remote(format!("{none}; next: {next}")));
     }
     Ok(scene)
 }
@@ -197,7 +196,7 @@ async fn of_cluster(
         }
     }
     let unread = around.unread.into_iter();
-    let unread = unread.map(|(resource, why)| NotRead { resource, why: as_me(&why) });
+    let unread = unread.map(|(resource, why)| NotRead { resource, why });
     let mut not_read: Vec<NotRead> = unread.collect();
     for group in &snapshot.stale {
         let why = SILENT.to_owned();
@@ -257,7 +256,7 @@ impl Unserved {
 }
 
 fn not_looked_for((resource, why): (String, String)) -> NotRead {
-    NotRead { resource, why: as_me(&why) }
+    NotRead { resource, why }
 }
 
 /// What could not be looked for, and why.
@@ -304,7 +303,7 @@ fn sound(sought: &[Sought], missing: &[String]) -> Result<(), CommandError> {
     if named.is_empty() {
         return Ok(());
     }
-    Err(unknown(format!(
+    Err(CommandError::Remote(format!(
         "there is no {}; next: see whether the name and the namespace (-n) are right",
         named.join(", ")
     )))

@@ -9,7 +9,6 @@ use super::change::Change;
 use crate::command::CommandError;
 use crate::command::files::{Manifest, filled, manifests, stdin_once};
 use crate::command::place::{self, FromArguments, PlaceArguments};
-use crate::command::remote::unknown;
 use crate::command::selector;
 use crate::command::target::unserved;
 use crate::graph::{Graph, NodeId, Requirement};
@@ -201,7 +200,9 @@ impl Asked {
     ) -> Result<Vec<Sought>, CommandError> {
         let mut sought = Vec::new();
         for Wanted { kind, name } in &self.wanted {
-            let info = names.find(kind).ok_or_else(|| unknown(unserved(names, kind, nobody)))?;
+            let info = names
+                .find(kind)
+                .ok_or_else(|| CommandError::Remote(unserved(names, kind, nobody)))?;
             let namespace = match (info.namespaced, self.everywhere) {
                 (true, true) => None,
                 (true, false) => Some(own.to_owned()),
@@ -228,7 +229,7 @@ impl Asked {
         match listed.first() {
             // Of all that manifests name there is nothing left to look for.
             Some(Manifest { kind, origin, .. }) if sought.is_empty() && self.change.is_none() => {
-                Err(unknown(format!("{origin}: {}", unserved(names, kind, nobody))))
+                Err(CommandError::Remote(format!("{origin}: {}", unserved(names, kind, nobody))))
             }
             _ => Ok(sought),
         }

@@ -116,7 +116,7 @@ fn answer(scene: &Scene, read: &LiveRead) -> Result<(), String> {
             let here = || scene.in_namespace.contains(&(kind, namespace.clone()));
             match graph.is_complete(kind) || here() {
                 true => Ok(()),
-                false => Err(graph.why_incomplete(kind).to_owned()),
+                false => Err(graph.why_incomplete(kind).to_string()),
             }
         }
     }

@@ -10,7 +10,6 @@ use crate::cluster::uninstall::{
 };
 use crate::command::document::document;
 use crate::command::place::PlaceArguments;
-use crate::command::remote::{as_me, unknown};
 use crate::command::screen::Format;
 use crate::command::timing::TimingArguments;
 use crate::command::visitor::Visitor;
@@ -40,7 +39,7 @@ pub async fn release(
         tell: &|news| {
             tell(&news);
             if is_step(&news) {
-                steps.borrow_mut().push(as_me(&line(&news)));
+                steps.borrow_mut().push(line(&news));
             }
         },
     };
@@ -49,8 +48,8 @@ pub async fn release(
         match not_begun {
             // To try again changes nothing of that, so the Job of the chart does
             // not.
-            NotBegun::Elsewhere { .. } => CommandError::Refused(as_me(&why)),
-            _ => unknown(why),
+            NotBegun::Elsewhere { .. } => CommandError::Refused(why),
+            _ => CommandError::Remote(why),
         }
     })?;
     let (code, text) = match (manners.dry_run, ended.is_clean()) {
@@ -114,7 +113,7 @@ fn why(Settings { namespace, name, .. }: &Settings, not_begun: &NotBegun) -> Str
 
 /// One line of the log for each news.
 fn tell(news: &News) {
-    let line = as_me(&line(news));
+    let line = line(news);
     match news {
         News::SeizedAgain(_)
         | News::LeaseFails(_)
@@ -208,7 +207,7 @@ fn would(Ended { tally, left, unread }: &Ended) -> String {
         text.push_str(&format!("would wait for {what}: {why}\n"));
     }
     for (kind, why) in unread {
-        text.push_str(&format!("could not list {kind}: {}\n", as_me(why)));
+        text.push_str(&format!("could not list {kind}: {why}\n"));
     }
     if text.is_empty() {
         text.push_str("nothing has a hold\n");
@@ -231,7 +230,7 @@ fn rest(Ended { tally, left, unread }: &Ended, me: &str) -> String {
         text.push_str(&format!("\n- {count} {kind}: {}", because(why)));
     }
     for (kind, why) in unread {
-        text.push_str(&format!("\n- {kind}, which could not be listed: {}", as_me(why)));
+        text.push_str(&format!("\n- {kind}, which could not be listed: {why}"));
     }
     if !waits.is_empty() {
         text.push_str(
@@ -279,14 +278,14 @@ mod tests {
         let ended = Ended {
             tally: Tally { released: 1200, let_go: 2, abandoned: 0 },
             left: vec![left("a", in_use()), left("b", refused()), left("c", refused())],
-            unread: vec![("secrets".to_owned(), "belay's account may not (list)".to_owned())],
+            unread: vec![("secrets".to_owned(), "secrets is forbidden: no".to_owned())],
         };
         assert_eq!(
             rest(&ended, "bob"),
             "released 1200 holds, let go of 2 that were Terminating; left are:\n\
              - configmaps/a -n shop: it waits for Pod shop/web\n\
              - 2 configmaps: the API server answers 403: cannot patch\n\
-             - secrets, which could not be listed: you may not (list)\n\
+             - secrets, which could not be listed: secrets is forbidden: no\n\
              next: run this again to wait on, or with --abandon to let go of what is in use\n\
              next: have an administrator bind the RBAC verbs get, list and patch on configmaps, \
              secrets to bob, if that is what is missing, and run this again"
@@ -324,11 +323,8 @@ mod tests {
         assert!(said.ends_with("nothing was changed; next: --installation=belay/guard"), "{said}");
         let forbidden = crate::cluster::Trouble::Forbidden("cannot delete".to_owned());
         let not_begun = NotBegun::Configuration("X guard".to_owned(), forbidden);
-        let said = unknown(why(&settings, &not_begun)).to_string();
-        assert!(
-            said.starts_with("cannot delete the X guard: you may not (cannot delete)"),
-            "{said}"
-        );
+        let said = CommandError::Remote(why(&settings, &not_begun)).to_string();
+        assert!(said.starts_with("cannot delete the X guard: cannot delete"), "{said}");
         assert!(said.contains("the RBAC verb delete on mutatingwebhookconfigurations"), "{said}");
     }
 }

@@ -6,7 +6,6 @@ use serde::Serialize;
 use crate::cluster::uninstall::{self, Ended, News, Tally, Why};
 use crate::command::document::{Content, NotRead, Object};
 use crate::command::hold_state::cause_text;
-use crate::command::remote::as_me;
 use crate::objects::Kinds;
 
 /// What came of everything.
@@ -113,7 +112,7 @@ impl ReleasedAll {
         let kinds = Kinds::default();
         let not_read = unread
             .iter()
-            .map(|(resource, why)| NotRead { resource: resource.clone(), why: as_me(why) });
+            .map(|(resource, why)| NotRead { resource: resource.clone(), why: why.clone() });
         Self {
             dry_run,
             released: *released,
@@ -144,15 +143,15 @@ pub fn because(why: &Why) -> String {
             let causes: Vec<String> = causes.iter().map(cause_text).collect();
             format!("it waits for {}", causes.join(", "))
         }
-        Why::Unknown(why) => format!("it is not known whether something needs it: {}", as_me(why)),
+        Why::Unknown(why) => format!("it is not known whether something needs it: {why}"),
         Why::Going(why) => {
-            format!("it is not Terminating yet, and would go without its hold: {}", as_me(why))
+            format!("it is not Terminating yet, and would go without its hold: {why}")
         }
         Why::Unserved => "nobody serves its kind now".to_owned(),
         Why::Stranded => "its Namespace was forced away, and nothing in it can be written; next: \
                           make the Namespace again, and run this again"
             .to_owned(),
-        Why::Refused(why) => as_me(why),
+        Why::Refused(why) => why.clone(),
         Why::Late => {
             "the time was up before its turn came; next: the same again, it goes on where \
                       this ended"
@@ -182,7 +181,7 @@ mod tests {
         let ended = Ended {
             tally: Tally { released: 3, let_go: 2, abandoned: 1 },
             left: vec![left(Why::InUse(vec![user])), left(Why::Late)],
-            unread: vec![("secrets".to_owned(), "belay's account may not (list)".to_owned())],
+            unread: vec![("secrets".to_owned(), "secrets is forbidden: no".to_owned())],
         };
         let said = ReleasedAll::new(&ended, false, vec!["deleted: x".to_owned()], "a\n- b");
         let json = document(Format::Json, &said).unwrap().unwrap();
@@ -192,7 +191,7 @@ mod tests {
         assert_eq!(first["object"]["typed"], "configmaps/a -n shop");
         assert_eq!((&first["cause"], &first["waitsFor"][0]), (&"InUse".into(), &words_of(&ended)));
         assert_eq!(json["left"][1]["cause"], "Late");
-        assert_eq!(json["notRead"][0]["why"], "you may not (list)");
+        assert_eq!(json["notRead"][0]["why"], "secrets is forbidden: no");
         assert_eq!((&json["steps"][0], &json["lines"][1]), (&"deleted: x".into(), &"- b".into()));
     }
 

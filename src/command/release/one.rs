@@ -13,7 +13,6 @@ use crate::cluster::{Context, Place, Snapshot, Trouble};
 use crate::command::CommandError;
 use crate::command::hold_state::{cause_text, why_free};
 use crate::command::refusal::is_unasked;
-use crate::command::remote::{as_me, unknown};
 use crate::command::screen::Format;
 use crate::command::target::{Session, TargetArguments, approvals_unread, situation, unprotected};
 use crate::command::visitor::Visitor;
@@ -53,11 +52,13 @@ pub async fn release(
 /// Has it looked at, and says what came of it. An error: that could not be tried.
 async fn look(session: Session, limit: Duration, force: bool) -> Result<Answer, CommandError> {
     let Some(sight) = Sight::of(&session.object) else {
-        return Err(unknown("the API server's answer is no object".to_owned()));
+        return Err(CommandError::Remote("the API server's answer is no object".to_owned()));
     };
     let snapshot = session.rules().await?;
     let Some(place) = session.place(&snapshot.context.world.read()) else {
-        return Err(unknown("its kind has only just appeared; next: try again".to_owned()));
+        return Err(CommandError::Remote(
+            "its kind has only just appeared; next: try again".to_owned(),
+        ));
     };
     let work = Work { session, snapshot, place, sight, limit };
     if force {
@@ -123,8 +124,10 @@ impl Work {
                     Trouble::Forbidden(_) => "it takes the RBAC verb patch on it",
                     _ => "next: try again",
                 };
-                let why = as_me(&trouble.words());
-                return Err(unknown(format!("cannot ask belay to look at {what}: {why}; {next}")));
+                let why = trouble.words();
+                return Err(CommandError::Remote(format!(
+                    "cannot ask belay to look at {what}: {why}; {next}"
+                )));
             }
         }
         let until = Instant::now() + self.limit;
@@ -139,11 +142,11 @@ impl Work {
             return self.alone().await;
         }
         let Snapshot { context, reader, .. } = &self.snapshot;
-        let object = caller.object(info, at.0, at.1).await.map_err(unknown)?;
+        let object = caller.object(info, at.0, at.1).await.map_err(CommandError::Remote)?;
         let Some(object) = object else { return Ok(gone(&what)) };
         Ok(match by_hand::look(context, reader, &self.place, &object).await {
             Count::Kept(causes) => self.waits(&causes),
-            Count::Unknown(why) => self.unsure(&as_me(&why)),
+            Count::Unknown(why) => self.unsure(&why),
             Count::Free(free) => held(format!(
                 "{what} is still held, and {}: settleSeconds of its policies may not have passed \
                  yet; next: see belay's log, or try again",
@@ -169,10 +172,10 @@ impl Work {
                     "{name} renews belay's Lease all the same; next: see its log, and try again"
                 ),
                 Err(why) => {
-                    format!("cannot read who leads belay: {}; {}", as_me(&why), self.takes())
+                    format!("cannot read who leads belay: {why}; {}", self.takes())
                 }
             };
-            return Err(unknown(format!(
+            return Err(CommandError::Remote(format!(
                 "cannot ask belay to look at {}: {why}; {next}",
                 quoted(&self.session.target)
             )));
@@ -183,7 +186,7 @@ impl Work {
     async fn alone(&self) -> Result<Answer, CommandError> {
         let Snapshot { context, reader, .. } = &self.snapshot;
         if !context.world.read().known {
-            return Err(unknown(format!(
+            return Err(CommandError::Remote(format!(
                 "nobody leads belay, and you cannot do its work: {}",
                 unprotected(&self.session, &self.snapshot)
             )));
@@ -191,7 +194,7 @@ impl Work {
         let (context, hand) = self.hand().await;
         let outcome =
             by_hand::drive(&context, reader, &self.place, self.sight.clone(), self.limit).await;
-        let unable = |why: &str| self.unsure(&format!("{}; {}", as_me(why), hand.says()));
+        let unable = |why: &str| self.unsure(&format!("{why}; {}", hand.says()));
         match outcome {
             Outcome::Ended(_) => match self.done().await? {
                 Some(done) => Ok(done.by(hand.account(), hand.done())),
@@ -236,10 +239,10 @@ impl Work {
         let (what, typed) = (quoted(&self.session.target), arguments(&self.session.target));
         if !self.snapshot.context.world.read().known {
             let why = unprotected(&self.session, &self.snapshot);
-            return Err(unknown(format!("{what} cannot be released by force: {why}")));
+            return Err(CommandError::Remote(format!("{what} cannot be released by force: {why}")));
         }
         if let Some(why) = approvals_unread(&self.snapshot) {
-            return Err(unknown(format!(
+            return Err(CommandError::Remote(format!(
                 "{what} cannot be released by force: it is not known who has approved it: {why}; \
                  next: it takes the RBAC verb list on deletionapprovals.belay.dev; have an \
                  administrator bind it to {}, if that is what is missing",
@@ -266,14 +269,18 @@ impl Work {
                 || "next: try again; if belay has just died, in 20 seconds".to_owned(),
                 Hand::says,
             );
-            unknown(format!("the hold of {what} could not be taken off: {why}; {next}"))
+            CommandError::Remote(format!(
+                "the hold of {what} could not be taken off: {why}; {next}"
+            ))
         })?;
         match self.done().await? {
             Some(done) => Ok(match &hand {
                 Some(hand) => done.by(hand.account(), hand.done()),
                 None => done,
             }),
-            None => Err(unknown(format!("the hold of {what} is there again; next: try again"))),
+            None => Err(CommandError::Remote(format!(
+                "the hold of {what} is there again; next: try again"
+            ))),
         }
     }
 
@@ -302,7 +309,10 @@ impl Work {
     async fn done(&self) -> Result<Option<Answer>, CommandError> {
         let Session { visitor: Visitor { caller, .. }, info, target, .. } = &self.session;
         let what = quoted(target);
-        let object = caller.object(info, &target.namespace, &target.name).await.map_err(unknown)?;
+        let object = caller
+            .object(info, &target.namespace, &target.name)
+            .await
+            .map_err(CommandError::Remote)?;
         let object = object.filter(|object| {
             object.pointer("/metadata/uid").and_then(Value::as_str) == Some(&self.sight.uid)
         });
@@ -344,7 +354,7 @@ impl Work {
              {typed}, or kubectl belay approve {typed} --reason \"…\"",
             quoted(&self.session.target)
         );
-        Answer::new(State::Unknown, as_me(&says))
+        Answer::new(State::Unknown, says)
     }
 }
 

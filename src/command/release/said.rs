@@ -6,7 +6,6 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::command::document::{Content, Object, document};
-use crate::command::remote::unknown;
 use crate::command::screen::Format;
 use crate::command::{CommandError, print};
 
@@ -100,7 +99,7 @@ impl Answer {
         match state {
             State::Gone | State::Released => print(&(text + "\n")).map(|()| state.exit_code()),
             State::Held | State::NotHeld => Err(CommandError::Refused(text)),
-            State::Unknown => Err(unknown(text)),
+            State::Unknown => Err(CommandError::Remote(text)),
         }
     }
 }

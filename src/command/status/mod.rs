@@ -17,7 +17,6 @@ use self::report::{Configuration, End, PolicyStatus};
 pub use self::report::{Leader, LeaderState, Report, Running};
 use super::document::{NotRead, Object};
 use super::place::PlaceArguments;
-use super::remote::as_me;
 use super::screen::{OutputArguments, Screen};
 use super::visitor::Visitor;
 use super::{CommandError, block_on, print};
@@ -63,7 +62,7 @@ async fn status(arguments: StatusArguments) -> Result<ExitCode, CommandError> {
     let mut not_read = Vec::new();
     if let Err(why) = &leader {
         let resource = "leases.coordination.k8s.io".to_owned();
-        not_read.push(NotRead { resource, why: as_me(why) });
+        not_read.push(NotRead { resource, why: why.clone() });
     }
     let pauses = pauses.unwrap_or_else(|error| {
         not_read.push(NotRead { resource: "pauses.belay.dev".to_owned(), why: error.to_string() });
@@ -120,7 +119,7 @@ async fn configurations(visitor: &Visitor) -> (Vec<Result<Configuration, NotRead
             }
             Err(error) => Err(NotRead {
                 resource: full_name(&target.group, &target.resource),
-                why: as_me(&Trouble::from(error).words()),
+                why: Trouble::from(error).words(),
             }),
         }
     };

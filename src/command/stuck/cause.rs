@@ -9,7 +9,6 @@ use super::text::{named, target_of, texts, way_out};
 use crate::cluster::terminating::{Dependent, Evidence, Found, Survey};
 use crate::command::finalizers::known;
 use crate::command::hold_state::HoldState;
-use crate::command::remote::as_me;
 use crate::decide::arguments;
 use crate::objects::{FOREGROUND, full_name, is_hold};
 
@@ -98,7 +97,7 @@ fn hidden(found: &Found) -> Option<Finding> {
         "ask for the right: kubectl auth can-i get {}{place}",
         full_name(&found.info.group, &found.info.resource)
     );
-    Some(Finding::new(Cause::Unknown, says, next).shown([as_me(why)]))
+    Some(Finding::new(Cause::Unknown, says, next).shown([why.clone()]))
 }
 
 /// The finalizer that the API server takes off a definition.

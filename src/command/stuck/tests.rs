@@ -298,10 +298,10 @@ fn a_namespace_waits_for_what_is_left_in_it() {
     // What nobody may read is not said to be silent.
     let mut hidden = namespace(&[]);
     hidden.object = json!({"metadata": {"name": "shop", "uid": "u-ns"}});
-    hidden.unread = Some("belay's account may not (forbidden)".to_owned());
+    hidden.unread = Some("pods is forbidden".to_owned());
     let hidden = of(&hidden, &evidence(&[]));
     assert!(hidden.says.starts_with("only its metadata could be read"), "{hidden:?}");
-    assert_eq!(hidden.evidence, ["you may not (forbidden)"]);
+    assert_eq!(hidden.evidence, ["pods is forbidden"]);
     // Somebody else's finalizer on the content.
     let mut foreign = namespace(&[]);
     foreign.object["spec"]["finalizers"] = json!(["x.dev/y"]);

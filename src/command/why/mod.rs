@@ -15,7 +15,6 @@ use clap::Args;
 pub use self::report::Report;
 use super::document::document;
 use super::place::FromArguments;
-use super::remote::unknown;
 use super::screen::OutputArguments;
 use super::target::{Session, TargetArguments, unprotected};
 use super::{CommandError, block_on, print};
@@ -47,7 +46,7 @@ async fn why(arguments: WhyArguments) -> Result<ExitCode, CommandError> {
     let session = target.open_in(&from).await?;
     let snapshot = session.rules().await?;
     if !snapshot.context.world.read().loaded {
-        return Err(unknown(unprotected(&session, &snapshot)));
+        return Err(CommandError::Remote(unprotected(&session, &snapshot)));
     }
     snapshot.objects(session.near()).await;
     let verdict = verdict(&session, &snapshot).await?;
@@ -64,7 +63,7 @@ async fn why(arguments: WhyArguments) -> Result<ExitCode, CommandError> {
 pub async fn verdict(session: &Session, snapshot: &Snapshot) -> Result<Verdict, CommandError> {
     let text = session.object.to_string();
     let object: Object<'_> = serde_json::from_str(&text)
-        .map_err(|_| unknown("the API server's answer is no object".to_owned()))?;
+        .map_err(|_| CommandError::Remote("the API server's answer is no object".to_owned()))?;
     let target = &session.target;
     // Of a Namespace a request says its own name as its namespace, too.
     let is_namespace = target.group.is_empty() && target.resource == "namespaces";

@@ -10,7 +10,6 @@ use kube::api::{Api, ListParams};
 
 use crate::cluster::{Trouble, all_of};
 use crate::command::document::NotRead;
-use crate::command::remote::as_me;
 use crate::policy::service_account;
 
 /// Everybody whom the API server knows.
@@ -175,7 +174,7 @@ fn read_or<K>(read: Result<Vec<K>, Trouble>, name: &str, unread: &mut Vec<NotRea
     read.unwrap_or_else(|trouble| {
         let why = match trouble {
             Trouble::Forbidden(_) => "forbidden for you".to_owned(),
-            other => as_me(&other.words()),
+            other => other.words(),
         };
         unread.push(NotRead { resource: name.to_owned(), why });
         Vec::new()

@@ -164,7 +164,7 @@ impl Snapshot {
         match (whole, why.is_empty()) {
             (true, _) => world.graph.set_complete(kind, true),
             (false, true) => world.graph.set_incomplete(kind, "only one namespace was looked at"),
-            (false, false) => world.graph.set_incomplete(kind, &why),
+            (false, false) => world.graph.set_incomplete(kind, why.as_str()),
         }
         read
     }

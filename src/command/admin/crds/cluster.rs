@@ -3,7 +3,6 @@
 use crate::cluster::definitions::{Change, Failed, Gone, apply, delete, name, refusal, stored};
 use crate::cluster::uninstall::installed;
 use crate::cluster::{Access, Caller};
-use crate::command::remote::as_me;
 use crate::command::{CommandError, print};
 use crate::policy::api::definitions;
 
@@ -37,7 +36,7 @@ pub async fn take_out(access: &Access) -> Result<(), CommandError> {
             "cannot see whether belay is installed: {}; nothing was deleted; next: it takes the RBAC \
              verb list on mutatingwebhookconfigurations and validatingwebhookconfigurations of \
              admissionregistration.k8s.io",
-            as_me(&trouble.words())
+            trouble.words()
         ))
     })?;
     if let Some(belay) = belay {
@@ -67,7 +66,7 @@ fn words(gone: Gone) -> String {
 
 fn told(failed: Failed) -> CommandError {
     match failed {
-        Failed::Refused(why) => CommandError::Refused(as_me(&why)),
-        Failed::Unknown(why) => CommandError::Remote(as_me(&why)),
+        Failed::Refused(why) => CommandError::Refused(why),
+        Failed::Unknown(why) => CommandError::Remote(why),
     }
 }

@@ -5,7 +5,6 @@ use serde::Serialize;
 
 use crate::command::document::{Object, Word, policy_name};
 use crate::command::look::verdict::Ruling;
-use crate::command::remote::as_me;
 use crate::decide::{Blocker, Verdict, named_by, sentence, ways};
 use crate::objects::Kinds;
 
@@ -60,7 +59,7 @@ impl Told {
                 verdict: blocker.outcome.into(),
                 reason: blocker.reason.as_str(),
                 object: Object::of(&blocker.object, kinds),
-                says: as_me(&said(verdict, blocker, targets)),
+                says: said(verdict, blocker, targets),
                 policies: blocker.policies.iter().map(policy_name).collect(),
                 by: named_by(blocker),
             })

@@ -24,7 +24,6 @@ use crate::cluster::feed::plan::{policies, targets};
 use crate::command::document::NotRead;
 use crate::command::files::{self, filled, stdin_once};
 use crate::command::place::PlaceArguments;
-use crate::command::remote::as_me;
 use crate::command::screen::{OutputArguments, Progress, Screen};
 use crate::command::target::SILENT;
 use crate::command::visitor::Visitor;
@@ -130,7 +129,7 @@ async fn of_cluster(rules: files::Rules, place: PlaceArguments) -> Result<Report
         not_read.insert(format!("every kind of {group}"), SILENT.to_owned());
     }
     let not_read = not_read.into_iter();
-    let not_read = not_read.map(|(resource, why)| NotRead { resource, why: as_me(&why) });
+    let not_read = not_read.map(|(resource, why)| NotRead { resource, why });
     let world = snapshot.context.world.read();
     let known = (&world.policies, &world.graph.kinds);
     Ok(Report::new(&specs, known, &tally, &snapshot.stale, not_read.collect()))

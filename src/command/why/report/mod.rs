@@ -18,7 +18,6 @@ use crate::cluster::{Snapshot, World};
 use crate::command::denials::{Denial, lately};
 use crate::command::document::{Content, NotRead, Object, Word, policy_name};
 use crate::command::hold_state::cause_text;
-use crate::command::remote::as_me;
 use crate::command::status::{Leader, LeaderState};
 use crate::command::target::{
     Session, approvals_unread, right_to_approve, right_to_approve_content, situation,
@@ -267,7 +266,7 @@ impl Why {
             verdict: blocker.outcome.into(),
             reason: blocker.reason.as_str(),
             object: Object::of(&blocker.object, &world.graph.kinds),
-            says: as_me(&sentence(&verdict.target, blocker)),
+            says: sentence(&verdict.target, blocker),
             policies: blocker.policies.iter().map(policy_name).collect(),
             causes: blocker.causes.iter().map(|cause| Because::of(&world.graph, cause)).collect(),
             more: blocker.more,
