@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use super::trouble::{Trouble, shortened};
-use crate::objects::{KindInfo, null_is_default, read_shallow};
+use crate::objects::{KindInfo, Object, null_is_default, read_shallow};
 
 /// The name under which belay writes, as managedFields show it.
 pub const MANAGER: &str = "belay";
@@ -104,9 +104,18 @@ struct Page {
     items: Vec<Box<RawValue>>,
 }
 
+/// The objects of a list. What its writer made unreadable concerns no other object.
+#[derive(Debug)]
+pub struct Listed<K> {
+    /// Those that can be read.
+    pub objects: Vec<K>,
+    /// The names of the others.
+    pub unreadable: Vec<String>,
+}
+
 /// Reads all objects that have this Rust type, without their managedFields. When
 /// the API server no longer has what the pages are of, the list begins again.
-pub async fn all_of<K>(api: Api<K>, params: ListParams) -> Result<Vec<K>, Trouble>
+pub async fn all_of<K>(api: Api<K>, params: ListParams) -> Result<Listed<K>, Trouble>
 where
     K: kube::Resource + DeserializeOwned,
 {
@@ -114,7 +123,8 @@ where
     let client = api.into_client();
     let failed = |error: String| Trouble::Failed(shortened(&error));
     'again: for _ in 0..BEGINNINGS {
-        let (mut whole, mut params) = (Vec::new(), params.clone());
+        let (mut whole, mut params) =
+            (Listed { objects: Vec::new(), unreadable: Vec::new() }, params.clone());
         params.limit = u32::try_from(PAGE).ok();
         loop {
             let request = requests.list(&params).map_err(|error| failed(error.to_string()))?;
@@ -125,9 +135,13 @@ where
                 Err(trouble) => return Err(trouble),
             };
             for item in &page.items {
-                let object = read_shallow(item.get()).and_then(K::deserialize);
-                // The parser's words may quote what they found.
-                whole.push(object.map_err(|_| failed("one of them can't be read".to_owned()))?);
+                match read_shallow(item.get()).and_then(K::deserialize) {
+                    Ok(object) => whole.objects.push(object),
+                    Err(_) => {
+                        let object = serde_json::from_str::<Object<'_>>(item.get());
+                        whole.unreadable.extend(object.map(|o| o.metadata.name.to_string()));
+                    }
+                }
             }
             match page.metadata.next {
                 next if next.is_empty() => return Ok(whole),

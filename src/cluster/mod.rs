@@ -39,7 +39,7 @@ pub mod uninstall;
 mod world;
 
 pub use account::{account, user_of};
-pub use api::{Detail, all_of};
+pub use api::{Detail, Listed, all_of};
 pub use caller::{Access, Caller, Me};
 pub use clock::Clock;
 pub use context::{Certificates, Context, Paths, Registered, Settings, Signals};

@@ -11,13 +11,14 @@ use serde::de::DeserializeOwned;
 use super::CommandError;
 use super::files::Archive;
 use super::place::PlaceArguments;
+use super::screen::Screen;
 use super::serve::{LABELLED, parsed};
 use crate::cluster::Clock;
 use crate::cluster::election::{Led, leader};
 use crate::cluster::registration::configurations::TIMEOUT_SECONDS;
 use crate::cluster::{
-    Caller, Certificates, Held, Me, Settings, Snapshot, Trouble, account, all_of, names, replica,
-    user_of,
+    Caller, Certificates, Held, Listed, Me, Settings, Snapshot, Trouble, account, all_of, names,
+    replica, user_of,
 };
 use crate::objects::Names;
 use crate::policy::{Identities, Policy};
@@ -152,13 +153,20 @@ impl Visitor {
         Ok(snapshot)
     }
 
-    /// All objects of a kind of belay's own.
+    /// All objects of a kind of belay's own. Those that can't be read are named on standard
+    /// error.
     pub async fn all<K>(&self) -> Result<Vec<K>, CommandError>
     where
         K: kube::Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
     {
         let api: Api<K> = Api::all(self.caller.client.clone());
-        all_of(api, ListParams::default()).await.map_err(|trouble| self.unread::<K>(trouble))
+        let listed = all_of(api, ListParams::default()).await;
+        let Listed { objects, unreadable } = listed.map_err(|why| self.unread::<K>(why))?;
+        if !unreadable.is_empty() {
+            let names = Screen::pipe().clean(&unreadable.join(", "));
+            eprintln!("left out, because they can't be read: {} {names}", K::plural(&()));
+        }
+        Ok(objects)
     }
 
     /// Why objects of a kind of belay's own could not be read or written, and

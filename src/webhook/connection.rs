@@ -5,12 +5,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use actix_web::HttpRequest;
 
+use super::callers::Callers;
 use super::places::{CallerPlaces, EndRequest, Place};
 
 /// The longest head. The API server's have less than 4 KiB.
@@ -24,6 +26,8 @@ pub struct Connection {
     phase: Cell<Phase>,
     waiting: Cell<Option<Waker>>,
     place: RefCell<Option<PlaceOfCaller>>,
+    /// Its address, and the addresses of known callers.
+    address: RefCell<Option<(IpAddr, Callers)>>,
     end: Arc<EndRequest>,
     /// Whether a part of an answer is not written yet.
     answering: Cell<bool>,
@@ -80,6 +84,7 @@ impl Connection {
             phase: Cell::new(Phase::Head),
             waiting: Cell::default(),
             place: RefCell::default(),
+            address: RefCell::default(),
             end: Arc::default(),
             answering: Cell::default(),
             requests: Cell::new(Requests::Open),
@@ -92,14 +97,23 @@ impl Connection {
     }
 
     /// The place that it has among the connections that newer ones end, and where it has
-    /// one when its caller has shown that it knows the path.
-    pub fn set_place(&self, place: Place, places: CallerPlaces) {
+    /// one when its caller has shown that it knows the path. Then its address is known.
+    pub fn set_place(
+        &self,
+        place: Place,
+        places: CallerPlaces,
+        (address, callers): (Option<IpAddr>, Callers),
+    ) {
+        self.address.replace(address.map(|address| (address, callers)));
         let state = CallerState::Sending;
         self.place.replace(Some(PlaceOfCaller { place, places, state }));
     }
 
     /// Its caller knows the path: only those end it now that send a request as well.
     pub fn keep(&self) {
+        if let Some((address, callers)) = self.address.take() {
+            callers.add(address);
+        }
         if let Some(caller) = &mut *self.place.borrow_mut() {
             caller.place.enter(&caller.places.sending);
         }
@@ -227,7 +241,7 @@ mod tests {
         let places = CallerPlaces { sending: few.sending, idle: few.idle, ..CallerPlaces::each(2) };
         let connection = Connection::new(HEAD);
         let (place, ended) = places.new.take(std::future::pending::<()>());
-        connection.set_place(place, places.clone());
+        connection.set_place(place, places.clone(), (None, Callers::default()));
         connection.keep();
         connection.ask();
         (connection, ended, places)

@@ -2,9 +2,10 @@
 //!
 //! Any client can start a handshake, and each ClientHello takes a signature. So a thread
 //! makes one step of one handshake at a time, and addresses take turns: a Pod has one, and
-//! the API server has another. Between steps the thread answers reviews, and handshakes
-//! take about half of its time at the most. If a proxy gives all clients one address,
-//! handshakes continue in the order in which they started.
+//! the API server has another. An address whose caller has shown that it knows the path has
+//! as many turns as all the others together. Between steps the thread answers reviews, and
+//! handshakes take about half of its time at the most. If a proxy gives all clients one
+//! address, handshakes continue in the order in which they started.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -17,15 +18,22 @@ use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
 use tokio::task::{spawn_local, yield_now};
 
+use super::callers::Client;
 use super::fair::{FairSemaphore, Places, Turn};
 
 /// One step of one handshake at a time.
 const STEPS: Places = Places { all: 1, each: 1 };
 
+/// A turn, and among unknown clients the one that it has come to.
+type Turns = (Option<Turn<Option<IpAddr>>>, Option<Turn<Option<IpAddr>>>);
+
 /// The handshakes of one thread.
 #[derive(Clone)]
 pub struct Handshakes {
+    /// The turns of each known address, and of all others together.
     turns: FairSemaphore<Option<IpAddr>>,
+    /// The turns of the others.
+    unknown: FairSemaphore<Option<IpAddr>>,
     /// The time for steps before the thread does everything else that is due.
     left: Rc<Cell<Duration>>,
 }
@@ -33,21 +41,30 @@ pub struct Handshakes {
 impl Handshakes {
     /// None yet.
     pub fn new() -> Self {
-        Self { turns: FairSemaphore::new(STEPS), left: Rc::default() }
+        let turns = || FairSemaphore::new(STEPS);
+        Self { turns: turns(), unknown: turns(), left: Rc::default() }
     }
 
     /// Makes a handshake with a client, in turn.
     pub fn run<F: Future + Unpin>(
         &self,
-        client: Option<IpAddr>,
+        client: Client,
         mut handshake: F,
     ) -> impl Future<Output = F::Output> + use<F> {
         let handshakes = self.clone();
-        let mut turn: Option<LocalBoxFuture<'static, Option<Turn<_>>>> = None;
+        let mut turn: Option<LocalBoxFuture<'static, Turns>> = None;
         poll_fn(move |cx| {
             let waiting = turn.get_or_insert_with(|| {
-                let turns = handshakes.turns.clone();
-                async move { turns.acquire(client).await }.boxed_local()
+                let Self { turns, unknown, .. } = handshakes.clone();
+                async move {
+                    match client {
+                        Client::Known(address) => (None, turns.acquire(address).await),
+                        Client::Unknown(address) => {
+                            (unknown.acquire(address).await, turns.acquire(None).await)
+                        }
+                    }
+                }
+                .boxed_local()
             });
             let Poll::Ready(held) = waiting.as_mut().poll(cx) else { return Poll::Pending };
             turn = None;
@@ -59,7 +76,7 @@ impl Handshakes {
     }
 
     /// Passes the turn on after a step that took so long.
-    fn pass_on(&self, held: Option<Turn<Option<IpAddr>>>, step: Duration) {
+    fn pass_on(&self, held: Turns, step: Duration) {
         let left = self.left.clone();
         left.set(left.get().saturating_sub(step));
         if !left.get().is_zero() {
@@ -96,16 +113,12 @@ mod tests {
         }))
     }
 
-    #[tokio::test]
-    async fn h91_handshakes_of_one_address_delay_none_of_another() {
-        let (pod, server) = ("10.0.0.9", "10.0.0.1");
-        let mut clients = vec![pod; 100];
-        clients.push(server);
+    /// Which handshakes make their two steps, in their order.
+    async fn order(clients: &[Client]) -> Vec<Client> {
         let (handshakes, order) = (Handshakes::new(), Rc::new(RefCell::new(Vec::new())));
         let made = clients.iter().copied().map(|client| {
             let order = order.clone();
-            let step = noted(move || order.borrow_mut().push(client));
-            handshakes.run(Some(client.parse().unwrap()), step)
+            handshakes.run(client, noted(move || order.borrow_mut().push(client)))
         });
         let made: Vec<_> = made.collect();
         LocalSet::new()
@@ -113,6 +126,27 @@ mod tests {
             .await;
         let order = order.take();
         assert_eq!(order.len(), 2 * clients.len());
+        order
+    }
+
+    fn address(last: u8) -> Option<IpAddr> {
+        Some(IpAddr::from([10, 0, 0, last]))
+    }
+
+    #[tokio::test]
+    async fn h91_handshakes_of_one_address_delay_none_of_another() {
+        let (pod, server) = (Client::Unknown(address(9)), Client::Unknown(address(1)));
+        let order = order(&[&[pod; 100][..], &[server]].concat()).await;
+        let last = order.iter().rposition(|client| *client == server).unwrap();
+        assert!(last < 8, "{last}: {:?}", &order[..20]);
+    }
+
+    #[tokio::test]
+    async fn h93_handshakes_of_many_addresses_delay_none_of_a_known_one() {
+        let server = Client::Known(address(0));
+        let mut clients: Vec<_> = (1..=200).map(|n| Client::Unknown(address(n))).collect();
+        clients.push(server);
+        let order = order(&clients).await;
         let last = order.iter().rposition(|client| *client == server).unwrap();
         assert!(last < 8, "{last}: {:?}", &order[..20]);
     }
@@ -120,7 +154,8 @@ mod tests {
     #[tokio::test]
     async fn h40_a_thread_with_much_to_do_makes_more_than_one_step_in_a_round() {
         let (handshakes, rounds) = (Handshakes::new(), Rc::new(Cell::new(0)));
-        let made: Vec<_> = (0..100).map(|_| handshakes.run(None, noted(|| ()))).collect();
+        let made: Vec<_> =
+            (0..100).map(|_| handshakes.run(Client::Unknown(None), noted(|| ()))).collect();
         let seen = rounds.clone();
         LocalSet::new()
             .run_until(async {

@@ -14,6 +14,7 @@
 
 mod admit;
 mod body;
+mod callers;
 mod connection;
 mod counts;
 mod draining;

@@ -89,10 +89,11 @@ impl Taken {
         Some(holder)
     }
 
-    /// Removes the oldest place of the client that has the most.
+    /// Removes the oldest place of the clients that have the most.
     fn remove_oldest(&mut self) -> Option<Holder> {
-        let (client, _) = self.counts.iter().max_by_key(|(_, count)| **count)?;
-        let (number, _) = self.by_number.iter().find(|(_, holder)| holder.client == *client)?;
+        let most = self.counts.values().max()?;
+        let has_most = |holder: &Holder| self.counts.get(&holder.client) == Some(most);
+        let (number, _) = self.by_number.iter().find(|(_, holder)| has_most(holder))?;
         self.remove(*number)
     }
 }
@@ -216,7 +217,7 @@ impl Places {
         self.take_for(None, future)
     }
 
-    /// The same for a client: the oldest one of the client that has the most is dropped.
+    /// The same for a client: the oldest one of the clients that have the most is dropped.
     fn take_for<F: Future>(
         &self,
         client: Option<IpAddr>,

@@ -24,6 +24,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::body::Room;
+use super::callers::{Callers, Client};
 use super::connection::{Connection, HEAD};
 use super::draining::Draining;
 use super::handshakes::Handshakes;
@@ -140,7 +141,7 @@ fn admission(
     let room = Room::new(&shared.limits);
     let limits = shared.limits.clone();
     let shutdown = limits.shutdown.as_secs();
-    let bounds = *bounds;
+    let (bounds, callers) = (*bounds, Callers::default());
     // Its own limit lets new connections wait. `Places` bounds their number.
     actix_tls::accept::max_concurrent_tls_connect(usize::MAX);
     let builder = actix_web::dev::Server::build();
@@ -156,13 +157,20 @@ fn admission(
             admit::routes(config, secret);
         };
         let places = CallerPlaces::of(&bounds);
-        let http = http(routes, places, limits.keep_alive, limits.clone(), graceful.clone());
+        let known = callers.clone();
+        let http =
+            http(routes, (places, known), limits.keep_alive, limits.clone(), graceful.clone());
         let mut acceptor = Acceptor::new(tls.clone());
         acceptor.set_handshake_timeout(limits.deadline);
-        let (handshakes, places) = (Handshakes::new(), Places::new(bounds.handshakes));
+        let (handshakes, callers) = (Handshakes::new(), callers.clone());
+        let [known, unknown] = [(); 2].map(|()| Places::new(bounds.handshakes));
         let accept = move |io: TcpStream, tls: &AcceptorService| {
-            let client = io.peer_addr().ok().map(|client| client.ip().to_canonical());
-            let ended = places.run_for(client, handshakes.run(client, Box::pin(tls.call(io))));
+            let client = callers.client(io.peer_addr().ok().map(|peer| peer.ip()));
+            let (places, address) = match client {
+                Client::Known(address) => (&known, address),
+                Client::Unknown(address) => (&unknown, address),
+            };
+            let ended = places.run_for(address, handshakes.run(client, Box::pin(tls.call(io))));
             async move { ended.await.unwrap_or(Err(TlsError::Timeout)) }
         };
         apply_fn_factory::<_, _, _, _, TcpStream, TcpStream, _, _>(acceptor, accept)
@@ -197,6 +205,7 @@ fn probing(
             probes::routes(config.app_data(web::Data::new(data)));
         };
         let places = CallerPlaces::each(connections);
+        let places = (places, Callers::default());
         let http = http(routes, places, Duration::ZERO, limits.clone(), graceful.clone());
         fn_service(move |io: TcpStream| {
             let peer = io.peer_addr().ok();
@@ -217,7 +226,7 @@ fn probing(
 /// the place of the oldest.
 fn http<T: AsyncRead + AsyncWrite + Socket + Unpin + 'static>(
     routes: impl FnOnce(&mut web::ServiceConfig),
-    places: CallerPlaces,
+    (places, callers): (CallerPlaces, Callers),
     keep_alive: Duration,
     limits: Limits,
     graceful: GracefulShutdownSignal,
@@ -239,7 +248,9 @@ fn http<T: AsyncRead + AsyncWrite + Socket + Unpin + 'static>(
             async move { signal.notified().await }
         })
         .keep_alive(keep_alive)
-        .client_request_timeout(limits.deadline)
+        // Its answer to a connection that has sent nothing yet is 408, which lets a request
+        // pass where a webhook has failurePolicy Ignore. `Timed` ends it without a word.
+        .client_request_timeout(Duration::ZERO)
         .client_disconnect_timeout(Duration::from_secs(1))
         .on_connect_ext(|io: &Timed<T>, data| {
             data.insert(io.connection().clone());
@@ -252,11 +263,16 @@ fn http<T: AsyncRead + AsyncWrite + Socket + Unpin + 'static>(
                 .configure(routes),
             |_| AppConfig::default(),
         ));
-    apply_fn_factory(http, move |(io, peer), http| {
+    apply_fn_factory(http, move |(io, peer): (T, Option<SocketAddr>), http| {
         let connection = Connection::new(HEAD);
         let timed = Timed::new(io, answer, idle, connection.clone());
-        let (place, ended) = places.new.take(Service::call(http, (timed, Protocol::Http1, peer)));
-        connection.set_place(place, places.clone());
+        let address = peer.map(|peer| peer.ip());
+        let first = match callers.client(address) {
+            Client::Known(_) => &places.sending,
+            Client::Unknown(_) => &places.new,
+        };
+        let (place, ended) = first.take(Service::call(http, (timed, Protocol::Http1, peer)));
+        connection.set_place(place, places.clone(), (address, callers.clone()));
         async move { ended.await.unwrap_or(Ok(())) }
     })
 }

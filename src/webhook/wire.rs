@@ -65,6 +65,21 @@ struct ObjectsOfRequest<'a> {
     old_object: Option<&'a RawValue>,
 }
 
+/// What an answer needs of a review.
+#[derive(Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
+struct Known<'a> {
+    request: KnownOfRequest<'a>,
+}
+
+#[derive(Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
+struct KnownOfRequest<'a> {
+    uid: Text<'a>,
+    operation: WireOperation,
+    resource: GroupResource<'a>,
+}
+
 /// What tells an AdmissionReview from anything else.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
@@ -182,23 +197,15 @@ fn envelope(body: &[u8]) -> Result<Envelope<'_, Object<'_>>, serde_json::Error> 
 pub fn parse(body: &[u8], door: Door) -> Result<Parsed<'_>, BadRequest> {
     let error = match envelope(body) {
         Ok(envelope) => {
-            let request = request(envelope)?;
-            let missing = match request.operation {
-                WireOperation::Delete if request.old_object.is_none() => "oldObject",
-                WireOperation::Create if request.object.is_none() => "object",
-                _ => {
-                    let mut review = review(request, door);
-                    for object in review.old_object.iter().chain(&review.object) {
-                        let Metadata { name, generate_name, namespace, uid, .. } = &object.metadata;
-                        check_lengths([name, generate_name, namespace, uid])?;
-                    }
-                    if let Err(error) = add_details(&mut review, body) {
-                        return Ok(unreadable_review(&review, &error));
-                    }
-                    return Ok(Parsed::Review(Box::new(review)));
-                }
-            };
-            return Ok(unreadable_request(request, format!("it has no .request.{missing}")));
+            let mut request = request(envelope)?;
+            if let Some(detail) = defect(&mut request) {
+                return Ok(unreadable_request(request, detail));
+            }
+            let mut review = review(request, door);
+            if let Err(error) = add_details(&mut review, body) {
+                return Ok(unreadable_review(&review, &error));
+            }
+            return Ok(Parsed::Review(Box::new(review)));
         }
         Err(error) => error,
     };
@@ -206,11 +213,57 @@ pub fn parse(body: &[u8], door: Door) -> Result<Parsed<'_>, BadRequest> {
     if let Ok(header) = serde_json::from_slice::<Header<'_>>(body) {
         check_version(&header.api_version, &header.kind)?;
     }
-    // The objects are set aside: what fails now is the review itself.
-    match serde_json::from_slice::<Envelope<'_, &RawValue>>(body) {
-        Ok(envelope) => Ok(unreadable_request(request(envelope)?, describe(&error))),
-        Err(error) => Err(malformed(body, &error)),
+    // The objects are set aside, and then all but the uid: what fails now is the review
+    // itself.
+    if let Ok(envelope) = serde_json::from_slice::<Envelope<'_, &RawValue>>(body) {
+        return Ok(unreadable_request(request(envelope)?, describe(&error)));
     }
+    let known = serde_json::from_slice::<Known<'_>>(body).map_err(|e| malformed(body, &e))?;
+    let Known { request: KnownOfRequest { uid, operation, resource } } = known;
+    check_uid(&uid)?;
+    Ok(Parsed::Unreadable {
+        uid,
+        operation: operation.into(),
+        user: UserInfo::default().into(),
+        dry_run: false,
+        target: Target {
+            resource: cut(&resource.resource).to_owned(),
+            group: cut(&resource.group).to_owned(),
+            ..Target::default()
+        },
+        detail: describe(&error),
+    })
+}
+
+/// What a request lacks, or has in a length that nothing stored has. A client can send
+/// such objects, and an error would let requests pass where a webhook has `failurePolicy:
+/// Ignore`.
+fn defect(request: &mut Request<'_, Object<'_>>) -> Option<String> {
+    match request.operation {
+        WireOperation::Delete if request.old_object.is_none() => {
+            return Some("it has no .request.oldObject".to_owned());
+        }
+        WireOperation::Create if request.object.is_none() => {
+            return Some("it has no .request.object".to_owned());
+        }
+        _ => {}
+    }
+    let Request { resource: of, user_info: user, sub_resource, name, namespace, .. } = &*request;
+    let options = [sub_resource, name, namespace].into_iter().flatten();
+    if options.chain([&of.group, &of.resource, &user.username]).any(|text| text.len() > LONGEST) {
+        return Some(format!("a name, resource or user of it has over {LONGEST} bytes"));
+    }
+    for object in request.old_object.iter_mut().chain(&mut request.object) {
+        let Metadata { name, generate_name, namespace, uid, .. } = &mut object.metadata;
+        if [name, namespace, uid].iter().any(|text| text.len() > LONGEST) {
+            return Some(format!("a name, namespace or uid in it has over {LONGEST} bytes"));
+        }
+        // Objects are stored with one of any length. The API server uses its beginning.
+        if generate_name.len() > LONGEST {
+            *generate_name = Text::from(cut(generate_name)).to_static();
+        }
+    }
+    None
 }
 
 /// A second look at the bytes, for the few questions that need it.
@@ -259,16 +312,20 @@ fn unreadable_review<'a>(review: &Review<'a>, error: &serde_json::Error) -> Pars
 }
 
 fn unreadable_request<O>(request: Request<'_, O>, detail: String) -> Parsed<'_> {
+    let mut user = User::from(request.user_info);
+    if user.name.len() > LONGEST {
+        user.name = Text::from(cut(&user.name)).to_static();
+    }
     Parsed::Unreadable {
         target: Target {
-            resource: request.resource.resource.to_string(),
-            group: request.resource.group.to_string(),
-            namespace: request.namespace.unwrap_or_default().to_string(),
-            name: request.name.unwrap_or_default().to_string(),
+            resource: cut(&request.resource.resource).to_owned(),
+            group: cut(&request.resource.group).to_owned(),
+            namespace: cut(&request.namespace.unwrap_or_default()).to_owned(),
+            name: cut(&request.name.unwrap_or_default()).to_owned(),
         },
         uid: request.uid,
         operation: request.operation.into(),
-        user: request.user_info.into(),
+        user,
         dry_run: request.dry_run.unwrap_or_default(),
         detail,
     }
@@ -332,20 +389,22 @@ fn request<O>(envelope: Envelope<'_, O>) -> Result<Request<'_, O>, BadRequest> {
             "the review has no request; expected .request with uid, operation and resource",
         )
     })?;
-    let Request { uid, resource: of, user_info: user, .. } = &request;
-    let options = [&request.sub_resource, &request.name, &request.namespace];
-    check_lengths([uid, &of.group, &of.resource, &user.username])?;
-    check_lengths(options.into_iter().flatten())?;
+    check_uid(&request.uid)?;
     Ok(request)
 }
 
-/// Answers, logs and live reads repeat these texts.
-fn check_lengths<'t>(texts: impl IntoIterator<Item = &'t Text<'t>>) -> Result<(), BadRequest> {
-    if texts.into_iter().all(|text| text.len() <= LONGEST) {
+/// The answer repeats the uid, and the API server makes it.
+fn check_uid(uid: &Text<'_>) -> Result<(), BadRequest> {
+    if uid.len() <= LONGEST {
         return Ok(());
     }
-    let message = format!("a name, uid, resource or user of the review has over {LONGEST} bytes");
+    let message = format!("the uid of the review has over {LONGEST} bytes");
     Err(BadRequest::new(StatusCode::BAD_REQUEST, message))
+}
+
+/// As much of a text as answers, logs and live reads repeat.
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(LONGEST)]
 }
 
 /// The start of a review, without its objects: the API server writes them behind all

@@ -1,7 +1,10 @@
 //! `belay approvals`.
 
+use std::time::Duration;
+
 use serde_json::json;
 
+use crate::harness::manifest::approval;
 use crate::{belay, belay_as, json, kubectl, policy, world};
 
 #[test]
@@ -33,6 +36,27 @@ fn an_approval_is_listed_with_who_gave_it_and_for_how_long() {
     // Elsewhere it is not listed.
     let other = json(&belay(plane, &["approvals", "-n", "default", "-o", "json"]));
     assert_eq!(other["items"].as_array().map(Vec::len), Some(0), "{other}");
+}
+
+#[test]
+fn h95_an_approval_that_cannot_be_read_is_left_out_and_named() {
+    let plane = &world().plane;
+    let ns = plane.namespace("h95").unwrap();
+    let target = json!({"resource": "configmaps", "namespace": ns, "name": "a", "uid": "u"});
+    let good = approval(&format!("{ns}-good"), target, "Object");
+    plane.apply(&good).unwrap();
+    let mut bad = good.clone();
+    // The API server takes it for an offset.
+    let until = jiff::Timestamp::now() - Duration::from_secs(82_800);
+    let until = until.strftime("%Y-%m-%dT%H:%M:%S-23:60").to_string();
+    bad["metadata"]["name"] = json!(format!("{ns}-bad"));
+    bad["spec"]["expirationTime"] = json!(until);
+    plane.apply(&bad).unwrap();
+    let output = belay(plane, &["approvals", "-n", &ns, "-o", "json"]);
+    let names = format!("left out, because they can't be read: deletionapprovals {ns}-bad\n");
+    assert_eq!((output.code, output.stderr.as_str()), (0, names.as_str()), "{output:?}");
+    assert_eq!(json(&output)["items"].as_array().map(Vec::len), Some(1), "{output:?}");
+    plane.delete(&["deletionapproval", &format!("{ns}-bad")], "");
 }
 
 #[test]

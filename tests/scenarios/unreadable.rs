@@ -110,7 +110,7 @@ fn s31_a_list_that_is_forbidden_is_told_and_is_no_empty_list() {
     jane.apply(&pod("reader").with_env_from("secretRef", "used"));
     let denied = jane.refused(&["secret/used"]);
     let sentence = "belay cannot tell whether secrets \"used\" may go: objects of kind Secret: \
-                    secrets is forbidden: ";
+                    secrets \"used\" is forbidden: ";
     assert!(denied.contains(sentence) && !denied.contains("reader"), "{denied}");
     jane.delete(&["secret/free"]).success().unwrap();
 

@@ -173,6 +173,21 @@ fn h33_a_body_over_the_limit_is_413_and_one_of_unknown_size_411() {
     assert_eq!(client().post("/validate", largest).code, 200);
 }
 
+/// An answer that nobody has asked for is taken for that of the next request, which passes
+/// where a webhook has failurePolicy Ignore.
+#[test]
+fn h94_a_connection_that_has_sent_nothing_is_sent_nothing() {
+    let [mut silent, mut slow] = [(); 2].map(|()| client().connect().unwrap());
+    slow.write_all(b"POST").unwrap();
+    slow.flush().unwrap();
+    let mut rest = Vec::new();
+    // It ends when its time is over.
+    let _ = slow.read_to_end(&mut rest);
+    let review = sample("delete-denied.json");
+    client::send(&mut silent, "/validate", "application/json", review.as_bytes()).unwrap();
+    assert_eq!(client::receive(&mut silent).unwrap().code, 200);
+}
+
 #[test]
 fn slow_senders_get_an_answer_or_a_closed_connection_within_the_deadline() {
     // Its own start is not what is measured.

@@ -97,7 +97,7 @@ const OURS: &str = "reportingComponent=belay";
 
 async fn all_events(client: &kube::Client) -> Result<Vec<Event>, Trouble> {
     let api: Api<Event> = Api::all(client.clone());
-    all_of(api, ListParams::default().fields(OURS)).await
+    Ok(all_of(api, ListParams::default().fields(OURS)).await?.objects)
 }
 
 /// Those of one object, which are in its namespace.

@@ -8,7 +8,7 @@ use k8s_openapi::api::rbac::v1::{
 };
 use kube::api::{Api, ListParams};
 
-use crate::cluster::{Trouble, all_of};
+use crate::cluster::{Listed, Trouble, all_of};
 use crate::command::document::NotRead;
 use crate::policy::service_account;
 
@@ -170,8 +170,8 @@ pub async fn read(client: &kube::Client, places: &BTreeSet<&str>) -> (Rbac, Vec<
 }
 
 /// What was read, or nothing, and a note of that.
-fn read_or<K>(read: Result<Vec<K>, Trouble>, name: &str, unread: &mut Vec<NotRead>) -> Vec<K> {
-    read.unwrap_or_else(|trouble| {
+fn read_or<K>(read: Result<Listed<K>, Trouble>, name: &str, unread: &mut Vec<NotRead>) -> Vec<K> {
+    read.map(|listed| listed.objects).unwrap_or_else(|trouble| {
         let why = match trouble {
             Trouble::Forbidden(_) => "forbidden for you".to_owned(),
             other => other.words(),

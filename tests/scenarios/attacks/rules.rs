@@ -7,12 +7,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::harness::manifest::{
-    Manifest as _, claim, config_map, deletion_policy, object, pod, reader,
+    Manifest as _, claim, config_map, deletion_policy, object, pod, reader, workload,
 };
 use crate::harness::rbac::rule;
 use crate::harness::{ControlPlane, Install, Shared, eventually};
 use crate::people::{Person, field};
-use crate::team::Team;
+use crate::team::{SOON, Team};
 use crate::{World, policy, program, world};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -101,6 +101,50 @@ fn h11_a_labelled_pod_is_not_evicted() {
     assert!(refused.contains("label belay.dev/protect=Always"), "{refused}");
     assert_eq!(field(plane, &ns, "pod/kept", ".metadata.deletionTimestamp"), "");
     evict("plain").success().unwrap();
+}
+
+/// Nothing that a client puts into an object may make belay answer with an error: where a
+/// webhook has failurePolicy Ignore the request would pass.
+#[test]
+fn h92_texts_of_any_length_in_an_object_let_nothing_pass() {
+    let team = Team::new(&world().plane, "h92");
+    let (plane, ns) = (team.plane, &team.ns);
+    let long = "x".repeat(1_025);
+    team.apply(&pod("kept").with_protect_label("Always"));
+    for field in ["generateName", "uid", "selfLink"] {
+        let path = format!("/api/v1/namespaces/{ns}/pods/kept/eviction");
+        let mut eviction = object("policy/v1", "Eviction", "kept").with_namespace(ns);
+        eviction["metadata"][field] = json!(long);
+        let refused = team.send(&["create", "--raw", &path, "-f", "-"], &eviction);
+        let refused = refused.failure().unwrap();
+        assert!(refused.contains("evict.belay.dev"), "{field}: {refused}");
+    }
+    team.stands("pod/kept");
+
+    // The API server stores it, and belay is asked about the object for ever after.
+    let target = policy::target("", "configmaps", ns).with(json!({"names": ["child"]}));
+    let subjects = json!([{"kind": "User", "name": team.name}]);
+    let spec = json!({"targets": [target], "protect": {"always": {}}, "subjects": subjects});
+    policy::apply(plane, ns, spec);
+    team.apply(
+        &workload("Deployment", "owner", &pod("owner")).with(json!({"spec": {"replicas": 0}})),
+    );
+    let uid = field(plane, ns, "deployment/owner", ".metadata.uid");
+    let owner = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "owner", "uid": uid});
+    team.apply(&config_map("child").with_owner(owner));
+    eventually("a refusal", SOON, || {
+        team.delete(&["deployment/owner", "--dry-run=server"]).failure()
+    })
+    .unwrap();
+    let generate_name = json!({"metadata": {"generateName": long}});
+    plane.patch("deployment/owner", ns, &generate_name);
+    let refused = team.refused(&["deployment/owner"]);
+    assert!(refused.contains("configmaps \"child\""), "{refused}");
+    // Nor does it keep what nothing protects.
+    plane.delete(&["configmap/child"], ns);
+    team.goes("configmap/child");
+    eventually("a DELETE that passes", SOON, || team.delete(&["deployment/owner"]).success())
+        .unwrap();
 }
 
 #[test]
