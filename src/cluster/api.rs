@@ -139,7 +139,8 @@ where
                     Ok(object) => whole.objects.push(object),
                     Err(_) => {
                         let object = serde_json::from_str::<Object<'_>>(item.get());
-                        whole.unreadable.extend(object.map(|o| o.metadata.name.to_string()));
+                        let name = object.map(|object| object.metadata.name.to_string());
+                        whole.unreadable.push(name.unwrap_or_else(|_| "(no name)".to_owned()));
                     }
                 }
             }

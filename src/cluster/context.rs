@@ -152,8 +152,8 @@ impl Signals {
         self.changed.send_modify(|generation| *generation += 1);
     }
 
-    /// Makes a task whenever this replica begins to lead, and drops it when another one
-    /// does. `follows` is made for the times between, and runs first.
+    /// Makes a task whenever this replica begins to lead, and drops it when it leads no
+    /// more. `follows` is made for the times between, and runs first.
     pub async fn while_leading<L, F>(
         &self,
         mut leads: impl FnMut() -> L,

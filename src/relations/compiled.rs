@@ -24,7 +24,7 @@ pub(super) struct Compiled {
     pub(super) finished: Vec<(Path, &'static [&'static str])>,
     pub(super) scaled_down: Option<(Path, &'static [GroupKind])>,
     pub(super) established: Option<Path>,
-    /// All that is read, of the body and of the metadata beside [`Object`].
+    /// All that is read, of the body and of the metadata beside [`crate::objects::Object`].
     pub(super) fields: Fields,
 }
 

@@ -1,41 +1,39 @@
 //! Clients, as far as they are known before they send anything.
 
-use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv6Addr};
+use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
-use parking_lot::RwLock;
+use parking_lot::Mutex;
 
 /// So many addresses are known: a cluster has a few API servers.
 const MOST: usize = 64;
-
-/// The bits of an IPv6 address that one host may choose.
-const HOST: u128 = u64::MAX as u128;
 
 /// Whose connection it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Client {
     /// The address of a caller that has shown that it knows the path.
     Known(Option<IpAddr>),
-    /// Another one, of IPv6 the network.
+    /// Another one.
     Unknown(Option<IpAddr>),
 }
 
-/// The addresses of the callers that have shown that they know the path. Cheap to clone.
+/// The addresses of the callers that have shown that they know the path, and when each did
+/// so last. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub struct Callers(Arc<RwLock<VecDeque<IpAddr>>>);
+pub struct Callers(Arc<Mutex<HashMap<IpAddr, Instant>>>);
 
 impl Callers {
-    /// A caller of this address knows the path.
+    /// A caller of this address knows the path. Those that have not shown it for the
+    /// longest time are forgotten.
     pub fn add(&self, address: IpAddr) {
-        let address = address.to_canonical();
-        if self.0.read().contains(&address) {
-            return;
-        }
-        let mut known = self.0.write();
-        known.push_back(address);
-        if known.len() > MOST {
-            known.pop_front();
+        let mut known = self.0.lock();
+        known.insert(address.to_canonical(), Instant::now());
+        if known.len() > MOST
+            && let Some(oldest) = known.iter().min_by_key(|(_, last)| **last).map(|(one, _)| *one)
+        {
+            known.remove(&oldest);
         }
     }
 
@@ -43,10 +41,7 @@ impl Callers {
     pub fn client(&self, address: Option<IpAddr>) -> Client {
         let address = address.map(|address| address.to_canonical());
         match address {
-            Some(known) if self.0.read().contains(&known) => Client::Known(address),
-            Some(IpAddr::V6(v6)) => {
-                Client::Unknown(Some(Ipv6Addr::from_bits(v6.to_bits() & !HOST).into()))
-            }
+            Some(known) if self.0.lock().contains_key(&known) => Client::Known(address),
             _ => Client::Unknown(address),
         }
     }
@@ -57,18 +52,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn h93_an_address_is_known_by_its_path_and_an_unknown_host_has_one_network() {
+    fn h93_an_address_is_known_by_its_path_until_many_others_are() {
         let callers = Callers::default();
         let of = |text: &str| callers.client(Some(text.parse().unwrap()));
-        assert_eq!(of("2001:db8::1:2"), of("2001:db8::3:4"));
-        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
         assert_eq!(of("10.0.0.1"), Client::Unknown(Some("10.0.0.1".parse().unwrap())));
         callers.add("::ffff:10.0.0.1".parse().unwrap());
         assert_eq!(of("10.0.0.1"), Client::Known(Some("10.0.0.1".parse().unwrap())));
         for last in 0..=255 {
             callers.add(IpAddr::from([10, 1, 0, last]));
+            callers.add("10.0.0.1".parse().unwrap());
         }
-        assert!(matches!(of("10.0.0.1"), Client::Unknown(_)));
-        assert!(matches!(of("10.1.0.255"), Client::Known(_)));
+        assert!(matches!(of("10.1.0.1"), Client::Unknown(_)));
+        assert!(
+            ["10.0.0.1", "10.1.0.255"].map(of).iter().all(|one| matches!(one, Client::Known(_)))
+        );
     }
 }

@@ -18,7 +18,7 @@ use super::places::{CallerPlaces, EndRequest, Place};
 /// The longest head. The API server's have less than 4 KiB.
 pub const HEAD: usize = 16 << 10;
 
-/// What one connection may send. [`Timed`] and the handlers share it.
+/// What one connection may send. [`super::timed::Timed`] and the handlers share it.
 pub struct Connection {
     /// So many more bytes are read. The last read may take more, by what one
     /// buffer holds.
@@ -111,8 +111,8 @@ impl Connection {
 
     /// Its caller knows the path: only those end it now that send a request as well.
     pub fn keep(&self) {
-        if let Some((address, callers)) = self.address.take() {
-            callers.add(address);
+        if let Some((address, callers)) = &*self.address.borrow() {
+            callers.add(*address);
         }
         if let Some(caller) = &mut *self.place.borrow_mut() {
             caller.place.enter(&caller.places.sending);

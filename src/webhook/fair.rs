@@ -62,12 +62,24 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
     /// Takes the next item, if there is a place. The place is in use until
     /// [`FairQueue::end`].
     pub fn begin(&mut self) -> Option<(K, T)> {
+        self.begin_of(|_| true)
+    }
+
+    /// The same of those that still wait. The others cost their group no turn.
+    fn begin_of(&mut self, waits: impl Fn(&T) -> bool) -> Option<(K, T)> {
         if self.taken >= self.places.all {
             return None;
         }
-        let key = self.turn.pop_front()?;
+        let (key, item) = loop {
+            let key = self.turn.pop_front()?;
+            let group = self.groups.get_mut(&key)?;
+            let left = std::iter::from_fn(|| group.waiting.pop_front()).find(&waits);
+            match left {
+                Some(item) => break (key, item),
+                None => self.forget(&key),
+            }
+        };
         let group = self.groups.get_mut(&key)?;
-        let item = group.waiting.pop_front()?;
         group.taken += 1;
         self.taken += 1;
         if group.may_begin(self.places) {
@@ -136,7 +148,7 @@ impl<K: Clone + Eq + Hash> FairSemaphore<K> {
     /// Gives the free places to the next waiters.
     fn give(&self) {
         loop {
-            let begun = self.0.lock().begin();
+            let begun = self.0.lock().begin_of(|waiter| !waiter.is_closed());
             let Some((group, waiter)) = begun else { return };
             let turn = Turn { group, of: Some(self.clone()) };
             if let Err(mut turn) = waiter.send(turn) {
@@ -158,6 +170,8 @@ impl<K: Clone + Eq + Hash> Drop for Turn<K> {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+
     use super::*;
 
     const PLACES: Places = Places { all: 3, each: 2 };
@@ -203,6 +217,24 @@ mod tests {
         assert_eq!(begun(&mut queue), [("b", 2)]);
         queue.end(&"b");
         assert!(queue.groups.is_empty() && queue.turn.is_empty() && queue.taken == 0);
+    }
+
+    #[tokio::test]
+    async fn h96_those_who_wait_no_more_are_forgotten_while_others_wait() {
+        let places = FairSemaphore::<&str>::new(Places { all: 1, each: 1 });
+        let mut first = places.acquire("a").await;
+        for _ in 0..100 {
+            for _ in 0..10 {
+                // It has begun to wait, and does so no more.
+                assert!(places.acquire("a").now_or_never().is_none());
+            }
+            let mut second = std::pin::pin!(places.acquire("b"));
+            assert!(futures_util::poll!(second.as_mut()).is_pending());
+            drop(first.take());
+            first = second.await;
+        }
+        let waiting: usize = places.0.lock().groups.values().map(|group| group.waiting.len()).sum();
+        assert!(waiting <= 10, "{waiting}");
     }
 
     #[tokio::test]

@@ -2,8 +2,8 @@
 //!
 //! Any client can start a handshake, and each ClientHello takes a signature. So a thread
 //! makes one step of one handshake at a time, and addresses take turns: a Pod has one, and
-//! the API server has another. An address whose caller has shown that it knows the path has
-//! as many turns as all the others together. Between steps the thread answers reviews, and
+//! the API server has another. Each address whose caller has shown that it knows the path
+//! has as many turns as all the others together. Between steps the thread answers reviews, and
 //! handshakes take about half of its time at the most. If a proxy gives all clients one
 //! address, handshakes continue in the order in which they started.
 
@@ -34,24 +34,25 @@ pub struct Handshakes {
     turns: FairSemaphore<Option<IpAddr>>,
     /// The turns of the others.
     unknown: FairSemaphore<Option<IpAddr>>,
+    limit: Duration,
     /// The time for steps before the thread does everything else that is due.
     left: Rc<Cell<Duration>>,
 }
 
 impl Handshakes {
-    /// None yet.
-    pub fn new() -> Self {
+    /// Each may take so long.
+    pub fn new(limit: Duration) -> Self {
         let turns = || FairSemaphore::new(STEPS);
-        Self { turns: turns(), unknown: turns(), left: Rc::default() }
+        Self { turns: turns(), unknown: turns(), limit, left: Rc::default() }
     }
 
-    /// Makes a handshake with a client, in turn.
+    /// Makes a handshake with a client, in turn. `None`: its turn came too late.
     pub fn run<F: Future + Unpin>(
         &self,
         client: Client,
         mut handshake: F,
-    ) -> impl Future<Output = F::Output> + use<F> {
-        let handshakes = self.clone();
+    ) -> impl Future<Output = Option<F::Output>> + use<F> {
+        let (handshakes, came) = (self.clone(), Instant::now());
         let mut turn: Option<LocalBoxFuture<'static, Turns>> = None;
         poll_fn(move |cx| {
             let waiting = turn.get_or_insert_with(|| {
@@ -68,10 +69,14 @@ impl Handshakes {
             });
             let Poll::Ready(held) = waiting.as_mut().poll(cx) else { return Poll::Pending };
             turn = None;
+            // The client has most likely gone, and the step would take the time of others.
+            if came.elapsed() >= handshakes.limit {
+                return Poll::Ready(None);
+            }
             let begun = Instant::now();
             let polled = handshake.poll_unpin(cx);
             handshakes.pass_on(held, begun.elapsed());
-            polled
+            polled.map(Some)
         })
     }
 
@@ -102,6 +107,8 @@ mod tests {
 
     use super::*;
 
+    const LIMIT: Duration = Duration::from_secs(60);
+
     /// A handshake of two steps, each of which is noted.
     fn noted(note: impl FnMut() + 'static) -> impl Future<Output = ()> + Unpin {
         let (mut note, mut left) = (note, 2);
@@ -115,7 +122,7 @@ mod tests {
 
     /// Which handshakes make their two steps, in their order.
     async fn order(clients: &[Client]) -> Vec<Client> {
-        let (handshakes, order) = (Handshakes::new(), Rc::new(RefCell::new(Vec::new())));
+        let (handshakes, order) = (Handshakes::new(LIMIT), Rc::new(RefCell::new(Vec::new())));
         let made = clients.iter().copied().map(|client| {
             let order = order.clone();
             handshakes.run(client, noted(move || order.borrow_mut().push(client)))
@@ -153,7 +160,7 @@ mod tests {
 
     #[tokio::test]
     async fn h40_a_thread_with_much_to_do_makes_more_than_one_step_in_a_round() {
-        let (handshakes, rounds) = (Handshakes::new(), Rc::new(Cell::new(0)));
+        let (handshakes, rounds) = (Handshakes::new(LIMIT), Rc::new(Cell::new(0)));
         let made: Vec<_> =
             (0..100).map(|_| handshakes.run(Client::Unknown(None), noted(|| ()))).collect();
         let seen = rounds.clone();
@@ -170,5 +177,12 @@ mod tests {
             })
             .await;
         assert!(rounds.get() < 100, "{} rounds for 200 steps", rounds.get());
+    }
+
+    #[tokio::test]
+    async fn h91_a_handshake_whose_turn_comes_late_takes_no_step() {
+        let handshakes = Handshakes::new(Duration::ZERO);
+        let ended = handshakes.run(Client::Unknown(None), noted(|| panic!("a step")));
+        assert_eq!(LocalSet::new().run_until(ended).await, None);
     }
 }

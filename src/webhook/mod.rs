@@ -74,8 +74,8 @@ pub struct Limits {
     pub bodies: usize,
     /// The bytes in memory of long lists in all reviews that were parsed.
     pub lists: usize,
-    /// How long the head of a request may take to arrive, and how long its
-    /// body and the answer may take after that. A request whose head takes its
+    /// How long the body of a request may take to arrive after its head, and then the
+    /// answer. A request whose head takes its
     /// time does not get this twice: half a second past it, counted from the
     /// first byte, the connection ends. It has to stay below the webhook's
     /// `timeoutSeconds`.

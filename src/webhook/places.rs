@@ -25,8 +25,14 @@ use tokio::time::Instant;
 /// So many handshakes may be under way, in all threads together.
 const HANDSHAKES: usize = 1536;
 
+/// So many may be of addresses whose callers have shown that they know the path.
+const KNOWN_HANDSHAKES: usize = 512;
+
 /// So many connections may send their first request, in all threads together.
 const NEW: usize = 1024;
+
+/// So many may be of addresses whose callers have shown that they know the path.
+const KNOWN: usize = 512;
 
 /// So many connections may send a request to the path, in all threads together. Those
 /// that are idle or wait take no place here, so the newest of these is not soon the oldest.
@@ -41,7 +47,7 @@ const ASKING: usize = 1024;
 
 /// So many connections there are at the most, in all threads together. The others
 /// end before it comes to that.
-const CONNECTIONS: usize = 6144;
+const CONNECTIONS: usize = 7168;
 
 /// So many connections may ask the probes.
 const PROBES: usize = 64;
@@ -103,6 +109,8 @@ impl Taken {
 pub struct CallerPlaces {
     /// Of those whose callers have not shown that they know the path.
     pub new: Places,
+    /// Of those whose address is known, and that have sent no request.
+    pub known: Places,
     /// Of those that send a request.
     pub sending: Places,
     /// Of those that wait for an answer.
@@ -114,15 +122,16 @@ pub struct CallerPlaces {
 impl CallerPlaces {
     /// So many of each for one thread.
     pub fn of(bounds: &Bounds) -> Self {
-        let Bounds { new, sending, asking, idle, .. } = *bounds;
-        let [new, sending, asking, idle] = [new, sending, asking, idle].map(Places::new);
-        Self { new, sending, asking, idle }
+        let Bounds { new, known, sending, asking, idle, .. } = *bounds;
+        let [new, known, sending, asking, idle] =
+            [new, known, sending, asking, idle].map(Places::new);
+        Self { new, known, sending, asking, idle }
     }
 
     /// So many of each.
     pub fn each(most: usize) -> Self {
-        let [new, sending, asking, idle] = [most; 4].map(Places::new);
-        Self { new, sending, asking, idle }
+        let [new, known, sending, asking, idle] = [most; 5].map(Places::new);
+        Self { new, known, sending, asking, idle }
     }
 }
 
@@ -279,8 +288,12 @@ pub struct Bounds {
     pub connections: usize,
     /// Handshakes under way.
     pub handshakes: usize,
+    /// The same of known addresses.
+    pub known_handshakes: usize,
     /// Connections of callers that have not shown that they know the path.
     pub new: usize,
+    /// The same of known addresses.
+    pub known: usize,
     /// Connections of those that have, and send a request.
     pub sending: usize,
     /// Connections of those that have, and send nothing.
@@ -305,7 +318,9 @@ impl Bounds {
         Self {
             connections: each(CONNECTIONS, 2),
             handshakes: each(HANDSHAKES, 10),
+            known_handshakes: each(KNOWN_HANDSHAKES, 20),
             new: each(NEW, 10),
+            known: each(KNOWN, 20),
             sending: each(SENDING, 10),
             idle: each(IDLE, 10),
             asking: each(ASKING, 10),

@@ -162,8 +162,9 @@ fn admission(
             http(routes, (places, known), limits.keep_alive, limits.clone(), graceful.clone());
         let mut acceptor = Acceptor::new(tls.clone());
         acceptor.set_handshake_timeout(limits.deadline);
-        let (handshakes, callers) = (Handshakes::new(), callers.clone());
-        let [known, unknown] = [(); 2].map(|()| Places::new(bounds.handshakes));
+        let (handshakes, callers) = (Handshakes::new(limits.deadline), callers.clone());
+        let known = Places::new(bounds.known_handshakes);
+        let unknown = Places::new(bounds.handshakes);
         let accept = move |io: TcpStream, tls: &AcceptorService| {
             let client = callers.client(io.peer_addr().ok().map(|peer| peer.ip()));
             let (places, address) = match client {
@@ -171,7 +172,7 @@ fn admission(
                 Client::Unknown(address) => (&unknown, address),
             };
             let ended = places.run_for(address, handshakes.run(client, Box::pin(tls.call(io))));
-            async move { ended.await.unwrap_or(Err(TlsError::Timeout)) }
+            async move { ended.await.flatten().unwrap_or(Err(TlsError::Timeout)) }
         };
         apply_fn_factory::<_, _, _, _, TcpStream, TcpStream, _, _>(acceptor, accept)
             .map_err(TlsError::into_service_error)
@@ -268,7 +269,7 @@ fn http<T: AsyncRead + AsyncWrite + Socket + Unpin + 'static>(
         let timed = Timed::new(io, answer, idle, connection.clone());
         let address = peer.map(|peer| peer.ip());
         let first = match callers.client(address) {
-            Client::Known(_) => &places.sending,
+            Client::Known(_) => &places.known,
             Client::Unknown(_) => &places.new,
         };
         let (place, ended) = first.take(Service::call(http, (timed, Protocol::Http1, peer)));

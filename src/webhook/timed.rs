@@ -1,8 +1,8 @@
 //! A connection that does not wait for ever.
 //!
-//! actix limits the time of the first head on a connection and of idleness,
-//! but a second head that arrives a byte a minute has no limit of its own.
-//! Here every connection has one, whatever is or is not arriving on it.
+//! actix would limit the time of the first head on a connection, by an answer that
+//! nobody has asked for, and has no limit for a second head that arrives a byte a
+//! minute. Here every connection has one, whatever is or is not arriving on it.
 //!
 //! How much is read of it, [`Connection`] says.
 

@@ -215,11 +215,21 @@ pub fn parse(body: &[u8], door: Door) -> Result<Parsed<'_>, BadRequest> {
     }
     // The objects are set aside, and then all but the uid: what fails now is the review
     // itself.
-    if let Ok(envelope) = serde_json::from_slice::<Envelope<'_, &RawValue>>(body) {
-        return Ok(unreadable_request(request(envelope)?, describe(&error)));
+    match serde_json::from_slice::<Envelope<'_, &RawValue>>(body) {
+        Ok(envelope) => Ok(unreadable_request(request(envelope)?, describe(&error))),
+        Err(of_review) => parse_known(body, &of_review, describe(&error)),
     }
-    let known = serde_json::from_slice::<Known<'_>>(body).map_err(|e| malformed(body, &e))?;
-    let Known { request: KnownOfRequest { uid, operation, resource } } = known;
+}
+
+/// Reads what an answer needs of a review in which `error` was found.
+fn parse_known<'a>(
+    body: &'a [u8],
+    error: &serde_json::Error,
+    detail: String,
+) -> Result<Parsed<'a>, BadRequest> {
+    let known: Result<Known<'_>, _> = serde_json::from_slice(body);
+    let Known { request: KnownOfRequest { uid, operation, resource } } =
+        known.map_err(|_| malformed(body, error))?;
     check_uid(&uid)?;
     Ok(Parsed::Unreadable {
         uid,
@@ -231,7 +241,7 @@ pub fn parse(body: &[u8], door: Door) -> Result<Parsed<'_>, BadRequest> {
             group: cut(&resource.group).to_owned(),
             ..Target::default()
         },
-        detail: describe(&error),
+        detail,
     })
 }
 
@@ -423,9 +433,10 @@ pub const NO_MEMORY: &str = "its lists are long, and belay has no memory left fo
 
 /// Reads such a start. `why` is the reason that the answer gives.
 pub fn parse_start<'a>(start: &'a [u8], why: &str) -> Result<Parsed<'a>, BadRequest> {
-    let envelope: Envelope<'_, IgnoredAny> =
-        serde_json::from_slice(start).map_err(|error| malformed(start, &error))?;
-    Ok(unreadable_request(request(envelope)?, why.to_owned()))
+    match serde_json::from_slice::<Envelope<'_, IgnoredAny>>(start) {
+        Ok(envelope) => Ok(unreadable_request(request(envelope)?, why.to_owned())),
+        Err(error) => parse_known(start, &error, why.to_owned()),
+    }
 }
 
 /// As much of a stranger's text as an error message should repeat.

@@ -26,8 +26,8 @@ pub trait Follower {
     /// The Secret is now this; none: there is none.
     fn take(&mut self, secret: Option<Secret>);
 
-    /// This is registered now. Every replica is told: the next leader may be this one. The
-    /// result is when a step is due in any case.
+    /// This is registered now. Followers on all replicas hear of it, because any of them may
+    /// lead next. The result is when a step is due in any case.
     fn take_registered(&mut self, registered: &Registered) -> Option<Instant>;
 
     /// Takes the next step, if this replica leads. The result is how long to wait before

@@ -171,12 +171,19 @@ pub async fn read(client: &kube::Client, places: &BTreeSet<&str>) -> (Rbac, Vec<
 
 /// What was read, or nothing, and a note of that.
 fn read_or<K>(read: Result<Listed<K>, Trouble>, name: &str, unread: &mut Vec<NotRead>) -> Vec<K> {
-    read.map(|listed| listed.objects).unwrap_or_else(|trouble| {
-        let why = match trouble {
-            Trouble::Forbidden(_) => "forbidden for you".to_owned(),
-            other => other.words(),
-        };
-        unread.push(NotRead { resource: name.to_owned(), why });
-        Vec::new()
-    })
+    let trouble = match read {
+        Ok(Listed { objects, unreadable }) if unreadable.is_empty() => return objects,
+        Ok(Listed { objects, unreadable }) => {
+            let why = format!("{} can't be read", unreadable.join(", "));
+            unread.push(NotRead { resource: name.to_owned(), why });
+            return objects;
+        }
+        Err(trouble) => trouble,
+    };
+    let why = match trouble {
+        Trouble::Forbidden(_) => "forbidden for you".to_owned(),
+        other => other.words(),
+    };
+    unread.push(NotRead { resource: name.to_owned(), why });
+    Vec::new()
 }
