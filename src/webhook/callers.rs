@@ -14,8 +14,8 @@ const MOST: usize = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Client {
     /// The address of a caller that has shown that it knows the path.
-    Known(Option<IpAddr>),
-    /// Another one.
+    Known(IpAddr),
+    /// Another one, if it has an address.
     Unknown(Option<IpAddr>),
 }
 
@@ -41,7 +41,7 @@ impl Callers {
     pub fn client(&self, address: Option<IpAddr>) -> Client {
         let address = address.map(|address| address.to_canonical());
         match address {
-            Some(known) if self.0.lock().contains_key(&known) => Client::Known(address),
+            Some(known) if self.0.lock().contains_key(&known) => Client::Known(known),
             _ => Client::Unknown(address),
         }
     }
@@ -57,7 +57,7 @@ mod tests {
         let of = |text: &str| callers.client(Some(text.parse().unwrap()));
         assert_eq!(of("10.0.0.1"), Client::Unknown(Some("10.0.0.1".parse().unwrap())));
         callers.add("::ffff:10.0.0.1".parse().unwrap());
-        assert_eq!(of("10.0.0.1"), Client::Known(Some("10.0.0.1".parse().unwrap())));
+        assert_eq!(of("10.0.0.1"), Client::Known("10.0.0.1".parse().unwrap()));
         for last in 0..=255 {
             callers.add(IpAddr::from([10, 1, 0, last]));
             callers.add("10.0.0.1".parse().unwrap());

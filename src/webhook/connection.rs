@@ -26,8 +26,6 @@ pub struct Connection {
     phase: Cell<Phase>,
     waiting: Cell<Option<Waker>>,
     place: RefCell<Option<PlaceOfCaller>>,
-    /// Its address, and the addresses of known callers.
-    address: RefCell<Option<(IpAddr, Callers)>>,
     end: Arc<EndRequest>,
     /// Whether a part of an answer is not written yet.
     answering: Cell<bool>,
@@ -53,6 +51,8 @@ struct PlaceOfCaller {
     /// Where it may have one.
     places: CallerPlaces,
     state: CallerState,
+    /// Its address, and where that is remembered once the caller is known.
+    address: Option<(IpAddr, Callers)>,
 }
 
 /// What a connection does whose caller is known.
@@ -84,7 +84,6 @@ impl Connection {
             phase: Cell::new(Phase::Head),
             waiting: Cell::default(),
             place: RefCell::default(),
-            address: RefCell::default(),
             end: Arc::default(),
             answering: Cell::default(),
             requests: Cell::new(Requests::Open),
@@ -102,20 +101,19 @@ impl Connection {
         &self,
         place: Place,
         places: CallerPlaces,
-        (address, callers): (Option<IpAddr>, Callers),
+        address: Option<(IpAddr, Callers)>,
     ) {
-        self.address.replace(address.map(|address| (address, callers)));
         let state = CallerState::Sending;
-        self.place.replace(Some(PlaceOfCaller { place, places, state }));
+        self.place.replace(Some(PlaceOfCaller { place, places, state, address }));
     }
 
     /// Its caller knows the path: only those end it now that send a request as well.
     pub fn keep(&self) {
-        if let Some((address, callers)) = &*self.address.borrow() {
-            callers.add(*address);
-        }
         if let Some(caller) = &mut *self.place.borrow_mut() {
             caller.place.enter(&caller.places.sending);
+            if let Some((address, callers)) = &caller.address {
+                callers.add(*address);
+            }
         }
     }
 
@@ -241,7 +239,7 @@ mod tests {
         let places = CallerPlaces { sending: few.sending, idle: few.idle, ..CallerPlaces::each(2) };
         let connection = Connection::new(HEAD);
         let (place, ended) = places.new.take(std::future::pending::<()>());
-        connection.set_place(place, places.clone(), (None, Callers::default()));
+        connection.set_place(place, places.clone(), None);
         connection.keep();
         connection.ask();
         (connection, ended, places)

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 /// How many places there are.
 #[derive(Debug, Clone, Copy)]
-pub struct Places {
+pub struct Slots {
     /// In all.
     pub all: usize,
     /// For each group.
@@ -21,7 +21,7 @@ pub struct Places {
 /// Items that wait for a place, by group.
 #[derive(Debug)]
 pub struct FairQueue<K, T> {
-    places: Places,
+    places: Slots,
     taken: usize,
     groups: HashMap<K, Group<T>>,
     /// The groups with a waiting item that may begin, in turn.
@@ -35,14 +35,14 @@ struct Group<T> {
 }
 
 impl<T> Group<T> {
-    fn may_begin(&self, places: Places) -> bool {
+    fn may_begin(&self, places: Slots) -> bool {
         !self.waiting.is_empty() && self.taken < places.each
     }
 }
 
 impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
     /// An empty queue.
-    pub fn new(places: Places) -> Self {
+    pub fn new(places: Slots) -> Self {
         Self { places, taken: 0, groups: HashMap::new(), turn: VecDeque::new() }
     }
 
@@ -62,11 +62,11 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
     /// Takes the next item, if there is a place. The place is in use until
     /// [`FairQueue::end`].
     pub fn begin(&mut self) -> Option<(K, T)> {
-        self.begin_of(|_| true)
+        self.begin_live(|_| true)
     }
 
-    /// The same of those that still wait. The others cost their group no turn.
-    fn begin_of(&mut self, waits: impl Fn(&T) -> bool) -> Option<(K, T)> {
+    /// The same without items that no longer wait. They cost their group no turn.
+    fn begin_live(&mut self, waits: impl Fn(&T) -> bool) -> Option<(K, T)> {
         if self.taken >= self.places.all {
             return None;
         }
@@ -133,7 +133,7 @@ pub struct Turn<K: Clone + Eq + Hash = String> {
 
 impl<K: Clone + Eq + Hash> FairSemaphore<K> {
     /// With so many places.
-    pub fn new(places: Places) -> Self {
+    pub fn new(places: Slots) -> Self {
         Self(Arc::new(Mutex::new(FairQueue::new(places))))
     }
 
@@ -148,7 +148,7 @@ impl<K: Clone + Eq + Hash> FairSemaphore<K> {
     /// Gives the free places to the next waiters.
     fn give(&self) {
         loop {
-            let begun = self.0.lock().begin_of(|waiter| !waiter.is_closed());
+            let begun = self.0.lock().begin_live(|waiter| !waiter.is_closed());
             let Some((group, waiter)) = begun else { return };
             let turn = Turn { group, of: Some(self.clone()) };
             if let Err(mut turn) = waiter.send(turn) {
@@ -174,7 +174,7 @@ mod tests {
 
     use super::*;
 
-    const PLACES: Places = Places { all: 3, each: 2 };
+    const PLACES: Slots = Slots { all: 3, each: 2 };
 
     fn begun(queue: &mut FairQueue<&'static str, usize>) -> Vec<(&'static str, usize)> {
         std::iter::from_fn(|| queue.begin()).collect()
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn groups_begin_in_turn_however_much_one_of_them_has() {
-        let mut queue = FairQueue::new(Places { all: 4, each: 4 });
+        let mut queue = FairQueue::new(Slots { all: 4, each: 4 });
         (0..100).for_each(|n| queue.push(&"a", n));
         queue.push(&"b", 0);
         queue.push(&"b", 1);
@@ -221,7 +221,7 @@ mod tests {
 
     #[tokio::test]
     async fn h96_those_who_wait_no_more_are_forgotten_while_others_wait() {
-        let places = FairSemaphore::<&str>::new(Places { all: 1, each: 1 });
+        let places = FairSemaphore::<&str>::new(Slots { all: 1, each: 1 });
         let mut first = places.acquire("a").await;
         for _ in 0..100 {
             for _ in 0..10 {
@@ -239,7 +239,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_place_goes_to_the_next_group_and_past_those_who_wait_no_more() {
-        let places = FairSemaphore::<String>::new(Places { all: 1, each: 1 });
+        let places = FairSemaphore::<String>::new(Slots { all: 1, each: 1 });
         let first = places.acquire("a").await;
         let wait = |group: &'static str| {
             let places = places.clone();

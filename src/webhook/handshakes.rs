@@ -19,12 +19,12 @@ use futures_util::future::LocalBoxFuture;
 use tokio::task::{spawn_local, yield_now};
 
 use super::callers::Client;
-use super::fair::{FairSemaphore, Places, Turn};
+use super::fair::{FairSemaphore, Slots, Turn};
 
 /// One step of one handshake at a time.
-const STEPS: Places = Places { all: 1, each: 1 };
+const STEPS: Slots = Slots { all: 1, each: 1 };
 
-/// A turn, and among unknown clients the one that it has come to.
+/// The turn among unknown clients, for one of them, and the turn among all.
 type Turns = (Option<Turn<Option<IpAddr>>>, Option<Turn<Option<IpAddr>>>);
 
 /// The handshakes of one thread.
@@ -59,7 +59,7 @@ impl Handshakes {
                 let Self { turns, unknown, .. } = handshakes.clone();
                 async move {
                     match client {
-                        Client::Known(address) => (None, turns.acquire(address).await),
+                        Client::Known(address) => (None, turns.acquire(Some(address)).await),
                         Client::Unknown(address) => {
                             (unknown.acquire(address).await, turns.acquire(None).await)
                         }
@@ -150,7 +150,7 @@ mod tests {
 
     #[tokio::test]
     async fn h93_handshakes_of_many_addresses_delay_none_of_a_known_one() {
-        let server = Client::Known(address(0));
+        let server = Client::Known(IpAddr::from([10, 0, 0, 0]));
         let mut clients: Vec<_> = (1..=200).map(|n| Client::Unknown(address(n))).collect();
         clients.push(server);
         let order = order(&clients).await;

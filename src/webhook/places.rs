@@ -47,7 +47,7 @@ const ASKING: usize = 1024;
 
 /// So many connections there are at the most, in all threads together. The others
 /// end before it comes to that.
-const CONNECTIONS: usize = 7168;
+const CONNECTIONS: usize = HANDSHAKES + KNOWN_HANDSHAKES + NEW + KNOWN + SENDING + IDLE + ASKING;
 
 /// So many connections may ask the probes.
 const PROBES: usize = 64;

@@ -168,7 +168,7 @@ fn admission(
         let accept = move |io: TcpStream, tls: &AcceptorService| {
             let client = callers.client(io.peer_addr().ok().map(|peer| peer.ip()));
             let (places, address) = match client {
-                Client::Known(address) => (&known, address),
+                Client::Known(address) => (&known, Some(address)),
                 Client::Unknown(address) => (&unknown, address),
             };
             let ended = places.run_for(address, handshakes.run(client, Box::pin(tls.call(io))));
@@ -205,8 +205,7 @@ fn probing(
         let routes = move |config: &mut web::ServiceConfig| {
             probes::routes(config.app_data(web::Data::new(data)));
         };
-        let places = CallerPlaces::each(connections);
-        let places = (places, Callers::default());
+        let places = (CallerPlaces::each(connections), Callers::default());
         let http = http(routes, places, Duration::ZERO, limits.clone(), graceful.clone());
         fn_service(move |io: TcpStream| {
             let peer = io.peer_addr().ok();
@@ -273,7 +272,8 @@ fn http<T: AsyncRead + AsyncWrite + Socket + Unpin + 'static>(
             Client::Unknown(_) => &places.new,
         };
         let (place, ended) = first.take(Service::call(http, (timed, Protocol::Http1, peer)));
-        connection.set_place(place, places.clone(), (address, callers.clone()));
+        let caller = address.map(|address| (address, callers.clone()));
+        connection.set_place(place, places.clone(), caller);
         async move { ended.await.unwrap_or(Ok(())) }
     })
 }

@@ -198,7 +198,11 @@ pub fn parse(body: &[u8], door: Door) -> Result<Parsed<'_>, BadRequest> {
     let error = match envelope(body) {
         Ok(envelope) => {
             let mut request = request(envelope)?;
-            if let Some(detail) = defect(&mut request) {
+            for object in request.old_object.iter_mut().chain(&mut request.object) {
+                // Objects are stored with one of any length. The API server uses its beginning.
+                shorten(&mut object.metadata.generate_name);
+            }
+            if let Some(detail) = defect(&request) {
                 return Ok(unreadable_request(request, detail));
             }
             let mut review = review(request, door);
@@ -213,23 +217,19 @@ pub fn parse(body: &[u8], door: Door) -> Result<Parsed<'_>, BadRequest> {
     if let Ok(header) = serde_json::from_slice::<Header<'_>>(body) {
         check_version(&header.api_version, &header.kind)?;
     }
-    // The objects are set aside, and then all but the uid: what fails now is the review
-    // itself.
-    match serde_json::from_slice::<Envelope<'_, &RawValue>>(body) {
-        Ok(envelope) => Ok(unreadable_request(request(envelope)?, describe(&error))),
-        Err(of_review) => parse_known(body, &of_review, describe(&error)),
-    }
+    parse_unreadable(body, describe(&error))
 }
 
-/// Reads what an answer needs of a review in which `error` was found.
-fn parse_known<'a>(
-    body: &'a [u8],
-    error: &serde_json::Error,
-    detail: String,
-) -> Result<Parsed<'a>, BadRequest> {
+/// Reads a review without its objects, and if that fails only what an answer needs.
+/// `detail` is the reason that the answer gives.
+fn parse_unreadable(body: &[u8], detail: String) -> Result<Parsed<'_>, BadRequest> {
+    let error = match serde_json::from_slice::<Envelope<'_, &RawValue>>(body) {
+        Ok(envelope) => return Ok(unreadable_request(request(envelope)?, detail)),
+        Err(error) => error,
+    };
     let known: Result<Known<'_>, _> = serde_json::from_slice(body);
     let Known { request: KnownOfRequest { uid, operation, resource } } =
-        known.map_err(|_| malformed(body, error))?;
+        known.map_err(|_| malformed(body, &error))?;
     check_uid(&uid)?;
     Ok(Parsed::Unreadable {
         uid,
@@ -248,7 +248,7 @@ fn parse_known<'a>(
 /// What a request lacks, or has in a length that nothing stored has. A client can send
 /// such objects, and an error would let requests pass where a webhook has `failurePolicy:
 /// Ignore`.
-fn defect(request: &mut Request<'_, Object<'_>>) -> Option<String> {
+fn defect(request: &Request<'_, Object<'_>>) -> Option<String> {
     match request.operation {
         WireOperation::Delete if request.old_object.is_none() => {
             return Some("it has no .request.oldObject".to_owned());
@@ -258,22 +258,18 @@ fn defect(request: &mut Request<'_, Object<'_>>) -> Option<String> {
         }
         _ => {}
     }
-    let Request { resource: of, user_info: user, sub_resource, name, namespace, .. } = &*request;
+    let Request { resource: of, user_info: user, sub_resource, name, namespace, .. } = request;
     let options = [sub_resource, name, namespace].into_iter().flatten();
     if options.chain([&of.group, &of.resource, &user.username]).any(|text| text.len() > LONGEST) {
         return Some(format!("a name, resource or user of it has over {LONGEST} bytes"));
     }
-    for object in request.old_object.iter_mut().chain(&mut request.object) {
-        let Metadata { name, generate_name, namespace, uid, .. } = &mut object.metadata;
-        if [name, namespace, uid].iter().any(|text| text.len() > LONGEST) {
-            return Some(format!("a name, namespace or uid in it has over {LONGEST} bytes"));
-        }
-        // Objects are stored with one of any length. The API server uses its beginning.
-        if generate_name.len() > LONGEST {
-            *generate_name = Text::from(cut(generate_name)).to_static();
-        }
-    }
-    None
+    let mut objects = request.old_object.iter().chain(&request.object);
+    let is_too_long = |object: &Object<'_>| {
+        let Metadata { name, namespace, uid, .. } = &object.metadata;
+        [name, namespace, uid].iter().any(|text| text.len() > LONGEST)
+    };
+    let words = || format!("a name, namespace or uid in it has over {LONGEST} bytes");
+    objects.any(is_too_long).then(words)
 }
 
 /// A second look at the bytes, for the few questions that need it.
@@ -323,9 +319,7 @@ fn unreadable_review<'a>(review: &Review<'a>, error: &serde_json::Error) -> Pars
 
 fn unreadable_request<O>(request: Request<'_, O>, detail: String) -> Parsed<'_> {
     let mut user = User::from(request.user_info);
-    if user.name.len() > LONGEST {
-        user.name = Text::from(cut(&user.name)).to_static();
-    }
+    shorten(&mut user.name);
     Parsed::Unreadable {
         target: Target {
             resource: cut(&request.resource.resource).to_owned(),
@@ -417,6 +411,13 @@ fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(LONGEST)]
 }
 
+/// Cuts a text that is longer.
+fn shorten(text: &mut Text<'_>) {
+    if text.len() > LONGEST {
+        *text = Text::from(cut(text)).to_static();
+    }
+}
+
 /// The start of a review, without its objects: the API server writes them behind all
 /// that names the request.
 pub fn start(body: &[u8]) -> Vec<u8> {
@@ -433,10 +434,7 @@ pub const NO_MEMORY: &str = "its lists are long, and belay has no memory left fo
 
 /// Reads such a start. `why` is the reason that the answer gives.
 pub fn parse_start<'a>(start: &'a [u8], why: &str) -> Result<Parsed<'a>, BadRequest> {
-    match serde_json::from_slice::<Envelope<'_, IgnoredAny>>(start) {
-        Ok(envelope) => Ok(unreadable_request(request(envelope)?, why.to_owned())),
-        Err(error) => parse_known(start, &error, why.to_owned()),
-    }
+    parse_unreadable(start, why.to_owned())
 }
 
 /// As much of a stranger's text as an error message should repeat.

@@ -10,7 +10,7 @@ use crate::harness::manifest::{
 };
 use crate::harness::{ControlPlane, Options, eventually};
 use crate::stuck::{causes, delete};
-use crate::{LIMIT, belay, json, policy};
+use crate::{LIMIT, belay, json};
 
 /// A control plane in which the tests of this file break something each: what
 /// one breaks may be told by the others as well.
@@ -30,12 +30,9 @@ pub fn dead_webhook(name: &str, ns: &str, resource: &str) -> Value {
 /// Has the API server refuse an operation on ConfigMaps of one namespace, those that this
 /// selects.
 fn refuse(plane: &ControlPlane, name: &str, ns: &str, operation: &str, objects: Value) {
-    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": [operation],
-        "resources": ["configmaps"]});
-    let objects = json!({"objectSelector": objects, "resourceRules": [rule],
-        "namespaceSelector": policy::namespace_selector(ns)});
     let never = json!({"expression": "false", "message": "kept"});
-    for object in admission_policy(name, objects, never) {
+    let matched: (&[&str], &[&str]) = (&[operation], &["configmaps"]);
+    for object in admission_policy(name, ns, matched, objects, never) {
         plane.apply(&object).unwrap();
     }
 }

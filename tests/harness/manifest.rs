@@ -94,10 +94,21 @@ pub fn relation(name: &str, spec: Value) -> Value {
     object("belay.dev/v1alpha1", "Relation", name).with(json!({"spec": spec}))
 }
 
-/// A ValidatingAdmissionPolicy that judges some objects, and its binding.
-pub fn admission_policy(name: &str, objects: Value, validation: Value) -> [Value; 2] {
+/// A ValidatingAdmissionPolicy that validates operations on resources in one namespace, on
+/// the objects that a selector selects, and its binding.
+pub fn admission_policy(
+    name: &str,
+    namespace: &str,
+    (operations, resources): (&[&str], &[&str]),
+    objects: Value,
+    validation: Value,
+) -> [Value; 2] {
     let group = "admissionregistration.k8s.io/v1";
-    let policy = json!({"matchConstraints": objects, "validations": [validation]});
+    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": operations,
+        "resources": resources});
+    let matched = json!({"namespaceSelector": namespace_selector(namespace),
+        "objectSelector": objects, "resourceRules": [rule]});
+    let policy = json!({"matchConstraints": matched, "validations": [validation]});
     let binding = json!({"policyName": name, "validationActions": ["Deny"]});
     [("ValidatingAdmissionPolicy", policy), ("ValidatingAdmissionPolicyBinding", binding)]
         .map(|(kind, spec)| object(group, kind, name).with(json!({"spec": spec})))

@@ -233,13 +233,10 @@ fn begin_orphaning(families: &Families<'_>, owner: &str) {
 /// An admission policy that lets nobody update a ConfigMap.
 fn refuse_updates(families: &Families<'_>, name: &str) {
     let (plane, ns) = (families.plane, &families.ns);
-    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"],
-        "resources": ["configmaps"]});
-    let objects =
-        json!({"namespaceSelector": policy::namespace_selector(ns), "resourceRules": [rule]});
     let allowed = format!("request.name != '{name}'");
     let allowed = json!({"expression": allowed, "message": "in the way"});
-    for object in admission_policy(ns, objects, allowed) {
+    let matched: (&[&str], &[&str]) = (&["UPDATE"], &["configmaps"]);
+    for object in admission_policy(ns, ns, matched, json!({}), allowed) {
         plane.apply(&object).unwrap();
     }
     let label = ["label", "configmap", name, "-n", ns, "a=b", "--dry-run=server"];

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::harness::kubectl::Output;
 use crate::harness::manifest::{Manifest as _, admission_policy, config_map, owner};
 use crate::harness::rbac::{rule, user};
-use crate::harness::{self, Api, ControlPlane, eventually, policy};
+use crate::harness::{self, Api, ControlPlane, eventually};
 use crate::people::Person;
 
 /// So long anything may take that ought to happen at once: a safety limit, and
@@ -234,12 +234,10 @@ impl<'p> Team<'p> {
         let (plane, ns) = (self.plane, &self.ns);
         let binding = format!("keep-{ns}");
         let name = object.split_once('/').unwrap().1;
-        let rule = json!({"apiGroups": [""], "apiVersions": ["v1"],
-            "operations": ["UPDATE", "DELETE"], "resources": ["configmaps", "secrets"]});
-        let objects =
-            json!({"namespaceSelector": policy::namespace_selector(ns), "resourceRules": [rule]});
+        let matched: (&[&str], &[&str]) = (&["UPDATE", "DELETE"], &["configmaps", "secrets"]);
         let allowed = format!("request.userInfo.username != '{user}' || request.name != '{name}'");
-        for object in admission_policy(&binding, objects, json!({"expression": allowed})) {
+        let allowed = json!({"expression": allowed});
+        for object in admission_policy(&binding, ns, matched, json!({}), allowed) {
             plane.apply(&object).unwrap();
         }
         let user = format!("--as={user}");

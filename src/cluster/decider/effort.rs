@@ -13,14 +13,14 @@ use tokio::task::spawn_blocking;
 use crate::cluster::live::ReadGroup;
 use crate::decide::STEPS;
 use crate::graph::{Meter, Work};
-use crate::webhook::fair::{FairSemaphore, Places};
+use crate::webhook::fair::{FairSemaphore, Slots};
 
 /// So many steps all decisions on one review may take at once. Few reviews need a
 /// tenth of it.
 const AT_ONCE: usize = 50_000;
 
 /// How many decisions that take more are made at one time.
-pub(super) const PLACES: Places = Places { all: 1, each: 1 };
+pub(super) const PLACES: Slots = Slots { all: 1, each: 1 };
 
 /// What all decisions on one review may take.
 pub(super) struct Effort {

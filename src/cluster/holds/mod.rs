@@ -61,8 +61,7 @@ pub async fn run(context: Context) {
     context.signals.while_leading(lead, follow).await;
 }
 
-/// Forgets what this replica knew as the leader: whoever leads next plans by what it
-/// reads itself.
+/// Drops the state of the leader. A new leader plans by its own reads.
 fn forget(context: &Context) {
     let mut world = context.world.write();
     world.held.clear();

@@ -44,10 +44,10 @@ use super::world::SharedWorld;
 use crate::decide::{LiveRead, Revoked};
 use crate::policy::api::DeletionApproval;
 use crate::telemetry::Metrics;
-use crate::webhook::fair::Places;
+use crate::webhook::fair::Slots;
 
 const BOUNDS: Bounds =
-    Bounds { running: Places { all: 32, each: 16 }, waiting: Places { all: 1024, each: 512 } };
+    Bounds { running: Slots { all: 32, each: 16 }, waiting: Slots { all: 1024, each: 512 } };
 
 /// What is said to whoever comes when too much is waited for.
 const TOO_MANY: &str = "too many reads of the API server wait already";

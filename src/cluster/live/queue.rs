@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use crate::decide::{Existence, LiveRead, Review, Situation, target_existence};
 use crate::graph::Graph;
-use crate::webhook::fair::{FairQueue, Places};
+use crate::webhook::fair::{FairQueue, Slots};
 
 /// The cause of a read, or of a decision that takes much work. Those of different
 /// groups begin in turn.
@@ -59,10 +59,10 @@ fn is_missing(graph: &Graph, namespace: &str) -> bool {
 pub struct Bounds {
     /// Each read asks one thing at a time, so that this is how many requests
     /// the API server gets at once.
-    pub running: Places,
+    pub running: Slots,
     /// Beyond these a waiter is turned away: the newest of the group that has
     /// most of them.
-    pub waiting: Places,
+    pub waiting: Slots,
 }
 
 /// Reads and those who wait for them.
@@ -236,7 +236,7 @@ mod tests {
     }
 
     fn queue(running: (usize, usize), waiting: (usize, usize)) -> ReadQueue<usize> {
-        let places = |(all, each)| Places { all, each };
+        let places = |(all, each)| Slots { all, each };
         ReadQueue::new(Bounds { running: places(running), waiting: places(waiting) })
     }
 

@@ -18,7 +18,7 @@ use crate::graph::Meter;
 use crate::hold::{
     Answer, Count, End, Free, Mark, PASS_STEPS, ROUNDS, Removal, Sight, Waiting, as_released,
 };
-use crate::webhook::fair::{FairSemaphore, Places};
+use crate::webhook::fair::{FairSemaphore, Slots};
 
 /// How long one round of reads may take.
 const LIMIT: Duration = Duration::from_secs(15);
@@ -99,7 +99,7 @@ pub async fn drive(
     let common = Common {
         context: context.clone(),
         reader: reader.clone(),
-        passes: FairSemaphore::new(Places { all: 1, each: 1 }),
+        passes: FairSemaphore::new(Slots { all: 1, each: 1 }),
         start: tokio::time::Instant::now(),
     };
     let target = Target::at(&context.world.read(), place);

@@ -33,10 +33,10 @@ use crate::decide::{Live, Situation};
 use crate::hold::{End, Free, Waiting, keeping};
 use crate::objects::{KeyedMap, KeyedSet};
 use crate::policy::Facts;
-use crate::webhook::fair::{FairSemaphore, Places};
+use crate::webhook::fair::{FairSemaphore, Slots};
 
 /// So many passes are under way at once, and of one namespace.
-const PASSES: Places = Places { all: 16, each: 12 };
+const PASSES: Slots = Slots { all: 16, each: 12 };
 
 /// Lets go of what is free, for as long as this replica leads.
 pub async fn run(context: Context, reader: Reader) {
@@ -44,8 +44,8 @@ pub async fn run(context: Context, reader: Reader) {
     context.signals.while_leading(lead, || ignore(&context)).await;
 }
 
-/// Drops the news as long as somebody else leads: whoever begins to lead looks
-/// at all that waits, and the names of what once waited would only add up.
+/// Drops the news while this replica is not the leader, and releases nothing. A new leader
+/// looks at every waiting object, and names of earlier ones would only add up.
 async fn ignore(context: &Context) {
     context.metrics.releasing(0, 0);
     loop {

@@ -340,7 +340,7 @@ mod tests {
     use crate::hold::Removal;
     use crate::objects::{HOLD, Kinds};
     use crate::policy::{Policy, PolicySet};
-    use crate::webhook::fair::Places;
+    use crate::webhook::fair::Slots;
 
     /// A driver whose API server answers each path with a code and a text.
     fn driver(answer: impl Fn(&str) -> (u16, Value) + Clone + Send + 'static) -> Driver {
@@ -362,7 +362,7 @@ mod tests {
         };
         let context = Context::of_test(kube::Client::new(service, "default"), world, &[]);
         let reader = Reader::new(context.clone());
-        let passes = FairSemaphore::new(Places { all: 1, each: 1 });
+        let passes = FairSemaphore::new(Slots { all: 1, each: 1 });
         let common = Common { context, reader, passes, start: Instant::now() };
         let place = (kind, "shop".to_owned(), "settings".to_owned());
         Driver::new(common, place, target, "u".into(), Duration::ZERO)
