@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tokio::sync::mpsc;
 
 use super::requests::Target;
 use super::settle;
-use super::target::{Common, Driver, News, Word, counted};
+use super::target::{Common, Driver, Mailbox, Word, counted};
 use crate::cluster::context::Context;
 use crate::cluster::live::{Found, ReadGroup, Reader};
 use crate::cluster::world::Place;
@@ -103,13 +102,13 @@ pub async fn drive(
         start: tokio::time::Instant::now(),
     };
     let target = Target::at(&context.world.read(), place);
-    let driver = Driver::new(common, place.clone(), target, sight.uid.clone(), settle);
-    let (news, told) = mpsc::unbounded_channel();
-    // The receiver is here: both are heard.
-    let _ = news.send(News::Seen(sight));
-    let _ = news.send(News::Look);
+    let mut driver = Driver::new(common, place.clone(), target, sight.uid.clone(), settle);
+    let mailbox = Mailbox::default();
+    mailbox.tell(|news| {
+        (news.seen, news.look_by) = (Some(sight), Some(tokio::time::Instant::now()));
+    });
     let word = parking_lot::Mutex::new(None);
-    let running = driver.run(told, |said| *word.lock() = Some(said));
+    let running = driver.run(&mailbox, |_, said| *word.lock() = Some(said));
     let _late = tokio::time::timeout(limit, running).await;
     match word.into_inner() {
         Some(Word::Ended(end)) => Outcome::Ended(end),

@@ -20,12 +20,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval};
 
 pub(super) use self::requests::Target;
-use self::target::{Common, Driver, News, Word};
+use self::target::{Common, Driver, Mailbox, Word};
 use super::context::Context;
 use super::live::Reader;
 use super::world::{Place, Seen, World};
@@ -33,6 +32,7 @@ use crate::decide::{Live, Situation};
 use crate::hold::{End, Free, Waiting, keeping};
 use crate::objects::{KeyedMap, KeyedSet};
 use crate::policy::Facts;
+use crate::telemetry::Metrics;
 use crate::webhook::fair::{FairSemaphore, Slots};
 
 /// So many passes are under way at once, and of one namespace.
@@ -54,25 +54,19 @@ async fn ignore(context: &Context) {
     }
 }
 
-/// What is known of each target.
-#[derive(Debug, Default)]
-struct Told {
-    waits: Option<Waiting>,
-}
-
-type Targets = Arc<Mutex<KeyedMap<Place, Told>>>;
-
 struct Releases {
     common: Common,
     targets: KeyedMap<Place, Driven>,
-    told: Targets,
-    tasks: JoinSet<Place>,
+    /// The drivers, by target and its uid.
+    tasks: JoinSet<(Place, Arc<str>)>,
 }
 
 /// A target that is driven.
 struct Driven {
     uid: Arc<str>,
-    news: mpsc::UnboundedSender<News>,
+    mailbox: Arc<Mailbox>,
+    /// What it said last that it waits for.
+    waits: Arc<Mutex<Option<Waiting>>>,
     requested: Option<String>,
     /// Up to which change of its users it was told to look, and when it was.
     changes: u64,
@@ -85,12 +79,18 @@ struct Driven {
 
 impl Driven {
     /// When to look, where there is cause to.
-    fn next_look(&mut self, now: Instant, again: Duration) -> News {
+    fn next_look(&mut self, now: Instant, again: Duration) -> Instant {
         // A look that is to come covers whatever comes before it.
         if self.looks <= now {
             self.looks = now.max(self.looks + again);
         }
-        if self.looks <= now { News::Look } else { News::LookBy(self.looks) }
+        self.looks
+    }
+
+    /// Tells it that its target is gone.
+    fn tell_gone(&mut self) {
+        self.gone = true;
+        self.mailbox.tell(|news| news.gone = true);
     }
 }
 
@@ -98,12 +98,7 @@ impl Releases {
     fn new(context: Context, reader: Reader) -> Self {
         let passes = FairSemaphore::new(PASSES);
         let common = Common { context, reader, passes, start: Instant::now() };
-        Self {
-            common,
-            targets: KeyedMap::default(),
-            told: Targets::default(),
-            tasks: JoinSet::new(),
-        }
+        Self { common, targets: KeyedMap::default(), tasks: JoinSet::new() }
     }
 
     async fn keep(&mut self) {
@@ -115,7 +110,7 @@ impl Releases {
             tokio::select! {
                 () = waiting.notified() => self.take_in(false),
                 Some(ended) = self.tasks.join_next() => match ended {
-                    Ok(place) => self.forget(&place),
+                    Ok((place, uid)) => self.forget(&place, &uid),
                     // A target whose driver is gone would wait for ever: the
                     // whole part ends, and says so.
                     Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
@@ -147,13 +142,7 @@ impl Releases {
         for (place, seen) in news {
             match seen {
                 Some(seen) => self.seen(place, seen, all),
-                None => {
-                    if let Some(driven) = self.targets.get_mut(&place) {
-                        driven.gone = true;
-                        // Whoever has gone hears nothing.
-                        let _ = driven.news.send(News::Gone);
-                    }
-                }
+                None => self.targets.get_mut(&place).into_iter().for_each(Driven::tell_gone),
             }
         }
     }
@@ -166,92 +155,55 @@ impl Releases {
             self.begin(&place, &seen, settle);
         }
         let Some(driven) = self.targets.get_mut(&place) else { return };
-        let tell = |news| drop(driven.news.send(news));
-        if known {
-            tell(News::Settle(settle));
-        }
-        tell(News::Seen(seen.sight));
         let asked = seen.requested.is_some() && seen.requested != driven.requested;
         // What is seen of the target itself, its own token above all, is no
         // reason to look.
         let changed = seen.changes != driven.changes || (seen.unused && !driven.unused);
-        if known && (asked || all || changed) {
-            let look = driven.next_look(Instant::now(), again);
-            drop(driven.news.send(look));
-        }
+        let look = known && (asked || all || changed);
+        let look_by = look.then(|| driven.next_look(Instant::now(), again));
+        driven.mailbox.tell(|news| {
+            (news.seen, news.settle) = (Some(seen.sight), Some(settle));
+            news.look_by = look_by.or(news.look_by);
+        });
         driven.requested = seen.requested;
         (driven.changes, driven.unused) = (seen.changes, seen.unused);
     }
 
     fn begin(&mut self, place: &Place, seen: &Seen, settle: Duration) {
-        let (news, told) = mpsc::unbounded_channel();
+        let mailbox = Arc::new(Mailbox::default());
+        let waits = Arc::new(Mutex::new(None));
+        let uid = seen.sight.uid.clone();
         let target = Target::at(&self.common.context.world.read(), place)
             .with_buffers(self.common.reader.buffers());
-        let uid = seen.sight.uid.clone();
-        let driver =
-            Driver::new(self.common.clone(), place.clone(), target.clone(), uid.clone(), settle);
-        let (words, at) = (self.told.clone(), place.clone());
-        words.lock().insert(place.clone(), Told::default());
+        let mut driver =
+            Driver::new(self.common.clone(), place.clone(), target, uid.clone(), settle);
         let metrics = self.common.context.metrics.clone();
-        let say = move |word: Word| match word {
-            Word::Waits(waiting) => {
-                let mut words = words.lock();
-                let Some(told) = words.get_mut(&at) else { return };
-                if let Waiting::Unknown(why) = &waiting
-                    && told.waits.as_ref() != Some(&waiting)
-                {
-                    tracing::warn!(
-                        resource = target.info.resource,
-                        namespace = target.namespace,
-                        name = target.name,
-                        %why,
-                        "it is not known whether a hold may go; belay looks again"
-                    );
-                }
-                told.waits = Some(waiting);
-            }
-            Word::Ended(end) => {
-                let why = match end {
-                    End::Released(Free::Approved) => "approved",
-                    End::Released(Free::Unprotected) => "unprotected",
-                    End::Released(Free::Unused) => "unused",
-                    End::Gone => return,
-                };
-                metrics.released(why);
-                tracing::info!(
-                    resource = target.info.resource,
-                    namespace = target.namespace,
-                    name = target.name,
-                    why,
-                    "hold released"
-                );
-            }
-        };
-        let place_again = place.clone();
-        self.tasks.spawn(async move {
-            driver.run(told, say).await;
-            place_again
-        });
-        let looks = Instant::now();
         let driven = Driven {
-            uid,
-            news,
+            uid: uid.clone(),
+            mailbox: mailbox.clone(),
+            waits: waits.clone(),
             requested: None,
             changes: seen.changes,
             unused: seen.unused,
-            looks,
+            looks: Instant::now(),
             gone: false,
         };
-        self.targets.insert(place.clone(), driven);
+        self.tasks.spawn(async move {
+            let say = |target: &Target, word| said(target, word, &mut waits.lock(), &metrics);
+            driver.run(&mailbox, say).await;
+            (driver.place, uid)
+        });
+        if let Some(mut former) = self.targets.insert(place.clone(), driven) {
+            former.tell_gone();
+        }
     }
 
     /// A driver has ended. If the object is there still, or again, the feed
     /// says so, and it is begun anew.
-    fn forget(&mut self, place: &Place) {
-        let ended = self.targets.get(place).filter(|driven| driven.news.is_closed());
+    fn forget(&mut self, place: &Place, uid: &Arc<str>) {
+        let ended = self.targets.get(place).filter(|driven| driven.uid == *uid);
         let Some(gone) = ended.map(|driven| driven.gone) else { return };
         self.targets.remove(place);
-        self.told.lock().remove(place);
         let mut world = self.common.context.world.write();
         let World { graph, waiting, .. } = &mut *world;
         if gone && waiting.seen.contains_key(place) {
@@ -268,11 +220,40 @@ impl Releases {
     }
 
     fn count(&self) {
-        let told = self.told.lock();
-        let stuck = told
-            .values()
-            .filter(|told| matches!(told.waits, Some(Waiting::Unknown(_) | Waiting::Stranded)));
-        self.common.context.metrics.releasing(told.len(), stuck.count());
+        let is_stuck = |driven: &&Driven| {
+            matches!(*driven.waits.lock(), Some(Waiting::Unknown(_) | Waiting::Stranded))
+        };
+        let stuck = self.targets.values().filter(is_stuck).count();
+        self.common.context.metrics.releasing(self.targets.len(), stuck);
+    }
+}
+
+/// Notes and reports what a target says.
+fn said(target: &Target, word: Word, waits: &mut Option<Waiting>, metrics: &Metrics) {
+    let Target { info, namespace, name, .. } = target;
+    match word {
+        Word::Waits(waiting) if waits.as_ref() != Some(&waiting) => {
+            if let Waiting::Unknown(why) = &waiting {
+                tracing::warn!(
+                    resource = info.resource,
+                    namespace,
+                    name,
+                    %why,
+                    "it is not known whether a hold may go; belay looks again"
+                );
+            }
+            *waits = Some(waiting);
+        }
+        Word::Waits(_) | Word::Ended(End::Gone) => {}
+        Word::Ended(End::Released(free)) => {
+            let why = match free {
+                Free::Approved => "approved",
+                Free::Unprotected => "unprotected",
+                Free::Unused => "unused",
+            };
+            metrics.released(why);
+            tracing::info!(resource = info.resource, namespace, name, why, "hold released");
+        }
     }
 }
 

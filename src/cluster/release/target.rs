@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::Value;
-use tokio::sync::mpsc;
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::requests::Target;
@@ -20,19 +21,37 @@ use crate::hold::{
 use crate::objects::KindId;
 use crate::webhook::fair::{FairSemaphore, Turn};
 
-/// What a target is told.
-#[derive(Debug)]
-pub enum News {
+/// What a target was told and has not heard yet: of everything the newest.
+#[derive(Debug, Default)]
+pub struct News {
     /// The watch shows it like this.
-    Seen(Sight),
+    pub seen: Option<Sight>,
     /// The watch says that it is gone.
-    Gone,
-    /// Look now.
-    Look,
-    /// Look at this time at the latest.
-    LookBy(Instant),
+    pub gone: bool,
+    /// It is to look at this time at the latest.
+    pub look_by: Option<Instant>,
     /// This is how long it has to have been Terminating.
-    Settle(Duration),
+    pub settle: Option<Duration>,
+}
+
+/// Where a target hears news. It takes the same memory however much the target is told.
+#[derive(Debug, Default)]
+pub struct Mailbox {
+    news: Mutex<News>,
+    arrived: Notify,
+}
+
+impl Mailbox {
+    /// Adds to what the target is told.
+    pub fn tell(&self, add: impl FnOnce(&mut News)) {
+        add(&mut self.news.lock());
+        self.arrived.notify_one();
+    }
+
+    /// What it was told since the last time.
+    pub fn take(&self) -> News {
+        std::mem::take(&mut *self.news.lock())
+    }
 }
 
 /// What a target says.
@@ -66,12 +85,12 @@ pub struct Common {
 /// A target with its machine.
 pub struct Driver {
     common: Common,
-    place: Place,
-    target: Target,
+    pub place: Place,
+    pub target: Target,
     release: Release,
     /// The target, as the answer to the token had it.
     marked: Option<Value>,
-    gathered: Option<Gathered>,
+    gathered: Option<Box<Gathered>>,
     /// What made it free, as the last count had it.
     free: Option<Free>,
     /// A removal was sent and, as far as its answer says, carried out. The
@@ -111,33 +130,22 @@ impl Driver {
         }
     }
 
-    /// Drives it until it has ended, or nobody tells it anything any more.
-    pub async fn run(mut self, mut news: mpsc::UnboundedReceiver<News>, say: impl Fn(Word)) {
-        loop {
+    /// Drives it until it has ended.
+    pub async fn run(&mut self, mailbox: &Mailbox, say: impl Fn(&Target, Word)) {
+        while self.release.ended().is_none() {
             let due = self.look_at.into_iter().chain(self.look_by).min();
             let due = due.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
-            let input = tokio::select! {
-                told = news.recv() => match told.map(|told| self.input(told)) {
-                    None => return,
-                    Some(None) => continue,
-                    Some(Some(input)) => input,
-                },
-                () = sleep_until(due) => Input::Look,
-            };
-            if matches!(input, Input::Look) {
-                (self.look_at, self.look_by) = (None, None);
-            }
-            // A pass reads a lot; whoever only learns something waits for
-            // nobody.
-            let passes = self.common.passes.clone();
-            let turn = match input {
-                Input::Look => passes.acquire(&self.place.1).await,
-                _ => None,
-            };
-            self.pass(input, &mut news, &say).await;
-            self.end_turn(turn);
-            if self.release.ended().is_some() {
-                return;
+            // What a pass needs is allocated for the pass: many targets only wait.
+            tokio::select! {
+                () = mailbox.arrived.notified() => Box::pin(self.pass(None, mailbox, &say)).await,
+                () = sleep_until(due) => {
+                    (self.look_at, self.look_by) = (None, None);
+                    // A pass reads a lot. News is heard without a turn.
+                    let passes = self.common.passes.clone();
+                    let turn = passes.acquire(&self.place.1).await;
+                    Box::pin(self.pass(Some(Input::Look), mailbox, &say)).await;
+                    self.end_turn(turn);
+                }
             }
         }
     }
@@ -155,43 +163,37 @@ impl Driver {
         }
     }
 
-    /// What the machine is told of this; the rest is kept here.
-    fn input(&mut self, news: News) -> Option<Input> {
-        match news {
-            News::Seen(sight) => Some(Input::Seen(sight)),
-            News::Gone => Some(Input::Gone),
-            News::Look => Some(Input::Look),
-            News::LookBy(time) => {
-                self.look_by = Some(self.look_by.map_or(time, |by| by.min(time)));
-                None
-            }
-            News::Settle(settle) => {
-                self.release.limits.settle = settle;
-                None
-            }
+    /// Hears what it was told.
+    async fn hear(&mut self, news: News, inputs: &mut Vec<Input>, say: &impl Fn(&Target, Word)) {
+        let News { seen, gone, look_by, settle } = news;
+        self.release.limits.settle = settle.unwrap_or(self.release.limits.settle);
+        self.look_by = look_by.into_iter().chain(self.look_by).min();
+        if gone {
+            self.step(Input::Gone, inputs, say).await;
+        } else if let Some(sight) = seen {
+            self.step(Input::Seen(sight), inputs, say).await;
+        }
+        // A pass begins in `run`, where it waits for its turn. One that is under way is
+        // told.
+        if self.release.is_busy() && self.look_by.is_some_and(|by| by <= Instant::now()) {
+            self.look_by = None;
+            self.step(Input::Look, inputs, say).await;
         }
     }
 
-    /// From one input to the next moment at which nothing is under way. What
-    /// is told meanwhile goes in between.
+    /// From one input, or from news alone, to the next moment at which nothing is under
+    /// way. What is told meanwhile goes in between.
     async fn pass(
         &mut self,
-        input: Input,
-        news: &mut mpsc::UnboundedReceiver<News>,
-        say: &impl Fn(Word),
+        input: Option<Input>,
+        mailbox: &Mailbox,
+        say: &impl Fn(&Target, Word),
     ) {
-        let mut inputs = vec![input];
-        while let Some(input) = inputs.pop() {
+        let mut inputs = Vec::from_iter(input);
+        loop {
+            self.hear(mailbox.take(), &mut inputs, say).await;
+            let Some(input) = inputs.pop() else { break };
             self.step(input, &mut inputs, say).await;
-            while let Ok(told) = news.try_recv() {
-                let Some(input) = self.input(told) else { continue };
-                // A pass begins in `run`, where it waits for its turn.
-                if matches!(input, Input::Look) && !self.release.is_busy() {
-                    self.look_by = Some(Instant::now());
-                    continue;
-                }
-                self.step(input, &mut inputs, say).await;
-            }
         }
         // Many targets may wait, each as large as its writer pleases.
         (self.marked, self.gathered) = (None, None);
@@ -199,14 +201,14 @@ impl Driver {
 
     /// Tells the machine of one input, and carries out what follows; what comes
     /// of that are inputs again.
-    async fn step(&mut self, input: Input, inputs: &mut Vec<Input>, say: &impl Fn(Word)) {
+    async fn step(&mut self, input: Input, inputs: &mut Vec<Input>, say: &impl Fn(&Target, Word)) {
         let now = Instant::now().saturating_duration_since(self.common.start);
         for output in self.release.step(now, input) {
             inputs.extend(self.carry_out(output, say).await);
         }
     }
 
-    async fn carry_out(&mut self, output: Output, say: &impl Fn(Word)) -> Option<Input> {
+    async fn carry_out(&mut self, output: Output, say: &impl Fn(&Target, Word)) -> Option<Input> {
         let client = &self.common.context.client;
         match output {
             Output::LookAt(time) => {
@@ -250,7 +252,7 @@ impl Driver {
                 Some(Input::Removed(answer))
             }
             Output::Waits(waiting) => {
-                say(Word::Waits(waiting));
+                say(&self.target, Word::Waits(waiting));
                 None
             }
             Output::Ended(end) => {
@@ -260,7 +262,7 @@ impl Driver {
                     (End::Gone, Some(free)) => End::Released(free),
                     _ => end,
                 };
-                say(Word::Ended(end));
+                say(&self.target, Word::Ended(end));
                 None
             }
         }
@@ -268,7 +270,7 @@ impl Driver {
 
     fn gathered(&mut self) -> &mut Gathered {
         let world = &self.common.context.world;
-        self.gathered.get_or_insert_with(|| Gathered::new(&world.read()))
+        self.gathered.get_or_insert_with(|| Box::new(Gathered::new(&world.read())))
     }
 
     /// Reads, together with those who ask the same at this time.
@@ -306,12 +308,12 @@ fn is_held(answer: &Answer) -> bool {
 /// before.
 pub fn counted(
     world: &SharedWorld,
-    gathered: &mut Option<Gathered>,
+    gathered: &mut Option<Box<Gathered>>,
     (kind, released): (KindId, &Value),
     meter: &Meter,
 ) -> Count {
-    let current = gathered.take().unwrap_or_else(|| Gathered::new(&world.read()));
-    let gathered = gathered.insert(current.renumbered(world));
+    let current = gathered.take().map_or_else(|| Gathered::new(&world.read()), |boxed| *boxed);
+    let gathered = gathered.insert(Box::new(current.renumbered(world)));
     let node = gathered.put(kind, released);
     let world = world.read();
     if !gathered.fits(&world) {
@@ -376,10 +378,19 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn h97_a_target_that_waits_takes_little_memory() {
+        let mut driver = driver(|_| status(500, "", ""));
+        let mailbox = Mailbox::default();
+        let waits = size_of_val(&driver.run(&mailbox, |_, _| {}));
+        let size = waits + size_of_val(&driver) + size_of_val(&mailbox);
+        assert!(size <= 2048, "{size} bytes");
+    }
+
+    #[tokio::test]
     async fn a_pass_waits_for_its_turn_however_it_was_told_to_begin() {
         let asked = Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let counter = asked.clone();
-        let driver = driver(move |_| {
+        let mut driver = driver(move |_| {
             counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             status(500, "", "")
         });
@@ -387,11 +398,12 @@ mod tests {
         let turn = passes.acquire("elsewhere").await;
         let object = json!({"metadata": {"name": "settings", "uid": "u", "resourceVersion": "1",
             "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [HOLD]}});
-        let (news, told) = mpsc::unbounded_channel();
-        news.send(News::Seen(Sight::of(&object).unwrap())).unwrap();
-        news.send(News::Look).unwrap();
+        let mailbox = Mailbox::default();
+        mailbox.tell(|news| {
+            (news.seen, news.look_by) = (Sight::of(&object), Some(Instant::now()));
+        });
         let asked = || asked.load(std::sync::atomic::Ordering::Relaxed);
-        let running = tokio::spawn(driver.run(told, |_| {}));
+        let running = tokio::spawn(async move { driver.run(&mailbox, |_, _| {}).await });
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }
@@ -411,10 +423,11 @@ mod tests {
         let sight = Sight::of(&object).unwrap();
         let mut driver = driver(move |_| (200, object.clone()));
         let words = parking_lot::Mutex::new(String::new());
-        let say = |word: Word| words.lock().push_str(&format!("{word:?}"));
-        let (_news, mut told) = mpsc::unbounded_channel();
-        driver.pass(Input::Seen(sight), &mut told, &say).await;
-        driver.pass(Input::Look, &mut told, &say).await;
+        let say = |_: &Target, word: Word| words.lock().push_str(&format!("{word:?}"));
+        let mailbox = Mailbox::default();
+        mailbox.tell(|news| news.seen = Some(sight));
+        driver.pass(None, &mailbox, &say).await;
+        driver.pass(Some(Input::Look), &mailbox, &say).await;
         let words = words.into_inner();
         assert!(words.contains("the policies have not been read"), "{words}");
         assert!(driver.marked.is_none() && driver.gathered.is_none());
@@ -479,7 +492,7 @@ mod tests {
             ((200, object(json!([HOLD]))), End::Gone),
         ] {
             let words = parking_lot::Mutex::new(Vec::new());
-            let say = |word: Word| words.lock().push(format!("{word:?}"));
+            let say = |_: &Target, word: Word| words.lock().push(format!("{word:?}"));
             let mut driver = driver(move |_| answer.clone());
             driver.free = Some(Free::Unused);
             let removal = Removal::of(&sight).unwrap();
@@ -491,7 +504,7 @@ mod tests {
         let words = parking_lot::Mutex::new(Vec::new());
         let mut driver = driver(|_| status(404, "", ""));
         driver.free = Some(Free::Unused);
-        let say = |word: Word| words.lock().push(format!("{word:?}"));
+        let say = |_: &Target, word: Word| words.lock().push(format!("{word:?}"));
         driver.carry_out(Output::Ended(End::Gone), &say).await;
         assert_eq!(words.lock()[..], [format!("{:?}", Word::Ended(End::Gone))]);
     }

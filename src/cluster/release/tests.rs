@@ -46,34 +46,46 @@ async fn what_is_seen_again_before_its_driver_has_ended_is_begun_anew() {
     releases.take_in(false);
     is_seen(&context, &place);
     releases.take_in(false);
-    let ended = releases.tasks.join_next().await.unwrap().unwrap();
-    releases.forget(&ended);
+    let (place, uid) = releases.tasks.join_next().await.unwrap().unwrap();
+    releases.forget(&place, &uid);
     assert!(releases.targets.is_empty());
     releases.take_in(false);
     assert!(releases.targets.contains_key(&place));
 }
 
-/// Asks for a look at an object, and says what its driver would be told.
-fn ask(releases: &mut Releases, place: &Place, value: usize) -> Vec<Duration> {
+#[tokio::test]
+async fn the_driver_of_an_object_that_was_replaced_ends_and_the_new_one_stays() {
+    let context = context();
+    let place = place(&context);
+    let mut releases = Releases::new(context.clone(), Reader::new(context.clone()));
+    is_seen(&context, &place);
+    releases.take_in(false);
+    let new: Arc<str> = "new".into();
+    {
+        let waiting = &mut context.world.write().waiting;
+        waiting.seen.get_mut(&place).unwrap().sight.uid = new.clone();
+        waiting.news.insert(place.clone());
+    }
+    releases.take_in(false);
+    let (ended, uid) = releases.tasks.join_next().await.unwrap().unwrap();
+    assert_ne!(uid, new);
+    releases.forget(&ended, &uid);
+    assert_eq!(releases.targets[&place].uid, new);
+}
+
+/// Asks for a look at an object, and says when its driver would be told to look.
+fn ask(releases: &mut Releases, place: &Place, value: usize) -> Option<Duration> {
     let context = releases.common.context.clone();
-    let (news, mut told) = mpsc::unbounded_channel();
+    let mailbox = Arc::new(Mailbox::default());
     if let Some(driven) = releases.targets.get_mut(place) {
-        driven.news = news;
+        driven.mailbox = mailbox.clone();
     }
     is_seen(&context, place);
     let seen = context.world.read().waiting.seen[place].clone();
     let seen = Seen { requested: Some(value.to_string()), ..seen };
     context.world.write().waiting.seen.insert(place.clone(), seen);
     releases.take_in(false);
-    let mut looks = Vec::new();
-    while let Ok(news) = told.try_recv() {
-        match news {
-            News::Look => looks.push(Duration::ZERO),
-            News::LookBy(at) => looks.push(at - Instant::now()),
-            _ => {}
-        }
-    }
-    looks
+    mailbox.take().look_by.map(|look| look - Instant::now())
 }
 
 #[tokio::test(start_paused = true)]
@@ -88,7 +100,7 @@ async fn requested_looks_are_as_far_apart_as_others_and_none_is_lost() {
     let mut looks = std::collections::BTreeSet::new();
     let start = Instant::now();
     for value in 0..1_000 {
-        for after in ask(&mut releases, &place, value) {
+        if let Some(after) = ask(&mut releases, &place, value) {
             assert!(after <= again);
             looks.insert(start.elapsed() + after);
         }
@@ -101,9 +113,9 @@ async fn requested_looks_are_as_far_apart_as_others_and_none_is_lost() {
     assert!(*looks.last().unwrap() >= last, "the last request is not lost");
     // After a while the first one is looked at at once.
     tokio::time::advance(again * 2).await;
-    assert_eq!(ask(&mut releases, &place, 1_000), [Duration::ZERO]);
-    assert!(ask(&mut releases, &place, 1_000).is_empty(), "it is the same request");
-    assert_eq!(ask(&mut releases, &place, 1_001), [again]);
+    assert_eq!(ask(&mut releases, &place, 1_000), Some(Duration::ZERO));
+    assert_eq!(ask(&mut releases, &place, 1_000), None, "it is the same request");
+    assert_eq!(ask(&mut releases, &place, 1_001), Some(again));
 }
 
 #[tokio::test]
