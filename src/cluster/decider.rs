@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::exemption::{approval_of, unrecorded, unrevoked};
 use super::journal::Journal;
-use super::live::{CarryOut, Gathered, ReadGroup};
+use super::live::{CarryOut, Confirm, Gathered, ReadGroup, Unconfirmed, confirm};
 use super::world::{SharedWorld, World};
 use crate::decide::{
     Decision, Exemption, Existence, Live, LiveRead, LiveReads, Recorded, Resource, Review,
@@ -48,53 +48,6 @@ impl ClusterDecider {
         Self { world, cluster, journal, none: Arc::default(), turns }
     }
 
-    /// The final verdict. It is recorded only if the object of the review is
-    /// known to exist: a caller who knows the path can name any object.
-    async fn answer(&self, review: &Review<'_>, until: Instant, effort: &Effort) -> Verdict {
-        let until = until.checked_sub(MARGIN).unwrap_or(until);
-        let mut gathered = None;
-        let mut verdict = self.confirmed(review, until, effort, &mut gathered).await;
-        if verdict.decision != Decision::Allow {
-            verdict.recorded = self.recorded_as(review, until, &mut gathered).await;
-        }
-        verdict
-    }
-
-    /// The final verdict. All that is decided on the way is within one budget.
-    async fn confirmed(
-        &self,
-        review: &Review<'_>,
-        until: Instant,
-        effort: &Effort,
-        gathered: &mut Option<Gathered>,
-    ) -> Verdict {
-        for left in (0..=ROUNDS).rev() {
-            let Some(verdict) = self.look(review, gathered, until, effort).await else {
-                continue;
-            };
-            if verdict.confirm.is_empty() {
-                return self.recorded(review, verdict, until).await;
-            }
-            if left == 0 {
-                return decide_unconfirmed(review, verdict);
-            }
-            self.read(review, verdict.confirm, until, gathered).await;
-        }
-        decide_unknown(review, "the kinds that are served change all the time".into())
-    }
-
-    /// Reads what is needed for this review.
-    async fn read(
-        &self,
-        review: &Review<'_>,
-        reads: Vec<LiveRead>,
-        until: Instant,
-        gathered: &mut Option<Gathered>,
-    ) {
-        let answers = self.cluster.read(&self.group(review), reads, until).await;
-        gathered.get_or_insert_with(|| Gathered::new(&self.world.read())).add(answers);
-    }
-
     /// Whose turn it is to have something read, or decided with much work.
     fn group(&self, review: &Review<'_>) -> ReadGroup {
         let world = self.world.read();
@@ -102,69 +55,117 @@ impl ClusterDecider {
         ReadGroup::of(&Situation::new(&world.graph, &world.policies, live, 0), review)
     }
 
+    /// The final verdict. It is recorded only if the object of the review is
+    /// known to exist: a caller who knows the path can name any object.
+    async fn answer(&self, review: &Review<'_>, until: Instant, effort: &Effort) -> Verdict {
+        let until = until.checked_sub(MARGIN).unwrap_or(until);
+        let mut pending = PendingReview { decider: self, review, until, effort, gathered: None };
+        let mut verdict = pending.confirmed().await;
+        if verdict.decision != Decision::Allow {
+            verdict.recorded = pending.recorded_as().await;
+        }
+        verdict
+    }
+}
+
+/// A review that is being decided. All that is decided on the way is within one budget.
+struct PendingReview<'a> {
+    decider: &'a ClusterDecider,
+    review: &'a Review<'a>,
+    until: Instant,
+    effort: &'a Effort,
+    gathered: Option<Gathered>,
+}
+
+impl Confirm for PendingReview<'_> {
+    type Answer = Verdict;
+
+    /// What takes much work waits for a turn.
+    async fn look(&mut self) -> Option<(Verdict, Vec<LiveRead>)> {
+        self.renumber();
+        let Self { decider: ClusterDecider { world, none, turns, .. }, review, .. } = *self;
+        let gathered = &mut self.gathered;
+        let decide = |meter: &Meter| look(world, none, review, gathered.as_ref(), meter);
+        let decided = match self.effort.at_once(decide) {
+            Some(decided) => decided,
+            None => {
+                let group = self.decider.group(review);
+                let (world, none) = (world.clone(), none.clone());
+                let deciding = self.effort.in_turn(turns, group, || {
+                    let (owned, reads) = (review.to_static(), gathered.take());
+                    move |meter: &Meter| (look(&world, &none, &owned, reads.as_ref(), meter), reads)
+                });
+                match tokio::time::timeout_at(self.until.into(), deciding).await {
+                    Ok(Some((decided, reads))) => {
+                        self.gathered = reads;
+                        decided
+                    }
+                    Ok(None) | Err(_) => {
+                        let what = "it takes much work, and there was no time left for it";
+                        Some(decide_unknown(review, what.to_owned()))
+                    }
+                }
+            }
+        };
+        decided.map(|verdict| {
+            let reads = verdict.confirm.clone();
+            (verdict, reads)
+        })
+    }
+
+    async fn read(&mut self, reads: Vec<LiveRead>) {
+        let ClusterDecider { world, cluster, .. } = self.decider;
+        let answers = cluster.read(&self.decider.group(self.review), reads, self.until).await;
+        self.gathered.get_or_insert_with(|| Gathered::new(&world.read())).add(answers);
+    }
+}
+
+impl PendingReview<'_> {
+    /// The final verdict.
+    async fn confirmed(&mut self) -> Verdict {
+        match confirm(self, ROUNDS).await {
+            Ok(verdict) => self.recorded(verdict).await,
+            Err(Unconfirmed::Lacking(verdict)) => decide_unconfirmed(self.review, verdict),
+            Err(Unconfirmed::Changing) => {
+                decide_unknown(self.review, "the kinds that are served change all the time".into())
+            }
+        }
+    }
+
+    /// Gives what was read the numbers that the world has now.
+    fn renumber(&mut self) {
+        let world = &self.decider.world;
+        self.gathered = self.gathered.take().map(|gathered| gathered.renumbered(world));
+    }
+
     /// What may be recorded: the graph or a live read has to have the object of the
     /// review. Labels protect objects of kinds that belay does not watch, and may not
     /// read, too.
-    async fn recorded_as(
-        &self,
-        review: &Review<'_>,
-        until: Instant,
-        gathered: &mut Option<Gathered>,
-    ) -> Recorded {
+    async fn recorded_as(&mut self) -> Recorded {
+        let ClusterDecider { world, none, .. } = self.decider;
+        let review = self.review;
         for _ in 0..2 {
-            *gathered = gathered.take().map(|gathered| gathered.renumbered(&self.world));
+            self.renumber();
             let existence = {
-                let world = self.world.read();
+                let world = world.read();
                 let (group, resource) = (&review.resource.group, &review.resource.resource);
                 let kind = world.graph.kinds.find_resource(group, resource);
                 if !kind.is_some_and(|kind| world.graph.is_complete(kind)) {
                     return Recorded::Unproved;
                 }
-                if gathered.as_ref().is_some_and(|gathered| !gathered.fits(&world)) {
+                if self.gathered.as_ref().is_some_and(|gathered| !gathered.fits(&world)) {
                     continue;
                 }
-                let live = Live::Read(gathered.as_ref().map_or(&self.none, Gathered::reads));
+                let live = Live::Read(self.gathered.as_ref().map_or(none, Gathered::reads));
                 target_existence(&Situation::new(&world.graph, &world.policies, live, 0), review)
             };
             match existence {
                 Existence::Exists => return Recorded::Proved,
-                Existence::Unread(read) => self.read(review, vec![read], until, gathered).await,
+                Existence::Unread(read) => self.read(vec![read]).await,
                 Existence::Absent | Existence::Unknown(_) => return Recorded::No,
             }
         }
         Recorded::No
-    }
-
-    /// The verdict as far as it is known now. What takes much work waits for a turn.
-    /// `None`: kinds or relations changed meanwhile.
-    async fn look(
-        &self,
-        review: &Review<'_>,
-        gathered: &mut Option<Gathered>,
-        until: Instant,
-        effort: &Effort,
-    ) -> Option<Verdict> {
-        *gathered = gathered.take().map(|gathered| gathered.renumbered(&self.world));
-        let decide =
-            |meter: &Meter| look(&self.world, &self.none, review, gathered.as_ref(), meter);
-        if let Some(decided) = effort.at_once(decide) {
-            return decided;
-        }
-        let (world, none) = (self.world.clone(), self.none.clone());
-        let deciding = effort.in_turn(&self.turns, self.group(review), || {
-            let (owned, reads) = (review.to_static(), gathered.take());
-            move |meter: &Meter| (look(&world, &none, &owned, reads.as_ref(), meter), reads)
-        });
-        match tokio::time::timeout_at(until.into(), deciding).await {
-            Ok(Some((decided, reads))) => {
-                *gathered = reads;
-                decided
-            }
-            Ok(None) | Err(_) => {
-                let what = "it takes much work, and there was no time left for it";
-                Some(decide_unknown(review, what.to_owned()))
-            }
-        }
     }
 
     /// The final verdict, after what it says was written down. Who is exempt
@@ -172,19 +173,20 @@ impl ClusterDecider {
     /// refused one after the other, and nothing but a person ends it. Any other
     /// record of the same object is deleted, because the request that it was
     /// written for may have been forged.
-    async fn recorded(&self, review: &Review<'_>, verdict: Verdict, until: Instant) -> Verdict {
+    async fn recorded(&self, verdict: Verdict) -> Verdict {
+        let Self { decider, review, until, .. } = *self;
         if review.dry_run || !verdict.decision.passes() {
             return verdict;
         }
         let mut written = None;
         if let Some(exemption) = &verdict.exemption {
-            match self.record(&verdict, exemption, until).await {
+            match self.record(&verdict, exemption).await {
                 Ok(name) => written = name,
                 Err(why) => return decide_unknown(review, unrecorded(exemption, &why)),
             }
         }
         for record in verdict.revoked.iter().filter(|r| written.as_ref() != Some(&r.name)) {
-            if let Err(why) = self.cluster.revoke(record.clone(), until).await {
+            if let Err(why) = decider.cluster.revoke(record.clone(), until).await {
                 return decide_unknown(review, unrevoked(record, &why));
             }
         }
@@ -196,13 +198,12 @@ impl ClusterDecider {
         &self,
         verdict: &Verdict,
         exemption: &Exemption,
-        until: Instant,
     ) -> Result<Option<String>, String> {
-        let own = self.world.read().policies.identities.own.clone();
+        let own = self.decider.world.read().policies.identities.own.clone();
         let own = own.ok_or("belay does not know the name of its own account")?;
         let approval = approval_of(&verdict.target, exemption, &own, Timestamp::now());
         let name = approval.metadata.name.clone();
-        self.cluster.record(approval, until).await.map(|()| name)
+        self.decider.cluster.record(approval, self.until).await.map(|()| name)
     }
 }
 

@@ -49,6 +49,7 @@ pub use exemption::approval_of;
 pub use feed::{Around, Held, Reach, Snapshot, Unread};
 pub use holding::Holding;
 pub use live::{Answer, CarryOut, Found, Gathered, ReadGroup, Reader, merge};
+pub(crate) use live::{Confirm, confirm};
 pub use names::names;
 pub use start::{Cluster, Options, StartError, replica};
 pub use trouble::{Trouble, chain as said};

@@ -14,6 +14,7 @@
 //! An answer reflects everything that was stored before the question, and
 //! comes before the deadline, if only as words that say that nothing came.
 
+mod confirm;
 mod exchange;
 mod gathered;
 mod memory;
@@ -30,6 +31,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time;
 
+pub use confirm::{Confirm, Unconfirmed, confirm};
 pub use exchange::Found;
 use exchange::{Exchange, Known};
 pub use gathered::{Answer, Gathered, merge};

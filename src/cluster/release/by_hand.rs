@@ -10,7 +10,7 @@ use super::requests::Target;
 use super::settle;
 use super::target::{Common, Driver, Mailbox, Word, counted};
 use crate::cluster::context::Context;
-use crate::cluster::live::{Found, ReadGroup, Reader};
+use crate::cluster::live::{Confirm, Found, Gathered, ReadGroup, Reader, confirm};
 use crate::cluster::world::Place;
 use crate::decide::LiveRead;
 use crate::graph::Meter;
@@ -26,31 +26,60 @@ const LIMIT: Duration = Duration::from_secs(15);
 /// read a kind in one namespace alone learns who is in the way there; that
 /// nothing is in the way only whoever may read everything learns.
 pub async fn look(context: &Context, reader: &Reader, place: &Place, object: &Value) -> Count {
-    let released = as_released(object);
-    let (mut gathered, mut lacks) = (None, None);
-    let meter = Meter::new(PASS_STEPS);
-    let group = ReadGroup::Release(place.1.clone());
-    for _ in 0..=ROUNDS {
-        match counted(&context.world, &mut gathered, (place.0, &released), &meter) {
-            Count::Read(reads) => {
-                let mut answers = reader.read_all(&group, reads, Instant::now() + LIMIT).await;
-                for (read, answer) in &mut answers {
-                    let (Err(why), LiveRead::List { .. }) = (&*answer, &*read) else { continue };
-                    lacks.get_or_insert(format!("{} may need it: {why}", read.kind_name()));
-                    // With a list that lacks something nothing is ever free.
-                    *answer = Ok(near(reader, &group, read).await);
-                }
-                if let Some(gathered) = &mut gathered {
-                    gathered.add(answers);
-                }
-            }
-            Count::Free(Free::Unused) if lacks.is_some() => {
-                return Count::Unknown(lacks.unwrap_or_default());
-            }
-            count => return count,
+    let mut count = CountByHand {
+        context,
+        reader,
+        place,
+        group: ReadGroup::Release(place.1.clone()),
+        released: as_released(object),
+        meter: Meter::new(PASS_STEPS),
+        gathered: None,
+        lacks: None,
+    };
+    confirm(&mut count, ROUNDS.into()).await.unwrap_or_else(|_| {
+        Count::Unknown("what needs it leads to ever more that would have to be read".to_owned())
+    })
+}
+
+/// A count of who needs an object, with the rights of a person.
+struct CountByHand<'a> {
+    context: &'a Context,
+    reader: &'a Reader,
+    place: &'a Place,
+    group: ReadGroup,
+    released: Value,
+    meter: Meter,
+    gathered: Option<Box<Gathered>>,
+    /// The first list that could not be read.
+    lacks: Option<String>,
+}
+
+impl Confirm for CountByHand<'_> {
+    type Answer = Count;
+
+    async fn look(&mut self) -> Option<(Count, Vec<LiveRead>)> {
+        let target = (self.place.0, &self.released);
+        let count = counted(&self.context.world, &mut self.gathered, target, &self.meter);
+        Some(match (count, &self.lacks) {
+            (Count::Read(reads), _) => (Count::Read(Vec::new()), reads),
+            (Count::Free(Free::Unused), Some(lacks)) => (Count::Unknown(lacks.clone()), Vec::new()),
+            (count, _) => (count, Vec::new()),
+        })
+    }
+
+    async fn read(&mut self, reads: Vec<LiveRead>) {
+        let Self { reader, group, .. } = &*self;
+        let mut answers = reader.read_all(group, reads, Instant::now() + LIMIT).await;
+        for (read, answer) in &mut answers {
+            let (Err(why), LiveRead::List { .. }) = (&*answer, &*read) else { continue };
+            self.lacks.get_or_insert(format!("{} may need it: {why}", read.kind_name()));
+            // With a list that lacks something nothing is ever free.
+            *answer = Ok(near(self.reader, &self.group, read).await);
+        }
+        if let Some(gathered) = &mut self.gathered {
+            gathered.add(answers);
         }
     }
-    Count::Unknown("what needs it leads to ever more that would have to be read".to_owned())
 }
 
 /// What a list has in this namespace, if that may be read.

@@ -7,14 +7,14 @@
 
 mod object;
 mod schema;
-mod word;
+mod verdict;
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use self::object::Object;
 pub use self::schema::{Kind, kind};
-pub use self::word::Word;
+pub use self::verdict::ReportedVerdict;
 use super::CommandError;
 use super::screen::Format;
 use crate::cluster::Unread;

@@ -1,8 +1,8 @@
 //! The verdict on the whole set, by the code that decides admission.
 
 use super::scene::{Rules, Scene};
-use crate::cluster::Trouble;
-use crate::command::document::Word;
+use crate::cluster::{Confirm, Trouble, confirm};
+use crate::command::document::ReportedVerdict;
 use crate::command::target::SILENT;
 use crate::decide::{
     Decision, DeleteOptions, Door, Extra, Live, LiveRead, LiveReads, Operation, Resource, Review,
@@ -14,51 +14,48 @@ use crate::objects::Kinds;
 /// How often a verdict may ask for more before it is final.
 const ROUNDS: usize = 6;
 
-/// The verdict, and the word for it.
-pub struct Ruling {
-    /// The word.
-    pub word: Word,
-    /// The verdict; none where nobody decides.
-    pub verdict: Option<Verdict>,
-}
-
-/// What is said of deleting all targets, in this way.
-pub fn ruling(scene: &Scene, cascade: Option<Propagation>) -> Ruling {
+/// The verdict on deleting all targets, in this way; `None` where nothing decides.
+pub async fn verdict(scene: &Scene, cascade: Propagation) -> Option<Verdict> {
     match (&scene.rules, &scene.person) {
-        _ if scene.targets.is_empty() && scene.unseen.is_empty() => {
-            return Ruling { word: Word::Allow, verdict: None };
-        }
-        (Rules::Unknown, _) => return Ruling { word: Word::Unknown, verdict: None },
-        (Rules::None, Some(_)) => return Ruling { word: Word::NoPolicies, verdict: None },
-        _ => {}
+        _ if scene.targets.is_empty() => None,
+        (Rules::Unknown, _) | (Rules::None, Some(_)) => None,
+        _ => Some(decided(scene, cascade).await),
     }
-    if scene.targets.is_empty() {
-        return Ruling { word: Word::Unknown, verdict: None };
-    }
-    let verdict = verdict(scene, cascade);
-    let word = match verdict.decision {
-        // Those that could not be looked for may be refused.
-        decision if decision != Decision::Deny && !scene.unseen.is_empty() => Word::Unknown,
-        // The label protects with no policy written; nothing else does.
-        Decision::Allow if scene.rules == Rules::None => Word::NoPolicies,
-        Decision::Deny if verdict.is_unknown() => Word::Unknown,
-        decision => decision.into(),
-    };
-    Ruling { word, verdict: Some(verdict) }
 }
 
-fn verdict(scene: &Scene, cascade: Option<Propagation>) -> Verdict {
+/// The verdict as a report has it.
+pub fn reported(scene: &Scene, verdict: Option<&Verdict>) -> ReportedVerdict {
+    let Some(verdict) = verdict else {
+        return match scene.rules {
+            _ if scene.targets.is_empty() && scene.unseen.is_empty() => ReportedVerdict::Allow,
+            Rules::None if scene.person.is_some() => ReportedVerdict::NoPolicies,
+            _ => ReportedVerdict::Unknown,
+        };
+    };
+    match verdict.decision {
+        // Those that could not be looked for may be refused.
+        decision if decision != Decision::Deny && !scene.unseen.is_empty() => {
+            ReportedVerdict::Unknown
+        }
+        // The label protects with no policy written; nothing else does.
+        Decision::Allow if scene.rules == Rules::None => ReportedVerdict::NoPolicies,
+        Decision::Deny if verdict.is_unknown() => ReportedVerdict::Unknown,
+        decision => decision.into(),
+    }
+}
+
+async fn decided(scene: &Scene, cascade: Propagation) -> Verdict {
     let graph = &scene.graph;
     let nodes: Vec<Node<'_>> = scene.targets.iter().filter_map(|id| graph.get(*id)).collect();
     let (name, groups) = match &scene.person {
         Some((_, me)) => (me.name.as_str(), me.groups.as_slice()),
         None => ("", &[][..]),
     };
-    let policy = cascade.map(|cascade| match cascade {
-        Propagation::Background => "Background".into(),
-        Propagation::Foreground => "Foreground".into(),
-        Propagation::Orphan => "Orphan".into(),
-    });
+    let policy = match cascade {
+        Propagation::Background => "Background",
+        Propagation::Foreground => "Foreground",
+        Propagation::Orphan => "Orphan",
+    };
     let review = Review {
         uid: "".into(),
         door: Door::Validate,
@@ -71,7 +68,7 @@ fn verdict(scene: &Scene, cascade: Option<Propagation>) -> Verdict {
             groups: groups.iter().map(|group| group.as_str().into()).collect(),
         },
         dry_run: true,
-        options: DeleteOptions { propagation_policy: policy, orphan_dependents: None },
+        options: DeleteOptions { propagation_policy: Some(policy.into()), orphan_dependents: None },
         object: None,
         old_object: None,
         // Of a Namespace that is Terminating: it still has the one that every
@@ -83,23 +80,45 @@ fn verdict(scene: &Scene, cascade: Option<Propagation>) -> Verdict {
         Some((_, me)) => me.now.as_second(),
         None => jiff::Timestamp::now().as_second(),
     };
-    let mut reads = LiveReads::default();
-    for _ in 0..ROUNDS {
-        let live = if scene.person.is_some() { Live::Read(&reads) } else { Live::Graph };
+    let decide = |live: Live<'_>| {
         let situation = Situation::new(graph, &scene.policies, live, now);
         // Everything here was read with the rights of the user, or from files.
-        let verdict = decide_together(&situation, &review, &nodes).in_full();
-        if verdict.confirm.is_empty() {
-            return verdict;
-        }
-        for read in verdict.confirm {
-            let answer = answer(scene, &read);
-            reads.done.insert(read, answer);
-        }
+        decide_together(&situation, &review, &nodes).in_full()
+    };
+    if scene.person.is_none() {
+        return decide(Live::Graph);
     }
-    // What is asked for again and again cannot be told.
-    let situation = Situation::new(graph, &scene.policies, Live::Graph, now);
-    decide_together(&situation, &review, &nodes).in_full()
+    let mut question = SceneQuestion { scene, decide, reads: LiveReads::default() };
+    match confirm(&mut question, ROUNDS).await {
+        Ok(verdict) => verdict,
+        // What is asked for again and again cannot be told.
+        Err(_) => decide(Live::Graph),
+    }
+}
+
+/// The verdict on a scene, whose reads were all carried out before.
+struct SceneQuestion<'a, D> {
+    scene: &'a Scene,
+    decide: D,
+    reads: LiveReads,
+}
+
+impl<D: Fn(Live<'_>) -> Verdict> Confirm for SceneQuestion<'_, D> {
+    type Answer = Verdict;
+
+    async fn look(&mut self) -> Option<(Verdict, Vec<LiveRead>)> {
+        let mut verdict = (self.decide)(Live::Read(&self.reads));
+        let reads = std::mem::take(&mut verdict.confirm);
+        Some((verdict, reads))
+    }
+
+    async fn read(&mut self, reads: Vec<LiveRead>) {
+        let answered = reads.into_iter().map(|read| {
+            let answer = answer(self.scene, &read);
+            (read, answer)
+        });
+        self.reads.done.extend(answered);
+    }
 }
 
 /// What a live read would say: everything was read a moment ago, so that it is

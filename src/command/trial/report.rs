@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::expect::Wrong;
 use super::outcome::Outcome;
 use super::written::Case;
-use crate::command::document::{Content, Word};
+use crate::command::document::{Content, ReportedVerdict};
 use crate::command::screen::{Field, Screen, Table, Tone};
 
 /// What came of everything.
@@ -44,7 +44,7 @@ pub struct Tried {
     /// Whether it came out as expected.
     pub passed: bool,
     /// The verdict on what was asked.
-    pub verdict: Word,
+    pub verdict: ReportedVerdict,
     /// The fixed word of what stands against the request; not there where nothing
     /// does.
     #[serde(skip_serializing_if = "Option::is_none")]

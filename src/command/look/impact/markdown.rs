@@ -5,9 +5,9 @@
 //! character that means something is escaped; in code a fence is longer than
 //! whatever could close it.
 
+use super::blocker::BlockerReport;
 use super::report::{Destroyed, Impact};
 use super::text::{Line, cascade, reason, reasons, summary, tree, unread, what, you_may};
-use super::told::Why;
 use crate::command::screen::{Screen, cut};
 use crate::objects::harmless;
 
@@ -29,7 +29,7 @@ pub fn markdown(impact: &Impact, all: bool) -> String {
     let mut text = match &impact.says {
         Some(says) => format!("### {}\n", plain(says)),
         None => {
-            let word = impact.told.verdict.shown();
+            let word = impact.verdict.shown();
             format!("### {word}: delete {}\n", plain(&(what(impact) + &cascade(impact))))
         }
     };
@@ -40,12 +40,12 @@ pub fn markdown(impact: &Impact, all: bool) -> String {
         }
     };
     part(table(&summary(impact, all)));
-    let deciding: Vec<&Why> = impact.told.deciding().collect();
-    let reasons = reasons(impact.told.verdict);
+    let deciding: Vec<&BlockerReport> = impact.deciding().collect();
+    let reasons = reasons(impact.verdict);
     let said = deciding.iter().map(|why| plain(&reason(why)));
-    part(list(reasons, said.collect(), impact.told.more, all));
-    let way_out = impact.told.way_out.iter().map(|way| plain(way));
-    let approve = impact.told.approve.iter().enumerate().map(|(at, approve)| {
+    part(list(reasons, said.collect(), impact.more, all));
+    let way_out = impact.way_out.iter().map(|way| plain(way));
+    let approve = impact.approve.iter().enumerate().map(|(at, approve)| {
         let may = if at == 0 { you_may(impact).trim_start() } else { "" };
         format!("{} {may}", code(approve)).trim_end().to_owned()
     });

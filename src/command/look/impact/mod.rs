@@ -1,10 +1,10 @@
 //! `belay impact`: what happens if something is deleted.
 
+mod blocker;
 mod markdown;
 mod outcome;
 mod report;
 mod text;
-mod told;
 
 use std::process::ExitCode;
 
@@ -14,11 +14,12 @@ pub use self::report::Impact;
 use super::change::Change;
 use super::scene::{self, Scene};
 use super::targets::SetArguments;
-use super::verdict::{Ruling, ruling};
-use crate::command::document::{Word, document};
+use super::verdict::verdict;
+use crate::command::document::{ReportedVerdict, document};
 use crate::command::screen::{Format, Screen};
 use crate::command::target::asked_in;
 use crate::command::{CommandError, block_on, print};
+use crate::decide::Verdict;
 use crate::graph::Propagation;
 
 #[derive(Debug, Args)]
@@ -95,10 +96,13 @@ async fn impact(arguments: ImpactArguments) -> Result<ExitCode, CommandError> {
         Some(_) => Scene::empty(),
         None => scene::read(&asked, set.place, false).await?,
     };
-    let ruling = ruling(&scene, Some(cascade.into()));
-    let mut impact = Impact::new(&scene, &ruling, cascade.into());
+    let verdict = verdict(&scene, cascade.into()).await;
+    let mut impact = Impact::new(&scene, verdict.as_ref(), cascade.into());
     impact.says = nothing.or(impact.says);
-    impact.told.you_may = may_approve(&scene, &ruling).await;
+    impact.you_may = match (impact.verdict, &verdict) {
+        (ReportedVerdict::Deny, Some(verdict)) => may_approve(&scene, verdict).await,
+        _ => None,
+    };
     let of = |format| document(format, &impact);
     let written = match output {
         Form::Table => None,
@@ -107,14 +111,13 @@ async fn impact(arguments: ImpactArguments) -> Result<ExitCode, CommandError> {
         Form::Markdown => Some(markdown::markdown(&impact, all)),
     };
     print(&written.unwrap_or_else(|| text::text(&impact, Screen::stdout(), all)))?;
-    Ok(ExitCode::from(ruling.word.code()))
+    Ok(ExitCode::from(impact.verdict.code()))
 }
 
 /// Whether the one who asks may approve what is refused; nobody says it of
 /// files.
-async fn may_approve(scene: &Scene, ruling: &Ruling) -> Option<bool> {
+async fn may_approve(scene: &Scene, verdict: &Verdict) -> Option<bool> {
     let (caller, _) = scene.person.as_ref()?;
-    let verdict = ruling.verdict.as_ref().filter(|_| ruling.word == Word::Deny)?;
     let blocker = verdict.blockers.first()?;
     let covered = if blocker.along { &verdict.target } else { &blocker.object };
     let place = asked_in(covered).unwrap_or_default();

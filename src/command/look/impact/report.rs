@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::blocker::BlockerReport;
 use super::outcome::{Broken, Outcomes};
-use super::told::Told;
-use crate::command::document::{Content, NotRead, Object};
+use crate::command::document::{Content, NotRead, Object, ReportedVerdict};
 use crate::command::look::say;
 use crate::command::look::scene::Scene;
 use crate::command::look::stock::{Key, SNAPSHOTS, bytes, shown};
-use crate::command::look::verdict::Ruling;
+use crate::command::look::verdict::reported;
+use crate::decide::{Verdict, ways};
 use crate::graph::{Certainty, NodeId, Outcome, Propagation};
 use crate::objects::KindInfo;
 
@@ -27,9 +28,20 @@ pub struct Impact {
     pub targets: Vec<Object>,
     /// What the DELETE says of dependents: `background`, `foreground` or `orphan`.
     pub cascade: &'static str,
-    /// Whether it passes.
-    #[serde(flatten)]
-    pub told: Told,
+    /// The verdict on the DELETE.
+    pub verdict: ReportedVerdict,
+    /// What stands against it, or is told of it.
+    pub blockers: Vec<BlockerReport>,
+    /// How many more reasons there are.
+    pub more: usize,
+    /// What else than an approval helps; not there where nothing is known to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub way_out: Option<String>,
+    /// The commands that approve it, if it is refused.
+    pub approve: Vec<String>,
+    /// Whether the one who asks may; not there if it is not refused, or nobody says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub you_may: Option<bool>,
     /// How much of what happens.
     pub summary: Summary,
     /// What is behind objects and goes for good.
@@ -139,7 +151,7 @@ impl Content for Impact {
 
 impl Impact {
     /// Of everything that is known.
-    pub fn new(scene: &Scene, ruling: &Ruling, cascade: Propagation) -> Self {
+    pub fn new(scene: &Scene, verdict: Option<&Verdict>, cascade: Propagation) -> Self {
         let graph = &scene.graph;
         let outcomes = Outcomes::of(scene, cascade);
         let broken = outcomes.broken();
@@ -202,6 +214,16 @@ impl Impact {
             not_read.push(NotRead { resource: "everything".to_owned(), why });
         }
         let targets: Vec<Object> = scene.targets.iter().map(|id| Object::at(graph, *id)).collect();
+        let reported = reported(scene, verdict);
+        let (way_out, approve) = match (verdict, reported) {
+            (Some(verdict), ReportedVerdict::Deny) => ways(verdict),
+            _ => (None, Vec::new()),
+        };
+        let blockers = verdict.into_iter().flat_map(|verdict| {
+            let report = |blocker| BlockerReport::new(verdict, blocker, &targets, &graph.kinds);
+            verdict.blockers.iter().map(report).collect::<Vec<_>>()
+        });
+        let blockers: Vec<BlockerReport> = blockers.collect();
         let says = match (scene.missing.is_empty(), scene.unseen.is_empty()) {
             (true, true) => "nothing is removed",
             (false, true) => "nothing of what is removed is there",
@@ -210,7 +232,12 @@ impl Impact {
         Self {
             says: scene.targets.is_empty().then(|| says.to_owned()),
             cascade: word(cascade),
-            told: Told::new(ruling, &targets, &graph.kinds),
+            verdict: reported,
+            blockers,
+            more: verdict.map_or(0, |verdict| verdict.more),
+            way_out,
+            approve,
+            you_may: None,
             targets,
             summary,
             destroyed,
@@ -219,6 +246,13 @@ impl Impact {
             missing: scene.missing.clone(),
             unseen: !scene.unseen.is_empty(),
         }
+    }
+
+    /// The reasons that decide it.
+    pub fn deciding(&self) -> impl Iterator<Item = &BlockerReport> {
+        let strictest = self.blockers.first().map(|blocker| blocker.verdict);
+        let records = strictest == Some(ReportedVerdict::Audit);
+        self.blockers.iter().filter(move |b| Some(b.verdict) == strictest && !records)
     }
 
     /// The namespace that need not be said of each object: the first that a

@@ -2,9 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::blocker::BlockerReport;
 use super::report::{Affected, Count, Impact, Summary};
-use super::told::Why;
-use crate::command::document::{NotRead, Object, Word};
+use crate::command::document::{NotRead, Object, ReportedVerdict};
 use crate::command::look::tree::{Branch, draw};
 use crate::command::screen::{Screen, Tone, cut};
 use crate::graph::NodeId;
@@ -122,28 +122,28 @@ pub(super) fn tree(impact: &Impact, screen: Screen, all: bool) -> String {
 /// `DELETE namespace/shop   DENIED   policy x`.
 fn head(impact: &Impact, screen: Screen) -> String {
     let what = what(impact);
-    let tone = match impact.told.verdict {
-        Word::Allow | Word::NoPolicies => Tone::Good,
-        Word::Deny => Tone::Bad,
+    let tone = match impact.verdict {
+        ReportedVerdict::Allow | ReportedVerdict::NoPolicies => Tone::Good,
+        ReportedVerdict::Deny => Tone::Bad,
         _ => Tone::Doubtful,
     };
     let mut by: Vec<&str> = Vec::new();
-    for why in impact.told.deciding().filter(|why| !why.by.is_empty()) {
+    for why in impact.deciding().filter(|why| !why.by.is_empty()) {
         if !by.contains(&why.by.as_str()) {
             by.push(&why.by);
         }
     }
-    let by = match (impact.told.verdict, by.is_empty()) {
-        (Word::Unknown, true) if impact.unseen => {
+    let by = match (impact.verdict, by.is_empty()) {
+        (ReportedVerdict::Unknown, true) if impact.unseen => {
             "   some of it could not be looked for".to_owned()
         }
-        (Word::NoPolicies, _) => "   no policies".to_owned(),
-        (Word::Unknown, true) => "   the policies cannot be read".to_owned(),
+        (ReportedVerdict::NoPolicies, _) => "   no policies".to_owned(),
+        (ReportedVerdict::Unknown, true) => "   the policies cannot be read".to_owned(),
         (_, true) => String::new(),
         (_, false) => format!("   {}", by.join("; ")),
     };
     let cascade = cascade(impact);
-    let word = screen.paint(tone, impact.told.verdict.shown());
+    let word = screen.paint(tone, impact.verdict.shown());
     let head = screen.paint(Tone::Strong, &format!("DELETE {what}{cascade}"));
     format!("{head}   {word}{by}\n")
 }
@@ -282,13 +282,13 @@ fn tail(impact: &Impact, screen: Screen, all: bool) -> String {
         let name = screen.paint(Tone::Strong, &format!("{name:<12}"));
         text.push_str(&screen.behind(&name, 12, said));
     };
-    let deciding: Vec<&Why> = impact.told.deciding().collect();
+    let deciding: Vec<&BlockerReport> = impact.deciding().collect();
     let (shown, _) = cut(&deciding, TOLD, false);
-    let name = reasons(impact.told.verdict);
+    let name = reasons(impact.verdict);
     for why in shown {
         line(name, &reason(why));
     }
-    let more = deciding.len() - shown.len() + impact.told.more;
+    let more = deciding.len() - shown.len() + impact.more;
     if more > 0 {
         line("", &format!("and {more} more reasons"));
     }
@@ -302,29 +302,29 @@ fn tail(impact: &Impact, screen: Screen, all: bool) -> String {
     for not_read in &impact.not_read {
         line("not read", &unread(not_read));
     }
-    if let Some(way_out) = &impact.told.way_out {
+    if let Some(way_out) = &impact.way_out {
         line("way out", way_out);
     }
-    for (at, approve) in impact.told.approve.iter().enumerate() {
+    for (at, approve) in impact.approve.iter().enumerate() {
         let may = if at == 0 { you_may(impact) } else { "" };
-        let name = if at == 0 && impact.told.way_out.is_none() { "way out" } else { "or" };
+        let name = if at == 0 && impact.way_out.is_none() { "way out" } else { "or" };
         line(name, &format!("{approve}{may}"));
     }
     text
 }
 
 /// What the reasons are called that decide it.
-pub(super) fn reasons(decision: Word) -> &'static str {
+pub(super) fn reasons(decision: ReportedVerdict) -> &'static str {
     match decision {
-        Word::Deny => "blocked by",
-        Word::Hold => "waits for",
-        Word::Unknown => "not known",
+        ReportedVerdict::Deny => "blocked by",
+        ReportedVerdict::Hold => "waits for",
+        ReportedVerdict::Unknown => "not known",
         _ => "noted",
     }
 }
 
 /// One reason, in a sentence.
-pub(super) fn reason(why: &Why) -> String {
+pub(super) fn reason(why: &BlockerReport) -> String {
     format!("{}; {} ({})", why.says, why.by, why.reason)
 }
 
@@ -338,7 +338,7 @@ pub(super) fn unread(not_read: &NotRead) -> String {
 
 /// Whether the one who asks may approve it, where that is known.
 pub(super) fn you_may(impact: &Impact) -> &'static str {
-    match impact.told.you_may {
+    match impact.you_may {
         Some(true) => "   you may: yes",
         Some(false) => "   you may: no",
         None => "",

@@ -16,7 +16,7 @@ use super::resolves::by_itself;
 use super::terminating::Terminating;
 use crate::cluster::{Snapshot, World};
 use crate::command::denials::{Denial, lately};
-use crate::command::document::{Content, NotRead, Object, Word, policy_name};
+use crate::command::document::{Content, NotRead, Object, ReportedVerdict, policy_name};
 use crate::command::hold_state::cause_text;
 use crate::command::status::{Leader, LeaderState};
 use crate::command::target::{
@@ -45,7 +45,7 @@ pub struct Report {
     pub deletable: bool,
     /// The verdict on a DELETE; `Unknown`: it is refused for nothing but what
     /// is not known.
-    verdict: Word,
+    verdict: ReportedVerdict,
     /// What stands against it, or is told of it.
     blockers: Vec<Why>,
     /// How many more reasons there are.
@@ -124,7 +124,7 @@ struct Protecting {
 #[serde(rename_all = "camelCase")]
 struct Why {
     /// The verdict for this reason alone.
-    verdict: Word,
+    verdict: ReportedVerdict,
     /// The fixed word of a refusal, as in `status.reason` of the API server's answer.
     reason: &'static str,
     /// The object that is protected: this one, or one that would go along.
@@ -216,7 +216,11 @@ impl Report {
             object: session.named(),
             subject: session.visitor.me.name.clone(),
             deletable,
-            verdict: if verdict.is_unknown() { Word::Unknown } else { verdict.decision.into() },
+            verdict: if verdict.is_unknown() {
+                ReportedVerdict::Unknown
+            } else {
+                verdict.decision.into()
+            },
             blockers: blockers.collect(),
             more: verdict.more,
             way_out: way_out(verdict),
@@ -250,7 +254,7 @@ impl Report {
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match (self.deletable, &self.terminating, self.verdict) {
             (true, ..) => 0,
-            (false, None, Word::Unknown) => 3,
+            (false, None, ReportedVerdict::Unknown) => 3,
             (false, Some(terminating), _) if terminating.is_unsure() => 3,
             (false, ..) => 1,
         })

@@ -6,7 +6,7 @@ fn report() -> Report {
         object: Object::default(),
         subject: "alice".to_owned(),
         deletable: true,
-        verdict: Word::Allow,
+        verdict: ReportedVerdict::Allow,
         blockers: Vec::new(),
         more: 0,
         way_out: None,
@@ -51,7 +51,7 @@ fn who_asks_and_who_needs_it_have_names_of_their_own() {
 
 fn blocker(says: &str) -> Why {
     Why {
-        verdict: Word::Deny,
+        verdict: ReportedVerdict::Deny,
         reason: "InUse",
         object: Object::default(),
         says: says.to_owned(),
@@ -76,7 +76,7 @@ fn the_ways_out_are_told_once() {
     let forbidden = "forbidden for you";
     let report = Report {
         deletable: false,
-        verdict: Word::Deny,
+        verdict: ReportedVerdict::Deny,
         blockers: vec![blocker("a"), blocker("b")],
         way_out: Some("delete it first".to_owned()),
         by_itself: vec!["once Job shop/a has ended".to_owned()],
@@ -112,7 +112,7 @@ fn the_ways_out_are_told_once() {
 fn what_is_not_known_is_no_refusal() {
     let report = Report {
         deletable: false,
-        verdict: Word::Unknown,
+        verdict: ReportedVerdict::Unknown,
         blockers: vec![blocker("belay cannot tell")],
         ..report()
     };

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::{Approval, Protecting, Report};
-use crate::command::document::Word;
+use crate::command::document::ReportedVerdict;
 use crate::command::place::OF_FILES;
 use crate::command::screen::{cut, harmless};
 use crate::command::status::LeaderState;
@@ -21,14 +21,14 @@ impl Report {
         let mut text = String::new();
         let _ = match (&self.terminating, self.verdict) {
             (Some(terminating), _) => write!(text, "{}", terminating.text(named)),
-            (None, Word::Deny) => writeln!(text, "{named} cannot be deleted now{by}:"),
-            (None, Word::Unknown) => {
+            (None, ReportedVerdict::Deny) => writeln!(text, "{named} cannot be deleted now{by}:"),
+            (None, ReportedVerdict::Unknown) => {
                 writeln!(text, "whether {named} can be deleted{by} is not known:")
             }
-            (None, Word::Hold) => {
+            (None, ReportedVerdict::Hold) => {
                 writeln!(text, "{named} can be deleted{by}, and stays Terminating for now:")
             }
-            (None, Word::Allow) => writeln!(text, "{named} can be deleted now{by}"),
+            (None, ReportedVerdict::Allow) => writeln!(text, "{named} can be deleted now{by}"),
             (None, _) => writeln!(text, "{named} can be deleted now{by}; what belay notes:"),
         };
         let mut told = BTreeSet::new();

@@ -7,7 +7,7 @@ use crate::decide::Decision;
 
 /// What is said of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-pub enum Word {
+pub enum ReportedVerdict {
     /// It passes.
     Allow,
     /// It passes, and is recorded.
@@ -24,7 +24,7 @@ pub enum Word {
     NoPolicies,
 }
 
-impl From<Decision> for Word {
+impl From<Decision> for ReportedVerdict {
     fn from(decision: Decision) -> Self {
         match decision {
             Decision::Allow => Self::Allow,
@@ -36,7 +36,7 @@ impl From<Decision> for Word {
     }
 }
 
-impl Word {
+impl ReportedVerdict {
     /// As people read it.
     pub fn shown(self) -> &'static str {
         match self {

@@ -1,0 +1,56 @@
+//! What stands against a deletion, as `impact` tells it.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::command::document::{Object, ReportedVerdict, policy_name};
+use crate::decide::{Blocker, Verdict, named_by, sentence};
+use crate::objects::Kinds;
+
+/// One reason.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BlockerReport {
+    /// The verdict for this reason alone.
+    pub verdict: ReportedVerdict,
+    /// The fixed word of a refusal, as in `status.reason` of the API server's answer.
+    pub reason: &'static str,
+    /// The object that is protected.
+    pub object: Object,
+    /// The reason in words.
+    pub says: String,
+    /// The policies that say so.
+    pub policies: Vec<String>,
+    /// The same in words.
+    #[serde(skip)]
+    pub by: String,
+}
+
+impl BlockerReport {
+    /// One of the reasons of a verdict on these targets.
+    pub fn new(verdict: &Verdict, blocker: &Blocker, targets: &[Object], kinds: &Kinds) -> Self {
+        Self {
+            verdict: blocker.outcome.into(),
+            reason: blocker.reason.as_str(),
+            object: Object::of(&blocker.object, kinds),
+            says: said(verdict, blocker, targets),
+            policies: blocker.policies.iter().map(policy_name).collect(),
+            by: named_by(blocker),
+        }
+    }
+}
+
+/// A reason in words. Admission has one target, and tells what goes along with
+/// it; of a set each object is told by itself.
+fn said(verdict: &Verdict, blocker: &Blocker, targets: &[Object]) -> String {
+    let object = &blocker.object;
+    let is = |target: &Object| {
+        (&target.group, &target.resource, &target.namespace, &target.name)
+            == (&object.group, &object.resource, &object.namespace, &object.name)
+    };
+    match targets {
+        [_] => sentence(&verdict.target, blocker),
+        all if all.iter().any(is) => sentence(object, blocker),
+        _ => format!("{}, and would go along", sentence(object, blocker)),
+    }
+}
