@@ -13,6 +13,7 @@ mod decider;
 pub mod definitions;
 mod dump;
 pub mod election;
+mod event;
 mod exemption;
 mod expired;
 pub mod feed;

@@ -5,19 +5,14 @@
 use std::time::Instant;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::api::core::v1::Event;
 use kube::Resource as _;
-use kube::api::{Api, PostParams};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::api::MANAGER;
 use super::context::Context;
-use super::pace::{Backoff, within};
+use super::event::{Involved, Report, create};
+use super::pace::Backoff;
 use crate::policy::{Pause, api};
-
-/// Where Events live of what has no namespace.
-const NAMESPACE: &str = "default";
 
 /// Says when a pause begins and ends, until belay ends.
 pub async fn run(context: Context) {
@@ -40,15 +35,16 @@ pub async fn run(context: Context) {
         let news = news(told.as_ref(), running.as_ref()).filter(|_| leads);
         let Some((pause, begins)) = news.filter(|_| due <= Instant::now()) else { continue };
         let event = event(&context, pause, begins, now);
-        match store(&context.client, &event).await {
-            Ok(()) => {
+        match create(&context.client, &event).await {
+            // New, or another leader has stored it.
+            Ok(_) => {
                 told = running;
                 backoff.succeeded();
             }
-            Err(why) => {
+            Err(trouble) => {
                 if backoff.is_first() {
                     tracing::warn!(
-                        why,
+                        why = trouble.words(),
                         "the Event about a pause was not written; it is tried again"
                     );
                 }
@@ -84,10 +80,9 @@ fn log(running: Option<&Pause>) {
 /// What `kubectl get events` and `kubectl describe pause` show.
 fn event(context: &Context, pause: &Pause, begins: bool, now: Timestamp) -> Event {
     let Pause { name, uid, by, expires } = pause;
-    let (mark, type_, reason, message) = match begins {
+    let (mark, reason, message) = match begins {
         true => (
             format!("{expires:x}"),
-            "Warning",
             "Paused",
             format!(
                 "{by} has paused belay: until {} nothing is refused in the whole cluster, and \
@@ -97,55 +92,23 @@ fn event(context: &Context, pause: &Pause, begins: bool, now: Timestamp) -> Even
         ),
         false => (
             "ended".to_owned(),
-            "Normal",
             "PauseEnded",
             "belay refuses again what its policies say; what went through meanwhile: kubectl \
              belay denials --would"
                 .to_owned(),
         ),
     };
-    let time = Some(Time(now));
-    Event {
-        metadata: ObjectMeta {
-            // A uid is short enough for any name, as the name of a Pause is not.
-            name: Some(format!("pause.{uid}.{mark}")),
-            namespace: Some(NAMESPACE.to_owned()),
-            ..ObjectMeta::default()
-        },
-        involved_object: ObjectReference {
-            api_version: Some(api::Pause::api_version(&()).into_owned()),
-            kind: Some(api::Pause::kind(&()).into_owned()),
-            name: Some(name.clone()),
-            uid: Some(uid.clone()),
-            ..ObjectReference::default()
-        },
-        reason: Some(reason.to_owned()),
-        message: Some(message),
-        type_: Some(type_.to_owned()),
-        count: Some(1),
-        first_timestamp: time.clone(),
-        last_timestamp: time,
-        source: Some(EventSource {
-            component: Some("belay".to_owned()),
-            host: Some(context.settings.replica.clone()),
-        }),
-        // `belay denials` looks for what belay reports: a pause is no denial.
-        ..Event::default()
-    }
-}
-
-/// Stores it, unless another leader has.
-async fn store(client: &kube::Client, event: &Event) -> Result<(), String> {
-    let api: Api<Event> = Api::namespaced(client.clone(), NAMESPACE);
-    let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
-    let made = async {
-        match api.create(&params, event).await {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-            Err(error) => Err(error),
-        }
+    let involved = Involved {
+        api_version: api::Pause::api_version(&()).into_owned(),
+        kind: api::Pause::kind(&()).into_owned(),
+        name: name.clone(),
+        uid: uid.clone(),
+        ..Involved::default()
     };
-    within(made).await.map_err(|trouble| trouble.words())
+    // A uid is short enough for any name, as the name of a Pause is not.
+    let name = format!("pause.{uid}.{mark}");
+    Report { name, involved: &involved, is_warning: begins, reason, message, time: now }
+        .into_event(&context.settings.replica)
 }
 
 #[cfg(test)]

@@ -8,11 +8,12 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Event, EventSource, ObjectReference};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::api::core::v1::{ConfigMap, Event};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, DeleteParams, PostParams};
 
 use super::api::MANAGER;
+use super::event::{Involved, Report};
 use super::pace::{random, within};
 use super::trouble::Trouble;
 use crate::objects::{HOLD, PROTECT_LABEL};
@@ -65,29 +66,24 @@ impl Probe {
 
     /// Makes the Event.
     pub async fn make(&self) -> Answer {
-        let now = Some(Time(jiff::Timestamp::now()));
-        let event = Event {
-            metadata: self.metadata(),
-            involved_object: ObjectReference {
-                api_version: Some("v1".to_owned()),
-                kind: Some("ConfigMap".to_owned()),
-                name: Some(self.name.clone()),
-                namespace: Some(self.namespace.clone()),
-                ..ObjectReference::default()
-            },
-            reason: Some("SelfTest".to_owned()),
-            message: Some(
-                "belay tests whether it is asked: this Event is protected, and the API server \
-                 forgets it by itself"
-                    .to_owned(),
-            ),
-            type_: Some("Normal".to_owned()),
-            source: Some(EventSource { component: Some(MANAGER.to_owned()), host: None }),
-            count: Some(1),
-            first_timestamp: now.clone(),
-            last_timestamp: now,
-            ..Event::default()
+        let involved = Involved {
+            api_version: "v1".to_owned(),
+            kind: "ConfigMap".to_owned(),
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+            uid: String::new(),
         };
+        let report = Report {
+            name: self.name.clone(),
+            involved: &involved,
+            is_warning: false,
+            reason: "SelfTest",
+            message: "belay tests whether it is asked: this Event is protected, and the API \
+                      server forgets it by itself"
+                .to_owned(),
+            time: jiff::Timestamp::now(),
+        };
+        let event = Event { metadata: self.metadata(), ..report.into_event("") };
         match once(self.events.create(&parameters(false), &event)).await {
             // That it is there already is the answer to a try whose own was lost.
             Ok(_) | Err(Refusal::Answered(409, _)) => Answer::Right(String::new()),

@@ -2,26 +2,21 @@
 
 use std::time::Instant;
 
-use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use super::Desk;
 use super::entry::Entry;
-use super::notices::{Involved, Key, Next, Notice, Outcome};
+use super::notices::{Key, Next, Notice, Outcome};
 use crate::cluster::api::MANAGER;
+use crate::cluster::event::{COMPONENT, Created, Involved, Report, create};
 use crate::cluster::pace::within;
 use crate::cluster::trouble::Trouble;
 use crate::cluster::{Context, World};
 use crate::objects::short_digest;
-
-/// Who says so.
-const COMPONENT: &str = "belay";
-
-/// Where Events of objects live that have no namespace.
-const OUTSIDE: &str = "default";
 
 /// The object of an entry, as Events name it; `None` if its kind or its uid is
 /// not known: nobody would find the Event.
@@ -81,18 +76,14 @@ async fn send(client: &kube::Client, event: Event, stored: bool) -> Outcome {
             "lastTimestamp": event.last_timestamp,
             "message": event.message,
         });
-        let params = manager();
+        let manager = Some(MANAGER.to_owned());
+        let params = PatchParams { field_manager: manager, ..PatchParams::default() };
         within(api.patch(&name, &params, &Patch::Merge(patch))).await.map(|_| Outcome::Stored)
     } else {
-        let params = PostParams { field_manager: manager().field_manager, ..Default::default() };
-        let made = async {
-            match api.create(&params, &event).await {
-                Ok(_) => Ok(Outcome::Stored),
-                Err(kube::Error::Api(status)) if status.code == 409 => Ok(Outcome::There),
-                Err(error) => Err(error),
-            }
-        };
-        within(made).await
+        create(client, &event).await.map(|created| match created {
+            Created::New => Outcome::Stored,
+            Created::Before => Outcome::There,
+        })
     };
     match result {
         Ok(outcome) => outcome,
@@ -107,43 +98,26 @@ async fn send(client: &kube::Client, event: Event, stored: bool) -> Outcome {
     }
 }
 
-fn manager() -> PatchParams {
-    PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() }
-}
-
 /// The Event of a notice. Each replica has its own: counts of two could not be
 /// written without a read before each.
 fn event(replica: &str, key: &Key, notice: &Notice) -> Event {
     let involved = &notice.involved;
-    let namespace = if involved.namespace.is_empty() { OUTSIDE } else { &involved.namespace };
     let mark = short_digest(&(replica, key, notice.first.as_second()));
+    let report = Report {
+        name: format!("{}.{mark}", front(&involved.name)),
+        involved,
+        is_warning: notice.denied,
+        reason: key.reason,
+        message: notice.message.clone(),
+        time: notice.first,
+    };
     Event {
-        metadata: ObjectMeta {
-            name: Some(format!("{}.{mark}", front(&involved.name))),
-            namespace: Some(namespace.to_owned()),
-            ..ObjectMeta::default()
-        },
-        involved_object: ObjectReference {
-            api_version: Some(involved.api_version.clone()),
-            kind: Some(involved.kind.clone()),
-            namespace: Some(involved.namespace.clone()).filter(|name| !name.is_empty()),
-            name: Some(involved.name.clone()),
-            uid: Some(involved.uid.clone()),
-            ..ObjectReference::default()
-        },
-        type_: Some(if notice.denied { "Warning" } else { "Normal" }.to_owned()),
-        reason: Some(key.reason.to_owned()),
-        message: Some(notice.message.clone()),
         count: Some(notice.count),
-        first_timestamp: Some(Time(notice.first)),
         last_timestamp: Some(Time(notice.last)),
-        source: Some(EventSource {
-            component: Some(COMPONENT.to_owned()),
-            host: Some(replica.to_owned()),
-        }),
+        // `belay denials` finds these by it.
         reporting_component: Some(COMPONENT.to_owned()),
         reporting_instance: Some(replica.to_owned()),
-        ..Event::default()
+        ..report.into_event(replica)
     }
 }
 

@@ -14,6 +14,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::entry::Entry;
+use crate::cluster::event::Involved;
 use crate::decide::{Decision, Target, arguments, quoted};
 use crate::policy::Source;
 
@@ -22,16 +23,6 @@ const MOST: usize = 2_000;
 
 /// So many writes there are at the most in one second.
 const A_SECOND: usize = 20;
-
-/// The object of an Event, as Events name it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub(super) struct Involved {
-    pub(super) api_version: String,
-    pub(super) kind: String,
-    pub(super) namespace: String,
-    pub(super) name: String,
-    pub(super) uid: String,
-}
 
 /// What is told in one Event: the same about the same object in the same hour.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -6,9 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Event;
 use kube::Api;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
@@ -21,6 +20,7 @@ use super::patch::{self, Difference, bundle, compare, token};
 use super::rules::{Rules, rules};
 use super::watched::{News, Watched};
 use crate::cluster::api::MANAGER;
+use crate::cluster::event::create;
 use crate::cluster::pace::{Backoff, within};
 use crate::cluster::trouble::Trouble;
 use crate::cluster::{Context, Paths, Registered};
@@ -358,8 +358,7 @@ impl Driver {
             Watched::Missing => events::missing(settings, kind, now),
             _ => events::changed(settings, kind, now, configuration.changes.found()),
         };
-        let api: Api<Event> = Api::namespaced(self.context.client.clone(), &settings.namespace);
-        if let Err(trouble) = within(api.create(&PostParams::default(), &event)).await {
+        if let Err(trouble) = create(&self.context.client, &event).await {
             tracing::warn!(
                 why = trouble.words(),
                 "the Event about a webhook configuration was not written"

@@ -1,10 +1,10 @@
 //! The Events that report what is wrong with a configuration.
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::api::core::v1::Event;
 
 use crate::cluster::Settings;
+use crate::cluster::event::{Involved, Report};
 
 /// Reports that a configuration does not exist.
 pub(super) fn missing(settings: &Settings, kind: &str, now: Timestamp) -> Event {
@@ -37,30 +37,14 @@ fn event(
     (reason, message): (&str, String),
 ) -> Event {
     let Settings { namespace, name, replica, .. } = settings;
-    let time = Some(Time(now));
-    Event {
-        metadata: ObjectMeta {
-            name: Some(format!("{name}.{:x}.{}", now.as_nanosecond(), kind.to_lowercase())),
-            namespace: Some(namespace.clone()),
-            ..ObjectMeta::default()
-        },
-        involved_object: ObjectReference {
-            api_version: Some("admissionregistration.k8s.io/v1".to_owned()),
-            kind: Some(kind.to_owned()),
-            name: Some(name.clone()),
-            namespace: Some(namespace.clone()),
-            ..ObjectReference::default()
-        },
-        reason: Some(reason.to_owned()),
-        message: Some(message),
-        type_: Some("Warning".to_owned()),
-        source: Some(EventSource {
-            component: Some("belay".to_owned()),
-            host: Some(replica.clone()),
-        }),
-        count: Some(1),
-        first_timestamp: time.clone(),
-        last_timestamp: time,
-        ..Event::default()
-    }
+    let involved = Involved {
+        api_version: "admissionregistration.k8s.io/v1".to_owned(),
+        kind: kind.to_owned(),
+        namespace: namespace.clone(),
+        name: name.clone(),
+        uid: String::new(),
+    };
+    let name = format!("{name}.{:x}.{}", now.as_nanosecond(), kind.to_lowercase());
+    Report { name, involved: &involved, is_warning: true, reason, message, time: now }
+        .into_event(replica)
 }

@@ -1,0 +1,96 @@
+//! Events, as belay builds and stores all of them.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::Api;
+use kube::api::PostParams;
+
+use super::api::MANAGER;
+use super::pace::within;
+use super::trouble::Trouble;
+
+/// Who reports.
+pub(super) const COMPONENT: &str = "belay";
+
+/// Where Events are whose object has no namespace.
+const OUTSIDE: &str = "default";
+
+/// The object of an Event.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(super) struct Involved {
+    pub(super) api_version: String,
+    pub(super) kind: String,
+    /// Empty for an object without one.
+    pub(super) namespace: String,
+    pub(super) name: String,
+    /// Empty if it is not known.
+    pub(super) uid: String,
+}
+
+/// What an Event says.
+pub(super) struct Report<'a> {
+    /// The name of the Event.
+    pub(super) name: String,
+    pub(super) involved: &'a Involved,
+    pub(super) is_warning: bool,
+    pub(super) reason: &'a str,
+    pub(super) message: String,
+    pub(super) time: Timestamp,
+}
+
+impl Report<'_> {
+    /// The Event, from this replica.
+    pub(super) fn into_event(self, replica: &str) -> Event {
+        let Self { name, involved, is_warning, reason, message, time } = self;
+        let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        let namespace = some(&involved.namespace);
+        let time = Some(Time(time));
+        Event {
+            metadata: ObjectMeta {
+                name: Some(name),
+                namespace: Some(namespace.clone().unwrap_or_else(|| OUTSIDE.to_owned())),
+                ..ObjectMeta::default()
+            },
+            involved_object: ObjectReference {
+                api_version: some(&involved.api_version),
+                kind: some(&involved.kind),
+                namespace,
+                name: some(&involved.name),
+                uid: some(&involved.uid),
+                ..ObjectReference::default()
+            },
+            type_: some(if is_warning { "Warning" } else { "Normal" }),
+            reason: some(reason),
+            message: Some(message),
+            count: Some(1),
+            first_timestamp: time.clone(),
+            last_timestamp: time,
+            source: Some(EventSource { component: some(COMPONENT), host: some(replica) }),
+            ..Event::default()
+        }
+    }
+}
+
+/// What came of storing an Event.
+pub(super) enum Created {
+    /// It is stored.
+    New,
+    /// One of this name was stored before.
+    Before,
+}
+
+/// Stores an Event.
+pub(super) async fn create(client: &kube::Client, event: &Event) -> Result<Created, Trouble> {
+    let namespace = event.metadata.namespace.as_deref().unwrap_or(OUTSIDE);
+    let api: Api<Event> = Api::namespaced(client.clone(), namespace);
+    let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+    let created = async {
+        match api.create(&params, event).await {
+            Ok(_) => Ok(Created::New),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(Created::Before),
+            Err(error) => Err(error),
+        }
+    };
+    within(created).await
+}
