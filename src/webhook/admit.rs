@@ -60,7 +60,7 @@ async fn wrong_method(
         return not_found(request, payload, shared).await;
     }
     // The path may contain the secret.
-    let message = format!("this path takes POST, not {}", request.method());
+    let message = format!("this path takes POST, not {}", wire::cut(request.method().as_str()));
     let refusal = BadRequest::new(StatusCode::METHOD_NOT_ALLOWED, message);
     let mut response = refuse(&request, &shared, refusal, payload);
     response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));

@@ -135,6 +135,13 @@ impl Connection {
         }
     }
 
+    /// Its last answer was sent. Only newer ones that wait like it end it now.
+    pub fn linger(&self) {
+        if let Some(caller) = &mut *self.place.borrow_mut() {
+            caller.place.enter(&caller.places.idle);
+        }
+    }
+
     /// The first bytes of a request have arrived. If it was idle and was asked to end, it
     /// is not any more.
     pub fn begin(&self) {

@@ -23,6 +23,7 @@ mod handshakes;
 mod path;
 mod places;
 mod probes;
+mod records;
 mod response;
 mod server;
 mod timed;

@@ -3,8 +3,8 @@
 //!
 //! Any Pod can connect and send nothing. A real client ends its handshake and
 //! sends its request within milliseconds, so where too many are under way belay
-//! drops the oldest one of the address that has the most: a Pod has one, and the API
-//! server has another. Later only the order counts.
+//! drops the oldest one, or that of the address that has very many: a Pod has one, and
+//! the API server has another. Later only the order counts.
 //!
 //! With all file descriptors in use, belay could not accept the API server's
 //! connections, nor read from it. So connections are bounded as well.
@@ -95,11 +95,14 @@ impl Taken {
         Some(holder)
     }
 
-    /// Removes the oldest place of the clients that have the most.
+    /// Removes the oldest place of the client that has the most, if that is a quarter of
+    /// all, and otherwise the oldest of all: a handshake of the API server, which makes a
+    /// few at once, is not older than those of many clients that only begin some.
     fn remove_oldest(&mut self) -> Option<Holder> {
-        let most = self.counts.values().max()?;
-        let has_most = |holder: &Holder| self.counts.get(&holder.client) == Some(most);
-        let (number, _) = self.by_number.iter().find(|(_, holder)| has_most(holder))?;
+        let many = self.by_number.len().div_ceil(4);
+        let (client, most) = self.counts.iter().max_by_key(|(_, count)| **count)?;
+        let is_removed = |holder: &Holder| *most < many || holder.client == *client;
+        let (number, _) = self.by_number.iter().find(|(_, holder)| is_removed(holder))?;
         self.remove(*number)
     }
 }
@@ -226,7 +229,7 @@ impl Places {
         self.take_for(None, future)
     }
 
-    /// The same for a client: the oldest one of the clients that have the most is dropped.
+    /// The same for a client.
     fn take_for<F: Future>(
         &self,
         client: Option<IpAddr>,
@@ -362,6 +365,20 @@ mod tests {
         }
         drop((old, flood));
         assert!(places.taken.lock().counts.is_empty());
+    }
+
+    #[tokio::test]
+    async fn h100_many_clients_with_few_places_each_take_none_of_one_with_more() {
+        let places = Places::new(256);
+        let address = |last| Some(IpAddr::from([10, 0, 0, last]));
+        let pod = |n: u8| Box::pin(places.run_for(address(n % 63), pending::<()>()));
+        let mut flood: Vec<_> = (0..252).map(pod).collect();
+        let server: Vec<_> =
+            (0..23).map(|_| Box::pin(places.run_for(address(99), pending::<()>()))).collect();
+        flood.extend((0..100).map(pod));
+        for mut handshake in server {
+            assert!(futures_util::poll!(&mut handshake).is_pending());
+        }
     }
 
     #[tokio::test]

@@ -29,6 +29,7 @@ use super::connection::{Connection, HEAD};
 use super::draining::Draining;
 use super::handshakes::Handshakes;
 use super::places::{Bounds, CallerPlaces, Places};
+use super::records::RecordSocket;
 use super::timed::{Socket, Timed};
 use super::{Limits, ServeError, Shared, admit, probes};
 use crate::certs::{self, CertificateFiles, Serving};
@@ -94,6 +95,9 @@ pub fn bind(server: Server, shared: Shared) -> Result<Bound, ServeError> {
 
     let no_probes = unbound(probes, "--probes");
     let listener = open_listener(probes).map_err(no_probes)?;
+    // A connection that ends for a newer one leaves nothing in the kernel.
+    sockopt::set_socket_linger(&listener, Some(Duration::ZERO))
+        .map_err(|error| no_probes(error.into()))?;
     let probes_address = listener.local_addr().unwrap_or(probes);
     let probing = probing(listener, bounds.probes, &shared).map_err(no_probes)?;
 
@@ -115,12 +119,20 @@ const UNREAD: usize = 64 << 10;
 /// For how long it keeps them, in milliseconds.
 const UNREAD_TIME: u32 = 5_000;
 
+/// What it keeps of requests that belay has not read yet. Without a limit it keeps more of
+/// a connection the more was read on it.
+const ARRIVED: usize = 32 << 10;
+
+/// For how long a client of the probes may read its answer.
+const LINGER: Duration = Duration::from_secs(1);
+
 /// Listens. std lets 128 connections wait to be accepted. When more come at once,
 /// the kernel drops the API server's, which tries again a second later.
 fn open_listener(address: SocketAddr) -> std::io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
     // Connections have the options of their listener.
     sockopt::set_socket_send_buffer_size(&listener, UNREAD)?;
+    sockopt::set_socket_recv_buffer_size(&listener, ARRIVED)?;
     // Else the first answer waits 40 ms until the client has acknowledged the tickets of TLS.
     sockopt::set_tcp_nodelay(&listener, true)?;
     #[cfg(target_os = "linux")]
@@ -171,13 +183,14 @@ fn admission(
                 Client::Known(address) => (&known, Some(address)),
                 Client::Unknown(address) => (&unknown, address),
             };
-            let ended = places.run_for(address, handshakes.run(client, Box::pin(tls.call(io))));
+            let handshake = Box::pin(tls.call(RecordSocket::new(io)));
+            let ended = places.run_for(address, handshakes.run(client, handshake));
             async move { ended.await.flatten().unwrap_or(Err(TlsError::Timeout)) }
         };
-        apply_fn_factory::<_, _, _, _, TcpStream, TcpStream, _, _>(acceptor, accept)
+        apply_fn_factory::<_, _, _, _, TcpStream, RecordSocket, _, _>(acceptor, accept)
             .map_err(TlsError::into_service_error)
-            .and_then(fn_service(move |io: TlsStream<TcpStream>| {
-                let peer = io.get_ref().0.peer_addr().ok();
+            .and_then(fn_service(move |io: TlsStream<RecordSocket>| {
+                let peer = io.get_ref().0.socket().peer_addr().ok();
                 ready(Ok((io, peer)))
             }))
             .and_then(http.map_err(TlsError::Service))
@@ -251,7 +264,7 @@ fn http<T: AsyncRead + AsyncWrite + Socket + Unpin + 'static>(
         // Its answer to a connection that has sent nothing yet is 408, which lets a request
         // pass where a webhook has failurePolicy Ignore. `Timed` ends it without a word.
         .client_request_timeout(Duration::ZERO)
-        .client_disconnect_timeout(Duration::from_secs(1))
+        .client_disconnect_timeout(LINGER + Duration::from_secs(1))
         .on_connect_ext(|io: &Timed<T>, data| {
             data.insert(io.connection().clone());
         })
@@ -265,7 +278,8 @@ fn http<T: AsyncRead + AsyncWrite + Socket + Unpin + 'static>(
         ));
     apply_fn_factory(http, move |(io, peer): (T, Option<SocketAddr>), http| {
         let connection = Connection::new(HEAD);
-        let timed = Timed::new(io, answer, idle, connection.clone());
+        let linger = if keep_alive.is_zero() { LINGER } else { Duration::ZERO };
+        let timed = Timed::new(io, answer, idle, connection.clone()).with_linger(linger);
         let address = peer.map(|peer| peer.ip());
         let first = match callers.client(address) {
             Client::Known(_) => &places.known,
@@ -399,6 +413,7 @@ mod tests {
         let (connection, _) = listener.accept().unwrap();
         // Linux doubles it.
         assert_eq!(sockopt::socket_send_buffer_size(&connection).unwrap(), 2 * UNREAD);
+        assert_eq!(sockopt::socket_recv_buffer_size(&connection).unwrap(), 2 * ARRIVED);
         #[cfg(target_os = "linux")]
         assert_eq!(sockopt::tcp_user_timeout(&connection).unwrap(), UNREAD_TIME);
         assert!(sockopt::tcp_nodelay(&connection).unwrap());

@@ -9,7 +9,7 @@
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use actix_tls::accept::rustls_0_23::TlsStream;
@@ -19,11 +19,18 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::connection::Connection;
+use super::records::RecordSocket;
 
 /// What a connection reads from.
 pub trait Socket {
     /// Whether bytes have arrived that were not read, whatever the runtime knows of them.
     fn has_unread(&self) -> bool;
+
+    /// So many bytes of a request have arrived.
+    fn arrived(&self, _bytes: usize) {}
+
+    /// A request was answered.
+    fn answered(&self) {}
 }
 
 impl Socket for TcpStream {
@@ -33,9 +40,17 @@ impl Socket for TcpStream {
     }
 }
 
-impl Socket for TlsStream<TcpStream> {
+impl Socket for TlsStream<RecordSocket> {
     fn has_unread(&self) -> bool {
-        self.get_ref().0.has_unread()
+        self.get_ref().0.socket().has_unread()
+    }
+
+    fn arrived(&self, bytes: usize) {
+        self.get_ref().0.allow_for(bytes);
+    }
+
+    fn answered(&self) {
+        self.get_ref().0.allow_request();
     }
 }
 
@@ -49,6 +64,9 @@ pub struct Timed<T> {
     timer: Pin<Box<Sleep>>,
     asked: bool,
     answers: bool,
+    /// For how long it stays after its last answer, so that the client can read that.
+    linger: Duration,
+    lingers: bool,
     connection: Rc<Connection>,
 }
 
@@ -56,7 +74,16 @@ impl<T> Timed<T> {
     /// Limits a connection that has just been made.
     pub fn new(io: T, answer: Duration, idle: Duration, connection: Rc<Connection>) -> Self {
         let timer = Box::pin(sleep(idle));
-        Self { io, answer, idle, timer, asked: false, answers: false, connection }
+        let linger = Duration::ZERO;
+        let (asked, answers, lingers) = (false, false, false);
+        Self { io, answer, idle, timer, asked, answers, linger, lingers, connection }
+    }
+
+    /// The same, that stays so long after its last answer. The end of such a connection
+    /// drops what the client has not read, or the kernel would keep that of any number of
+    /// connections.
+    pub fn with_linger(self, linger: Duration) -> Self {
+        Self { linger, ..self }
     }
 
     /// What the connection may send.
@@ -98,6 +125,7 @@ impl<T: AsyncRead + Socket + Unpin> AsyncRead for Timed<T> {
         }
         let arrived = buffer.filled().len() - before;
         self.connection.took(arrived);
+        self.io.arrived(arrived);
         if arrived > 0 && !self.asked {
             self.asked = true;
             self.connection.begin();
@@ -108,7 +136,7 @@ impl<T: AsyncRead + Socket + Unpin> AsyncRead for Timed<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Timed<T> {
+impl<T: AsyncWrite + Socket + Unpin> AsyncWrite for Timed<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -137,6 +165,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Timed<T> {
                 if self.answers && !self.connection.is_answering() {
                     (self.asked, self.answers) = (false, false);
                     self.connection.end_answer();
+                    self.io.answered();
                     let idle = self.idle;
                     self.start(idle);
                 }
@@ -147,7 +176,17 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Timed<T> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
+        if !self.lingers {
+            ready!(Pin::new(&mut self.io).poll_shutdown(cx))?;
+            if self.linger.is_zero() {
+                return Poll::Ready(Ok(()));
+            }
+            self.lingers = true;
+            self.connection.linger();
+            let linger = self.linger;
+            self.start(linger);
+        }
+        self.timer.as_mut().poll(cx).map(Ok)
     }
 }
 

@@ -407,7 +407,7 @@ fn check_uid(uid: &Text<'_>) -> Result<(), BadRequest> {
 }
 
 /// As much of a text as answers, logs and live reads repeat.
-fn cut(text: &str) -> &str {
+pub(super) fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(LONGEST)]
 }
 

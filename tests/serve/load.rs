@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::net::{self, AddressFamily, SocketType};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::harness::client::{Client, Connection};
+use crate::harness::client::{Answer, Client, Connection};
 use crate::harness::{Belay, eventually};
 use crate::{belay, program, sample};
 
@@ -201,6 +201,63 @@ fn h78_requests_that_are_sent_together_are_not_all_answered() {
     for _ in 0..3 {
         assert_eq!(ask().unwrap().code, 200);
     }
+}
+
+/// The answer to a review, of which so many bytes come with 20 changes of the TLS keys
+/// each.
+fn answer_between_keys(belay: &Belay, bytes: usize) -> std::io::Result<Answer> {
+    let mut connection = crate::client(belay).connect()?;
+    let review = sample("delete-denied.json");
+    let mut request = Vec::new();
+    crate::client::send(&mut request, "/validate", "application/json", review.as_bytes())?;
+    let (first, rest) = request.split_at(bytes);
+    for byte in first {
+        for _ in 0..20 {
+            connection.conn.refresh_traffic_keys().unwrap();
+        }
+        connection.write_all(&[*byte])?;
+        connection.flush()?;
+    }
+    connection.write_all(rest)?;
+    connection.flush()?;
+    crate::client::receive(&mut connection)
+}
+
+#[test]
+fn h98_records_that_carry_nothing_end_a_connection() {
+    let (belay, _folder) = belay(&["--workers=1"]);
+    assert_eq!(answer_between_keys(&belay, 2).unwrap().code, 200);
+    assert!(answer_between_keys(&belay, 10).is_err());
+}
+
+#[test]
+fn h99_answers_of_the_probes_that_are_not_read_are_kept_for_few() {
+    let (belay, _folder) = belay(&["--workers=1"]);
+    let connect = || TcpStream::connect(belay.probes).unwrap();
+    let mut clients: Vec<TcpStream> = (0..200).map(|_| connect()).collect();
+    for client in &mut clients {
+        let _ = client.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
+    }
+    for client in &mut clients {
+        // It was answered, or ended for a newer one.
+        let _ = client.read(&mut [0]);
+    }
+    let port = format!(":{:04X}", belay.probes.port());
+    let ended = eventually("no answer is kept", Duration::from_secs(20), || {
+        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        let lines = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        // The states FIN_WAIT1 and FIN_WAIT2.
+        let is_left =
+            |line: &Vec<&str>| line[1].ends_with(&port) && ["04", "05"].contains(&line[3]);
+        match lines.filter(is_left).count() {
+            0 => Ok(()),
+            left => Err(format!("{left} connections").into()),
+        }
+    });
+    ended.unwrap();
+    // Who reads has the whole answer.
+    belay.metrics().unwrap();
+    drop(clients);
 }
 
 /// How many answers a connection gets to 400 requests that are sent together.

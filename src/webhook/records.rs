@@ -1,0 +1,172 @@
+//! The socket below TLS, which bounds the records that carry nothing.
+//!
+//! A record can change keys or be empty. Such records take time and give HTTP nothing,
+//! so nothing above TLS sees them. Here each record is counted, and what HTTP gets allows
+//! more of them.
+
+use std::cell::Cell;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use actix_web::rt::net::{ActixStream, Ready, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// So many records a connection may send before its first request, and between two. A
+/// handshake has less than ten.
+const RECORDS: usize = 64;
+
+/// So many more it may send at the most for what it has sent.
+const MOST: usize = 1024;
+
+/// For so many bytes of a request a connection may send one more record.
+const BYTES: usize = 128;
+
+/// The length of a record's header. The last two bytes are the length of the rest.
+const HEADER: usize = 5;
+
+/// A socket that counts the TLS records which arrive on it.
+pub struct RecordSocket {
+    socket: TcpStream,
+    /// So many more may arrive.
+    left: Cell<usize>,
+    header: [u8; HEADER],
+    /// How much of the header has arrived.
+    filled: usize,
+    /// How much of the record is still to arrive.
+    rest: usize,
+}
+
+impl RecordSocket {
+    /// Counts from now on.
+    pub fn new(socket: TcpStream) -> Self {
+        Self { socket, left: Cell::new(RECORDS), header: [0; HEADER], filled: 0, rest: 0 }
+    }
+
+    /// The socket itself.
+    pub fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
+    /// So many bytes of a request have arrived.
+    pub fn allow_for(&self, bytes: usize) {
+        self.left.set((self.left.get() + bytes / BYTES).min(MOST));
+    }
+
+    /// A request was answered.
+    pub fn allow_request(&self) {
+        self.left.set(self.left.get().max(RECORDS));
+    }
+
+    fn count(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while let Some(first) = bytes.first() {
+            if self.rest > 0 {
+                let part = self.rest.min(bytes.len());
+                self.rest -= part;
+                bytes = &bytes[part..];
+                continue;
+            }
+            self.header[self.filled] = *first;
+            self.filled += 1;
+            bytes = &bytes[1..];
+            if self.filled == HEADER {
+                let [.., high, low] = self.header;
+                (self.rest, self.filled) = (usize::from(u16::from_be_bytes([high, low])), 0);
+                let left = self.left.get().checked_sub(1);
+                self.left.set(left.ok_or(io::ErrorKind::ConnectionAborted)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl AsyncRead for RecordSocket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.socket).poll_read(cx, buffer))?;
+        Poll::Ready(self.count(&buffer.filled()[before..]))
+    }
+}
+
+impl AsyncWrite for RecordSocket {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write_vectored(cx, bytes)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.socket.is_write_vectored()
+    }
+}
+
+impl ActixStream for RecordSocket {
+    fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<Ready>> {
+        ActixStream::poll_read_ready(&self.socket, cx)
+    }
+
+    fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<Ready>> {
+        ActixStream::poll_write_ready(&self.socket, cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn socket() -> RecordSocket {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        near.set_nonblocking(true).unwrap();
+        RecordSocket::new(TcpStream::from_std(near).unwrap())
+    }
+
+    #[tokio::test]
+    async fn h98_records_are_counted_however_they_arrive() {
+        let record = [23, 3, 3, 0, 2, 0, 0];
+        let empty = [23, 3, 3, 0, 0];
+        for chunk in [1, 3, 5, 7, 4096] {
+            let mut socket = socket();
+            let bytes = [&record[..], &empty].concat().repeat(RECORDS / 2);
+            assert!(bytes.chunks(chunk).all(|part| socket.count(part).is_ok()));
+            assert_eq!(socket.left.get(), 0);
+            assert!(empty.chunks(chunk).any(|part| socket.count(part).is_err()), "one more");
+        }
+    }
+
+    #[tokio::test]
+    async fn h98_requests_allow_records_within_a_bound() {
+        let socket = socket();
+        socket.allow_for(BYTES - 1);
+        assert_eq!(socket.left.get(), RECORDS);
+        socket.allow_for(BYTES);
+        assert_eq!(socket.left.get(), RECORDS + 1);
+        socket.allow_for(usize::MAX / 2);
+        assert_eq!(socket.left.get(), MOST);
+        socket.left.set(1);
+        socket.allow_request();
+        assert_eq!(socket.left.get(), RECORDS);
+    }
+}
