@@ -294,7 +294,8 @@ pub const ROWS: &[Row] = &[
     row("pod-volume-secret", POD_SPECS, &["volumes[*].cephfs.secretRef", "volumes[*].rbd.secretRef", "volumes[*].iscsi.secretRef", "volumes[*].flexVolume.secretRef", "volumes[*].storageos.secretRef", "volumes[*].scaleIO.secretRef", "volumes[*].cinder.secretRef"], named(SECRET, "name")),
     row("pod-azure-file-secret", POD_SPECS, &["volumes[*].azureFile"], named(SECRET, "secretName")),
     row("pod-ephemeral-storage-class", POD_SPECS, &["volumes[*].ephemeral.volumeClaimTemplate.spec.storageClassName"], named(STORAGE_CLASS, "")),
-    row("pod-template-claim-source", POD_TEMPLATES, &["volumes[*].ephemeral.volumeClaimTemplate.spec.dataSource", "volumes[*].ephemeral.volumeClaimTemplate.spec.dataSourceRef"], To::Typed { group: "", namespace: "namespace", kinds: Nameable::Only(CLAIM_SOURCES) }),
+    // The API server takes the namespace of a data source out of claims, not out of templates.
+    row("pod-template-claim-source", POD_TEMPLATES, &["volumes[*].ephemeral.volumeClaimTemplate.spec.dataSource", "volumes[*].ephemeral.volumeClaimTemplate.spec.dataSourceRef"], To::Typed { group: "", namespace: "", kinds: Nameable::Only(CLAIM_SOURCES) }),
     row("pod-template-attributes-class", POD_TEMPLATES, &["volumes[*].ephemeral.volumeClaimTemplate.spec.volumeAttributesClassName"], named(ATTRIBUTES_CLASS, "")),
     row("pod-affinity-namespace", POD_SPECS, &["affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[*].namespaces[*]", "affinity.podAffinity.preferredDuringSchedulingIgnoredDuringExecution[*].podAffinityTerm.namespaces[*]", "affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[*].namespaces[*]", "affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[*].podAffinityTerm.namespaces[*]"], named(NAMESPACE, "")).mentions(),
     row("pod-node", PODS, &["spec.nodeName"], named(NODE, "")).mentions(),
@@ -332,7 +333,7 @@ pub const ROWS: &[Row] = &[
     row("stateful-set-service", STATEFUL_SETS, &["spec.serviceName"], named(SERVICE, "")),
     row("stateful-set-claims", STATEFUL_SETS, &["spec.volumeClaimTemplates[*]"], To::Claims { group: CLAIM.0, resource: CLAIM.1 }),
     row("stateful-set-storage-class", STATEFUL_SETS, &["spec.volumeClaimTemplates[*].spec.storageClassName"], named(STORAGE_CLASS, "")),
-    row("stateful-set-claim-source", STATEFUL_SETS, &["spec.volumeClaimTemplates[*].spec.dataSource", "spec.volumeClaimTemplates[*].spec.dataSourceRef"], To::Typed { group: "", namespace: "namespace", kinds: Nameable::Only(CLAIM_SOURCES) }),
+    row("stateful-set-claim-source", STATEFUL_SETS, &["spec.volumeClaimTemplates[*].spec.dataSource", "spec.volumeClaimTemplates[*].spec.dataSourceRef"], To::Typed { group: "", namespace: "", kinds: Nameable::Only(CLAIM_SOURCES) }),
     row("stateful-set-attributes-class", STATEFUL_SETS, &["spec.volumeClaimTemplates[*].spec.volumeAttributesClassName"], named(ATTRIBUTES_CLASS, "")),
     row("autoscaler-target", &[from("autoscaling", "horizontalpodautoscalers", "")], &["spec.scaleTargetRef"], To::Typed { group: "", namespace: "", kinds: Nameable::Namespaced }).mentions(),
     row("disruption-budget-pods", &[from("policy", "poddisruptionbudgets", "")], &["spec.selector"], To::Labels { group: "", resource: "pods" }).mentions(),

@@ -88,7 +88,7 @@ status:
         r#"
 metadata: {name: seeded, namespace: shop}
 template: {spec: {containers: [{name: c, image: i}], volumes: [{name: s, ephemeral: {volumeClaimTemplate: {spec:
-  {volumeAttributesClassName: gold, dataSource: {kind: PersistentVolumeClaim, name: golden}, dataSourceRef: {kind: PersistentVolumeClaim, name: silver}}}}}]}}
+  {volumeAttributesClassName: gold, dataSource: {kind: PersistentVolumeClaim, name: golden}, dataSourceRef: {kind: PersistentVolumeClaim, name: silver, namespace: other}}}}}]}}
 "#,
         &[
             "pod-template-claim-source template.spec.volumes[0].ephemeral.volumeClaimTemplate.spec.dataSource.name needs persistentvolumeclaims shop/golden",

@@ -242,8 +242,9 @@ mod tests {
     /// A connection whose review is being decided, its end, and the places, of which one
     /// is for those that send and one for those that are idle.
     fn asking() -> (Rc<Connection>, impl Future<Output = Option<()>>, CallerPlaces) {
-        let few = CallerPlaces::each(1);
-        let places = CallerPlaces { sending: few.sending, idle: few.idle, ..CallerPlaces::each(2) };
+        let few = CallerPlaces::of_probes(1);
+        let places =
+            CallerPlaces { sending: few.sending, idle: few.idle, ..CallerPlaces::of_probes(2) };
         let connection = Connection::new(HEAD);
         let (place, ended) = places.new.take(std::future::pending::<()>());
         connection.set_place(place, places.clone(), None);

@@ -3,8 +3,9 @@
 //!
 //! Any Pod can connect and send nothing. A real client ends its handshake and
 //! sends its request within milliseconds, so where too many are under way belay
-//! drops the oldest one, or that of the address that has very many: a Pod has one, and
-//! the API server has another. Later only the order counts.
+//! drops the oldest one. If one address has many, belay drops the oldest one of that
+//! address: a Pod has one address, and the API server has another. After the handshake
+//! only the age counts.
 //!
 //! With all file descriptors in use, belay could not accept the API server's
 //! connections, nor read from it. So connections are bounded as well.
@@ -48,6 +49,9 @@ const ASKING: usize = 1024;
 /// So many connections there are at the most, in all threads together. The others
 /// end before it comes to that.
 const CONNECTIONS: usize = HANDSHAKES + KNOWN_HANDSHAKES + NEW + KNOWN + SENDING + IDLE + ASKING;
+
+/// An API server begins fewer handshakes at once on one thread.
+const MANY: usize = 32;
 
 /// So many connections may ask the probes.
 const PROBES: usize = 64;
@@ -95,13 +99,13 @@ impl Taken {
         Some(holder)
     }
 
-    /// Removes the oldest place of the client that has the most, if that is a quarter of
-    /// all, and otherwise the oldest of all: a handshake of the API server, which makes a
-    /// few at once, is not older than those of many clients that only begin some.
+    /// Removes the oldest place. If a client has [`MANY`] or a quarter of all, it removes
+    /// the oldest one of the clients that have the most.
     fn remove_oldest(&mut self) -> Option<Holder> {
-        let many = self.by_number.len().div_ceil(4);
-        let (client, most) = self.counts.iter().max_by_key(|(_, count)| **count)?;
-        let is_removed = |holder: &Holder| *most < many || holder.client == *client;
+        let many = self.by_number.len().div_ceil(4).min(MANY);
+        let most = *self.counts.values().max()?;
+        let has_most = |holder: &Holder| self.counts.get(&holder.client) == Some(&most);
+        let is_removed = |holder: &Holder| most < many || has_most(holder);
         let (number, _) = self.by_number.iter().find(|(_, holder)| is_removed(holder))?;
         self.remove(*number)
     }
@@ -131,10 +135,11 @@ impl CallerPlaces {
         Self { new, known, sending, asking, idle }
     }
 
-    /// So many of each.
-    pub fn each(most: usize) -> Self {
-        let [new, known, sending, asking, idle] = [most; 5].map(Places::new);
-        Self { new, known, sending, asking, idle }
+    /// So many of each for the probes, where `idle` has those that were answered. These
+    /// and the new ones are together fewer than the connections that belay accepts.
+    pub fn of_probes(most: usize) -> Self {
+        let [new, known, sending, asking] = [most; 4].map(Places::new);
+        Self { new, known, sending, asking, idle: Places::new(most.div_ceil(2)) }
     }
 }
 
@@ -379,6 +384,20 @@ mod tests {
         for mut handshake in server {
             assert!(futures_util::poll!(&mut handshake).is_pending());
         }
+    }
+
+    #[tokio::test]
+    async fn h100_a_few_clients_with_many_places_each_take_none_of_another() {
+        let places = Places::new(256);
+        let address = |last| Some(IpAddr::from([10, 0, 0, last]));
+        let server = Box::pin(places.run_for(address(99), pending::<()>()));
+        let pod = |n: u16| {
+            let last = u8::try_from(n % 7).unwrap();
+            Box::pin(places.run_for(address(last), pending::<()>()))
+        };
+        let flood: Vec<_> = (0..1000).map(pod).collect();
+        assert!(futures_util::poll!(server).is_pending());
+        drop(flood);
     }
 
     #[tokio::test]

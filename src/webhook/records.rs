@@ -12,15 +12,15 @@ use std::task::{Context, Poll, ready};
 use actix_web::rt::net::{ActixStream, Ready, TcpStream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// So many records a connection may send before its first request, and between two. A
-/// handshake has less than ten.
-const RECORDS: usize = 64;
-
-/// So many more it may send at the most for what it has sent.
-const MOST: usize = 1024;
-
-/// For so many bytes of a request a connection may send one more record.
+/// A record may arrive for each 128 bytes of requests.
 const BYTES: usize = 128;
+
+/// A connection may send 64 records more before its first request, and between two. A
+/// handshake has fewer than ten.
+const FREE: usize = 64 * BYTES;
+
+/// Requests allow up to 1,024 records in advance.
+const MOST: usize = 1024 * BYTES;
 
 /// The length of a record's header. The last two bytes are the length of the rest.
 const HEADER: usize = 5;
@@ -28,7 +28,7 @@ const HEADER: usize = 5;
 /// A socket that counts the TLS records which arrive on it.
 pub struct RecordSocket {
     socket: TcpStream,
-    /// So many more may arrive.
+    /// The bytes that the next records may use up.
     left: Cell<usize>,
     header: [u8; HEADER],
     /// How much of the header has arrived.
@@ -40,7 +40,7 @@ pub struct RecordSocket {
 impl RecordSocket {
     /// Counts from now on.
     pub fn new(socket: TcpStream) -> Self {
-        Self { socket, left: Cell::new(RECORDS), header: [0; HEADER], filled: 0, rest: 0 }
+        Self { socket, left: Cell::new(FREE), header: [0; HEADER], filled: 0, rest: 0 }
     }
 
     /// The socket itself.
@@ -50,12 +50,12 @@ impl RecordSocket {
 
     /// So many bytes of a request have arrived.
     pub fn allow_for(&self, bytes: usize) {
-        self.left.set((self.left.get() + bytes / BYTES).min(MOST));
+        self.left.set((self.left.get() + bytes).min(MOST));
     }
 
     /// A request was answered.
     pub fn allow_request(&self) {
-        self.left.set(self.left.get().max(RECORDS));
+        self.left.set(self.left.get().max(FREE));
     }
 
     fn count(&mut self, mut bytes: &[u8]) -> io::Result<()> {
@@ -72,7 +72,7 @@ impl RecordSocket {
             if self.filled == HEADER {
                 let [.., high, low] = self.header;
                 (self.rest, self.filled) = (usize::from(u16::from_be_bytes([high, low])), 0);
-                let left = self.left.get().checked_sub(1);
+                let left = self.left.get().checked_sub(BYTES);
                 self.left.set(left.ok_or(io::ErrorKind::ConnectionAborted)?);
             }
         }
@@ -149,7 +149,7 @@ mod tests {
         let empty = [23, 3, 3, 0, 0];
         for chunk in [1, 3, 5, 7, 4096] {
             let mut socket = socket();
-            let bytes = [&record[..], &empty].concat().repeat(RECORDS / 2);
+            let bytes = [&record[..], &empty].concat().repeat(32);
             assert!(bytes.chunks(chunk).all(|part| socket.count(part).is_ok()));
             assert_eq!(socket.left.get(), 0);
             assert!(empty.chunks(chunk).any(|part| socket.count(part).is_err()), "one more");
@@ -159,14 +159,12 @@ mod tests {
     #[tokio::test]
     async fn h98_requests_allow_records_within_a_bound() {
         let socket = socket();
-        socket.allow_for(BYTES - 1);
-        assert_eq!(socket.left.get(), RECORDS);
-        socket.allow_for(BYTES);
-        assert_eq!(socket.left.get(), RECORDS + 1);
+        socket.allow_for(1);
+        assert_eq!(socket.left.get(), FREE + 1);
         socket.allow_for(usize::MAX / 2);
         assert_eq!(socket.left.get(), MOST);
         socket.left.set(1);
         socket.allow_request();
-        assert_eq!(socket.left.get(), RECORDS);
+        assert_eq!(socket.left.get(), FREE);
     }
 }

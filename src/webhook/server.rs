@@ -116,14 +116,14 @@ pub fn bind(server: Server, shared: Shared) -> Result<Bound, ServeError> {
 /// What the kernel keeps of answers that a client does not read, in bytes.
 const UNREAD: usize = 64 << 10;
 
-/// For how long it keeps them, in milliseconds.
+/// How long it keeps them, in milliseconds.
 const UNREAD_TIME: u32 = 5_000;
 
 /// What it keeps of requests that belay has not read yet. Without a limit it keeps more of
 /// a connection the more was read on it.
 const ARRIVED: usize = 32 << 10;
 
-/// For how long a client of the probes may read its answer.
+/// How long a client of the probes may read its answer.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// Listens. std lets 128 connections wait to be accepted. When more come at once,
@@ -218,7 +218,7 @@ fn probing(
         let routes = move |config: &mut web::ServiceConfig| {
             probes::routes(config.app_data(web::Data::new(data)));
         };
-        let places = (CallerPlaces::each(connections), Callers::default());
+        let places = (CallerPlaces::of_probes(connections), Callers::default());
         let http = http(routes, places, Duration::ZERO, limits.clone(), graceful.clone());
         fn_service(move |io: TcpStream| {
             let peer = io.peer_addr().ok();
@@ -253,6 +253,7 @@ fn http<T: AsyncRead + AsyncWrite + Socket + Unpin + 'static>(
     // A refusal of a body that came too late is written before that.
     let answer = limits.deadline + Duration::from_millis(500);
     let idle = answer.max(keep_alive + Duration::from_secs(1));
+    let linger = if keep_alive.is_zero() { LINGER } else { Duration::ZERO };
     let http = HttpService::build()
         // Without it the end would wait for connections that the API server keeps
         // idle for minutes.
@@ -264,7 +265,7 @@ fn http<T: AsyncRead + AsyncWrite + Socket + Unpin + 'static>(
         // Its answer to a connection that has sent nothing yet is 408, which lets a request
         // pass where a webhook has failurePolicy Ignore. `Timed` ends it without a word.
         .client_request_timeout(Duration::ZERO)
-        .client_disconnect_timeout(LINGER + Duration::from_secs(1))
+        .client_disconnect_timeout(linger + Duration::from_secs(1))
         .on_connect_ext(|io: &Timed<T>, data| {
             data.insert(io.connection().clone());
         })
@@ -278,7 +279,6 @@ fn http<T: AsyncRead + AsyncWrite + Socket + Unpin + 'static>(
         ));
     apply_fn_factory(http, move |(io, peer): (T, Option<SocketAddr>), http| {
         let connection = Connection::new(HEAD);
-        let linger = if keep_alive.is_zero() { LINGER } else { Duration::ZERO };
         let timed = Timed::new(io, answer, idle, connection.clone()).with_linger(linger);
         let address = peer.map(|peer| peer.ip());
         let first = match callers.client(address) {

@@ -79,9 +79,8 @@ impl<T> Timed<T> {
         Self { io, answer, idle, timer, asked, answers, linger, lingers, connection }
     }
 
-    /// The same, that stays so long after its last answer. The end of such a connection
-    /// drops what the client has not read, or the kernel would keep that of any number of
-    /// connections.
+    /// The same for a connection that stays open for a while after its last answer, so
+    /// that the client can read the answer. Its end may then drop what is unread.
     pub fn with_linger(self, linger: Duration) -> Self {
         Self { linger, ..self }
     }

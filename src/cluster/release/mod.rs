@@ -57,8 +57,8 @@ async fn ignore(context: &Context) {
 struct Releases {
     common: Common,
     targets: KeyedMap<Place, Driven>,
-    /// The drivers, by target and its uid.
-    tasks: JoinSet<(Place, Arc<str>)>,
+    /// The drivers, each with its target and its mailbox.
+    tasks: JoinSet<(Place, Arc<Mailbox>)>,
 }
 
 /// A target that is driven.
@@ -110,7 +110,7 @@ impl Releases {
             tokio::select! {
                 () = waiting.notified() => self.take_in(false),
                 Some(ended) = self.tasks.join_next() => match ended {
-                    Ok((place, uid)) => self.forget(&place, &uid),
+                    Ok((place, mailbox)) => self.forget(&place, &mailbox),
                     // A target whose driver is gone would wait for ever: the
                     // whole part ends, and says so.
                     Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
@@ -163,7 +163,7 @@ impl Releases {
         let look_by = look.then(|| driven.next_look(Instant::now(), again));
         driven.mailbox.tell(|news| {
             (news.seen, news.settle) = (Some(seen.sight), Some(settle));
-            news.look_by = look_by.or(news.look_by);
+            news.look_by = look_by.into_iter().chain(news.look_by).min();
         });
         driven.requested = seen.requested;
         (driven.changes, driven.unused) = (seen.changes, seen.unused);
@@ -179,7 +179,7 @@ impl Releases {
             Driver::new(self.common.clone(), place.clone(), target, uid.clone(), settle);
         let metrics = self.common.context.metrics.clone();
         let driven = Driven {
-            uid: uid.clone(),
+            uid,
             mailbox: mailbox.clone(),
             waits: waits.clone(),
             requested: None,
@@ -191,7 +191,7 @@ impl Releases {
         self.tasks.spawn(async move {
             let say = |target: &Target, word| said(target, word, &mut waits.lock(), &metrics);
             driver.run(&mailbox, say).await;
-            (driver.place, uid)
+            (driver.place, mailbox)
         });
         if let Some(mut former) = self.targets.insert(place.clone(), driven) {
             former.tell_gone();
@@ -200,8 +200,9 @@ impl Releases {
 
     /// A driver has ended. If the object is there still, or again, the feed
     /// says so, and it is begun anew.
-    fn forget(&mut self, place: &Place, uid: &Arc<str>) {
-        let ended = self.targets.get(place).filter(|driven| driven.uid == *uid);
+    fn forget(&mut self, place: &Place, mailbox: &Arc<Mailbox>) {
+        let is_it = |driven: &&Driven| Arc::ptr_eq(&driven.mailbox, mailbox);
+        let ended = self.targets.get(place).filter(is_it);
         let Some(gone) = ended.map(|driven| driven.gone) else { return };
         self.targets.remove(place);
         let mut world = self.common.context.world.write();

@@ -137,13 +137,12 @@ impl Driver {
             let due = due.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
             // What a pass needs is allocated for the pass: many targets only wait.
             tokio::select! {
-                () = mailbox.arrived.notified() => Box::pin(self.pass(None, mailbox, &say)).await,
+                () = mailbox.arrived.notified() => Box::pin(self.pass(false, mailbox, &say)).await,
                 () = sleep_until(due) => {
-                    (self.look_at, self.look_by) = (None, None);
                     // A pass reads a lot. News is heard without a turn.
                     let passes = self.common.passes.clone();
                     let turn = passes.acquire(&self.place.1).await;
-                    Box::pin(self.pass(Some(Input::Look), mailbox, &say)).await;
+                    Box::pin(self.pass(true, mailbox, &say)).await;
                     self.end_turn(turn);
                 }
             }
@@ -181,19 +180,19 @@ impl Driver {
         }
     }
 
-    /// From one input, or from news alone, to the next moment at which nothing is under
-    /// way. What is told meanwhile goes in between.
-    async fn pass(
-        &mut self,
-        input: Option<Input>,
-        mailbox: &Mailbox,
-        say: &impl Fn(&Target, Word),
-    ) {
-        let mut inputs = Vec::from_iter(input);
-        loop {
-            self.hear(mailbox.take(), &mut inputs, say).await;
-            let Some(input) = inputs.pop() else { break };
+    /// Hears news, looks if it is to, and goes on until nothing is under way. What is
+    /// told meanwhile goes in between.
+    async fn pass(&mut self, look: bool, mailbox: &Mailbox, say: &impl Fn(&Target, Word)) {
+        let mut inputs = Vec::new();
+        self.hear(mailbox.take(), &mut inputs, say).await;
+        if look {
+            // It covers whatever was told before it.
+            (self.look_at, self.look_by) = (None, None);
+            inputs.push(Input::Look);
+        }
+        while let Some(input) = inputs.pop() {
             self.step(input, &mut inputs, say).await;
+            self.hear(mailbox.take(), &mut inputs, say).await;
         }
         // Many targets may wait, each as large as its writer pleases.
         (self.marked, self.gathered) = (None, None);
@@ -426,8 +425,8 @@ mod tests {
         let say = |_: &Target, word: Word| words.lock().push_str(&format!("{word:?}"));
         let mailbox = Mailbox::default();
         mailbox.tell(|news| news.seen = Some(sight));
-        driver.pass(None, &mailbox, &say).await;
-        driver.pass(Some(Input::Look), &mailbox, &say).await;
+        driver.pass(false, &mailbox, &say).await;
+        driver.pass(true, &mailbox, &say).await;
         let words = words.into_inner();
         assert!(words.contains("the policies have not been read"), "{words}");
         assert!(driver.marked.is_none() && driver.gathered.is_none());

@@ -46,8 +46,8 @@ async fn what_is_seen_again_before_its_driver_has_ended_is_begun_anew() {
     releases.take_in(false);
     is_seen(&context, &place);
     releases.take_in(false);
-    let (place, uid) = releases.tasks.join_next().await.unwrap().unwrap();
-    releases.forget(&place, &uid);
+    let (place, mailbox) = releases.tasks.join_next().await.unwrap().unwrap();
+    releases.forget(&place, &mailbox);
     assert!(releases.targets.is_empty());
     releases.take_in(false);
     assert!(releases.targets.contains_key(&place));
@@ -67,25 +67,50 @@ async fn the_driver_of_an_object_that_was_replaced_ends_and_the_new_one_stays() 
         waiting.news.insert(place.clone());
     }
     releases.take_in(false);
-    let (ended, uid) = releases.tasks.join_next().await.unwrap().unwrap();
-    assert_ne!(uid, new);
-    releases.forget(&ended, &uid);
+    let (ended, mailbox) = releases.tasks.join_next().await.unwrap().unwrap();
+    releases.forget(&ended, &mailbox);
     assert_eq!(releases.targets[&place].uid, new);
 }
 
-/// Asks for a look at an object, and says when its driver would be told to look.
-fn ask(releases: &mut Releases, place: &Place, value: usize) -> Option<Duration> {
+/// Asks for a look at an object.
+fn ask(releases: &mut Releases, place: &Place, value: usize) {
     let context = releases.common.context.clone();
-    let mailbox = Arc::new(Mailbox::default());
-    if let Some(driven) = releases.targets.get_mut(place) {
-        driven.mailbox = mailbox.clone();
-    }
     is_seen(&context, place);
     let seen = context.world.read().waiting.seen[place].clone();
     let seen = Seen { requested: Some(value.to_string()), ..seen };
     context.world.write().waiting.seen.insert(place.clone(), seen);
     releases.take_in(false);
+}
+
+/// A mailbox for the driver of an object, which nobody empties.
+fn new_mailbox(releases: &mut Releases, place: &Place) -> Arc<Mailbox> {
+    let mailbox = Arc::new(Mailbox::default());
+    releases.targets.get_mut(place).unwrap().mailbox = mailbox.clone();
+    mailbox
+}
+
+/// Asks, and says when the driver would be told to look.
+fn look_after(releases: &mut Releases, place: &Place, value: usize) -> Option<Duration> {
+    let mailbox = new_mailbox(releases, place);
+    ask(releases, place, value);
     mailbox.take().look_by.map(|look| look - Instant::now())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_that_is_due_is_not_put_off_by_a_later_one() {
+    let context = context();
+    let again = context.settings.timing.release.again;
+    let place = place(&context);
+    let mut releases = Releases::new(context.clone(), Reader::new(context.clone()));
+    is_seen(&context, &place);
+    releases.take_in(false);
+    let mailbox = new_mailbox(&mut releases, &place);
+    tokio::time::advance(again * 2).await;
+    let due = Instant::now();
+    ask(&mut releases, &place, 0);
+    tokio::time::advance(again / 2).await;
+    ask(&mut releases, &place, 1);
+    assert_eq!(mailbox.take().look_by, Some(due));
 }
 
 #[tokio::test(start_paused = true)]
@@ -100,7 +125,7 @@ async fn requested_looks_are_as_far_apart_as_others_and_none_is_lost() {
     let mut looks = std::collections::BTreeSet::new();
     let start = Instant::now();
     for value in 0..1_000 {
-        if let Some(after) = ask(&mut releases, &place, value) {
+        if let Some(after) = look_after(&mut releases, &place, value) {
             assert!(after <= again);
             looks.insert(start.elapsed() + after);
         }
@@ -113,9 +138,9 @@ async fn requested_looks_are_as_far_apart_as_others_and_none_is_lost() {
     assert!(*looks.last().unwrap() >= last, "the last request is not lost");
     // After a while the first one is looked at at once.
     tokio::time::advance(again * 2).await;
-    assert_eq!(ask(&mut releases, &place, 1_000), Some(Duration::ZERO));
-    assert_eq!(ask(&mut releases, &place, 1_000), None, "it is the same request");
-    assert_eq!(ask(&mut releases, &place, 1_001), Some(again));
+    assert_eq!(look_after(&mut releases, &place, 1_000), Some(Duration::ZERO));
+    assert_eq!(look_after(&mut releases, &place, 1_000), None, "it is the same request");
+    assert_eq!(look_after(&mut releases, &place, 1_001), Some(again));
 }
 
 #[tokio::test]
