@@ -10,7 +10,7 @@ use futures_util::AsyncReadExt as _;
 use http::Request;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE};
 use kube::Api;
-use kube::api::ListParams;
+use kube::api::{ListParams, PatchParams, PostParams};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -20,6 +20,16 @@ use crate::objects::{KindInfo, Object, null_is_default, read_shallow};
 
 /// The name under which belay writes, as managedFields show it.
 pub const MANAGER: &str = "belay";
+
+/// Parameters of what belay creates or replaces.
+pub fn post_params(dry_run: bool) -> PostParams {
+    PostParams { dry_run, field_manager: Some(MANAGER.to_owned()) }
+}
+
+/// Parameters of a patch by belay.
+pub fn patch_params() -> PatchParams {
+    PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() }
+}
 
 /// How much of an object is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,7 +12,8 @@ use super::live::{CarryOut, Confirm, Gathered, ReadGroup, Unconfirmed, confirm};
 use super::world::{SharedWorld, World};
 use crate::decide::{
     Decision, Exemption, Existence, Live, LiveRead, LiveReads, Recorded, Resource, Review,
-    Situation, Verdict, decide_unconfirmed, decide_unknown, decide_within, target_existence,
+    Situation, Verdict, decide_paused, decide_unconfirmed, decide_unknown, decide_within,
+    target_existence,
 };
 use crate::graph::Meter;
 use crate::webhook::Decider;
@@ -44,7 +45,7 @@ impl ClusterDecider {
     /// Decides by this world, has `cluster` read and write what it takes, and
     /// notes what it has said.
     pub fn new(world: SharedWorld, cluster: Arc<dyn CarryOut>, journal: Journal) -> Self {
-        let turns = FairSemaphore::new(effort::PLACES);
+        let turns = FairSemaphore::new(effort::SLOTS);
         Self { world, cluster, journal, none: Arc::default(), turns }
     }
 
@@ -61,6 +62,9 @@ impl ClusterDecider {
         let until = until.checked_sub(MARGIN).unwrap_or(until);
         let mut pending = PendingReview { decider: self, review, until, effort, gathered: None };
         let mut verdict = pending.confirmed().await;
+        if self.is_paused() {
+            verdict = decide_paused(verdict);
+        }
         if verdict.decision != Decision::Allow {
             verdict.recorded = pending.recorded_as().await;
         }
@@ -255,6 +259,11 @@ impl Decider for ClusterDecider {
             }
             verdict
         })
+    }
+
+    fn is_paused(&self) -> bool {
+        let world = self.world.read();
+        world.policies.is_paused(world.clock.now().as_second())
     }
 }
 

@@ -4,9 +4,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Api;
-use kube::api::PostParams;
 
-use super::api::MANAGER;
+use super::api::post_params;
 use super::pace::within;
 use super::trouble::Trouble;
 
@@ -18,7 +17,7 @@ const OUTSIDE: &str = "default";
 
 /// The object of an Event.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub(super) struct Involved {
+pub(super) struct InvolvedObject {
     pub(super) api_version: String,
     pub(super) kind: String,
     /// Empty for an object without one.
@@ -29,17 +28,17 @@ pub(super) struct Involved {
 }
 
 /// What an Event says.
-pub(super) struct Report<'a> {
+pub(super) struct EventReport<'a> {
     /// The name of the Event.
     pub(super) name: String,
-    pub(super) involved: &'a Involved,
+    pub(super) involved: &'a InvolvedObject,
     pub(super) is_warning: bool,
     pub(super) reason: &'a str,
     pub(super) message: String,
     pub(super) time: Timestamp,
 }
 
-impl Report<'_> {
+impl EventReport<'_> {
     /// The Event, from this replica.
     pub(super) fn into_event(self, replica: &str) -> Event {
         let Self { name, involved, is_warning, reason, message, time } = self;
@@ -77,18 +76,18 @@ pub(super) enum Created {
     /// It is stored.
     New,
     /// One of this name was stored before.
-    Before,
+    AlreadyExists,
 }
 
 /// Stores an Event.
 pub(super) async fn create(client: &kube::Client, event: &Event) -> Result<Created, Trouble> {
     let namespace = event.metadata.namespace.as_deref().unwrap_or(OUTSIDE);
     let api: Api<Event> = Api::namespaced(client.clone(), namespace);
-    let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+    let params = post_params(false);
     let created = async {
         match api.create(&params, event).await {
             Ok(_) => Ok(Created::New),
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(Created::Before),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(Created::AlreadyExists),
             Err(error) => Err(error),
         }
     };

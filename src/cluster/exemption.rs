@@ -3,9 +3,9 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{Api, DeleteParams, PostParams, Preconditions};
+use kube::api::{Api, DeleteParams, Preconditions};
 
-use super::api::MANAGER;
+use super::api::post_params;
 use super::trouble::Trouble;
 use crate::decide::{Exemption, Revoked, Target};
 use crate::objects::short_digest;
@@ -108,8 +108,7 @@ pub async fn write(client: &kube::Client, approval: &DeletionApproval) -> Result
     let api: Api<DeletionApproval> = Api::all(client.clone());
     let name = approval.metadata.name.clone().unwrap_or_default();
     let words = |error: kube::Error| Trouble::from(error).words();
-    let parameters =
-        PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+    let parameters = post_params(false);
     let mut approval = approval.clone();
     for attempt in 1..=ATTEMPTS {
         // An approver may have taken the name, and takes it again.

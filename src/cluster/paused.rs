@@ -10,7 +10,7 @@ use kube::Resource as _;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::context::Context;
-use super::event::{Involved, Report, create};
+use super::event::{EventReport, InvolvedObject, create};
 use super::pace::Backoff;
 use crate::policy::{Pause, api};
 
@@ -98,16 +98,16 @@ fn event(context: &Context, pause: &Pause, begins: bool, now: Timestamp) -> Even
                 .to_owned(),
         ),
     };
-    let involved = Involved {
+    let involved = InvolvedObject {
         api_version: api::Pause::api_version(&()).into_owned(),
         kind: api::Pause::kind(&()).into_owned(),
         name: name.clone(),
         uid: uid.clone(),
-        ..Involved::default()
+        ..InvolvedObject::default()
     };
     // A uid is short enough for any name, as the name of a Pause is not.
     let name = format!("pause.{uid}.{mark}");
-    Report { name, involved: &involved, is_warning: begins, reason, message, time: now }
+    EventReport { name, involved: &involved, is_warning: begins, reason, message, time: now }
         .into_event(&context.settings.replica)
 }
 

@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Event};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{Api, DeleteParams, PostParams};
+use kube::api::{Api, DeleteParams};
 
-use super::api::MANAGER;
-use super::event::{Involved, Report};
+use super::api::post_params;
+use super::event::{EventReport, InvolvedObject};
 use super::pace::{random, within};
 use super::trouble::Trouble;
 use crate::objects::{HOLD, PROTECT_LABEL};
@@ -55,7 +55,7 @@ impl Probe {
     /// Whether a new object with the label gets the hold. Nothing is stored.
     pub async fn is_held(&self) -> Answer {
         let config_map = ConfigMap { metadata: self.metadata(), ..ConfigMap::default() };
-        match once(self.config_maps.create(&parameters(true), &config_map)).await {
+        match once(self.config_maps.create(&post_params(true), &config_map)).await {
             Ok(made) => match made.metadata.finalizers.unwrap_or_default() {
                 finalizers if finalizers.iter().any(|f| f == HOLD) => Answer::Right(String::new()),
                 _ => Answer::NotYet("it was made without the hold".to_owned()),
@@ -66,14 +66,14 @@ impl Probe {
 
     /// Makes the Event.
     pub async fn make(&self) -> Answer {
-        let involved = Involved {
+        let involved = InvolvedObject {
             api_version: "v1".to_owned(),
             kind: "ConfigMap".to_owned(),
             namespace: self.namespace.clone(),
             name: self.name.clone(),
             uid: String::new(),
         };
-        let report = Report {
+        let report = EventReport {
             name: self.name.clone(),
             involved: &involved,
             is_warning: false,
@@ -84,7 +84,7 @@ impl Probe {
             time: jiff::Timestamp::now(),
         };
         let event = Event { metadata: self.metadata(), ..report.into_event("") };
-        match once(self.events.create(&parameters(false), &event)).await {
+        match once(self.events.create(&post_params(false), &event)).await {
             // That it is there already is the answer to a try whose own was lost.
             Ok(_) | Err(Refusal::Answered(409, _)) => Answer::Right(String::new()),
             Err(refusal) => refusal.otherwise(),
@@ -126,10 +126,6 @@ impl Probe {
             ..ObjectMeta::default()
         }
     }
-}
-
-fn parameters(dry_run: bool) -> PostParams {
-    PostParams { dry_run, field_manager: Some(MANAGER.to_owned()) }
 }
 
 /// Whether words are those of a refusal by belay: the API server names the entry.

@@ -78,17 +78,23 @@ impl<'a> Judgement<'a> {
     }
 
     /// The policies of an object that bind the one who asks. A tenant's label on a Pod
-    /// keeps no room of a Node from the Pods of others.
+    /// keeps no room of a Node from the Pods of others. The label of a Service is copied
+    /// to its Endpoints and EndpointSlices, and the control plane writes them.
     pub(super) fn binding(&self, item: &Item<'a>) -> Vec<Applied<'a>> {
         // A look at the policies takes as long as several steps.
         self.situation.work.charge(8 + item.facts.labels.size());
         let mut applied = self.situation.applied(item.facts);
-        let user = &self.review.user;
-        let makes_room = (item.facts.group, item.facts.resource) == ("", "pods")
-            && self.situation.policies.identities.makes_room(&user.name);
+        let (user, identities) = (&self.review.user, &self.situation.policies.identities);
+        let ignores_labels = match (item.facts.group, item.facts.resource) {
+            ("", "pods") => identities.makes_room(&user.name),
+            ("", "endpoints") | ("discovery.k8s.io", "endpointslices") => {
+                identities.is_control_plane(&user.name)
+            }
+            _ => false,
+        };
         applied.retain(|Applied { policy, .. }| {
             policy.binds(user.person())
-                && !(makes_room && matches!(policy.source, Source::Label(_)))
+                && !(ignores_labels && matches!(policy.source, Source::Label(_)))
         });
         applied
     }

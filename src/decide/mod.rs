@@ -57,7 +57,9 @@ pub(crate) use render::{arguments, cause, named_by, quoted, sentence, shell_word
 pub use render::{audit_annotations, causes, message, patch, warnings};
 pub use review::{DeleteOptions, Door, Extra, Operation, Resource, Review, User};
 pub use situation::{Live, LiveRead, LiveReads, Situation};
-pub use unreadable::{FailurePolicy, decide_unconfirmed, decide_unknown, decide_unreadable};
+pub use unreadable::{
+    FailurePolicy, decide_paused, decide_unconfirmed, decide_unknown, decide_unreadable,
+};
 pub(crate) use users::counting_users;
 pub use verdict::{
     Answer, Blocker, Cause, Counts, Decision, Exemption, HoldChange, HoldPlace, Named, Passed,

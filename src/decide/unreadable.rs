@@ -39,6 +39,16 @@ pub fn decide_unknown(review: &Review<'_>, what: String) -> Verdict {
     }
 }
 
+/// What comes of a verdict in a Pause. What could not be judged may be refused by no
+/// policy, and so by no policy that the Pause makes Audit.
+pub fn decide_paused(mut verdict: Verdict) -> Verdict {
+    for blocker in &mut verdict.blockers {
+        blocker.outcome = blocker.outcome.min(Decision::Audit);
+    }
+    verdict.decision = verdict.decision.min(Decision::Audit);
+    verdict
+}
+
 /// A verdict that is final though there is more to confirm: nobody asks for it
 /// any more. A refusal stands as it is, and nothing else does.
 pub fn decide_unconfirmed(review: &Review<'_>, verdict: Verdict) -> Verdict {

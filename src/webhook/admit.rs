@@ -18,7 +18,7 @@ use super::wire::{self, Parsed};
 use super::{LABELLED, Shared};
 use crate::decide::{
     Blocker, Decision, Door, FailurePolicy, Operation, Reason, Recorded, User, Verdict, causes,
-    decide_unreadable,
+    decide_paused, decide_unreadable,
 };
 use crate::objects::shown_name;
 use crate::policy::Source;
@@ -212,8 +212,11 @@ async fn judge(
                 Door::Mutate => FailurePolicy::Ignore,
                 Door::Validate => FailurePolicy::Fail,
             };
-            let verdict = decide_unreadable(target, detail, policy);
-            let verdict = Verdict { recorded: Recorded::No, ..verdict };
+            let mut verdict = decide_unreadable(target, detail, policy);
+            if shared.decider.is_paused() {
+                verdict = decide_paused(verdict);
+            }
+            verdict.recorded = Recorded::No;
             let bytes = respond(&uid, &verdict, vec![warning]);
             (asked(operation, &user, dry_run), verdict, bytes)
         }

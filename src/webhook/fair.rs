@@ -1,6 +1,6 @@
-//! A fair queue for a number of places. Waiting items are grouped by a key, and
-//! the groups get places in turn, so that a group with many items delays each
-//! other group by at most one place.
+//! A fair queue for a number of slots. Waiting items are grouped by a key, and
+//! the groups get slots in turn, so that a group with many items delays each
+//! other group by at most one slot.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-/// How many places there are.
+/// How many slots there are.
 #[derive(Debug, Clone, Copy)]
 pub struct Slots {
     /// In all.
@@ -18,10 +18,10 @@ pub struct Slots {
     pub each: usize,
 }
 
-/// Items that wait for a place, by group.
+/// Items that wait for a slot, by group.
 #[derive(Debug)]
 pub struct FairQueue<K, T> {
-    places: Slots,
+    slots: Slots,
     taken: usize,
     groups: HashMap<K, Group<T>>,
     /// The groups with a waiting item that may begin, in turn.
@@ -35,15 +35,15 @@ struct Group<T> {
 }
 
 impl<T> Group<T> {
-    fn may_begin(&self, places: Slots) -> bool {
-        !self.waiting.is_empty() && self.taken < places.each
+    fn may_begin(&self, slots: Slots) -> bool {
+        !self.waiting.is_empty() && self.taken < slots.each
     }
 }
 
 impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
     /// An empty queue.
-    pub fn new(places: Slots) -> Self {
-        Self { places, taken: 0, groups: HashMap::new(), turn: VecDeque::new() }
+    pub fn new(slots: Slots) -> Self {
+        Self { slots, taken: 0, groups: HashMap::new(), turn: VecDeque::new() }
     }
 
     /// Adds an item behind the others of its group.
@@ -52,14 +52,14 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
             .groups
             .entry(key.clone())
             .or_insert_with(|| Group { waiting: VecDeque::new(), taken: 0 });
-        let was_in_turn = group.may_begin(self.places);
+        let was_in_turn = group.may_begin(self.slots);
         group.waiting.push_back(item);
-        if !was_in_turn && group.may_begin(self.places) {
+        if !was_in_turn && group.may_begin(self.slots) {
             self.turn.push_back(key.clone());
         }
     }
 
-    /// Takes the next item, if there is a place. The place is in use until
+    /// Takes the next item, if there is a slot. The slot is in use until
     /// [`FairQueue::end`].
     pub fn begin(&mut self) -> Option<(K, T)> {
         self.begin_live(|_| true)
@@ -67,7 +67,7 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
 
     /// The same without items that no longer wait. They cost their group no turn.
     fn begin_live(&mut self, waits: impl Fn(&T) -> bool) -> Option<(K, T)> {
-        if self.taken >= self.places.all {
+        if self.taken >= self.slots.all {
             return None;
         }
         let (key, item) = loop {
@@ -82,19 +82,19 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
         let group = self.groups.get_mut(&key)?;
         group.taken += 1;
         self.taken += 1;
-        if group.may_begin(self.places) {
+        if group.may_begin(self.slots) {
             self.turn.push_back(key.clone());
         }
         Some((key, item))
     }
 
-    /// Gives a place of this group back.
+    /// Gives a slot of this group back.
     pub fn end(&mut self, key: &K) {
         let Some(group) = self.groups.get_mut(key) else { return };
-        let was_in_turn = group.may_begin(self.places);
+        let was_in_turn = group.may_begin(self.slots);
         group.taken -= 1;
         self.taken -= 1;
-        if !was_in_turn && group.may_begin(self.places) {
+        if !was_in_turn && group.may_begin(self.slots) {
             self.turn.push_back(key.clone());
         }
         self.forget(key);
@@ -118,13 +118,13 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
     }
 }
 
-/// A semaphore whose places groups get in turn. Cheap to clone.
+/// A semaphore whose slots groups get in turn. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct FairSemaphore<K: Clone + Eq + Hash = String>(Waiters<K>);
 
 type Waiters<K> = Arc<Mutex<FairQueue<K, oneshot::Sender<Turn<K>>>>>;
 
-/// A place, until it is dropped.
+/// A slot, until it is dropped.
 #[derive(Debug)]
 pub struct Turn<K: Clone + Eq + Hash = String> {
     group: K,
@@ -132,12 +132,12 @@ pub struct Turn<K: Clone + Eq + Hash = String> {
 }
 
 impl<K: Clone + Eq + Hash> FairSemaphore<K> {
-    /// With so many places.
-    pub fn new(places: Slots) -> Self {
-        Self(Arc::new(Mutex::new(FairQueue::new(places))))
+    /// With so many slots.
+    pub fn new(slots: Slots) -> Self {
+        Self(Arc::new(Mutex::new(FairQueue::new(slots))))
     }
 
-    /// Waits for a place.
+    /// Waits for a slot.
     pub async fn acquire(&self, group: impl Into<K>) -> Option<Turn<K>> {
         let (sender, turn) = oneshot::channel();
         self.0.lock().push(&group.into(), sender);
@@ -145,14 +145,14 @@ impl<K: Clone + Eq + Hash> FairSemaphore<K> {
         turn.await.ok()
     }
 
-    /// Gives the free places to the next waiters.
+    /// Gives the free slots to the next waiters.
     fn give(&self) {
         loop {
             let begun = self.0.lock().begin_live(|waiter| !waiter.is_closed());
             let Some((group, waiter)) = begun else { return };
             let turn = Turn { group, of: Some(self.clone()) };
             if let Err(mut turn) = waiter.send(turn) {
-                // It waits no more, and the next one gets the place.
+                // It waits no more, and the next one gets the slot.
                 turn.of = None;
                 self.0.lock().end(&turn.group);
             }
@@ -174,7 +174,7 @@ mod tests {
 
     use super::*;
 
-    const PLACES: Slots = Slots { all: 3, each: 2 };
+    const SLOTS: Slots = Slots { all: 3, each: 2 };
 
     fn begun(queue: &mut FairQueue<&'static str, usize>) -> Vec<(&'static str, usize)> {
         std::iter::from_fn(|| queue.begin()).collect()
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_group_never_has_all_places() {
-        let mut queue = FairQueue::new(PLACES);
+        let mut queue = FairQueue::new(SLOTS);
         (0..9).for_each(|n| queue.push(&"a", n));
         assert_eq!(begun(&mut queue), [("a", 0), ("a", 1)], "one is left");
         queue.push(&"b", 0);
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_group_of_which_nothing_is_left_is_forgotten() {
-        let mut queue = FairQueue::new(PLACES);
+        let mut queue = FairQueue::new(SLOTS);
         queue.push(&"a", 0);
         queue.push(&"b", 1);
         queue.push(&"b", 2);
@@ -221,29 +221,29 @@ mod tests {
 
     #[tokio::test]
     async fn h96_those_who_wait_no_more_are_forgotten_while_others_wait() {
-        let places = FairSemaphore::<&str>::new(Slots { all: 1, each: 1 });
-        let mut first = places.acquire("a").await;
+        let slots = FairSemaphore::<&str>::new(Slots { all: 1, each: 1 });
+        let mut first = slots.acquire("a").await;
         for _ in 0..100 {
             for _ in 0..10 {
                 // It has begun to wait, and does so no more.
-                assert!(places.acquire("a").now_or_never().is_none());
+                assert!(slots.acquire("a").now_or_never().is_none());
             }
-            let mut second = std::pin::pin!(places.acquire("b"));
+            let mut second = std::pin::pin!(slots.acquire("b"));
             assert!(futures_util::poll!(second.as_mut()).is_pending());
             drop(first.take());
             first = second.await;
         }
-        let waiting: usize = places.0.lock().groups.values().map(|group| group.waiting.len()).sum();
+        let waiting: usize = slots.0.lock().groups.values().map(|group| group.waiting.len()).sum();
         assert!(waiting <= 10, "{waiting}");
     }
 
     #[tokio::test]
     async fn a_place_goes_to_the_next_group_and_past_those_who_wait_no_more() {
-        let places = FairSemaphore::<String>::new(Slots { all: 1, each: 1 });
-        let first = places.acquire("a").await;
+        let slots = FairSemaphore::<String>::new(Slots { all: 1, each: 1 });
+        let first = slots.acquire("a").await;
         let wait = |group: &'static str| {
-            let places = places.clone();
-            tokio::spawn(async move { places.acquire(group).await })
+            let slots = slots.clone();
+            tokio::spawn(async move { slots.acquire(group).await })
         };
         let (left, second, other) = (wait("a"), wait("a"), wait("b"));
         tokio::task::yield_now().await;

@@ -53,6 +53,11 @@ pub trait Decider: Send + Sync {
     /// The final verdict on a review, by this time. A decider that has to read
     /// something live waits for it here, and for nothing else.
     fn decide<'a>(&'a self, review: &'a Review<'a>, until: Instant) -> LocalBoxFuture<'a, Verdict>;
+
+    /// Whether a Pause is in force.
+    fn is_paused(&self) -> bool {
+        false
+    }
 }
 
 /// A function that knows the answer at once.

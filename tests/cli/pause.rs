@@ -4,6 +4,7 @@
 use serde_json::json;
 
 use crate::harness::install::print;
+use crate::harness::manifest::{Manifest as _, object};
 use crate::harness::{ControlPlane, Install, Options, Result, eventually};
 use crate::{LIMIT, belay, belay_as, json, kubectl, policy, program};
 
@@ -91,6 +92,12 @@ fn a_pause_lets_everything_pass_says_so_everywhere_and_ends() {
     let ns = plane.namespace("paused").unwrap();
     policy::protect(&plane, &ns, "configmaps", json!({"always": {}}));
     kubectl(&plane, &["create", "configmap", "settings", "-n", &ns]);
+    // belay judges no object with such a name (H103).
+    let long = "x".repeat(1_025);
+    let role = object("rbac.authorization.k8s.io/v1", "Role", &long).with_protect_label("Always");
+    plane.apply(&role.with_namespace(&ns)).unwrap();
+    let unread = plane.api().delete(&["role", &long], &ns).unwrap().failure().unwrap();
+    assert!(unread.contains("over 1024 bytes"), "{unread}");
     let refused = || -> Result<bool> {
         Ok(!plane.api().delete(&["configmap", "settings", "--dry-run=server"], &ns)?.ok())
     };
@@ -103,6 +110,7 @@ fn a_pause_lets_everything_pass_says_so_everywhere_and_ends() {
     let begun = belay(&plane, &["pause", "--for=10m", "--reason=INC-1"]);
     assert_eq!(begun.code, 0, "{begun:?}");
     becomes("a pause", false, &refused);
+    becomes("no Role", true, &|| Ok(plane.api().delete(&["role", &long], &ns)?.ok()));
     // Both replicas say so.
     becomes("the metric", true, &|| Ok(installed.metric("belay_paused ") == 2.0));
     let told = |reason: &str| -> Result<bool> {

@@ -1,9 +1,14 @@
 //! Protection by label, through the real API server, as kubectl shows it.
 
-use crate::harness::eventually;
-use crate::people::field;
-use crate::world;
 use std::time::Duration;
+
+use serde_json::json;
+
+use crate::harness::eventually;
+use crate::harness::manifest::{Manifest as _, object};
+use crate::people::field;
+use crate::team::{Approver, SOON, Team};
+use crate::world;
 
 const PROTECTED: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: settings\n  \
      labels: {belay.dev/protect: Always}\ndata: {currency: EUR}\n";
@@ -56,6 +61,33 @@ fn a_labelled_object_gets_the_hold_and_is_not_deleted() {
     let unlabel = ["label", "configmaps/settings", "-n", &ns, "belay.dev/protect-"];
     let refused = plane.kubectl(&unlabel).unwrap().failure().unwrap();
     assert!(refused.contains("update.belay.dev\" denied the request"), "{refused}");
+}
+
+/// Kubernetes copies the label of a Service to its Endpoints and EndpointSlice.
+#[test]
+fn h104_the_label_of_a_service_leaves_its_endpoints_with_it() {
+    let team = Team::new(&world().plane, "h104");
+    let wait_for_copies = |count: usize| {
+        for kind in ["endpoints", "endpointslices"] {
+            let with_label = || {
+                let names =
+                    team.plane.api().fields(kind, &team.ns, "belay.dev/protect", ".metadata.name");
+                if names?.len() == count { Ok(()) } else { Err("not yet".into()) }
+            };
+            eventually(kind, SOON, with_label).unwrap();
+        }
+    };
+    let spec = json!({"selector": {"app": "x"}, "ports": [{"port": 80}]});
+    let service = object("v1", "Service", "web").with(json!({"spec": spec}));
+    team.apply(&service.with_protect_label("Always"));
+    wait_for_copies(1);
+    team.approve(Approver::Carol, team.of("services", "web"), "Object");
+    let unlabel = ["label", "services/web", "belay.dev/protect-"];
+    eventually("a Service without the label", SOON, || team.kubectl(&unlabel).success()).unwrap();
+    wait_for_copies(0);
+    team.delete(&["service/web"]).success().unwrap();
+    team.goes("service/web");
+    team.goes("endpoints/web");
 }
 
 #[test]

@@ -20,7 +20,7 @@ use crate::webhook::fair::{FairSemaphore, Slots};
 const AT_ONCE: usize = 50_000;
 
 /// How many decisions that take more are made at one time.
-pub(super) const PLACES: Slots = Slots { all: 1, each: 1 };
+pub(super) const SLOTS: Slots = Slots { all: 1, each: 1 };
 
 /// What all decisions on one review may take.
 pub(super) struct Effort {

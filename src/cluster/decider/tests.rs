@@ -11,7 +11,7 @@ use super::*;
 use crate::decide::{Decision, Door, LiveRead, Reason, Recorded, Revoked, STEPS, message};
 use crate::objects::Kinds;
 use crate::policy::api::DeletionApproval;
-use crate::policy::{Approval, Approvals, Policy, PolicySet};
+use crate::policy::{Approval, Approvals, Pause, Policy, PolicySet};
 use crate::relations::Catalogue;
 use crate::telemetry::Metrics;
 use crate::webhook::{Parsed, parse_review};
@@ -245,6 +245,20 @@ async fn nobody_asks_for_ever() {
     assert_eq!(asked.verdict.reason, Some(Reason::Unknown));
     assert!(asked.verdict.confirm.is_empty());
     assert!(asked.said().contains("there was no time left to confirm"), "{}", asked.said());
+}
+
+#[tokio::test]
+async fn h103_in_a_pause_nothing_is_refused_that_cannot_be_judged() {
+    let (record, user) = (Err("no room".to_owned()), "carol");
+    let questions = [Question::default(), Question { record, user, ..Question::default() }];
+    for question in questions {
+        let pause = Pause { expires: jiff::Timestamp::now().as_second() + 60, ..Pause::default() };
+        question.world.write().policies.pauses = vec![pause];
+        let asked = question.ask(|_| None).await;
+        assert!(asked.verdict.decision.passes(), "{}", asked.said());
+        assert!(asked.verdict.blockers.iter().all(|blocker| blocker.outcome.passes()));
+        assert_eq!(asked.said(), "");
+    }
 }
 
 /// It takes the lock, too: a question that waits does not hold it.

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{ObjectMeta, PostParams};
+use kube::api::ObjectMeta;
 use tokio::time::Instant;
 
 use super::{Failed, LOOK, PATIENCE, definitions, failed, name, stored};
-use crate::cluster::api::MANAGER;
+use crate::cluster::api::post_params;
 use crate::cluster::pace::within;
 use crate::cluster::trouble::Trouble;
 
@@ -107,15 +107,11 @@ impl From<Trouble> for Written {
     }
 }
 
-fn parameters(dry_run: bool) -> PostParams {
-    PostParams { dry_run, field_manager: Some(MANAGER.to_owned()) }
-}
-
 async fn create(
     client: &kube::Client,
     wanted: &CustomResourceDefinition,
 ) -> Result<Change, Written> {
-    once(definitions(client).create(&parameters(false), wanted)).await?;
+    once(definitions(client).create(&post_params(false), wanted)).await?;
     Ok(Change::Created)
 }
 
@@ -129,11 +125,11 @@ async fn replace(
     let api = definitions(client);
     let (metadata, told) = merged(&wanted.metadata, stored.metadata.clone());
     let after = CustomResourceDefinition { metadata, spec: wanted.spec.clone(), ..stored };
-    let tried = once(api.replace(name(wanted), &parameters(true), &after)).await?;
+    let tried = once(api.replace(name(wanted), &post_params(true), &after)).await?;
     if !told && tried.metadata.generation == after.metadata.generation {
         return Ok(Change::None);
     }
-    once(api.replace(name(wanted), &parameters(false), &after)).await?;
+    once(api.replace(name(wanted), &post_params(false), &after)).await?;
     Ok(Change::Updated)
 }
 

@@ -1,6 +1,6 @@
 //! What is watched of a kind goes into the graph.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -13,6 +13,7 @@ use crate::cluster::trouble::Trouble;
 use crate::cluster::world::{self, SharedWorld, World};
 use crate::graph::Listing;
 use crate::objects::{HoldAge, KindId, Object, Unreadable};
+use crate::telemetry::NamespaceLines;
 
 /// Of so many objects that have left a watch it is remembered; of others the
 /// next look at all of them tells.
@@ -165,10 +166,13 @@ impl Objects {
 
 fn report(resource: &str, unreadable: &Unreadable) {
     let (namespace, name) = unreadable.place.as_ref().map_or(("", ""), |(at, name)| (at, name));
+    static LINES: LazyLock<NamespaceLines> = LazyLock::new(NamespaceLines::default);
+    let Some(left_out) = LINES.admit(namespace, Instant::now().into_std()) else { return };
     tracing::warn!(
         resource,
         namespace,
         name,
+        left_out = (left_out > 0).then_some(left_out),
         why = %unreadable,
         "an object can't be read, so it may use anything that objects of its kind can use"
     );

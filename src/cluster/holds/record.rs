@@ -7,12 +7,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::cluster::api::MANAGER;
+use crate::cluster::api::post_params;
 use crate::cluster::context::Context;
 use crate::cluster::pace::within;
 use crate::cluster::trouble::Trouble;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Api, ObjectMeta, PostParams};
+use kube::api::{Api, ObjectMeta};
 
 /// The kinds that may have holds, each with the reason why.
 pub type Kinds = BTreeMap<String, String>;
@@ -52,8 +52,7 @@ impl Record {
 
     /// Writes it, on the very version that was read.
     pub async fn write(&mut self, kinds: &Kinds) -> Result<(), Trouble> {
-        let parameters =
-            PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+        let parameters = post_params(false);
         let metadata = match &self.stored {
             Some(stored) => stored.metadata.clone(),
             None => ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() },

@@ -5,14 +5,14 @@ use std::time::Instant;
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
-use kube::api::{Patch, PatchParams};
+use kube::api::Patch;
 use serde_json::json;
 
 use super::Desk;
 use super::entry::Entry;
 use super::notices::{Key, Next, Notice, Outcome};
-use crate::cluster::api::MANAGER;
-use crate::cluster::event::{COMPONENT, Created, Involved, Report, create};
+use crate::cluster::api::patch_params;
+use crate::cluster::event::{COMPONENT, Created, EventReport, InvolvedObject, create};
 use crate::cluster::pace::within;
 use crate::cluster::trouble::Trouble;
 use crate::cluster::{Context, World};
@@ -20,7 +20,7 @@ use crate::objects::short_digest;
 
 /// The object of an entry, as Events name it; `None` if its kind or its uid is
 /// not known: nobody would find the Event.
-pub(super) fn involved(world: &World, entry: &Entry) -> Option<Involved> {
+pub(super) fn involved(world: &World, entry: &Entry) -> Option<InvolvedObject> {
     let kinds = &world.graph.kinds;
     let target = &entry.target;
     let kind = kinds.find_resource(&target.group, &target.resource)?;
@@ -32,7 +32,7 @@ pub(super) fn involved(world: &World, entry: &Entry) -> Option<Involved> {
         uid => uid.to_owned(),
     };
     let slash = if info.group.is_empty() { "" } else { "/" };
-    Some(Involved {
+    Some(InvolvedObject {
         api_version: format!("{}{slash}{version}", info.group),
         kind: info.kind.clone(),
         namespace: namespace.to_owned(),
@@ -76,13 +76,13 @@ async fn send(client: &kube::Client, event: Event, stored: bool) -> Outcome {
             "lastTimestamp": event.last_timestamp,
             "message": event.message,
         });
-        let manager = Some(MANAGER.to_owned());
-        let params = PatchParams { field_manager: manager, ..PatchParams::default() };
-        within(api.patch(&name, &params, &Patch::Merge(patch))).await.map(|_| Outcome::Stored)
+        within(api.patch(&name, &patch_params(), &Patch::Merge(patch)))
+            .await
+            .map(|_| Outcome::Stored)
     } else {
         create(client, &event).await.map(|created| match created {
             Created::New => Outcome::Stored,
-            Created::Before => Outcome::There,
+            Created::AlreadyExists => Outcome::There,
         })
     };
     match result {
@@ -103,7 +103,7 @@ async fn send(client: &kube::Client, event: Event, stored: bool) -> Outcome {
 fn event(replica: &str, key: &Key, notice: &Notice) -> Event {
     let involved = &notice.involved;
     let mark = short_digest(&(replica, key, notice.first.as_second()));
-    let report = Report {
+    let report = EventReport {
         name: format!("{}.{mark}", front(&involved.name)),
         involved,
         is_warning: notice.denied,

@@ -14,7 +14,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::entry::Entry;
-use crate::cluster::event::Involved;
+use crate::cluster::event::InvolvedObject;
 use crate::decide::{Decision, Target, arguments, quoted};
 use crate::policy::Source;
 
@@ -40,7 +40,7 @@ type Group = Option<String>;
 /// One Event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Notice {
-    pub(super) involved: Involved,
+    pub(super) involved: InvolvedObject,
     group: Group,
     /// Whether a request was refused; if not, the object is held.
     pub(super) denied: bool,
@@ -101,7 +101,7 @@ impl Notices {
     }
 
     /// Takes in what was said about an object.
-    pub(super) fn note(&mut self, entry: &Entry, involved: Involved) {
+    pub(super) fn note(&mut self, entry: &Entry, involved: InvolvedObject) {
         let denied = match entry.decision {
             Decision::Deny => true,
             Decision::Hold => false,
@@ -199,7 +199,7 @@ impl Notices {
 
 /// What an Event says. That of a cluster-scoped object is in a namespace whose users
 /// may not read others, so it names only the object and the policies.
-fn message(involved: &Involved, entry: &Entry) -> String {
+fn message(involved: &InvolvedObject, entry: &Entry) -> String {
     if !involved.namespace.is_empty() {
         return entry.message.clone();
     }
@@ -220,8 +220,8 @@ mod tests {
     const ZERO: Duration = Duration::ZERO;
     const EVERY: Duration = Duration::from_secs(10);
 
-    fn involved(uid: &str) -> Involved {
-        Involved { uid: uid.to_owned(), ..Involved::default() }
+    fn involved(uid: &str) -> InvolvedObject {
+        InvolvedObject { uid: uid.to_owned(), ..InvolvedObject::default() }
     }
 
     fn say(notices: &mut Notices, second: i64, uid: &str, decision: Decision) {
@@ -302,11 +302,15 @@ mod tests {
                     let uid = format!("storm-{n}");
                     let entry = Entry { proved, ..entry(7400, &uid, Decision::Deny) };
                     let namespace = if proved { "storm".into() } else { format!("made-up-{n}") };
-                    notices.note(&entry, Involved { uid, namespace, ..Involved::default() });
+                    notices.note(
+                        &entry,
+                        InvolvedObject { uid, namespace, ..InvolvedObject::default() },
+                    );
                 }
             };
             storm(MOST, 0, &mut notices);
-            let other = Involved { uid: "other".into(), namespace: "shop".into(), ..involved("") };
+            let other =
+                InvolvedObject { uid: "other".into(), namespace: "shop".into(), ..involved("") };
             notices.note(&entry(7300, "other", Decision::Deny), other);
             storm(MOST, MOST, &mut notices);
             let first = [(); 2].map(|()| write(&mut notices, ZERO, Outcome::Stored).involved.uid);

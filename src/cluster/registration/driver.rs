@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Api;
-use kube::api::{Patch, PatchParams};
+use kube::api::Patch;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
@@ -19,7 +19,7 @@ use super::owner::Owned;
 use super::patch::{self, Difference, bundle, compare, token};
 use super::rules::{Rules, rules};
 use super::watched::{News, Watched};
-use crate::cluster::api::MANAGER;
+use crate::cluster::api::patch_params;
 use crate::cluster::event::create;
 use crate::cluster::pace::{Backoff, within};
 use crate::cluster::trouble::Trouble;
@@ -277,8 +277,7 @@ impl Driver {
             // Nothing new was wanted, and still it differs: somebody took it
             // out.
             let repair = configuration.in_place.as_ref() == Some(filled);
-            let params =
-                PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+            let params = patch_params();
             let patch = Patch::Json::<()>(patch);
             let news = match within(configuration.api.patch(name, &params, &patch)).await {
                 Ok(object) => {

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 
 use crate::cluster::Settings;
-use crate::cluster::event::{Involved, Report};
+use crate::cluster::event::{EventReport, InvolvedObject};
 
 /// Reports that a configuration does not exist.
 pub(super) fn missing(settings: &Settings, kind: &str, now: Timestamp) -> Event {
@@ -37,7 +37,7 @@ fn event(
     (reason, message): (&str, String),
 ) -> Event {
     let Settings { namespace, name, replica, .. } = settings;
-    let involved = Involved {
+    let involved = InvolvedObject {
         api_version: "admissionregistration.k8s.io/v1".to_owned(),
         kind: kind.to_owned(),
         namespace: namespace.clone(),
@@ -45,6 +45,6 @@ fn event(
         uid: String::new(),
     };
     let name = format!("{name}.{:x}.{}", now.as_nanosecond(), kind.to_lowercase());
-    Report { name, involved: &involved, is_warning: true, reason, message, time: now }
+    EventReport { name, involved: &involved, is_warning: true, reason, message, time: now }
         .into_event(replica)
 }

@@ -10,7 +10,6 @@ use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation, ReplaceOperation, TestOperation};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
-use kube::api::PatchParams;
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -18,7 +17,7 @@ use tokio::time::Instant;
 use super::follow::read;
 use super::watched::{News, Watched, is_namespace};
 use crate::cluster::Settings;
-use crate::cluster::api::MANAGER;
+use crate::cluster::api::patch_params;
 use crate::cluster::pace::{Backoff, within};
 use crate::cluster::trouble::Trouble;
 
@@ -113,7 +112,7 @@ async fn write(
     let namespace = within(namespaces.get_metadata(&settings.namespace)).await.map_err(absent)?;
     let uid = namespace.metadata.uid.unwrap_or_default();
     let Some(patch) = patch(watched, &settings.namespace, &uid) else { return Ok((uid, false)) };
-    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+    let params = patch_params();
     let patch = kube::api::Patch::Json::<()>(patch);
     match within(api.patch(&settings.name, &params, &patch)).await {
         Ok(object) => drop(watched.take(News::Is(Box::new(object)))),

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::requests::Target;
 use super::settle;
-use super::target::{Common, Driver, Mailbox, Word, counted};
+use super::target::{Common, Driver, DriverReport, Mailbox, counted};
 use crate::cluster::context::Context;
 use crate::cluster::live::{Confirm, Found, Gathered, ReadGroup, Reader, confirm};
 use crate::cluster::world::Place;
@@ -140,8 +140,8 @@ pub async fn drive(
     let running = driver.run(&mailbox, |_, said| *word.lock() = Some(said));
     let _late = tokio::time::timeout(limit, running).await;
     match word.into_inner() {
-        Some(Word::Ended(end)) => Outcome::Ended(end),
-        Some(Word::Waits(waiting)) => Outcome::Waits(Some(waiting)),
+        Some(DriverReport::Ended(end)) => Outcome::Ended(end),
+        Some(DriverReport::Waits(waiting)) => Outcome::Waits(Some(waiting)),
         None => Outcome::Waits(None),
     }
 }

@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, interval};
 
 pub(super) use self::requests::Target;
-use self::target::{Common, Driver, Mailbox, Word};
+use self::target::{Common, Driver, DriverReport, Mailbox};
 use super::context::Context;
 use super::live::Reader;
 use super::world::{Place, Seen, World};
@@ -189,7 +189,8 @@ impl Releases {
             gone: false,
         };
         self.tasks.spawn(async move {
-            let say = |target: &Target, word| said(target, word, &mut waits.lock(), &metrics);
+            let say =
+                |target: &Target, word| record_report(target, word, &mut waits.lock(), &metrics);
             driver.run(&mailbox, say).await;
             (driver.place, mailbox)
         });
@@ -229,11 +230,16 @@ impl Releases {
     }
 }
 
-/// Notes and reports what a target says.
-fn said(target: &Target, word: Word, waits: &mut Option<Waiting>, metrics: &Metrics) {
+/// Keeps what a driver reports, and logs and counts it.
+fn record_report(
+    target: &Target,
+    word: DriverReport,
+    waits: &mut Option<Waiting>,
+    metrics: &Metrics,
+) {
     let Target { info, namespace, name, .. } = target;
     match word {
-        Word::Waits(waiting) if waits.as_ref() != Some(&waiting) => {
+        DriverReport::Waits(waiting) if waits.as_ref() != Some(&waiting) => {
             if let Waiting::Unknown(why) = &waiting {
                 tracing::warn!(
                     resource = info.resource,
@@ -245,8 +251,8 @@ fn said(target: &Target, word: Word, waits: &mut Option<Waiting>, metrics: &Metr
             }
             *waits = Some(waiting);
         }
-        Word::Waits(_) | Word::Ended(End::Gone) => {}
-        Word::Ended(End::Released(free)) => {
+        DriverReport::Waits(_) | DriverReport::Ended(End::Gone) => {}
+        DriverReport::Ended(End::Released(free)) => {
             let why = match free {
                 Free::Approved => "approved",
                 Free::Unprotected => "unprotected",

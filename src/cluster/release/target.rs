@@ -56,7 +56,7 @@ impl Mailbox {
 
 /// What a target says.
 #[derive(Debug)]
-pub enum Word {
+pub enum DriverReport {
     /// What it waits for.
     Waits(Waiting),
     /// It is over.
@@ -131,7 +131,7 @@ impl Driver {
     }
 
     /// Drives it until it has ended.
-    pub async fn run(&mut self, mailbox: &Mailbox, say: impl Fn(&Target, Word)) {
+    pub async fn run(&mut self, mailbox: &Mailbox, say: impl Fn(&Target, DriverReport)) {
         while self.release.ended().is_none() {
             let due = self.look_at.into_iter().chain(self.look_by).min();
             let due = due.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
@@ -163,7 +163,12 @@ impl Driver {
     }
 
     /// Hears what it was told.
-    async fn hear(&mut self, news: News, inputs: &mut Vec<Input>, say: &impl Fn(&Target, Word)) {
+    async fn hear(
+        &mut self,
+        news: News,
+        inputs: &mut Vec<Input>,
+        say: &impl Fn(&Target, DriverReport),
+    ) {
         let News { seen, gone, look_by, settle } = news;
         self.release.limits.settle = settle.unwrap_or(self.release.limits.settle);
         self.look_by = look_by.into_iter().chain(self.look_by).min();
@@ -182,7 +187,7 @@ impl Driver {
 
     /// Hears news, looks if it is to, and goes on until nothing is under way. What is
     /// told meanwhile goes in between.
-    async fn pass(&mut self, look: bool, mailbox: &Mailbox, say: &impl Fn(&Target, Word)) {
+    async fn pass(&mut self, look: bool, mailbox: &Mailbox, say: &impl Fn(&Target, DriverReport)) {
         let mut inputs = Vec::new();
         self.hear(mailbox.take(), &mut inputs, say).await;
         if look {
@@ -200,14 +205,23 @@ impl Driver {
 
     /// Tells the machine of one input, and carries out what follows; what comes
     /// of that are inputs again.
-    async fn step(&mut self, input: Input, inputs: &mut Vec<Input>, say: &impl Fn(&Target, Word)) {
+    async fn step(
+        &mut self,
+        input: Input,
+        inputs: &mut Vec<Input>,
+        say: &impl Fn(&Target, DriverReport),
+    ) {
         let now = Instant::now().saturating_duration_since(self.common.start);
         for output in self.release.step(now, input) {
             inputs.extend(self.carry_out(output, say).await);
         }
     }
 
-    async fn carry_out(&mut self, output: Output, say: &impl Fn(&Target, Word)) -> Option<Input> {
+    async fn carry_out(
+        &mut self,
+        output: Output,
+        say: &impl Fn(&Target, DriverReport),
+    ) -> Option<Input> {
         let client = &self.common.context.client;
         match output {
             Output::LookAt(time) => {
@@ -251,7 +265,7 @@ impl Driver {
                 Some(Input::Removed(answer))
             }
             Output::Waits(waiting) => {
-                say(&self.target, Word::Waits(waiting));
+                say(&self.target, DriverReport::Waits(waiting));
                 None
             }
             Output::Ended(end) => {
@@ -261,7 +275,7 @@ impl Driver {
                     (End::Gone, Some(free)) => End::Released(free),
                     _ => end,
                 };
-                say(&self.target, Word::Ended(end));
+                say(&self.target, DriverReport::Ended(end));
                 None
             }
         }
@@ -422,7 +436,7 @@ mod tests {
         let sight = Sight::of(&object).unwrap();
         let mut driver = driver(move |_| (200, object.clone()));
         let words = parking_lot::Mutex::new(String::new());
-        let say = |_: &Target, word: Word| words.lock().push_str(&format!("{word:?}"));
+        let say = |_: &Target, word: DriverReport| words.lock().push_str(&format!("{word:?}"));
         let mailbox = Mailbox::default();
         mailbox.tell(|news| news.seen = Some(sight));
         driver.pass(false, &mailbox, &say).await;
@@ -491,20 +505,20 @@ mod tests {
             ((200, object(json!([HOLD]))), End::Gone),
         ] {
             let words = parking_lot::Mutex::new(Vec::new());
-            let say = |_: &Target, word: Word| words.lock().push(format!("{word:?}"));
+            let say = |_: &Target, word: DriverReport| words.lock().push(format!("{word:?}"));
             let mut driver = driver(move |_| answer.clone());
             driver.free = Some(Free::Unused);
             let removal = Removal::of(&sight).unwrap();
             driver.carry_out(Output::Remove(removal), &say).await;
             driver.carry_out(Output::Ended(End::Gone), &say).await;
-            assert_eq!(words.into_inner(), [format!("{:?}", Word::Ended(wanted))]);
+            assert_eq!(words.into_inner(), [format!("{:?}", DriverReport::Ended(wanted))]);
         }
         // Without a removal of this driver's it is gone, and that is all.
         let words = parking_lot::Mutex::new(Vec::new());
         let mut driver = driver(|_| status(404, "", ""));
         driver.free = Some(Free::Unused);
-        let say = |_: &Target, word: Word| words.lock().push(format!("{word:?}"));
+        let say = |_: &Target, word: DriverReport| words.lock().push(format!("{word:?}"));
         driver.carry_out(Output::Ended(End::Gone), &say).await;
-        assert_eq!(words.lock()[..], [format!("{:?}", Word::Ended(End::Gone))]);
+        assert_eq!(words.lock()[..], [format!("{:?}", DriverReport::Ended(End::Gone))]);
     }
 }

@@ -18,14 +18,14 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 use kube::Api;
-use kube::api::{Patch, PatchParams};
+use kube::api::Patch;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use self::counts::Counts;
 use self::watched::Watched;
 use self::writer::{Sheets, Urgency};
-use super::api::MANAGER;
+use super::api::patch_params;
 use super::journal::{Book, replica};
 use super::pace::{Backoff, within};
 use super::trouble::Trouble;
@@ -251,6 +251,6 @@ async fn write(
 ) -> Result<(), Trouble> {
     let patch = writer::patch(status)
         .map_err(|error| Trouble::Failed(format!("the status is no JSON: {error}")))?;
-    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+    let params = patch_params();
     within(api.patch_status(name, &params, &Patch::Merge(patch))).await.map(drop)
 }
