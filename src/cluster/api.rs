@@ -15,7 +15,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use super::trouble::{Trouble, shortened};
+use super::api_error::shortened;
+use crate::objects::ApiError;
 use crate::objects::{KindInfo, Object, null_is_default, read_shallow};
 
 /// The name under which belay writes, as managedFields show it.
@@ -80,12 +81,12 @@ pub fn accept(detail: Detail, list: bool) -> String {
 }
 
 /// A GET.
-pub fn get(path: &str, detail: Detail, list: bool) -> Result<Request<Vec<u8>>, Trouble> {
+pub fn get(path: &str, detail: Detail, list: bool) -> Result<Request<Vec<u8>>, ApiError> {
     Request::get(path)
         .header(ACCEPT, accept(detail, list))
         .header(ACCEPT_ENCODING, "identity")
         .body(Vec::new())
-        .map_err(|error| Trouble::Failed(format!("no such path can be asked for: {error}")))
+        .map_err(|error| ApiError::Other(format!("no such path can be asked for: {error}")))
 }
 
 /// Sends a request and reads the answer. A client can have the API server store
@@ -125,24 +126,24 @@ pub struct Listed<K> {
 
 /// Reads all objects that have this Rust type, without their managedFields. When
 /// the API server no longer has what the pages are of, the list begins again.
-pub async fn all_of<K>(api: Api<K>, params: ListParams) -> Result<Listed<K>, Trouble>
+pub async fn all_of<K>(api: Api<K>, params: ListParams) -> Result<Listed<K>, ApiError>
 where
     K: kube::Resource + DeserializeOwned,
 {
     let requests = kube::core::Request::new(api.resource_url());
     let client = api.into_client();
-    let failed = |error: String| Trouble::Failed(shortened(&error));
+    let failed = |error: String| ApiError::Unreadable(shortened(&error));
     'again: for _ in 0..BEGINNINGS {
         let (mut whole, mut params) =
             (Listed { objects: Vec::new(), unreadable: Vec::new() }, params.clone());
         params.limit = u32::try_from(PAGE).ok();
         loop {
             let request = requests.list(&params).map_err(|error| failed(error.to_string()))?;
-            let page = match text(&client, request).await.map_err(Trouble::from) {
+            let page = match text(&client, request).await.map_err(ApiError::from) {
                 Ok(page) => serde_json::from_str::<Page>(&page)
                     .map_err(|_| failed("the answer is no list".to_owned()))?,
-                Err(Trouble::Expired) => continue 'again,
-                Err(trouble) => return Err(trouble),
+                Err(ApiError::Expired) => continue 'again,
+                Err(error) => return Err(error),
             };
             for item in &page.items {
                 match read_shallow(item.get()).and_then(K::deserialize) {
@@ -160,7 +161,7 @@ where
             }
         }
     }
-    Err(Trouble::Expired)
+    Err(ApiError::Expired)
 }
 
 /// Reads one object's JSON; `None` if it is not there.
@@ -170,12 +171,12 @@ pub async fn object(
     namespace: &str,
     name: &str,
     detail: Detail,
-) -> Result<Option<String>, Trouble> {
+) -> Result<Option<String>, ApiError> {
     let path = item(info, namespace, name);
-    match text(client, get(&path, detail, false)?).await.map_err(Trouble::from) {
+    match text(client, get(&path, detail, false)?).await.map_err(ApiError::from) {
         Ok(text) => Ok(Some(text)),
-        Err(Trouble::NotFound) => Ok(None),
-        Err(trouble) => Err(trouble),
+        Err(ApiError::NotFound) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -186,14 +187,14 @@ pub async fn patch(
     info: &KindInfo,
     (namespace, name): (&str, &str),
     patch: &json_patch::Patch,
-) -> Result<(), Trouble> {
+) -> Result<(), ApiError> {
     let path = format!("{}?fieldManager={MANAGER}", item(info, namespace, name));
     let body = serde_json::to_vec(patch).unwrap_or_default();
     let request = Request::patch(path)
         .header(ACCEPT, "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
         .header(CONTENT_TYPE, "application/json-patch+json")
         .body(body)
-        .map_err(|error| Trouble::Failed(format!("no such patch can be sent: {error}")))?;
+        .map_err(|error| ApiError::Other(format!("no such patch can be sent: {error}")))?;
     text(client, request).await?;
     Ok(())
 }

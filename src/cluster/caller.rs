@@ -14,9 +14,10 @@ use serde_json::{Value, json};
 
 use super::api;
 use super::api::Detail;
+use super::api_error::chain;
 use super::start::{StartError, found, unhurried};
-use super::trouble::{Trouble, chain};
 use super::world::RELEASE_REQUESTED;
+use crate::objects::ApiError;
 use crate::objects::KindInfo;
 
 /// Where the cluster is and as whom to go there, as kubectl is told.
@@ -78,7 +79,7 @@ impl Caller {
     pub async fn who_am_i(&self) -> Result<Me, String> {
         let api: Api<SelfSubjectReview> = Api::all(self.client.clone());
         let review = api.create(&PostParams::default(), &SelfSubjectReview::default()).await;
-        let review = review.map_err(|error| Trouble::from(error).words())?;
+        let review = review.map_err(|error| ApiError::from(error).to_string())?;
         let now = review.metadata.creation_timestamp.map(|time| time.0);
         let user = review.status.and_then(|status| status.user_info);
         let user = user.ok_or("the API server does not say who you are")?;
@@ -163,7 +164,7 @@ impl Caller {
         namespace: &str,
         name: &str,
     ) -> Result<Option<Value>, String> {
-        self.read(info, namespace, name).await.map_err(|trouble| trouble.words())
+        self.read(info, namespace, name).await.map_err(|error| error.to_string())
     }
 
     /// The same, for those who have more to say of what went wrong.
@@ -172,13 +173,13 @@ impl Caller {
         info: &KindInfo,
         namespace: &str,
         name: &str,
-    ) -> Result<Option<Value>, Trouble> {
+    ) -> Result<Option<Value>, ApiError> {
         let read = api::object(&self.client, info, namespace, name, Detail::Whole).await;
         let Some(json) = read? else { return Ok(None) };
         let object = serde_json::from_str(&json);
         object
             .map(Some)
-            .map_err(|_| Trouble::Failed("the API server's answer is no object".to_owned()))
+            .map_err(|_| ApiError::Unreadable("the API server's answer is no object".to_owned()))
     }
 
     /// Asks belay to look at an object now, by its annotation. It has to be the
@@ -189,14 +190,14 @@ impl Caller {
         (namespace, name): (&str, &str),
         uid: &str,
         now: Timestamp,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ApiError> {
         use http::header::CONTENT_TYPE;
         let patch =
             json!({"metadata": {"uid": uid, "annotations": {RELEASE_REQUESTED: now.to_string()}}});
         let request = http::Request::patch(api::item(info, namespace, name))
             .header(CONTENT_TYPE, "application/merge-patch+json")
             .body(patch.to_string().into_bytes())
-            .map_err(|error| Trouble::Failed(error.to_string()))?;
+            .map_err(|error| ApiError::Other(error.to_string()))?;
         Ok(api::text(&self.client, request).await.map(drop)?)
     }
 }

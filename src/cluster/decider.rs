@@ -16,6 +16,7 @@ use crate::decide::{
     target_existence,
 };
 use crate::graph::Meter;
+use crate::objects::ApiError;
 use crate::webhook::Decider;
 use crate::webhook::fair::FairSemaphore;
 use effort::Effort;
@@ -202,9 +203,11 @@ impl PendingReview<'_> {
         &self,
         verdict: &Verdict,
         exemption: &Exemption,
-    ) -> Result<Option<String>, String> {
+    ) -> Result<Option<String>, ApiError> {
         let own = self.decider.world.read().policies.identities.own.clone();
-        let own = own.ok_or("belay does not know the name of its own account")?;
+        let own = own.ok_or_else(|| {
+            ApiError::Other("belay does not know the name of its own account".to_owned())
+        })?;
         let approval = approval_of(&verdict.target, exemption, &own, Timestamp::now());
         let name = approval.metadata.name.clone();
         self.decider.cluster.record(approval, self.until).await.map(|()| name)

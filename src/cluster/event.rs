@@ -7,7 +7,7 @@ use kube::Api;
 
 use super::api::post_params;
 use super::pace::within;
-use super::trouble::Trouble;
+use crate::objects::ApiError;
 
 /// Who reports.
 pub(super) const COMPONENT: &str = "belay";
@@ -80,7 +80,7 @@ pub(super) enum Created {
 }
 
 /// Stores an Event.
-pub(super) async fn create(client: &kube::Client, event: &Event) -> Result<Created, Trouble> {
+pub(super) async fn create(client: &kube::Client, event: &Event) -> Result<Created, ApiError> {
     let namespace = event.metadata.namespace.as_deref().unwrap_or(OUTSIDE);
     let api: Api<Event> = Api::namespaced(client.clone(), namespace);
     let params = post_params(false);

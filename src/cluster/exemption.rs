@@ -6,8 +6,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, DeleteParams, Preconditions};
 
 use super::api::post_params;
-use super::trouble::Trouble;
 use crate::decide::{Exemption, Revoked, Target};
+use crate::objects::ApiError;
 use crate::objects::short_digest;
 use crate::policy::Source;
 use crate::policy::api::{
@@ -58,14 +58,14 @@ pub fn approval_of(
 }
 
 /// What is said when one could not be deleted.
-pub fn unrevoked(record: &Revoked, why: &str) -> String {
-    format!("the record of an exemption, {}, could not be deleted: {why}", record.name)
+pub fn unrevoked(record: &Revoked, error: &ApiError) -> String {
+    format!("the record of an exemption, {}, could not be deleted: {error}", record.name)
 }
 
 /// What is said when it could not be written.
-pub fn unrecorded(exemption: &Exemption, why: &str) -> String {
+pub fn unrecorded(exemption: &Exemption, error: &ApiError) -> String {
     let Exemption { user, policies, .. } = exemption;
-    format!("the exemption of {user} by {} could not be recorded: {why}", sources(policies))
+    format!("the exemption of {user} by {} could not be recorded: {error}", sources(policies))
 }
 
 fn sources(policies: &[Source]) -> String {
@@ -104,10 +104,9 @@ fn is_good(existing: &DeletionApproval, wanted: &DeletionApproval, now: Timestam
 
 /// Writes it down. One that is there already, and is good for a while, is as
 /// good; any other one makes way.
-pub async fn write(client: &kube::Client, approval: &DeletionApproval) -> Result<(), String> {
+pub async fn write(client: &kube::Client, approval: &DeletionApproval) -> Result<(), ApiError> {
     let api: Api<DeletionApproval> = Api::all(client.clone());
     let name = approval.metadata.name.clone().unwrap_or_default();
-    let words = |error: kube::Error| Trouble::from(error).words();
     let parameters = post_params(false);
     let mut approval = approval.clone();
     for attempt in 1..=ATTEMPTS {
@@ -119,9 +118,9 @@ pub async fn write(client: &kube::Client, approval: &DeletionApproval) -> Result
         match api.create(&parameters, &approval).await {
             Ok(_) => return Ok(()),
             Err(kube::Error::Api(status)) if status.code == 409 => {}
-            Err(error) => return Err(words(error)),
+            Err(error) => return Err(error.into()),
         }
-        let Some(existing) = api.get_opt(&name).await.map_err(words)? else { continue };
+        let Some(existing) = api.get_opt(&name).await? else { continue };
         if is_good(&existing, &approval, Timestamp::now()) {
             return Ok(());
         }
@@ -130,12 +129,13 @@ pub async fn write(client: &kube::Client, approval: &DeletionApproval) -> Result
         // Whether it makes way or not, the last attempt takes another name.
         let _ = api.delete(&name, &options).await;
     }
-    Err(format!("DeletionApproval {name} is there, expires soon, and cannot be replaced"))
+    let why = format!("DeletionApproval {name} is there, expires soon, and cannot be replaced");
+    Err(ApiError::Other(why))
 }
 
 /// Deletes a record, because a subject that is not exempt deletes the object that
 /// it names. The record must not open the deletes that follow from that.
-pub async fn revoke(client: &kube::Client, record: &Revoked) -> Result<(), String> {
+pub async fn revoke(client: &kube::Client, record: &Revoked) -> Result<(), ApiError> {
     let api: Api<DeletionApproval> = Api::all(client.clone());
     let same = Preconditions { uid: Some(record.uid.clone()), ..Preconditions::default() };
     let options = DeleteParams { preconditions: Some(same), ..DeleteParams::default() };
@@ -144,7 +144,7 @@ pub async fn revoke(client: &kube::Client, record: &Revoked) -> Result<(), Strin
         // It is gone, or another one has its name, which is newer than the
         // request.
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
-        Err(error) => Err(Trouble::from(error).words()),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -9,8 +9,8 @@ use super::api;
 use super::api::Detail;
 use super::context::Context;
 use super::pace::within;
-use super::trouble::Trouble;
 use super::world::{SharedWorld, World};
+use crate::objects::ApiError;
 use crate::objects::{Object, Uid};
 use crate::policy::Approval;
 use crate::policy::api::DeletionApproval;
@@ -28,11 +28,10 @@ async fn keep(context: &Context) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        if let Err((approval, trouble)) = sweep(&context.client, &context.world).await {
-            let trouble = trouble.words();
+        if let Err((approval, error)) = sweep(&context.client, &context.world).await {
             tracing::warn!(
                 approval,
-                trouble,
+                %error,
                 "an expired approval could not be taken away; it is tried again, and check that \
                  belay's account may get what it covers and delete deletionapprovals"
             );
@@ -42,7 +41,7 @@ async fn keep(context: &Context) {
 
 /// Takes away what has expired. One of which it is not known whether it still
 /// counts stays, and keeps none of the others; the first trouble is told.
-async fn sweep(client: &kube::Client, world: &SharedWorld) -> Result<(), (String, Trouble)> {
+async fn sweep(client: &kube::Client, world: &SharedWorld) -> Result<(), (String, ApiError)> {
     let now = jiff::Timestamp::now().as_second();
     let expired: Vec<Approval> = {
         let world = world.read();
@@ -55,8 +54,8 @@ async fn sweep(client: &kube::Client, world: &SharedWorld) -> Result<(), (String
         match is_on_its_way_out(client, world, &approval).await {
             Ok(false) => {}
             Ok(true) => continue,
-            Err(trouble) => {
-                first.get_or_insert((approval.name, trouble));
+            Err(error) => {
+                first.get_or_insert((approval.name, error));
                 continue;
             }
         }
@@ -76,7 +75,7 @@ async fn sweep(client: &kube::Client, world: &SharedWorld) -> Result<(), (String
             Ok(true) => tracing::info!(approval = approval.name, "expired approval taken away"),
             // Somebody was quicker.
             Ok(false) => {}
-            Err(trouble) => drop(first.get_or_insert((approval.name, trouble))),
+            Err(error) => drop(first.get_or_insert((approval.name, error))),
         }
     }
     first.map_or(Ok(()), Err)
@@ -98,7 +97,7 @@ async fn is_on_its_way_out(
     client: &kube::Client,
     world: &SharedWorld,
     approval: &Approval,
-) -> Result<bool, Trouble> {
+) -> Result<bool, ApiError> {
     let info = {
         let kinds = &world.read().graph.kinds;
         let kind = kinds.find_resource(&approval.group, &approval.resource);
@@ -191,8 +190,8 @@ mod tests {
         world.policies.approvals =
             Approvals::new(["anew", "unread-1", "gone", "unread-2"].map(approval));
         let world = Arc::new(RwLock::new(world));
-        let trouble = sweep(&kube::Client::new(service, "default"), &world).await;
-        assert!(matches!(trouble, Err((_, Trouble::Forbidden(_)))), "{trouble:?}");
+        let error = sweep(&kube::Client::new(service, "default"), &world).await;
+        assert!(matches!(error, Err((_, ApiError::Forbidden(_)))), "{error:?}");
         let mut done = done.lock().clone();
         done.sort();
         let read = "/api/v1/namespaces/shop/configmaps/of-unread-";

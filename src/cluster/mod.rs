@@ -5,6 +5,7 @@
 
 mod account;
 mod api;
+mod api_error;
 mod caller;
 pub mod certificates;
 mod clock;
@@ -35,12 +36,12 @@ pub mod selftest;
 mod start;
 pub mod status;
 pub mod terminating;
-mod trouble;
 pub mod uninstall;
 mod world;
 
 pub use account::{account, user_of};
 pub use api::{Detail, Listed, all_of};
+pub use api_error::chain as said;
 pub use caller::{Access, Caller, Me};
 pub use clock::Clock;
 pub use context::{Certificates, Context, Paths, Registered, Settings, Signals};
@@ -53,5 +54,4 @@ pub use live::{Answer, CarryOut, Found, Gathered, ReadGroup, Reader, merge};
 pub(crate) use live::{Confirm, confirm};
 pub use names::names;
 pub use start::{Cluster, Options, StartError, replica};
-pub use trouble::{Trouble, chain as said};
 pub use world::{Place, Served, SharedWorld, World};

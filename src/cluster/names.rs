@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use kube::core::discovery::v2::{APIGroupDiscoveryList, APIResourceDiscovery};
 
-use super::trouble::Trouble;
+use crate::objects::ApiError;
 use crate::objects::{Called, KindInfo, Kinds, Names};
 
 /// Every word for a kind that is served.
 pub async fn names(client: &kube::Client) -> Result<Names, String> {
-    let words = |error: kube::Error| Trouble::from(error).words();
+    let words = |error: kube::Error| ApiError::from(error).to_string();
     let (core, groups) = tokio::join!(
         client.list_core_api_versions_aggregated(),
         client.list_api_groups_aggregated(),

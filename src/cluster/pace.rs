@@ -4,7 +4,7 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
-use super::trouble::Trouble;
+use crate::objects::ApiError;
 use crate::timing::Retry;
 
 /// Waits between attempts, each twice as long as the one before.
@@ -51,16 +51,19 @@ pub const LIMIT: Duration = Duration::from_secs(10);
 
 /// Waits for the answer to one request, and not for ever: a hang must not look
 /// like silence.
-pub async fn within<T, E: Into<Trouble>>(
+pub async fn within<T, E: Into<ApiError>>(
     request: impl Future<Output = Result<T, E>>,
-) -> Result<T, Trouble> {
-    match tokio::time::timeout(LIMIT, request).await {
-        Ok(answer) => answer.map_err(Into::into),
-        Err(_) => {
-            let seconds = LIMIT.as_secs();
-            Err(Trouble::Failed(format!("the API server did not answer within {seconds} s")))
-        }
-    }
+) -> Result<T, ApiError> {
+    within_limit(LIMIT, request).await
+}
+
+/// The same, for so long.
+pub async fn within_limit<T, E: Into<ApiError>>(
+    limit: Duration,
+    request: impl Future<Output = Result<T, E>>,
+) -> Result<T, ApiError> {
+    let answer = tokio::time::timeout(limit, request).await;
+    answer.map_err(|_| ApiError::TimedOut(limit))?.map_err(Into::into)
 }
 
 /// A little less than that: between four fifths and all of it, by chance.

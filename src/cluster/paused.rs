@@ -41,10 +41,10 @@ pub async fn run(context: Context) {
                 told = running;
                 backoff.succeeded();
             }
-            Err(trouble) => {
+            Err(error) => {
                 if backoff.is_first() {
                     tracing::warn!(
-                        why = trouble.words(),
+                        %error,
                         "the Event about a pause was not written; it is tried again"
                     );
                 }

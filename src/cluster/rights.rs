@@ -40,10 +40,9 @@ pub async fn run(context: Context) {
                     context.signals.change();
                 }
             }
-            Err(trouble) => {
+            Err(error) => {
                 if backoff.is_first() {
-                    let why = trouble.words();
-                    tracing::warn!(why, "belay cannot read the rules of its own account");
+                    tracing::warn!(%error, "belay cannot read the rules of its own account");
                 }
                 wait = backoff.next();
             }

@@ -8,7 +8,7 @@ use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
 
 use super::pace::within;
-use super::trouble::Trouble;
+use crate::objects::ApiError;
 
 /// The annotation of a Secret whose content belay has written.
 pub(super) const MADE_BY: &str = "belay.dev/made-by";
@@ -27,7 +27,7 @@ pub(super) fn has_annotation(secret: &ObjectMeta, key: &str) -> bool {
 
 /// Creates or replaces a Secret, if it still is as it was read. If it is not,
 /// the watch reports the change, and the next step follows from that.
-pub(super) async fn write(secrets: &Api<Secret>, secret: &Secret) -> Result<(), Trouble> {
+pub(super) async fn write(secrets: &Api<Secret>, secret: &Secret) -> Result<(), ApiError> {
     let parameters = PostParams::default();
     let name = secret.metadata.name.as_deref().unwrap_or_default();
     let write = async {

@@ -15,7 +15,7 @@ use kube::api::{Api, DeleteParams};
 use super::api::post_params;
 use super::event::{EventReport, InvolvedObject};
 use super::pace::{random, within};
-use super::trouble::Trouble;
+use crate::objects::ApiError;
 use crate::objects::{HOLD, PROTECT_LABEL};
 use crate::webhook::redact_tokens;
 
@@ -138,7 +138,7 @@ enum Refusal {
     /// By its code, and in these words.
     Answered(u16, String),
     /// There was no answer.
-    None(Trouble),
+    None(ApiError),
 }
 
 impl Refusal {
@@ -152,20 +152,20 @@ impl Refusal {
             // 422 unless it says otherwise.
             Self::Answered(403 | 404 | 422, said) => Answer::Never(said),
             Self::Answered(_, said) => Answer::NotYet(said),
-            Self::None(trouble) => Answer::NotYet(trouble.words()),
+            Self::None(error) => Answer::NotYet(error.to_string()),
         }
     }
 }
 
 /// One request, of which the answer's own words are kept.
 async fn once<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, Refusal> {
-    match within(async { Ok::<_, Trouble>(request.await) }).await {
+    match within(async { Ok::<_, ApiError>(request.await) }).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(kube::Error::Api(status))) => {
             Err(Refusal::Answered(status.code, redact_tokens(&status.message)))
         }
         Ok(Err(error)) => Err(Refusal::None(error.into())),
-        Err(trouble) => Err(Refusal::None(trouble)),
+        Err(error) => Err(Refusal::None(error)),
     }
 }
 

@@ -8,9 +8,9 @@ use super::CommandError;
 use super::document::Object;
 use super::place::{self, FromArguments, PlaceArguments};
 use super::visitor::Visitor;
-use crate::cluster::{Place, Snapshot, Trouble, Unread, World};
+use crate::cluster::{Place, Snapshot, Unread, World};
 use crate::decide::{self, Live, Situation};
-use crate::objects::{KindId, KindInfo, Names, full_name};
+use crate::objects::{ApiError, KindId, KindInfo, Names, full_name};
 use crate::policy::api::GROUP;
 
 #[derive(Debug, Args)]
@@ -82,7 +82,7 @@ impl TargetArguments {
         };
         let read = read.map_err(|why| {
             let next = match why {
-                Trouble::Forbidden(_) => format!(
+                ApiError::Forbidden(_) => format!(
                     "; next: have an administrator bind the RBAC verb get on {}{place} to {}",
                     info.full_name(),
                     me.name
@@ -97,7 +97,7 @@ impl TargetArguments {
                     format!("; next: if it is Terminating, kubectl belay stuck{place} says why")
                 }
             };
-            CommandError::Remote(format!("cannot read {what}{place}: {}{next}", why.words()))
+            CommandError::Remote(format!("cannot read {what}{place}: {why}{next}"))
         })?;
         let object = read.ok_or_else(|| {
             // Nothing is missed more often at night than the namespace.

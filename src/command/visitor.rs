@@ -17,10 +17,10 @@ use crate::cluster::Clock;
 use crate::cluster::election::{Led, leader};
 use crate::cluster::registration::configurations::TIMEOUT_SECONDS;
 use crate::cluster::{
-    Caller, Certificates, Held, Listed, Me, Settings, Snapshot, Trouble, account, all_of, names,
-    replica, user_of,
+    Caller, Certificates, Held, Listed, Me, Settings, Snapshot, account, all_of, names, replica,
+    user_of,
 };
-use crate::objects::Names;
+use crate::objects::{ApiError, Names};
 use crate::policy::{Identities, Policy};
 use crate::relations::Custom;
 use crate::timing::Timing;
@@ -171,22 +171,19 @@ impl Visitor {
 
     /// Why objects of a kind of belay's own could not be read or written, and
     /// what next.
-    pub fn unread<K: kube::Resource<DynamicType = ()>>(&self, trouble: Trouble) -> CommandError {
+    pub fn unread<K: kube::Resource<DynamicType = ()>>(&self, error: ApiError) -> CommandError {
         let kind = format!("{}.{}", K::plural(&()), K::group(&()));
-        match trouble {
-            Trouble::NotFound => CommandError::Remote(format!(
+        match error {
+            ApiError::NotFound => CommandError::Remote(format!(
                 "belay is not installed: the API server does not serve {kind}; next: belay admin \
                  crds | kubectl apply -f -, and then the same again"
             )),
-            Trouble::Forbidden(said) => CommandError::Remote(format!(
+            ApiError::Forbidden(said) => CommandError::Remote(format!(
                 "you may not ({said}); next: have an administrator bind that RBAC verb on {kind} \
                  to {}",
                 self.me.name
             )),
-            trouble => CommandError::Remote(format!(
-                "the API server cannot say {kind}: {}",
-                trouble.words()
-            )),
+            error => CommandError::Remote(format!("the API server cannot say {kind}: {}", error)),
         }
     }
 

@@ -10,7 +10,7 @@ use crate::graph::{
     Certainty, Edges, Excuse, Graph, NewUse, OpenEdge, Outcome, Progress, Propagation, Request,
     Requirement, Selector, Strength, fates,
 };
-use crate::objects::{Object, Text};
+use crate::objects::{ApiError, Object, Text};
 use crate::policy::{Approval, Approvals, Policy, PolicySet};
 use crate::relations::Catalogue;
 
@@ -482,8 +482,7 @@ fn h54_the_content_of_a_namespace_that_does_not_exist_is_not_looked_at() {
     assert_eq!(steps, 0);
     let [read] = &verdict.confirm[..] else { panic!("{verdict:?}") };
     // Whatever comes back, nothing is walked for it.
-    for (answer, decision) in
-        [(Ok(()), Decision::Allow), (Err("it has no time".to_owned()), Decision::Deny)]
+    for (answer, decision) in [(Ok(()), Decision::Allow), (Err(ApiError::NotFound), Decision::Deny)]
     {
         reads.done.insert(read.clone(), answer);
         let (verdict, steps) = ask("made-up", &reads);

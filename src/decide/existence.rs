@@ -8,6 +8,7 @@
 use super::content::Container;
 use super::item::Item;
 use super::{Cause, Decision, Door, LiveRead, Review, Situation, Verdict, decide_unknown};
+use crate::objects::ApiError;
 
 /// Whether an object exists, as far as the graph and live reads tell.
 #[derive(Debug)]
@@ -43,7 +44,7 @@ impl Existence {
             return Self::Unread(read);
         }
         let failed = situation.reads().and_then(|reads| reads.done.get(&read)?.as_ref().err());
-        let why = failed.map_or("it is not read live", String::as_str);
+        let why = failed.map_or_else(|| "it is not read live".to_owned(), ApiError::to_string);
         Self::Unknown(format!("objects of kind {}: {why}", situation.graph.kinds.info(kind).kind))
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::graph::{Graph, Node, Work};
-use crate::objects::{KindId, full_name};
+use crate::objects::{ApiError, KindId, full_name};
 use crate::policy::{Applied, Facts, Places, PolicySet};
 
 /// Everything that is known at the moment of a question.
@@ -76,7 +76,7 @@ pub struct LiveReads {
     pub graph: Graph,
     /// What was read, and for a read that failed the words that finish the
     /// sentence "objects of kind Pod may need it:".
-    pub done: HashMap<LiveRead, Result<(), String>>,
+    pub done: HashMap<LiveRead, Result<(), ApiError>>,
 }
 
 /// What every Namespace has by itself, and gets again when it is deleted. No
@@ -168,7 +168,7 @@ impl<'a> Situation<'a> {
         match self.reads().map(|reads| (reads, reads.done.get(&list))) {
             Some((_, None)) => Absence::Unread(list),
             Some((reads, Some(Ok(())))) => proved(&reads.graph, namespace),
-            Some((_, Some(Err(why)))) => Absence::Unknown(why.clone()),
+            Some((_, Some(Err(why)))) => Absence::Unknown(why.to_string()),
             None if known => proved(self.graph, namespace),
             None => Absence::Unknown(self.why_unknown(kind, namespace)),
         }

@@ -8,8 +8,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::*;
-use crate::graph::Graph;
-use crate::objects::{Kinds, Object, Unreadable, know_the_former_hold_of_tests, split_api_version};
+use crate::graph::{Graph, Incomplete};
+use crate::objects::{
+    ApiError, Kinds, Object, Unreadable, know_the_former_hold_of_tests, split_api_version,
+};
 use crate::policy::api::{DeletionPolicySpec, Scope};
 use crate::policy::{Approval, Approvals, Identities, Pause, Policy, PolicySet, Source};
 use crate::relations::Catalogue;
@@ -382,7 +384,7 @@ fn prepare(row: &Row) -> Prepared {
     for (kind, why) in &row.incomplete {
         let (id, _) =
             kinds().iter().find(|(_, i)| i.kind == *kind).map(|(id, i)| (id, i.clone())).unwrap();
-        graph.set_incomplete(id, why.as_str());
+        graph.set_incomplete(id, Incomplete::NotAsked(why.clone().into()));
     }
     for kind in &row.stale {
         let id = graph.kinds.iter().find(|(_, info)| info.kind == *kind).unwrap().0;
@@ -521,7 +523,7 @@ fn check(file: &str, row: &Row) -> Result<(), String> {
         for asked in asked {
             let name = read(&asked);
             if let Some(why) = live.failed.get(&name) {
-                reads.done.insert(asked, Err(why.clone()));
+                reads.done.insert(asked, Err(ApiError::Other(why.clone())));
             } else if live.done.contains(&name) {
                 reads.done.insert(asked, Ok(()));
             }

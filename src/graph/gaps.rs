@@ -1,39 +1,30 @@
 //! Why the absence of an object may not be a fact: not all objects of its kind were
 //! listed, some of them can't be read, or the watch is not connected at the moment.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt;
 
 use super::{Graph, MOST_REFERENCES};
-use crate::objects::{Flaw, KindId, NumberMap, NumberSet, Unreadable};
+use crate::objects::{ApiError, Flaw, KindId, NumberMap, NumberSet, Unreadable};
 
-/// Why the objects of a kind are not all known. Its words finish the sentence "belay does
+/// Why the objects of a kind are not all known. The text finishes the sentence "belay does
 /// not know all of them:".
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Incomplete {
-    /// Nobody has read them yet.
+    /// They have not been read yet.
+    #[error("they have not been read yet")]
     Unread,
-    /// The API server does not serve them.
-    NotServed,
-    /// The API server forbids to read them, in these words.
-    Forbidden(String),
-    /// Something else, in words.
-    Other(String),
+    /// They could not be read.
+    #[error(transparent)]
+    Failed(#[from] ApiError),
+    /// belay reads none of them, or not all; the text says why.
+    #[error("{0}")]
+    NotAsked(Cow<'static, str>),
 }
 
-impl From<&str> for Incomplete {
-    fn from(words: &str) -> Self {
-        Self::Other(words.to_owned())
-    }
-}
-
-impl fmt::Display for Incomplete {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Unread => "they have not been read yet",
-            Self::NotServed => "the API server does not serve them",
-            Self::Forbidden(words) | Self::Other(words) => words,
-        })
+impl From<&'static str> for Incomplete {
+    fn from(why: &'static str) -> Self {
+        Self::NotAsked(why.into())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::decide::{LiveRead, LiveReads, Situation};
 use crate::graph::{DEEPEST, Graph, MANY, Node, NodeId, OwnerEdge};
-use crate::objects::NumberSet;
+use crate::objects::{ApiError, NumberSet};
 
 /// So much is read at a time beside lists: owners that no list has.
 pub(super) const READS: usize = 64;
@@ -49,7 +49,7 @@ impl<'a> Chain<'a> {
     }
 
     /// What a read came to, if it was carried out in this pass.
-    pub(super) fn done(&self, read: &LiveRead) -> Option<&'a Result<(), String>> {
+    pub(super) fn done(&self, read: &LiveRead) -> Option<&'a Result<(), ApiError>> {
         self.reads.done.get(read)
     }
 

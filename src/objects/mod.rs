@@ -5,6 +5,7 @@
 //! verdict needs a few hundred bytes of metadata. The packed types are how a
 //! graph of a million objects keeps them.
 
+mod api_error;
 mod builtin;
 mod digest;
 mod hold;
@@ -21,6 +22,7 @@ mod text;
 mod uid;
 mod unreadable;
 
+pub use api_error::ApiError;
 pub use digest::{digest, short_digest};
 #[cfg(test)]
 pub use hold::{FORMER_OF_TESTS, know_the_former_hold_of_tests};

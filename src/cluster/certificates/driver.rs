@@ -18,7 +18,7 @@ use crate::certs::{Pair, PairError, Serving};
 use crate::cluster::context::{Context, Registered};
 use crate::cluster::pace::jittered;
 use crate::cluster::secret::{self, Follower, IDLE};
-use crate::cluster::trouble::Trouble;
+use crate::objects::ApiError;
 use crate::telemetry::Condition;
 use crate::timing;
 
@@ -137,9 +137,9 @@ impl<'a> Driver<'a> {
     }
 
     /// The Secret after a step.
-    fn after(&self, step: &Step, content: &Content) -> Result<Secret, Trouble> {
+    fn after(&self, step: &Step, content: &Content) -> Result<Secret, ApiError> {
         let Own { names, days, .. } = &self.own;
-        let fresh = || content::fresh(names, *days).map_err(Trouble::Failed);
+        let fresh = || content::fresh(names, *days).map_err(ApiError::Other);
         Ok(match (step, self.secret.clone()) {
             (Step::Stage, Some(secret)) => content::stage(secret, &self.name, fresh()?),
             (Step::Promote, Some(secret)) => content::promote(secret, &self.name),
@@ -202,7 +202,7 @@ impl Follower for Driver<'_> {
         None
     }
 
-    async fn step(&mut self, leads: bool) -> Result<Duration, Trouble> {
+    async fn step(&mut self, leads: bool) -> Result<Duration, ApiError> {
         if !leads || !self.known {
             self.said = None;
             return Ok(IDLE);

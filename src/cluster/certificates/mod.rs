@@ -27,7 +27,6 @@ use tokio::sync::watch;
 
 pub(in crate::cluster) use self::replicas::{is_running, label as replica_label};
 use super::context::{Certificates, Context};
-use super::trouble::Trouble;
 use crate::certs::Serving;
 
 /// How long one request may take.
@@ -73,10 +72,6 @@ pub fn run(context: Context, serving: Arc<Serving>) -> impl Future<Output = ()> 
             _ => drop(ending.wait_for(|ending| *ending).await),
         }
     }
-}
-
-fn no_answer() -> Trouble {
-    Trouble::Failed(format!("the API server did not answer within {LIMIT:?}"))
 }
 
 /// Publishes the authorities, if they are others than before.

@@ -15,8 +15,8 @@ use tokio::time::{sleep, timeout};
 use super::LIMIT;
 use crate::cluster::api::MANAGER;
 use crate::cluster::context::Context;
-use crate::cluster::pace::{Backoff, jittered};
-use crate::cluster::trouble::Trouble;
+use crate::cluster::pace::{Backoff, jittered, within_limit};
+use crate::objects::ApiError;
 use crate::timing;
 
 /// The label of these Leases; its value is the name of the installation.
@@ -58,10 +58,10 @@ impl Replicas {
                         backoff.succeeded();
                         jittered(self.timing().report)
                     }
-                    Err(trouble) => {
+                    Err(error) => {
                         if backoff.is_first() {
                             tracing::error!(
-                                error = trouble.words(),
+                                %error,
                                 lease = self.own_name(),
                                 "this replica cannot report which certificate it serves; a \
                                  rotation may not wait for it; check that belay's account may \
@@ -79,7 +79,7 @@ impl Replicas {
         }
     }
 
-    async fn write(&self, serial: &str) -> Result<(), Trouble> {
+    async fn write(&self, serial: &str) -> Result<(), ApiError> {
         let Context { settings, .. } = &self.context;
         let lease = json!({
             "apiVersion": "coordination.k8s.io/v1",
@@ -99,8 +99,7 @@ impl Replicas {
         let patch = Patch::Apply(&lease);
         let name = self.own_name();
         let write = self.leases.patch(&name, &parameters, &patch);
-        timeout(LIMIT, write).await.map_err(|_| super::no_answer())??;
-        Ok(())
+        within_limit(LIMIT, write).await.map(drop)
     }
 
     /// This replica serves no more.
@@ -116,7 +115,7 @@ impl Replicas {
     }
 
     /// What each live replica serves.
-    pub async fn served(&self) -> Result<Vec<String>, Trouble> {
+    pub async fn served(&self) -> Result<Vec<String>, ApiError> {
         let now = Timestamp::now();
         let (leases, gone) = (self.list().await?, self.timing().gone);
         Ok(leases.iter().filter(|lease| !is_silent(lease, gone, now)).map(serial).collect())
@@ -130,8 +129,8 @@ impl Replicas {
             if !*self.context.signals.leading.borrow() {
                 continue;
             }
-            let leases = self.list().await.unwrap_or_else(|trouble| {
-                tracing::debug!(error = trouble.words(), "the replicas' Leases cannot be listed");
+            let leases = self.list().await.unwrap_or_else(|error| {
+                tracing::debug!(%error, "the replicas' Leases cannot be listed");
                 Vec::new()
             });
             let now = Timestamp::now();
@@ -142,11 +141,11 @@ impl Replicas {
         }
     }
 
-    async fn list(&self) -> Result<Vec<Lease>, Trouble> {
+    async fn list(&self) -> Result<Vec<Lease>, ApiError> {
         let labels = label(&self.context.settings.name);
         let parameters = ListParams::default().labels(&labels);
         let list = self.leases.list(&parameters);
-        Ok(timeout(LIMIT, list).await.map_err(|_| super::no_answer())??.items)
+        Ok(within_limit(LIMIT, list).await?.items)
     }
 
     async fn delete(&self, lease: &Lease) {

@@ -9,19 +9,19 @@ use super::super::live::{Answer, Found};
 use super::super::patch_rights::PatchRights;
 use super::*;
 use crate::decide::{Decision, Door, LiveRead, Reason, Recorded, Revoked, STEPS, message};
-use crate::objects::Kinds;
+use crate::objects::{ApiError, Kinds};
 use crate::policy::api::DeletionApproval;
 use crate::policy::{Approval, Approvals, Pause, Policy, PolicySet};
 use crate::relations::Catalogue;
 use crate::telemetry::Metrics;
 use crate::webhook::{Parsed, parse_review};
 
-type Answers = dyn Fn(LiveRead) -> Option<Result<Vec<Value>, String>> + Send + Sync;
+type Answers = dyn Fn(LiveRead) -> Option<Result<Vec<Value>, ApiError>> + Send + Sync;
 
 /// A cluster side that answers each read as the test says, or not at all.
 struct Script {
     answers: Box<Answers>,
-    record: Result<(), String>,
+    record: Result<(), ApiError>,
     read: Mutex<Vec<(Vec<LiveRead>, Instant)>>,
     recorded: Mutex<Vec<DeletionApproval>>,
     revoked: Mutex<Vec<String>>,
@@ -29,8 +29,8 @@ struct Script {
 
 impl Script {
     fn new(
-        answers: impl Fn(LiveRead) -> Option<Result<Vec<Value>, String>> + Send + Sync + 'static,
-        record: Result<(), String>,
+        answers: impl Fn(LiveRead) -> Option<Result<Vec<Value>, ApiError>> + Send + Sync + 'static,
+        record: Result<(), ApiError>,
     ) -> Self {
         let (read, recorded, revoked) = Default::default();
         Self { answers: Box::new(answers), record, read, recorded, revoked }
@@ -60,12 +60,12 @@ impl CarryOut for Script {
         &self,
         approval: DeletionApproval,
         _: Instant,
-    ) -> LocalBoxFuture<'_, Result<(), String>> {
+    ) -> LocalBoxFuture<'_, Result<(), ApiError>> {
         self.recorded.lock().push(approval);
         Box::pin(async { self.record.clone() })
     }
 
-    fn revoke(&self, record: Revoked, _: Instant) -> LocalBoxFuture<'_, Result<(), String>> {
+    fn revoke(&self, record: Revoked, _: Instant) -> LocalBoxFuture<'_, Result<(), ApiError>> {
         self.revoked.lock().push(record.name);
         Box::pin(async { self.record.clone() })
     }
@@ -93,7 +93,7 @@ fn pod() -> Value {
 }
 
 /// Pods are found where they are looked for, and so is the ConfigMap.
-fn pods(read: LiveRead) -> Option<Result<Vec<Value>, String>> {
+fn pods(read: LiveRead) -> Option<Result<Vec<Value>, ApiError>> {
     Some(Ok(match &read {
         LiveRead::List { resource, .. } if resource == "pods" => vec![pod()],
         LiveRead::Object { resource, .. } if resource == "configmaps" => vec![data()],
@@ -107,7 +107,7 @@ fn data() -> Value {
         "uid": "11111111-1111-4111-8111-111111111111"}})
 }
 
-fn nothing(_: LiveRead) -> Option<Result<Vec<Value>, String>> {
+fn nothing(_: LiveRead) -> Option<Result<Vec<Value>, ApiError>> {
     Some(Ok(Vec::new()))
 }
 
@@ -134,7 +134,7 @@ struct Question {
     user: &'static str,
     resource: &'static str,
     dry_run: bool,
-    record: Result<(), String>,
+    record: Result<(), ApiError>,
 }
 
 impl Default for Question {
@@ -153,7 +153,7 @@ impl Default for Question {
 impl Question {
     async fn ask(
         self,
-        answers: impl Fn(LiveRead) -> Option<Result<Vec<Value>, String>> + Send + Sync + 'static,
+        answers: impl Fn(LiveRead) -> Option<Result<Vec<Value>, ApiError>> + Send + Sync + 'static,
     ) -> Asked {
         let Self { world, door, user, resource, dry_run, record } = self;
         let script = Arc::new(Script::new(answers, record));
@@ -228,7 +228,9 @@ async fn an_allow_is_confirmed_and_what_was_found_counts() {
 
 #[tokio::test]
 async fn a_read_that_fails_is_told() {
-    let asked = Question::default().ask(|_| Some(Err("the moon is full".to_owned()))).await;
+    let asked = Question::default()
+        .ask(|_| Some(Err(ApiError::Other("the moon is full".to_owned()))))
+        .await;
     assert_eq!(asked.verdict.reason, Some(Reason::Unknown));
     assert!(
         asked.said().contains("may need it: the moon is full; policy used"),
@@ -249,7 +251,7 @@ async fn nobody_asks_for_ever() {
 
 #[tokio::test]
 async fn h103_in_a_pause_nothing_is_refused_that_cannot_be_judged() {
-    let (record, user) = (Err("no room".to_owned()), "carol");
+    let (record, user) = (Err(ApiError::Other("no room".to_owned())), "carol");
     let questions = [Question::default(), Question { record, user, ..Question::default() }];
     for question in questions {
         let pause = Pause { expires: jiff::Timestamp::now().as_second() + 60, ..Pause::default() };
@@ -321,7 +323,7 @@ async fn an_exemption_is_written_down_before_it_counts() {
     );
     assert_eq!(approval.spec.target_ref.uid, "11111111-1111-4111-8111-111111111111");
 
-    let failing = Question { record: Err("no room".to_owned()), ..carol() };
+    let failing = Question { record: Err(ApiError::Other("no room".to_owned())), ..carol() };
     let asked = failing.ask(pods).await;
     assert_eq!(asked.verdict.reason, Some(Reason::Unknown));
     let words = "the exemption of carol by policy used could not be recorded: no room";
@@ -369,7 +371,8 @@ async fn h02_a_record_ends_with_a_delete_by_another_and_is_of_nothing_that_is_no
     let asked = recorded("belay").ask(pods).await;
     assert_eq!(asked.verdict.decision, Decision::Deny);
     assert!(asked.script.revoked.lock().is_empty());
-    let failing = Question { record: Err("no room".to_owned()), ..recorded("belay") };
+    let failing =
+        Question { record: Err(ApiError::Other("no room".to_owned())), ..recorded("belay") };
     let asked = failing.ask(nothing).await;
     assert_eq!(asked.verdict.reason, Some(Reason::Unknown), "{}", asked.said());
 
@@ -404,7 +407,7 @@ async fn h03_an_object_that_does_not_exist_is_read_before_anything_that_uses_it(
     let asked = unknown().ask(pods).await;
     assert!(asked.said().contains("is in use by Pod a/p"), "{}", asked.said());
     let failed = |read: LiveRead| match read {
-        LiveRead::Object { .. } => Some(Err("the moon is full".to_owned())),
+        LiveRead::Object { .. } => Some(Err(ApiError::Other("the moon is full".to_owned()))),
         LiveRead::List { .. } => pods(read),
     };
     let asked = unknown().ask(failed).await;
@@ -537,7 +540,7 @@ async fn h40_a_review_that_takes_much_work_waits_for_its_turn_and_others_do_not(
     assert_eq!(verdict.reason, Some(Reason::InUse), "{:?}", message(&verdict));
 }
 
-type Scripted = fn(LiveRead) -> Option<Result<Vec<Value>, String>>;
+type Scripted = fn(LiveRead) -> Option<Result<Vec<Value>, ApiError>>;
 
 /// H35: who knows the path posts reviews of objects that don't exist, to have
 /// them recorded.
@@ -567,7 +570,7 @@ async fn h35_a_refusal_is_recorded_only_if_its_object_is_proved_to_exist() {
         noted
     };
     let delete = || json!({"operation": "DELETE", "oldObject": data()});
-    let late = |_| Some(Err("the API server did not answer".to_owned()));
+    let late = |_| Some(Err(ApiError::NotFound));
     assert!(!ask(false, Door::Validate, delete(), late).await, "the read is late");
     assert!(ask(false, Door::Validate, delete(), pods).await, "a live read has it");
     assert!(ask(true, Door::Validate, delete(), late).await, "the graph has it");

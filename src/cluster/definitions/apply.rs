@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::{Failed, LOOK, PATIENCE, definitions, failed, name, stored};
 use crate::cluster::api::post_params;
 use crate::cluster::pace::within;
-use crate::cluster::trouble::Trouble;
+use crate::objects::ApiError;
 
 /// How often a definition is read anew that somebody else has written.
 const TRIES: usize = 5;
@@ -45,10 +45,10 @@ pub async fn apply(
             // Somebody was quicker: what stands there now is looked at.
             Err(Written::Meanwhile) if tries > 0 => tries -= 1,
             Err(Written::Meanwhile) => {
-                let why = Trouble::Failed("somebody else keeps writing it".to_owned());
+                let why = ApiError::Other("somebody else keeps writing it".to_owned());
                 return Err(failed("write", name(wanted), why));
             }
-            Err(Written::Not(trouble)) => return Err(failed("write", name(wanted), trouble)),
+            Err(Written::Not(error)) => return Err(failed("write", name(wanted), error)),
         }
     };
     established(client, name(wanted)).await?;
@@ -88,7 +88,7 @@ enum Written {
     /// It is not what was looked at any more.
     Meanwhile,
     /// Anything else.
-    Not(Trouble),
+    Not(ApiError),
 }
 
 impl From<kube::Error> for Written {
@@ -101,9 +101,9 @@ impl From<kube::Error> for Written {
     }
 }
 
-impl From<Trouble> for Written {
-    fn from(trouble: Trouble) -> Self {
-        Self::Not(trouble)
+impl From<ApiError> for Written {
+    fn from(error: ApiError) -> Self {
+        Self::Not(error)
     }
 }
 
@@ -135,7 +135,7 @@ async fn replace(
 
 /// One request, of which the answer 409 is told apart.
 async fn once<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, Written> {
-    within(async { Ok::<_, Trouble>(request.await) }).await?.map_err(Written::from)
+    within(async { Ok::<_, ApiError>(request.await) }).await?.map_err(Written::from)
 }
 
 /// The metadata that stands there, with the labels and annotations of the

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::{Failed, LOOK, PATIENCE, definitions, failed, name, stored};
 use crate::cluster::pace::within;
-use crate::cluster::trouble::Trouble;
+use crate::objects::ApiError;
 
 /// So many objects are read at a time.
 const PAGE: u32 = 500;
@@ -35,8 +35,8 @@ pub async fn delete(
         uid.clone().map(|uid| Preconditions { uid: Some(uid), resource_version: None });
     let params = DeleteParams { preconditions, ..DeleteParams::default() };
     match within(definitions(client).delete(name, &params)).await {
-        Ok(_) | Err(Trouble::NotFound) => {}
-        Err(trouble) => return Err(failed("delete", name, trouble)),
+        Ok(_) | Err(ApiError::NotFound) => {}
+        Err(error) => return Err(failed("delete", name, error)),
     }
     gone(client, name, uid).await?;
     Ok(Gone::With(objects))

@@ -15,7 +15,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::Api;
 
 use super::pace::within;
-use super::trouble::Trouble;
+use crate::objects::ApiError;
 
 pub use apply::{Change, apply, refusal};
 pub use delete::{Gone, delete};
@@ -43,7 +43,7 @@ pub async fn stored(
     name: &str,
 ) -> Result<Option<CustomResourceDefinition>, Failed> {
     let read = within(definitions(client).get_opt(name)).await;
-    read.map_err(|trouble| failed("read", name, trouble))
+    read.map_err(|error| failed("read", name, error))
 }
 
 fn definitions(client: &kube::Client) -> Api<CustomResourceDefinition> {
@@ -51,10 +51,10 @@ fn definitions(client: &kube::Client) -> Api<CustomResourceDefinition> {
 }
 
 /// What was to be done to which definition, and why it was not.
-fn failed(what: &str, name: &str, trouble: Trouble) -> Failed {
-    let told = format!("cannot {what} customresourcedefinition {name}: {}", trouble.words());
-    match trouble {
-        Trouble::Forbidden(_) => Failed::Refused(told),
+fn failed(what: &str, name: &str, error: ApiError) -> Failed {
+    let told = format!("cannot {what} customresourcedefinition {name}: {}", error);
+    match error {
+        ApiError::Forbidden(_) => Failed::Refused(told),
         _ => Failed::Unknown(told),
     }
 }

@@ -8,8 +8,9 @@ use kube::api::{ObjectMeta, PostParams};
 use tokio::time::timeout;
 
 use super::record::of_lease;
-use crate::cluster::trouble::Trouble;
+use crate::cluster::pace::within_limit;
 use crate::lease::Spec;
+use crate::objects::ApiError;
 
 /// The Lease of one installation.
 #[derive(Clone)]
@@ -32,9 +33,9 @@ impl Leases {
     }
 
     /// The Lease, an empty one if there is none.
-    pub async fn read(&self) -> Result<Lease, Trouble> {
+    pub async fn read(&self) -> Result<Lease, ApiError> {
         let read = self.api.get_opt(&self.name);
-        let found = timeout(self.limit, read).await.map_err(|_| no_answer(self.limit))??;
+        let found = within_limit(self.limit, read).await?;
         Ok(found.unwrap_or_else(|| Lease {
             metadata: ObjectMeta {
                 name: Some(self.name.clone()),
@@ -46,7 +47,7 @@ impl Leases {
     }
 
     /// Writes on the version that was read; none: that is not the latest.
-    pub async fn store(&self, lease: &Lease) -> Result<Option<Lease>, Trouble> {
+    pub async fn store(&self, lease: &Lease) -> Result<Option<Lease>, ApiError> {
         let parameters = PostParams::default();
         let is_there = is_there(lease);
         let write = async {
@@ -56,7 +57,8 @@ impl Leases {
                 self.api.create(&parameters, lease).await
             }
         };
-        let answer = timeout(self.limit, write).await.map_err(|_| no_answer(self.limit))?;
+        let answer =
+            timeout(self.limit, write).await.map_err(|_| ApiError::TimedOut(self.limit))?;
         match answer {
             Ok(stored) => Ok(Some(stored)),
             // It was changed or made since it was read.
@@ -76,8 +78,4 @@ pub fn is_there(lease: &Lease) -> bool {
 /// What a Lease says; one that is not there says nothing.
 pub fn said(lease: &Lease) -> Spec {
     lease.spec.as_ref().map(of_lease).unwrap_or_default()
-}
-
-pub fn no_answer(limit: Duration) -> Trouble {
-    Trouble::Failed(format!("the API server did not answer within {limit:?}"))
 }

@@ -25,17 +25,18 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
-use self::leases::{Leases, no_answer, said};
+use self::leases::{Leases, said};
 use self::post::{Belief, Post};
 pub use self::record::Led;
 use self::record::{into_lease, led, of_lease, serves};
 pub use self::seize::{Kept, Seat, seize};
 use super::context::Context;
 use super::pace::{Backoff, jittered};
-use super::trouble::Trouble;
+use crate::cluster::pace::within_limit;
 use crate::lease::{Candidate, Spec, Stand, Witness, evaluate, next, renewal, stepped_down};
+use crate::objects::ApiError;
 use crate::timing::{self, Timing};
 
 /// Takes part in the election until belay ends, and keeps `signals.leading`.
@@ -59,14 +60,13 @@ pub async fn run(context: Context) {
         _ = ending.wait_for(|ending| *ending) => {}
     }
     // Ours no more before anybody else can know.
-    if post.leave() {
-        let farewell = timeout(timing.farewell, election.step_down()).await;
-        if let Err(trouble) = farewell.unwrap_or_else(|_| Err(no_answer(timing.farewell))) {
-            tracing::warn!(
-                error = trouble.words(),
-                "the Lease could not be given up; another replica leads when it has run out"
-            );
-        }
+    if post.leave()
+        && let Err(error) = within_limit(timing.farewell, election.step_down()).await
+    {
+        tracing::warn!(
+            %error,
+            "the Lease could not be given up; another replica leads when it has run out"
+        );
     }
 }
 
@@ -85,7 +85,8 @@ pub async fn leader(
 ) -> Result<Option<Led>, String> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
     let read = async || {
-        let lease = leases.get_opt(name).await.map_err(|error| Trouble::from(error).words())?;
+        let lease =
+            leases.get_opt(name).await.map_err(|error| ApiError::from(error).to_string())?;
         Ok::<_, String>(lease.unwrap_or_default())
     };
     let lease = read().await?;
@@ -133,10 +134,10 @@ impl Election<'_> {
                     }
                     sleep(wait).await;
                 }
-                Err(trouble) => {
+                Err(error) => {
                     if backoff.is_first() {
                         tracing::error!(
-                            error = trouble.words(),
+                            %error,
                             lease = self.context.settings.name,
                             "the Lease cannot be read or written; belay tries again, and check \
                              that its account may get, create and update it"
@@ -150,7 +151,7 @@ impl Election<'_> {
 
     /// Reads the Lease, takes it if it is to be had, and renews it for as long
     /// as that works. The result is how long to wait before the next round.
-    async fn round(&self, witness: &mut Witness) -> Result<Duration, Trouble> {
+    async fn round(&self, witness: &mut Witness) -> Result<Duration, ApiError> {
         let mut lease = self.leases.read().await?;
         let mut spec = said(&lease);
         if let Some(left) = witness.look(&spec, self.me(), Instant::now().into_std()) {
@@ -190,7 +191,7 @@ impl Election<'_> {
         &self,
         mut lease: Lease,
         read: &Spec,
-    ) -> Result<Option<(Lease, Duration)>, Trouble> {
+    ) -> Result<Option<(Lease, Duration)>, ApiError> {
         let (sent, now) = (Instant::now(), Timestamp::now());
         let wanted = next(read, self.me(), now);
         into_lease(&wanted, lease.spec.get_or_insert_default());
@@ -213,7 +214,7 @@ impl Election<'_> {
 
     /// Says that nobody leads, if the Lease says that we do. A write of ours
     /// may still have been under way, so that it has to be read.
-    async fn step_down(&self) -> Result<(), Trouble> {
+    async fn step_down(&self) -> Result<(), ApiError> {
         loop {
             let mut lease = self.leases.read().await?;
             let spec = lease.spec.get_or_insert_default();

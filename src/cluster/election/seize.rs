@@ -17,8 +17,8 @@ use super::leases::{Leases, is_there, said};
 use super::record::{into_lease, of_lease, serves};
 use crate::cluster::Clock;
 use crate::cluster::pace::within;
-use crate::cluster::trouble::Trouble;
 use crate::lease::{Candidate, Spec, next, stepped_down};
+use crate::objects::ApiError;
 use crate::timing::{self, Timing};
 
 /// How often in a row somebody else may be quicker.
@@ -53,7 +53,7 @@ pub async fn seize(
     holder: String,
     clock: Clock,
     timing: timing::Lease,
-) -> Result<Option<Seat>, Trouble> {
+) -> Result<Option<Seat>, ApiError> {
     let leases = Leases::new(client, installation, timing.request);
     let mut seat = Seat { leases, holder, clock, timing, from: None, believed: Duration::ZERO };
     match seat.take().await {
@@ -63,10 +63,10 @@ pub async fn seize(
             Ok(Some(seat))
         }
         // Only what cannot be made is not found.
-        Err(Trouble::NotFound) => Ok(None),
+        Err(ApiError::NotFound) => Ok(None),
         // Nobody can make one in a namespace that goes.
-        Err(Trouble::Forbidden(why)) if why.contains("is being terminated") => Ok(None),
-        Err(trouble) => Err(trouble),
+        Err(ApiError::NamespaceTerminating(_)) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -88,7 +88,7 @@ impl Seat {
     }
 
     /// Writes the Lease, upon whatever is there. What was there comes back.
-    async fn take(&self) -> Result<Spec, Trouble> {
+    async fn take(&self) -> Result<Spec, ApiError> {
         for _ in 0..TRIES {
             let mut lease = self.leases.read().await?;
             let before = said(&lease);
@@ -99,7 +99,7 @@ impl Seat {
                 return Ok(before);
             }
         }
-        Err(Trouble::Failed("somebody else writes the Lease again and again".to_owned()))
+        Err(ApiError::Other("somebody else writes the Lease again and again".to_owned()))
     }
 
     /// Renews it for ever, and takes it again from whoever has taken it back.
@@ -115,9 +115,9 @@ impl Seat {
                         tell(Kept::Again(other));
                     }
                 }
-                Err(trouble) => {
+                Err(error) => {
                     if !std::mem::replace(&mut failing, true) {
-                        tell(Kept::Failing(trouble.words()));
+                        tell(Kept::Failing(error.to_string()));
                     }
                 }
             }
@@ -125,7 +125,7 @@ impl Seat {
     }
 
     /// Says that nobody leads, so that replicas that run go on at once.
-    pub async fn give_back(&self) -> Result<(), Trouble> {
+    pub async fn give_back(&self) -> Result<(), ApiError> {
         for _ in 0..TRIES {
             let mut lease = self.leases.read().await?;
             if said(&lease).holder.as_deref() != Some(&self.holder) {
@@ -141,7 +141,7 @@ impl Seat {
     }
 
     /// Deletes it. One that is not there any more is as good.
-    pub async fn delete(&self) -> Result<(), Trouble> {
+    pub async fn delete(&self) -> Result<(), ApiError> {
         let lease = self.leases.read().await?;
         if !is_there(&lease) {
             return Ok(());
@@ -149,14 +149,14 @@ impl Seat {
         let same = Preconditions { uid: lease.metadata.uid, ..Preconditions::default() };
         let parameters = DeleteParams::default().preconditions(same);
         match within(self.leases.api.delete(&self.leases.name, &parameters)).await {
-            Ok(_) | Err(Trouble::NotFound) => Ok(()),
-            Err(trouble) => Err(trouble),
+            Ok(_) | Err(ApiError::NotFound) => Ok(()),
+            Err(error) => Err(error),
         }
     }
 
     /// Leaves it as it is, to go with its new owner. Replicas that run stand by
     /// until it has run out.
-    pub async fn bequeath(&self, owner: &OwnerReference) -> Result<(), Trouble> {
+    pub async fn bequeath(&self, owner: &OwnerReference) -> Result<(), ApiError> {
         for _ in 0..TRIES {
             let mut lease = self.leases.read().await?;
             let wanted = next(&said(&lease), self.me(), self.clock.now());
@@ -166,7 +166,7 @@ impl Seat {
                 return Ok(());
             }
         }
-        Err(Trouble::Failed("somebody else writes the Lease again and again".to_owned()))
+        Err(ApiError::Other("somebody else writes the Lease again and again".to_owned()))
     }
 }
 

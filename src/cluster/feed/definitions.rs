@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use super::objects::Objects;
 use super::watching::Sink;
-use crate::cluster::trouble::Trouble;
+use crate::objects::ApiError;
 use crate::objects::{KindInfo, Kinds, Unreadable};
 
 /// The kinds that CRDs define, by the names of the CRDs.
@@ -183,8 +183,8 @@ impl Sink for DefinitionSink {
         self.objects.disconnected();
     }
 
-    fn broken(&mut self, trouble: &Trouble, since: Duration) {
-        self.objects.broken(trouble, since);
+    fn broken(&mut self, error: &ApiError, since: Duration) {
+        self.objects.broken(error, since);
     }
 }
 

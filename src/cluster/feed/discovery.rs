@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use kube::core::discovery::v2::{APIGroupDiscovery, APIGroupDiscoveryList};
 
 use super::definitions::Definition;
-use crate::cluster::trouble::Trouble;
 use crate::cluster::world::{Served, World};
+use crate::objects::ApiError;
 use crate::objects::{KindInfo, Kinds};
 
 /// What discovery says of one kind.
@@ -25,7 +25,7 @@ pub struct Discovery {
 }
 
 /// Asks the API server.
-pub async fn discover(client: &kube::Client) -> Result<Discovery, Trouble> {
+pub async fn discover(client: &kube::Client) -> Result<Discovery, ApiError> {
     let core = client.list_core_api_versions_aggregated().await?;
     let groups = client.list_api_groups_aggregated().await?;
     Ok(Discovery::of([core, groups]))

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use kube::ResourceExt as _;
 
 use super::own::{Kept, Said};
-use crate::cluster::trouble::Trouble;
+use crate::objects::ApiError;
 use crate::policy::api::{Check as _, Problem};
 use crate::policy::{Approvals, Pause, Policy, compile_relation};
 use crate::relations::Custom;
@@ -212,7 +212,7 @@ const UNREADABLE: Problem = Problem {
 };
 
 fn is_absent<K>(kept: &Kept<K>) -> bool {
-    kept.trouble == Some(Trouble::NotFound)
+    kept.error == Some(ApiError::NotFound)
 }
 
 /// The approvals that can be counted.

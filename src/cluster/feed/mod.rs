@@ -49,7 +49,8 @@ use super::api::Detail;
 use super::context::Context;
 use super::pace::Backoff;
 use super::status::Written;
-use super::trouble::Trouble;
+use crate::cluster::pace::within;
+use crate::objects::ApiError;
 use crate::policy::Identities;
 use crate::telemetry::{Condition, Fed, Readiness};
 use crate::timing::Retry;
@@ -262,8 +263,8 @@ impl Feed {
         self.asked = Instant::now();
         match timeout(LIMIT, discover(&self.context.client)).await {
             Ok(Ok(discovery)) => self.discovery = discovery,
-            Ok(Err(trouble)) => {
-                tracing::warn!(trouble = trouble.words(), "discovery failed; what was known stays");
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "discovery failed; what was known stays");
             }
             Err(_) => tracing::warn!("discovery did not answer; what was known stays"),
         }
@@ -317,28 +318,27 @@ fn is_terminating(json: &str) -> bool {
 }
 
 /// The name under which the API server knows belay.
-async fn who_am_i(client: &kube::Client) -> Result<String, Trouble> {
+async fn who_am_i(client: &kube::Client) -> Result<String, ApiError> {
     let api: Api<SelfSubjectReview> = Api::all(client.clone());
     let review = api.create(&PostParams::default(), &SelfSubjectReview::default()).await?;
     let user = review.status.and_then(|status| status.user_info).and_then(|user| user.username);
-    user.ok_or_else(|| Trouble::Failed("the API server does not say who belay is".to_owned()))
+    user.ok_or_else(|| ApiError::Unreadable("the API server does not say who belay is".to_owned()))
 }
 
 /// Tries until it succeeds, and says meanwhile why it does not.
-async fn retried<T, F: Future<Output = Result<T, Trouble>>>(
+async fn retried<T, F: Future<Output = Result<T, ApiError>>>(
     condition: &Condition,
     retry: Retry,
     attempt: impl Fn() -> F,
 ) -> T {
     let mut backoff = Backoff::from(retry);
     loop {
-        let trouble = match timeout(LIMIT, attempt()).await {
-            Ok(Ok(value)) => return value,
-            Ok(Err(trouble)) => trouble.words(),
-            Err(_) => format!("the API server did not answer within {} s", LIMIT.as_secs()),
+        let error = match within(attempt()).await {
+            Ok(value) => return value,
+            Err(error) => error.to_string(),
         };
-        condition.explain(&trouble);
-        tracing::warn!(trouble, "the API server cannot be asked; it is tried again");
+        condition.explain(&error);
+        tracing::warn!(error, "the API server cannot be asked; it is tried again");
         tokio::time::sleep(backoff.next()).await;
     }
 }

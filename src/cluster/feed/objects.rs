@@ -9,9 +9,9 @@ use tokio::time::Instant;
 use super::waiting;
 use super::watching::Sink;
 use crate::cluster::context::Signals;
-use crate::cluster::trouble::Trouble;
 use crate::cluster::world::{self, SharedWorld, World};
 use crate::graph::Listing;
+use crate::objects::ApiError;
 use crate::objects::{HoldAge, KindId, Object, Unreadable};
 use crate::telemetry::NamespaceLines;
 
@@ -158,8 +158,8 @@ impl Objects {
         }
     }
 
-    fn incomplete(&self, why: &Trouble) {
-        self.world.write().graph.set_incomplete(self.kind, why);
+    fn incomplete(&self, why: &ApiError) {
+        self.world.write().graph.set_incomplete(self.kind, why.clone());
         self.health.0.lock().settled = true;
     }
 }
@@ -234,28 +234,28 @@ impl Sink for Objects {
         self.world.write().graph.set_stale(self.kind);
     }
 
-    fn broken(&mut self, trouble: &Trouble, since: Duration) {
+    fn broken(&mut self, error: &ApiError, since: Duration) {
         let first = {
             let mut state = self.health.0.lock();
             let first = state.broken.is_none();
             state.broken.get_or_insert_with(|| Instant::now() - since);
-            state.gone = *trouble == Trouble::NotFound;
+            state.gone = *error == ApiError::NotFound;
             first
         };
         let resource = resource(&self.world.read(), self.kind);
         if first {
             tracing::warn!(
                 resource,
-                trouble = trouble.words(),
+                %error,
                 "a watch is broken; it is tried again"
             );
         }
-        let forbidden = matches!(trouble, Trouble::Forbidden(_));
+        let forbidden = matches!(error, ApiError::Forbidden(_));
         if forbidden {
             self.world.write().watched.remove(&self.kind);
         }
         if !self.synced || since >= self.grace || forbidden {
-            self.incomplete(trouble);
+            self.incomplete(error);
         }
     }
 }

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 
 use super::watching::Sink;
-use crate::cluster::trouble::Trouble;
+use crate::objects::ApiError;
 use crate::objects::{KindInfo, Kinds, Unreadable, read_shallow};
 use crate::policy::api::{self, DeletionPolicy, GROUP, Relation};
 use crate::policy::{Approval, Pause};
@@ -37,14 +37,14 @@ pub struct Kept<T> {
     /// Whether all of them have been read once.
     pub synced: bool,
     /// Why they are not known now, if they are not.
-    pub trouble: Option<Trouble>,
+    pub error: Option<ApiError>,
     /// Counts changes.
     pub changes: u64,
 }
 
 impl<T> Default for Kept<T> {
     fn default() -> Self {
-        Self { all: BTreeMap::new(), synced: false, trouble: None, changes: 0 }
+        Self { all: BTreeMap::new(), synced: false, error: None, changes: 0 }
     }
 }
 
@@ -161,7 +161,7 @@ impl<K: DeserializeOwned + Resource, T: Send> Sink for Own<K, T> {
         self.note(|kept| {
             kept.all = listed;
             kept.synced = true;
-            kept.trouble = None;
+            kept.error = None;
         });
     }
 
@@ -190,20 +190,20 @@ impl<K: DeserializeOwned + Resource, T: Send> Sink for Own<K, T> {
     fn disconnected(&mut self) {}
 
     fn current(&mut self) {
-        let unknown = (self.part.place)(&mut self.said.lock()).trouble.is_some();
+        let unknown = (self.part.place)(&mut self.said.lock()).error.is_some();
         if unknown {
-            self.note(|kept| kept.trouble = None);
+            self.note(|kept| kept.error = None);
         }
     }
 
-    fn broken(&mut self, trouble: &Trouble, _: Duration) {
-        let lasting = matches!(trouble, Trouble::NotFound | Trouble::Forbidden(_));
+    fn broken(&mut self, error: &ApiError, _: Duration) {
+        let lasting = matches!(error, ApiError::NotFound | ApiError::Forbidden(_));
         let mut said = self.said.lock();
         let kept = (self.part.place)(&mut said);
-        let new = kept.trouble.as_ref() != Some(trouble) && (lasting || !kept.synced);
+        let new = kept.error.as_ref() != Some(error) && (lasting || !kept.synced);
         drop(said);
         if new {
-            self.note(|kept| kept.trouble = Some(trouble.clone()));
+            self.note(|kept| kept.error = Some(error.clone()));
         }
     }
 }

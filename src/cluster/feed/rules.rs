@@ -10,8 +10,8 @@ use super::discovery::Learned;
 use super::force::{self, Defined, Taken};
 use super::own::Said;
 use crate::cluster::status::{Written, WrittenPolicy};
-use crate::cluster::trouble::Trouble;
 use crate::cluster::world::World;
+use crate::objects::ApiError;
 use crate::objects::{KindId, Kinds, full_name};
 use crate::policy::api::GROUP;
 use crate::policy::{Policy, Rules};
@@ -59,7 +59,7 @@ impl Feed {
         }
         let known = synced
             && !self.force.is_frozen()
-            && said.policies.trouble.is_none()
+            && said.policies.error.is_none()
             && self.lacking.is_none();
         let approvals = (self.taken[2..] != counts[2..])
             .then(|| (force::approvals(&said), force::pauses(&said)));
@@ -221,16 +221,16 @@ fn absent_kinds(
 
 /// The kind of belay's own that is not installed, or cannot be read.
 fn first_missing(said: &Said) -> Option<String> {
-    let of = |name: &str, synced: bool, trouble: &Option<Trouble>| match trouble {
-        Some(Trouble::NotFound) => Some(format!(
+    let of = |name: &str, synced: bool, error: &Option<ApiError>| match error {
+        Some(ApiError::NotFound) => Some(format!(
             "the kind {name}.{GROUP} is not installed; install it with belay admin crds | kubectl apply -f -"
         )),
-        Some(trouble) => Some(format!("{name}.{GROUP} cannot be read: {}", trouble.words())),
+        Some(error) => Some(format!("{name}.{GROUP} cannot be read: {}", error)),
         None if !synced => Some(format!("{name}.{GROUP} have not been read yet")),
         None => None,
     };
-    of("deletionpolicies", said.policies.synced, &said.policies.trouble)
-        .or_else(|| of("relations", said.relations.synced, &said.relations.trouble))
-        .or_else(|| of("deletionapprovals", said.approvals.synced, &said.approvals.trouble))
-        .or_else(|| of("pauses", said.pauses.synced, &said.pauses.trouble))
+    of("deletionpolicies", said.policies.synced, &said.policies.error)
+        .or_else(|| of("relations", said.relations.synced, &said.relations.error))
+        .or_else(|| of("deletionapprovals", said.approvals.synced, &said.approvals.error))
+        .or_else(|| of("pauses", said.pauses.synced, &said.pauses.error))
 }

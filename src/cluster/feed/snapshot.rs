@@ -30,10 +30,10 @@ use crate::cluster::decider::ClusterDecider;
 use crate::cluster::journal::Journal;
 use crate::cluster::list::{ListQuery, read_list};
 use crate::cluster::live::Reader;
-use crate::cluster::trouble::Trouble;
 use crate::cluster::world::{self, SharedWorld, World};
 use crate::decide::{Review, Verdict};
 use crate::graph::{Incomplete, Listing, NodeId};
+use crate::objects::ApiError;
 use crate::objects::{Flaw, KindId, KindInfo, Unreadable, full_name};
 use crate::policy::api::{DeletionApproval, DeletionPolicy, GROUP};
 use crate::policy::{Approval, Identities, Policy, Rules};
@@ -127,7 +127,7 @@ impl Snapshot {
             signals: Arc::new(Signals::default()),
         };
         let reader = Reader::new(context.clone());
-        let discovery = discover(&context.client).await.map_err(|t| t.words())?;
+        let discovery = discover(&context.client).await.map_err(|error| error.to_string())?;
         let (said, unread, stale) = (Arc::default(), Mutex::default(), discovery.stale().clone());
         let snapshot = Self { context, reader, stale, held: None, said, unread };
         let definitions = snapshot.definitions().await;
@@ -206,7 +206,7 @@ impl Snapshot {
         let info = self.context.world.read().graph.kinds.info(kind).clone();
         let detail = self.context.world.read().detail(kind);
         let read = api::object(&self.context.client, &info, namespace, name, detail);
-        let Some(json) = read.await.map_err(|trouble| trouble.words())? else { return Ok(false) };
+        let Some(json) = read.await.map_err(|error| error.to_string())? else { return Ok(false) };
         let mut world = self.context.world.write();
         let World { graph, catalogue, .. } = &mut *world;
         let taken = world::take(graph, catalogue, kind, &json, None);
@@ -264,9 +264,9 @@ impl Snapshot {
                 }
                 sink.end();
             }
-            Err(trouble) => {
-                self.note(format!("{resource}.{GROUP}"), trouble.words());
-                sink.broken(&trouble, std::time::Duration::ZERO);
+            Err(error) => {
+                self.note(format!("{resource}.{GROUP}"), error.to_string());
+                sink.broken(&error, std::time::Duration::ZERO);
             }
         }
     }
@@ -313,7 +313,7 @@ impl Snapshot {
     pub async fn listed(&self, kind: KindId) -> Result<Vec<Box<RawValue>>, String> {
         let info = self.context.world.read().graph.kinds.info(kind).clone();
         let objects = self.pages(&info, Detail::Metadata, "", "").await;
-        objects.map_err(|trouble| trouble.words())
+        objects.map_err(|error| error.to_string())
     }
 
     /// The objects of one kind, into the graph.
@@ -325,13 +325,13 @@ impl Snapshot {
         let mut lacks = None;
         let objects = match self.pages(&info, detail, "", want.labels()).await {
             Ok(objects) => objects,
-            Err(trouble) => {
-                self.note(name.clone(), trouble.words());
-                lacks = Some(Incomplete::from(&trouble));
+            Err(error) => {
+                self.note(name.clone(), error.to_string());
+                lacks = Some(Incomplete::from(error.clone()));
                 let in_namespace = info.namespaced && !near.is_empty();
-                match matches!(trouble, Trouble::Forbidden(_)) && in_namespace {
+                match matches!(error, ApiError::Forbidden(_)) && in_namespace {
                     true => self.pages(&info, detail, near, want.labels()).await,
-                    false => Err(trouble),
+                    false => Err(error),
                 }
                 .unwrap_or_default()
             }
@@ -369,9 +369,10 @@ impl Snapshot {
         detail: Detail,
         namespace: &str,
         labels: &str,
-    ) -> Result<Vec<Box<RawValue>>, Trouble> {
+    ) -> Result<Vec<Box<RawValue>>, ApiError> {
         let take = |all: &mut Vec<_>, json: &str| {
-            let no_json = |_| Trouble::Failed("one of them is not what it should be".to_owned());
+            let no_json =
+                |_| ApiError::Unreadable("one of them is not what it should be".to_owned());
             all.push(RawValue::from_string(json.to_owned()).map_err(no_json)?);
             Ok(())
         };

@@ -13,8 +13,8 @@ use super::plan::{Want, plan};
 use super::waiting;
 use super::watching::Sink as _;
 use crate::cluster::context::Settings;
-use crate::cluster::trouble::Trouble;
 use crate::cluster::world::{Served, World, take};
+use crate::objects::ApiError;
 use crate::objects::KindId;
 use crate::policy::api::{DeletionPolicy, DeletionPolicySpec, Relation};
 use crate::policy::{Policy, PolicySet};
@@ -185,7 +185,7 @@ fn a_kind_that_vanishes_takes_nothing_with_it() {
     assert!(force.would_lose(&one));
     force.take(&one, Defined::No, at(1));
     let mut none = said(&[]);
-    none.policies.trouble = Some(Trouble::NotFound);
+    none.policies.error = Some(ApiError::NotFound);
     force.take(&none, Defined::No, at(2));
     assert!(force.is_frozen());
     assert_eq!(names(&force), ["a", "b"]);

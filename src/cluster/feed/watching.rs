@@ -25,7 +25,7 @@ use crate::cluster::api::Detail;
 use crate::cluster::api::{self, escaped};
 use crate::cluster::list::{Buffers, ListQuery, ListReader, Next};
 use crate::cluster::pace::{Backoff, random};
-use crate::cluster::trouble::Trouble;
+use crate::objects::ApiError;
 use crate::objects::{KindInfo, Unreadable};
 use crate::timing::{self, Timing};
 
@@ -60,7 +60,7 @@ pub trait Sink: Send {
     /// The watch is not connected: what is known may be older from now on.
     fn disconnected(&mut self);
     /// It may not be, since this long.
-    fn broken(&mut self, trouble: &Trouble, since: Duration);
+    fn broken(&mut self, error: &ApiError, since: Duration);
 }
 
 /// The API server, as watches see it. Cheap to clone.
@@ -145,7 +145,7 @@ struct Lost {
     /// Whether the sink was told that it has been too long.
     told: bool,
     /// What the last attempt came to.
-    why: Option<Trouble>,
+    why: Option<ApiError>,
     /// Whether to list again with the next connection.
     list_again: bool,
     /// Whether the API server answered the last attempt.
@@ -192,11 +192,11 @@ impl Lost {
     }
 
     /// An attempt has failed.
-    fn failed(&mut self, trouble: Trouble, sink: &mut impl Sink) {
+    fn failed(&mut self, error: ApiError, sink: &mut impl Sink) {
         let lasts = self.since.get_or_insert_with(Instant::now).elapsed();
         self.told |= lasts >= self.timing.grace;
-        sink.broken(&trouble, lasts);
-        self.why = Some(trouble);
+        sink.broken(&error, lasts);
+        self.why = Some(error);
     }
 
     /// Waits for a step on the way back to what is current, and tells the sink
@@ -212,7 +212,7 @@ impl Lost {
             return done;
         }
         let seconds = self.timing.grace.as_secs();
-        let slow = || Trouble::Failed(format!("it was not begun again within {seconds} s"));
+        let slow = || ApiError::Other(format!("it was not begun again within {seconds} s"));
         let why = self.why.take().unwrap_or_else(slow);
         self.failed(why, sink);
         step.await
@@ -244,13 +244,13 @@ pub async fn watch(server: Server, source: Source, mut sink: impl Sink) {
             }
             Ok(()) => {}
             // What expires as soon as it was listed would be listed without end.
-            Err(Trouble::Expired) if version.take().is_some() => {
+            Err(ApiError::Expired) if version.take().is_some() => {
                 if lost.was_good() {
                     backoff.succeeded();
                     continue;
                 }
             }
-            Err(trouble) => {
+            Err(error) => {
                 if lasted >= timing.good {
                     backoff.succeeded();
                 }
@@ -261,7 +261,7 @@ pub async fn watch(server: Server, source: Source, mut sink: impl Sink) {
                     }
                     failed_at.clone_from(&version);
                 }
-                lost.failed(trouble, &mut sink);
+                lost.failed(error, &mut sink);
             }
         }
         lost.during(&mut sink, tokio::time::sleep(backoff.next())).await;
@@ -275,7 +275,7 @@ async fn follow(
     sink: &mut impl Sink,
     version: &mut Option<String>,
     lost: &mut Lost,
-) -> Result<(), Trouble> {
+) -> Result<(), ApiError> {
     let streamed = version.is_none() && server.streams.load(Ordering::Relaxed);
     if version.is_none() && !streamed {
         *version = Some(pages(&server.client, source, sink, lost).await?);
@@ -295,21 +295,23 @@ async fn follow(
     let request = api::get(&path, source.detail, false)?;
     let asking = timeout(ANSWER, server.client.request_stream(request));
     let answer = lost.during(sink, asking).await;
-    let answer = answer.map_err(|_| slow(ANSWER))?;
+    let answer = answer.map_err(|_| ApiError::TimedOut(ANSWER))?;
     // An overloaded API server proves nothing about this version.
     lost.answered = match &answer {
         Ok(_) => true,
         Err(kube::Error::Api(status)) => !matches!(status.code, 429 | 503),
         Err(_) => false,
     };
-    let lines = match answer.map_err(Trouble::from) {
+    let lines = match answer.map_err(ApiError::from) {
         Ok(lines) => lines,
-        Err(Trouble::Failed(said)) if streamed && said.contains("sendInitialEvents") => {
+        Err(ApiError::Status { message, .. })
+            if streamed && message.contains("sendInitialEvents") =>
+        {
             server.streams.store(false, Ordering::Relaxed);
             tracing::info!("this API server does not stream lists; they are read page by page");
             return Ok(());
         }
-        Err(trouble) => return Err(trouble),
+        Err(error) => return Err(error),
     };
     let gap = lost.since.map_or(Duration::ZERO, |since| since.elapsed());
     let caught_up = Instant::now() + gap.max(server.timing.feed.catch_up);
@@ -320,25 +322,21 @@ async fn follow(
     reading.lines(lines).await
 }
 
-fn slow(limit: Duration) -> Trouble {
-    Trouble::Failed(format!("the API server did not answer within {} s", limit.as_secs()))
-}
-
 /// Reads a list page by page; says the version of it.
 async fn pages(
     client: &kube::Client,
     source: &Source,
     sink: &mut impl Sink,
     lost: &mut Lost,
-) -> Result<String, Trouble> {
+) -> Result<String, ApiError> {
     let Source { info, detail, labels } = source;
     let query = ListQuery { info, namespace: "", detail: *detail, labels };
     let mut list = ListReader::new(client, query, Buffers::new(1));
     sink.begin();
     loop {
         let asking = timeout(ANSWER, list.next());
-        let next = lost.during(sink, asking).await.map_err(|_| slow(ANSWER))?;
-        match next.map_err(Trouble::from)? {
+        let next = lost.during(sink, asking).await.map_err(|_| ApiError::TimedOut(ANSWER))?;
+        match next.map_err(ApiError::from)? {
             Next::Object(json) => lost.taken(sink.list(json)),
             Next::Again => sink.begin(),
             Next::End => break,
@@ -360,7 +358,7 @@ struct Reading<'r, S> {
 }
 
 impl<S: Sink> Reading<'_, S> {
-    async fn lines(mut self, lines: impl AsyncBufRead) -> Result<(), Trouble> {
+    async fn lines(mut self, lines: impl AsyncBufRead) -> Result<(), ApiError> {
         let mut lines = pin!(lines);
         let mut line = Vec::new();
         loop {
@@ -381,7 +379,7 @@ impl<S: Sink> Reading<'_, S> {
                 }
                 Err(_) => {
                     let silent = format!("nothing was heard for {} s", silence.as_secs());
-                    return Err(Trouble::Failed(silent));
+                    return Err(ApiError::Unreachable(silent));
                 }
             };
             match read {
@@ -390,7 +388,9 @@ impl<S: Sink> Reading<'_, S> {
                 Ok(_) if !line.ends_with(b"\n") => return Ok(()),
                 // A client can have the API server store bytes that are no text.
                 Ok(_) => self.event(&String::from_utf8_lossy(&line))?,
-                Err(error) => return Err(Trouble::Failed(format!("the watch broke off: {error}"))),
+                Err(error) => {
+                    return Err(ApiError::Unreachable(format!("the watch broke off: {error}")));
+                }
             }
             // One large object need not be paid for ever after.
             line.clear();
@@ -402,7 +402,7 @@ impl<S: Sink> Reading<'_, S> {
         self.lost.is_current(self.sink);
     }
 
-    fn event(&mut self, line: &str) -> Result<(), Trouble> {
+    fn event(&mut self, line: &str) -> Result<(), ApiError> {
         let Ok(event) = serde_json::from_str::<Event<'_>>(line) else {
             self.sink.skip();
             self.lost.list_again = true;
@@ -416,7 +416,7 @@ impl<S: Sink> Reading<'_, S> {
             "BOOKMARK" => Ok(()),
             _ => {
                 let status: Status = serde_json::from_str(json).unwrap_or_default();
-                return Err(Trouble::of_status(status.code, &status.message));
+                return Err(ApiError::of_status(status.code, &status.message));
             }
         };
         self.lost.taken(taken);

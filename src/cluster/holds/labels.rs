@@ -14,9 +14,9 @@ use crate::cluster::api::Detail;
 use crate::cluster::feed::plan::labelled;
 use crate::cluster::list::{Buffers, ListQuery, ListReader};
 use crate::cluster::pace::within;
-use crate::cluster::trouble::Trouble;
 use crate::cluster::world::{Place, Seen, World};
 use crate::hold::Sight;
+use crate::objects::ApiError;
 use crate::objects::{KindId, KindInfo, Object, read_shallow};
 
 /// So many objects of a namespace a sweep finds at the most. The next one finds the
@@ -39,7 +39,7 @@ impl Holds {
             match self.look(place.0, &place.1, &place.2).await {
                 Ok(_) => {}
                 // The next sweep comes by.
-                Err(Trouble::Forbidden(_)) => {}
+                Err(ApiError::Forbidden(_)) => {}
                 Err(_) => drop(again.insert(place)),
             }
         }
@@ -62,9 +62,9 @@ impl Holds {
         for (kind, info) in kinds {
             match self.sweep(kind, &info).await {
                 Ok(()) => drop(self.swept.insert(kind, Instant::now())),
-                Err(trouble) => tracing::warn!(
+                Err(error) => tracing::warn!(
                     resource = info.full_name(),
-                    trouble = trouble.words(),
+                    %error,
                     "objects without the label could not be read; it is tried again"
                 ),
             }
@@ -73,7 +73,7 @@ impl Holds {
 
     /// Reads all objects of a kind once, page by page, and keeps where those are
     /// that have a hold and no watch shows.
-    async fn sweep(&self, kind: KindId, info: &KindInfo) -> Result<(), Trouble> {
+    async fn sweep(&self, kind: KindId, info: &KindInfo) -> Result<(), ApiError> {
         let mut found: HashMap<String, usize> = HashMap::new();
         let query = ListQuery { info, namespace: "", detail: Detail::Metadata, labels: "" };
         let mut list = ListReader::new(&self.context.client, query, Buffers::new(1));
@@ -82,10 +82,10 @@ impl Holds {
                 Ok(Some(page)) => page,
                 // What cannot be read any more has no holds of ours to take off
                 // that we could; a list that expired is read the next time.
-                Ok(None) | Err(Trouble::NotFound | Trouble::Forbidden(_) | Trouble::Expired) => {
+                Ok(None) | Err(ApiError::NotFound | ApiError::Forbidden(_) | ApiError::Expired) => {
                     return Ok(());
                 }
-                Err(trouble) => return Err(trouble),
+                Err(error) => return Err(error),
             };
             let mut world = self.context.world.write();
             let World { graph, left, .. } = &mut *world;

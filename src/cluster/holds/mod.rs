@@ -29,11 +29,11 @@ use super::context::Context;
 use super::feed::plan::{labelled, policies};
 use super::holding::Holding;
 use super::pace::{Backoff, within};
-use super::trouble::Trouble;
 use super::world::World;
 use crate::decide::{Live, LiveReads, Situation};
 use crate::graph::NodeId;
 use crate::hold::{Plan, plan, plan_patch, wanting};
+use crate::objects::ApiError;
 use crate::objects::{KindId, KindInfo, Object, Uid, shown_name};
 use crate::policy::Facts;
 use crate::telemetry::LineLimit;
@@ -137,9 +137,9 @@ impl Holds {
             };
             match round.await {
                 Ok(()) => drop(backoff.succeeded()),
-                Err(trouble) => {
+                Err(error) => {
                     tracing::warn!(
-                        trouble = trouble.words(),
+                        %error,
                         "holds could not be looked after; it is tried again"
                     );
                     // Somebody else may have written.
@@ -152,7 +152,7 @@ impl Holds {
     }
 
     /// Looks at everything once, and does what is to be done.
-    async fn round(&mut self) -> Result<(), Trouble> {
+    async fn round(&mut self) -> Result<(), ApiError> {
         self.unfinished = false;
         if !self.is_known() {
             return Ok(());
@@ -203,8 +203,8 @@ impl Holds {
                     continue;
                 }
                 Ok(false) => self.timing.settled,
-                Err(trouble) => {
-                    self.refusals.add(work.uid, trouble.words());
+                Err(error) => {
+                    self.refusals.add(work.uid, error.to_string());
                     self.timing.unread
                 }
             };
@@ -271,7 +271,7 @@ impl Holds {
     }
 
     /// Writes down the kinds that may have holds, and has them watched.
-    async fn note(&mut self) -> Result<(), Trouble> {
+    async fn note(&mut self) -> Result<(), ApiError> {
         let (names, held) = {
             let world = self.context.world.read();
             let mut names = self.recorded.clone();
@@ -312,7 +312,7 @@ impl Holds {
         &mut self,
         wanted: &BTreeSet<KindId>,
         held: &BTreeSet<KindId>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ApiError> {
         let left: Kinds = {
             let world = self.context.world.read();
             let done = |kind: &KindId| {
@@ -385,21 +385,21 @@ impl Holds {
 
     /// Looks at an object live and does what is to be done. Says whether
     /// anything was.
-    async fn look(&self, kind: KindId, namespace: &str, name: &str) -> Result<bool, Trouble> {
+    async fn look(&self, kind: KindId, namespace: &str, name: &str) -> Result<bool, ApiError> {
         let info = self.context.world.read().graph.kinds.info(kind).clone();
         let looked = async {
             let read = api::object(&self.context.client, &info, namespace, name, Detail::Metadata);
             let Some(json) = within(read).await? else { return Ok(false) };
             self.carry_out(kind, &info, &json).await
         };
-        looked.await.inspect_err(|trouble: &Trouble| {
+        looked.await.inspect_err(|error: &ApiError| {
             static LINES: LineLimit = LineLimit::new();
             if let Some(left_out) = LINES.admit(Instant::now().into_std()) {
                 tracing::warn!(
                     resource = info.full_name(),
                     namespace = &*shown_name(namespace),
                     name = &*shown_name(name),
-                    why = trouble.words(),
+                    %error,
                     left_out,
                     "the hold could not be put on or removed; belay tries again"
                 );
@@ -409,7 +409,7 @@ impl Holds {
 
     /// Does what is to be done about an object as it was read live. Says
     /// whether anything was.
-    async fn carry_out(&self, kind: KindId, info: &KindInfo, json: &str) -> Result<bool, Trouble> {
+    async fn carry_out(&self, kind: KindId, info: &KindInfo, json: &str) -> Result<bool, ApiError> {
         if self.hand_over(kind, json) {
             return Ok(false);
         }
@@ -425,8 +425,8 @@ impl Holds {
                 Ok(true)
             }
             // Somebody else has written, or it is gone: the watch tells.
-            Err(Trouble::NotFound | Trouble::Expired) => Ok(true),
-            Err(trouble) => Err(trouble),
+            Err(ApiError::NotFound | ApiError::Expired) => Ok(true),
+            Err(error) => Err(error),
         }
     }
 

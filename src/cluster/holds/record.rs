@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use crate::cluster::api::post_params;
 use crate::cluster::context::Context;
 use crate::cluster::pace::within;
-use crate::cluster::trouble::Trouble;
+use crate::objects::ApiError;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, ObjectMeta};
 
@@ -44,14 +44,14 @@ impl Record {
     }
 
     /// Reads it.
-    pub async fn read(&mut self) -> Result<Kinds, Trouble> {
+    pub async fn read(&mut self) -> Result<Kinds, ApiError> {
         self.stored = within(self.api.get_opt(&self.name)).await?;
         let data = self.stored.as_ref().and_then(|stored| stored.data.as_ref());
         Ok(data.cloned().unwrap_or_default())
     }
 
     /// Writes it, on the very version that was read.
-    pub async fn write(&mut self, kinds: &Kinds) -> Result<(), Trouble> {
+    pub async fn write(&mut self, kinds: &Kinds) -> Result<(), ApiError> {
         let parameters = post_params(false);
         let metadata = match &self.stored {
             Some(stored) => stored.metadata.clone(),

@@ -14,8 +14,8 @@ use super::notices::{Key, Next, Notice, Outcome};
 use crate::cluster::api::patch_params;
 use crate::cluster::event::{COMPONENT, Created, EventReport, InvolvedObject, create};
 use crate::cluster::pace::within;
-use crate::cluster::trouble::Trouble;
 use crate::cluster::{Context, World};
+use crate::objects::ApiError;
 use crate::objects::short_digest;
 
 /// The object of an entry, as Events name it; `None` if its kind or its uid is
@@ -87,12 +87,11 @@ async fn send(client: &kube::Client, event: Event, stored: bool) -> Outcome {
     };
     match result {
         Ok(outcome) => outcome,
-        Err(Trouble::NotFound) if stored => Outcome::Gone,
+        Err(ApiError::NotFound) if stored => Outcome::Gone,
         // A Terminating namespace takes no new objects, and an Event is not
         // worth a warning: the log has a line of the same denial.
-        Err(trouble) => {
-            let why = trouble.words();
-            tracing::debug!(namespace, name, why, "an Event was not written");
+        Err(error) => {
+            tracing::debug!(namespace, name, %error, "an Event was not written");
             Outcome::Refused
         }
     }

@@ -16,7 +16,7 @@ use super::book::Book;
 use crate::cluster::Context;
 use crate::cluster::api::MANAGER;
 use crate::cluster::pace::{Backoff, within};
-use crate::cluster::trouble::Trouble;
+use crate::objects::ApiError;
 use crate::policy::Source;
 
 /// Marks the ConfigMaps, with the name of the installation.
@@ -46,10 +46,9 @@ pub(super) async fn keep(context: &Context, desk: &Desk) {
     loop {
         desk.said.notified().await;
         tokio::time::sleep(timing.journal.gather).await;
-        while let Err(trouble) = write(context, desk).await {
+        while let Err(error) = write(context, desk).await {
             if backoff.is_first() {
-                let why = trouble.words();
-                tracing::warn!(why, "the journal is not written, so no status shows what is said");
+                tracing::warn!(%error, "the journal is not written, so no status shows what is said");
             }
             tokio::time::sleep(backoff.next()).await;
         }
@@ -61,7 +60,7 @@ pub(super) async fn keep(context: &Context, desk: &Desk) {
 }
 
 /// Writes the book as it is now.
-pub(super) async fn write(context: &Context, desk: &Desk) -> Result<(), Trouble> {
+pub(super) async fn write(context: &Context, desk: &Desk) -> Result<(), ApiError> {
     let now = Timestamp::now();
     let known = known_policies(context);
     let book = {
@@ -75,7 +74,7 @@ pub(super) async fn write(context: &Context, desk: &Desk) -> Result<(), Trouble>
     };
     let settings = &context.settings;
     let text = serde_json::to_string(&Written { time: now, book })
-        .map_err(|error| Trouble::Failed(format!("the journal is no JSON: {error}")))?;
+        .map_err(|error| ApiError::Other(format!("the journal is no JSON: {error}")))?;
     let name = format!("{}-journal-{}", settings.name, settings.replica);
     let labels = BTreeMap::from([(LABEL.to_owned(), settings.name.clone())]);
     let map = ConfigMap {
@@ -111,7 +110,7 @@ fn maps(context: &Context) -> Api<ConfigMap> {
 pub(in crate::cluster) async fn read(
     context: &Context,
     now: Timestamp,
-) -> Result<(Book, Vec<String>), Trouble> {
+) -> Result<(Book, Vec<String>), ApiError> {
     let (mut sum, mut old) = (Book::default(), Vec::new());
     let label = format!("{LABEL}={}", context.settings.name);
     // A few at a time: each may be close to a MiB.
@@ -147,10 +146,9 @@ pub(in crate::cluster) async fn read(
 pub(in crate::cluster) async fn remove(context: &Context, names: &[String]) {
     for name in names {
         match within(maps(context).delete(name, &DeleteParams::default())).await {
-            Ok(_) | Err(Trouble::NotFound) => {}
-            Err(trouble) => {
-                let why = trouble.words();
-                tracing::debug!(name, why, "an old journal was not deleted");
+            Ok(_) | Err(ApiError::NotFound) => {}
+            Err(error) => {
+                tracing::debug!(name, %error, "an old journal was not deleted");
             }
         }
     }

@@ -23,7 +23,7 @@ pub use self::reader::{ListQuery, ListReader, Next};
 use self::scanner::ListError;
 
 use super::api::{self, Detail};
-use super::trouble::Trouble;
+use crate::objects::ApiError;
 
 /// The bytes of an answer, as they arrive.
 pub type Body = Pin<Box<dyn AsyncBufRead + Send>>;
@@ -49,27 +49,27 @@ impl Transport for kube::Client {
 #[derive(Debug, Clone)]
 pub struct Failure {
     /// Why.
-    pub trouble: Trouble,
+    pub error: ApiError,
     /// The resource and the name that a Status is about; empty where it names
     /// none.
     pub about: (String, String),
 }
 
-impl From<Trouble> for Failure {
-    fn from(trouble: Trouble) -> Self {
-        Self { trouble, about: Default::default() }
+impl From<ApiError> for Failure {
+    fn from(error: ApiError) -> Self {
+        Self { error, about: Default::default() }
     }
 }
 
-impl From<Failure> for Trouble {
+impl From<Failure> for ApiError {
     fn from(failure: Failure) -> Self {
-        failure.trouble
+        failure.error
     }
 }
 
-impl From<ListError> for Trouble {
+impl From<ListError> for ApiError {
     fn from(error: ListError) -> Self {
-        Self::Failed(error.to_string())
+        Self::Unreadable(error.to_string())
     }
 }
 
@@ -80,7 +80,7 @@ impl From<kube::Error> for Failure {
             _ => None,
         };
         let about = about.map(|details| (details.kind.clone(), details.name.clone()));
-        Self { trouble: error.into(), about: about.unwrap_or_default() }
+        Self { error: error.into(), about: about.unwrap_or_default() }
     }
 }
 
@@ -89,7 +89,7 @@ impl Failure {
     /// served is a 404 as well, and proves nothing about objects.
     pub fn is_absence(&self, resource: &str, name: &str) -> bool {
         let (kind, named) = &self.about;
-        self.trouble == Trouble::NotFound && kind == resource && named == name
+        self.error == ApiError::NotFound && kind == resource && named == name
     }
 }
 
@@ -98,8 +98,8 @@ impl Failure {
 pub async fn read_list<T: Default>(
     client: &kube::Client,
     query: ListQuery<'_>,
-    mut take: impl FnMut(&mut T, &str) -> Result<(), Trouble>,
-) -> Result<T, Trouble> {
+    mut take: impl FnMut(&mut T, &str) -> Result<(), ApiError>,
+) -> Result<T, ApiError> {
     let mut list = ListReader::new(client, query, Buffers::new(1));
     let mut whole = T::default();
     loop {

@@ -8,7 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::Body;
 use super::scanner::{ListScanner, SMALL};
 use crate::cluster::api::PageMetadata;
-use crate::cluster::trouble::Trouble;
+use crate::objects::ApiError;
 
 /// The memory for large objects that are being read: so many at a time. Cheap
 /// to clone.
@@ -50,11 +50,11 @@ impl PageStream {
     }
 
     /// Goes on to the next object; whether there is one.
-    pub async fn advance(&mut self) -> Result<bool, Trouble> {
+    pub async fn advance(&mut self) -> Result<bool, ApiError> {
         self.scanner.clear();
         (self.large, self.replaced) = (None, None);
         loop {
-            let broken = |error| Trouble::Failed(format!("the answer broke off: {error}"));
+            let broken = |error| ApiError::Unreachable(format!("the answer broke off: {error}"));
             let arrived = self.body.fill_buf().await.map_err(broken)?;
             if arrived.is_empty() {
                 return Ok(false);
@@ -86,7 +86,7 @@ impl PageStream {
     }
 
     /// What the page says of the list, when it has been read to its end.
-    pub fn finish(&mut self) -> Result<PageMetadata, Trouble> {
+    pub fn finish(&mut self) -> Result<PageMetadata, ApiError> {
         Ok(self.scanner.finish()?)
     }
 }
@@ -96,8 +96,8 @@ pub async fn read_object<T>(
     body: Body,
     buffers: &Buffers,
     make: impl FnOnce(&str) -> T,
-) -> Result<T, Trouble> {
-    let no_object = || Trouble::Failed("the API server's answer is no object".to_owned());
+) -> Result<T, ApiError> {
+    let no_object = || ApiError::Unreadable("the API server's answer is no object".to_owned());
     let mut page = PageStream::new(body, buffers.clone());
     page.scanner = ListScanner::for_object();
     if !page.advance().await? {

@@ -6,7 +6,7 @@ use super::page::{Buffers, PageStream};
 use super::{Failure, Transport};
 use crate::cluster::api::Detail;
 use crate::cluster::api::{BEGINNINGS, PAGE, collection, escaped};
-use crate::cluster::trouble::Trouble;
+use crate::objects::ApiError;
 use crate::objects::KindInfo;
 
 /// Objects on the first page: how large they are is not known yet.
@@ -135,7 +135,7 @@ impl<'a, T: Transport> ListReader<'a, T> {
     /// Whether the list begins again.
     fn failed(&mut self, failure: Failure) -> Result<(), Failure> {
         self.page = None;
-        if failure.trouble == Trouble::Expired {
+        if failure.error == ApiError::Expired {
             self.from.clear();
             self.beginnings += 1;
             if self.beginnings < BEGINNINGS {
@@ -218,19 +218,19 @@ mod tests {
     /// asked.
     #[derive(Clone)]
     struct Script {
-        answers: Arc<Mutex<VecDeque<Result<String, Trouble>>>>,
+        answers: Arc<Mutex<VecDeque<Result<String, ApiError>>>>,
         asked: Arc<Mutex<Vec<String>>>,
     }
 
     impl Transport for Script {
         async fn get(&self, path: &str, _: Detail, _: bool) -> Result<Body, Failure> {
             self.asked.lock().push(path.replace("/api/v1/namespaces/a/pods?", ""));
-            let answer = self.answers.lock().pop_front().unwrap_or(Err(Trouble::NotFound))?;
+            let answer = self.answers.lock().pop_front().unwrap_or(Err(ApiError::NotFound))?;
             Ok(Box::pin(Cursor::new(answer.into_bytes())))
         }
     }
 
-    fn page(objects: usize, size: usize, next: &str) -> Result<String, Trouble> {
+    fn page(objects: usize, size: usize, next: &str) -> Result<String, ApiError> {
         let objects: Vec<_> =
             (0..objects).map(|n| json!({"n": n, "x": "x".repeat(size)})).collect();
         Ok(json!({"metadata": {"continue": next, "resourceVersion": "7"}, "items": objects})
@@ -238,7 +238,9 @@ mod tests {
     }
 
     /// How many objects of the last beginning were read, and what was asked.
-    async fn read(answers: Vec<Result<String, Trouble>>) -> (Result<usize, Trouble>, Vec<String>) {
+    async fn read(
+        answers: Vec<Result<String, ApiError>>,
+    ) -> (Result<usize, ApiError>, Vec<String>) {
         let script =
             Script { answers: Arc::new(Mutex::new(answers.into())), asked: Arc::default() };
         let kinds = Kinds::default();
@@ -251,7 +253,7 @@ mod tests {
                 Ok(Next::Object(_)) => objects += 1,
                 Ok(Next::Again) => objects = 0,
                 Ok(Next::End) => break Ok(objects),
-                Err(failure) => break Err(failure.trouble),
+                Err(failure) => break Err(failure.error),
             }
         };
         let asked = script.asked.lock().clone();
@@ -281,7 +283,7 @@ mod tests {
 
     #[tokio::test]
     async fn begins_again_when_the_pages_are_gone_and_not_for_ever() {
-        let expired = || Err(Trouble::Expired);
+        let expired = || Err(ApiError::Expired);
         let (objects, asked) =
             read(vec![page(20, 1, "2"), expired(), page(7, 1, "2"), page(1, 1, "")]).await;
         assert_eq!(objects, Ok(8), "none of the first list");
@@ -290,12 +292,12 @@ mod tests {
             ["limit=20", "limit=500&continue=2", "limit=500", "limit=500&continue=2"]
         );
         let (result, _) = read(vec![expired(), expired(), expired(), page(1, 1, "")]).await;
-        assert_eq!(result, Err(Trouble::Expired));
+        assert_eq!(result, Err(ApiError::Expired));
     }
 
     #[tokio::test]
     async fn pages_are_read_as_a_whole_and_what_is_not_wanted_is_left_out() {
-        let answers = vec![page(3, 1, "2"), Err(Trouble::NotFound), page(1, 1, "")];
+        let answers = vec![page(3, 1, "2"), Err(ApiError::NotFound), page(1, 1, "")];
         let script =
             Script { answers: Arc::new(Mutex::new(answers.into())), asked: Arc::default() };
         let kinds = Kinds::default();
@@ -319,6 +321,6 @@ mod tests {
     #[tokio::test]
     async fn an_answer_that_breaks_off_is_an_error() {
         let half = page(3, 10, "").map(|text| text[..text.len() - 4].to_owned());
-        assert!(matches!(read(vec![half]).await.0, Err(Trouble::Failed(_))));
+        assert!(matches!(read(vec![half]).await.0, Err(ApiError::Unreadable(_))));
     }
 }

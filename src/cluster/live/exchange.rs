@@ -10,12 +10,12 @@ use tokio::time::Instant;
 use super::super::api;
 use super::super::api::Detail;
 use super::super::list::{Failure, ListQuery, ListReader, Next, Transport, read_object};
-use super::super::trouble::Trouble;
 use super::super::world::World;
 use super::memory::{Account, ReadMemory, Share};
 use super::queue::ReadGroup;
 use crate::decide::LiveRead;
 use crate::graph::Graph;
+use crate::objects::ApiError;
 use crate::objects::{KindId, KindInfo, Kinds, Unreadable};
 use crate::relations::Catalogue;
 
@@ -164,11 +164,15 @@ pub struct Exchange<'a, T> {
 }
 
 impl<T: Transport> Exchange<'_, T> {
-    /// Carries a read out. An error is words that finish the sentence "objects
-    /// of kind Pod may need it:".
-    pub async fn carry_out(&self, known: Option<&Known>, read: &LiveRead) -> Result<Found, String> {
+    /// Carries a read out. The text of an error finishes the sentence "objects of
+    /// kind Pod may need it:".
+    pub async fn carry_out(
+        &self,
+        known: Option<&Known>,
+        read: &LiveRead,
+    ) -> Result<Found, ApiError> {
         let outcome = match (known, read) {
-            (None, _) => Err(Trouble::NotFound.into()),
+            (None, _) => Err(ApiError::NotFound.into()),
             (Some(known), LiveRead::Object { namespace, name, .. }) => {
                 self.object(known, namespace, name).await
             }
@@ -180,11 +184,11 @@ impl<T: Transport> Exchange<'_, T> {
         match outcome {
             Ok(found) => Ok(found),
             // It proves that there is nothing, or that this is not known.
-            Err(Failure { trouble: Trouble::NotFound, .. }) => {
+            Err(Failure { error: ApiError::NotFound, .. }) => {
                 let (group, resource) = coordinates(read);
                 self.is_served_nowhere(group, resource).await.map(|()| Found::default())
             }
-            Err(failure) => Err(failure.trouble.words()),
+            Err(failure) => Err(failure.error),
         }
     }
 
@@ -197,8 +201,8 @@ impl<T: Transport> Exchange<'_, T> {
         let sent = Instant::now();
         match self.transport.get(&path, known.detail, false).await {
             Ok(body) => {
-                let words = |error: Unreadable| Trouble::Failed(error.to_string());
-                let read = |json: &str| known.prune(json).map_err(words);
+                let unreadable = |error: Unreadable| ApiError::Unreadable(error.to_string());
+                let read = |json: &str| known.prune(json).map_err(unreadable);
                 let object = read_object(body, &self.memory.buffers, read).await??;
                 let mut account = self.memory.account(self.group, self.until);
                 hold(&mut account, object.get().len()).await?;
@@ -252,15 +256,16 @@ impl<T: Transport> Exchange<'_, T> {
     /// a path is no proof: belay gets one, too, when it asks for a version that is
     /// no longer served. The proof is that a live read finds no CRD, and that no
     /// version of the group has the kind.
-    async fn is_served_nowhere(&self, group: &str, resource: &str) -> Result<(), String> {
+    async fn is_served_nowhere(&self, group: &str, resource: &str) -> Result<(), ApiError> {
         if resource.is_empty() {
-            return Err("belay does not know this kind".to_owned());
+            return Err(ApiError::Other("belay does not know this kind".to_owned()));
         }
         if Kinds::is_built_in_group(group) {
-            return Err(Trouble::NotFound.words());
+            return Err(ApiError::NotFound);
         }
         let unknown = |failure: Failure| {
-            format!("whether there are such objects cannot be read: {}", failure.trouble.words())
+            let error = failure.error;
+            ApiError::Other(format!("whether there are such objects cannot be read: {error}"))
         };
         let name = format!("{resource}.{group}");
         let path = format!(
@@ -268,14 +273,18 @@ impl<T: Transport> Exchange<'_, T> {
             api::escaped(&name)
         );
         match self.transport.get(&path, Detail::Metadata, false).await {
-            Ok(_) => return Err(format!("CRD {name} is there, and belay asked for what it lacks")),
+            Ok(_) => {
+                let why = format!("CRD {name} is there, and belay asked for what it lacks");
+                return Err(ApiError::Other(why));
+            }
             Err(failure) if failure.is_absence("customresourcedefinitions", &name) => {}
             Err(failure) => return Err(unknown(failure)),
         }
         for version in self.versions(group).await.map_err(unknown)? {
             let Resources { resources } = self.discovery(&version).await.map_err(unknown)?;
             if resources.iter().any(|known| known.name == resource) {
-                return Err("the API server names them and does not serve them".to_owned());
+                let why = "the API server names them and does not serve them";
+                return Err(ApiError::Other(why.to_owned()));
             }
         }
         Ok(())
@@ -290,13 +299,13 @@ impl<T: Transport> Exchange<'_, T> {
                 let path = |version: &str| format!("{path}/{}", api::escaped(version));
                 Ok(versions.iter().map(|served| path(&served.version)).collect())
             }
-            Err(Failure { trouble: Trouble::NotFound, .. }) => Ok(Vec::new()),
+            Err(Failure { error: ApiError::NotFound, .. }) => Ok(Vec::new()),
             Err(failure) => Err(failure),
         }
     }
 
     async fn discovery<D: for<'de> Deserialize<'de>>(&self, path: &str) -> Result<D, Failure> {
-        let odd = || Trouble::Failed("discovery is not what it should be".to_owned());
+        let odd = || ApiError::Unreadable("discovery is not what it should be".to_owned());
         let body = self.transport.get(path, Detail::Whole, false).await?;
         let read = read_object(body, &self.memory.buffers, |json| serde_json::from_str(json));
         Ok(read.await.map_err(|_| odd())?.map_err(|_| odd())?)
@@ -310,9 +319,9 @@ fn is_name(name: &str) -> bool {
 }
 
 /// Waits for the memory of an object of this length.
-async fn hold(account: &mut Account, length: usize) -> Result<(), Trouble> {
+async fn hold(account: &mut Account, length: usize) -> Result<(), ApiError> {
     let held = account.hold(length + OVERHEAD).await;
-    held.map_err(|words| Trouble::Failed(words.to_owned()))
+    held.map_err(|why| ApiError::Other(why.to_owned()))
 }
 
 /// An APIGroup, as far as it is read.

@@ -8,12 +8,11 @@ use super::super::world::{SharedWorld, World, take};
 use super::exchange::{Found, coordinates};
 use crate::decide::{LiveRead, LiveReads};
 use crate::graph::{Graph, NodeId};
-use crate::objects::KindId;
+use crate::objects::{ApiError, KindId};
 use crate::relations::Catalogue;
 
-/// A read and what came of it: what was found, or the words that finish the
-/// sentence "objects of kind Pod may need it:".
-pub type Answer = (LiveRead, Result<Found, String>);
+/// A read, and what was found.
+pub type Answer = (LiveRead, Result<Found, ApiError>);
 
 /// Applies what was found to a graph of live reads, and notes each read. The
 /// graph has to number kinds as the graph does that the catalogue is of.
@@ -21,7 +20,7 @@ pub fn merge(catalogue: &Catalogue, into: &mut LiveReads, answers: &[Answer]) {
     for (read, answer) in answers {
         let noted = match answer {
             Ok(found) => apply(catalogue, &mut into.graph, read, found),
-            Err(words) => Err(words.clone()),
+            Err(error) => Err(error.clone()),
         };
         into.done.insert(read.clone(), noted);
     }
@@ -32,16 +31,17 @@ fn apply(
     graph: &mut Graph,
     read: &LiveRead,
     found: &Found,
-) -> Result<(), String> {
+) -> Result<(), ApiError> {
     if found.objects().len() == 0 && found.unreadable().is_empty() {
         return Ok(());
     }
     if !found.has_all_of(catalogue, graph) {
-        return Err("a policy or a Relation changed while they were read".to_owned());
+        let why = "a policy or a Relation changed while they were read";
+        return Err(ApiError::Other(why.to_owned()));
     }
     let (group, resource) = coordinates(read);
     let Some(kind) = graph.kinds.find_resource(group, resource) else {
-        return Err("their kind has only just appeared".to_owned());
+        return Err(ApiError::Other("their kind has only just appeared".to_owned()));
     };
     // An unreadable object affects itself alone: the absence of others is a fact.
     for unreadable in found.unreadable() {
@@ -51,7 +51,9 @@ fn apply(
         let Err(unreadable) = take(graph, catalogue, kind, json, None) else { continue };
         match read {
             LiveRead::List { .. } => drop(graph.set_unreadable(kind, &unreadable)),
-            LiveRead::Object { .. } => return Err(unreadable.to_string()),
+            LiveRead::Object { .. } => {
+                return Err(ApiError::Unreadable(unreadable.to_string()));
+            }
         }
     }
     Ok(())

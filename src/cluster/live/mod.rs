@@ -26,6 +26,8 @@ mod tests;
 use std::collections::HashMap;
 use std::time::Instant;
 
+use crate::cluster::pace::within_limit;
+use crate::objects::ApiError;
 use futures_util::future::LocalBoxFuture;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -52,10 +54,14 @@ const BOUNDS: Bounds =
     Bounds { running: Slots { all: 32, each: 16 }, waiting: Slots { all: 1024, each: 512 } };
 
 /// What is said to whoever comes when too much is waited for.
-const TOO_MANY: &str = "too many reads of the API server wait already";
+fn too_many() -> ApiError {
+    ApiError::Other("too many reads of the API server wait already".to_owned())
+}
 
 /// What is said when the cluster side has ended.
-const ENDED: &str = "belay is ending";
+fn ended() -> ApiError {
+    ApiError::Other("belay is ending".to_owned())
+}
 
 /// What verdicts have the cluster side do.
 pub trait CarryOut: Send + Sync {
@@ -74,10 +80,10 @@ pub trait CarryOut: Send + Sync {
         &self,
         approval: DeletionApproval,
         until: Instant,
-    ) -> LocalBoxFuture<'_, Result<(), String>>;
+    ) -> LocalBoxFuture<'_, Result<(), ApiError>>;
 
     /// Deletes such an approval by this time, or says why it could not.
-    fn revoke(&self, record: Revoked, until: Instant) -> LocalBoxFuture<'_, Result<(), String>>;
+    fn revoke(&self, record: Revoked, until: Instant) -> LocalBoxFuture<'_, Result<(), ApiError>>;
 }
 
 /// The handle of the task that talks to the API server. Cheap to clone; other
@@ -92,7 +98,7 @@ pub struct Reader {
 /// What the task is sent.
 enum Errand {
     Read(ReadGroup, LiveRead, Waiter),
-    Write(Write, Instant, oneshot::Sender<Result<(), String>>),
+    Write(Write, Instant, oneshot::Sender<Result<(), ApiError>>),
 }
 
 /// A write about the record of an exemption.
@@ -106,7 +112,7 @@ enum Write {
 #[derive(Debug)]
 struct Waiter {
     until: Instant,
-    answer: oneshot::Sender<Result<Found, String>>,
+    answer: oneshot::Sender<Result<Found, ApiError>>,
 }
 
 impl Reader {
@@ -131,7 +137,7 @@ impl Reader {
     fn start<T, F, W>(transport: T, world: SharedWorld, metrics: Metrics, write: W) -> Self
     where
         T: Transport,
-        F: Future<Output = Result<(), String>> + Send + 'static,
+        F: Future<Output = Result<(), ApiError>> + Send + 'static,
         W: Fn(Write) -> F + Send + 'static,
     {
         let (errands, asked) = mpsc::channel(BOUNDS.waiting.all);
@@ -154,7 +160,6 @@ impl Reader {
     ) -> Vec<Answer> {
         let asked = time::Instant::now();
         let limit = until.saturating_duration_since(asked.into_std());
-        let late = || format!("the API server did not answer within {} ms", limit.as_millis());
         // All are asked before any is waited for.
         let mut waiting = Vec::with_capacity(reads.len());
         for read in reads {
@@ -163,12 +168,12 @@ impl Reader {
         let mut answers = Vec::with_capacity(waiting.len());
         for (waited, read) in waiting {
             let (result, answer) = match waited {
-                Err(words) => ("refused", Err(words.to_owned())),
+                Err(error) => ("refused", Err(error)),
                 Ok(answer) => match time::timeout_at(until.into(), answer).await {
                     Ok(Ok(Ok(found))) => ("ok", Ok(found)),
-                    Ok(Ok(Err(words))) => ("failed", Err(words)),
-                    Ok(Err(_)) => ("refused", Err(ENDED.to_owned())),
-                    Err(_) => ("late", Err(late())),
+                    Ok(Ok(Err(error))) => ("failed", Err(error)),
+                    Ok(Err(_)) => ("refused", Err(ended())),
+                    Err(_) => ("late", Err(ApiError::TimedOut(limit))),
                 },
             };
             self.metrics.read_live(result, asked.elapsed());
@@ -200,7 +205,9 @@ impl Reader {
                     let found = std::mem::take(found);
                     *answer = Ok(found.holding(std::mem::take(&mut shares)));
                 }
-                Err(words) if found.objects().len() > 0 => *answer = Err(words.to_owned()),
+                Err(why) if found.objects().len() > 0 => {
+                    *answer = Err(ApiError::Other(why.to_owned()));
+                }
                 Err(_) => {}
             }
         }
@@ -212,7 +219,7 @@ impl Reader {
         group: &ReadGroup,
         read: &LiveRead,
         until: Instant,
-    ) -> Result<oneshot::Receiver<Result<Found, String>>, &'static str> {
+    ) -> Result<oneshot::Receiver<Result<Found, ApiError>>, ApiError> {
         let (answer, waited) = oneshot::channel();
         let errand = Errand::Read(group.clone(), read.clone(), Waiter { until, answer });
         self.send(errand, until).await?;
@@ -221,21 +228,22 @@ impl Reader {
 
     /// Those who send get their turn, so that a caller with much to send does
     /// not keep others out.
-    async fn send(&self, errand: Errand, until: Instant) -> Result<(), &'static str> {
+    async fn send(&self, errand: Errand, until: Instant) -> Result<(), ApiError> {
         match time::timeout_at(until.into(), self.errands.send(errand)).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) => Err(ENDED),
-            Err(_) => Err(TOO_MANY),
+            Ok(Err(_)) => Err(ended()),
+            Err(_) => Err(too_many()),
         }
     }
 
-    async fn write(&self, write: Write, until: Instant) -> Result<(), String> {
+    async fn write(&self, write: Write, until: Instant) -> Result<(), ApiError> {
+        let limit = until.saturating_duration_since(Instant::now());
         let (answer, written) = oneshot::channel();
         self.send(Errand::Write(write, until, answer), until).await?;
         match time::timeout_at(until.into(), written).await {
             Ok(Ok(result)) => result,
-            Ok(Err(_)) => Err(ENDED.to_owned()),
-            Err(_) => Err("the API server did not answer in time".to_owned()),
+            Ok(Err(_)) => Err(ended()),
+            Err(_) => Err(ApiError::TimedOut(limit)),
         }
     }
 }
@@ -254,11 +262,11 @@ impl CarryOut for Reader {
         &self,
         approval: DeletionApproval,
         until: Instant,
-    ) -> LocalBoxFuture<'_, Result<(), String>> {
+    ) -> LocalBoxFuture<'_, Result<(), ApiError>> {
         Box::pin(self.write(Write::Record(Box::new(approval)), until))
     }
 
-    fn revoke(&self, record: Revoked, until: Instant) -> LocalBoxFuture<'_, Result<(), String>> {
+    fn revoke(&self, record: Revoked, until: Instant) -> LocalBoxFuture<'_, Result<(), ApiError>> {
         Box::pin(self.write(Write::Revoke(record), until))
     }
 }
@@ -272,7 +280,7 @@ async fn serve<T, F, W>(
     mut errands: mpsc::Receiver<Errand>,
 ) where
     T: Transport,
-    F: Future<Output = Result<(), String>> + Send + 'static,
+    F: Future<Output = Result<(), ApiError>> + Send + 'static,
     W: Fn(Write) -> F,
 {
     let mut queue: ReadQueue<Waiter> = ReadQueue::new(BOUNDS);
@@ -292,8 +300,8 @@ async fn serve<T, F, W>(
                 let (transport, memory, group) = (&transport, &memory, &group);
                 let exchange = Exchange { transport, memory, group, until };
                 let reading = exchange.carry_out(known.as_ref(), &read);
-                let late = |_| Err("the API server did not answer in time".to_owned());
-                time::timeout_at(until, reading).await.unwrap_or_else(late)
+                let limit = until.duration_since(time::Instant::now());
+                within_limit(limit, reading).await
             });
             names.insert(task.id(), name);
         }
@@ -305,7 +313,7 @@ async fn serve<T, F, W>(
             Some(ended) = running.join_next_with_id() => {
                 let (task, answer) = match ended {
                     Ok((task, answer)) => (task, answer),
-                    Err(error) => (error.id(), Err("the read broke off".to_owned())),
+                    Err(error) => (error.id(), Err(ApiError::Other("the read broke off".to_owned()))),
                 };
                 if let Some(read) = names.remove(&task) {
                     for waiter in queue.end(&read) {
@@ -320,11 +328,11 @@ async fn serve<T, F, W>(
                 Errand::Read(group, read, waiter) => {
                     if let Some(waiter) = queue.ask(&group, read, waiter) {
                         // Whoever has gone needs no answer.
-                        let _ = waiter.answer.send(Err(TOO_MANY.to_owned()));
+                        let _ = waiter.answer.send(Err(too_many()));
                     }
                 }
                 Errand::Write(_, _, answer) if writes.len() >= BOUNDS.running.all => {
-                    let _ = answer.send(Err(TOO_MANY.to_owned()));
+                    let _ = answer.send(Err(too_many()));
                 }
                 Errand::Write(change, until, answer) => {
                     let writing = time::timeout_at(until.into(), write(change));

@@ -13,9 +13,9 @@ use futures_util::io::Cursor;
 use super::*;
 use crate::cluster::api::Detail;
 use crate::cluster::list::{Body, Failure};
-use crate::cluster::trouble::Trouble;
 use crate::cluster::world::{Served, SharedWorld, World};
 use crate::decide::LiveReads;
+use crate::objects::ApiError;
 use crate::objects::Kinds;
 use crate::relations::Catalogue;
 
@@ -60,14 +60,18 @@ impl Transport for Script {
     }
 }
 
-fn failed(trouble: Trouble) -> Result<String, Failure> {
-    Err(trouble.into())
+fn other(why: &str) -> ApiError {
+    ApiError::Other(why.to_owned())
+}
+
+fn failed(error: ApiError) -> Result<String, Failure> {
+    Err(error.into())
 }
 
 /// What the API server says of one object that is not there.
 fn absent(resource: &str, name: &str) -> Result<String, Failure> {
     let about = (resource.to_owned(), name.to_owned());
-    Err(Failure { trouble: Trouble::NotFound, about })
+    Err(Failure { error: ApiError::NotFound, about })
 }
 
 fn page(names: &[&str], next: &str) -> Result<String, Failure> {
@@ -103,7 +107,11 @@ fn world() -> World {
     world
 }
 
-async fn asked_of(script: &Script, world: &World, read: &LiveRead) -> Result<Vec<String>, String> {
+async fn asked_of(
+    script: &Script,
+    world: &World,
+    read: &LiveRead,
+) -> Result<Vec<String>, ApiError> {
     let known = Known::of(world, read);
     let (memory, group) = (ReadMemory::new(), of("a"));
     let until = time::Instant::now() + Duration::from_secs(30);
@@ -125,7 +133,7 @@ async fn a_list_whose_pages_are_gone_begins_again_and_not_for_ever() {
     let read = list("", "pods", false);
     let script = Script::of([
         (PODS, page(&["old", "older"], "2")),
-        (SECOND, failed(Trouble::Expired)),
+        (SECOND, failed(ApiError::Expired)),
         (AGAIN, page(&["a"], "2")),
         (SECOND, page(&["b"], "")),
     ]);
@@ -133,9 +141,9 @@ async fn a_list_whose_pages_are_gone_begins_again_and_not_for_ever() {
     assert_eq!(names.unwrap(), ["a", "b"], "nothing of the first list");
     assert_eq!(script.asked(), [PODS, SECOND, AGAIN, SECOND]);
 
-    let expired = || failed(Trouble::Expired);
+    let expired = || failed(ApiError::Expired);
     let script = Script::of([(PODS, expired()), (PODS, expired()), (PODS, expired())]);
-    let words = asked_of(&script, &world(), &read).await.unwrap_err();
+    let words = asked_of(&script, &world(), &read).await.unwrap_err().to_string();
     assert_eq!(words, "the list changed while it was read");
 }
 
@@ -166,13 +174,13 @@ async fn an_object_is_absent_when_the_api_server_says_so_of_that_object() {
     let script = Script::of([(path, absent("pods", "p?q"))]);
     assert_eq!(asked_of(&script, &world(), &read).await.unwrap(), Vec::<String>::new());
     assert_eq!(script.asked(), [path]);
-    for other in [failed(Trouble::NotFound), absent("namespaces", "p?q"), absent("pods", "q")] {
+    for other in [failed(ApiError::NotFound), absent("namespaces", "p?q"), absent("pods", "q")] {
         let script = Script::of([(path, other)]);
-        let words = asked_of(&script, &world(), &read).await.unwrap_err();
+        let words = asked_of(&script, &world(), &read).await.unwrap_err().to_string();
         assert_eq!(words, "the API server does not serve them");
     }
-    let script = Script::of([(path, failed(Trouble::Forbidden("no".to_owned())))]);
-    let words = asked_of(&script, &world(), &read).await.unwrap_err();
+    let script = Script::of([(path, failed(ApiError::Forbidden("no".to_owned())))]);
+    let words = asked_of(&script, &world(), &read).await.unwrap_err().to_string();
     assert_eq!(words, "no");
     // What is no name names nothing, and leads nowhere else.
     let script = Script::of([]);
@@ -202,8 +210,8 @@ fn resources(name: &str) -> Result<String, Failure> {
 
 #[tokio::test]
 async fn a_kind_that_is_not_served_has_no_objects_only_if_nobody_has_it() {
-    let not_found = || failed(Trouble::NotFound);
-    let broken = || failed(Trouble::Failed("503".to_owned()));
+    let not_found = || failed(ApiError::NotFound);
+    let broken = || failed(ApiError::Other("503".to_owned()));
     let read = list("example.com", "widgets", false);
     for script in [
         Script::of([(CRD, no_crd()), (GROUP, not_found())]),
@@ -243,13 +251,14 @@ async fn a_kind_that_is_not_served_has_no_objects_only_if_nobody_has_it() {
         ),
     ] {
         let failed = asked_of(&script, &World::default(), &read).await.unwrap_err();
-        assert_eq!(failed, words);
+        assert_eq!(failed.to_string(), words);
     }
     // Kubernetes' own kinds have no CRD whose absence would say anything.
     let script = Script::of([(PODS, not_found())]);
-    let words = asked_of(&script, &world(), &list("", "pods", false)).await.unwrap_err();
+    let words =
+        asked_of(&script, &world(), &list("", "pods", false)).await.unwrap_err().to_string();
     assert_eq!(words, "the API server does not serve them");
-    let words = asked_of(&script, &world(), &list("x", "", false)).await.unwrap_err();
+    let words = asked_of(&script, &world(), &list("x", "", false)).await.unwrap_err().to_string();
     assert_eq!(words, "belay does not know this kind");
 }
 
@@ -259,7 +268,7 @@ fn reader(script: &Script) -> Reader {
         match write {
             Write::Record(approval) if approval.metadata.name.as_deref() == Some("good") => Ok(()),
             Write::Revoke(record) if record.name == "good" => Ok(()),
-            Write::Record(_) | Write::Revoke(_) => Err("it is full".to_owned()),
+            Write::Record(_) | Write::Revoke(_) => Err(other("it is full")),
         }
     })
 }
@@ -314,7 +323,8 @@ async fn every_read_ends_by_the_deadline_and_frees_its_place() {
     let answers = reader.read_all(&of("a"), reads, after(300)).await;
     assert_eq!(start.elapsed().as_millis(), 300);
     for (_, answer) in &answers {
-        assert_eq!(answer.as_ref().unwrap_err(), "the API server did not answer within 300 ms");
+        let limit = Duration::from_millis(300);
+        assert_eq!(answer.as_ref().unwrap_err(), &ApiError::TimedOut(limit));
     }
     // Those for which there was no room never began, and are not begun now.
     settle().await;
@@ -341,7 +351,7 @@ async fn h12_a_namespace_with_many_reads_keeps_no_other_one_waiting() {
     assert_eq!(script.asked().len(), BOUNDS.running.each);
     let start = time::Instant::now();
     let answers = reader.read_all(&of("busy"), vec![pod("more")], after(1000)).await;
-    assert_eq!(answers[0].1.as_ref().unwrap_err(), TOO_MANY);
+    assert_eq!(answers[0].1.as_ref().unwrap_err(), &too_many());
     // Those of another namespace begin at once.
     let quiet = tokio::spawn({
         let (reader, until) = (reader.clone(), after(1000));
@@ -362,7 +372,8 @@ async fn objects_that_take_more_memory_than_a_read_may_hold_are_refused_in_words
     let objects: Vec<_> = (0..80).map(object).collect();
     let text = json!({"metadata": {}, "items": objects}).to_string();
     let script = Script::of([(PODS, Ok(text))]);
-    let words = asked_of(&script, &world(), &list("", "pods", false)).await.unwrap_err();
+    let words =
+        asked_of(&script, &world(), &list("", "pods", false)).await.unwrap_err().to_string();
     assert_eq!(words, "there is more of them than a live read may hold (32 MiB)");
 }
 
@@ -407,10 +418,10 @@ async fn what_is_to_be_recorded_goes_the_same_way() {
     };
     let until = Instant::now() + Duration::from_secs(30);
     assert_eq!(reader.record(approval("good"), until).await, Ok(()));
-    assert_eq!(reader.record(approval("bad"), until).await, Err("it is full".to_owned()));
+    assert_eq!(reader.record(approval("bad"), until).await, Err(other("it is full")));
 }
 
-fn found(objects: &[serde_json::Value]) -> Result<Found, String> {
+fn found(objects: &[serde_json::Value]) -> Result<Found, ApiError> {
     let raw = |value: &serde_json::Value| {
         serde_json::value::RawValue::from_string(value.to_string()).unwrap()
     };
@@ -432,7 +443,7 @@ fn what_was_found_is_applied_and_each_read_is_noted() {
     gathered.add(vec![
         (widgets.clone(), found(&[widget("one"), odd, widget("two")])),
         (pod("gone"), found(&[])),
-        (pod("late"), Err("it is late".to_owned())),
+        (pod("late"), Err(other("it is late"))),
         (pod("broken"), found(&[broken])),
         (list("other.com", "things", true), found(&[widget("three")])),
     ]);
@@ -443,12 +454,12 @@ fn what_was_found_is_applied_and_each_read_is_noted() {
     assert_eq!(done[&widgets], Ok(()), "an object that can't be read affects itself alone");
     assert_eq!(graph.unreadable(kind, "a").as_deref(), Some("Widget a/odd can't be read"));
     assert_eq!(done[&pod("gone")], Ok(()));
-    assert_eq!(done[&pod("late")], Err("it is late".to_owned()));
-    let words = done[&pod("broken")].as_ref().unwrap_err();
+    assert_eq!(done[&pod("late")], Err(other("it is late")));
+    let words = done[&pod("broken")].as_ref().unwrap_err().to_string();
     assert!(words.contains("can't be read"), "{words}");
     assert!(!words.contains("hunter2"), "{words}");
     let unknown = &done[&list("other.com", "things", true)];
-    assert_eq!(unknown, &Err("their kind has only just appeared".to_owned()));
+    assert_eq!(unknown, &Err(other("their kind has only just appeared")));
 }
 
 #[test]

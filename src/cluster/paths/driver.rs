@@ -12,7 +12,7 @@ use super::content;
 use super::rotation::{Content, DatedToken, Step, step, token_to_register};
 use crate::cluster::context::{Context, Paths, Registered};
 use crate::cluster::secret::{self, Follower, IDLE};
-use crate::cluster::trouble::Trouble;
+use crate::objects::ApiError;
 use crate::telemetry::Condition;
 use crate::timing;
 use crate::webhook::{AcceptedTokens, PathToken};
@@ -86,8 +86,8 @@ impl Driver {
 
     /// The tokens in use and a new one. Those in use stay even if the Secret
     /// was deleted: the API servers use one of them.
-    fn with_new_token(&self, now: i64) -> Result<Vec<DatedToken>, Trouble> {
-        let token = PathToken::generate().map_err(Trouble::Failed)?;
+    fn with_new_token(&self, now: i64) -> Result<Vec<DatedToken>, ApiError> {
+        let token = PathToken::generate().map_err(ApiError::Other)?;
         let new = DatedToken { token, made: now };
         Ok(self.tokens.iter().cloned().chain([new]).collect())
     }
@@ -130,7 +130,7 @@ impl Follower for Driver {
         self.publish()
     }
 
-    async fn step(&mut self, leads: bool) -> Result<Duration, Trouble> {
+    async fn step(&mut self, leads: bool) -> Result<Duration, ApiError> {
         if !leads || !self.is_read {
             return Ok(IDLE);
         }
@@ -147,7 +147,7 @@ impl Follower for Driver {
         };
         let place = (self.context.settings.namespace.as_str(), self.name.as_str());
         let written = content::with_tokens(self.secret.clone(), place, &tokens, answered);
-        secret::write(&self.secrets, &written.map_err(Trouble::Failed)?).await?;
+        secret::write(&self.secrets, &written.map_err(ApiError::Other)?).await?;
         tracing::info!(secret = self.name, done = ?next, "rotation of the webhook path");
         Ok(self.rotation.echo)
     }

@@ -22,9 +22,9 @@ use super::watched::{News, Watched};
 use crate::cluster::api::patch_params;
 use crate::cluster::event::create;
 use crate::cluster::pace::{Backoff, within};
-use crate::cluster::trouble::Trouble;
 use crate::cluster::{Context, Paths, Registered};
 use crate::decide::Door;
+use crate::objects::ApiError;
 use crate::telemetry::Condition;
 use crate::webhook::PathToken;
 
@@ -263,7 +263,7 @@ impl Driver {
         }
         let name = &self.context.settings.name;
         let kind = configuration.kind;
-        let mut trouble = None;
+        let mut error = None;
         for _ in 0..TRIES {
             let Some(entries) = configuration.watched.entries() else { return };
             let Some(patch) = compare(entries, configuration.door, wanted).patch else {
@@ -300,18 +300,18 @@ impl Driver {
                 // the same, and come back.
                 Err(refused) => {
                     let read = match &refused {
-                        Trouble::NotFound => Ok(News::None),
-                        Trouble::Forbidden(_) => Err(refused.clone()),
+                        ApiError::NotFound => Ok(News::None),
+                        ApiError::Forbidden(_) => Err(refused.clone()),
                         _ => read(&configuration.api, name).await,
                     };
-                    trouble = Some(refused);
+                    error = Some(refused);
                     read
                 }
             };
             match news {
                 Ok(news) => drop(configuration.watched.take(news)),
                 Err(unread) => {
-                    trouble = Some(unread);
+                    error = Some(unread);
                     break;
                 }
             }
@@ -319,8 +319,8 @@ impl Driver {
         if configuration.watched.entries().is_none() {
             return;
         }
-        let why = match trouble {
-            Some(trouble) => trouble.words(),
+        let why = match error {
+            Some(error) => error.to_string(),
             None => "what the API server keeps is not what was written".to_owned(),
         };
         if configuration.held_off.is_none() {
@@ -357,9 +357,9 @@ impl Driver {
             Watched::Missing => events::missing(settings, kind, now),
             _ => events::changed(settings, kind, now, configuration.changes.found()),
         };
-        if let Err(trouble) = create(&self.context.client, &event).await {
+        if let Err(error) = create(&self.context.client, &event).await {
             tracing::warn!(
-                why = trouble.words(),
+                %error,
                 "the Event about a webhook configuration was not written"
             );
         }

@@ -14,7 +14,7 @@ use tokio::sync::mpsc::Sender;
 
 use super::watched::News;
 use crate::cluster::pace::{Backoff, LIMIT, within};
-use crate::cluster::trouble::Trouble;
+use crate::objects::ApiError;
 use crate::timing::Retry;
 
 /// How long one watch lasts: the API server ends it, and one that it does not
@@ -45,18 +45,17 @@ pub(super) async fn follow(
                 pass_on(events, &mut version, &news, &tell).await?;
             }
         };
-        let trouble: Result<std::convert::Infallible, Trouble> = followed.await;
-        let Err(trouble) = trouble;
-        match trouble {
+        let error: Result<std::convert::Infallible, ApiError> = followed.await;
+        let Err(error) = error;
+        match error {
             // The version is too old: that is what lists are for.
-            Trouble::Expired => {
+            ApiError::Expired => {
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
-            trouble if !troubled => {
+            error if !troubled => {
                 troubled = true;
-                let why = trouble.words();
-                tracing::warn!(kind, name, why, "the webhook configuration cannot be watched");
+                tracing::warn!(kind, name, %error, "the webhook configuration cannot be watched");
             }
             _ => {}
         }
@@ -70,7 +69,7 @@ async fn list(
     selector: &str,
     news: &impl Fn(News) -> (usize, News),
     tell: &Sender<(usize, News)>,
-) -> Result<String, Trouble> {
+) -> Result<String, ApiError> {
     let list = within(api.list(&ListParams::default().fields(selector))).await?;
     let version = list.metadata.resource_version.unwrap_or_default();
     let found = list.items.into_iter().next();
@@ -86,7 +85,7 @@ async fn pass_on(
     version: &mut String,
     news: &impl Fn(News) -> (usize, News),
     tell: &Sender<(usize, News)>,
-) -> Result<(), Trouble> {
+) -> Result<(), ApiError> {
     let mut events = std::pin::pin!(events);
     let most = Duration::from_secs(u64::from(WATCH_SECONDS)) + LIMIT;
     let until = tokio::time::Instant::now() + most;
@@ -98,7 +97,7 @@ async fn pass_on(
                 continue;
             }
             Some(WatchEvent::Error(status)) => {
-                return Err(Trouble::of_status(status.code, &status.message));
+                return Err(ApiError::of_status(status.code, &status.message));
             }
             Some(WatchEvent::Deleted(object)) => {
                 advance(version, &object);
@@ -121,7 +120,7 @@ fn advance(version: &mut String, object: &DynamicObject) {
 }
 
 /// Reads a configuration.
-pub(super) async fn read(api: &Api<DynamicObject>, name: &str) -> Result<News, Trouble> {
+pub(super) async fn read(api: &Api<DynamicObject>, name: &str) -> Result<News, ApiError> {
     let found = within(api.get_opt(name)).await?;
     Ok(found.map_or(News::None, |object| News::Is(Box::new(object))))
 }

@@ -19,7 +19,7 @@ use super::watched::{News, Watched, is_namespace};
 use crate::cluster::Settings;
 use crate::cluster::api::patch_params;
 use crate::cluster::pace::{Backoff, within};
-use crate::cluster::trouble::Trouble;
+use crate::objects::ApiError;
 
 /// How long a refusal is left alone at first and in the end. It may last: some
 /// clusters let nobody write owner references who may not delete the object.
@@ -81,12 +81,12 @@ impl Owned {
                 self.held_off = None;
                 self.backoff.succeeded();
             }
-            Err(trouble) => {
+            Err(error) => {
                 if self.backoff.is_first() {
                     tracing::warn!(
                         kind,
                         name = settings.name,
-                        why = trouble.words(),
+                        %error,
                         "belay's Namespace cannot be made the owner of the webhook configuration, \
                          which would stay and refuse where that Namespace is deleted before belay \
                          is uninstalled; belay tries again"
@@ -105,7 +105,7 @@ async fn write(
     settings: &Settings,
     api: &Api<DynamicObject>,
     watched: &mut Watched,
-) -> Result<(String, bool), Trouble> {
+) -> Result<(String, bool), ApiError> {
     // Each time anew: with the uid of a Namespace that is gone the garbage
     // collector would take the configuration out at once.
     let namespaces: Api<Namespace> = Api::all(api.clone().into_client());
@@ -116,20 +116,22 @@ async fn write(
     let patch = kube::api::Patch::Json::<()>(patch);
     match within(api.patch(&settings.name, &params, &patch)).await {
         Ok(object) => drop(watched.take(News::Is(Box::new(object)))),
-        Err(trouble) => {
+        Err(error) => {
             // It is another version by now: the next look is at that one.
-            if let (Trouble::Failed(_), Ok(news)) = (&trouble, read(api, &settings.name).await) {
+            if !matches!(error, ApiError::NotFound | ApiError::Forbidden(_))
+                && let Ok(news) = read(api, &settings.name).await
+            {
                 drop(watched.take(news));
             }
-            return Err(trouble);
+            return Err(error);
         }
     }
     Ok((uid, true))
 }
 
-fn absent(trouble: Trouble) -> Trouble {
-    match trouble {
-        Trouble::NotFound => Trouble::Failed("that Namespace does not exist".to_owned()),
+fn absent(error: ApiError) -> ApiError {
+    match error {
+        ApiError::NotFound => ApiError::Other("that Namespace does not exist".to_owned()),
         other => other,
     }
 }

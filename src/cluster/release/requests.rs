@@ -10,8 +10,8 @@ use tokio::time::timeout;
 
 use crate::cluster::api::Detail;
 use crate::cluster::api::{self, MANAGER};
+use crate::cluster::api_error::{chain, shortened};
 use crate::cluster::list::{Body, Buffers, read_object};
-use crate::cluster::trouble::{chain, shortened};
 use crate::cluster::world::{Place, World};
 use crate::hold::{Answer, Sight};
 use crate::objects::{KindInfo, read_shallow};
@@ -52,7 +52,7 @@ impl Target {
         let path = api::item(&self.info, &self.namespace, &self.name);
         match api::get(&path, self.detail, false) {
             Ok(request) => self.send(client, request).await,
-            Err(trouble) => (Answer::Failed(trouble.words().into()), None),
+            Err(error) => (Answer::Failed(error.to_string().into()), None),
         }
     }
 

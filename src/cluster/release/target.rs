@@ -293,7 +293,7 @@ impl Driver {
         let answers = self.common.reader.read_all(&group, vec![read], until).await;
         let asked = match answers.first() {
             Some((_, Ok(found))) => found.sent(),
-            Some((_, Err(why))) => return Input::Unreadable(why.as_str().into()),
+            Some((_, Err(why))) => return Input::Unreadable(why.to_string().into()),
             None => return Input::Unreadable("the reads have ended".into()),
         };
         self.gathered().add(answers);

@@ -9,9 +9,10 @@ use kube::Api;
 use kube::runtime::watcher::watch_object;
 use tokio::time::{Instant, sleep_until};
 
+use crate::cluster::api_error::chain;
 use crate::cluster::context::{Registered, Signals};
 use crate::cluster::pace::Backoff;
-use crate::cluster::trouble::{Trouble, chain};
+use crate::objects::ApiError;
 
 /// How long to wait where only time passes; every change wakes the follower.
 pub const IDLE: Duration = Duration::from_secs(3600);
@@ -32,7 +33,7 @@ pub trait Follower {
 
     /// Takes the next step, if this replica leads. The result is how long to wait before
     /// the one after it.
-    async fn step(&mut self, leads: bool) -> Result<Duration, Trouble>;
+    async fn step(&mut self, leads: bool) -> Result<Duration, ApiError>;
 }
 
 /// Follows the Secret of this name until the caller drops it. `longest` is the longest
@@ -82,10 +83,9 @@ pub async fn follow<F: Follower>(
                 stepping.succeeded();
                 wait
             }
-            Err(trouble) => {
+            Err(error) => {
                 if stepping.is_first() {
-                    let error = trouble.words();
-                    tracing::error!(error, secret = name, "{}", F::NOT_CHANGED);
+                    tracing::error!(%error, secret = name, "{}", F::NOT_CHANGED);
                 }
                 stepping.next()
             }

@@ -12,7 +12,7 @@ use crate::cluster::journal::to_the_second;
 
 use crate::decide::Harm;
 use crate::graph::{Graph, Incomplete};
-use crate::objects::{KindId, full_name};
+use crate::objects::{ApiError, KindId, full_name};
 use crate::policy::api::NotHeld;
 use crate::policy::{BACKFILL, BINDS_SOME, Pause};
 
@@ -88,13 +88,15 @@ enum Missing {
     Reading,
 }
 
+const NOT_SERVED: Incomplete = Incomplete::Failed(ApiError::NotFound);
+
 impl Missing {
     fn of(why: &Incomplete) -> Self {
         match why {
-            Incomplete::NotServed => Self::NotInstalled,
-            Incomplete::Forbidden(_) => Self::Forbidden,
+            Incomplete::Failed(ApiError::NotFound) => Self::NotInstalled,
+            Incomplete::Failed(ApiError::Forbidden(_)) => Self::Forbidden,
             Incomplete::Unread => Self::Reading,
-            Incomplete::Other(_) => Self::Failed,
+            Incomplete::Failed(_) | Incomplete::NotAsked(_) => Self::Failed,
         }
     }
 
@@ -115,7 +117,7 @@ pub(super) fn watching(graph: &Graph, needs: &BTreeSet<KindId>, unknown: &[Strin
     let finding = |status, reason, message| Finding { type_: "Watching", status, reason, message };
     let mut missing: Vec<(Missing, String, String)> = unknown
         .iter()
-        .map(|name| (Missing::NotInstalled, name.clone(), Incomplete::NotServed.to_string()))
+        .map(|name| (Missing::NotInstalled, name.clone(), NOT_SERVED.to_string()))
         .collect();
     for kind in needs.iter().filter(|kind| !graph.is_complete(**kind)) {
         let info = graph.kinds.info(*kind);
@@ -127,7 +129,7 @@ pub(super) fn watching(graph: &Graph, needs: &BTreeSet<KindId>, unknown: &[Strin
         }
         let why = match graph.kinds.is_served(*kind) {
             true => graph.why_incomplete(*kind),
-            false => &Incomplete::NotServed,
+            false => &NOT_SERVED,
         };
         missing.push((Missing::of(why), name, why.to_string()));
     }
@@ -277,7 +279,7 @@ pub(super) fn conditions(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::trouble::Trouble;
+    use crate::objects::ApiError;
     use crate::objects::{Flaw, Kinds, Unreadable};
     use crate::policy::api::{DeletionPolicyStatus, Problem};
 
@@ -349,17 +351,17 @@ mod tests {
         assert_eq!((finding.status, finding.reason), ("False", "Reading"));
         assert_eq!(finding.message, "persistentvolumeclaims: they have not been read yet");
 
-        for (trouble, reason) in [
-            (Trouble::NotFound, "NotInstalled"),
-            (Trouble::of_status(403, "no"), "Forbidden"),
-            (Trouble::of_status(401, "who"), "Forbidden"),
-            (Trouble::of_status(500, "conversion webhook"), "Failed"),
-            (Trouble::Expired, "Failed"),
+        for (error, reason) in [
+            (ApiError::NotFound, "NotInstalled"),
+            (ApiError::of_status(403, "no"), "Forbidden"),
+            (ApiError::of_status(401, "who"), "Forbidden"),
+            (ApiError::of_status(500, "conversion webhook"), "Failed"),
+            (ApiError::Expired, "Failed"),
         ] {
-            graph.set_incomplete(claims, &trouble);
+            graph.set_incomplete(claims, error.clone());
             let finding = watching(&graph, &needs, &[]);
             assert_eq!(finding.reason, reason);
-            assert!(finding.message.contains(&trouble.words()), "{}", finding.message);
+            assert!(finding.message.contains(&error.to_string()), "{}", finding.message);
         }
         let unknown = ["gadgets.example.com".to_owned()];
         let finding = watching(&graph, &needs, &unknown);

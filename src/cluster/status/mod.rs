@@ -28,8 +28,8 @@ use self::writer::{Sheets, Urgency};
 use super::api::patch_params;
 use super::journal::{Book, replica};
 use super::pace::{Backoff, within};
-use super::trouble::Trouble;
 use super::{Context, World};
+use crate::objects::ApiError;
 use crate::objects::KindId;
 use crate::policy::Policy;
 use crate::policy::api::{DeletionPolicy, DeletionPolicyStatus, Problem};
@@ -98,10 +98,9 @@ async fn read_journals(context: &Context, numbers: &Numbers) {
                     tracing::info!("the journals of all replicas are read again");
                 }
             }
-            Err(trouble) => {
+            Err(error) => {
                 if backoff.is_first() {
-                    let why = trouble.words();
-                    tracing::warn!(why, "cannot read the journals of all replicas");
+                    tracing::warn!(%error, "cannot read the journals of all replicas");
                 }
                 wait = wait.max(backoff.next());
             }
@@ -163,11 +162,10 @@ async fn write_statuses(
                         tracing::info!("the status of policies is written again");
                     }
                 }
-                Err(Trouble::NotFound) => sheets.forget(name),
-                Err(trouble) => {
+                Err(ApiError::NotFound) => sheets.forget(name),
+                Err(error) => {
                     if backoff.is_first() {
-                        let why = trouble.words();
-                        tracing::warn!(policy = name, why, "cannot write the status of a policy");
+                        tracing::warn!(policy = name, %error, "cannot write the status of a policy");
                     }
                     tokio::time::sleep(backoff.next()).await;
                     break;
@@ -248,9 +246,9 @@ async fn write(
     api: &Api<DeletionPolicy>,
     name: &str,
     status: &DeletionPolicyStatus,
-) -> Result<(), Trouble> {
+) -> Result<(), ApiError> {
     let patch = writer::patch(status)
-        .map_err(|error| Trouble::Failed(format!("the status is no JSON: {error}")))?;
+        .map_err(|error| ApiError::Other(format!("the status is no JSON: {error}")))?;
     let params = patch_params();
     within(api.patch_status(name, &params, &Patch::Merge(patch))).await.map(drop)
 }

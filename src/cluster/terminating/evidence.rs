@@ -15,7 +15,7 @@ use super::services::DeadConversion;
 use super::webhooks::{Places, Webhook};
 use super::{AT_ONCE, Found, Survey};
 use crate::cluster::feed::{Snapshot, Unread};
-use crate::cluster::trouble::Trouble;
+use crate::objects::ApiError;
 
 /// What there is of evidence why objects do not go.
 #[derive(Debug, Clone, Default)]
@@ -187,7 +187,7 @@ impl Look<'_> {
         let mut events = match api.list(&params).await {
             Ok(list) => list.items,
             Err(error) => {
-                let why = Trouble::from(error).words();
+                let why = ApiError::from(error).to_string();
                 self.unread.lock().push(Unread { resource: "events".to_owned(), why });
                 return Vec::new();
             }

@@ -58,8 +58,8 @@ impl Look<'_> {
         let query = ListQuery { info, namespace, detail: Detail::Whole, labels };
         match read_list(client, query, take).await {
             Ok(all) => Some(all),
-            Err(trouble) => {
-                let unread = Unread { resource: info.full_name(), why: trouble.words() };
+            Err(error) => {
+                let unread = Unread { resource: info.full_name(), why: error.to_string() };
                 self.unread.lock().push(unread);
                 None
             }

@@ -20,7 +20,7 @@ use super::api;
 use super::api::Detail;
 use super::feed::{Snapshot, Unread};
 use super::list::{ListQuery, read_list};
-use super::trouble::Trouble;
+use crate::objects::ApiError;
 use crate::objects::{KindInfo, Object, full_name, read_shallow};
 
 /// So many kinds are read at once.
@@ -105,9 +105,9 @@ pub async fn survey(snapshot: &Snapshot, namespace: &str, told: Told<'_>) -> Sur
     while let Some((info, read)) = reads.next().await {
         match read {
             Ok(part) => survey.add(part),
-            Err(trouble) => survey.unread.push(Unread {
+            Err(error) => survey.unread.push(Unread {
                 resource: full_name(&info.group, &info.resource),
-                why: trouble.words(),
+                why: error.to_string(),
             }),
         }
     }
@@ -180,9 +180,9 @@ impl Survey {
                 }
             }
             Ok(None) => {}
-            Err(trouble) => self
+            Err(error) => self
                 .unread
-                .push(Unread { resource: format!("namespaces/{name}"), why: trouble.words() }),
+                .push(Unread { resource: format!("namespaces/{name}"), why: error.to_string() }),
         }
     }
 }
@@ -226,10 +226,10 @@ async fn kind(
     info: &KindInfo,
     namespace: &str,
     count: &dyn Fn(usize),
-) -> Result<Part, Trouble> {
+) -> Result<Part, ApiError> {
     let take = |part: &mut Part, json: &str| {
         count(1);
-        let odd = |_| Trouble::Failed("one of them is not what it should be".to_owned());
+        let odd = |_| ApiError::Unreadable("one of them is not what it should be".to_owned());
         part.take(info, json).map_err(odd)
     };
     let query = ListQuery { info, namespace, detail: Detail::Metadata, labels: "" };
@@ -246,7 +246,7 @@ pub async fn whole(snapshot: &Snapshot, found: &mut Found) {
             found.object = read;
         }
         Ok(_) => {}
-        Err(trouble) => found.unread = Some(trouble.words()),
+        Err(error) => found.unread = Some(error.to_string()),
     }
 }
 

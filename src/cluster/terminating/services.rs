@@ -101,8 +101,8 @@ impl Look<'_> {
                 let why = format!("there is no Service {namespace}/{name}");
                 return Some(Silence { gone: true, why });
             }
-            Err(trouble) => {
-                let unread = Unread { resource: "services".to_owned(), why: trouble.words() };
+            Err(error) => {
+                let unread = Unread { resource: "services".to_owned(), why: error.to_string() };
                 self.unread.lock().push(unread);
                 return None;
             }

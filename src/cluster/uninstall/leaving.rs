@@ -17,7 +17,7 @@ use super::news::Why;
 use crate::cluster::api::Detail;
 use crate::cluster::api::{self, escaped};
 use crate::cluster::pace::within;
-use crate::cluster::trouble::Trouble;
+use crate::objects::ApiError;
 use crate::objects::{KindInfo, Kinds, read_shallow, split_api_version};
 
 /// An object as it was seen last.
@@ -103,8 +103,8 @@ impl<'a> Leaving<'a> {
             Some(kinds) => kinds,
             None => {
                 let kinds = match self.kinds(api_version).await {
-                    Err(Trouble::NotFound) => Ok(Vec::new()),
-                    kinds => kinds.map_err(|trouble| trouble.words()),
+                    Err(ApiError::NotFound) => Ok(Vec::new()),
+                    kinds => kinds.map_err(|error| error.to_string()),
                 };
                 remember(&self.served, api_version.to_owned(), &kinds);
                 kinds
@@ -113,7 +113,7 @@ impl<'a> Leaving<'a> {
         Ok(kinds?.into_iter().find(|info| info.kind == kind))
     }
 
-    async fn kinds(&self, api_version: &str) -> Result<Vec<KindInfo>, Trouble> {
+    async fn kinds(&self, api_version: &str) -> Result<Vec<KindInfo>, ApiError> {
         let (group, version) = split_api_version(api_version);
         // Anybody can write an owner reference: it may not become another path.
         let path = match group {
@@ -121,7 +121,7 @@ impl<'a> Leaving<'a> {
             _ => format!("/apis/{}/{}", escaped(group), escaped(version)),
         };
         let request = Request::get(path).body(Vec::new());
-        let request = request.map_err(|error| Trouble::Failed(error.to_string()))?;
+        let request = request.map_err(|error| ApiError::Other(error.to_string()))?;
         let list = within(self.client.request::<APIResourceList>(request)).await?;
         let whole = list.resources.into_iter().filter(|resource| !resource.name.contains('/'));
         let infos = whole.map(|resource| {
@@ -143,7 +143,7 @@ impl<'a> Leaving<'a> {
             Ok(None) => Stand::Absent,
             Ok(Some(Ok(object))) => of(&object, uid),
             Ok(Some(Err(_))) => Stand::Unknown("the answer is no object".to_owned()),
-            Err(trouble) => Stand::Unknown(trouble.words()),
+            Err(error) => Stand::Unknown(error.to_string()),
         };
         remember(&self.stands, key, &stand);
         stand

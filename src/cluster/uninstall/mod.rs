@@ -44,8 +44,8 @@ use super::context::Settings;
 use super::election::{Kept, Seat, seize};
 use super::feed::Snapshot;
 use super::pace::within;
-use super::trouble::Trouble;
 use crate::decide::Target;
+use crate::objects::ApiError;
 use crate::policy::Identities;
 
 /// So many sweeps in a row may change nothing, though something is left.
@@ -72,7 +72,7 @@ pub enum NotBegun {
     /// What there is could not be read.
     Unread(String),
     /// This configuration, or these, could not be read.
-    Configurations(String, Trouble),
+    Configurations(String, ApiError),
     /// There are configurations of another belay, which may well live.
     Elsewhere {
         /// Where it is, if it can be told.
@@ -81,11 +81,11 @@ pub enum NotBegun {
         name: String,
     },
     /// The Lease could not be taken.
-    Lease(Trouble),
+    Lease(ApiError),
     /// This configuration could not be deleted.
-    Configuration(String, Trouble),
+    Configuration(String, ApiError),
     /// The record of the kinds that may have holds could not be read.
-    Record(Trouble),
+    Record(ApiError),
 }
 
 /// An installation, to be taken out.
@@ -131,8 +131,8 @@ impl Uninstall<'_> {
             // Replicas that run let go of what waits, once it is free. They put
             // no hold back: without configurations nobody does.
             (Some(seat), false) => {
-                if let Err(trouble) = seat.give_back().await {
-                    (self.tell)(News::LeaseFails(trouble.words()));
+                if let Err(error) = seat.give_back().await {
+                    (self.tell)(News::LeaseFails(error.to_string()));
                 }
             }
             (None, _) => {}
@@ -207,7 +207,7 @@ impl Uninstall<'_> {
             // Before anything is waited for: somebody may put it right.
             let troubles = troubles(&swept);
             if troubles != told {
-                troubles.iter().for_each(|trouble| (self.tell)(trouble.clone()));
+                troubles.iter().for_each(|error| (self.tell)(error.clone()));
                 told = troubles;
             }
             let mut waits = Vec::new();
@@ -299,7 +299,7 @@ impl Uninstall<'_> {
     }
 
     /// The kinds that belay has written down.
-    async fn record(&self) -> Result<BTreeSet<String>, Trouble> {
+    async fn record(&self) -> Result<BTreeSet<String>, ApiError> {
         let Settings { namespace, name, .. } = &self.settings;
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
         let record = within(maps.get_opt(&format!("{name}-held"))).await?;
@@ -320,8 +320,8 @@ impl Uninstall<'_> {
             Ok(found) => found,
             // Whoever runs would take a Lease that is not there, and make all of
             // it again.
-            Err(trouble) => {
-                let why = format!("whether replicas run still is not known: {}", trouble.words());
+            Err(error) => {
+                let why = format!("whether replicas run still is not known: {}", error);
                 return (self.tell)(News::Behind(what, why));
             }
         };
@@ -333,7 +333,7 @@ impl Uninstall<'_> {
             None => seat.delete().await,
         };
         (self.tell)(match (done, heir) {
-            (Err(trouble), _) => News::Behind(what, trouble.words()),
+            (Err(error), _) => News::Behind(what, error.to_string()),
             (Ok(()), Some(heir)) => News::Bequeathed(format!("{} {}", heir.kind, heir.name)),
             (Ok(()), None) => News::Deleted(what),
         });
@@ -343,7 +343,7 @@ impl Uninstall<'_> {
     async fn heir(
         &self,
         remains: &Remains<'_>,
-    ) -> Result<(Vec<String>, Option<OwnerReference>), Trouble> {
+    ) -> Result<(Vec<String>, Option<OwnerReference>), ApiError> {
         let running = remains.delete_replicas(self.clock.now()).await?;
         let heir = if running.is_empty() { None } else { remains.heir().await? };
         Ok((running, heir))

@@ -26,11 +26,11 @@ use crate::cluster::journal::replica::LABEL as JOURNAL;
 use crate::cluster::pace::within;
 use crate::cluster::registration::configurations::ENTRIES;
 use crate::cluster::secret::is_own;
-use crate::cluster::trouble::Trouble;
+use crate::objects::ApiError;
 use crate::policy::api::DeletionApproval;
 
 /// Deletes an object by its name. The result is whether it was there.
-async fn delete<K>(api: &Api<K>, name: &str, uid: Option<String>) -> Result<bool, Trouble>
+async fn delete<K>(api: &Api<K>, name: &str, uid: Option<String>) -> Result<bool, ApiError>
 where
     K: Clone + DeserializeOwned + Debug,
 {
@@ -38,8 +38,8 @@ where
     let parameters = DeleteParams { preconditions: Some(same), ..DeleteParams::default() };
     match within(api.delete(name, &parameters)).await {
         Ok(_) => Ok(true),
-        Err(Trouble::NotFound) => Ok(false),
-        Err(trouble) => Err(trouble),
+        Err(ApiError::NotFound) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -88,12 +88,12 @@ where
     K: Clone + DeserializeOwned + Debug,
 {
     let api: Api<K> = Api::all(client.clone());
-    let unread = |what: String| move |trouble| NotBegun::Configurations(what, trouble);
+    let unread = |what: String| move |error| NotBegun::Configurations(what, error);
     let kind = K::kind(&());
     let own = match within(api.get(name)).await {
         Ok(own) => Some(own.into()),
-        Err(Trouble::NotFound) => None,
-        Err(trouble) => return Err(unread(format!("{kind} {name}"))(trouble)),
+        Err(ApiError::NotFound) => None,
+        Err(error) => return Err(unread(format!("{kind} {name}"))(error)),
     };
     let all = all(&api).await.map_err(unread(format!("{kind}s")))?;
     Ok((own, all))
@@ -101,18 +101,18 @@ where
 
 /// All configurations of a kind; none for who may not list them: whoever may
 /// read one alone was told which one it is.
-async fn all<K>(api: &Api<K>) -> Result<Vec<Asks>, Trouble>
+async fn all<K>(api: &Api<K>) -> Result<Vec<Asks>, ApiError>
 where
     K: Into<Asks> + Clone + DeserializeOwned + Debug,
 {
     match listed(api).await {
-        Err(Trouble::Forbidden(_)) => Ok(Vec::new()),
+        Err(ApiError::Forbidden(_)) => Ok(Vec::new()),
         other => other,
     }
 }
 
 /// All configurations of a kind.
-async fn listed<K>(api: &Api<K>) -> Result<Vec<Asks>, Trouble>
+async fn listed<K>(api: &Api<K>) -> Result<Vec<Asks>, ApiError>
 where
     K: Into<Asks> + Clone + DeserializeOwned + Debug,
 {
@@ -121,7 +121,7 @@ where
 }
 
 /// A belay that the API server asks, as NAMESPACE/NAME.
-pub async fn installed(client: &kube::Client) -> Result<Option<String>, Trouble> {
+pub async fn installed(client: &kube::Client) -> Result<Option<String>, ApiError> {
     let mutating: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
     let (mutating, validating) = tokio::join!(listed(&mutating), listed(&validating));
@@ -198,7 +198,7 @@ where
     match there {
         Ok(true) => tell(News::Deleted(what)),
         Ok(false) => tell(News::Absent(what)),
-        Err(trouble) => return Err(NotBegun::Configuration(what, trouble)),
+        Err(error) => return Err(NotBegun::Configuration(what, error)),
     }
     Ok(())
 }
@@ -229,14 +229,14 @@ impl Remains<'_> {
         match delete(api, name, uid).await {
             Ok(true) => (self.tell)(News::Deleted(what)),
             Ok(false) => {}
-            Err(trouble) => (self.tell)(News::Behind(what, trouble.words())),
+            Err(error) => (self.tell)(News::Behind(what, error.to_string())),
         }
     }
 
-    fn behind(&self, what: &str, trouble: &Trouble) {
+    fn behind(&self, what: &str, error: &ApiError) {
         // Whose namespace, or kind, is not there is not there either.
-        if *trouble != Trouble::NotFound {
-            (self.tell)(News::Behind(what.to_owned(), trouble.words()));
+        if *error != ApiError::NotFound {
+            (self.tell)(News::Behind(what.to_owned(), error.to_string()));
         }
     }
 
@@ -252,7 +252,7 @@ impl Remains<'_> {
                     self.away(&maps, "ConfigMap", &map.name_any(), map.uid()).await;
                 }
             }
-            Err(trouble) => self.behind("the journals (ConfigMaps)", &trouble),
+            Err(error) => self.behind("the journals (ConfigMaps)", &error),
         }
         for secret in [format!("{name}-tls"), format!("{name}-path")] {
             self.secret(&secret).await;
@@ -267,8 +267,8 @@ impl Remains<'_> {
             Ok(secret) if is_own(&secret.metadata) => {
                 self.away(&secrets, "Secret", name, secret.uid()).await;
             }
-            Ok(_) | Err(Trouble::NotFound) => {}
-            Err(trouble) => self.behind(&format!("Secret {name}"), &trouble),
+            Ok(_) | Err(ApiError::NotFound) => {}
+            Err(error) => self.behind(&format!("Secret {name}"), &error),
         }
     }
 
@@ -283,13 +283,13 @@ impl Remains<'_> {
                     }
                 }
             }
-            Err(trouble) => self.behind("DeletionApprovals", &trouble),
+            Err(error) => self.behind("DeletionApprovals", &error),
         }
     }
 
     /// Deletes the Leases of replicas that do not run any more, at this time.
     /// The result is those of the others, by name; an error: nobody knows.
-    pub async fn delete_replicas(&self, now: Timestamp) -> Result<Vec<String>, Trouble> {
+    pub async fn delete_replicas(&self, now: Timestamp) -> Result<Vec<String>, ApiError> {
         let leases: Api<Lease> = self.api();
         let labels = replica_label(&self.settings.name);
         let list = within(leases.list(&ListParams::default().labels(&labels))).await?;
@@ -308,7 +308,7 @@ impl Remains<'_> {
     /// What replicas that run keep goes with this: their Deployment, or else
     /// the account that they run as, which whoever installed belay deletes.
     /// None: neither is there; an error: nobody knows.
-    pub async fn heir(&self) -> Result<Option<OwnerReference>, Trouble> {
+    pub async fn heir(&self) -> Result<Option<OwnerReference>, ApiError> {
         let deployment = self.owner::<Deployment>(&self.settings.name).await;
         if let Ok(Some(owner)) = deployment {
             return Ok(Some(owner));
@@ -321,7 +321,7 @@ impl Remains<'_> {
     }
 
     /// The object of this kind and name, as an owner; none: there is none.
-    async fn owner<K>(&self, name: &str) -> Result<Option<OwnerReference>, Trouble>
+    async fn owner<K>(&self, name: &str) -> Result<Option<OwnerReference>, ApiError>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
         K: Clone + DeserializeOwned + Debug,
@@ -329,8 +329,8 @@ impl Remains<'_> {
         let api: Api<K> = self.api();
         let found = match within(api.get_metadata(name)).await {
             Ok(found) => found,
-            Err(Trouble::NotFound) => return Ok(None),
-            Err(trouble) => return Err(trouble),
+            Err(ApiError::NotFound) => return Ok(None),
+            Err(error) => return Err(error),
         };
         Ok(Some(OwnerReference {
             api_version: K::api_version(&()).into_owned(),
@@ -347,8 +347,8 @@ impl Remains<'_> {
         let patch = Patch::Merge(json!({"metadata": {"ownerReferences": [owner]}}));
         for name in names {
             match within(leases.patch_metadata(name, &PatchParams::default(), &patch)).await {
-                Ok(_) | Err(Trouble::NotFound) => {}
-                Err(trouble) => self.behind(&format!("Lease {name}"), &trouble),
+                Ok(_) | Err(ApiError::NotFound) => {}
+                Err(error) => self.behind(&format!("Lease {name}"), &error),
             }
         }
     }

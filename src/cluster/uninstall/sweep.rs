@@ -18,9 +18,9 @@ use crate::cluster::api::Detail;
 use crate::cluster::list::{Buffers, ListQuery, ListReader};
 use crate::cluster::pace::{Backoff, within};
 use crate::cluster::release::Target as At;
-use crate::cluster::trouble::Trouble;
 use crate::decide::Target;
 use crate::hold::Answer;
+use crate::objects::ApiError;
 use crate::objects::{KindInfo, read_shallow};
 use crate::timing::Timing;
 
@@ -115,9 +115,9 @@ impl<'a> Sweeper<'a> {
             self.kinds_left = looks.len() - done;
             match self.kind(&look.info).await {
                 // Nobody serves it any more.
-                Ok(()) | Err(Trouble::NotFound) => {}
-                Err(trouble) if look.may_be_held => {
-                    self.swept.unread.push((look.info.full_name(), trouble.words()));
+                Ok(()) | Err(ApiError::NotFound) => {}
+                Err(error) if look.may_be_held => {
+                    self.swept.unread.push((look.info.full_name(), error.to_string()));
                 }
                 Err(_) => self.swept.skipped.push(look.info.full_name()),
             }
@@ -128,7 +128,7 @@ impl<'a> Sweeper<'a> {
 
     /// All objects of a kind, page by page. A list whose pages the API server
     /// no longer has begins again: what was done is not in it any more.
-    async fn kind(&mut self, info: &KindInfo) -> Result<(), Trouble> {
+    async fn kind(&mut self, info: &KindInfo) -> Result<(), ApiError> {
         let query = ListQuery { info, namespace: "", detail: Detail::Metadata, labels: "" };
         let mut list = ListReader::new(self.client, query, Buffers::new(1));
         let mut failures = 0;
@@ -138,11 +138,11 @@ impl<'a> Sweeper<'a> {
             let page = match within(list.next_page(mentions_hold)).await {
                 Ok(Some(page)) => page,
                 Ok(None) => return Ok(()),
-                Err(trouble @ (Trouble::NotFound | Trouble::Forbidden(_))) => return Err(trouble),
-                Err(trouble) => {
+                Err(error @ (ApiError::NotFound | ApiError::Forbidden(_))) => return Err(error),
+                Err(error) => {
                     failures += 1;
                     if failures == TRIES {
-                        return Err(trouble);
+                        return Err(error);
                     }
                     sleep(backoff.next()).await;
                     continue;
@@ -241,8 +241,8 @@ impl<'a> Sweeper<'a> {
         let place = (at.namespace.as_str(), at.name.as_str());
         match within(api::patch(self.client, &at.info, place, &patch)).await {
             Ok(()) => off(),
-            Err(Trouble::NotFound) => Became::Free,
-            Err(trouble) => Became::Left(Why::Refused(trouble.words())),
+            Err(ApiError::NotFound) => Became::Free,
+            Err(error) => Became::Left(Why::Refused(error.to_string())),
         }
     }
 

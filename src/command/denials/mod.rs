@@ -20,10 +20,10 @@ use super::place::{NearArguments, PlaceArguments};
 use super::screen::{Field, OutputArguments, Progress, Screen, Table, Tone, cut};
 use super::visitor::Visitor;
 use super::{CommandError, block_on, print};
+use crate::cluster::all_of;
 use crate::cluster::journal::shown;
-use crate::cluster::{Trouble, all_of};
 use crate::decide::Target;
-use crate::objects::{Kinds, split_api_version};
+use crate::objects::{ApiError, Kinds, split_api_version};
 use crate::policy::api::DeletionPolicy;
 
 /// So many are shown, unless all are asked for.
@@ -73,7 +73,7 @@ async fn denials(arguments: DenialsArguments) -> Result<ExitCode, CommandError> 
     let (policies, now) = (policies?, visitor.now());
     let (events, not_read) = match events {
         Ok(events) => (events, Vec::new()),
-        Err(trouble) => (Vec::new(), vec![not_read(&trouble)]),
+        Err(error) => (Vec::new(), vec![not_read(&error)]),
     };
     let since = SignedDuration::try_from(since).unwrap_or(SignedDuration::MAX);
     let asked = Asked { would, since: now.saturating_sub(since).unwrap_or(Timestamp::MIN) };
@@ -87,21 +87,21 @@ async fn denials(arguments: DenialsArguments) -> Result<ExitCode, CommandError> 
     Ok(said.exit_code(would))
 }
 
-fn not_read(trouble: &Trouble) -> NotRead {
-    let why = trouble.words();
+fn not_read(error: &ApiError) -> NotRead {
+    let why = error.to_string();
     NotRead { resource: "events".to_owned(), why }
 }
 
 /// The Events that belay has written.
 const OURS: &str = "reportingComponent=belay";
 
-async fn all_events(client: &kube::Client) -> Result<Vec<Event>, Trouble> {
+async fn all_events(client: &kube::Client) -> Result<Vec<Event>, ApiError> {
     let api: Api<Event> = Api::all(client.clone());
     Ok(all_of(api, ListParams::default().fields(OURS)).await?.objects)
 }
 
 /// Those of one object, which are in its namespace.
-async fn events(client: &kube::Client, target: &Target, uid: &str) -> Result<Vec<Event>, Trouble> {
+async fn events(client: &kube::Client, target: &Target, uid: &str) -> Result<Vec<Event>, ApiError> {
     let namespace = if target.namespace.is_empty() { "default" } else { &target.namespace };
     let api: Api<Event> = Api::namespaced(client.clone(), namespace);
     let params = ListParams::default().fields(&format!("{OURS},involvedObject.uid={uid}"));
@@ -119,7 +119,7 @@ pub async fn lately(
 ) -> (Vec<Denial>, Option<NotRead>) {
     let (events, unread) = match events(client, target, uid).await {
         Ok(events) => (events, None),
-        Err(trouble) => (Vec::new(), Some(not_read(&trouble))),
+        Err(error) => (Vec::new(), Some(not_read(&error))),
     };
     let target = shown(target);
     for status in policies.iter_mut().filter_map(|policy| policy.status.as_mut()) {

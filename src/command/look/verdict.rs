@@ -1,7 +1,7 @@
 //! The verdict on the whole set, by the code that decides admission.
 
 use super::scene::{Rules, Scene};
-use crate::cluster::{Confirm, Trouble, confirm};
+use crate::cluster::{Confirm, confirm};
 use crate::command::document::ReportedVerdict;
 use crate::command::target::SILENT;
 use crate::decide::{
@@ -9,7 +9,7 @@ use crate::decide::{
     Situation, User, Verdict, decide_together,
 };
 use crate::graph::{Node, Propagation};
-use crate::objects::Kinds;
+use crate::objects::{ApiError, Kinds};
 
 /// How often a verdict may ask for more before it is final.
 const ROUNDS: usize = 6;
@@ -123,11 +123,13 @@ impl<D: Fn(Live<'_>) -> Verdict> Confirm for SceneQuestion<'_, D> {
 
 /// What a live read would say: everything was read a moment ago, so that it is
 /// known already.
-fn answer(scene: &Scene, read: &LiveRead) -> Result<(), String> {
+fn answer(scene: &Scene, read: &LiveRead) -> Result<(), ApiError> {
     let graph = &scene.graph;
     match read {
         // The graph has it, or has not.
-        LiveRead::Object { .. } => Err("it was read along with all others".to_owned()),
+        LiveRead::Object { .. } => {
+            Err(ApiError::Other("it was read along with all others".to_owned()))
+        }
         LiveRead::List { group, resource, namespace, .. } => {
             let Some(kind) = graph.kinds.find_resource(group, resource) else {
                 return served_nowhere(scene, group);
@@ -135,7 +137,7 @@ fn answer(scene: &Scene, read: &LiveRead) -> Result<(), String> {
             let here = || scene.in_namespace.contains(&(kind, namespace.clone()));
             match graph.is_complete(kind) || here() {
                 true => Ok(()),
-                false => Err(graph.why_incomplete(kind).to_string()),
+                false => Err(ApiError::Other(graph.why_incomplete(kind).to_string())),
             }
         }
     }
@@ -143,13 +145,13 @@ fn answer(scene: &Scene, read: &LiveRead) -> Result<(), String> {
 
 /// Whether nobody serves a kind that discovery does not name, so that it has no
 /// objects: as the reader has it that confirms what admission says.
-fn served_nowhere(scene: &Scene, group: &str) -> Result<(), String> {
+fn served_nowhere(scene: &Scene, group: &str) -> Result<(), ApiError> {
     if scene.stale.contains(group) {
-        return Err(SILENT.to_owned());
+        return Err(ApiError::Other(SILENT.to_owned()));
     }
     // Kinds of Kubernetes' own have no CRD whose absence would prove it.
     match Kinds::is_built_in_group(group) {
-        true => Err(Trouble::NotFound.words()),
+        true => Err(ApiError::NotFound),
         false => Ok(()),
     }
 }
@@ -169,7 +171,10 @@ mod tests {
             first: true,
         };
         assert_eq!(answer(&scene, &list("example.com")), Ok(()));
-        assert_eq!(answer(&scene, &list("silent.example.com")), Err(SILENT.to_owned()));
-        assert_eq!(answer(&scene, &list("apps")), Err(Trouble::NotFound.words()));
+        assert_eq!(
+            answer(&scene, &list("silent.example.com")),
+            Err(ApiError::Other(SILENT.to_owned()))
+        );
+        assert_eq!(answer(&scene, &list("apps")), Err(ApiError::NotFound));
     }
 }

@@ -76,11 +76,11 @@ fn why(Settings { namespace, name, .. }: &Settings, not_begun: &NotBegun) -> Str
         NotBegun::Unread(why) => {
             format!("cannot ask which kinds there are: {why}; nothing was changed; next: try again")
         }
-        NotBegun::Configurations(what, trouble) => format!(
+        NotBegun::Configurations(what, error) => format!(
             "cannot read the {what}: {}; nothing was changed; next: it takes the RBAC verbs get and \
              delete on mutatingwebhookconfigurations and validatingwebhookconfigurations of \
              admissionregistration.k8s.io",
-            trouble.words()
+            error
         ),
         NotBegun::Elsewhere { namespace: other, name: own } => {
             let other = other.as_deref().unwrap_or("NAMESPACE");
@@ -90,23 +90,23 @@ fn why(Settings { namespace, name, .. }: &Settings, not_begun: &NotBegun) -> Str
                  --installation={other}/{own}"
             )
         }
-        NotBegun::Lease(trouble) => format!(
+        NotBegun::Lease(error) => format!(
             "cannot take the Lease {name} in namespace {namespace}: {}; nothing was changed; next: \
              it takes the RBAC verbs get, create, update and delete on leases.coordination.k8s.io \
              there",
-            trouble.words()
+            error
         ),
-        NotBegun::Configuration(what, trouble) => format!(
+        NotBegun::Configuration(what, error) => format!(
             "cannot delete the {what}: {}; no hold was taken off; next: it takes the RBAC verb \
              delete on mutatingwebhookconfigurations and validatingwebhookconfigurations of \
              admissionregistration.k8s.io",
-            trouble.words()
+            error
         ),
-        NotBegun::Record(trouble) => format!(
+        NotBegun::Record(error) => format!(
             "cannot read which kinds belay has put holds on, in the ConfigMap {name}-held in \
              namespace {namespace}: {}; no hold was taken off; next: it takes the RBAC verb get on \
              configmaps there",
-            trouble.words()
+            error
         ),
     }
 }
@@ -321,7 +321,7 @@ mod tests {
             &NotBegun::Elsewhere { namespace: Some("belay".to_owned()), name: "guard".to_owned() },
         );
         assert!(said.ends_with("nothing was changed; next: --installation=belay/guard"), "{said}");
-        let forbidden = crate::cluster::Trouble::Forbidden("cannot delete".to_owned());
+        let forbidden = crate::objects::ApiError::Forbidden("cannot delete".to_owned());
         let not_begun = NotBegun::Configuration("X guard".to_owned(), forbidden);
         let said = CommandError::Remote(why(&settings, &not_begun)).to_string();
         assert!(said.starts_with("cannot delete the X guard: cannot delete"), "{said}");

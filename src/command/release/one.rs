@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::said::{Answer, State};
 use crate::cluster::election::Led;
 use crate::cluster::release::by_hand::{self, Outcome};
-use crate::cluster::{Context, Place, Snapshot, Trouble};
+use crate::cluster::{Context, Place, Snapshot};
 use crate::command::CommandError;
 use crate::command::hold_state::{cause_text, why_free};
 use crate::command::refusal::is_unasked;
@@ -18,7 +18,7 @@ use crate::command::target::{Session, TargetArguments, approvals_unread, situati
 use crate::command::visitor::Visitor;
 use crate::decide::{Cause, Item, Records, approved, arguments, consent, quoted};
 use crate::hold::{Count, Sight, Waiting, keeping};
-use crate::objects::is_hold;
+use crate::objects::{ApiError, is_hold};
 use crate::policy::{Facts, Policy};
 
 /// How often it is looked whether belay's Lease has run out.
@@ -115,18 +115,17 @@ impl Work {
         let asked = caller.ask_for_release(info, at, &self.sight.uid, me.now).await;
         match asked {
             // It was let go of before anybody asked, or the next look says so.
-            Ok(()) | Err(Trouble::NotFound) => {}
-            Err(Trouble::Failed(why)) if is_unasked(&why) => {
-                return self.unheard(&why).await;
+            Ok(()) | Err(ApiError::NotFound) => {}
+            Err(ApiError::Status { message, .. }) if is_unasked(&message) => {
+                return self.unheard(&message).await;
             }
-            Err(trouble) => {
-                let next = match trouble {
-                    Trouble::Forbidden(_) => "it takes the RBAC verb patch on it",
+            Err(error) => {
+                let next = match &error {
+                    ApiError::Forbidden(_) => "it takes the RBAC verb patch on it",
                     _ => "next: try again",
                 };
-                let why = trouble.words();
                 return Err(CommandError::Remote(format!(
-                    "cannot ask belay to look at {what}: {why}; {next}"
+                    "cannot ask belay to look at {what}: {error}; {next}"
                 )));
             }
         }

@@ -21,9 +21,8 @@ use super::screen::{OutputArguments, Screen};
 use super::visitor::Visitor;
 use super::{CommandError, block_on, print};
 use crate::certs;
-use crate::cluster::Trouble;
 use crate::decide::Target;
-use crate::objects::{Kinds, full_name};
+use crate::objects::{ApiError, Kinds, full_name};
 use crate::policy::api::{DeletionPolicy, Pause};
 
 #[derive(Debug, Args)]
@@ -119,7 +118,7 @@ async fn configurations(visitor: &Visitor) -> (Vec<Result<Configuration, NotRead
             }
             Err(error) => Err(NotRead {
                 resource: full_name(&target.group, &target.resource),
-                why: Trouble::from(error).words(),
+                why: ApiError::from(error).to_string(),
             }),
         }
     };

@@ -8,8 +8,9 @@ use k8s_openapi::api::rbac::v1::{
 };
 use kube::api::{Api, ListParams};
 
-use crate::cluster::{Listed, Trouble, all_of};
+use crate::cluster::{Listed, all_of};
 use crate::command::document::NotRead;
+use crate::objects::ApiError;
 use crate::policy::service_account;
 
 /// Everybody whom the API server knows.
@@ -170,19 +171,19 @@ pub async fn read(client: &kube::Client, places: &BTreeSet<&str>) -> (Rbac, Vec<
 }
 
 /// What was read, or nothing, and a note of that.
-fn read_or<K>(read: Result<Listed<K>, Trouble>, name: &str, unread: &mut Vec<NotRead>) -> Vec<K> {
-    let trouble = match read {
+fn read_or<K>(read: Result<Listed<K>, ApiError>, name: &str, unread: &mut Vec<NotRead>) -> Vec<K> {
+    let error = match read {
         Ok(Listed { objects, unreadable }) if unreadable.is_empty() => return objects,
         Ok(Listed { objects, unreadable }) => {
             let why = format!("{} can't be read", unreadable.join(", "));
             unread.push(NotRead { resource: name.to_owned(), why });
             return objects;
         }
-        Err(trouble) => trouble,
+        Err(error) => error,
     };
-    let why = match trouble {
-        Trouble::Forbidden(_) => "forbidden for you".to_owned(),
-        other => other.words(),
+    let why = match error {
+        ApiError::Forbidden(_) => "forbidden for you".to_owned(),
+        other => other.to_string(),
     };
     unread.push(NotRead { resource: name.to_owned(), why });
     Vec::new()

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::decide::Live;
 use crate::graph::Graph;
-use crate::objects::{HOLD, Uid, Unreadable, split_api_version};
+use crate::objects::{ApiError, HOLD, Uid, Unreadable, split_api_version};
 use crate::policy::{Approval, Approvals, Pause, Policy, PolicySet, Source};
 use crate::relations::Catalogue;
 
@@ -296,7 +296,7 @@ fn what_is_not_known_keeps() {
             |read| matches!(read, LiveRead::List { resource, .. } if resource == "replicasets"),
         );
     let list = list.unwrap().clone();
-    world.reads.done.insert(list, Err("403 Forbidden".into()));
+    world.reads.done.insert(list, Err(ApiError::Forbidden("403 Forbidden".into())));
     let why = "objects of kind ReplicaSet may need it: 403 Forbidden";
     assert_eq!(world.count(), Count::Unknown(why.into()));
 }
@@ -445,7 +445,7 @@ fn a_newcomer_waits_unless_something_older_owns_it() {
     assert!(matches!(&read[..], [LiveRead::Object { resource, .. }] if resource == "databases"));
     world.read(read.clone());
     assert_eq!(world.count(), UNUSED, "it is gone");
-    world.reads.done.insert(read[0].clone(), Err("500".into()));
+    world.reads.done.insert(read[0].clone(), Err(ApiError::Other("500".into())));
     assert_eq!(world.keeps(), ["Pod a/p"], "nobody knows");
     feed(&world.catalogue, &mut world.reads.graph, &object("Database", "d", json!({})));
     assert_eq!(world.keeps(), ["Database a/d Pod a/p"]);

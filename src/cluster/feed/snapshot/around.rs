@@ -11,9 +11,9 @@ use serde_json::value::RawValue;
 use super::super::plan::{Want, plan};
 use super::{Snapshot, one_unreadable};
 use crate::cluster::api::Detail;
-use crate::cluster::trouble::Trouble;
 use crate::cluster::world::{self, World};
-use crate::graph::Listing;
+use crate::graph::{Incomplete, Listing};
+use crate::objects::ApiError;
 use crate::objects::{KindId, full_name};
 use crate::relations::Reads;
 
@@ -129,10 +129,10 @@ impl Snapshot {
                     objects = all;
                     BTreeSet::new()
                 }
-                Err(trouble) => {
-                    why = phrase(&trouble);
+                Err(error) => {
+                    why = phrase(&error);
                     read.unread = Some((name.clone(), why.clone()));
-                    let smaller = matches!(trouble, Trouble::Forbidden(_)) && info.namespaced;
+                    let smaller = matches!(error, ApiError::Forbidden(_)) && info.namespaced;
                     if smaller { near.clone() } else { BTreeSet::new() }
                 }
             },
@@ -144,7 +144,7 @@ impl Snapshot {
                     objects.extend(some);
                     read.in_namespace.push((kind, namespace.clone()));
                 }
-                Err(trouble) => missed = Some(phrase(&trouble)),
+                Err(error) => missed = Some(phrase(&error)),
             }
         }
         match (missed, &mut read.unread) {
@@ -164,7 +164,7 @@ impl Snapshot {
         match (whole, why.is_empty()) {
             (true, _) => world.graph.set_complete(kind, true),
             (false, true) => world.graph.set_incomplete(kind, "only one namespace was looked at"),
-            (false, false) => world.graph.set_incomplete(kind, why.as_str()),
+            (false, false) => world.graph.set_incomplete(kind, Incomplete::NotAsked(why.into())),
         }
         read
     }
@@ -207,10 +207,10 @@ struct Read {
 
 /// Why something was not read, in few words: the person who reads them is the
 /// one who may not.
-fn phrase(trouble: &Trouble) -> String {
-    match trouble {
-        Trouble::Forbidden(_) => "forbidden for you".to_owned(),
-        other => other.words(),
+fn phrase(error: &ApiError) -> String {
+    match error {
+        ApiError::Forbidden(_) => "forbidden for you".to_owned(),
+        other => other.to_string(),
     }
 }
 

@@ -98,8 +98,8 @@ impl Sink for Told {
         self.0.lock().unwrap().push("current".to_owned());
     }
 
-    fn broken(&mut self, trouble: &Trouble, _: Duration) {
-        self.0.lock().unwrap().push(format!("broken: {}", trouble.words()));
+    fn broken(&mut self, error: &ApiError, _: Duration) {
+        self.0.lock().unwrap().push(format!("broken: {}", error));
     }
 }
 

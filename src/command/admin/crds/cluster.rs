@@ -31,12 +31,12 @@ pub async fn bring_up_to_date(access: &Access) -> Result<(), CommandError> {
 pub async fn take_out(access: &Access) -> Result<(), CommandError> {
     let client = Caller::connect(access).await?.client;
     // Without its kinds belay holds on to everything and knows no policy.
-    let belay = installed(&client).await.map_err(|trouble| {
+    let belay = installed(&client).await.map_err(|error| {
         CommandError::Remote(format!(
             "cannot see whether belay is installed: {}; nothing was deleted; next: it takes the RBAC \
              verb list on mutatingwebhookconfigurations and validatingwebhookconfigurations of \
              admissionregistration.k8s.io",
-            trouble.words()
+            error
         ))
     })?;
     if let Some(belay) = belay {

@@ -1,56 +1,39 @@
-//! Why something could not be read or written, and the words for it.
+//! What the client and the API server report, as an [`ApiError`].
 
-use crate::graph::Incomplete;
+use kube::core::Status;
+
+use crate::objects::ApiError;
 use crate::webhook::redact_tokens;
 
-/// Why something could not be read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Trouble {
-    /// It is not there; a list: its kind is not served.
-    NotFound,
-    /// The API server forbids it, in these words. They name the user.
-    Forbidden(String),
-    /// A list or watch has to begin again.
-    Expired,
-    /// Anything else: words that say what.
-    Failed(String),
-}
+/// A cause in the details of a Status of the API server.
+const NAMESPACE_TERMINATING: &str = "NamespaceTerminating";
 
-impl Trouble {
-    /// Words that finish the sentence "belay cannot read them:".
-    pub fn words(&self) -> String {
-        Incomplete::from(self).to_string()
-    }
-}
-
-impl From<&Trouble> for Incomplete {
-    fn from(trouble: &Trouble) -> Self {
-        match trouble {
-            Trouble::NotFound => Self::NotServed,
-            Trouble::Forbidden(said) => Self::Forbidden(said.clone()),
-            Trouble::Expired => Self::Other("the list changed while it was read".to_owned()),
-            Trouble::Failed(said) => Self::Other(said.clone()),
-        }
-    }
-}
-
-impl From<kube::Error> for Trouble {
+impl From<kube::Error> for ApiError {
     fn from(error: kube::Error) -> Self {
         match error {
+            kube::Error::Api(status) if is_namespace_terminating(&status) => {
+                Self::NamespaceTerminating(shortened(&status.message))
+            }
             kube::Error::Api(status) => Self::of_status(status.code, &status.message),
-            other => Self::Failed(shortened(&chain(&other))),
+            other => Self::Unreachable(shortened(&chain(&other))),
         }
     }
 }
 
-impl Trouble {
+fn is_namespace_terminating(status: &Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.into_iter().any(|cause| cause.reason == NAMESPACE_TERMINATING)
+}
+
+impl ApiError {
     /// From the code and message of a Status.
     pub fn of_status(code: u16, message: &str) -> Self {
+        let message = shortened(message);
         match code {
             404 => Self::NotFound,
-            401 | 403 => Self::Forbidden(shortened(message)),
+            401 | 403 => Self::Forbidden(message),
             410 => Self::Expired,
-            _ => Self::Failed(shortened(&format!("the API server answers {code}: {message}"))),
+            _ => Self::Status { code, message },
         }
     }
 }
@@ -98,7 +81,7 @@ mod tests {
              Key: /registry/example.test/things/a/one, ResourceVersion: 0, AdditionalErrorMsg: \
              object not decodable revision=343: conversion webhook for example.test/v1, Kind=Thing \
              failed: Post \"https://nobody.default.svc:443/?timeout=30s\": service \"nobody\" not found";
-        let words = Trouble::of_status(429, said).words();
+        let words = ApiError::of_status(429, said).to_string();
         assert!(words.contains("the API server answers 429: storage is (re)initializing"));
         assert!(words.contains("conversion webhook for example.test/v1, Kind=Thing failed"));
         assert!(words.contains("service \"nobody\" not found"), "{words}");
@@ -112,7 +95,7 @@ mod tests {
         let secret = "5e".repeat(32);
         let said = format!("Post \"https://belay.belay.svc:443/{secret}/mutate?timeout=5s\": EOF");
         for code in [403, 500] {
-            let words = Trouble::of_status(code, &said).words();
+            let words = ApiError::of_status(code, &said).to_string();
             assert!(words.contains("/mutate?timeout=5s") && !words.contains(&secret), "{words}");
         }
         assert!(!chain(&std::io::Error::other(said)).contains(&secret));

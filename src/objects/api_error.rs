@@ -1,0 +1,41 @@
+//! Why a request to the API server failed, as a value.
+
+use std::time::Duration;
+
+/// Why a request to the API server failed. The text finishes the sentence "belay cannot
+/// read them:".
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ApiError {
+    /// The object does not exist; for a list: its kind is not served.
+    #[error("the API server does not serve them")]
+    NotFound,
+    /// The API server forbids it, in these words. They name the user.
+    #[error("{0}")]
+    Forbidden(String),
+    /// The Namespace in which an object was to be created is Terminating.
+    #[error("{0}")]
+    NamespaceTerminating(String),
+    /// A list or watch has to begin again.
+    #[error("the list changed while it was read")]
+    Expired,
+    /// Another Status.
+    #[error("the API server answers {code}: {message}")]
+    Status {
+        /// The HTTP code.
+        code: u16,
+        /// What it says.
+        message: String,
+    },
+    /// There was no answer in this time.
+    #[error("the API server did not answer within {0:?}")]
+    TimedOut(Duration),
+    /// The request or the answer did not arrive.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The answer is not what was asked for.
+    #[error("{0}")]
+    Unreadable(String),
+    /// The request was not made, or not as it was meant.
+    #[error("{0}")]
+    Other(String),
+}
