@@ -76,13 +76,14 @@ impl Caller {
     }
 
     /// Asks who that is.
-    pub async fn who_am_i(&self) -> Result<Me, String> {
+    pub async fn who_am_i(&self) -> Result<Me, ApiError> {
         let api: Api<SelfSubjectReview> = Api::all(self.client.clone());
-        let review = api.create(&PostParams::default(), &SelfSubjectReview::default()).await;
-        let review = review.map_err(|error| ApiError::from(error).to_string())?;
+        let review = api.create(&PostParams::default(), &SelfSubjectReview::default()).await?;
         let now = review.metadata.creation_timestamp.map(|time| time.0);
         let user = review.status.and_then(|status| status.user_info);
-        let user = user.ok_or("the API server does not say who you are")?;
+        let user = user.ok_or_else(|| {
+            ApiError::Unreadable("the API server does not say who you are".to_owned())
+        })?;
         Ok(Me {
             name: user.username.unwrap_or_default(),
             groups: user.groups.unwrap_or_default(),
@@ -157,18 +158,8 @@ impl Caller {
         answer.status.map(|status| status.allowed)
     }
 
-    /// Reads a whole object; `None` if it is not there. An error is words.
+    /// Reads a whole object; `None` if it is not there.
     pub async fn object(
-        &self,
-        info: &KindInfo,
-        namespace: &str,
-        name: &str,
-    ) -> Result<Option<Value>, String> {
-        self.read(info, namespace, name).await.map_err(|error| error.to_string())
-    }
-
-    /// The same, for those who have more to say of what went wrong.
-    pub async fn read(
         &self,
         info: &KindInfo,
         namespace: &str,

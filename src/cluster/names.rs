@@ -8,13 +8,12 @@ use crate::objects::ApiError;
 use crate::objects::{Called, KindInfo, Kinds, Names};
 
 /// Every word for a kind that is served.
-pub async fn names(client: &kube::Client) -> Result<Names, String> {
-    let words = |error: kube::Error| ApiError::from(error).to_string();
+pub async fn names(client: &kube::Client) -> Result<Names, ApiError> {
     let (core, groups) = tokio::join!(
         client.list_core_api_versions_aggregated(),
         client.list_api_groups_aggregated(),
     );
-    Ok(of(&[core.map_err(words)?, groups.map_err(words)?]))
+    Ok(of(&[core?, groups?]))
 }
 
 /// The lists are in the order in which the API server prefers groups.

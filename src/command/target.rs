@@ -74,7 +74,7 @@ impl TargetArguments {
             namespace,
             name: name.to_owned(),
         };
-        let read = caller.read(&info, &target.namespace, name).await;
+        let read = caller.object(&info, &target.namespace, name).await;
         let what = decide::quoted(&target);
         let place = match target.namespace.as_str() {
             "" => String::new(),
@@ -177,7 +177,7 @@ pub fn unprotected(session: &Session, snapshot: &Snapshot) -> String {
 }
 
 /// Why it is not known who has approved what; none: it was read.
-pub fn approvals_unread(snapshot: &Snapshot) -> Option<String> {
+pub fn approvals_unread(snapshot: &Snapshot) -> Option<ApiError> {
     let approvals = format!("deletionapprovals.{GROUP}");
     let unread = snapshot.unread().into_iter().find(|unread| unread.resource == approvals);
     unread.map(|unread| unread.why.clone())

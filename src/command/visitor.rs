@@ -146,7 +146,7 @@ impl Visitor {
     }
 
     /// A snapshot that goes by the API server's clock.
-    fn dated(&self, snapshot: Result<Snapshot, String>) -> Result<Snapshot, CommandError> {
+    fn dated(&self, snapshot: Result<Snapshot, ApiError>) -> Result<Snapshot, CommandError> {
         let mut snapshot = snapshot.map_err(no_kinds)?;
         snapshot.context.world.write().clock = self.clock();
         snapshot.held.clone_from(&self.held);
@@ -188,15 +188,15 @@ impl Visitor {
     }
 
     /// Who leads belay now, and what it serves.
-    pub async fn leader(&self) -> Result<Option<Led>, String> {
+    pub async fn leader(&self) -> Result<Option<Led>, ApiError> {
         if self.asks_files() {
-            return Err("files do not say it".to_owned());
+            return Err(ApiError::Other("files do not say it".to_owned()));
         }
         let (namespace, name) = &self.installation;
         leader(&self.caller.client, (namespace, name), self.now()).await
     }
 }
 
-fn no_kinds(why: String) -> CommandError {
-    CommandError::Remote(format!("cannot ask which kinds there are: {why}"))
+fn no_kinds(error: ApiError) -> CommandError {
+    CommandError::Remote(format!("cannot ask which kinds there are: {error}"))
 }

@@ -82,13 +82,9 @@ pub async fn leader(
     client: &kube::Client,
     (namespace, name): (&str, &str),
     now: Timestamp,
-) -> Result<Option<Led>, String> {
+) -> Result<Option<Led>, ApiError> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
-    let read = async || {
-        let lease =
-            leases.get_opt(name).await.map_err(|error| ApiError::from(error).to_string())?;
-        Ok::<_, String>(lease.unwrap_or_default())
-    };
+    let read = async || Ok::<_, ApiError>(leases.get_opt(name).await?.unwrap_or_default());
     let lease = read().await?;
     let spec = said(&lease);
     let timing::Lease { duration, skew, .. } = Timing::default().lease;

@@ -80,7 +80,7 @@ pub struct Unread {
     /// Its name, with its group.
     pub resource: String,
     /// Why.
-    pub why: String,
+    pub why: ApiError,
 }
 
 impl Snapshot {
@@ -90,7 +90,7 @@ impl Snapshot {
         client: kube::Client,
         settings: Settings,
         identities: Identities,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, ApiError> {
         let snapshot = Self::kinds(client, settings).await?;
         tokio::join!(
             snapshot.own(own::POLICIES),
@@ -110,14 +110,14 @@ impl Snapshot {
         identities: Identities,
         policies: Vec<Policy>,
         relations: &[Custom],
-    ) -> Result<Self, String> {
+    ) -> Result<Self, ApiError> {
         let snapshot = Self::kinds(client, settings).await?;
         snapshot.compile(policies, relations, identities)?;
         Ok(snapshot)
     }
 
     /// Which kinds there are, and nothing else.
-    async fn kinds(client: kube::Client, settings: Settings) -> Result<Self, String> {
+    async fn kinds(client: kube::Client, settings: Settings) -> Result<Self, ApiError> {
         let context = Context {
             client,
             world: SharedWorld::default(),
@@ -127,7 +127,7 @@ impl Snapshot {
             signals: Arc::new(Signals::default()),
         };
         let reader = Reader::new(context.clone());
-        let discovery = discover(&context.client).await.map_err(|error| error.to_string())?;
+        let discovery = discover(&context.client).await?;
         let (said, unread, stale) = (Arc::default(), Mutex::default(), discovery.stale().clone());
         let snapshot = Self { context, reader, stale, held: None, said, unread };
         let definitions = snapshot.definitions().await;
@@ -190,7 +190,7 @@ impl Snapshot {
     /// That files have nothing of a kind; none: they have, or a cluster is read.
     pub fn not_held(&self, group: &str, resource: &str) -> Option<Unread> {
         let held = self.held.as_ref()?.contains_key(&(group.to_owned(), resource.to_owned()));
-        let why = "the files have none".to_owned();
+        let why = ApiError::Other("the files have none".to_owned());
         (!held).then(|| Unread { resource: full_name(group, resource), why })
     }
 
@@ -202,15 +202,21 @@ impl Snapshot {
     }
 
     /// Reads one object and puts it in; says whether it is there now.
-    pub async fn look_up(&self, kind: KindId, namespace: &str, name: &str) -> Result<bool, String> {
+    pub async fn look_up(
+        &self,
+        kind: KindId,
+        namespace: &str,
+        name: &str,
+    ) -> Result<bool, ApiError> {
         let info = self.context.world.read().graph.kinds.info(kind).clone();
         let detail = self.context.world.read().detail(kind);
         let read = api::object(&self.context.client, &info, namespace, name, detail);
-        let Some(json) = read.await.map_err(|error| error.to_string())? else { return Ok(false) };
+        let Some(json) = read.await? else { return Ok(false) };
         let mut world = self.context.world.write();
         let World { graph, catalogue, .. } = &mut *world;
         let taken = world::take(graph, catalogue, kind, &json, None);
-        Ok(taken.map_err(|_| "the object is not what it should be".to_owned())?.is_some())
+        let odd = |_| ApiError::Unreadable("the object is not what it should be".to_owned());
+        Ok(taken.map_err(odd)?.is_some())
     }
 
     /// Takes in an approval that was just given.
@@ -265,19 +271,20 @@ impl Snapshot {
                 sink.end();
             }
             Err(error) => {
-                self.note(format!("{resource}.{GROUP}"), error.to_string());
                 sink.broken(&error, std::time::Duration::ZERO);
+                self.note(format!("{resource}.{GROUP}"), error);
             }
         }
     }
 
-    fn put_in_force(&self, identities: Identities) -> Result<(), String> {
+    fn put_in_force(&self, identities: Identities) -> Result<(), ApiError> {
         let said = self.said.lock();
         let mut force = Force::new(self.context.settings.timing.feed.thaw);
         force.take(&said, Defined::Yes, Instant::now());
         let lacks = force.lacks(&said);
         if let Some(lacks) = &lacks {
-            self.note(lacks.clone(), "another version of belay wrote it".to_owned());
+            let why = "another version of belay wrote it";
+            self.note(lacks.clone(), ApiError::Unreadable(why.to_owned()));
         }
         let relations: Vec<_> = force.relations.into_values().collect();
         let policies: Vec<_> = force.policies.into_values().collect();
@@ -295,10 +302,12 @@ impl Snapshot {
         policies: Vec<Policy>,
         relations: &[Custom],
         identities: Identities,
-    ) -> Result<(), String> {
+    ) -> Result<(), ApiError> {
         let mut world = self.context.world.write();
-        let rules = Rules::load(&world.graph.kinds, relations, policies, identities)
-            .map_err(|error| format!("the relations cannot be compiled: {error}"))?;
+        let rules =
+            Rules::load(&world.graph.kinds, relations, policies, identities).map_err(|error| {
+                ApiError::Other(format!("the relations cannot be compiled: {error}"))
+            })?;
         rules.prepare(&mut world.graph);
         (world.catalogue, world.policies) = (rules.catalogue, rules.policies);
         Ok(())
@@ -310,10 +319,9 @@ impl Snapshot {
     }
 
     /// All objects of a kind, with their metadata alone.
-    pub async fn listed(&self, kind: KindId) -> Result<Vec<Box<RawValue>>, String> {
+    pub async fn listed(&self, kind: KindId) -> Result<Vec<Box<RawValue>>, ApiError> {
         let info = self.context.world.read().graph.kinds.info(kind).clone();
-        let objects = self.pages(&info, Detail::Metadata, "", "").await;
-        objects.map_err(|error| error.to_string())
+        self.pages(&info, Detail::Metadata, "", "").await
     }
 
     /// The objects of one kind, into the graph.
@@ -326,7 +334,7 @@ impl Snapshot {
         let objects = match self.pages(&info, detail, "", want.labels()).await {
             Ok(objects) => objects,
             Err(error) => {
-                self.note(name.clone(), error.to_string());
+                self.note(name.clone(), error.clone());
                 lacks = Some(Incomplete::from(error.clone()));
                 let in_namespace = info.namespaced && !near.is_empty();
                 match matches!(error, ApiError::Forbidden(_)) && in_namespace {
@@ -351,7 +359,7 @@ impl Snapshot {
         }
         world.graph.end_listing(listing);
         if let Some(why) = unreadable_one {
-            self.note(name, why);
+            self.note(name, ApiError::Unreadable(why));
         }
         match (want, lacks) {
             (_, Some(why)) => world.graph.set_incomplete(kind, why),
@@ -380,7 +388,7 @@ impl Snapshot {
         read_list(&self.context.client, query, take).await
     }
 
-    fn note(&self, resource: String, why: String) {
+    fn note(&self, resource: String, why: ApiError) {
         self.unread.lock().push(Unread { resource, why });
     }
 }

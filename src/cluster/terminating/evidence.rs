@@ -187,7 +187,7 @@ impl Look<'_> {
         let mut events = match api.list(&params).await {
             Ok(list) => list.items,
             Err(error) => {
-                let why = ApiError::from(error).to_string();
+                let why = ApiError::from(error);
                 self.unread.lock().push(Unread { resource: "events".to_owned(), why });
                 return Vec::new();
             }

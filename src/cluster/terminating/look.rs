@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::cluster::api::Detail;
 use crate::cluster::feed::{Snapshot, Unread};
 use crate::cluster::list::{ListQuery, read_list};
-use crate::objects::KindInfo;
+use crate::objects::{ApiError, KindInfo};
 
 /// Why nothing is concluded from a kind of which a dump has nothing, or nothing
 /// but that of other namespaces.
@@ -26,7 +26,8 @@ impl Look<'_> {
         let kind = kinds.find_resource(group, resource)?;
         let info = kinds.info(kind);
         if !self.snapshot.knows_all(info, namespace) {
-            let unread = Unread { resource: info.full_name(), why: NOT_HELD.to_owned() };
+            let unread =
+                Unread { resource: info.full_name(), why: ApiError::Other(NOT_HELD.to_owned()) };
             self.unread.lock().push(unread);
             return None;
         }
@@ -59,7 +60,7 @@ impl Look<'_> {
         match read_list(client, query, take).await {
             Ok(all) => Some(all),
             Err(error) => {
-                let unread = Unread { resource: info.full_name(), why: error.to_string() };
+                let unread = Unread { resource: info.full_name(), why: error };
                 self.unread.lock().push(unread);
                 None
             }

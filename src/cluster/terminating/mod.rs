@@ -42,7 +42,7 @@ pub struct Found {
     /// It: at least its metadata.
     pub object: Value,
     /// Why it is no more than that, though more was asked for.
-    pub unread: Option<String>,
+    pub unread: Option<ApiError>,
 }
 
 impl Found {
@@ -105,14 +105,14 @@ pub async fn survey(snapshot: &Snapshot, namespace: &str, told: Told<'_>) -> Sur
     while let Some((info, read)) = reads.next().await {
         match read {
             Ok(part) => survey.add(part),
-            Err(error) => survey.unread.push(Unread {
-                resource: full_name(&info.group, &info.resource),
-                why: error.to_string(),
-            }),
+            Err(error) => survey
+                .unread
+                .push(Unread { resource: full_name(&info.group, &info.resource), why: error }),
         }
     }
     for group in &snapshot.stale {
-        let why = "its server does not answer, so nobody knows its kinds".to_owned();
+        let why = "its server does not answer, so its kinds are unknown".to_owned();
+        let why = ApiError::Unreachable(why);
         survey.unread.push(Unread { resource: format!("*.{group}"), why });
     }
     if !namespace.is_empty() {
@@ -175,14 +175,14 @@ impl Survey {
                     Ok(()) => self.add(part),
                     Err(_) => self.unread.push(Unread {
                         resource: format!("namespaces/{name}"),
-                        why: "it is not what it should be".to_owned(),
+                        why: ApiError::Unreadable("it is not what it should be".to_owned()),
                     }),
                 }
             }
             Ok(None) => {}
-            Err(error) => self
-                .unread
-                .push(Unread { resource: format!("namespaces/{name}"), why: error.to_string() }),
+            Err(error) => {
+                self.unread.push(Unread { resource: format!("namespaces/{name}"), why: error })
+            }
         }
     }
 }
@@ -246,7 +246,7 @@ pub async fn whole(snapshot: &Snapshot, found: &mut Found) {
             found.object = read;
         }
         Ok(_) => {}
-        Err(error) => found.unread = Some(error.to_string()),
+        Err(error) => found.unread = Some(error),
     }
 }
 

@@ -102,7 +102,7 @@ impl Look<'_> {
                 return Some(Silence { gone: true, why });
             }
             Err(error) => {
-                let unread = Unread { resource: "services".to_owned(), why: error.to_string() };
+                let unread = Unread { resource: "services".to_owned(), why: error };
                 self.unread.lock().push(unread);
                 return None;
             }

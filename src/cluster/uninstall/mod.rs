@@ -70,7 +70,7 @@ pub struct Manners {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotBegun {
     /// What there is could not be read.
-    Unread(String),
+    Unread(ApiError),
     /// This configuration, or these, could not be read.
     Configurations(String, ApiError),
     /// There are configurations of another belay, which may well live.
@@ -264,7 +264,7 @@ impl Uninstall<'_> {
             // waits, counts.
             let upshots = match self.snapshot().await {
                 Ok(snapshot) => attend(&snapshot, &waiting, manner).await,
-                Err(NotBegun::Unread(why)) => unread(&waiting, &why),
+                Err(NotBegun::Unread(why)) => unread(&waiting, &why.to_string()),
                 Err(not_begun) => return Err(not_begun),
             };
             for (target, upshot) in &upshots {

@@ -24,6 +24,7 @@ use super::{CommandError, block_on, print};
 use crate::cluster::Snapshot;
 use crate::decide::arguments;
 use crate::hold::keeping;
+use crate::objects::ApiError;
 use crate::policy::api::{Action, DeletionApproval, DeletionApprovalSpec, Scope, TargetRef};
 use crate::policy::{Facts, Policy};
 
@@ -105,7 +106,7 @@ async fn approve(arguments: ApproveArguments) -> Result<ExitCode, CommandError> 
     let (snapshot, unread) = match session.rules().await {
         Ok(snapshot) if snapshot.context.world.read().loaded => (Some(snapshot), None),
         Ok(snapshot) => (None, snapshot.unread().into_iter().next().map(|unread| unread.why)),
-        Err(error) => (None, Some(error.to_string())),
+        Err(error) => (None, Some(ApiError::Other(error.to_string()))),
     };
     let policies = match &snapshot {
         Some(snapshot) => refusing(&session, snapshot, content).await,

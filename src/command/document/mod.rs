@@ -61,7 +61,7 @@ pub struct NotRead {
 
 impl From<Unread> for NotRead {
     fn from(Unread { resource, why }: Unread) -> Self {
-        Self { resource, why }
+        Self { resource, why: why.to_string() }
     }
 }
 

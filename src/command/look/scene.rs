@@ -17,7 +17,7 @@ use crate::command::screen::Progress;
 use crate::command::target::{self, SILENT, UNSERVED, UNSERVED_IN_FILES};
 use crate::command::visitor::Visitor;
 use crate::graph::{Graph, NodeId};
-use crate::objects::{KindId, KindInfo, Names};
+use crate::objects::{ApiError, KindId, KindInfo, Names};
 use crate::policy::{Identities, PolicySet};
 
 /// Everything that is known.
@@ -182,8 +182,8 @@ async fn of_cluster(
     for one in &sought {
         let KindInfo { group, resource, .. } = &one.info;
         let (Some(namespace), Some(name)) = (&one.namespace, &one.name) else { continue };
-        if let Err(why) = look_up(&snapshot, (group, resource), namespace, name).await {
-            unseen.push((one.typed(), why));
+        if let Err(error) = look_up(&snapshot, (group, resource), namespace, name).await {
+            unseen.push((one.typed(), error.to_string()));
         }
     }
     let world = std::mem::take(&mut *snapshot.context.world.write());
@@ -273,7 +273,7 @@ async fn look_up(
     kind: (&str, &str),
     namespace: &str,
     name: &str,
-) -> Result<(), String> {
+) -> Result<(), ApiError> {
     let kind = {
         let world = snapshot.context.world.read();
         let kind = world.graph.kinds.find_resource(kind.0, kind.1);

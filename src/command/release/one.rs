@@ -141,7 +141,8 @@ impl Work {
             return self.alone().await;
         }
         let Snapshot { context, reader, .. } = &self.snapshot;
-        let object = caller.object(info, at.0, at.1).await.map_err(CommandError::Remote)?;
+        let object =
+            caller.object(info, at.0, at.1).await.map_err(|error| unread(&what, &error))?;
         let Some(object) = object else { return Ok(gone(&what)) };
         Ok(match by_hand::look(context, reader, &self.place, &object).await {
             Count::Kept(causes) => self.waits(&causes),
@@ -311,7 +312,7 @@ impl Work {
         let object = caller
             .object(info, &target.namespace, &target.name)
             .await
-            .map_err(CommandError::Remote)?;
+            .map_err(|error| unread(&what, &error))?;
         let object = object.filter(|object| {
             object.pointer("/metadata/uid").and_then(Value::as_str) == Some(&self.sight.uid)
         });
@@ -390,6 +391,10 @@ impl Hand {
             Self::Own(takes) => format!("{}; {takes}", self.done()),
         }
     }
+}
+
+fn unread(what: &str, error: &ApiError) -> CommandError {
+    CommandError::Remote(format!("cannot read {what}: {error}"))
 }
 
 fn gone(what: &str) -> Answer {

@@ -59,9 +59,9 @@ async fn status(arguments: StatusArguments) -> Result<ExitCode, CommandError> {
     );
     let now = visitor.now();
     let mut not_read = Vec::new();
-    if let Err(why) = &leader {
+    if let Err(error) = &leader {
         let resource = "leases.coordination.k8s.io".to_owned();
-        not_read.push(NotRead { resource, why: why.clone() });
+        not_read.push(NotRead { resource, why: error.to_string() });
     }
     let pauses = pauses.unwrap_or_else(|error| {
         not_read.push(NotRead { resource: "pauses.belay.dev".to_owned(), why: error.to_string() });

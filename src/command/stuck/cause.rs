@@ -97,7 +97,7 @@ fn hidden(found: &Found) -> Option<Finding> {
         "ask for the right: kubectl auth can-i get {}{place}",
         full_name(&found.info.group, &found.info.resource)
     );
-    Some(Finding::new(Cause::Unknown, says, next).shown([why.clone()]))
+    Some(Finding::new(Cause::Unknown, says, next).shown([why.to_string()]))
 }
 
 /// The finalizer that the API server takes off a definition.

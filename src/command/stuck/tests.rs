@@ -11,7 +11,7 @@ use crate::cluster::terminating::{
 use crate::command::document::NotRead;
 use crate::command::hold_state::HoldState;
 use crate::command::screen::{Format, OutputArguments, Screen};
-use crate::objects::{KindInfo, Kinds};
+use crate::objects::{ApiError, KindInfo, Kinds};
 
 fn info(group: &str, resource: &str, namespaced: bool) -> KindInfo {
     Kinds::custom(group, "v1", "Any", resource, namespaced)
@@ -298,7 +298,7 @@ fn a_namespace_waits_for_what_is_left_in_it() {
     // What nobody may read is not said to be silent.
     let mut hidden = namespace(&[]);
     hidden.object = json!({"metadata": {"name": "shop", "uid": "u-ns"}});
-    hidden.unread = Some("pods is forbidden".to_owned());
+    hidden.unread = Some(ApiError::Forbidden("pods is forbidden".to_owned()));
     let hidden = of(&hidden, &evidence(&[]));
     assert!(hidden.says.starts_with("only its metadata could be read"), "{hidden:?}");
     assert_eq!(hidden.evidence, ["pods is forbidden"]);
@@ -410,7 +410,10 @@ fn foreground_waits_for_children_and_says_who_refused_their_end() {
 
     // A kind that could not be read may have the child.
     let survey = Survey {
-        unread: vec![Unread { resource: "secrets".to_owned(), why: "forbidden".to_owned() }],
+        unread: vec![Unread {
+            resource: "secrets".to_owned(),
+            why: ApiError::Forbidden("forbidden".to_owned()),
+        }],
         ..Survey::default()
     };
     let blind = findings(&stuck, &survey, &Evidence::default(), &Hold::default());

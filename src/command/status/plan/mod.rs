@@ -105,7 +105,7 @@ async fn of_cluster(rules: files::Rules, place: PlaceArguments) -> Result<Report
                     snapshot.put(kind, &object);
                 }
             }
-            Err(why) => drop(not_read.insert("namespaces".to_owned(), why)),
+            Err(error) => drop(not_read.insert("namespaces".to_owned(), error.to_string())),
         }
     }
     let mut tally = Tally::default();
@@ -121,7 +121,7 @@ async fn of_cluster(rules: files::Rules, place: PlaceArguments) -> Result<Report
                 .iter()
                 .filter_map(|json| serde_json::from_str(json.get()).ok())
                 .for_each(|object| tally.look(&situation, info, &object)),
-            Err(why) => drop(not_read.insert(info.full_name(), why)),
+            Err(error) => drop(not_read.insert(info.full_name(), error.to_string())),
         }
     }
     drop(progress);
