@@ -154,7 +154,7 @@ fn prove_kind(
     let kinds = &situation.graph.kinds;
     if let Some(kind) = kinds.find_resource(group, resource) {
         let list = situation.list(kind, "", first);
-        kept.absent(kinds.info(kind), situation.absence(kind, list, true));
+        kept.absent(kinds.info(kind), situation.absence_by_metadata(kind, list));
         return;
     }
     let unknown = format!("{} is no kind that belay knows", full_name(group, resource));
@@ -222,7 +222,7 @@ pub(super) fn existing<'a>(
     item: &Item<'a>,
     exists: &Exists,
 ) -> Kept {
-    let mut kept = Kept::of(item.facts.namespace);
+    let mut kept = Kept::of(item.facts.own_namespace());
     for (group, resource) in &exists.kinds {
         let container = Container::Definition(group, resource);
         for other in container.items(*situation) {

@@ -277,8 +277,9 @@ impl<'a> Judgement<'a> {
         let revoked =
             ends.map_or_else(Vec::new, |target| named_by_records(&self.situation, target));
         let uncounted = if passes { Vec::new() } else { self.uncounted };
-        // Who may delete a cluster-scoped object has rights in the whole cluster.
-        let in_full = target.namespace.is_empty();
+        // Who may delete a cluster-scoped object has rights in the whole cluster, but for
+        // Namespaces: a RoleBinding in one can give the right to delete it.
+        let in_full = target.own_namespace().is_empty();
         let verdict = Verdict::of(target, blockers);
         let verdict = if in_full { verdict.in_full() } else { verdict };
         Verdict { confirm: self.confirm, more, passed, exemption, revoked, uncounted, ..verdict }

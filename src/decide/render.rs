@@ -122,10 +122,8 @@ fn unreadable(target: &Target, blocker: &Blocker) -> String {
 /// The namespace of an object that a DELETE of the target deletes as well, if the target
 /// does not name it.
 fn namespace_suffix(target: &Target, object: &Target) -> String {
-    let is_namespace = (target.group.as_str(), target.resource.as_str()) == ("", "namespaces");
-    let named = if is_namespace { &target.name } else { &target.namespace };
     match object.namespace.as_str() {
-        namespace if namespace.is_empty() || namespace == named => String::new(),
+        namespace if namespace.is_empty() || namespace == target.own_namespace() => String::new(),
         namespace => format!(" in namespace {namespace}"),
     }
 }

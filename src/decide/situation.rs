@@ -154,8 +154,24 @@ impl<'a> Situation<'a> {
     /// them all as of now. Where the watch is not connected the list is asked
     /// for in any case. If not: what is to be read, or why it is unknown.
     pub(super) fn absence(&self, kind: KindId, list: LiveRead, live: bool) -> Absence {
+        self.absence_unless(kind, list, live, Graph::unreadable_in)
+    }
+
+    /// The same, always live, where the metadata of objects says enough: an object with
+    /// too many references counts as any other.
+    pub(super) fn absence_by_metadata(&self, kind: KindId, list: LiveRead) -> Absence {
+        self.absence_unless(kind, list, true, Graph::malformed_in)
+    }
+
+    fn absence_unless(
+        &self,
+        kind: KindId,
+        list: LiveRead,
+        live: bool,
+        unreadable: for<'g> fn(&'g Graph, KindId, &str) -> Option<(&'g str, String)>,
+    ) -> Absence {
         let known = self.graph.is_current(kind);
-        let proved = |graph: &Graph, namespace| match graph.unreadable_in(kind, namespace) {
+        let proved = |graph: &Graph, namespace| match unreadable(graph, kind, namespace) {
             None => Absence::Proved,
             Some((namespace, object)) => {
                 Absence::Unreadable { object, namespace: namespace.to_owned() }

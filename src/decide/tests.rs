@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::*;
 use crate::graph::{Graph, Incomplete};
 use crate::objects::{
-    ApiError, Kinds, Object, Unreadable, know_the_former_hold_of_tests, split_api_version,
+    ApiError, Flaw, Kinds, Object, Unreadable, know_the_former_hold_of_tests, split_api_version,
 };
 use crate::policy::api::{DeletionPolicySpec, Scope};
 use crate::policy::{Approval, Approvals, Identities, Pause, Policy, PolicySet, Source};
@@ -63,6 +63,9 @@ struct Row {
     /// Objects that can't be read.
     #[serde(default)]
     unreadable: Vec<String>,
+    /// Objects with too many references.
+    #[serde(default, rename = "too-many")]
+    too_many: Vec<String>,
     /// A cluster stands behind the graph; so much of it has been read live.
     live: Option<LiveRow>,
     ask: Ask,
@@ -393,7 +396,9 @@ fn prepare(row: &Row) -> Prepared {
     graph.date_owners();
     feed(&mut graph, &catalogue, &row.before);
     feed(&mut graph, &catalogue, &row.objects);
-    mark_unreadable(&mut graph, &row.unreadable);
+    let malformed = Unreadable::of_unknown_place().flaw;
+    mark_unreadable(&mut graph, &row.unreadable, malformed);
+    mark_unreadable(&mut graph, &row.too_many, Flaw::TooManyReferences);
     for gone in &row.gone {
         let (kind, namespace, name) = split(gone);
         let (group, _) = split_owned(&api_version(&graph.kinds, kind));
@@ -403,19 +408,18 @@ fn prepare(row: &Row) -> Prepared {
     let reads = row.live.as_ref().map(|live| {
         let mut reads = LiveReads { graph: Graph::new(kinds()), ..LiveReads::default() };
         feed(&mut reads.graph, &catalogue, &live.found);
-        mark_unreadable(&mut reads.graph, &live.unreadable);
+        mark_unreadable(&mut reads.graph, &live.unreadable, malformed);
         reads
     });
     Prepared { graph, policies, reads }
 }
 
-fn mark_unreadable(graph: &mut Graph, objects: &[String]) {
+fn mark_unreadable(graph: &mut Graph, objects: &[String], flaw: Flaw) {
     for object in objects {
         let (kind, namespace, name) = split(object);
         let kind = graph.kinds.iter().find(|(_, info)| info.kind == kind).unwrap().0;
         let place = Some((namespace.to_owned(), name.to_owned()));
-        let unreadable = Unreadable { place, ..Unreadable::of_unknown_place() };
-        assert!(graph.set_unreadable(kind, &unreadable));
+        assert!(graph.set_unreadable(kind, &Unreadable { place, flaw }));
     }
 }
 

@@ -76,7 +76,7 @@ fn named(read: &LiveRead, target: &Target) -> String {
             (group, resource, namespace, String::new())
         }
     };
-    if is_elsewhere(&target.namespace, namespace) {
+    if is_elsewhere(target.own_namespace(), namespace) {
         return "objects in another namespace".to_owned();
     }
     let place = match namespace.as_str() {

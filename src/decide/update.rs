@@ -11,7 +11,7 @@ use super::judgement::Judgement;
 use super::lets_go::lets_go;
 use super::owners::{Going, MOST_READ, Standing, standing};
 use super::{Cause, HoldChange, HoldPlace, LiveRead, Named, Reason, Review, Situation, Verdict};
-use crate::graph::{Claim, Graph, MANY, Node, Propagation, User};
+use crate::graph::{Claim, MANY, Node, Propagation, User};
 use crate::objects::{FOREGROUND, KeyedSet, KindId, ORPHAN, Text, Uid, is_hold};
 use crate::policy::Applied;
 use crate::policy::api::Action;
@@ -137,31 +137,30 @@ fn orphan_goes<'a>(judgement: &mut Judgement<'a>, review: &'a Review<'a>, target
 fn guards_nothing(situation: &Situation<'_>, target: &Item<'_>, finalizer: &str) -> bool {
     let graph = situation.graph;
     let Some(node) = target.node else { return false };
+    let is_known = |kind| graph.is_current(kind) && graph.malformed_in(kind, "").is_none();
     match finalizer {
         FOREGROUND | ORPHAN => {
             let kinds = graph.kinds.iter().map(|(kind, _)| kind);
-            let kinds = kinds.filter(|kind| graph.kinds.is_served(*kind));
-            graph.dependents(node).next().is_none() && are_complete(graph, kinds)
+            let mut kinds = kinds.filter(|kind| graph.kinds.is_served(*kind));
+            graph.dependents(node).next().is_none() && kinds.all(is_known)
         }
         "kubernetes.io/pvc-protection" => {
             let pod = graph.kinds.find("", "Pod");
             let is_pod = |user: &User<'_>| Some(user.node.kind()) == pod && user.needs();
             !graph.users_within(node.id(), situation.work).any(|user| is_pod(&user))
-                && are_complete(graph, pod)
+                && pod.is_some_and(|pod| {
+                    graph.is_current(pod) && graph.unreadable(pod, node.namespace()).is_none()
+                })
         }
         "kubernetes.io/pv-protection" => {
             let claim = graph.kinds.find("", "PersistentVolumeClaim");
             let bound = graph
                 .users_within(node.id(), situation.work)
                 .any(|user| Some(user.node.kind()) == claim);
-            !bound && are_complete(graph, claim)
+            !bound && claim.is_some_and(is_known)
         }
         _ => false,
     }
-}
-
-fn are_complete(graph: &Graph, kinds: impl IntoIterator<Item = KindId>) -> bool {
-    kinds.into_iter().all(|kind| graph.is_current(kind) && graph.unreadable(kind, "").is_none())
 }
 
 /// Owner references go from an object that may not lose its owner, or come to

@@ -49,7 +49,7 @@ pub(super) fn users<'a>(
     let mut found = Found::default();
     let held = keeps && item.is_held(situation);
     let live = live && !held;
-    let namespace = item.facts.namespace;
+    let namespace = item.facts.own_namespace();
     let managers = || UsersByManager::new(situation, in_use, namespace);
     let (mut blocking, mut doomed) = (managers(), managers());
     for user in counting_users(situation, item, in_use, situation.graph) {
@@ -112,7 +112,8 @@ fn goes_along(fates: &Fates, user: Node<'_>) -> bool {
 struct UsersByManager<'s, 'a> {
     situation: &'s Situation<'a>,
     in_use: &'s InUse,
-    /// The namespace of what they use; empty for a cluster-scoped object.
+    /// The namespace of what they use, or what they use; empty for another cluster-scoped
+    /// object.
     namespace: &'a str,
     /// For each manager the user that says most.
     users: Vec<(Node<'a>, User<'a>)>,
@@ -296,7 +297,8 @@ fn prove_absence(situation: &Situation<'_>, item: &Item<'_>, live: bool, found: 
             Absence::Unread(list) => found.confirm.push(list),
             Absence::Unreadable { object, namespace } => {
                 let cause = Cause::Unknown(format!("{object}, so it may use it"));
-                found.unknown = Some(cause_of_object(item.facts.namespace, &namespace, cause));
+                found.unknown =
+                    Some(cause_of_object(item.facts.own_namespace(), &namespace, cause));
                 return;
             }
             Absence::Unknown(why) => {

@@ -101,6 +101,14 @@ pub struct Target {
     pub name: String,
 }
 
+impl Target {
+    /// The namespace that it is in, or is; empty for another cluster-scoped object.
+    pub(super) fn own_namespace(&self) -> &str {
+        let is_namespace = self.group.is_empty() && self.resource == "namespaces";
+        if is_namespace { &self.name } else { &self.namespace }
+    }
+}
+
 /// An object, the way people name it: `StatefulSet db/postgres`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Named {

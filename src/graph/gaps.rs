@@ -67,24 +67,17 @@ impl UnreadableSet {
         self.more || self.places.contains_key(&(namespace.to_owned(), name.to_owned()))
     }
 
-    /// The namespace of one, and words for it, in a namespace (empty: in any).
-    fn first(&self, namespace: &str) -> Option<(&str, String)> {
+    /// The namespace of one with such a flaw, and words for it, in a namespace (empty: in
+    /// any).
+    fn first(&self, namespace: &str, counts: fn(Flaw) -> bool) -> Option<(&str, String)> {
         // They are in the order of namespaces, and "" is the first of these.
-        let mut places = self.places.range((namespace.to_owned(), String::new())..);
+        let places = self.places.range((namespace.to_owned(), String::new())..);
         let is_meant = |place: &str| namespace.is_empty() || place == namespace;
-        if let Some((place, flaw)) = places.next().filter(|((place, _), _)| is_meant(place)) {
+        let mut meant = places.take_while(|((place, _), _)| is_meant(place));
+        if let Some((place, flaw)) = meant.find(|(_, flaw)| counts(**flaw)) {
             return Some((&place.0, words(place, *flaw)));
         }
         self.more.then(|| ("", "of unknown name can't be read".to_owned()))
-    }
-
-    /// Words for one that is malformed. Every tenant can write references without
-    /// end, and these concern the tenant's own namespace.
-    fn first_malformed(&self) -> Option<String> {
-        let mut places = self.places.iter();
-        let malformed = places.find(|(_, flaw)| matches!(flaw, Flaw::Malformed { .. }));
-        let more = || self.more.then(|| "of unknown name can't be read".to_owned());
-        malformed.map(|(place, flaw)| words(place, *flaw)).or_else(more)
     }
 }
 
@@ -196,14 +189,22 @@ impl Graph {
     /// The same, and its namespace: empty for a cluster-scoped object, or if it is
     /// unknown.
     pub fn unreadable_in(&self, kind: KindId, namespace: &str) -> Option<(&str, String)> {
-        let (place, found) = self.gaps.unreadable.get(&kind)?.first(namespace)?;
-        Some((place, format!("{} {found}", self.kinds.info(kind).kind)))
+        self.first_unreadable(kind, namespace, |_| true)
     }
 
-    /// The same of one that is malformed, in any namespace.
-    pub fn malformed(&self, kind: KindId) -> Option<String> {
-        let found = self.gaps.unreadable.get(&kind)?.first_malformed()?;
-        Some(format!("{} {found}", self.kinds.info(kind).kind))
+    /// The same of one that is malformed, so that its metadata is unknown as well.
+    pub fn malformed_in(&self, kind: KindId, namespace: &str) -> Option<(&str, String)> {
+        self.first_unreadable(kind, namespace, |flaw| matches!(flaw, Flaw::Malformed { .. }))
+    }
+
+    fn first_unreadable(
+        &self,
+        kind: KindId,
+        namespace: &str,
+        counts: fn(Flaw) -> bool,
+    ) -> Option<(&str, String)> {
+        let (place, found) = self.gaps.unreadable.get(&kind)?.first(namespace, counts)?;
+        Some((place, format!("{} {found}", self.kinds.info(kind).kind)))
     }
 
     /// Whether this object may be one that can't be read.
@@ -301,7 +302,7 @@ mod tests {
         graph.apply(pods, &object, Default::default(), edges());
         let words = format!("Pod shop/p has more than {MOST_REFERENCES} references");
         assert_eq!(graph.unreadable(pods, "shop"), Some(words));
-        assert_eq!((graph.unreadable(pods, "db"), graph.malformed(pods)), (None, None));
+        assert_eq!((graph.unreadable(pods, "db"), graph.malformed_in(pods, "")), (None, None));
         assert!(graph.object(pods, "shop", "p").is_some());
         graph.apply(pods, &object, Default::default(), Edges::default());
         assert_eq!(graph.unreadable(pods, ""), None);

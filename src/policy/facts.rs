@@ -86,6 +86,11 @@ impl<'a> Facts<'a> {
     pub fn is_namespace(self) -> bool {
         self.group.is_empty() && self.resource == "namespaces"
     }
+
+    /// The namespace that the object is in, or is; empty for another cluster-scoped one.
+    pub fn own_namespace(self) -> &'a str {
+        if self.is_namespace() { self.name } else { self.namespace }
+    }
 }
 
 /// Where objects live: the Namespaces of the graph, and perhaps the labels that

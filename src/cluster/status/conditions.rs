@@ -134,7 +134,7 @@ pub(super) fn watching(graph: &Graph, needs: &BTreeSet<KindId>, unknown: &[Strin
         missing.push((Missing::of(why), name, why.to_string()));
     }
     for kind in needs.iter().filter(|kind| graph.is_complete(**kind)) {
-        if let Some(object) = graph.malformed(*kind) {
+        if let Some((_, object)) = graph.malformed_in(*kind, "") {
             let info = graph.kinds.info(*kind);
             let name = full_name(&info.group, &info.resource);
             let why = format!("{object}, so it may use anything");
