@@ -3,12 +3,20 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
-/// So many addresses are known: a cluster has a few API servers.
-const MOST: usize = 64;
+/// So many addresses are known: a cluster has a few API servers. Their handshakes share
+/// places and turns, and a Pod that once learned the path may have many addresses.
+const MOST: usize = 8;
+
+/// An address that is not used for so long makes room for any other one.
+const STALE: Duration = Duration::from_secs(600);
+
+/// Uses within this time count once.
+const SPAN: Duration = Duration::from_secs(10);
 
 /// Whose connection it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,22 +27,57 @@ pub enum Client {
     Unknown(Option<IpAddr>),
 }
 
-/// The addresses of the callers that have shown that they know the path, and when each did
-/// so last. Cheap to clone.
+/// When the callers of an address have shown that they know the path.
+#[derive(Debug, Clone, Copy)]
+struct Uses {
+    last: Instant,
+    /// The begin of the last span that counts.
+    span: Instant,
+    /// In how many spans.
+    spans: u64,
+}
+
+impl Uses {
+    /// The first use.
+    fn new(now: Instant) -> Self {
+        Self { last: now, span: now, spans: 1 }
+    }
+
+    fn add(&mut self, now: Instant) {
+        self.last = now;
+        if now - self.span >= SPAN {
+            (self.span, self.spans) = (now, self.spans + 1);
+        }
+    }
+
+    /// The least is the first to make room.
+    fn rank(&self, now: Instant) -> (u64, Instant) {
+        let is_stale = now - self.last >= STALE;
+        (if is_stale { 0 } else { self.spans }, self.last)
+    }
+}
+
+/// The addresses of the callers that have shown that they know the path. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub struct Callers(Arc<Mutex<HashMap<IpAddr, Instant>>>);
+pub struct Callers(Arc<Mutex<HashMap<IpAddr, Uses>>>);
 
 impl Callers {
-    /// A caller of this address knows the path. Those that have not shown it for the
-    /// longest time are forgotten.
+    /// A caller of this address knows the path. If there are too many, it takes the place
+    /// of the one that has shown it in the fewest spans: not of an API server that has
+    /// asked all the time.
     pub fn add(&self, address: IpAddr) {
-        let mut known = self.0.lock();
-        known.insert(address.to_canonical(), Instant::now());
-        if known.len() > MOST
-            && let Some(oldest) = known.iter().min_by_key(|(_, last)| **last).map(|(one, _)| *one)
-        {
-            known.remove(&oldest);
+        let (mut known, now, address) = (self.0.lock(), Instant::now(), address.to_canonical());
+        if let Some(uses) = known.get_mut(&address) {
+            uses.add(now);
+            return;
         }
+        if known.len() >= MOST
+            && let Some(least) = known.iter().min_by_key(|(_, uses)| uses.rank(now))
+        {
+            let least = *least.0;
+            known.remove(&least);
+        }
+        known.insert(address, Uses::new(now));
     }
 
     /// Whose connection comes from this address.
@@ -51,20 +94,39 @@ impl Callers {
 mod tests {
     use super::*;
 
-    #[test]
-    fn h93_an_address_is_known_by_its_path_until_many_others_are() {
-        let callers = Callers::default();
-        let of = |text: &str| callers.client(Some(text.parse().unwrap()));
-        assert_eq!(of("10.0.0.1"), Client::Unknown(Some("10.0.0.1".parse().unwrap())));
+    fn pod(last: u8) -> IpAddr {
+        IpAddr::from([10, 1, 0, last])
+    }
+
+    fn is_known(callers: &Callers, address: IpAddr) -> bool {
+        callers.client(Some(address)) == Client::Known(address)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn h93_an_address_is_known_by_its_path_until_many_others_are() {
+        let (callers, server) = (Callers::default(), IpAddr::from([10, 0, 0, 1]));
+        assert_eq!(callers.client(Some(server)), Client::Unknown(Some(server)));
         callers.add("::ffff:10.0.0.1".parse().unwrap());
-        assert_eq!(of("10.0.0.1"), Client::Known("10.0.0.1".parse().unwrap()));
-        for last in 0..=255 {
-            callers.add(IpAddr::from([10, 1, 0, last]));
-            callers.add("10.0.0.1".parse().unwrap());
+        assert!(is_known(&callers, server));
+        (0..=255).for_each(|last| callers.add(pod(last)));
+        assert!(!is_known(&callers, pod(1)) && is_known(&callers, pod(255)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn h109_addresses_that_come_in_numbers_replace_none_that_asks_all_the_time() {
+        let (callers, server) = (Callers::default(), IpAddr::from([10, 0, 0, 1]));
+        for _ in 0..2 {
+            callers.add(server);
+            tokio::time::advance(SPAN).await;
         }
-        assert!(matches!(of("10.1.0.1"), Client::Unknown(_)));
-        assert!(
-            ["10.0.0.1", "10.1.0.255"].map(of).iter().all(|one| matches!(one, Client::Known(_)))
-        );
+        callers.add(server);
+        (0..=255).chain(0..=255).for_each(|last| callers.add(pod(last)));
+        assert!(is_known(&callers, server));
+        let known = (0..=255).filter(|last| is_known(&callers, pod(*last))).count();
+        assert_eq!(known, MOST - 1);
+        // An API server that is gone keeps no place.
+        tokio::time::advance(STALE).await;
+        (0..8).for_each(|last| callers.add(pod(last)));
+        assert!(!is_known(&callers, server));
     }
 }

@@ -4,13 +4,14 @@
 //! Any Pod can connect and send nothing. A real client ends its handshake and
 //! sends its request within milliseconds, so where too many are under way belay
 //! drops the oldest one. If one address has many, belay drops the oldest one of that
-//! address: a Pod has one address, and the API server has another. After the handshake
-//! only the age counts.
+//! address: a Pod has one address, and the API server has another. Where several addresses
+//! have handshakes under way, belay refuses further ones of an address that has many, so
+//! that those of other addresses go on. After the handshake only the age counts.
 //!
 //! With all file descriptors in use, belay could not accept the API server's
 //! connections, nor read from it. So connections are bounded as well.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +25,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::time::Instant;
 
 /// So many handshakes may be under way, in all threads together.
-const HANDSHAKES: usize = 1536;
+const HANDSHAKES: usize = 4096;
 
 /// So many may be of addresses whose callers have shown that they know the path.
 const KNOWN_HANDSHAKES: usize = 512;
@@ -53,6 +54,9 @@ const CONNECTIONS: usize = HANDSHAKES + KNOWN_HANDSHAKES + NEW + KNOWN + SENDING
 /// An API server begins fewer handshakes at once on one thread.
 const MANY: usize = 32;
 
+/// For so long a handshake of an address that has [`MANY`] keeps its place.
+const HELD: Duration = Duration::from_secs(2);
+
 /// So many connections may ask the probes.
 const PROBES: usize = 64;
 
@@ -68,8 +72,8 @@ struct Taken {
     /// The number of the next one.
     next: u64,
     by_number: BTreeMap<u64, Holder>,
-    /// How many each client has.
-    counts: HashMap<Option<IpAddr>, usize>,
+    /// The numbers of each client.
+    by_client: HashMap<Option<IpAddr>, BTreeSet<u64>>,
 }
 
 /// Who has a place.
@@ -84,30 +88,34 @@ impl Taken {
         let number = self.next;
         self.next += 1;
         self.by_number.insert(number, Holder { client, since: Instant::now(), end });
-        *self.counts.entry(client).or_default() += 1;
+        self.by_client.entry(client).or_default().insert(number);
         number
     }
 
     fn remove(&mut self, number: u64) -> Option<Holder> {
         let holder = self.by_number.remove(&number)?;
-        if let Some(count) = self.counts.get_mut(&holder.client) {
-            *count -= 1;
-            if *count == 0 {
-                self.counts.remove(&holder.client);
+        if let Some(numbers) = self.by_client.get_mut(&holder.client) {
+            numbers.remove(&number);
+            if numbers.is_empty() {
+                self.by_client.remove(&holder.client);
             }
         }
         Some(holder)
     }
 
-    /// Removes the oldest place. If a client has [`MANY`] or a quarter of all, it removes
+    /// Removes the oldest place. If a client has [`MANY`] or an eighth of all, it removes
     /// the oldest one of the clients that have the most.
     fn remove_oldest(&mut self) -> Option<Holder> {
-        let many = self.by_number.len().div_ceil(4).min(MANY);
-        let most = *self.counts.values().max()?;
-        let has_most = |holder: &Holder| self.counts.get(&holder.client) == Some(&most);
-        let is_removed = |holder: &Holder| most < many || has_most(holder);
-        let (number, _) = self.by_number.iter().find(|(_, holder)| is_removed(holder))?;
-        self.remove(*number)
+        let many = self.by_number.len().div_ceil(8).min(MANY);
+        let most = self.by_client.values().map(BTreeSet::len).max()?;
+        let oldest = match most < many {
+            true => *self.by_number.first_key_value()?.0,
+            false => {
+                let with_most = self.by_client.values().filter(|numbers| numbers.len() == most);
+                *with_most.filter_map(BTreeSet::first).min()?
+            }
+        };
+        self.remove(oldest)
     }
 }
 
@@ -258,6 +266,22 @@ impl Places {
         taken.add(client, end)
     }
 
+    /// Whether a client gets a further place. If it has [`MANY`] and others as many
+    /// together, then only for one of its own that is old.
+    pub fn admits(&self, client: Option<IpAddr>) -> bool {
+        let mut taken = self.taken.lock();
+        let Some(numbers) = taken.by_client.get(&client) else { return true };
+        if numbers.len() < MANY || 2 * numbers.len() > taken.by_number.len() {
+            return true;
+        }
+        let Some(oldest) = numbers.first().copied() else { return true };
+        if taken.by_number.get(&oldest).is_some_and(|oldest| oldest.since.elapsed() < HELD) {
+            return false;
+        }
+        taken.remove(oldest).into_iter().for_each(|oldest| oldest.end.end());
+        true
+    }
+
     /// Ends those that have had their places for so long.
     pub fn end_older_than(&self, age: Duration) {
         let mut taken = self.taken.lock();
@@ -369,7 +393,7 @@ mod tests {
             assert_eq!(futures_util::poll!(one).is_ready(), number < 3, "{number}");
         }
         drop((old, flood));
-        assert!(places.taken.lock().counts.is_empty());
+        assert!(places.taken.lock().by_client.is_empty());
     }
 
     #[tokio::test]
@@ -398,6 +422,33 @@ mod tests {
         let flood: Vec<_> = (0..1000).map(pod).collect();
         assert!(futures_util::poll!(server).is_pending());
         drop(flood);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn h109_clients_with_many_places_each_get_no_further_ones() {
+        let places = Places::new(2048);
+        let address = |last| Some(IpAddr::from([10, 0, 0, last]));
+        let begin = |last| {
+            let client = address(last);
+            places.admits(client).then(|| Box::pin(places.run_for(client, pending::<()>())))
+        };
+        let mut flood: Vec<_> =
+            (0..10_000).filter_map(|n| begin(u8::try_from(n % 63).unwrap())).collect();
+        assert_eq!(flood.len(), 63 * MANY);
+        assert!(futures_util::poll!(&mut flood[0]).is_pending());
+        assert!((0..MANY).all(|_| begin(99).is_some()));
+        // A client that others share gets a place again for one that is old.
+        tokio::time::advance(HELD).await;
+        let new = begin(0).unwrap();
+        assert!(futures_util::poll!(&mut flood[0]).is_ready());
+        assert!(begin(0).is_some());
+        drop(new);
+        // One that has more than all others together is most likely all that there are.
+        let alone = Places::new(2048);
+        let all: Vec<_> =
+            (0..99).map(|_| Box::pin(alone.run_for(address(1), pending::<()>()))).collect();
+        assert!(alone.admits(address(1)));
+        drop(all);
     }
 
     #[tokio::test]

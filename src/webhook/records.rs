@@ -1,8 +1,8 @@
 //! The socket below TLS, which bounds the records that carry nothing.
 //!
-//! A record can change keys or be empty. Such records take time and give HTTP nothing,
-//! so nothing above TLS sees them. Here each record is counted, and what HTTP gets allows
-//! more of them.
+//! A record can change keys, be empty, or have a part of a message that never ends. Such
+//! records take time and memory and give HTTP nothing, so nothing above TLS sees them.
+//! Here each record and each byte is counted, and what HTTP gets allows more of them.
 
 use std::cell::Cell;
 use std::io;
@@ -22,6 +22,10 @@ const FREE: usize = 64 * BYTES;
 /// Requests allow up to 1,024 records in advance.
 const MOST: usize = 1024 * BYTES;
 
+/// So many bytes may arrive of which HTTP gets nothing: a record of the greatest length,
+/// and what is read with it. A handshake has fewer.
+const SILENT: usize = 24 * 1024;
+
 /// The length of a record's header. The last two bytes are the length of the rest.
 const HEADER: usize = 5;
 
@@ -30,6 +34,8 @@ pub struct RecordSocket {
     socket: TcpStream,
     /// The bytes that the next records may use up.
     left: Cell<usize>,
+    /// The bytes that have arrived since HTTP got some.
+    silent: Cell<usize>,
     header: [u8; HEADER],
     /// How much of the header has arrived.
     filled: usize,
@@ -40,7 +46,8 @@ pub struct RecordSocket {
 impl RecordSocket {
     /// Counts from now on.
     pub fn new(socket: TcpStream) -> Self {
-        Self { socket, left: Cell::new(FREE), header: [0; HEADER], filled: 0, rest: 0 }
+        let (left, silent) = (Cell::new(FREE), Cell::new(0));
+        Self { socket, left, silent, header: [0; HEADER], filled: 0, rest: 0 }
     }
 
     /// The socket itself.
@@ -51,6 +58,7 @@ impl RecordSocket {
     /// So many bytes of a request have arrived.
     pub fn allow_for(&self, bytes: usize) {
         self.left.set((self.left.get() + bytes).min(MOST));
+        self.silent.set(0);
     }
 
     /// A request was answered.
@@ -59,6 +67,10 @@ impl RecordSocket {
     }
 
     fn count(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        self.silent.set(self.silent.get() + bytes.len());
+        if self.silent.get() > SILENT {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
         while let Some(first) = bytes.first() {
             if self.rest > 0 {
                 let part = self.rest.min(bytes.len());
@@ -154,6 +166,17 @@ mod tests {
             assert_eq!(socket.left.get(), 0);
             assert!(empty.chunks(chunk).any(|part| socket.count(part).is_err()), "one more");
         }
+    }
+
+    #[tokio::test]
+    async fn h110_a_message_that_does_not_end_is_bounded() {
+        let mut socket = socket();
+        let record = [&[23, 3, 3, 0x40, 0][..], &[0; 0x4000]].concat();
+        // HTTP gets what is in the first one.
+        assert!(record.chunks(4096).all(|part| socket.count(part).is_ok()));
+        socket.allow_for(0x3fe0);
+        assert!(record.chunks(4096).all(|part| socket.count(part).is_ok()));
+        assert!(record.chunks(4096).any(|part| socket.count(part).is_err()));
     }
 
     #[tokio::test]

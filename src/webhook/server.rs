@@ -183,9 +183,16 @@ fn admission(
                 Client::Known(address) => (&known, Some(address)),
                 Client::Unknown(address) => (&unknown, address),
             };
-            let handshake = Box::pin(tls.call(RecordSocket::new(io)));
-            let ended = places.run_for(address, handshakes.run(client, handshake));
-            async move { ended.await.flatten().unwrap_or(Err(TlsError::Timeout)) }
+            let ended = places.admits(address).then(|| {
+                let handshake = Box::pin(tls.call(RecordSocket::new(io)));
+                places.run_for(address, handshakes.run(client, handshake))
+            });
+            async move {
+                match ended {
+                    Some(ended) => ended.await.flatten().unwrap_or(Err(TlsError::Timeout)),
+                    None => Err(TlsError::Timeout),
+                }
+            }
         };
         apply_fn_factory::<_, _, _, _, TcpStream, RecordSocket, _, _>(acceptor, accept)
             .map_err(TlsError::into_service_error)
