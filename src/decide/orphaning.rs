@@ -5,7 +5,7 @@ use super::item::{Item, named};
 use super::judgement::Judgement;
 use super::owners::{Standing, standing};
 use super::{Cause, Named, Reason, Situation};
-use crate::graph::{Claim, Fates, Node, Outcome, Propagation};
+use crate::graph::{Claim, Fates, Node, Propagation};
 use crate::objects::ORPHAN;
 
 /// Refuses what would leave protected objects without their owner, or a
@@ -18,8 +18,8 @@ pub(super) fn orphaned<'a>(
 ) {
     let situation = judgement.situation;
     let graph = situation.graph;
-    let lose = fates.iter().filter(|(_, fate)| fate.outcome == Outcome::Orphaned);
-    let mut dependents: Vec<Node<'a>> = lose.filter_map(|(id, _)| graph.get(id)).collect();
+    let mut dependents: Vec<Node<'a>> =
+        fates.may_be_orphaned().filter_map(|id| graph.get(id)).collect();
     // The graph may not have seen the owner yet.
     if target.node.is_none() && propagation == Propagation::Orphan {
         dependents.extend(graph.dependents_within(target.uid(), target.facts.namespace));

@@ -205,7 +205,8 @@ fn object(kinds: &Kinds, short: &Value) -> Value {
     if let Some(Value::Array(owners)) = take("owners") {
         // The first one is the controller.
         let owners = owners.iter().enumerate().map(|(at, owner)| {
-            let (kind, _, name) = split(owner.as_str().unwrap());
+            let Some(owner) = owner.as_str() else { return owner.clone() };
+            let (kind, _, name) = split(owner);
             json!({"apiVersion": api_version(kinds, kind), "kind": kind, "name": name,
                 "uid": uid(kind, name), "blockOwnerDeletion": true, "controller": at == 0})
         });

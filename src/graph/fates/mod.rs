@@ -23,7 +23,7 @@ mod oracle;
 mod tests;
 
 use super::{Graph, Node, NodeId, User, Work};
-use crate::objects::{DefaultPropagation, FOREGROUND, NumberMap, ORPHAN};
+use crate::objects::{DefaultPropagation, FOREGROUND, NumberMap, NumberSet, ORPHAN};
 use world::World;
 
 /// What a DELETE does with dependents.
@@ -169,6 +169,7 @@ pub struct Fate {
 #[derive(Debug, Default)]
 pub struct Fates {
     fates: NumberMap<NodeId, Fate>,
+    may_be_orphaned: NumberSet<NodeId>,
     whole: bool,
 }
 
@@ -192,7 +193,11 @@ pub fn fates(graph: &Graph, request: &Request<'_>) -> Fates {
         let certainty = if certain { Certainty::Certain } else { Certainty::Maybe };
         fates.insert(id, Fate { outcome, certainty });
     }
+    let mut may_be_orphaned = NumberSet::default();
     for id in may.orphaned() {
+        if !must.is_gone(id) {
+            may_be_orphaned.insert(id);
+        }
         // What is Terminating already loses its owner too, and may go for
         // reasons of its own.
         let stays = graph.get(id).is_some_and(|node| !node.is_terminating());
@@ -204,7 +209,11 @@ pub fn fates(graph: &Graph, request: &Request<'_>) -> Fates {
             },
         });
     }
-    Fates { fates, whole: may.is_whole() && must.is_whole() && !request.work.is_used_up() }
+    Fates {
+        fates,
+        may_be_orphaned,
+        whole: may.is_whole() && must.is_whole() && !request.work.is_used_up(),
+    }
 }
 
 impl Fates {
@@ -230,6 +239,11 @@ impl Fates {
     /// holds it is taken off.
     pub fn may_be_lost(&self, id: NodeId) -> bool {
         self.get(id).is_some_and(|fate| matches!(fate.outcome, Outcome::Deleted | Outcome::Held))
+    }
+
+    /// The objects that may lose an owner and stay, whatever else may become of them.
+    pub fn may_be_orphaned(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.may_be_orphaned.iter().copied()
     }
 
     /// Whether everything was followed, or the limit reached first.
