@@ -10,11 +10,14 @@ use super::item::{Item, named};
 use super::judgement::Judgement;
 use super::lets_go::lets_go;
 use super::owners::{Going, MOST_READ, Standing, standing};
-use super::{Cause, HoldChange, HoldPlace, LiveRead, Named, Reason, Review, Situation, Verdict};
+use super::{
+    Cause, HoldChange, HoldPlace, LiveRead, Named, Reason, Review, Situation, Verdict,
+    is_harm_on_kind,
+};
 use crate::graph::{Claim, MANY, Node, Propagation, User};
 use crate::objects::{FOREGROUND, KeyedSet, KindId, ORPHAN, Text, Uid, is_hold};
-use crate::policy::Applied;
 use crate::policy::api::Action;
+use crate::policy::{Applied, Facts};
 
 /// The validating phase: the object is final.
 pub(super) fn update(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
@@ -76,10 +79,19 @@ pub(super) fn put_back(situation: &Situation<'_>, review: &Review<'_>) -> Verdic
 }
 
 /// The hold goes, and a policy that put it on still wants it, whomever else it
-/// binds or exempts: letting go is belay's.
+/// binds or exempts: letting go is belay's. Where belay does not release holds, it puts
+/// none on, and guards none that others put on.
 fn hold_goes<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>) {
+    let Situation { policies, .. } = judgement.situation;
+    let Facts { group, resource, .. } = target.facts;
+    if is_harm_on_kind(group, resource) {
+        return;
+    }
     let applied = judgement.situation.applied(target.facts);
-    for applied in applied.iter().filter(|applied| applied.policy.holds()) {
+    let holds = |applied: &&Applied<'_>| {
+        applied.policy.holds() && policies.releases(applied.policy, group, resource)
+    };
+    for applied in applied.iter().filter(holds) {
         let causes = vec![Cause::Hold { terminating: target.is_terminating() }];
         judgement.refuse_exempt_too(applied, target, Reason::FinalizerGuarded, causes);
     }

@@ -42,6 +42,9 @@ pub struct PolicySet {
     pub pauses: Vec<Pause>,
     /// Whom belay knows by name.
     pub identities: Identities,
+    /// The kinds, by group and resource, on which belay releases the holds of the label.
+    /// `None`: all.
+    pub label_holds: Option<Vec<(String, String)>>,
 }
 
 impl Default for PolicySet {
@@ -78,6 +81,7 @@ impl PolicySet {
             approvals: Approvals::default(),
             pauses: Vec::new(),
             identities: Identities::default(),
+            label_holds: None,
         };
         for (number, policy) in (0..).zip(&set.policies) {
             for (entry, target) in (0..).zip(&policy.targets) {
@@ -158,6 +162,15 @@ impl PolicySet {
             applied.iter_mut().for_each(|applied| applied.action = Action::Audit);
         }
         applied
+    }
+
+    /// Whether belay releases the holds of a policy on objects of a kind.
+    pub fn releases(&self, policy: &Policy, group: &str, resource: &str) -> bool {
+        let is_listed = |kinds: &Vec<(String, String)>| {
+            kinds.iter().any(|(g, r)| (g.as_str(), r.as_str()) == (group, resource))
+        };
+        matches!(policy.source, Source::Policy(_))
+            || self.label_holds.as_ref().is_none_or(is_listed)
     }
 
     /// Whether everything is Audit at this time.

@@ -173,6 +173,7 @@ impl Feed {
         let Rules { catalogue, policies: mut set } = rules;
         set.approvals = std::mem::take(&mut old.approvals);
         set.pauses = std::mem::take(&mut old.pauses);
+        set.label_holds = Some(self.context.settings.labelled.clone());
         let before: HashSet<&str> = old.annotation_keys().collect();
         let reread = set.annotation_keys().any(|key| !before.contains(key));
         let absent = absent_kinds(&relations, &self.context.settings.labelled, &graph.kinds);
