@@ -101,7 +101,7 @@ fn h112_a_hold_on_what_belay_does_not_watch_is_its_owners() {
         let held = object(version, kind, &name).with_protect_label("WhileUsed");
         team.apply(&held.with(json!({"metadata": {"finalizers": ["belay.dev/hold"]}})));
         let one = format!("{name}/{name}");
-        team.delete(&[&one, "--wait=false"]).success().unwrap();
+        team.delete(&[&one]).success().unwrap();
         team.finish(&one);
     }
 }
