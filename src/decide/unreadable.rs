@@ -39,13 +39,15 @@ pub fn decide_unknown(review: &Review<'_>, what: String) -> Verdict {
     }
 }
 
-/// What comes of a verdict in a Pause. What could not be judged may be refused by no
-/// policy, and so by no policy that the Pause makes Audit.
+/// A verdict in a Pause: nothing is refused. A Pause makes policies Audit, but no policy
+/// refuses what can't be judged. A hold waits in a Pause as well.
 pub fn decide_paused(mut verdict: Verdict) -> Verdict {
-    for blocker in &mut verdict.blockers {
-        blocker.outcome = blocker.outcome.min(Decision::Audit);
+    let outcomes = verdict.blockers.iter_mut().map(|blocker| &mut blocker.outcome);
+    for outcome in outcomes.chain([&mut verdict.decision]) {
+        if *outcome == Decision::Deny {
+            *outcome = Decision::Audit;
+        }
     }
-    verdict.decision = verdict.decision.min(Decision::Audit);
     verdict
 }
 
