@@ -63,9 +63,6 @@ impl ClusterDecider {
         let until = until.checked_sub(MARGIN).unwrap_or(until);
         let mut pending = PendingReview { decider: self, review, until, effort, gathered: None };
         let mut verdict = pending.confirmed().await;
-        if self.is_paused() {
-            verdict = decide_paused(verdict);
-        }
         if verdict.decision != Decision::Allow {
             verdict.recorded = pending.recorded_as().await;
         }
@@ -128,13 +125,15 @@ impl Confirm for PendingReview<'_> {
 impl PendingReview<'_> {
     /// The final verdict.
     async fn confirmed(&mut self) -> Verdict {
-        match confirm(self, ROUNDS).await {
-            Ok(verdict) => self.recorded(verdict).await,
+        let verdict = match confirm(self, ROUNDS).await {
+            Ok(verdict) => verdict,
             Err(Unconfirmed::Lacking(verdict)) => decide_unconfirmed(self.review, verdict),
             Err(Unconfirmed::Changing) => {
                 decide_unknown(self.review, "the kinds that are served change all the time".into())
             }
-        }
+        };
+        // A record that may be forged is deleted in a Pause as well, or the request fails.
+        self.recorded(if self.decider.is_paused() { decide_paused(verdict) } else { verdict }).await
     }
 
     /// Gives what was read the numbers that the world has now.

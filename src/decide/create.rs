@@ -37,7 +37,6 @@ const NEVER_HELD: &[(&str, &str)] = &[
     ("", "namespaces"),
     ("", "pods"),
     ("", "nodes"),
-    ("", "endpoints"),
     ("", "events"),
     ("events.k8s.io", "events"),
     ("apiextensions.k8s.io", "customresourcedefinitions"),

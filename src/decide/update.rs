@@ -169,7 +169,10 @@ fn guards_nothing(situation: &Situation<'_>, target: &Item<'_>, finalizer: &str)
             let bound = graph
                 .users_within(node.id(), situation.work)
                 .any(|user| Some(user.node.kind()) == claim);
-            !bound && claim.is_some_and(is_known)
+            !bound
+                && claim.is_some_and(|claim| {
+                    graph.is_current(claim) && graph.unreadable(claim, "").is_none()
+                })
         }
         _ => false,
     }

@@ -27,7 +27,7 @@ pub enum ApiError {
         message: String,
     },
     /// There was no answer in this time.
-    #[error("the API server did not answer within {0:?}")]
+    #[error("the API server did not answer within {0:.1?}")]
     TimedOut(Duration),
     /// The request or the answer did not arrive.
     #[error("{0}")]

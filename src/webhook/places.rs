@@ -55,7 +55,7 @@ const CONNECTIONS: usize = HANDSHAKES + KNOWN_HANDSHAKES + NEW + KNOWN + SENDING
 const MANY: usize = 32;
 
 /// For so long a handshake of an address that has [`MANY`] keeps its place.
-const HELD: Duration = Duration::from_secs(2);
+const MIN_AGE: Duration = Duration::from_secs(2);
 
 /// So many connections may ask the probes.
 const PROBES: usize = 64;
@@ -266,16 +266,20 @@ impl Places {
         taken.add(client, end)
     }
 
-    /// Whether a client gets a further place. If it has [`MANY`] and others as many
-    /// together, then only for one of its own that is old.
-    pub fn admits(&self, client: Option<IpAddr>) -> bool {
+    /// Whether a client gets a further place. If half of them are taken, and the client has
+    /// [`MANY`] and others as many together, then only in the place of its oldest one, if
+    /// that is old.
+    pub fn make_room(&self, client: Option<IpAddr>) -> bool {
         let mut taken = self.taken.lock();
+        if taken.by_number.len() < self.most / 2 {
+            return true;
+        }
         let Some(numbers) = taken.by_client.get(&client) else { return true };
         if numbers.len() < MANY || 2 * numbers.len() > taken.by_number.len() {
             return true;
         }
         let Some(oldest) = numbers.first().copied() else { return true };
-        if taken.by_number.get(&oldest).is_some_and(|oldest| oldest.since.elapsed() < HELD) {
+        if taken.by_number.get(&oldest).is_some_and(|oldest| oldest.since.elapsed() < MIN_AGE) {
             return false;
         }
         taken.remove(oldest).into_iter().for_each(|oldest| oldest.end.end());
@@ -430,7 +434,7 @@ mod tests {
         let address = |last| Some(IpAddr::from([10, 0, 0, last]));
         let begin = |last| {
             let client = address(last);
-            places.admits(client).then(|| Box::pin(places.run_for(client, pending::<()>())))
+            places.make_room(client).then(|| Box::pin(places.run_for(client, pending::<()>())))
         };
         let mut flood: Vec<_> =
             (0..10_000).filter_map(|n| begin(u8::try_from(n % 63).unwrap())).collect();
@@ -438,16 +442,25 @@ mod tests {
         assert!(futures_util::poll!(&mut flood[0]).is_pending());
         assert!((0..MANY).all(|_| begin(99).is_some()));
         // A client that others share gets a place again for one that is old.
-        tokio::time::advance(HELD).await;
+        tokio::time::advance(MIN_AGE).await;
         let new = begin(0).unwrap();
         assert!(futures_util::poll!(&mut flood[0]).is_ready());
         assert!(begin(0).is_some());
         drop(new);
+        // While half of the places are free, two API servers get all that they ask for.
+        let few = Places::new(2048);
+        let two: Vec<_> = (0..1000)
+            .map(|n: u16| address(u8::try_from(n % 2).unwrap()))
+            .filter(|client| few.make_room(*client))
+            .map(|client| Box::pin(few.run_for(client, pending::<()>())))
+            .collect();
+        assert_eq!(two.len(), 1000);
+        drop(two);
         // One that has more than all others together is most likely all that there are.
         let alone = Places::new(2048);
         let all: Vec<_> =
             (0..99).map(|_| Box::pin(alone.run_for(address(1), pending::<()>()))).collect();
-        assert!(alone.admits(address(1)));
+        assert!(alone.make_room(address(1)));
         drop(all);
     }
 

@@ -183,7 +183,7 @@ fn admission(
                 Client::Known(address) => (&known, Some(address)),
                 Client::Unknown(address) => (&unknown, address),
             };
-            let ended = places.admits(address).then(|| {
+            let ended = places.make_room(address).then(|| {
                 let handshake = Box::pin(tls.call(RecordSocket::new(io)));
                 places.run_for(address, handshakes.run(client, handshake))
             });
@@ -197,6 +197,7 @@ fn admission(
         apply_fn_factory::<_, _, _, _, TcpStream, RecordSocket, _, _>(acceptor, accept)
             .map_err(TlsError::into_service_error)
             .and_then(fn_service(move |io: TlsStream<RecordSocket>| {
+                io.get_ref().0.end_handshake();
                 let peer = io.get_ref().0.socket().peer_addr().ok();
                 ready(Ok((io, peer)))
             }))

@@ -31,6 +31,11 @@ pub trait Socket {
 
     /// A request was answered.
     fn answered(&self) {}
+
+    /// Whether more has arrived than a part of a record, and HTTP gets nothing of it.
+    fn carries_nothing(&self) -> bool {
+        false
+    }
 }
 
 impl Socket for TcpStream {
@@ -47,6 +52,10 @@ impl Socket for TlsStream<RecordSocket> {
 
     fn arrived(&self, bytes: usize) {
         self.get_ref().0.allow_for(bytes);
+    }
+
+    fn carries_nothing(&self) -> bool {
+        self.get_ref().0.carries_nothing()
     }
 
     fn answered(&self) {
@@ -117,7 +126,8 @@ impl<T: AsyncRead + Socket + Unpin> AsyncRead for Timed<T> {
         let read = Pin::new(&mut self.io).poll_read(cx, buffer);
         if read.is_pending() {
             // A newer connection has its place, and no request of it is lost.
-            if self.connection.is_asked_to_end(cx.waker()) && !self.io.has_unread() {
+            let is_asked = self.connection.is_asked_to_end(cx.waker());
+            if is_asked && !self.io.has_unread() || self.io.carries_nothing() {
                 return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
             }
             return self.or_timed_out(cx);
