@@ -252,3 +252,20 @@ impl Bucket {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn h112_the_label_holds_only_the_kinds_of_the_setting() {
+        let mut set = PolicySet::default();
+        let leases = ("coordination.k8s.io", "leases");
+        let releases = |set: &PolicySet, (group, resource)| {
+            set.iter().all(|policy| set.releases(policy, group, resource))
+        };
+        assert!(releases(&set, leases), "the setting is not known");
+        set.label_holds = Some(vec![(String::new(), "configmaps".to_owned())]);
+        assert!(releases(&set, ("", "configmaps")) && !releases(&set, leases));
+    }
+}

@@ -90,22 +90,6 @@ fn h104_the_label_of_a_service_leaves_its_endpoints_with_it() {
     team.goes("endpoints/web");
 }
 
-/// belay watches no Leases and no PodDisruptionBudgets, so it would release no hold there.
-#[test]
-fn h112_a_hold_on_what_belay_does_not_watch_is_its_owners() {
-    let team = Team::new(&world().plane, "h112");
-    for (version, kind) in
-        [("coordination.k8s.io/v1", "Lease"), ("policy/v1", "PodDisruptionBudget")]
-    {
-        let name = kind.to_lowercase();
-        let held = object(version, kind, &name).with_protect_label("WhileUsed");
-        team.apply(&held.with(json!({"metadata": {"finalizers": ["belay.dev/hold"]}})));
-        let one = format!("{name}/{name}");
-        team.delete(&[&one]).success().unwrap();
-        team.finish(&one);
-    }
-}
-
 #[test]
 fn an_unlabelled_object_is_nobodys_business() {
     let plane = &world().plane;
