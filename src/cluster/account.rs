@@ -4,7 +4,6 @@ use k8s_openapi::api::apps::v1::Deployment;
 use kube::Api;
 
 use super::pace::within;
-use crate::objects::ApiError;
 
 /// The name of the account that an installation runs as, as its Deployment
 /// says; where there is none that may be read, the account is called like the
@@ -16,18 +15,13 @@ pub async fn account(client: &kube::Client, namespace: &str, name: &str) -> Stri
     let mut lost = 0;
     let deployment = loop {
         match within(deployments.get(name)).await {
-            Err(error) if lost < 2 && !is_final(&error) => lost += 1,
+            Err(error) if lost < 2 && !error.is_lasting() => lost += 1,
             read => break read.ok(),
         }
     };
     let pod = deployment.and_then(|deployment| deployment.spec?.template.spec);
     let said = pod.and_then(|pod| pod.service_account_name).filter(|said| !said.is_empty());
     said.unwrap_or_else(|| name.to_owned())
-}
-
-/// Whether the same request would fail again.
-fn is_final(error: &ApiError) -> bool {
-    matches!(error, ApiError::NotFound | ApiError::Forbidden(_))
 }
 
 /// The name of a user that a service account is.

@@ -16,8 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use super::api_error::shortened;
-use crate::objects::ApiError;
-use crate::objects::{KindInfo, Object, null_is_default, read_shallow};
+use crate::objects::{ApiError, KindInfo, Object, null_is_default, read_shallow};
 
 /// The name under which belay writes, as managedFields show it.
 pub const MANAGER: &str = "belay";

@@ -17,8 +17,7 @@ use super::api::Detail;
 use super::api_error::chain;
 use super::start::{StartError, found, unhurried};
 use super::world::RELEASE_REQUESTED;
-use crate::objects::ApiError;
-use crate::objects::KindInfo;
+use crate::objects::{ApiError, KindInfo};
 
 /// Where the cluster is and as whom to go there, as kubectl is told.
 #[derive(Debug, Clone, Default)]

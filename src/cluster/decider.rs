@@ -133,7 +133,8 @@ impl PendingReview<'_> {
             }
         };
         // A record that may be forged is deleted in a Pause as well, or the request fails.
-        self.recorded(if self.decider.is_paused() { decide_paused(verdict) } else { verdict }).await
+        let is_paused = !verdict.decision.passes() && self.decider.is_paused();
+        self.recorded(if is_paused { decide_paused(verdict) } else { verdict }).await
     }
 
     /// Gives what was read the numbers that the world has now.

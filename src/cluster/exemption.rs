@@ -7,8 +7,7 @@ use kube::api::{Api, DeleteParams, Preconditions};
 
 use super::api::post_params;
 use crate::decide::{Exemption, Revoked, Target};
-use crate::objects::ApiError;
-use crate::objects::short_digest;
+use crate::objects::{ApiError, short_digest};
 use crate::policy::Source;
 use crate::policy::api::{
     DeletionApproval, DeletionApprovalSpec, MAX_APPROVAL_SECONDS, Scope, TargetRef,

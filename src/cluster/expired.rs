@@ -10,8 +10,7 @@ use super::api::Detail;
 use super::context::Context;
 use super::pace::within;
 use super::world::{SharedWorld, World};
-use crate::objects::ApiError;
-use crate::objects::{Object, Uid};
+use crate::objects::{ApiError, Object, Uid};
 use crate::policy::Approval;
 use crate::policy::api::DeletionApproval;
 

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use kube::core::discovery::v2::{APIGroupDiscoveryList, APIResourceDiscovery};
 
-use crate::objects::ApiError;
-use crate::objects::{Called, KindInfo, Kinds, Names};
+use crate::objects::{ApiError, Called, KindInfo, Kinds, Names};
 
 /// Every word for a kind that is served.
 pub async fn names(client: &kube::Client) -> Result<Names, ApiError> {

@@ -62,8 +62,12 @@ pub async fn within_limit<T, E: Into<ApiError>>(
     limit: Duration,
     request: impl Future<Output = Result<T, E>>,
 ) -> Result<T, ApiError> {
-    let answer = tokio::time::timeout(limit, request).await;
-    answer.map_err(|_| ApiError::TimedOut(limit))?.map_err(Into::into)
+    timed(limit, request).await?.map_err(Into::into)
+}
+
+/// Waits for so long for the answer to one request, which may be an error.
+pub async fn timed<T>(limit: Duration, request: impl Future<Output = T>) -> Result<T, ApiError> {
+    tokio::time::timeout(limit, request).await.map_err(|_| ApiError::TimedOut(limit))
 }
 
 /// A little less than that: between four fifths and all of it, by chance.

@@ -14,9 +14,8 @@ use kube::api::{Api, DeleteParams};
 
 use super::api::post_params;
 use super::event::{EventReport, InvolvedObject};
-use super::pace::{random, within};
-use crate::objects::ApiError;
-use crate::objects::{HOLD, PROTECT_LABEL};
+use super::pace::{LIMIT, random, timed};
+use crate::objects::{ApiError, HOLD, PROTECT_LABEL};
 use crate::webhook::redact_tokens;
 
 /// What one look came to.
@@ -159,7 +158,7 @@ impl Refusal {
 
 /// One request, of which the answer's own words are kept.
 async fn once<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, Refusal> {
-    match within(async { Ok::<_, ApiError>(request.await) }).await {
+    match timed(LIMIT, request).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(kube::Error::Api(status))) => {
             Err(Refusal::Answered(status.code, redact_tokens(&status.message)))

@@ -16,7 +16,7 @@ use super::visitor::Visitor;
 use super::{CommandError, block_on, print};
 use crate::cluster::Snapshot;
 use crate::decide::Target;
-use crate::objects::Kinds;
+use crate::objects::{Kinds, is_namespace};
 use crate::policy::api::{Action, DeletionApproval, Scope};
 use crate::policy::{Approval, Facts, Policy};
 
@@ -164,7 +164,7 @@ fn given(
     let near = |approval: &DeletionApproval| {
         let target = &approval.spec.target_ref;
         // A Namespace is looked for under its own name.
-        let itself = target.group.is_empty() && target.resource == "namespaces";
+        let itself = is_namespace(&target.group, &target.resource);
         let place = if itself { &target.name } else { &target.namespace };
         namespace.is_none_or(|namespace| namespace == place)
     };

@@ -10,7 +10,7 @@ use super::place::{self, FromArguments, PlaceArguments};
 use super::visitor::Visitor;
 use crate::cluster::{Place, Snapshot, Unread, World};
 use crate::decide::{self, Live, Situation};
-use crate::objects::{ApiError, KindId, KindInfo, Names, full_name};
+use crate::objects::{ApiError, KindId, KindInfo, Names, full_name, is_namespace};
 use crate::policy::api::GROUP;
 
 #[derive(Debug, Args)]
@@ -219,7 +219,7 @@ impl Session {
     /// The namespace in which this person may look, if not everywhere: that of
     /// the object, or the one that it is.
     pub fn near(&self) -> &str {
-        let is_namespace = self.info.group.is_empty() && self.target.resource == "namespaces";
+        let is_namespace = is_namespace(&self.info.group, &self.target.resource);
         if is_namespace { &self.target.name } else { &self.target.namespace }
     }
 

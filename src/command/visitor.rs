@@ -183,7 +183,7 @@ impl Visitor {
                  to {}",
                 self.me.name
             )),
-            error => CommandError::Remote(format!("the API server cannot say {kind}: {}", error)),
+            error => CommandError::Remote(format!("the API server cannot say {kind}: {error}")),
         }
     }
 

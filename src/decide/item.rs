@@ -3,7 +3,8 @@
 use super::{Named, Review, Situation, Target};
 use crate::graph::{Claim, Node};
 use crate::objects::{
-    FOREGROUND, HoldAge, KindId, LONGEST_NAME, ORPHAN, Object, Uid, is_hold, split_api_version,
+    FOREGROUND, HoldAge, KindId, LONGEST_NAME, ORPHAN, Object, Uid, is_hold, is_namespace,
+    split_api_version,
 };
 use crate::policy::{Facts, Identity};
 
@@ -48,7 +49,7 @@ impl<'a> Item<'a> {
     ) -> Self {
         let resource = (review.resource.group.as_str(), review.resource.resource.as_str());
         // The request says a Namespace's own name as its namespace, too.
-        let is_namespace = resource == ("", "namespaces");
+        let is_namespace = is_namespace(resource.0, resource.1);
         let namespace = if is_namespace { "" } else { review.namespace.as_str() };
         // A name that is still to be made begins so, and for a policy it is
         // better to match too much than to leave the hold out.

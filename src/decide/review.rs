@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::Target;
-use crate::objects::{Object, Text, is_hold};
+use crate::objects::{Object, Text, is_hold, is_namespace};
 use crate::policy::Person;
 
 /// Which of the two admission phases asks.
@@ -270,7 +270,7 @@ impl Review<'_> {
 
     /// Whether the question needs [`Extra`].
     pub fn wants_extra(&self) -> bool {
-        let is_namespace = self.resource.group.is_empty() && self.resource.resource == "namespaces";
+        let is_namespace = is_namespace(&self.resource.group, &self.resource.resource);
         match self.operation {
             Operation::Update => is_namespace || self.drops_hold(),
             Operation::Delete => is_namespace,

@@ -74,8 +74,7 @@ pub struct LiveReads {
     /// What was found. It numbers kinds as the situation's graph does, those
     /// that only the reads have found behind them.
     pub graph: Graph,
-    /// What was read, and for a read that failed the words that finish the
-    /// sentence "objects of kind Pod may need it:".
+    /// What was read, and why a read failed.
     pub done: HashMap<LiveRead, Result<(), ApiError>>,
 }
 

@@ -149,30 +149,30 @@ fn orphan_goes<'a>(judgement: &mut Judgement<'a>, review: &'a Review<'a>, target
 fn guards_nothing(situation: &Situation<'_>, target: &Item<'_>, finalizer: &str) -> bool {
     let graph = situation.graph;
     let Some(node) = target.node else { return false };
-    let is_known = |kind| graph.is_current(kind) && graph.malformed_in(kind, "").is_none();
+    let has_all_owners = |kind| graph.is_current(kind) && graph.malformed_in(kind, "").is_none();
+    let has_all_uses = |kind: Option<KindId>, namespace: &str| {
+        kind.is_some_and(|kind| {
+            graph.is_current(kind) && graph.unreadable(kind, namespace).is_none()
+        })
+    };
     match finalizer {
         FOREGROUND | ORPHAN => {
             let kinds = graph.kinds.iter().map(|(kind, _)| kind);
             let mut kinds = kinds.filter(|kind| graph.kinds.is_served(*kind));
-            graph.dependents(node).next().is_none() && kinds.all(is_known)
+            graph.dependents(node).next().is_none() && kinds.all(has_all_owners)
         }
         "kubernetes.io/pvc-protection" => {
             let pod = graph.kinds.find("", "Pod");
             let is_pod = |user: &User<'_>| Some(user.node.kind()) == pod && user.needs();
             !graph.users_within(node.id(), situation.work).any(|user| is_pod(&user))
-                && pod.is_some_and(|pod| {
-                    graph.is_current(pod) && graph.unreadable(pod, node.namespace()).is_none()
-                })
+                && has_all_uses(pod, node.namespace())
         }
         "kubernetes.io/pv-protection" => {
             let claim = graph.kinds.find("", "PersistentVolumeClaim");
             let bound = graph
                 .users_within(node.id(), situation.work)
                 .any(|user| Some(user.node.kind()) == claim);
-            !bound
-                && claim.is_some_and(|claim| {
-                    graph.is_current(claim) && graph.unreadable(claim, "").is_none()
-                })
+            !bound && has_all_uses(claim, "")
         }
         _ => false,
     }

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Deserialize;
 
 use super::{LiveRead, Uncounted};
-use crate::objects::{Object, shown_name};
+use crate::objects::{Object, is_namespace, shown_name};
 use crate::policy::Source;
 use crate::policy::api::Action;
 
@@ -102,10 +102,14 @@ pub struct Target {
 }
 
 impl Target {
+    /// Whether it is a Namespace.
+    pub fn is_namespace(&self) -> bool {
+        is_namespace(&self.group, &self.resource)
+    }
+
     /// The namespace that it is in, or is; empty for another cluster-scoped object.
     pub(super) fn own_namespace(&self) -> &str {
-        let is_namespace = self.group.is_empty() && self.resource == "namespaces";
-        if is_namespace { &self.name } else { &self.namespace }
+        if self.is_namespace() { &self.name } else { &self.namespace }
     }
 }
 

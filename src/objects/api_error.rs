@@ -39,3 +39,10 @@ pub enum ApiError {
     #[error("{0}")]
     Other(String),
 }
+
+impl ApiError {
+    /// Whether the same request fails until somebody changes something.
+    pub fn is_lasting(&self) -> bool {
+        matches!(self, Self::NotFound | Self::Forbidden(_))
+    }
+}

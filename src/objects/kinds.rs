@@ -243,6 +243,11 @@ impl Kinds {
     }
 }
 
+/// Whether a kind is that of Namespaces.
+pub fn is_namespace(group: &str, resource: &str) -> bool {
+    (group, resource) == ("", "namespaces")
+}
+
 /// A kind as people name it: the plural name, and behind a dot its group.
 pub fn full_name(group: &str, resource: &str) -> String {
     let dot = if group.is_empty() { "" } else { "." };

@@ -29,7 +29,9 @@ pub use hold::{FORMER_OF_TESTS, know_the_former_hold_of_tests};
 pub use hold::{HOLD, StandingHold, former_hold, former_holds, is_hold, know_former_holds};
 pub use hold_writes::HoldWrites;
 pub use interner::Interner;
-pub use kinds::{DefaultPropagation, KindId, KindInfo, Kinds, full_name, split_api_version};
+pub use kinds::{
+    DefaultPropagation, KindId, KindInfo, Kinds, full_name, is_namespace, split_api_version,
+};
 pub use maps::{Keyed, KeyedMap, KeyedSet, NumberHasher, NumberMap, NumberSet, shrink_map};
 pub use names::{Called, Names};
 pub(crate) use object::null_is_default;

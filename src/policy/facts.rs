@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::graph::{Graph, Node};
-use crate::objects::{Object, PackedMap, Text};
+use crate::objects::{Object, PackedMap, Text, is_namespace};
 
 /// Labels or annotations.
 #[derive(Debug, Clone, Copy)]
@@ -84,7 +84,7 @@ impl<'a> Facts<'a> {
     /// Whether this is a Namespace: its own labels are those that namespace
     /// selectors read.
     pub fn is_namespace(self) -> bool {
-        self.group.is_empty() && self.resource == "namespaces"
+        is_namespace(self.group, self.resource)
     }
 
     /// The namespace that the object is in, or is; empty for another cluster-scoped one.

@@ -61,7 +61,7 @@ impl Labels {
         if self.is_empty() {
             return Matched::Yes;
         }
-        let name = if facts.is_namespace() { facts.name } else { facts.namespace };
+        let name = facts.own_namespace();
         if name.is_empty() {
             return Matched::Yes;
         }

@@ -108,8 +108,7 @@ impl PolicySet {
     /// The policies that apply to an object, each once, in their order, with
     /// what they would do if there were no pause.
     pub fn written<'p>(&'p self, places: Places<'_>, facts: Facts<'_>) -> Vec<Applied<'p>> {
-        let place = if facts.is_namespace() { facts.name } else { facts.namespace };
-        if self.identities.is_unasked(place) {
+        if self.identities.is_unasked(facts.own_namespace()) {
             return Vec::new();
         }
         let mut entries = self.entries(facts);
@@ -243,7 +242,7 @@ impl Bucket {
     fn candidates(&self, facts: Facts<'_>, entries: &mut Vec<Entry>) {
         entries.extend(&self.others);
         entries.extend(self.by_name.get(facts.name).into_iter().flatten());
-        let namespace = if facts.is_namespace() { facts.name } else { facts.namespace };
+        let namespace = facts.own_namespace();
         if namespace.is_empty() {
             // Outside of namespaces every namespace selector matches.
             entries.extend(self.by_namespace.values().flatten());

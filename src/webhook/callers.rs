@@ -108,7 +108,10 @@ mod tests {
         assert_eq!(callers.client(Some(server)), Client::Unknown(Some(server)));
         callers.add("::ffff:10.0.0.1".parse().unwrap());
         assert!(is_known(&callers, server));
-        (0..=255).for_each(|last| callers.add(pod(last)));
+        for last in 0..=255 {
+            tokio::time::advance(Duration::from_millis(1)).await;
+            callers.add(pod(last));
+        }
         assert!(!is_known(&callers, pod(1)) && is_known(&callers, pod(255)));
     }
 

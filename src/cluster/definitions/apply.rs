@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::{Failed, LOOK, PATIENCE, definitions, failed, name, stored};
 use crate::cluster::api::post_params;
-use crate::cluster::pace::within;
+use crate::cluster::pace::{LIMIT, timed};
 use crate::objects::ApiError;
 
 /// How often a definition is read anew that somebody else has written.
@@ -135,7 +135,7 @@ async fn replace(
 
 /// One request, of which the answer 409 is told apart.
 async fn once<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, Written> {
-    within(async { Ok::<_, ApiError>(request.await) }).await?.map_err(Written::from)
+    timed(LIMIT, request).await?.map_err(Written::from)
 }
 
 /// The metadata that stands there, with the labels and annotations of the

@@ -52,7 +52,7 @@ fn definitions(client: &kube::Client) -> Api<CustomResourceDefinition> {
 
 /// What was to be done to which definition, and why it was not.
 fn failed(what: &str, name: &str, error: ApiError) -> Failed {
-    let told = format!("cannot {what} customresourcedefinition {name}: {}", error);
+    let told = format!("cannot {what} customresourcedefinition {name}: {error}");
     match error {
         ApiError::Forbidden(_) => Failed::Refused(told),
         _ => Failed::Unknown(told),

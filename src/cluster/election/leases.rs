@@ -5,10 +5,9 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
-use tokio::time::timeout;
 
 use super::record::of_lease;
-use crate::cluster::pace::within_limit;
+use crate::cluster::pace::{timed, within_limit};
 use crate::lease::Spec;
 use crate::objects::ApiError;
 
@@ -57,9 +56,7 @@ impl Leases {
                 self.api.create(&parameters, lease).await
             }
         };
-        let answer =
-            timeout(self.limit, write).await.map_err(|_| ApiError::TimedOut(self.limit))?;
-        match answer {
+        match timed(self.limit, write).await? {
             Ok(stored) => Ok(Some(stored)),
             // It was changed or made since it was read.
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),

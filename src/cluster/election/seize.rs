@@ -70,6 +70,10 @@ pub async fn seize(
     }
 }
 
+fn contested() -> ApiError {
+    ApiError::Other("somebody else writes the Lease again and again".to_owned())
+}
+
 impl Seat {
     /// How long the holder of a Lease that was just taken may believe to lead.
     /// When it says it has renewed it says nothing: one whose clock is far behind
@@ -99,7 +103,7 @@ impl Seat {
                 return Ok(before);
             }
         }
-        Err(ApiError::Other("somebody else writes the Lease again and again".to_owned()))
+        Err(contested())
     }
 
     /// Renews it for ever, and takes it again from whoever has taken it back.
@@ -166,7 +170,7 @@ impl Seat {
                 return Ok(());
             }
         }
-        Err(ApiError::Other("somebody else writes the Lease again and again".to_owned()))
+        Err(contested())
     }
 }
 

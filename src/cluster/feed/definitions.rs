@@ -13,8 +13,7 @@ use tokio::sync::Notify;
 
 use super::objects::Objects;
 use super::watching::Sink;
-use crate::objects::ApiError;
-use crate::objects::{KindInfo, Kinds, Unreadable};
+use crate::objects::{ApiError, KindInfo, Kinds, Unreadable};
 
 /// The kinds that CRDs define, by the names of the CRDs.
 pub type Definitions = Arc<Mutex<BTreeMap<String, Definition>>>;

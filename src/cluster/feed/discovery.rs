@@ -6,8 +6,7 @@ use kube::core::discovery::v2::{APIGroupDiscovery, APIGroupDiscoveryList};
 
 use super::definitions::Definition;
 use crate::cluster::world::{Served, World};
-use crate::objects::ApiError;
-use crate::objects::{KindInfo, Kinds};
+use crate::objects::{ApiError, KindInfo, Kinds};
 
 /// What discovery says of one kind.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,8 +11,7 @@ use super::watching::Sink;
 use crate::cluster::context::Signals;
 use crate::cluster::world::{self, SharedWorld, World};
 use crate::graph::Listing;
-use crate::objects::ApiError;
-use crate::objects::{HoldAge, KindId, Object, Unreadable};
+use crate::objects::{ApiError, HoldAge, KindId, Object, Unreadable};
 use crate::telemetry::NamespaceLines;
 
 /// Of so many objects that have left a watch it is remembered; of others the

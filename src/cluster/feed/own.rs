@@ -11,8 +11,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 
 use super::watching::Sink;
-use crate::objects::ApiError;
-use crate::objects::{KindInfo, Kinds, Unreadable, read_shallow};
+use crate::objects::{ApiError, KindInfo, Kinds, Unreadable, read_shallow};
 use crate::policy::api::{self, DeletionPolicy, GROUP, Relation};
 use crate::policy::{Approval, Pause};
 
@@ -197,10 +196,9 @@ impl<K: DeserializeOwned + Resource, T: Send> Sink for Own<K, T> {
     }
 
     fn broken(&mut self, error: &ApiError, _: Duration) {
-        let lasting = matches!(error, ApiError::NotFound | ApiError::Forbidden(_));
         let mut said = self.said.lock();
         let kept = (self.part.place)(&mut said);
-        let new = kept.error.as_ref() != Some(error) && (lasting || !kept.synced);
+        let new = kept.error.as_ref() != Some(error) && (error.is_lasting() || !kept.synced);
         drop(said);
         if new {
             self.note(|kept| kept.error = Some(error.clone()));

@@ -11,8 +11,7 @@ use super::force::{self, Defined, Taken};
 use super::own::Said;
 use crate::cluster::status::{Written, WrittenPolicy};
 use crate::cluster::world::World;
-use crate::objects::ApiError;
-use crate::objects::{KindId, Kinds, full_name};
+use crate::objects::{ApiError, KindId, Kinds, full_name};
 use crate::policy::api::GROUP;
 use crate::policy::{Policy, Rules};
 use crate::relations::Custom;
@@ -226,7 +225,7 @@ fn first_missing(said: &Said) -> Option<String> {
         Some(ApiError::NotFound) => Some(format!(
             "the kind {name}.{GROUP} is not installed; install it with belay admin crds | kubectl apply -f -"
         )),
-        Some(error) => Some(format!("{name}.{GROUP} cannot be read: {}", error)),
+        Some(error) => Some(format!("{name}.{GROUP} cannot be read: {error}")),
         None if !synced => Some(format!("{name}.{GROUP} have not been read yet")),
         None => None,
     };

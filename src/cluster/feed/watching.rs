@@ -25,8 +25,7 @@ use crate::cluster::api::Detail;
 use crate::cluster::api::{self, escaped};
 use crate::cluster::list::{Buffers, ListQuery, ListReader, Next};
 use crate::cluster::pace::{Backoff, random};
-use crate::objects::ApiError;
-use crate::objects::{KindInfo, Unreadable};
+use crate::objects::{ApiError, KindInfo, Unreadable};
 use crate::timing::{self, Timing};
 
 /// What is watched, and how.

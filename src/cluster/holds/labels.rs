@@ -16,8 +16,7 @@ use crate::cluster::list::{Buffers, ListQuery, ListReader};
 use crate::cluster::pace::within;
 use crate::cluster::world::{Place, Seen, World};
 use crate::hold::Sight;
-use crate::objects::ApiError;
-use crate::objects::{KindId, KindInfo, Object, read_shallow};
+use crate::objects::{ApiError, KindId, KindInfo, Object, read_shallow};
 
 /// So many objects of a namespace a sweep finds at the most. The next one finds the
 /// others.

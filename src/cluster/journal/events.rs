@@ -15,8 +15,7 @@ use crate::cluster::api::patch_params;
 use crate::cluster::event::{COMPONENT, Created, EventReport, InvolvedObject, create};
 use crate::cluster::pace::within;
 use crate::cluster::{Context, World};
-use crate::objects::ApiError;
-use crate::objects::short_digest;
+use crate::objects::{ApiError, short_digest};
 
 /// The object of an entry, as Events name it; `None` if its kind or its uid is
 /// not known: nobody would find the Event.

@@ -6,8 +6,7 @@ use super::page::{Buffers, PageStream};
 use super::{Failure, Transport};
 use crate::cluster::api::Detail;
 use crate::cluster::api::{BEGINNINGS, PAGE, collection, escaped};
-use crate::objects::ApiError;
-use crate::objects::KindInfo;
+use crate::objects::{ApiError, KindInfo};
 
 /// Objects on the first page: how large they are is not known yet.
 const FIRST: usize = 20;

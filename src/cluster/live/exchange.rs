@@ -15,8 +15,7 @@ use super::memory::{Account, ReadMemory, Share};
 use super::queue::ReadGroup;
 use crate::decide::LiveRead;
 use crate::graph::Graph;
-use crate::objects::ApiError;
-use crate::objects::{KindId, KindInfo, Kinds, Unreadable};
+use crate::objects::{ApiError, KindId, KindInfo, Kinds, Unreadable};
 use crate::relations::Catalogue;
 
 /// What an object takes beside its JSON.

@@ -15,8 +15,7 @@ use crate::cluster::api::Detail;
 use crate::cluster::list::{Body, Failure};
 use crate::cluster::world::{Served, SharedWorld, World};
 use crate::decide::LiveReads;
-use crate::objects::ApiError;
-use crate::objects::Kinds;
+use crate::objects::{ApiError, Kinds};
 use crate::relations::Catalogue;
 
 /// What is answered to each path, in turn.

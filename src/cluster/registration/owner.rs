@@ -118,7 +118,7 @@ async fn write(
         Ok(object) => drop(watched.take(News::Is(Box::new(object)))),
         Err(error) => {
             // It is another version by now: the next look is at that one.
-            if !matches!(error, ApiError::NotFound | ApiError::Forbidden(_))
+            if !error.is_lasting()
                 && let Ok(news) = read(api, &settings.name).await
             {
                 drop(watched.take(news));

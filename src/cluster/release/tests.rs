@@ -30,13 +30,19 @@ fn is_seen(context: &Context, place: &Place) {
     waiting.news.insert(place.clone());
 }
 
-#[tokio::test]
-async fn what_is_seen_again_before_its_driver_has_ended_is_begun_anew() {
+/// The releases of an object that is seen and has its driver.
+fn begun() -> (Context, Place, Releases) {
     let context = context();
     let place = place(&context);
     let mut releases = Releases::new(context.clone(), Reader::new(context.clone()));
     is_seen(&context, &place);
     releases.take_in(false);
+    (context, place, releases)
+}
+
+#[tokio::test]
+async fn what_is_seen_again_before_its_driver_has_ended_is_begun_anew() {
+    let (context, place, mut releases) = begun();
     // The watch says that it is gone, and a look finds it.
     {
         let waiting = &mut context.world.write().waiting;
@@ -55,11 +61,7 @@ async fn what_is_seen_again_before_its_driver_has_ended_is_begun_anew() {
 
 #[tokio::test]
 async fn the_driver_of_an_object_that_was_replaced_ends_and_the_new_one_stays() {
-    let context = context();
-    let place = place(&context);
-    let mut releases = Releases::new(context.clone(), Reader::new(context.clone()));
-    is_seen(&context, &place);
-    releases.take_in(false);
+    let (context, place, mut releases) = begun();
     let new: Arc<str> = "new".into();
     {
         let waiting = &mut context.world.write().waiting;
@@ -82,7 +84,7 @@ fn ask(releases: &mut Releases, place: &Place, value: usize) {
     releases.take_in(false);
 }
 
-/// A mailbox for the driver of an object, which nobody empties.
+/// A mailbox for the driver of an object, which keeps all that arrives.
 fn new_mailbox(releases: &mut Releases, place: &Place) -> Arc<Mailbox> {
     let mailbox = Arc::new(Mailbox::default());
     releases.targets.get_mut(place).unwrap().mailbox = mailbox.clone();
@@ -98,12 +100,8 @@ fn look_after(releases: &mut Releases, place: &Place, value: usize) -> Option<Du
 
 #[tokio::test(start_paused = true)]
 async fn a_look_that_is_due_is_not_put_off_by_a_later_one() {
-    let context = context();
+    let (context, place, mut releases) = begun();
     let again = context.settings.timing.release.again;
-    let place = place(&context);
-    let mut releases = Releases::new(context.clone(), Reader::new(context.clone()));
-    is_seen(&context, &place);
-    releases.take_in(false);
     let mailbox = new_mailbox(&mut releases, &place);
     tokio::time::advance(again * 2).await;
     let due = Instant::now();
@@ -115,12 +113,8 @@ async fn a_look_that_is_due_is_not_put_off_by_a_later_one() {
 
 #[tokio::test(start_paused = true)]
 async fn requested_looks_are_as_far_apart_as_others_and_none_is_lost() {
-    let context = context();
+    let (context, place, mut releases) = begun();
     let again = context.settings.timing.release.again;
-    let place = place(&context);
-    let mut releases = Releases::new(context.clone(), Reader::new(context.clone()));
-    is_seen(&context, &place);
-    releases.take_in(false);
     // As often as a tenant can write the annotation.
     let mut looks = std::collections::BTreeSet::new();
     let start = Instant::now();

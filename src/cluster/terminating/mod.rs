@@ -20,8 +20,7 @@ use super::api;
 use super::api::Detail;
 use super::feed::{Snapshot, Unread};
 use super::list::{ListQuery, read_list};
-use crate::objects::ApiError;
-use crate::objects::{KindInfo, Object, full_name, read_shallow};
+use crate::objects::{ApiError, KindInfo, Object, full_name, read_shallow};
 
 /// So many kinds are read at once.
 const AT_ONCE: usize = 8;

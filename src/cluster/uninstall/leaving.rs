@@ -17,8 +17,7 @@ use super::news::Why;
 use crate::cluster::api::Detail;
 use crate::cluster::api::{self, escaped};
 use crate::cluster::pace::within;
-use crate::objects::ApiError;
-use crate::objects::{KindInfo, Kinds, read_shallow, split_api_version};
+use crate::objects::{ApiError, KindInfo, Kinds, read_shallow, split_api_version};
 
 /// An object as it was seen last.
 #[derive(Debug, Clone, PartialEq, Eq)]

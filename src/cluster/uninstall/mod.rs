@@ -321,7 +321,7 @@ impl Uninstall<'_> {
             // Whoever runs would take a Lease that is not there, and make all of
             // it again.
             Err(error) => {
-                let why = format!("whether replicas run still is not known: {}", error);
+                let why = format!("whether replicas run still is not known: {error}");
                 return (self.tell)(News::Behind(what, why));
             }
         };

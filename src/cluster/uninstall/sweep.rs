@@ -20,8 +20,7 @@ use crate::cluster::pace::{Backoff, within};
 use crate::cluster::release::Target as At;
 use crate::decide::Target;
 use crate::hold::Answer;
-use crate::objects::ApiError;
-use crate::objects::{KindInfo, read_shallow};
+use crate::objects::{ApiError, KindInfo, read_shallow};
 use crate::timing::Timing;
 
 /// How often one write, or one page, is tried.

@@ -473,7 +473,7 @@ async fn read(own: (u16, Value), mutating: (u16, Value), validating: (u16, Value
     match Configurations::read(&client, &settings).await {
         Ok(configurations) => format!("{configurations:?}"),
         Err(NotBegun::Elsewhere { namespace, name }) => format!("{namespace:?} {name}"),
-        Err(NotBegun::Configurations(what, error)) => format!("{what}: {}", error),
+        Err(NotBegun::Configurations(what, error)) => format!("{what}: {error}"),
         Err(other) => panic!("{other:?}"),
     }
 }

@@ -12,7 +12,7 @@ use crate::command::place::{self, FromArguments, PlaceArguments};
 use crate::command::selector;
 use crate::command::target::unserved;
 use crate::graph::{Graph, NodeId, Requirement};
-use crate::objects::{KindInfo, Names};
+use crate::objects::{KindInfo, Names, is_namespace};
 
 /// Where objects are looked for.
 #[derive(Debug, Args)]
@@ -316,7 +316,7 @@ impl Sought {
 /// The namespaces in which all of it happens; none: it may happen anywhere.
 pub fn namespaces(sought: &[Sought]) -> Option<BTreeSet<String>> {
     let place = |one: &Sought| {
-        let is_namespace = one.info.group.is_empty() && one.info.resource == "namespaces";
+        let is_namespace = is_namespace(&one.info.group, &one.info.resource);
         match (is_namespace, one.info.namespaced) {
             (true, _) => one.name.clone(),
             (false, true) => one.namespace.clone(),

@@ -6,7 +6,7 @@ use super::stage::{Stage, named};
 use super::verb::Verb;
 use super::written::{Ask, Case, Test};
 use crate::command::files::{FileError, parse_all};
-use crate::objects::{KindInfo, split_api_version};
+use crate::objects::{KindInfo, is_namespace, split_api_version};
 
 /// Who asks where a case does not say it: nobody of whom a policy would speak.
 const SOMEBODY: &str = "somebody";
@@ -124,7 +124,7 @@ fn update<'k>(ask: &'k Ask, info: &'k KindInfo, object: &Value) -> Result<Reques
 }
 
 fn finalize<'k>(ask: &Ask, info: &'k KindInfo, object: &Value) -> Result<Request<'k>, String> {
-    if !is_namespace(info) {
+    if !is_namespace(&info.group, &info.resource) {
         return Err(format!("only Namespaces are finalized, and this is of {}", info.full_name()));
     }
     let old = stored(info, object);
@@ -205,20 +205,17 @@ impl<'k> Request<'k> {
 /// finalizer of its spec; a manifest does not list it.
 fn stored(info: &KindInfo, object: &Value) -> Value {
     let mut object = object.clone();
-    if is_namespace(info) && object.get("spec").is_none() {
+    if is_namespace(&info.group, &info.resource) && object.get("spec").is_none() {
         object["spec"] = json!({"finalizers": ["kubernetes"]});
     }
     object
 }
 
-fn is_namespace(info: &KindInfo) -> bool {
-    info.group.is_empty() && info.resource == "namespaces"
-}
-
 fn envelope(ask: &Ask, request: Request<'_>) -> Value {
     let Request { operation, info, subresource, namespace, name, old, new, options } = request;
     // That of a Namespace is its own.
-    let namespace = if is_namespace(info) { name.clone() } else { namespace };
+    let namespace =
+        if is_namespace(&info.group, &info.resource) { name.clone() } else { namespace };
     let version = info.versions.first().map_or("v1", String::as_str);
     let by = ask.by.as_deref().unwrap_or(SOMEBODY);
     json!({

@@ -20,7 +20,7 @@ use super::target::{Session, TargetArguments, unprotected};
 use super::{CommandError, block_on, print};
 use crate::cluster::Snapshot;
 use crate::decide::{DeleteOptions, Door, Extra, Operation, Resource, Review, User, Verdict};
-use crate::objects::Object;
+use crate::objects::{Object, is_namespace};
 
 /// How long the live reads of a verdict may take.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -66,7 +66,7 @@ pub async fn verdict(session: &Session, snapshot: &Snapshot) -> Result<Verdict, 
         .map_err(|_| CommandError::Remote("the API server's answer is no object".to_owned()))?;
     let target = &session.target;
     // Of a Namespace a request says its own name as its namespace, too.
-    let is_namespace = target.group.is_empty() && target.resource == "namespaces";
+    let is_namespace = is_namespace(&target.group, &target.resource);
     let namespace = if is_namespace { &target.name } else { &target.namespace };
     let whole = serde_json::value::to_raw_value(&session.object).ok();
     let review = Review {

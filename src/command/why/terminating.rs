@@ -18,8 +18,7 @@ use crate::command::screen::Progress;
 use crate::command::stuck::{Cause, Finding, Hold, Known, findings};
 use crate::command::target::Session;
 use crate::decide::arguments;
-use crate::objects::harmless;
-use crate::objects::{FOREGROUND, is_hold};
+use crate::objects::{FOREGROUND, harmless, is_hold, is_namespace};
 
 /// A Terminating object.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -74,7 +73,7 @@ impl Terminating {
         let since = session.terminating()?.to_owned();
         let object = &session.object;
         let namespaces = object.pointer("/spec/finalizers").and_then(Value::as_array);
-        let is_namespace = session.target.resource == "namespaces" && session.info.group.is_empty();
+        let is_namespace = is_namespace(&session.info.group, &session.target.resource);
         let own = namespaces.filter(|_| is_namespace).into_iter().flatten();
         let arguments = arguments(&session.target);
         let listed = session.finalizers().enumerate();

@@ -13,8 +13,7 @@ use super::{Snapshot, one_unreadable};
 use crate::cluster::api::Detail;
 use crate::cluster::world::{self, World};
 use crate::graph::{Incomplete, Listing};
-use crate::objects::ApiError;
-use crate::objects::{KindId, full_name};
+use crate::objects::{ApiError, KindId, full_name};
 use crate::relations::Reads;
 
 /// So many lists are read at a time.

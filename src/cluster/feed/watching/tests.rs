@@ -99,7 +99,7 @@ impl Sink for Told {
     }
 
     fn broken(&mut self, error: &ApiError, _: Duration) {
-        self.0.lock().unwrap().push(format!("broken: {}", error));
+        self.0.lock().unwrap().push(format!("broken: {error}"));
     }
 }
 
