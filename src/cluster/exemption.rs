@@ -149,13 +149,12 @@ pub async fn revoke(client: &kube::Client, record: &Revoked) -> Result<(), ApiEr
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
     use std::sync::Arc;
 
-    use kube::client::Body;
     use parking_lot::Mutex;
 
     use super::*;
+    use crate::cluster::local_api::{failure, local_client};
 
     const NOW: i64 = 1_800_000_000;
 
@@ -224,28 +223,18 @@ mod tests {
         taken.metadata.deletion_timestamp = Some(Time(at(0)));
         let created = Arc::<Mutex<Vec<Option<String>>>>::default();
         let heard = created.clone();
-        let service = tower::service_fn(move |request: http::Request<Body>| {
-            let (heard, taken) = (heard.clone(), serde_json::to_value(&taken).unwrap());
-            async move {
-                let method = request.method().clone();
-                let body = request.into_body().collect_bytes().await.unwrap();
-                let (code, answer) = match method {
-                    http::Method::POST => {
-                        let sent: DeletionApproval = serde_json::from_slice(&body).unwrap();
-                        heard.lock().push(sent.metadata.generate_name.clone());
-                        let status = serde_json::json!({"kind": "Status", "code": 409});
-                        match sent.metadata.name {
-                            Some(_) => (409, status),
-                            None => (201, serde_json::to_value(&sent).unwrap()),
-                        }
-                    }
-                    _ => (200, taken),
-                };
-                let body = Body::from(answer.to_string().into_bytes());
-                Ok::<_, Infallible>(http::Response::builder().status(code).body(body).unwrap())
+        let client = local_client(move |request| {
+            if request.method() != http::Method::POST {
+                return Some((200, serde_json::to_value(&taken).unwrap()));
             }
+            let sent: DeletionApproval = serde_json::from_value(request.body().clone()).unwrap();
+            heard.lock().push(sent.metadata.generate_name.clone());
+            Some(match sent.metadata.name {
+                Some(name) => failure(409, "it exists", ("deletionapprovals", &name)),
+                None => (201, request.into_body()),
+            })
         });
-        write(&kube::Client::new(service, "default"), &wanted).await.unwrap();
+        write(&client, &wanted).await.unwrap();
         let name = wanted.metadata.name.unwrap();
         assert_eq!(created.lock().last(), Some(&Some(format!("{name}-"))));
         assert!(is_recorded(&name));

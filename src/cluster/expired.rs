@@ -115,14 +115,13 @@ async fn is_on_its_way_out(
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
     use std::sync::Arc;
 
-    use kube::client::Body;
     use parking_lot::{Mutex, RwLock};
     use serde_json::json;
 
     use super::*;
+    use crate::cluster::local_api::{failure, local_client};
     use crate::cluster::world::Seen;
     use crate::policy::Approvals;
 
@@ -159,37 +158,29 @@ mod tests {
     async fn one_that_cannot_be_looked_at_keeps_no_other_and_none_is_taken_for_another() {
         let done = Arc::new(Mutex::new(Vec::new()));
         let heard = done.clone();
-        let service = tower::service_fn(move |request: http::Request<Body>| {
-            let heard = heard.clone();
-            async move {
-                let path = request.uri().path().to_owned();
-                let code = match *request.method() {
-                    http::Method::GET if path.contains("/of-unread-") => {
-                        heard.lock().push(path);
-                        403
-                    }
-                    http::Method::GET => 404,
-                    _ => {
-                        let options = request.into_body().collect_bytes().await.unwrap();
-                        let options: serde_json::Value = serde_json::from_slice(&options).unwrap();
-                        let uid = options["preconditions"]["uid"].as_str().unwrap_or_default();
-                        heard.lock().push(uid.to_owned());
-                        // One was made anew under its name, one is gone.
-                        if path.ends_with("/anew") { 409 } else { 404 }
-                    }
-                };
-                let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {},
-                    "status": "Failure", "message": "no", "code": code});
-                let body = Body::from(status.to_string().into_bytes());
-                Ok::<_, Infallible>(http::Response::builder().status(code).body(body).unwrap())
-            }
+        let client = local_client(move |request| {
+            let path = request.uri().path();
+            let code = match *request.method() {
+                http::Method::GET if path.contains("/of-unread-") => {
+                    heard.lock().push(path.to_owned());
+                    403
+                }
+                http::Method::GET => 404,
+                _ => {
+                    let uid = request.body()["preconditions"]["uid"].as_str().unwrap_or_default();
+                    heard.lock().push(uid.to_owned());
+                    // One was made anew under its name, one is gone.
+                    if path.ends_with("/anew") { 409 } else { 404 }
+                }
+            };
+            Some(failure(code, "no", ("", "")))
         });
         let mut world = World::default();
         // Whatever their order is, something comes behind one of the two.
         world.policies.approvals =
             Approvals::new(["anew", "unread-1", "gone", "unread-2"].map(approval));
         let world = Arc::new(RwLock::new(world));
-        let error = sweep(&kube::Client::new(service, "default"), &world).await;
+        let error = sweep(&client, &world).await;
         assert!(matches!(error, Err((_, ApiError::Forbidden(_)))), "{error:?}");
         let mut done = done.lock().clone();
         done.sort();

@@ -170,39 +170,31 @@ async fn once<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, Re
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
-
-    use http::{Method, Request, Response};
-    use kube::client::Body;
+    use http::Method;
     use serde_json::{Value, json};
-    use tower::service_fn;
 
     use super::*;
+    use crate::cluster::local_api::{failure, local_client};
 
     /// Looks at an API server that answers a POST, and a DELETE, like this.
     fn probe(post: (u16, Value), delete: (u16, &'static str)) -> Probe {
-        let service = service_fn(move |request: Request<Body>| {
-            let status = json!({"kind": "Status", "code": delete.0, "message": delete.1,
-                "status": if delete.0 == 200 { "Success" } else { "Failure" }});
+        let client = local_client(move |request| {
+            if request.method() == Method::DELETE {
+                let status = if delete.0 == 200 { "Success" } else { "Failure" };
+                let status = json!({"kind": "Status", "code": delete.0, "message": delete.1,
+                    "status": status});
+                return Some((delete.0, status));
+            }
             let dry_run = request.uri().query().unwrap_or_default().contains("dryRun=All");
             let is_event = request.uri().path().contains("/events");
-            let (code, body) = match *request.method() {
-                Method::DELETE => (delete.0, status),
-                _ => {
-                    assert_eq!(dry_run, !is_event, "what is held is never stored");
-                    post.clone()
-                }
-            };
-            async move {
-                let body = Body::from(body.to_string().into_bytes());
-                Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
-            }
+            assert_eq!(dry_run, !is_event, "what is held is never stored");
+            Some(post.clone())
         });
-        Probe::new(&kube::Client::new(service, "default"), "default")
+        Probe::new(&client, "default")
     }
 
     fn refused(code: u16, message: &str) -> (u16, Value) {
-        (code, json!({"kind": "Status", "status": "Failure", "code": code, "message": message}))
+        failure(code, message, ("configmaps", ""))
     }
 
     const RBAC: &str = "configmaps is forbidden: User \"jane\" cannot create resource";

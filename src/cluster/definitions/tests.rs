@@ -1,15 +1,13 @@
 //! Against an API server that stores one definition, as the real one would.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
-use http::{Method, Request, Response};
-use kube::client::Body;
+use http::{Method, Request};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tower::service_fn;
 
 use super::*;
+use crate::cluster::local_api::{failure, local_client};
 use crate::policy::api::definitions as all;
 
 /// What is stored, and what was written.
@@ -24,14 +22,11 @@ struct Store {
 }
 
 impl Store {
-    fn answer(&mut self, method: &Method, path: &str, query: &str, body: Value) -> (u16, Value) {
-        let status = |code: u16, message: &str| {
-            let reason = if code == 404 { "NotFound" } else { "Other" };
-            let status = json!({"kind": "Status", "status": "Failure", "code": code,
-                "reason": reason, "message": message});
-            (code, status)
-        };
-        if !path.contains("customresourcedefinitions") {
+    fn answer(&mut self, request: Request<Value>) -> (u16, Value) {
+        let status = |code: u16, message: &str| failure(code, message, ("", ""));
+        let (parts, body) = request.into_parts();
+        let query = parts.uri.query().unwrap_or_default();
+        if !parts.uri.path().contains("customresourcedefinitions") {
             let Some(objects) = self.objects else { return status(403, "no") };
             // Pages of one object each.
             let at: usize = query
@@ -45,9 +40,9 @@ impl Store {
             return (200, json!({"metadata": {"continue": next}, "items": items}));
         }
         let dry_run = query.contains("dryRun=All");
-        match (method, &mut self.definition) {
+        match (&parts.method, &mut self.definition) {
             (&Method::GET, Some(definition)) => (200, definition.clone()),
-            (_, None) if method != Method::POST => status(404, "not found"),
+            (method, None) if method != Method::POST => status(404, "not found"),
             (&Method::POST, Some(_)) => status(409, "already exists"),
             (&Method::POST, None) => {
                 self.writes.push("create");
@@ -97,19 +92,7 @@ impl Store {
 fn server(store: Store) -> (kube::Client, Arc<Mutex<Store>>) {
     let store = Arc::new(Mutex::new(store));
     let answers = store.clone();
-    let service = service_fn(move |request: Request<Body>| {
-        let store = answers.clone();
-        async move {
-            let (parts, body) = request.into_parts();
-            let body = body.collect_bytes().await.unwrap_or_default();
-            let body = serde_json::from_slice(&body).unwrap_or_default();
-            let query = parts.uri.query().unwrap_or_default();
-            let answer = store.lock().answer(&parts.method, parts.uri.path(), query, body);
-            let body = Body::from(answer.1.to_string().into_bytes());
-            Ok::<_, Infallible>(Response::builder().status(answer.0).body(body).unwrap())
-        }
-    });
-    (kube::Client::new(service, "default"), store)
+    (local_client(move |request| Some(answers.lock().answer(request))), store)
 }
 
 fn wanted() -> CustomResourceDefinition {

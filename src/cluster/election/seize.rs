@@ -179,11 +179,11 @@ mod tests {
     use std::sync::Arc;
 
     use http::Method;
-    use kube::client::Body;
     use parking_lot::Mutex;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::cluster::local_api::{failure, local_client};
     use crate::lease::{Stand, evaluate};
 
     const NOW: i64 = 1_767_268_800;
@@ -192,48 +192,42 @@ mod tests {
         jiff::Timestamp::from_second(NOW + second).unwrap()
     }
 
+    /// Its plural and name.
+    const LEASE: (&str, &str) = ("leases", "belay");
+
     /// An API server with one Lease, whose version grows with every write.
     /// `None`: not even its namespace is there.
     fn server(lease: Option<Value>) -> (kube::Client, Arc<Mutex<Option<Value>>>) {
         let stored = Arc::new(Mutex::new(lease));
         let kept = stored.clone();
-        let service = tower::service_fn(move |request: http::Request<Body>| {
-            let kept = kept.clone();
-            async move {
-                let method = request.method().clone();
-                let body = request.into_body().collect_bytes().await.unwrap_or_default();
-                let mut body: Value = serde_json::from_slice(&body).unwrap_or_default();
-                let mut stored = kept.lock();
-                let none = json!({"kind": "Status", "status": "Failure", "code": 404,
-                    "reason": "NotFound"});
-                let (code, answer) = match (stored.as_mut(), method) {
-                    (None, _) => (404, none),
-                    (Some(lease), Method::GET) if lease.is_null() => (404, none),
-                    (Some(lease), Method::GET) => (200, lease.clone()),
-                    (Some(lease), Method::DELETE) => {
-                        *lease = Value::Null;
-                        (200, json!({"kind": "Status", "status": "Success"}))
+        let client = local_client(move |request| {
+            let (parts, mut body) = request.into_parts();
+            let mut stored = kept.lock();
+            Some(match (stored.as_mut(), parts.method) {
+                (None, _) => failure(404, "none", LEASE),
+                (Some(lease), Method::GET) if lease.is_null() => failure(404, "none", LEASE),
+                (Some(lease), Method::GET) => (200, lease.clone()),
+                (Some(lease), Method::DELETE) => {
+                    *lease = Value::Null;
+                    (200, json!({"kind": "Status", "status": "Success"}))
+                }
+                (Some(lease), _) => {
+                    let version = |lease: &Value| {
+                        let text = lease.pointer("/metadata/resourceVersion")?;
+                        text.as_str()?.parse::<u32>().ok()
+                    };
+                    if version(lease) == version(&body) {
+                        let version = version(lease).unwrap_or_default() + 1;
+                        body["metadata"]["resourceVersion"] = json!(version.to_string());
+                        *lease = body.clone();
+                        (200, body)
+                    } else {
+                        failure(409, "no", LEASE)
                     }
-                    (Some(lease), _) => {
-                        let version = |lease: &Value| {
-                            let text = lease.pointer("/metadata/resourceVersion")?;
-                            text.as_str()?.parse::<u32>().ok()
-                        };
-                        if version(lease) == version(&body) {
-                            let version = version(lease).unwrap_or_default() + 1;
-                            body["metadata"]["resourceVersion"] = json!(version.to_string());
-                            *lease = body.clone();
-                            (200, body)
-                        } else {
-                            (409, json!({"kind": "Status", "code": 409, "message": "no"}))
-                        }
-                    }
-                };
-                let body = Body::from(answer.to_string().into_bytes());
-                Ok::<_, Infallible>(http::Response::builder().status(code).body(body).unwrap())
-            }
+                }
+            })
         });
-        (kube::Client::new(service, "default"), stored)
+        (client, stored)
     }
 
     fn led_by(holder: &str, renewed: i64) -> Value {

@@ -1,15 +1,12 @@
 //! What the leader does about holds, against an API server that is a script.
 
-use std::convert::Infallible;
-
 use http::Method;
-use kube::client::Body;
 use parking_lot::{Mutex, RwLock};
 use serde_json::{Value, json};
-use tower::service_fn;
 
 use super::*;
 use crate::cluster::context::{Registered, Settings};
+use crate::cluster::local_api::{failure, local_client};
 use crate::cluster::world::Served;
 use crate::objects::{FORMER_OF_TESTS, HOLD, know_the_former_hold_of_tests};
 use crate::policy::api::DeletionPolicySpec;
@@ -32,30 +29,21 @@ impl Stage {
     fn new() -> Self {
         let (answers, asked) = (Answers::default(), Arc::<Mutex<Vec<(String, Value)>>>::default());
         let (script, heard) = (answers.clone(), asked.clone());
-        let service = service_fn(move |request: http::Request<Body>| {
-            let (script, heard) = (script.clone(), heard.clone());
-            async move {
-                let name = format!("{} {}", request.method(), request.uri().path());
-                let echo = matches!(*request.method(), Method::POST | Method::PUT);
-                let body = request.into_body().collect_bytes().await.unwrap_or_default();
-                let body: Value = serde_json::from_slice(&body).unwrap_or_default();
-                heard.lock().push((name.clone(), body.clone()));
-                let none = json!({"kind": "Status", "status": "Failure", "code": 404});
-                let answer = script.lock().get(&name).cloned();
-                let (code, text) = answer.unwrap_or((404, none));
-                let text = if echo && code == 200 { body } else { text };
-                let response = http::Response::builder().status(code);
-                Ok::<_, Infallible>(
-                    response.body(Body::from(text.to_string().into_bytes())).unwrap(),
-                )
-            }
+        let client = local_client(move |request| {
+            let name = format!("{} {}", request.method(), request.uri().path());
+            let echo = matches!(*request.method(), Method::POST | Method::PUT);
+            let body = request.into_body();
+            heard.lock().push((name.clone(), body.clone()));
+            Some(match script.lock().get(&name).cloned() {
+                Some((200, _)) if echo => (200, body),
+                answer => answer.unwrap_or_else(|| failure(404, "none", ("", ""))),
+            })
         });
         let mut world = World { loaded: true, known: true, ..World::default() };
         world.catalogue = Arc::new(Catalogue::new(&world.graph.kinds, &[]).unwrap());
         let kinds: Vec<KindId> = world.graph.kinds.iter().map(|(kind, _)| kind).collect();
         let served = Served { list: true, watch: true };
         world.served = kinds.into_iter().map(|kind| (kind, served)).collect();
-        let client = kube::Client::new(service, "default");
         let context = Context::of_test(client, world, &[("", "configmaps")]);
         let there = Registered { there: true, ..Registered::default() };
         context.signals.registered.send_replace(there);

@@ -137,6 +137,7 @@ mod tests {
     use super::super::entry::tests::entry;
     use super::super::notices::Notices;
     use super::*;
+    use crate::cluster::local_api::{failure, local_client};
     use crate::decide::Decision;
 
     #[test]
@@ -201,24 +202,14 @@ mod tests {
     #[tokio::test]
     async fn what_is_there_already_was_made_by_a_write_whose_answer_was_lost() {
         let answered = async |code: u16, stored| {
-            let service =
-                tower::service_fn(move |_: http::Request<kube::client::Body>| async move {
-                    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {},
-                    "status": if code == 200 { "Success" } else { "Failure" }, "code": code});
-                    let text = if code == 200 {
-                        r#"{"metadata": {}, "involvedObject": {}}"#.into()
-                    } else {
-                        status.to_string()
-                    };
-                    let body = kube::client::Body::from(text.into_bytes());
-                    Ok::<_, std::convert::Infallible>(
-                        http::Response::builder().status(code).body(body).unwrap(),
-                    )
-                });
+            let client = local_client(move |_| match code {
+                200 => Some((200, json!({"metadata": {}, "involvedObject": {}}))),
+                _ => Some(failure(code, "no", ("events", "settings.1"))),
+            });
             let mut event = Event::default();
             (event.metadata.name, event.metadata.namespace) =
                 (Some("settings.1".to_owned()), Some("shop".to_owned()));
-            send(&kube::Client::new(service, "default"), event, stored).await
+            send(&client, event, stored).await
         };
         assert_eq!(answered(200, false).await, Outcome::Stored);
         assert_eq!(answered(200, true).await, Outcome::Stored);

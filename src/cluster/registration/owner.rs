@@ -173,6 +173,7 @@ fn path<'t>(tokens: impl Iterator<Item = &'t &'t str>) -> PointerBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::local_api::local_client;
 
     fn reference(kind: &str, name: &str, uid: &str) -> Value {
         let version = if kind == "Namespace" { "v1" } else { "apps/v1" };
@@ -241,10 +242,7 @@ mod tests {
     /// It would be looked at again at once, for as long as this replica leads.
     #[tokio::test]
     async fn what_stands_there_after_all_is_not_waited_for() {
-        let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| async {
-            Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("nobody is asked"))
-        });
-        let client = kube::Client::new(nobody, "belay");
+        let client = local_client::<String>(|_| panic!("nobody is asked"));
         let resource = kube::core::ApiResource::erase::<Namespace>(&());
         let api = Api::all_with(client.clone(), &resource);
         let context = crate::cluster::Context::of_test(client, Default::default(), &[]);

@@ -240,12 +240,15 @@ fn record_report(
     let Target { info, namespace, name, .. } = target;
     match word {
         DriverReport::Waits(waiting) if waits.as_ref() != Some(&waiting) => {
-            if let Waiting::Unknown(why) = &waiting {
+            if let Waiting::Unknown(why) = &waiting
+                && let Some(left_out) = target.admit_line()
+            {
                 tracing::warn!(
                     resource = info.resource,
                     namespace,
                     name,
                     %why,
+                    left_out = (left_out > 0).then_some(left_out),
                     "it is not known whether a hold may go; belay looks again"
                 );
             }
@@ -259,7 +262,15 @@ fn record_report(
                 Free::Unused => "unused",
             };
             metrics.released(why);
-            tracing::info!(resource = info.resource, namespace, name, why, "hold released");
+            let Some(left_out) = target.admit_line() else { return };
+            tracing::info!(
+                resource = info.resource,
+                namespace,
+                name,
+                why,
+                left_out = (left_out > 0).then_some(left_out),
+                "hold released"
+            );
         }
     }
 }

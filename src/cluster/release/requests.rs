@@ -1,6 +1,7 @@
 //! The requests of a release, and what their answers mean to it.
 
-use std::time::Duration;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
 
 use http::Request;
 use http::header::{ACCEPT, CONTENT_TYPE};
@@ -8,13 +9,13 @@ use json_patch::Patch;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use crate::cluster::api::Detail;
-use crate::cluster::api::{self, MANAGER};
+use crate::cluster::api::{self, Detail, MANAGER};
 use crate::cluster::api_error::{chain, shortened};
 use crate::cluster::list::{Body, Buffers, read_object};
 use crate::cluster::world::{Place, World};
 use crate::hold::{Answer, Sight};
 use crate::objects::{KindInfo, read_shallow};
+use crate::telemetry::NamespaceLines;
 
 /// How long one request may take; what a pass has read is stale before that.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -45,6 +46,12 @@ impl Target {
     /// The same, with the memory that others use, too.
     pub fn with_buffers(self, buffers: Buffers) -> Self {
         Self { buffers, ..self }
+    }
+
+    /// Whether a log line about it may be written now: if so, how many were left out.
+    pub fn admit_line(&self) -> Option<u64> {
+        static LINES: LazyLock<NamespaceLines> = LazyLock::new(NamespaceLines::default);
+        LINES.admit(&self.namespace, Instant::now())
     }
 
     /// Reads it.

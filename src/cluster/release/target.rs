@@ -254,8 +254,17 @@ impl Driver {
             }
             Output::Remove(removal) => {
                 let (answer, _) = self.target.patch(client, &removal.patch()).await;
-                if let Answer::Failed(why) = &answer {
-                    tracing::warn!(resource = self.target.info.resource, namespace = self.target.namespace, name = self.target.name, %why, "the hold could not be taken off");
+                if let Answer::Failed(why) = &answer
+                    && let Some(left_out) = self.target.admit_line()
+                {
+                    tracing::warn!(
+                        resource = self.target.info.resource,
+                        namespace = self.target.namespace,
+                        name = self.target.name,
+                        %why,
+                        left_out = (left_out > 0).then_some(left_out),
+                        "the hold could not be taken off"
+                    );
                 }
                 self.let_go = match &answer {
                     Answer::Done(_) => !is_held(&answer),
@@ -345,13 +354,11 @@ pub fn counted(
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
-
-    use kube::client::Body;
     use serde_json::json;
 
     use super::*;
     use crate::cluster::list::Buffers;
+    use crate::cluster::local_api::{failure, local_client};
     use crate::hold::Removal;
     use crate::objects::{HOLD, Kinds};
     use crate::policy::{Policy, PolicySet};
@@ -359,12 +366,7 @@ mod tests {
 
     /// A driver whose API server answers each path with a code and a text.
     fn driver(answer: impl Fn(&str) -> (u16, Value) + Clone + Send + 'static) -> Driver {
-        let service = tower::service_fn(move |request: http::Request<Body>| {
-            let (code, value) = answer(request.uri().path());
-            let body = Body::from(value.to_string().into_bytes());
-            let response = http::Response::builder().status(code).body(body);
-            async move { Ok::<_, Infallible>(response.unwrap()) }
-        });
+        let client = local_client(move |request| Some(answer(request.uri().path())));
         let mut world = World::default();
         world.graph.kinds.learn(Kinds::custom("example.com", "v1", "Widget", "widgets", true));
         let kind = world.graph.kinds.find("", "ConfigMap").unwrap();
@@ -375,7 +377,7 @@ mod tests {
             detail: world.detail(kind),
             buffers: Buffers::new(1),
         };
-        let context = Context::of_test(kube::Client::new(service, "default"), world, &[]);
+        let context = Context::of_test(client, world, &[]);
         let reader = Reader::new(context.clone());
         let passes = FairSemaphore::new(Slots { all: 1, each: 1 });
         let common = Common { context, reader, passes, start: Instant::now() };
@@ -383,16 +385,9 @@ mod tests {
         Driver::new(common, place, target, "u".into(), Duration::ZERO)
     }
 
-    fn status(code: u16, kind: &str, name: &str) -> (u16, Value) {
-        let details = json!({"kind": kind, "name": name});
-        let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {},
-            "status": "Failure", "message": "no", "code": code, "details": details});
-        (code, status)
-    }
-
     #[tokio::test]
     async fn h97_a_target_that_waits_takes_little_memory() {
-        let mut driver = driver(|_| status(500, "", ""));
+        let mut driver = driver(|_| failure(500, "no", ("", "")));
         let mailbox = Mailbox::default();
         let waits = size_of_val(&driver.run(&mailbox, |_, _| {}));
         let size = waits + size_of_val(&driver) + size_of_val(&mailbox);
@@ -405,7 +400,7 @@ mod tests {
         let counter = asked.clone();
         let mut driver = driver(move |_| {
             counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            status(500, "", "")
+            failure(500, "no", ("", ""))
         });
         let passes = driver.common.passes.clone();
         let turn = passes.acquire("elsewhere").await;
@@ -448,7 +443,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_turn_of_a_pass_lasts_for_the_steps_of_its_counts() {
-        let mut driver = driver(|_| status(500, "", ""));
+        let mut driver = driver(|_| failure(500, "no", ("", "")));
         let passes = driver.common.passes.clone();
         let turn = passes.acquire("shop").await;
         assert!(Work::new(&driver.meter).charge(PASS_STEPS));
@@ -465,7 +460,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_count_beyond_the_budget_of_its_pass_does_not_release() {
-        let mut driver = driver(|_| status(500, "", ""));
+        let mut driver = driver(|_| failure(500, "no", ("", "")));
         {
             let mut world = driver.common.context.world.write();
             let policy = json!({"targets": [{"apiGroups": [""], "resources": ["configmaps"]}],
@@ -497,11 +492,11 @@ mod tests {
         for (answer, wanted) in [
             ((200, object(json!([]))), released),
             // Nobody knows what came of it, and it is gone.
-            (status(500, "", ""), released),
+            (failure(500, "no", ("", "")), released),
             // It was not carried out, or somebody had put a second one on.
-            (status(422, "", ""), End::Gone),
-            (status(403, "", ""), End::Gone),
-            (status(404, "configmaps", "settings"), End::Gone),
+            (failure(422, "no", ("", "")), End::Gone),
+            (failure(403, "no", ("", "")), End::Gone),
+            (failure(404, "no", ("configmaps", "settings")), End::Gone),
             ((200, object(json!([HOLD]))), End::Gone),
         ] {
             let words = parking_lot::Mutex::new(Vec::new());
@@ -515,7 +510,7 @@ mod tests {
         }
         // Without a removal of this driver's it is gone, and that is all.
         let words = parking_lot::Mutex::new(Vec::new());
-        let mut driver = driver(|_| status(404, "", ""));
+        let mut driver = driver(|_| failure(404, "no", ("", "")));
         driver.free = Some(Free::Unused);
         let say = |_: &Target, word: DriverReport| words.lock().push(format!("{word:?}"));
         driver.carry_out(Output::Ended(End::Gone), &say).await;

@@ -3,15 +3,12 @@
 use serde_json::json;
 
 use super::*;
+use crate::cluster::local_api::local_client;
 use crate::hold::Sight;
 
 /// With an API server that never answers.
 fn context() -> Context {
-    let service = tower::service_fn(|_: http::Request<kube::client::Body>| {
-        std::future::pending::<Result<http::Response<kube::client::Body>, std::convert::Infallible>>(
-        )
-    });
-    Context::of_test(kube::Client::new(service, "default"), World::default(), &[])
+    Context::of_test(local_client::<String>(|_| None), World::default(), &[])
 }
 
 fn place(context: &Context) -> Place {

@@ -69,6 +69,7 @@ mod tests {
 
     use super::*;
     use crate::cluster::context::Context;
+    use crate::cluster::local_api::local_client;
     use crate::cluster::world::Served;
     use crate::policy::api::DeletionPolicySpec;
     use crate::policy::{Policy, PolicySet};
@@ -87,10 +88,7 @@ mod tests {
     }
 
     fn settings(labelled: &[(&str, &str)]) -> Arc<Settings> {
-        let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| async {
-            Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("nobody"))
-        });
-        let client = kube::Client::new(nobody, "default");
+        let client = local_client::<String>(|_| panic!("nobody is asked"));
         Context::of_test(client, World::default(), labelled).settings
     }
 

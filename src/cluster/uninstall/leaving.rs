@@ -14,8 +14,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::news::Why;
-use crate::cluster::api::Detail;
-use crate::cluster::api::{self, escaped};
+use crate::cluster::api::{self, Detail, escaped};
 use crate::cluster::pace::within;
 use crate::objects::{ApiError, KindInfo, Kinds, read_shallow, split_api_version};
 

@@ -1,17 +1,15 @@
 //! Sweeps, against an API server that is a script.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
-use http::{Method, Request, Response};
-use kube::client::Body;
+use http::{Method, Request};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tower::service_fn;
 
 use super::kinds::Look;
 use super::*;
 use crate::cluster::account;
+use crate::cluster::local_api::{failure, local_client};
 use crate::objects::{HOLD, Kinds};
 use crate::timing::Timing;
 
@@ -24,7 +22,7 @@ const LIST: &str = "/api/v1/configmaps";
 #[derive(Default)]
 struct Store {
     maps: BTreeMap<String, Value>,
-    instead: Vec<(String, u16, Value)>,
+    instead: Vec<(String, (u16, Value))>,
     patches: usize,
     /// Somebody else writes the object before the next patch of it.
     hurry: Vec<String>,
@@ -36,17 +34,12 @@ struct Store {
 
 type Shared = Arc<Mutex<Store>>;
 
-fn status(code: u16, message: &str, details: Value) -> Value {
-    json!({"kind": "Status", "status": "Failure", "code": code, "message": message,
-        "details": details})
-}
-
 fn absent(name: &str) -> (u16, Value) {
-    (404, status(404, "none", json!({"kind": "configmaps", "name": name})))
+    failure(404, "none", ("configmaps", name))
 }
 
 impl Store {
-    fn answer(&mut self, request: &Request<Vec<u8>>) -> (u16, Value) {
+    fn answer(&mut self, request: &Request<Value>) -> (u16, Value) {
         let (method, path) = (request.method(), request.uri().path());
         let name = path.rsplit('/').next().unwrap_or_default().to_owned();
         if let Some(answer) = self.others.get(path) {
@@ -60,15 +53,14 @@ impl Store {
         }
         self.patches += 1;
         if let Some(at) = self.instead.iter().position(|(of, ..)| *of == name) {
-            let (_, code, answer) = self.instead.remove(at);
-            return (code, answer);
+            return self.instead.remove(at).1;
         }
         let Some(map) = self.maps.get_mut(&name) else { return absent(&name) };
         if let Some(at) = self.hurry.iter().position(|of| *of == name) {
             self.hurry.remove(at);
             map["metadata"]["resourceVersion"] = json!("1000");
         }
-        let patch: json_patch::Patch = serde_json::from_slice(request.body()).unwrap();
+        let patch: json_patch::Patch = serde_json::from_value(request.body().clone()).unwrap();
         match json_patch::patch(map, &patch) {
             Ok(()) => {
                 let answer = map.clone();
@@ -77,7 +69,7 @@ impl Store {
                 }
                 (200, answer)
             }
-            Err(_) => (422, status(422, "the server rejected our request", json!({}))),
+            Err(_) => failure(422, "the server rejected our request", ("", "")),
         }
     }
 
@@ -103,18 +95,7 @@ fn map(name: &str, finalizers: &[&str], deleted: bool) -> (String, Value) {
 fn server(store: Store) -> (kube::Client, Shared) {
     let shared = Arc::new(Mutex::new(store));
     let kept = shared.clone();
-    let service = service_fn(move |request: Request<Body>| {
-        let kept = kept.clone();
-        async move {
-            let (parts, body) = request.into_parts();
-            let body = body.collect_bytes().await.unwrap_or_default();
-            let request = Request::from_parts(parts, body.to_vec());
-            let (code, answer) = kept.lock().answer(&request);
-            let body = Body::from(answer.to_string().into_bytes());
-            Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
-        }
-    });
-    (kube::Client::new(service, "default"), shared)
+    (local_client(move |request| Some(kept.lock().answer(&request))), shared)
 }
 
 fn looks() -> Vec<Look> {
@@ -166,12 +147,12 @@ async fn every_page_is_swept_and_what_is_terminating_or_of_others_is_left_alone(
 async fn whatever_a_patch_meets_is_gone_tried_again_or_told() {
     let maps =
         ["busy", "forced", "forbidden", "gone", "lost"].map(|name| map(name, &[HOLD], false));
-    let namespace = status(404, "none", json!({"kind": "namespaces", "name": "n"}));
+    let namespace = failure(404, "none", ("namespaces", "n"));
     let instead = vec![
-        ("gone".to_owned(), 404, absent("gone").1),
-        ("forced".to_owned(), 404, namespace),
-        ("forbidden".to_owned(), 403, status(403, "bob cannot patch configmaps", json!({}))),
-        ("lost".to_owned(), 500, status(500, "oops", json!({}))),
+        ("gone".to_owned(), absent("gone")),
+        ("forced".to_owned(), namespace),
+        ("forbidden".to_owned(), failure(403, "bob cannot patch configmaps", ("", ""))),
+        ("lost".to_owned(), failure(500, "oops", ("", ""))),
     ];
     let hurry = vec!["busy".to_owned()];
     let (client, store) = server(Store { maps: maps.into(), instead, hurry, ..Store::default() });
@@ -190,8 +171,8 @@ async fn whatever_a_patch_meets_is_gone_tried_again_or_told() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_refused_again_and_again_says_the_api_servers_words() {
-    let words = || status(422, "spec: Invalid value", json!({}));
-    let instead = (0..20).map(|_| ("a".to_owned(), 422, words())).collect();
+    let words = || failure(422, "spec: Invalid value", ("", ""));
+    let instead = (0..20).map(|_| ("a".to_owned(), words())).collect();
     let maps = [map("a", &[HOLD], false)];
     let (client, _) = server(Store { maps: maps.into(), instead, ..Store::default() });
     let tell = |_| {};
@@ -214,12 +195,8 @@ async fn a_dry_run_writes_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_cannot_be_listed_matters_where_it_may_be_held() {
-    let service = service_fn(|_: Request<Body>| async {
-        let body = status(403, "bob cannot list configmaps", json!({})).to_string();
-        let body = Body::from(body.into_bytes());
-        Ok::<_, Infallible>(Response::builder().status(403).body(body).unwrap())
-    });
-    let client = kube::Client::new(service, "default");
+    let client =
+        local_client(|_| Some(failure(403, "bob cannot list configmaps", ("configmaps", ""))));
     let tell = |_| {};
     let mut looks = looks();
     let swept =
@@ -275,14 +252,14 @@ fn owners() -> BTreeMap<String, (u16, Value)> {
         {"name": "deployments/scale", "kind": "Scale", "namespaced": true, "singularName": "",
          "verbs": []}]});
     let path = |name: &str| format!("/apis/apps/v1/namespaces/n/deployments/{name}");
-    let forbidden = status(403, "bob cannot get deployments", json!({}));
+    let forbidden = failure(403, "bob cannot get deployments", ("", ""));
     BTreeMap::from([
         ("/api/v1/namespaces/n".to_owned(), at("n", false)),
         ("/apis/apps/v1".to_owned(), (200, kinds)),
         (path("lives"), at("lives", false)),
         (path("goes"), at("goes", true)),
         (path("other"), at("made-again", true)),
-        (path("hidden"), (403, forbidden)),
+        (path("hidden"), forbidden),
     ])
 }
 
@@ -388,7 +365,7 @@ async fn what_waits_and_is_not_terminating_is_looked_at_again_and_an_unserved_ki
 #[tokio::test(start_paused = true)]
 async fn an_end_while_holds_are_met_is_not_clean() {
     // Each time it is met, and each time the API server says that it is gone.
-    let gone = || ("a".to_owned(), 404, absent("a").1);
+    let gone = || ("a".to_owned(), absent("a"));
     let instead = (0..20).map(|_| gone()).collect();
     let maps = BTreeMap::from([map("a", &[HOLD], false)]);
     let (client, store) = server(Store { maps, instead, ..Store::default() });
@@ -497,11 +474,11 @@ async fn a_living_belay_of_whatever_name_is_not_stripped() {
     let elsewhere = configuration("belay", "hold.belay.dev", "ops");
     assert_eq!(read((200, elsewhere), list(&[]), list(&[])).await, "Some(\"ops\") belay");
     // Who may read this one alone was told which one it is.
-    let forbidden = || (403, status(403, "bob cannot list", json!({})));
+    let forbidden = || failure(403, "bob cannot list", ("", ""));
     let ours = read((200, own()), forbidden(), forbidden()).await;
     assert!(ours.contains("uid-of-belay"), "{ours}");
     // Whatever else cannot be read may be anybody's.
-    let broken = || (500, status(500, "oops", json!({})));
+    let broken = || failure(500, "oops", ("", ""));
     let unread = read(broken(), list(&[]), list(&[])).await;
     assert!(unread.starts_with("MutatingWebhookConfiguration belay: "), "{unread}");
     let unread = read(forbidden(), list(&[]), list(&[])).await;
@@ -516,23 +493,17 @@ type Asked = Arc<Mutex<Vec<(Method, String, Value)>>>;
 fn scripted(answer: fn(&Method, &str) -> (u16, Value)) -> (kube::Client, Asked) {
     let asked = Asked::default();
     let kept = asked.clone();
-    let service = service_fn(move |request: Request<Body>| {
-        let kept = kept.clone();
-        async move {
-            let (parts, body) = request.into_parts();
-            let body = body.collect_bytes().await.unwrap_or_default();
-            let body: Value = serde_json::from_slice(&body).unwrap_or_default();
-            let (code, answer) = answer(&parts.method, parts.uri.path());
-            let answer = match answer {
-                Value::Null => body.clone(),
-                answer => answer,
-            };
-            kept.lock().push((parts.method, parts.uri.path().to_owned(), body));
-            let body = Body::from(answer.to_string().into_bytes());
-            Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
-        }
+    let client = local_client(move |request| {
+        let (parts, body) = request.into_parts();
+        let path = parts.uri.path().to_owned();
+        let answer = match answer(&parts.method, &path) {
+            (code, Value::Null) => (code, body.clone()),
+            answer => answer,
+        };
+        kept.lock().push((parts.method, path, body));
+        Some(answer)
     });
-    (kube::Client::new(service, "default"), asked)
+    (client, asked)
 }
 
 #[tokio::test]
@@ -559,7 +530,7 @@ async fn the_configurations_that_were_read_are_deleted_and_no_others() {
 #[tokio::test]
 async fn the_lease_stays_where_nobody_knows_whether_replicas_run() {
     let (client, asked) = scripted(|method, path| match (method, path) {
-        (&Method::GET, path) if path.ends_with("/leases") => (500, status(500, "oops", json!({}))),
+        (&Method::GET, path) if path.ends_with("/leases") => failure(500, "oops", ("", "")),
         (&Method::GET, path) if path.ends_with("/leases/belay") => {
             (404, json!({"kind": "Status", "code": 404, "reason": "NotFound"}))
         }

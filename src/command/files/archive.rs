@@ -3,15 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use http::{Method, Request, Response, Uri, header};
-use kube::client::Body;
+use http::{Method, Uri};
 use serde_json::{Value, json};
 
 use super::objects::namespace as made_up;
 use super::{World, filled, names};
-use crate::cluster::Held;
+use crate::cluster::{Held, failure, local_client};
 use crate::command::CommandError;
 use crate::command::selector;
 use crate::objects::{KindInfo, Kinds, Names};
@@ -70,19 +68,12 @@ impl Archive {
 
     /// Who answers from it.
     pub fn client(self) -> kube::Client {
-        let archive = Arc::new(self);
-        let service = tower::service_fn(move |request: Request<Body>| {
-            let (code, answer) = archive.answer(request.method(), request.uri());
-            let response = Response::builder().status(code);
-            let response = response.header(header::CONTENT_TYPE, "application/json");
-            std::future::ready(response.body(Body::from(answer.to_string().into_bytes())))
-        });
-        kube::Client::new(service, "default")
+        local_client(move |request| Some(self.answer(request.method(), request.uri())))
     }
 
     fn answer(&self, method: &Method, uri: &Uri) -> Answer {
         if method != Method::GET {
-            return status(405, "files cannot be asked for more than what they hold", ("", ""));
+            return failure(405, "files cannot be asked for more than what they hold", ("", ""));
         }
         let segments: Vec<&str> = uri.path().split('/').filter(|part| !part.is_empty()).collect();
         match segments[..] {
@@ -169,7 +160,7 @@ impl Archive {
                 let place = (namespace.unwrap_or_default(), unescaped(name));
                 match all.and_then(|all| all.get(&place)) {
                     Some(object) => (200, object.clone()),
-                    None => status(404, "the files have no such object", (resource, &place.1)),
+                    None => failure(404, "the files have no such object", (resource, &place.1)),
                 }
             }
             None => match Chosen::of(uri.query().unwrap_or_default()) {
@@ -186,7 +177,7 @@ impl Archive {
                         "items": items});
                     (200, list)
                 }
-                Err(why) => status(400, &why, (resource, "")),
+                Err(why) => failure(400, &why, (resource, "")),
             },
         }
     }
@@ -248,22 +239,7 @@ fn unescaped(value: &str) -> String {
 }
 
 fn no_path() -> Answer {
-    status(404, "the files have no such kind", ("", ""))
-}
-
-/// An answer that is none, about an object by its plural and name.
-fn status(code: u16, message: &str, (resource, name): (&str, &str)) -> Answer {
-    let status = json!({
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Failure",
-        "message": message,
-        "reason": if code == 404 { "NotFound" } else { "BadRequest" },
-        "details": {"kind": resource, "name": name},
-        "code": code,
-    });
-    (code, status)
+    failure(404, "the files have no such kind", ("", ""))
 }
 
 #[cfg(test)]

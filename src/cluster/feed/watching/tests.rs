@@ -2,13 +2,10 @@
 //! to.
 
 use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::sync::Mutex;
 
-use kube::client::Body;
-use tower::service_fn;
-
 use super::*;
+use crate::cluster::local_api::local_client;
 use crate::objects::Kinds;
 
 /// What is answered, in order, and what was asked.
@@ -26,20 +23,13 @@ impl Script {
 
     fn server(&self) -> Server {
         let script = self.clone();
-        let service = service_fn(move |request: http::Request<Body>| {
-            let path = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
-            script.asked.lock().unwrap().push(path);
-            let answer = script.answers.lock().unwrap().pop_front();
-            async move {
-                let Some((code, text)) = answer else {
-                    // The script has ended: the server says no more.
-                    return std::future::pending().await;
-                };
-                let response = http::Response::builder().status(code);
-                Ok::<_, Infallible>(response.body(Body::from(text.into_bytes())).unwrap())
-            }
+        let client = local_client(move |request| {
+            let asked = request.uri().path_and_query().map(ToString::to_string);
+            script.asked.lock().unwrap().push(asked.unwrap_or_default());
+            // When the script has ended the server says no more.
+            script.answers.lock().unwrap().pop_front()
         });
-        Server::new(kube::Client::new(service, "default"), Timing::default())
+        Server::new(client, Timing::default())
     }
 
     fn asked(&self) -> Vec<String> {

@@ -1,0 +1,57 @@
+//! An API server inside this process: files that stand for a cluster, or the script of
+//! a test.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use http::{Request, Response, header};
+use kube::client::Body;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+/// A client whose requests a function answers, with a code of HTTP and a text: one after
+/// the other, and never where it answers `None`. The body of a request is Null if it has
+/// none.
+pub fn local_client<Text: ToString>(
+    answer: impl FnMut(Request<Value>) -> Option<(u16, Text)> + Send + 'static,
+) -> kube::Client {
+    let answer = Arc::new(Mutex::new(answer));
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let answer = answer.clone();
+        async move {
+            let (parts, body) = request.into_parts();
+            let body = body.collect_bytes().await.unwrap_or_default();
+            let body = serde_json::from_slice(&body).unwrap_or_default();
+            let answered = answer.lock()(Request::from_parts(parts, body))
+                .map(|(code, text)| (code, text.to_string()));
+            let Some((code, text)) = answered else { return std::future::pending().await };
+            let mut response = Response::new(Body::from(text.into_bytes()));
+            *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or_default();
+            let json = header::HeaderValue::from_static("application/json");
+            response.headers_mut().insert(header::CONTENT_TYPE, json);
+            Ok::<_, Infallible>(response)
+        }
+    });
+    kube::Client::new(service, "default")
+}
+
+/// An answer that something failed, about an object by its plural and name.
+pub fn failure(code: u16, message: &str, (resource, name): (&str, &str)) -> (u16, Value) {
+    let status = json!({
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+        "reason": match code {
+            403 => "Forbidden",
+            404 => "NotFound",
+            409 => "Conflict",
+            422 => "Invalid",
+            _ => "BadRequest",
+        },
+        "details": {"kind": resource, "name": name},
+        "code": code,
+    });
+    (code, status)
+}
