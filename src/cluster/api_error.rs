@@ -15,6 +15,12 @@ impl From<kube::Error> for ApiError {
                 Self::NamespaceTerminating(shortened(&status.message))
             }
             kube::Error::Api(status) => Self::of_status(status.code, &status.message),
+            // The words of the error may contain what was read.
+            kube::Error::SerdeError(error) => Self::Unreadable(format!(
+                "the API server's answer is not what was asked for, at line {} column {}",
+                error.line(),
+                error.column()
+            )),
             other => Self::Unreachable(shortened(&chain(&other))),
         }
     }
@@ -88,6 +94,14 @@ mod tests {
         for (length, kept) in [(300, 300), (301, 301), (302, 301), (9000, 301)] {
             assert_eq!(shortened(&"ä".repeat(length)).chars().count(), kept);
         }
+    }
+
+    #[test]
+    fn an_answer_that_is_not_what_it_should_be_is_not_quoted() {
+        let error = serde_json::from_str::<u8>("\"hunter2\"").unwrap_err();
+        let error = ApiError::from(kube::Error::SerdeError(error));
+        let words = "the API server's answer is not what was asked for, at line 1 column 9";
+        assert_eq!(error, ApiError::Unreadable(words.to_owned()));
     }
 
     #[test]

@@ -2,7 +2,10 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::Value;
 
+use crate::cluster::release::by_hand::look;
+use crate::cluster::{Place, Snapshot};
 use crate::decide::{Cause, cause};
 use crate::hold::{Count, Free};
 
@@ -10,23 +13,38 @@ use crate::hold::{Count, Free};
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HoldState {
-    /// Whether nothing keeps it: belay lets go within moments.
+    /// Whether nothing keeps it.
     pub free: bool,
+    /// Whether belay releases holds on objects of the kind, within moments once nothing
+    /// keeps them. If not, a person does.
+    pub released_by_belay: bool,
     /// Whether that is known.
     pub known: bool,
     /// Who keeps it, or what is not known.
     pub r#for: Vec<String>,
 }
 
+/// Why a hold stays though nothing keeps it.
+pub const NOT_RELEASED: &str =
+    "belay releases none on this kind, which neither a policy nor --labelled-kinds names";
+
 impl HoldState {
-    pub fn of(count: Count) -> Self {
+    /// Counts who keeps an object.
+    pub async fn of(snapshot: &Snapshot, place: &Place, object: &Value) -> Self {
+        let count = look(&snapshot.context, &snapshot.reader, place, object).await;
+        let world = snapshot.context.world.read();
+        let info = world.graph.kinds.info(place.0);
+        Self::new(count, world.policies.releases_any(&info.group, &info.resource))
+    }
+
+    fn new(count: Count, released_by_belay: bool) -> Self {
         let (free, known, r#for) = match count {
             Count::Free(free) => (true, true, vec![why_free(free).to_owned()]),
             Count::Kept(causes) => (false, true, causes.iter().map(cause_text).collect()),
             Count::Unknown(what) => (false, false, vec![what]),
             Count::Read(_) => (false, false, vec!["not all of it has been read".to_owned()]),
         };
-        Self { free, known, r#for }
+        Self { free, released_by_belay, known, r#for }
     }
 }
 

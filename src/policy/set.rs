@@ -165,11 +165,19 @@ impl PolicySet {
 
     /// Whether belay releases the holds of a policy on objects of a kind.
     pub fn releases(&self, policy: &Policy, group: &str, resource: &str) -> bool {
+        matches!(policy.source, Source::Policy(_)) || self.releases_labelled(group, resource)
+    }
+
+    /// Whether belay releases any holds on objects of a kind.
+    pub fn releases_any(&self, group: &str, resource: &str) -> bool {
+        self.names(group, resource) || self.releases_labelled(group, resource)
+    }
+
+    fn releases_labelled(&self, group: &str, resource: &str) -> bool {
         let is_listed = |kinds: &Vec<(String, String)>| {
             kinds.iter().any(|(g, r)| (g.as_str(), r.as_str()) == (group, resource))
         };
-        matches!(policy.source, Source::Policy(_))
-            || self.label_holds.as_ref().is_none_or(is_listed)
+        self.label_holds.as_ref().is_none_or(is_listed)
     }
 
     /// Whether everything is Audit at this time.
@@ -266,5 +274,6 @@ mod tests {
         assert!(releases(&set, leases), "the setting is not known");
         set.label_holds = Some(vec![(String::new(), "configmaps".to_owned())]);
         assert!(releases(&set, ("", "configmaps")) && !releases(&set, leases));
+        assert!(set.releases_any("", "configmaps") && !set.releases_any(leases.0, leases.1));
     }
 }

@@ -309,6 +309,7 @@ impl Snapshot {
             })?;
         rules.prepare(&mut world.graph);
         (world.catalogue, world.policies) = (rules.catalogue, rules.policies);
+        world.policies.label_holds = Some(self.context.settings.labelled.clone());
         Ok(())
     }
 

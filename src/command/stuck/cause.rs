@@ -8,7 +8,7 @@ use super::refused::{perhaps, refusals};
 use super::text::{named, target_of, texts, way_out};
 use crate::cluster::terminating::{Dependent, Evidence, Found, Survey};
 use crate::command::finalizers::known;
-use crate::command::hold_state::HoldState;
+use crate::command::hold_state::{HoldState, NOT_RELEASED};
 use crate::decide::arguments;
 use crate::objects::{FOREGROUND, full_name, is_hold};
 
@@ -125,6 +125,9 @@ fn held(found: &Found, hold: &Hold) -> Finding {
         }
         Known::Unsure(what) => {
             finding("belay holds it; for whom is not known".to_owned(), why).shown([what.clone()])
+        }
+        Known::Counted(HoldState { free: true, released_by_belay: false, r#for, .. }) => {
+            finding(format!("belay's hold is on it: {}; {NOT_RELEASED}", r#for.join(", ")), release)
         }
         Known::Counted(HoldState { free: true, r#for, .. }) => {
             finding(format!("belay holds it, and may let go: {}", r#for.join(", ")), release)

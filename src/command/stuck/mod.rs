@@ -30,7 +30,6 @@ use super::screen::{Format, OutputArguments, Progress, Screen};
 use super::visitor::Visitor;
 use super::{CommandError, block_on, print};
 use crate::cluster::Snapshot;
-use crate::cluster::release::by_hand::look;
 use crate::cluster::terminating::{Found, evidence, survey, whole};
 use crate::objects::is_hold;
 
@@ -175,6 +174,5 @@ async fn waits(snapshot: &Snapshot, found: &Found) -> Known {
     }
     snapshot.put(kind, &found.object);
     let place = (kind, found.namespace.clone(), found.name.clone());
-    let count = look(&snapshot.context, &snapshot.reader, &place, &found.object).await;
-    Known::of(HoldState::of(count))
+    Known::of(HoldState::of(snapshot, &place, &found.object).await)
 }

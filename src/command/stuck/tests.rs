@@ -231,20 +231,24 @@ fn our_hold_says_for_whom() {
         assert_eq!((all.len(), all[0].cause), (1, Cause::HeldByBelay));
         words(&all.remove(0))
     };
-    let waits = |free, says: &[&str]| {
-        Known::Counted(HoldState {
-            free,
-            known: true,
-            r#for: says.iter().map(|says| (*says).to_owned()).collect(),
-        })
+    let waits = |free, says: &[&str]| HoldState {
+        free,
+        released_by_belay: true,
+        known: true,
+        r#for: says.iter().map(|says| (*says).to_owned()).collect(),
     };
-    let kept = of(waits(false, &["Deployment shop/web", "Pod shop/x"]), true, false);
+    let kept = waits(false, &["Deployment shop/web", "Pod shop/x"]);
+    let kept = of(Known::Counted(kept), true, false);
     assert_eq!(
         kept,
         "belay holds it for: Deployment shop/web; and for Pod shop/x; kubectl belay why \
          configmaps/settings -n shop"
     );
-    let free = of(waits(true, &["nothing needs it"]), true, true);
+    let nobody = HoldState { released_by_belay: false, ..waits(true, &["nothing needs it"]) };
+    let nobody = of(Known::Counted(nobody), true, false);
+    let says = "belay's hold is on it: nothing needs it; belay releases none on this kind";
+    assert!(nobody.starts_with(says), "{nobody}");
+    let free = of(Known::Counted(waits(true, &["nothing needs it"])), true, true);
     assert!(free.starts_with("belay holds it, and may let go: nothing needs it; "), "{free}");
     assert!(free.contains("nobody leads belay"), "{free}");
     assert!(free.ends_with("kubectl belay release configmaps/settings -n shop"), "{free}");

@@ -7,13 +7,12 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::cluster::release::by_hand::look;
 use crate::cluster::release::settle;
 use crate::cluster::terminating::{Found, Survey, evidence, survey};
 use crate::cluster::{Place, Snapshot};
 use crate::command::document::NotRead;
 use crate::command::finalizers::{by_hand, is_tool, known, writer};
-use crate::command::hold_state::HoldState;
+use crate::command::hold_state::{HoldState, NOT_RELEASED};
 use crate::command::screen::Progress;
 use crate::command::stuck::{Cause, Finding, Hold, Known, findings};
 use crate::command::target::Session;
@@ -83,10 +82,7 @@ impl Terminating {
         let held = finalizers.iter().any(|keeper| keeper.ours);
         let place = session.place(&snapshot.context.world.read()).filter(|_| held);
         let hold = match &place {
-            Some(place) => {
-                let (context, reader) = (&snapshot.context, &snapshot.reader);
-                Some(HoldState::of(look(context, reader, place, object).await))
-            }
+            Some(place) => Some(HoldState::of(snapshot, place, object).await),
             None => None,
         };
         let settles = place.and_then(|place| settles(session, snapshot, &place));
@@ -100,7 +96,7 @@ impl Terminating {
     /// Whether nothing keeps it.
     pub fn goes(&self) -> bool {
         self.finalizers.iter().all(|keeper| keeper.ours)
-            && self.hold.as_ref().is_none_or(|waits| waits.free)
+            && self.hold.as_ref().is_none_or(|waits| waits.free && waits.released_by_belay)
     }
 
     /// Whether it is not known that anything keeps it.
@@ -133,6 +129,14 @@ impl Terminating {
             shown(&mut text, finding);
         }
         match &self.hold {
+            Some(HoldState { free: true, released_by_belay: false, r#for, .. }) => {
+                let _ = writeln!(
+                    text,
+                    "the hold: {}; {NOT_RELEASED}: kubectl belay release {}",
+                    r#for.join(", "),
+                    self.arguments
+                );
+            }
             Some(HoldState { free: true, r#for, .. }) => {
                 let when = match &self.settles {
                     Some(time) => format!("not before {time} (settleSeconds of its policies)"),
@@ -300,6 +304,7 @@ mod tests {
             finalizers: vec![keeper("x.dev/y"), keeper(pvc), keeper(HOLD)],
             hold: Some(HoldState {
                 free: false,
+                released_by_belay: true,
                 known: true,
                 r#for: vec!["Pod shop/web".to_owned()],
             }),
@@ -327,8 +332,17 @@ mod tests {
             "why it stays: the API\n    it shows the API\n  next: look\n\
              the hold waits for: Pod shop/web\nthe Namespace says: 1 left\n"
         );
-        terminating.hold =
-            Some(HoldState { free: true, known: true, r#for: vec!["nothing".to_owned()] });
+        let free = |released_by_belay| {
+            let r#for = vec!["nothing".to_owned()];
+            Some(HoldState { free: true, released_by_belay, known: true, r#for })
+        };
+        terminating.finalizers = vec![keeper(HOLD)];
+        terminating.hold = free(false);
+        let says = "the hold: nothing; belay releases none on this kind, which neither a policy \
+                    nor --labelled-kinds names: kubectl belay release pvc/a -n shop\n";
+        assert!(terminating.text("x").contains(says) && !terminating.goes());
+        terminating.hold = free(true);
+        assert!(terminating.goes());
         let says = "the hold: nothing; belay lets go within moments, or now: kubectl belay release \
                     pvc/a -n shop\n";
         assert!(terminating.text("x").contains(says));
