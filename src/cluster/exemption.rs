@@ -6,8 +6,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, DeleteParams, Preconditions};
 
 use super::api::post_params;
-use crate::decide::{Exemption, Revoked, Target};
-use crate::objects::{ApiError, short_digest};
+use crate::decide::{Exemption, Revoked};
+use crate::objects::{ApiError, ObjectRef, short_digest};
 use crate::policy::Source;
 use crate::policy::api::{
     DeletionApproval, DeletionApprovalSpec, MAX_APPROVAL_SECONDS, Scope, TargetRef,
@@ -26,7 +26,7 @@ const ATTEMPTS: usize = 3;
 /// The approval that records an exemption. However often a request is asked
 /// about, it has one name.
 pub fn approval_of(
-    target: &Target,
+    target: &ObjectRef,
     exemption: &Exemption,
     own: &str,
     now: Timestamp,
@@ -172,12 +172,7 @@ mod tests {
     }
 
     fn approval(exemption: &Exemption, seconds: i64) -> DeletionApproval {
-        let target = Target {
-            resource: "deployments".to_owned(),
-            group: "apps".to_owned(),
-            namespace: "shop".to_owned(),
-            name: "web".to_owned(),
-        };
+        let target = ObjectRef::new(("apps", "deployments"), "shop", "web");
         approval_of(&target, exemption, "belay", at(seconds))
     }
 

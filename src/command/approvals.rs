@@ -15,8 +15,7 @@ use super::target::situation;
 use super::visitor::Visitor;
 use super::{CommandError, block_on, print};
 use crate::cluster::Snapshot;
-use crate::decide::Target;
-use crate::objects::{Kinds, is_namespace};
+use crate::objects::{Kinds, ObjectRef, is_namespace};
 use crate::policy::api::{Action, DeletionApproval, Scope};
 use crate::policy::{Approval, Facts, Policy};
 
@@ -121,7 +120,7 @@ impl Given {
     fn new(approval: DeletionApproval, kinds: &Kinds, now: Timestamp) -> Self {
         let DeletionApproval { metadata, spec } = approval;
         let of = spec.target_ref;
-        let target = Target {
+        let target = ObjectRef {
             group: of.group,
             resource: of.resource,
             namespace: of.namespace,

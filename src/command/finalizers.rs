@@ -3,8 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::decide::shell_word;
-use crate::objects::{HOLD, is_hold};
+use crate::objects::{HOLD, is_hold, shell_word};
 
 /// Who takes off the finalizers that are known.
 const KNOWN: &[(&str, &str)] = &[

@@ -9,8 +9,8 @@ use super::document::Object;
 use super::place::{self, FromArguments, PlaceArguments};
 use super::visitor::Visitor;
 use crate::cluster::{Place, Snapshot, Unread, World};
-use crate::decide::{self, Live, Situation};
-use crate::objects::{ApiError, KindId, KindInfo, Names, full_name, is_namespace};
+use crate::decide::{Live, Situation};
+use crate::objects::{ApiError, KindId, KindInfo, Names, ObjectRef, full_name, is_namespace};
 use crate::policy::api::GROUP;
 
 #[derive(Debug, Args)]
@@ -34,7 +34,7 @@ pub struct Session {
     /// Its kind.
     pub info: KindInfo,
     /// Its namespace, name and plural.
-    pub target: decide::Target,
+    pub target: ObjectRef,
     /// It, as it is now.
     pub object: Value,
 }
@@ -68,14 +68,14 @@ impl TargetArguments {
             true => namespace.unwrap_or_else(|| caller.namespace.clone()),
             false => String::new(),
         };
-        let target = decide::Target {
+        let target = ObjectRef {
             resource: info.resource.clone(),
             group: info.group.clone(),
             namespace,
             name: name.to_owned(),
         };
         let read = caller.object(&info, &target.namespace, name).await;
-        let what = decide::quoted(&target);
+        let what = target.quoted();
         let place = match target.namespace.as_str() {
             "" => String::new(),
             namespace => format!(" in namespace {namespace}"),
@@ -225,7 +225,7 @@ impl Session {
 
     /// It, as documents name it.
     pub fn named(&self) -> Object {
-        let decide::Target { namespace, name, .. } = &self.target;
+        let ObjectRef { namespace, name, .. } = &self.target;
         Object::of_kind(&self.info, namespace, name).with_uid(self.uid())
     }
 
@@ -251,14 +251,14 @@ impl Session {
 }
 
 /// Who may approve the end of an object: the words that finish "it takes …".
-pub fn right_to_approve(target: &decide::Target) -> String {
+pub fn right_to_approve(target: &ObjectRef) -> String {
     let place = asked_in(target).map_or_else(String::new, |place| format!(" in namespace {place}"));
     let kind = full_name(&target.group, &target.resource);
     format!("the RBAC verb approve-deletion on {kind}{place}")
 }
 
 /// The same for what lives in it and goes with it as well.
-pub fn right_to_approve_content(target: &decide::Target) -> String {
+pub fn right_to_approve_content(target: &ObjectRef) -> String {
     let place = asked_in(target)
         .map_or_else(|| "everywhere".to_owned(), |place| format!("in namespace {place}"));
     format!("the RBAC verb approve-deletion on every resource (*) of every API group (*) {place}")
@@ -266,8 +266,8 @@ pub fn right_to_approve_content(target: &decide::Target) -> String {
 
 /// The namespace in which somebody has to have the right; none: in the whole
 /// cluster.
-pub fn asked_in(target: &decide::Target) -> Option<&str> {
-    let decide::Target { resource, group, namespace, name } = target;
+pub fn asked_in(target: &ObjectRef) -> Option<&str> {
+    let ObjectRef { resource, group, namespace, name } = target;
     match (resource.as_str(), group.as_str(), namespace.as_str()) {
         // Whoever may delete a Namespace is asked inside of it.
         ("namespaces", "", _) => Some(name),
@@ -297,11 +297,8 @@ mod tests {
 
     #[test]
     fn who_may_approve_is_asked_where_the_api_server_asks() {
-        let target = |resource: &str, group: &str, namespace: &str| decide::Target {
-            resource: resource.into(),
-            group: group.into(),
-            namespace: namespace.into(),
-            name: "x".into(),
+        let target = |resource: &str, group: &str, namespace: &str| {
+            ObjectRef::new((group, resource), namespace, "x")
         };
         for ((resource, group, namespace), says) in [
             (("configmaps", "", "shop"), "configmaps in namespace shop"),

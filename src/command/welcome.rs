@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 use crate::decide::{Decision, Door, Review, Verdict};
+use crate::objects::shell_word;
 use crate::webhook::{Parsed, parse_review};
 
 /// A review that the standalone server proposes to send to itself.
@@ -56,8 +57,8 @@ pub fn welcome(
     if url.ip().is_unspecified() {
         url.set_ip(Ipv4Addr::LOCALHOST.into());
     }
-    let ca =
-        ca.map_or(String::new(), |ca| format!("--cacert {} ", quoted(&ca.display().to_string())));
+    let ca = ca
+        .map_or(String::new(), |ca| format!("--cacert {} ", shell_word(&ca.display().to_string())));
     let identity = if asks_clients { "--cert CLIENT.crt --key CLIENT.key " } else { "" };
     let mut text =
         format!("belay answers on https://{url}, probes and metrics on http://{probes}\n\n");
@@ -69,7 +70,7 @@ pub fn welcome(
             format!("@{file}")
         } else {
             let compact: String = review.lines().map(str::trim).collect();
-            quoted(&compact)
+            shell_word(&compact)
         };
         let path = door.as_str();
         text.push_str(&format!(
@@ -93,13 +94,4 @@ impl Sample {
             Door::Mutate => verdict.hold.is_some(),
         }
     }
-}
-
-/// For a shell: as it is where that is safe, in quotes elsewhere.
-fn quoted(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        return text.to_owned();
-    }
-    format!("'{}'", text.replace('\'', r"'\''"))
 }

@@ -1,10 +1,10 @@
 //! An object that a verdict looks at, wherever it stands.
 
-use super::{Named, Review, Situation, Target};
+use super::{Named, Review, Situation};
 use crate::graph::{Claim, Node};
 use crate::objects::{
-    FOREGROUND, HoldAge, KindId, LONGEST_NAME, ORPHAN, Object, Uid, is_hold, is_namespace,
-    split_api_version,
+    FOREGROUND, HoldAge, KindId, LONGEST_NAME, ORPHAN, Object, ObjectRef, Uid, is_hold,
+    is_namespace, split_api_version,
 };
 use crate::policy::{Facts, Identity};
 
@@ -183,14 +183,9 @@ impl<'a> Item<'a> {
         Identity { group, resource, namespace, name, uid: self.uid() }
     }
 
-    pub(super) fn target(&self) -> Target {
+    pub(super) fn target(&self) -> ObjectRef {
         let Facts { group, resource, namespace, name, .. } = self.facts;
-        Target {
-            group: group.to_owned(),
-            resource: resource.to_owned(),
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        }
+        ObjectRef::new((group, resource), namespace, name)
     }
 }
 

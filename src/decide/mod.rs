@@ -53,8 +53,8 @@ pub(crate) use create::{Harm, harm, is_harm, is_harm_on_kind};
 pub use delete::decide_together;
 pub use existence::{Existence, target_existence};
 pub(crate) use item::{HARMLESS, Item, named};
-pub(crate) use render::{arguments, cause, named_by, quoted, sentence, shell_word, ways};
 pub use render::{audit_annotations, causes, message, patch, warnings};
+pub(crate) use render::{cause, named_by, sentence, ways};
 pub use review::{DeleteOptions, Door, Extra, Operation, Resource, Review, User};
 pub use situation::{Live, LiveRead, LiveReads, Situation};
 pub use unreadable::{
@@ -63,7 +63,7 @@ pub use unreadable::{
 pub(crate) use users::counting_users;
 pub use verdict::{
     Answer, Blocker, Cause, Counts, Decision, Exemption, HoldChange, HoldPlace, Named, Passed,
-    Reason, Recorded, Revoked, Target, Verdict,
+    Reason, Recorded, Revoked, Verdict,
 };
 
 use crate::graph::{Meter, Work};

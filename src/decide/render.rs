@@ -6,10 +6,8 @@ use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation, TestOperation};
 use serde_json::json;
 
-use super::{
-    Blocker, Cause, Counts, Decision, HoldChange, HoldPlace, Named, Reason, Target, Verdict,
-};
-use crate::objects::{HOLD, full_name, shown, shown_name};
+use super::{Blocker, Cause, Counts, Decision, HoldChange, HoldPlace, Named, Reason, Verdict};
+use crate::objects::{HOLD, ObjectRef, shown, shown_name};
 use crate::policy::Source;
 
 /// So many blockers are told in words; of the others their number.
@@ -55,7 +53,7 @@ fn refusal(verdict: &Verdict) -> String {
     let ways = way_out(verdict, first);
     let approvals = approve(verdict, &told).join(" and ");
     let ways = ways.into_iter().chain([approvals]).collect::<Vec<_>>().join(", or ");
-    let why = arguments(&verdict.target);
+    let why = verdict.target.arguments();
     let _ = write!(text, "Way out: {ways}. Why: kubectl belay why {why}");
     text
 }
@@ -70,10 +68,10 @@ fn approve(verdict: &Verdict, told: &[&Blocker]) -> Vec<String> {
         if people > 1 { format!(" ({people} people)") } else { String::new() }
     };
     let mut commands = Vec::new();
-    let mut command = |object: &Target, content: bool, blockers: &[&&Blocker]| {
+    let mut command = |object: &ObjectRef, content: bool, blockers: &[&&Blocker]| {
         let content = if content { " --scope content" } else { "" };
         let people = people(blockers);
-        let object = arguments(object);
+        let object = object.arguments();
         let command = format!("kubectl belay approve {object} --reason \"…\"{content}{people}");
         if !commands.contains(&command) {
             commands.push(command);
@@ -101,11 +99,11 @@ pub(crate) fn ways(verdict: &Verdict) -> (Option<String>, Vec<String>) {
     }
 }
 
-fn unreadable(target: &Target, blocker: &Blocker) -> String {
+fn unreadable(target: &ObjectRef, blocker: &Blocker) -> String {
     let what = match blocker.causes.first() {
         Some(Cause::Unknown(what)) => what,
         Some(Cause::Unproven(what)) => {
-            let target = quoted(target);
+            let target = target.quoted();
             return format!(
                 "belay cannot tell whether {target} may go: {what}. Way out: try again."
             );
@@ -115,13 +113,13 @@ fn unreadable(target: &Target, blocker: &Blocker) -> String {
     format!(
         "belay could not read the review of {}: {what}. The request is refused because belay runs \
          with --failure-policy Fail.",
-        quoted(target),
+        target.quoted(),
     )
 }
 
 /// The namespace of an object that a DELETE of the target deletes as well, if the target
 /// does not name it.
-fn namespace_suffix(target: &Target, object: &Target) -> String {
+fn namespace_suffix(target: &ObjectRef, object: &ObjectRef) -> String {
     match object.namespace.as_str() {
         namespace if namespace.is_empty() || namespace == target.own_namespace() => String::new(),
         namespace => format!(" in namespace {namespace}"),
@@ -129,14 +127,14 @@ fn namespace_suffix(target: &Target, object: &Target) -> String {
 }
 
 /// What one blocker says.
-pub(crate) fn sentence(target: &Target, blocker: &Blocker) -> String {
-    let object = quoted(&blocker.object);
+pub(crate) fn sentence(target: &ObjectRef, blocker: &Blocker) -> String {
+    let object = blocker.object.quoted();
     let along = blocker.object != *target;
     // What goes along is told with what takes it.
     let subject = match along {
         true => {
             let suffix = namespace_suffix(target, &blocker.object);
-            format!("{} takes {object}{suffix} along, which", quoted(target))
+            format!("{} takes {object}{suffix} along, which", target.quoted())
         }
         false => object.clone(),
     };
@@ -151,7 +149,7 @@ pub(crate) fn sentence(target: &Target, blocker: &Blocker) -> String {
             format!("{subject} stays until belay has seen that nothing needs it")
         }
         (Reason::InUse, _) => format!("{subject} is in use by {list}"),
-        (Reason::NotEmpty, _) if along => format!("{} still holds {list}", quoted(target)),
+        (Reason::NotEmpty, _) if along => format!("{} still holds {list}", target.quoted()),
         (Reason::NotEmpty, _) => format!("{subject} is not empty: {list}"),
         (Reason::StillNeeded, _) => format!("{subject} is still needed by {list}"),
         (Reason::WouldOrphan, Some(Cause::Dependent(_))) => {
@@ -260,11 +258,11 @@ fn way_out(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
         (Reason::WouldOrphan, _) if !verdict.background_passes => None,
         // The sentence before speaks of the dependent, which is not meant here.
         (Reason::WouldOrphan, _) if blocker.object != *target => {
-            Some(format!("delete {} with --cascade=background", arguments(target)))
+            Some(format!("delete {} with --cascade=background", target.arguments()))
         }
         (Reason::WouldOrphan, _) => Some("delete it with --cascade=background".to_owned()),
         (Reason::FinalizerGuarded, Cause::Hold { terminating: true }) => {
-            Some(format!("kubectl belay release {}", arguments(target)))
+            Some(format!("kubectl belay release {}", target.arguments()))
         }
         (Reason::FinalizerGuarded, Cause::Hold { terminating: false }) => {
             Some("leave it: once the object is deleted it goes when nothing needs it".to_owned())
@@ -278,7 +276,7 @@ fn way_out(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
 
 /// Whether the request is about a dependent, and its owner is what is
 /// protected: the other way round than everywhere else.
-fn loses_dependent(target: &Target, blocker: &Blocker) -> bool {
+fn loses_dependent(target: &ObjectRef, blocker: &Blocker) -> bool {
     blocker.object != *target && matches!(blocker.causes.first(), Some(Cause::Dependent(_)))
 }
 
@@ -367,50 +365,4 @@ pub fn patch(verdict: &Verdict) -> Option<Patch> {
             vec![PatchOperation::Test(test), add(place, json!(HOLD))]
         }
     }))
-}
-
-/// `persistentvolumeclaims "data"`, the way kubectl names an object.
-pub(crate) fn quoted(target: &Target) -> String {
-    let Target { resource, group, name, .. } = target;
-    format!("{} \"{}\"", shown_name(&full_name(group, resource)), shown_name(name))
-}
-
-/// `persistentvolumeclaims/data -n db`, the way a person types an object.
-pub(crate) fn arguments(target: &Target) -> String {
-    let Target { resource, group, namespace, name } = target;
-    let place = match namespace.as_str() {
-        "" => String::new(),
-        namespace => format!(" -n {}", shell_word(&shown_name(namespace))),
-    };
-    let (kind, name) = (full_name(group, resource), shown_name(name));
-    format!("{}{place}", shell_word(&format!("{}/{name}", shown_name(&kind))))
-}
-
-/// A word as a shell takes it for itself: people copy what they are told to
-/// type, and names of RBAC's kinds may have anything in them.
-pub(crate) fn shell_word(word: &str) -> String {
-    let plain = |c: char| c.is_alphanumeric() || "-_./:@%+=,".contains(c);
-    match !word.is_empty() && word.chars().all(plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', "'\\''")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_people_copy_is_one_word_to_a_shell() {
-        let target = |name: &str| Target {
-            resource: "roles".into(),
-            group: "rbac.authorization.k8s.io".into(),
-            namespace: "shop".into(),
-            name: name.into(),
-        };
-        let typed = arguments(&target("system:node"));
-        assert_eq!(typed, "roles.rbac.authorization.k8s.io/system:node -n shop");
-        let typed = arguments(&target("x;touch y $(id) it's"));
-        assert_eq!(typed, "'roles.rbac.authorization.k8s.io/x;touch y $(id) it'\\''s' -n shop");
-    }
 }

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::Target;
-use crate::objects::{Object, Text, is_hold, is_namespace};
+use crate::objects::{Object, ObjectRef, Text, is_hold, is_namespace};
 use crate::policy::Person;
 
 /// Which of the two admission phases asks.
@@ -292,13 +291,12 @@ impl Review<'_> {
     }
 
     /// The object in question, for messages.
-    pub fn target(&self) -> Target {
-        Target {
-            resource: self.resource.resource.to_string(),
-            group: self.resource.group.to_string(),
-            namespace: self.namespace.to_string(),
-            name: self.target_name().to_owned(),
-        }
+    pub fn target(&self) -> ObjectRef {
+        ObjectRef::new(
+            (&self.resource.group, &self.resource.resource),
+            &self.namespace,
+            self.target_name(),
+        )
     }
 
     /// The name of the target. A collection delete names nothing in the

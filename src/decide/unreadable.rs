@@ -2,8 +2,8 @@
 //! verdict needs is not known, or not in time.
 
 use super::causes::is_elsewhere;
-use super::{Answer, Blocker, Cause, Decision, Door, LiveRead, Reason, Review, Target, Verdict};
-use crate::objects::full_name;
+use super::{Answer, Blocker, Cause, Decision, Door, LiveRead, Reason, Review, Verdict};
+use crate::objects::{ObjectRef, full_name};
 
 /// What is said to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -17,7 +17,7 @@ pub enum FailurePolicy {
 }
 
 /// The verdict on a review of which `detail` says what could not be read.
-pub fn decide_unreadable(target: Target, detail: String, policy: FailurePolicy) -> Verdict {
+pub fn decide_unreadable(target: ObjectRef, detail: String, policy: FailurePolicy) -> Verdict {
     match policy {
         FailurePolicy::Fail => refused(target, Cause::Unknown(detail)),
         FailurePolicy::Ignore => Verdict::allow(target),
@@ -69,7 +69,7 @@ pub fn decide_unconfirmed(review: &Review<'_>, verdict: Verdict) -> Verdict {
 }
 
 /// A read, the way kubectl names what it reads.
-fn named(read: &LiveRead, target: &Target) -> String {
+fn named(read: &LiveRead, target: &ObjectRef) -> String {
     let (group, resource, namespace, name) = match read {
         LiveRead::Object { group, resource, namespace, name } => {
             (group, resource, namespace, format!(" {name}"))
@@ -88,7 +88,7 @@ fn named(read: &LiveRead, target: &Target) -> String {
     format!("{}{name}{place}", full_name(group, resource))
 }
 
-fn refused(target: Target, cause: Cause) -> Verdict {
+fn refused(target: ObjectRef, cause: Cause) -> Verdict {
     let blocker = Blocker {
         outcome: Decision::Deny,
         reason: Reason::Unknown,
@@ -137,7 +137,7 @@ mod tests {
             namespace: "db".to_owned(),
             first: false,
         };
-        let allow = Verdict::allow(Target::default());
+        let allow = Verdict::allow(ObjectRef::default());
         Verdict { decision, confirm: vec![read; reads], ..allow }
     }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Deserialize;
 
 use super::{LiveRead, Uncounted};
-use crate::objects::{Object, is_namespace, shown_name};
+use crate::objects::{Object, ObjectRef, shown_name};
 use crate::policy::Source;
 use crate::policy::api::Action;
 
@@ -85,31 +85,6 @@ impl Reason {
             Self::FinalizerGuarded => "FinalizerGuarded",
             Self::Unknown => "Unknown",
         }
-    }
-}
-
-/// An object, the way URLs name it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Target {
-    /// The plural resource name.
-    pub resource: String,
-    /// The API group; empty for the core group.
-    pub group: String,
-    /// The namespace; empty for a cluster-scoped object.
-    pub namespace: String,
-    /// The name; empty when it is not known yet.
-    pub name: String,
-}
-
-impl Target {
-    /// Whether it is a Namespace.
-    pub fn is_namespace(&self) -> bool {
-        is_namespace(&self.group, &self.resource)
-    }
-
-    /// The namespace that it is in, or is; empty for another cluster-scoped object.
-    pub(super) fn own_namespace(&self) -> &str {
-        if self.is_namespace() { &self.name } else { &self.namespace }
     }
 }
 
@@ -215,7 +190,7 @@ pub struct Blocker {
     /// The policies that say so.
     pub policies: Vec<Source>,
     /// The object that they protect: the target, or one that would go along.
-    pub object: Target,
+    pub object: ObjectRef,
     /// What makes them refuse, as many as are listed.
     pub causes: Vec<Cause>,
     /// How many more there are.
@@ -313,7 +288,7 @@ pub struct Verdict {
     /// The fixed word of the strictest blocker.
     pub reason: Option<Reason>,
     /// The object in question.
-    pub target: Target,
+    pub target: ObjectRef,
     /// Why, the strictest first; empty when nothing stands against the request.
     pub blockers: Vec<Blocker>,
     /// How many more blockers there are, as strict as the first.
@@ -352,7 +327,7 @@ pub enum Recorded {
 
 impl Verdict {
     /// Nothing stands against it.
-    pub fn allow(target: Target) -> Self {
+    pub fn allow(target: ObjectRef) -> Self {
         Self {
             decision: Decision::Allow,
             reason: None,
@@ -372,7 +347,7 @@ impl Verdict {
     }
 
     /// Something stands against it, the strictest first.
-    pub fn of(target: Target, blockers: Vec<Blocker>) -> Self {
+    pub fn of(target: ObjectRef, blockers: Vec<Blocker>) -> Self {
         let strictest = blockers.first();
         Self {
             decision: strictest.map_or(Decision::Allow, |blocker| blocker.outcome),
@@ -402,14 +377,14 @@ mod tests {
             outcome,
             reason,
             policies: Vec::new(),
-            object: Target::default(),
+            object: ObjectRef::default(),
             causes: Vec::new(),
             more: 0,
             people: 1,
             along: false,
         };
         let unknown = || blocker(Decision::Deny, Reason::Unknown);
-        let said = |blockers| Verdict::of(Target::default(), blockers);
+        let said = |blockers| Verdict::of(ObjectRef::default(), blockers);
         assert!(said(vec![unknown(), unknown()]).is_unknown());
         // What only warns refuses nothing.
         let warns = blocker(Decision::Warn, Reason::InUse);

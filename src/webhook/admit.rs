@@ -407,14 +407,14 @@ fn answer_refusal(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::Target;
+    use crate::objects::ObjectRef;
 
     fn blocker(outcome: Decision, reason: Reason, policies: &[&str]) -> Blocker {
         Blocker {
             outcome,
             reason,
             policies: policies.iter().map(|name| Source::Policy((*name).to_owned())).collect(),
-            object: Target::default(),
+            object: ObjectRef::default(),
             causes: Vec::new(),
             more: 0,
             people: 1,
@@ -432,7 +432,7 @@ mod tests {
             blocker(Decision::Deny, Reason::InUse, &["kept"]),
             blocker(Decision::Warn, Reason::InUse, &["new"]),
         ];
-        let verdict = Verdict::of(Target::default(), blockers);
+        let verdict = Verdict::of(ObjectRef::default(), blockers);
         let deny = Decision::Deny;
         let said = |name: &str, reason, outcome| (name.to_owned(), reason, outcome);
         assert_eq!(
@@ -450,7 +450,7 @@ mod tests {
 
     #[test]
     fn what_passes_by_an_approval_was_action_deny_and_what_nobody_minds_is_none() {
-        let mut verdict = Verdict::allow(Target::default());
+        let mut verdict = Verdict::allow(ObjectRef::default());
         assert_eq!(action(&verdict), "None");
         verdict.passed.approvals.push("yes".to_owned());
         assert_eq!(action(&verdict), "Deny");
@@ -458,7 +458,7 @@ mod tests {
         verdict.passed.exempted.push(Source::Label("Always"));
         assert_eq!(action(&verdict), "Deny");
         let unreadable = blocker(Decision::Deny, Reason::Unknown, &[]);
-        let verdict = Verdict::of(Target::default(), vec![unreadable]);
+        let verdict = Verdict::of(ObjectRef::default(), vec![unreadable]);
         let (policy, ..) = refusals(&verdict).into_iter().next().unwrap();
         assert_eq!(policy, "no policy");
     }

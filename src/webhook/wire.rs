@@ -8,8 +8,8 @@ use std::borrow::Cow;
 
 use super::body::BadRequest;
 use super::counts::{self, CountedObject, LONGEST};
-use crate::decide::{DeleteOptions, Door, Extra, Operation, Resource, Review, Target, User};
-use crate::objects::{Metadata, Object, Text};
+use crate::decide::{DeleteOptions, Door, Extra, Operation, Resource, Review, User};
+use crate::objects::{Metadata, Object, ObjectRef, Text};
 
 pub(super) const API_VERSION: &str = "admission.k8s.io/v1";
 pub(super) const KIND: &str = "AdmissionReview";
@@ -31,7 +31,7 @@ pub enum Parsed<'a> {
         /// Whether nothing will be stored.
         dry_run: bool,
         /// What the request is about.
-        target: Target,
+        target: ObjectRef,
         /// What could not be read, and where.
         detail: String,
     },
@@ -236,10 +236,10 @@ fn parse_unreadable(body: &[u8], detail: String) -> Result<Parsed<'_>, BadReques
         operation: operation.into(),
         user: UserInfo::default().into(),
         dry_run: false,
-        target: Target {
+        target: ObjectRef {
             resource: cut(&resource.resource).to_owned(),
             group: cut(&resource.group).to_owned(),
-            ..Target::default()
+            ..ObjectRef::default()
         },
         detail,
     })
@@ -321,7 +321,7 @@ fn unreadable_request<O>(request: Request<'_, O>, detail: String) -> Parsed<'_> 
     let mut user = User::from(request.user_info);
     shorten(&mut user.name);
     Parsed::Unreadable {
-        target: Target {
+        target: ObjectRef {
             resource: cut(&request.resource.resource).to_owned(),
             group: cut(&request.resource.group).to_owned(),
             namespace: cut(&request.namespace.unwrap_or_default()).to_owned(),

@@ -9,8 +9,8 @@ use belay::cluster::{
     Answer, CarryOut as _, Context, Gathered, ReadGroup, Reader, Settings, Signals, World,
     approval_of,
 };
-use belay::decide::{Exemption, LiveRead, Target};
-use belay::objects::Kinds;
+use belay::decide::{Exemption, LiveRead};
+use belay::objects::{Kinds, ObjectRef};
 use belay::policy::Source;
 use belay::policy::api::DeletionApproval;
 use belay::relations::Catalogue;
@@ -227,12 +227,7 @@ fn an_exemption_is_recorded_once_and_again_when_it_is_old() {
         policies: vec![Source::Policy("vault".to_owned())],
         seconds: 600,
     };
-    let target = Target {
-        resource: "configmaps".to_owned(),
-        group: String::new(),
-        namespace: ns.clone(),
-        name: "data".to_owned(),
-    };
+    let target = ObjectRef::new(("", "configmaps"), &ns, "data");
     let record = |own: &str, at: Timestamp| {
         let approval = approval_of(&target, &exemption, own, at);
         let name = approval.metadata.name.clone().unwrap();

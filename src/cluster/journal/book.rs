@@ -8,8 +8,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
 
 use super::entry::{Entry, shortened};
-use crate::decide::{Decision, Target};
-use crate::objects::full_name;
+use crate::decide::Decision;
+use crate::objects::{ObjectRef, full_name};
 use crate::policy::Source;
 use crate::policy::api::{LastDay, Recent};
 
@@ -175,8 +175,8 @@ fn hour(time: Timestamp) -> i64 {
 }
 
 /// `configmaps shop/settings`, as the status of a policy names an object.
-pub fn shown(target: &Target) -> String {
-    let Target { resource, group, namespace, name } = target;
+pub fn shown(target: &ObjectRef) -> String {
+    let ObjectRef { resource, group, namespace, name } = target;
     let slash = if namespace.is_empty() { "" } else { "/" };
     format!("{} {namespace}{slash}{name}", full_name(group, resource))
 }

@@ -3,10 +3,9 @@
 use jiff::Timestamp;
 
 use crate::decide::{
-    Blocker, Decision, Reason, Recorded, Review, Target, Verdict, audit_annotations, message,
-    warnings,
+    Blocker, Decision, Reason, Recorded, Review, Verdict, audit_annotations, message, warnings,
 };
-use crate::objects::shown_name;
+use crate::objects::{ObjectRef, shown_name};
 use crate::policy::Source;
 
 /// A message is at most this long: Events take no more.
@@ -19,7 +18,7 @@ pub struct Entry {
     /// When, to the second.
     pub time: Timestamp,
     /// About which object.
-    pub target: Target,
+    pub target: ObjectRef,
     /// Its uid; empty where the review does not have it.
     pub uid: String,
     /// What: never Allow.
@@ -81,7 +80,7 @@ impl Entry {
 
 /// The uid of the target, where the review is about that very object and not,
 /// as an eviction, about another one.
-fn uid(review: &Review<'_>, target: &Target) -> String {
+fn uid(review: &Review<'_>, target: &ObjectRef) -> String {
     let resource = &review.resource;
     let same = resource.group == target.group.as_str()
         && resource.resource == target.resource.as_str()
@@ -147,7 +146,7 @@ pub(super) mod tests {
         }
     }
 
-    fn blocker(outcome: Decision, reason: Reason, policy: &str, target: &Target) -> Blocker {
+    fn blocker(outcome: Decision, reason: Reason, policy: &str, target: &ObjectRef) -> Blocker {
         let pod = Named { kind: "Pod".into(), namespace: "shop".into(), name: "web".into() };
         let cause = match reason {
             Reason::InUse => Cause::User { root: pod, through: None, path: "spec".into() },
@@ -231,11 +230,11 @@ pub(super) mod tests {
         Entry {
             proved: true,
             time: Timestamp::from_second(second).unwrap(),
-            target: Target {
+            target: ObjectRef {
                 resource: "configmaps".into(),
                 namespace: "shop".into(),
                 name: name.into(),
-                ..Target::default()
+                ..ObjectRef::default()
             },
             uid: format!("uid-of-{name}"),
             decision,

@@ -15,7 +15,8 @@ use jiff::Timestamp;
 
 use super::entry::Entry;
 use crate::cluster::event::InvolvedObject;
-use crate::decide::{Decision, Target, arguments, quoted};
+use crate::decide::Decision;
+use crate::objects::ObjectRef;
 use crate::policy::Source;
 
 /// So many Events are remembered; those that were quiet longest are forgotten.
@@ -204,12 +205,12 @@ fn message(involved: &InvolvedObject, entry: &Entry) -> String {
         return entry.message.clone();
     }
     let Entry { target, decision, policies, .. } = entry;
-    let target = Target { namespace: String::new(), ..target.clone() };
-    let object = quoted(&target);
+    let target = ObjectRef { namespace: String::new(), ..target.clone() };
+    let object = target.quoted();
     let what = if *decision == Decision::Deny { "denied a request" } else { "keeps its hold" };
     let policies: Vec<String> = policies.iter().map(Source::to_string).collect();
     let by = if policies.is_empty() { String::new() } else { format!("; {}", policies.join(", ")) };
-    format!("{object}: belay {what}{by}. Why: kubectl belay why {}", arguments(&target))
+    format!("{object}: belay {what}{by}. Why: kubectl belay why {}", target.arguments())
 }
 
 #[cfg(test)]

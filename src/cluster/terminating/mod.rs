@@ -20,7 +20,7 @@ use super::api;
 use super::api::Detail;
 use super::feed::{Snapshot, Unread};
 use super::list::{ListQuery, read_list};
-use crate::objects::{ApiError, KindInfo, Object, full_name, read_shallow};
+use crate::objects::{ApiError, KindInfo, Object, ObjectRef, full_name, read_shallow};
 
 /// So many kinds are read at once.
 const AT_ONCE: usize = 8;
@@ -49,6 +49,11 @@ impl Found {
     pub fn is(&self, (group, resource): (&str, &str)) -> bool {
         self.info.group == group && self.info.resource == resource
     }
+
+    /// What names it.
+    pub fn object_ref(&self) -> ObjectRef {
+        ObjectRef::of(&self.info, &self.namespace, &self.name)
+    }
 }
 
 /// An object that a foreground deletion of its owner waits for.
@@ -64,6 +69,13 @@ pub struct Dependent {
     pub uid: String,
     /// Whether it is Terminating itself.
     pub terminating: bool,
+}
+
+impl Dependent {
+    /// What names it.
+    pub fn object_ref(&self) -> ObjectRef {
+        ObjectRef::of(&self.info, &self.namespace, &self.name)
+    }
 }
 
 /// What a look at all objects found.

@@ -44,8 +44,7 @@ use super::context::Settings;
 use super::election::{Kept, Seat, seize};
 use super::feed::Snapshot;
 use super::pace::within;
-use crate::decide::Target;
-use crate::objects::ApiError;
+use crate::objects::{ApiError, ObjectRef};
 use crate::policy::Identities;
 
 /// So many sweeps in a row may change nothing, though something is left.
@@ -248,7 +247,7 @@ impl Uninstall<'_> {
     /// still go, or the time is up. What comes back stays.
     async fn wait(
         &self,
-        mut waiting: BTreeSet<Target>,
+        mut waiting: BTreeSet<ObjectRef>,
         tally: &mut Tally,
         since: Instant,
     ) -> Result<Vec<Left>, NotBegun> {
@@ -257,7 +256,7 @@ impl Uninstall<'_> {
             Manners { abandon: true, .. } => Manner::Abandon,
             _ => Manner::Release,
         };
-        let mut told: BTreeMap<Target, Why> = BTreeMap::new();
+        let mut told: BTreeMap<ObjectRef, Why> = BTreeMap::new();
         let mut reminded = Instant::now();
         loop {
             // What people approve, and which policies they take away, while it
@@ -359,14 +358,14 @@ fn troubles(swept: &Swept) -> Vec<News> {
 }
 
 /// What becomes of what waits while what there is cannot be read: nothing.
-fn unread(waiting: &BTreeSet<Target>, why: &str) -> Vec<(Target, Upshot)> {
+fn unread(waiting: &BTreeSet<ObjectRef>, why: &str) -> Vec<(ObjectRef, Upshot)> {
     let stays = || Upshot::Stays(Why::Unknown(why.to_owned()));
     waiting.iter().map(|target| (target.clone(), stays())).collect()
 }
 
 /// It has met holds until the end. Where none of them is known to be left, none
 /// is known to be off either.
-fn doubted(mut ended: Ended, seen: BTreeSet<Target>) -> Ended {
+fn doubted(mut ended: Ended, seen: BTreeSet<ObjectRef>) -> Ended {
     if ended.is_clean() {
         let why = || Why::Unknown("it had its hold when it was looked at last".to_owned());
         ended.left = seen.into_iter().map(|target| Left { target, why: why() }).collect();

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::decide::{Cause, Target};
-use crate::objects::full_name;
+use crate::decide::Cause;
+use crate::objects::{ObjectRef, full_name};
 
 /// What is worth telling while it goes on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub struct Tally {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Left {
     /// Which.
-    pub target: Target,
+    pub target: ObjectRef,
     /// Why.
     pub why: Why,
 }
@@ -118,7 +118,7 @@ impl Ended {
 /// How many objects of each kind there are, and why one of them is among them;
 /// those that are stranded by themselves, because it takes something else.
 pub fn by_kind<'a>(
-    left: impl IntoIterator<Item = (&'a Target, &'a Why)>,
+    left: impl IntoIterator<Item = (&'a ObjectRef, &'a Why)>,
 ) -> Vec<(String, usize, Why)> {
     let mut kinds: BTreeMap<(String, bool), (usize, &Why)> = BTreeMap::new();
     for (target, why) in left {

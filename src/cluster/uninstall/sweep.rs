@@ -18,9 +18,8 @@ use crate::cluster::api::Detail;
 use crate::cluster::list::{Buffers, ListQuery, ListReader};
 use crate::cluster::pace::{Backoff, within};
 use crate::cluster::release::Target as At;
-use crate::decide::Target;
 use crate::hold::Answer;
-use crate::objects::{ApiError, KindInfo, read_shallow};
+use crate::objects::{ApiError, KindInfo, ObjectRef, read_shallow};
 use crate::timing::Timing;
 
 /// How often one write, or one page, is tried.
@@ -32,13 +31,13 @@ pub struct Swept {
     /// How many holds it has met.
     pub met: usize,
     /// On what.
-    pub seen: BTreeSet<Target>,
+    pub seen: BTreeSet<ObjectRef>,
     /// How many it has taken off.
     pub released: usize,
     /// What is Terminating under the hold, or about to be.
-    pub waiting: BTreeSet<Target>,
+    pub waiting: BTreeSet<ObjectRef>,
     /// What has its hold still, though it is not Terminating.
-    pub left: BTreeMap<Target, Why>,
+    pub left: BTreeMap<ObjectRef, Why>,
     /// Kinds that may be held and could not be listed.
     pub unread: Vec<(String, String)>,
     /// Others that could not.
@@ -161,12 +160,7 @@ impl<'a> Sweeper<'a> {
 
     async fn object(&mut self, info: &KindInfo, value: &Value) {
         let Some((plan, namespace, name)) = plan(value) else { return };
-        let target = Target {
-            resource: info.resource.clone(),
-            group: info.group.clone(),
-            namespace: namespace.clone(),
-            name: name.clone(),
-        };
+        let target = ObjectRef::of(&info, &namespace, &name);
         let became = match plan {
             Step::Nothing => return,
             Step::Waits => Became::Waits,

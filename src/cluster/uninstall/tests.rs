@@ -10,7 +10,7 @@ use super::kinds::Look;
 use super::*;
 use crate::cluster::account;
 use crate::cluster::local_api::{failure, local_client};
-use crate::objects::{HOLD, Kinds};
+use crate::objects::{HOLD, Kinds, ObjectRef};
 use crate::timing::Timing;
 
 const DRY: Manners = Manners { abandon: false, dry_run: true, limit: None };
@@ -104,13 +104,8 @@ fn looks() -> Vec<Look> {
     vec![Look { info, may_be_held: true }]
 }
 
-fn target(name: &str) -> Target {
-    Target {
-        resource: "configmaps".into(),
-        group: String::new(),
-        namespace: "n".into(),
-        name: name.into(),
-    }
+fn target(name: &str) -> ObjectRef {
+    ObjectRef::new(("", "configmaps"), "n", name)
 }
 
 fn held(store: &Shared) -> Vec<String> {

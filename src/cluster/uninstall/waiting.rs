@@ -14,8 +14,8 @@ use crate::cluster::Snapshot;
 use crate::cluster::release::Target as At;
 use crate::cluster::release::by_hand::{self, Outcome};
 use crate::cluster::world::Place;
-use crate::decide::Target;
 use crate::hold::{Answer, Count, Sight, Waiting};
+use crate::objects::ObjectRef;
 
 /// So many are looked at at once, as by whoever leads.
 const AT_ONCE: usize = 16;
@@ -47,9 +47,9 @@ pub enum Manner {
 /// Looks at each of them, and does what is to be done.
 pub async fn attend(
     snapshot: &Snapshot,
-    waiting: &BTreeSet<Target>,
+    waiting: &BTreeSet<ObjectRef>,
     manner: Manner,
-) -> Vec<(Target, Upshot)> {
+) -> Vec<(ObjectRef, Upshot)> {
     // Which policies mean an object its Namespace's labels say, too.
     let namespace = {
         let world = snapshot.context.world.read();
@@ -77,7 +77,7 @@ pub async fn attend(
 async fn one(
     snapshot: &Snapshot,
     leaving: &Leaving<'_>,
-    target: &Target,
+    target: &ObjectRef,
     manner: Manner,
 ) -> Upshot {
     let context = &snapshot.context;
@@ -116,7 +116,7 @@ async fn one(
 
 /// Where a target stands in what a snapshot knows, and how it is read; none:
 /// its kind is not served.
-fn place(snapshot: &Snapshot, target: &Target) -> Option<(Place, At)> {
+fn place(snapshot: &Snapshot, target: &ObjectRef) -> Option<(Place, At)> {
     let world = snapshot.context.world.read();
     let kind = world.graph.kinds.find_resource(&target.group, &target.resource)?;
     let place = (kind, target.namespace.clone(), target.name.clone());
@@ -172,7 +172,7 @@ fn after(answer: Answer) -> Upshot {
 }
 
 /// What is left of them, as it is told.
-pub fn left(upshots: &[(Target, Upshot)]) -> Vec<Left> {
+pub fn left(upshots: &[(ObjectRef, Upshot)]) -> Vec<Left> {
     let stays = upshots.iter().filter_map(|(target, upshot)| match upshot {
         Upshot::Stays(why) => Some(Left { target: target.clone(), why: why.clone() }),
         _ => None,

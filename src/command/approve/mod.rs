@@ -22,7 +22,6 @@ use super::target::{
 };
 use super::{CommandError, block_on, print};
 use crate::cluster::Snapshot;
-use crate::decide::arguments;
 use crate::hold::keeping;
 use crate::objects::ApiError;
 use crate::policy::api::{Action, DeletionApproval, DeletionApprovalSpec, Scope, TargetRef};
@@ -172,7 +171,7 @@ async fn approve(arguments: ApproveArguments) -> Result<ExitCode, CommandError> 
 }
 
 fn arguments_of(session: &Session) -> String {
-    arguments(&session.target)
+    session.target.arguments()
 }
 
 /// The policies of which the approval is to satisfy the terms: those of the

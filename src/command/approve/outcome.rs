@@ -4,8 +4,8 @@ use super::{arguments_of, right};
 use crate::cluster::Snapshot;
 use crate::command::target::{Session, approvals_unread, situation};
 use crate::command::why;
-use crate::decide::{Blocker, Consent, Decision, Item, Target, Verdict, consent, sentence};
-use crate::objects::{FOREGROUND, Object, split_api_version};
+use crate::decide::{Blocker, Consent, Decision, Item, Verdict, consent, sentence};
+use crate::objects::{FOREGROUND, Object, ObjectRef, split_api_version};
 use crate::policy::{Policy, service_account};
 
 /// What came of an approval.
@@ -196,7 +196,7 @@ async fn given_up(session: &Session, snapshot: &Snapshot) -> Option<String> {
         }
     }
     // The approval may have let the collector through.
-    let Target { namespace, name, .. } = &session.target;
+    let ObjectRef { namespace, name, .. } = &session.target;
     let left = session.visitor.caller.object(&session.info, namespace, name).await.ok()?;
     left.and(said)
 }

@@ -1,8 +1,7 @@
 //! What may stand where somebody is typing.
 
+use crate::objects::shell_word;
 use clap::{Arg, Command};
-
-use crate::decide::shell_word;
 
 /// What is known of a cluster. It is asked only where that is what is typed.
 pub trait Known {

@@ -22,8 +22,7 @@ use super::visitor::Visitor;
 use super::{CommandError, block_on, print};
 use crate::cluster::all_of;
 use crate::cluster::journal::shown;
-use crate::decide::Target;
-use crate::objects::{ApiError, Kinds, split_api_version};
+use crate::objects::{ApiError, Kinds, ObjectRef, split_api_version};
 use crate::policy::api::DeletionPolicy;
 
 /// So many are shown, unless all are asked for.
@@ -101,7 +100,11 @@ async fn all_events(client: &kube::Client) -> Result<Vec<Event>, ApiError> {
 }
 
 /// Those of one object, which are in its namespace.
-async fn events(client: &kube::Client, target: &Target, uid: &str) -> Result<Vec<Event>, ApiError> {
+async fn events(
+    client: &kube::Client,
+    target: &ObjectRef,
+    uid: &str,
+) -> Result<Vec<Event>, ApiError> {
     let namespace = if target.namespace.is_empty() { "default" } else { &target.namespace };
     let api: Api<Event> = Api::namespaced(client.clone(), namespace);
     let params = ListParams::default().fields(&format!("{OURS},involvedObject.uid={uid}"));
@@ -113,7 +116,7 @@ async fn events(client: &kube::Client, target: &Target, uid: &str) -> Result<Vec
 pub async fn lately(
     client: &kube::Client,
     mut policies: Vec<DeletionPolicy>,
-    target: &Target,
+    target: &ObjectRef,
     uid: &str,
     now: Timestamp,
 ) -> (Vec<Denial>, Option<NotRead>) {
@@ -256,12 +259,7 @@ fn of_status(target: &str, kinds: &Kinds) -> Object {
     let (resource, place) = target.split_once(' ').unwrap_or(("", target));
     let (resource, group) = resource.split_once('.').unwrap_or((resource, ""));
     let (namespace, name) = place.split_once('/').unwrap_or(("", place));
-    let target = Target {
-        resource: resource.to_owned(),
-        group: group.to_owned(),
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-    };
+    let target = ObjectRef::new((group, resource), namespace, name);
     Object::of(&target, kinds)
 }
 

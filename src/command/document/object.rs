@@ -3,9 +3,9 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::decide::{Named, Target, arguments};
+use crate::decide::Named;
 use crate::graph::{Graph, NodeId};
-use crate::objects::{KindInfo, Kinds};
+use crate::objects::{KindInfo, Kinds, ObjectRef};
 
 /// An object of the cluster, as far as it is known.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
@@ -42,17 +42,12 @@ impl Object {
 
     /// The one of this kind.
     pub fn of_kind(info: &KindInfo, namespace: &str, name: &str) -> Self {
-        let target = Target {
-            group: info.group.clone(),
-            resource: info.resource.clone(),
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        };
+        let target = ObjectRef::of(&info, namespace, name);
         Self { kind: info.kind.clone(), ..Self::bare(&target) }
     }
 
     /// The one that is meant. Its kind is said if it is among these.
-    pub fn of(target: &Target, kinds: &Kinds) -> Self {
+    pub fn of(target: &ObjectRef, kinds: &Kinds) -> Self {
         let kind = kinds.find_resource(&target.group, &target.resource);
         let kind = kind.map_or_else(String::new, |kind| kinds.info(kind).kind.clone());
         Self { kind, ..Self::bare(target) }
@@ -72,12 +67,7 @@ impl Object {
     /// The one of a kind of which the plural is not known. kubectl takes the
     /// kind as well.
     pub fn of_unknown(kind: &str, namespace: &str, name: &str) -> Self {
-        let target = Target {
-            group: String::new(),
-            resource: kind.to_lowercase(),
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        };
+        let target = ObjectRef::new(("", &kind.to_lowercase()), namespace, name);
         Self { kind: kind.to_owned(), resource: String::new(), ..Self::bare(&target) }
     }
 
@@ -86,13 +76,13 @@ impl Object {
         Self { uid: uid.to_owned(), ..self }
     }
 
-    fn bare(target: &Target) -> Self {
+    fn bare(target: &ObjectRef) -> Self {
         Self {
             group: target.group.clone(),
             resource: target.resource.clone(),
             namespace: target.namespace.clone(),
             name: target.name.clone(),
-            typed: arguments(target),
+            typed: target.arguments(),
             ..Self::default()
         }
     }
@@ -103,13 +93,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn target(group: &str, resource: &str) -> Target {
-        Target {
-            group: group.into(),
-            resource: resource.into(),
-            namespace: "shop".into(),
-            name: "web".into(),
-        }
+    fn target(group: &str, resource: &str) -> ObjectRef {
+        ObjectRef::new((group, resource), "shop", "web")
     }
 
     #[test]

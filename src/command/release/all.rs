@@ -14,7 +14,6 @@ use crate::command::screen::Format;
 use crate::command::timing::TimingArguments;
 use crate::command::visitor::Visitor;
 use crate::command::{CommandError, print};
-use crate::decide::arguments;
 use crate::telemetry::{LogFormat, init_logs};
 
 /// So many objects are named in the end; all were named in the log.
@@ -158,14 +157,14 @@ fn line(news: &News) -> String {
             format!("{count} {kind} keep their holds: {}", because(why))
         }
         News::Waits(left) => {
-            format!("Terminating and held: {}: {}", arguments(&left.target), because(&left.why))
+            format!("Terminating and held: {}: {}", left.target.arguments(), because(&left.why))
         }
         News::StillWaiting(count) => format!(
             "{count} objects are Terminating and held still; --abandon lets go of them though \
              something needs them"
         ),
         News::Abandoned(left) => {
-            format!("ABANDONED: {}: {}", arguments(&left.target), because(&left.why))
+            format!("ABANDONED: {}: {}", left.target.arguments(), because(&left.why))
         }
         News::Behind(what, why) => {
             format!("{what} is left behind, which does no harm: {why}; delete it by hand")
@@ -203,7 +202,7 @@ fn would(Ended { tally, left, unread }: &Ended) -> String {
         text.push_str(&format!("would let go of {} that are Terminating\n", tally.let_go));
     }
     for left in left.iter().filter(|left| left.why != Why::Untouched) {
-        let (what, why) = (arguments(&left.target), because(&left.why));
+        let (what, why) = (left.target.arguments(), because(&left.why));
         text.push_str(&format!("would wait for {what}: {why}\n"));
     }
     for (kind, why) in unread {
@@ -220,7 +219,7 @@ fn rest(Ended { tally, left, unread }: &Ended, me: &str) -> String {
     let mut text = format!("{}; left are:", done(tally));
     let (waits, fails): (Vec<&Left>, Vec<&Left>) = left.iter().partition(|left| left.why.may_end());
     for left in waits.iter().take(NAMED) {
-        text.push_str(&format!("\n- {}: {}", arguments(&left.target), because(&left.why)));
+        text.push_str(&format!("\n- {}: {}", left.target.arguments(), because(&left.why)));
     }
     if let Some(more) = waits.len().checked_sub(NAMED).filter(|more| *more > 0) {
         text.push_str(&format!("\n- and {more} more"));
@@ -256,15 +255,11 @@ fn rest(Ended { tally, left, unread }: &Ended, me: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::{Cause, Target};
+    use crate::decide::Cause;
+    use crate::objects::ObjectRef;
 
     fn left(name: &str, why: Why) -> Left {
-        let target = Target {
-            resource: "configmaps".into(),
-            group: String::new(),
-            namespace: "shop".into(),
-            name: name.into(),
-        };
+        let target = ObjectRef::new(("", "configmaps"), "shop", name);
         Left { target, why }
     }
 

@@ -166,16 +166,12 @@ mod tests {
     use super::*;
     use crate::command::document::document;
     use crate::command::screen::Format;
-    use crate::decide::{self, Target};
+    use crate::decide;
+    use crate::objects::ObjectRef;
 
     #[test]
     fn programs_read_what_is_left_and_why() {
-        let target = Target {
-            resource: "configmaps".into(),
-            group: String::new(),
-            namespace: "shop".into(),
-            name: "a".into(),
-        };
+        let target = ObjectRef::new(("", "configmaps"), "shop", "a");
         let user = decide::Cause::Finalizer("Pod shop/web".to_owned());
         let left = |why| uninstall::Left { target: target.clone(), why };
         let ended = Ended {

@@ -16,7 +16,7 @@ use crate::command::refusal::is_unasked;
 use crate::command::screen::Format;
 use crate::command::target::{Session, TargetArguments, approvals_unread, situation, unprotected};
 use crate::command::visitor::Visitor;
-use crate::decide::{Cause, Item, Records, approved, arguments, consent, quoted};
+use crate::decide::{Cause, Item, Records, approved, consent};
 use crate::hold::{Count, Sight, Waiting, keeping};
 use crate::objects::{ApiError, is_hold};
 use crate::policy::{Facts, Policy};
@@ -37,7 +37,7 @@ pub async fn release(
     if let Some(name) = force.as_ref().filter(|name| **name != session.target.name) {
         return Err(CommandError::Usage(format!(
             "--force={name} is not the name of {}; type exactly --force={}",
-            quoted(&session.target),
+            session.target.quoted(),
             session.target.name
         )));
     }
@@ -74,7 +74,7 @@ async fn look(session: Session, limit: Duration, force: bool) -> Result<Answer, 
 
 /// Why there is nothing to release, and what next.
 fn not_held(session: &Session) -> Option<String> {
-    let (what, typed) = (quoted(&session.target), arguments(&session.target));
+    let (what, typed) = (session.target.quoted(), session.target.arguments());
     if session.terminating().is_none() {
         return Some(format!(
             "{what} is not Terminating, so there is nothing to release; next: kubectl delete \
@@ -111,7 +111,7 @@ impl Work {
     async fn ask(&self) -> Result<Answer, CommandError> {
         let Session { visitor: Visitor { caller, me, .. }, info, target, .. } = &self.session;
         let at = (target.namespace.as_str(), target.name.as_str());
-        let what = quoted(target);
+        let what = target.quoted();
         let asked = caller.ask_for_release(info, at, &self.sight.uid, me.now).await;
         match asked {
             // It was let go of before anybody asked, or the next look says so.
@@ -177,7 +177,7 @@ impl Work {
             };
             return Err(CommandError::Remote(format!(
                 "cannot ask belay to look at {}: {why}; {next}",
-                quoted(&self.session.target)
+                self.session.target.quoted()
             )));
         }
     }
@@ -204,7 +204,7 @@ impl Work {
             Outcome::Waits(Some(Waiting::Stranded)) => Ok(held(format!(
                 "{} is still held: its Namespace was forced away, and nothing in it can be \
                  written; next: make the Namespace again",
-                quoted(&self.session.target)
+                self.session.target.quoted()
             ))),
             Outcome::Waits(Some(Waiting::Unknown(why))) => Ok(unable(&why)),
             Outcome::Waits(None) => Ok(unable("the API server did not answer in time")),
@@ -236,7 +236,7 @@ impl Work {
 
     /// Enough people have approved, and the one who asks knows what it is.
     async fn by_force(&self) -> Result<Answer, CommandError> {
-        let (what, typed) = (quoted(&self.session.target), arguments(&self.session.target));
+        let (what, typed) = (self.session.target.quoted(), self.session.target.arguments());
         if !self.snapshot.context.world.read().known {
             let why = unprotected(&self.session, &self.snapshot);
             return Err(CommandError::Remote(format!("{what} cannot be released by force: {why}")));
@@ -308,7 +308,7 @@ impl Work {
     /// What has become of it, if the hold is off.
     async fn done(&self) -> Result<Option<Answer>, CommandError> {
         let Session { visitor: Visitor { caller, .. }, info, target, .. } = &self.session;
-        let what = quoted(target);
+        let what = target.quoted();
         let object = caller
             .object(info, &target.namespace, &target.name)
             .await
@@ -326,7 +326,7 @@ impl Work {
                     "the hold of {what} is off; it is still kept by {}: kubectl belay why {} says \
                      who takes that off",
                     left.join(", "),
-                    arguments(target)
+                    target.arguments()
                 ),
             };
             Answer::new(State::Released, says).kept(&left)
@@ -335,12 +335,12 @@ impl Work {
 
     /// Somebody needs it.
     fn waits(&self, causes: &[Cause]) -> Answer {
-        let typed = arguments(&self.session.target);
+        let typed = self.session.target.arguments();
         let causes: Vec<String> = causes.iter().map(cause_text).collect();
         let says = format!(
             "{} is still held: it waits for {}; next: kubectl belay why {typed}, or kubectl belay \
              approve {typed} --reason \"…\"",
-            quoted(&self.session.target),
+            self.session.target.quoted(),
             causes.join(", ")
         );
         held(says).waiting(causes)
@@ -348,11 +348,11 @@ impl Work {
 
     /// Nobody knows whether somebody does.
     fn unsure(&self, why: &str) -> Answer {
-        let typed = arguments(&self.session.target);
+        let typed = self.session.target.arguments();
         let says = format!(
             "{} is still held: it is not known whether it may go: {why}; next: kubectl belay why \
              {typed}, or kubectl belay approve {typed} --reason \"…\"",
-            quoted(&self.session.target)
+            self.session.target.quoted()
         );
         Answer::new(State::Unknown, says)
     }

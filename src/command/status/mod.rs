@@ -21,8 +21,7 @@ use super::screen::{OutputArguments, Screen};
 use super::visitor::Visitor;
 use super::{CommandError, block_on, print};
 use crate::certs;
-use crate::decide::Target;
-use crate::objects::{ApiError, Kinds, full_name};
+use crate::objects::{ApiError, Kinds, ObjectRef, full_name};
 use crate::policy::api::{DeletionPolicy, Pause};
 
 #[derive(Debug, Args)]
@@ -110,7 +109,7 @@ async fn configurations(visitor: &Visitor) -> (Vec<Result<Configuration, NotRead
         let resource = format!("{}s", kind.to_lowercase());
         let group = "admissionregistration.k8s.io".to_owned();
         let namespace = String::new();
-        let target = Target { resource, group, namespace, name: name.clone() };
+        let target = ObjectRef { resource, group, namespace, name: name.clone() };
         match there {
             Ok(present) => {
                 let object = Object { kind: kind.to_owned(), ..Object::of(&target, &kinds) };

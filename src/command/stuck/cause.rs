@@ -2,14 +2,13 @@
 
 use serde_json::Value;
 
-use super::finalizer::{foreign, target};
+use super::finalizer::foreign;
 use super::finding::{Cause, Finding};
 use super::refused::{perhaps, refusals};
-use super::text::{named, target_of, texts, way_out};
+use super::text::{named, texts, way_out};
 use crate::cluster::terminating::{Dependent, Evidence, Found, Survey};
 use crate::command::finalizers::known;
 use crate::command::hold_state::{HoldState, NOT_RELEASED};
-use crate::decide::arguments;
 use crate::objects::{FOREGROUND, full_name, is_hold};
 
 /// What is known of our hold.
@@ -77,7 +76,7 @@ pub fn findings(found: &Found, survey: &Survey, evidence: &Evidence, hold: &Hold
     findings.extend(perhaps(found, evidence, &findings));
     findings.extend(hidden(found));
     if findings.is_empty() {
-        let next = format!("kubectl get {} -o yaml", arguments(&target(found)));
+        let next = format!("kubectl get {} -o yaml", found.object_ref().arguments());
         findings.push(Finding::new(Cause::Unknown, "no finalizer keeps it", next));
     }
     findings.sort_by_key(|finding| finding.cause);
@@ -106,7 +105,7 @@ const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions");
 
 fn held(found: &Found, hold: &Hold) -> Finding {
-    let object = arguments(&target(found));
+    let object = found.object_ref().arguments();
     let finding = |says: String, next: String| Finding::new(Cause::HeldByBelay, says, next);
     if !hold.installed {
         return finding(
@@ -166,9 +165,9 @@ fn foreground(found: &Found, survey: &Survey) -> Finding {
     let next = match dependents.iter().find(|dependent| !dependent.terminating) {
         Some(left) => format!(
             "see who refuses its end: kubectl delete {} --dry-run=server",
-            arguments(&target_of(left))
+            left.object_ref().arguments()
         ),
-        None => format!("kubectl describe {}", arguments(&target_of(first))),
+        None => format!("kubectl describe {}", first.object_ref().arguments()),
     };
     finding(format!("the garbage collector waits for {}{more} to be gone", named(first)), next)
         .shown(dependents.iter().take(5).map(state))
@@ -186,7 +185,7 @@ fn content_of_kind(found: &Found, survey: &Survey) -> Finding {
     let examples = stuck
         .iter()
         .take(3)
-        .map(|other| format!("{} is Terminating itself", arguments(&target(other))));
+        .map(|other| format!("{} is Terminating itself", other.object_ref().arguments()));
     let says = match stuck.len() {
         0 => "the API server waits for its objects to be gone".to_owned(),
         count => format!("the API server waits for its objects, of which {count} do not go"),
@@ -235,13 +234,13 @@ fn others(count: usize) -> String {
 /// A finalizer that somebody takes off who belongs to Kubernetes.
 fn waits(found: &Found, finalizer: &str, who: &str) -> Finding {
     let says = format!("{finalizer} is taken off by {who}");
-    Finding::new(Cause::Owner, says, format!("kubectl describe {}", arguments(&target(found))))
+    Finding::new(Cause::Owner, says, format!("kubectl describe {}", found.object_ref().arguments()))
 }
 
 /// What a Pod waits for beside finalizers: its kubelet.
 fn pod(found: &Found, evidence: &Evidence, alone: bool) -> Option<Finding> {
     let node = found.object.pointer("/spec/nodeName").and_then(Value::as_str)?;
-    let object = arguments(&target(found));
+    let object = found.object_ref().arguments();
     let force = format!("kubectl delete {object} --grace-period=0 --force");
     let gone = |says: String, shown: &str| {
         let next = format!("see that nothing of it runs any more, and then: {force}");

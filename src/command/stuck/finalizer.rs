@@ -3,17 +3,6 @@
 use super::finding::{Cause, Finding};
 use crate::cluster::terminating::{Evidence, Found, Silence, Workload};
 use crate::command::finalizers::{by_hand, is_tool, writer};
-use crate::decide::{Target, arguments};
-
-/// An object, as a person types it.
-pub fn target(found: &Found) -> Target {
-    Target {
-        group: found.info.group.clone(),
-        resource: found.info.resource.clone(),
-        namespace: found.namespace.clone(),
-        name: found.name.clone(),
-    }
-}
 
 /// What runs outside of what workloads show.
 const SYSTEM: &[&str] = &[
@@ -32,7 +21,7 @@ pub fn foreign(finalizer: &str, index: usize, found: &Found, evidence: &Evidence
     let by = manager.as_deref().map_or_else(String::new, |who| format!(", put there by {who}"));
     let owner = manager.as_deref().filter(|who| !is_tool(who));
     let name = format!("the finalizer {finalizer}{by}");
-    let object = arguments(&target(found));
+    let object = found.object_ref().arguments();
     let off = by_hand(finalizer, index, &object);
     let gone = format!("if its owner is gone for good, and its work is done: {off}");
     let api = Api::of(finalizer, evidence);

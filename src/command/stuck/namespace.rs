@@ -2,13 +2,11 @@
 
 use serde_json::Value;
 
-use super::finalizer::target;
 use super::finding::{Cause, Finding};
 use super::refused::{ask_who_refuses, is_refusal};
 use super::text::{texts, way_out};
 use crate::cluster::terminating::{Evidence, Found, Survey};
 use crate::command::refusal::said_by_policy;
-use crate::decide::arguments;
 
 /// The message of a condition that is True.
 pub fn message(object: &Value, kind: &str) -> Option<String> {
@@ -36,7 +34,8 @@ pub fn findings(found: &Found, survey: &Survey, evidence: &Evidence) -> Vec<Find
     if !left.is_empty() || inside().next().is_some() {
         let more = inside().count().saturating_sub(3);
         let more = (more > 0).then(|| format!("and {more} more are Terminating"));
-        let inside: Vec<String> = inside().take(3).map(|other| arguments(&target(other))).collect();
+        let inside: Vec<String> =
+            inside().take(3).map(|other| other.object_ref().arguments()).collect();
         let says = "the namespace controller waits for what is left in it";
         let next = match inside.first() {
             Some(first) => format!("kubectl belay why {first}"),

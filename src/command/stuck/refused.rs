@@ -1,13 +1,11 @@
 //! Who refuses, or may refuse, what would let an object go.
 
-use super::finalizer::target;
 use super::finding::{Cause, Finding};
-use super::text::{named, target_of, texts};
+use super::text::{named, texts};
 use crate::cluster::terminating::{At, Evidence, Found, Said, Survey, Webhook};
 use crate::command::finalizers::by_hand;
 use crate::command::refusal::{denies, is_unasked};
-use crate::decide::arguments;
-use crate::objects::FOREGROUND;
+use crate::objects::{FOREGROUND, ObjectRef};
 
 /// So many webhooks are named that may refuse something.
 const NAMED: usize = 5;
@@ -36,9 +34,9 @@ pub fn refusals(
     evidence: &Evidence,
     finalizers: &[&str],
 ) -> Vec<Finding> {
-    let next = |said: &[&Said], target| {
+    let next = |said: &[&Said], target: ObjectRef| {
         let webhook = said.iter().find_map(|said| ask_who_refuses(&said.message, evidence));
-        webhook.unwrap_or_else(|| format!("kubectl describe {}", arguments(&target)))
+        webhook.unwrap_or_else(|| format!("kubectl describe {}", target.arguments()))
     };
     let mut findings = Vec::new();
     let refused = |said: &&Said| {
@@ -48,7 +46,7 @@ pub fn refusals(
     let own: Vec<&Said> = own.filter(refused).take(3).collect();
     if !own.is_empty() {
         let says = "whoever works on its end was refused";
-        let finding = Finding::new(Cause::Refused, says, next(&own, target(found)));
+        let finding = Finding::new(Cause::Refused, says, next(&own, found.object_ref()));
         findings.push(finding.shown(own.into_iter().map(told)));
     }
     let waits = finalizers.contains(&FOREGROUND);
@@ -60,7 +58,7 @@ pub fn refusals(
         let said: Vec<&Said> = said.take(3).collect();
         if !said.is_empty() {
             let says = format!("the deletion of {} was refused", named(dependent));
-            let finding = Finding::new(Cause::Refused, says, next(&said, target_of(dependent)));
+            let finding = Finding::new(Cause::Refused, says, next(&said, dependent.object_ref()));
             findings.push(finding.shown(said.into_iter().map(told)));
         }
     }
@@ -120,7 +118,7 @@ pub fn perhaps(found: &Found, evidence: &Evidence, findings: &[Finding]) -> Opti
     let finalizers = texts(found.object.pointer("/metadata/finalizers"));
     let next = match finalizers.first() {
         Some(first) => {
-            let dry = format!("{} --dry-run=server", arguments(&target(found)));
+            let dry = format!("{} --dry-run=server", found.object_ref().arguments());
             format!("see whether it is, with nothing changed: {}", by_hand(first, 0, &dry))
         }
         None => {

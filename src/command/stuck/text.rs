@@ -3,7 +3,6 @@
 use serde_json::Value;
 
 use crate::cluster::terminating::{DeadConversion, Dependent};
-use crate::decide::Target;
 use crate::objects::full_name;
 
 /// The strings of a list.
@@ -17,16 +16,6 @@ pub fn way_out(dead: &DeadConversion) -> String {
         "bring the webhook back; what it is: kubectl get crd {} -o jsonpath={{.spec.conversion}}",
         dead.definition
     )
-}
-
-/// A dependent, as a person types it.
-pub fn target_of(dependent: &Dependent) -> Target {
-    Target {
-        group: dependent.info.group.clone(),
-        resource: dependent.info.resource.clone(),
-        namespace: dependent.namespace.clone(),
-        name: dependent.name.clone(),
-    }
 }
 
 /// The same, where its namespace is plain.

@@ -11,7 +11,8 @@ use crate::command::document::NotRead;
 use crate::command::screen::harmless;
 use crate::command::target::{Session, asked_in};
 use crate::command::visitor::Visitor;
-use crate::decide::{Decision, Target, Verdict};
+use crate::decide::{Decision, Verdict};
+use crate::objects::ObjectRef;
 use crate::policy::api::GROUP;
 
 /// So many are named, unless all are asked for.
@@ -21,7 +22,7 @@ const NAMED: usize = 8;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Need {
     /// The object that it names.
-    pub object: Target,
+    pub object: ObjectRef,
     /// Whether it covers what goes along, too.
     pub content: bool,
 }
@@ -54,7 +55,7 @@ const CREATE: Right<'_> =
 impl Need {
     /// What the check of approvals in the API server asks for.
     fn rights(&self) -> impl Iterator<Item = Right<'_>> {
-        let Target { resource, group, name, .. } = &self.object;
+        let ObjectRef { resource, group, name, .. } = &self.object;
         let (verb, namespace) = ("approve-deletion", asked_in(&self.object).unwrap_or_default());
         let of_object = Right { verb, group, resource, name, namespace };
         let of_all = Right { verb, group: "*", resource: "*", name: "", namespace };
@@ -290,15 +291,7 @@ mod tests {
             cluster_roles: objects(&[both, one]),
             ..Rbac::default()
         };
-        let need = Need {
-            object: Target {
-                resource: "namespaces".into(),
-                group: String::new(),
-                namespace: String::new(),
-                name: "shop".into(),
-            },
-            content: true,
-        };
+        let need = Need { object: ObjectRef::new(("", "namespaces"), "", "shop"), content: true };
         let rights: Vec<Right<'_>> = need.rights().collect();
         assert_eq!((rights.len(), rights[1].namespace), (2, "shop"));
         let (named, unsure) = approvers(&rbac, &rights, &["ops/ci".to_owned()]);

@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 
 use crate::cluster::World;
-use crate::decide::{Blocker, Cause, Decision, Named, Verdict, quoted};
+use crate::decide::{Blocker, Cause, Decision, Named, Verdict};
 
 /// Sentences about what is known to change; of everything else nothing.
 pub fn by_itself(world: &World, verdict: &Verdict) -> Vec<String> {
@@ -29,7 +29,7 @@ pub fn by_itself(world: &World, verdict: &Verdict) -> Vec<String> {
 
 /// How a cause ends with nobody doing anything more.
 fn ends(world: &World, blocker: &Blocker, cause: &Cause) -> Option<String> {
-    let object = quoted(&blocker.object);
+    let object = blocker.object.quoted();
     match cause {
         Cause::User { root, .. } if is_going(world, root) => Some(format!(
             "{root} is Terminating: once it is gone it does not need {object} any more"
@@ -80,18 +80,13 @@ fn pause(world: &World) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::{Reason, Target};
+    use crate::decide::Reason;
     use crate::graph::{Edges, Progress};
-    use crate::objects::Object;
+    use crate::objects::{Object, ObjectRef};
     use crate::policy::{Pause, Source};
 
-    fn target() -> Target {
-        Target {
-            resource: "secrets".into(),
-            group: String::new(),
-            namespace: "shop".into(),
-            name: "key".into(),
-        }
+    fn target() -> ObjectRef {
+        ObjectRef::new(("", "secrets"), "shop", "key")
     }
 
     fn user(kind: &str) -> Cause {

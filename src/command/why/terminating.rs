@@ -16,7 +16,6 @@ use crate::command::hold_state::{HoldState, NOT_RELEASED};
 use crate::command::screen::Progress;
 use crate::command::stuck::{Cause, Finding, Hold, Known, findings};
 use crate::command::target::Session;
-use crate::decide::arguments;
 use crate::objects::{FOREGROUND, harmless, is_hold, is_namespace};
 
 /// A Terminating object.
@@ -74,7 +73,7 @@ impl Terminating {
         let namespaces = object.pointer("/spec/finalizers").and_then(Value::as_array);
         let is_namespace = is_namespace(&session.info.group, &session.target.resource);
         let own = namespaces.filter(|_| is_namespace).into_iter().flatten();
-        let arguments = arguments(&session.target);
+        let arguments = session.target.arguments();
         let listed = session.finalizers().enumerate();
         let listed = listed.map(|(index, name)| Keeper::of(name, object).at(index, &arguments));
         let own = own.filter_map(Value::as_str).map(|name| Keeper::of(name, object));

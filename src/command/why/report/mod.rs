@@ -23,11 +23,11 @@ use crate::command::target::{
     Session, approvals_unread, right_to_approve, right_to_approve_content, situation,
 };
 use crate::decide::{
-    Blocker, Cause, Decision, Item, Target, Verdict, arguments, consent, named_by, quoted,
-    sentence, uncounted, ways,
+    Blocker, Cause, Decision, Item, Verdict, consent, named_by, sentence, uncounted, ways,
 };
 use crate::graph::{Graph, Node};
 use crate::hold::keeping;
+use crate::objects::ObjectRef;
 use crate::policy::api::Action;
 use crate::policy::{Facts, Policy, Terms};
 
@@ -244,7 +244,7 @@ impl Report {
             evidence_not_read,
             leader,
             approvers,
-            named: quoted(&session.target),
+            named: session.target.quoted(),
             now,
             of_files: session.visitor.asks_files(),
         }
@@ -283,7 +283,7 @@ impl Why {
                 },
                 command: format!(
                     "kubectl belay approve {} --reason \"…\"{scope}",
-                    arguments(covered)
+                    covered.arguments()
                 ),
                 known,
             },
@@ -308,7 +308,7 @@ impl Because {
 
 /// Who has approved what a blocker says, so far.
 fn given(world: &World, blocker: &Blocker) -> Vec<String> {
-    let Target { group, resource, namespace, name } = &blocker.object;
+    let ObjectRef { group, resource, namespace, name } = &blocker.object;
     let node = world
         .graph
         .kinds
@@ -384,7 +384,7 @@ fn letting_go(session: &Session, world: &World, known: bool) -> Option<Approval>
         required: consent.terms.required,
         given: consent.people,
         right: right_to_approve(&session.target),
-        command: format!("kubectl belay approve {} --reason \"…\"", arguments(&session.target)),
+        command: format!("kubectl belay approve {} --reason \"…\"", session.target.arguments()),
         known,
     })
 }
