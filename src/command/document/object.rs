@@ -42,7 +42,7 @@ impl Object {
 
     /// The one of this kind.
     pub fn of_kind(info: &KindInfo, namespace: &str, name: &str) -> Self {
-        let target = ObjectRef::of(&info, namespace, name);
+        let target = ObjectRef::of(info, namespace, name);
         Self { kind: info.kind.clone(), ..Self::bare(&target) }
     }
 
