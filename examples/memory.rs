@@ -1,4 +1,4 @@
-//! How much memory a graph takes: `cargo run --release --example memory 1000000`.
+//! Measures the memory of a graph: `cargo run --release --example memory 1000000`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -6,7 +6,7 @@ mod cluster;
 
 use cluster::Cluster;
 
-// The allocator that belay runs with.
+// The allocator of belay.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

@@ -1,5 +1,5 @@
-//! What the program is made of, as CycloneDX: every package that is compiled
-//! into it, with version, licence and checksum, from what cargo has resolved.
+//! Writes the SBOM of the program as CycloneDX: each package that is compiled into it,
+//! with version, licence and checksum, from the dependency resolution of cargo.
 //!
 //!     cargo run --example sbom -- FILE
 
@@ -26,7 +26,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What cargo has resolved for this machine, from the lock file.
+/// The dependency resolution of cargo for this machine, from the lock file.
 fn metadata() -> Result<Value> {
     let version = Command::new("rustc").arg("-vV").output()?;
     let version = String::from_utf8(version.stdout)?;
@@ -64,8 +64,7 @@ fn bill(metadata: &Value, checksums: &BTreeMap<(String, String), String>) -> Res
         list(&metadata["resolve"], "nodes").into_iter().map(|n| (text(&n, "id"), n)).collect();
     let root = text(&metadata["resolve"], "root");
 
-    // What the program needs when it runs: neither what only tests need nor
-    // what only build scripts do.
+    // Only normal dependencies: no dependencies of tests or build scripts.
     let mut linked: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut ahead = vec![root.clone()];
     while let Some(id) = ahead.pop() {

@@ -1,4 +1,4 @@
-//! A made-up cluster for benchmarks and for the measurement of memory.
+//! A synthetic cluster for benchmarks and memory measurements.
 
 #![allow(clippy::unwrap_used, dead_code)]
 
@@ -7,12 +7,12 @@ use belay::objects::{KindId, Object};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-/// Namespaces of this many Pods, but for the first, which has ten thousand.
+/// The number of Pods in each namespace. The first namespace has ten thousand.
 const PODS: usize = 100;
 
-/// A graph of Pods, each with an owner (its ReplicaSet) and three needs (a
-/// Secret, a ConfigMap and a ServiceAccount that it shares with others), which
-/// makes more than three edges an object.
+/// A graph of Pods. Each has an owner (its ReplicaSet) and uses a Secret, a
+/// ConfigMap and a ServiceAccount that it shares with others, so there are more
+/// than three edges for each object.
 pub struct Cluster {
     /// The graph.
     pub graph: Graph,
@@ -22,7 +22,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// About this many objects.
+    /// Creates a cluster of about this many objects.
     pub fn with(objects: usize) -> Self {
         let mut graph = Graph::default();
         let kind = |group, kind| graph.kinds.find(group, kind).unwrap();
@@ -34,7 +34,7 @@ impl Cluster {
         all.into_iter().for_each(|kind| graph.set_complete(kind, true));
         let mut cluster = Self { graph, pods, secrets, namespaces };
         let mut number = 0;
-        // The users of the targets that are measured.
+        // The users of the measured targets.
         cluster.namespace("hot");
         for users in [0, 10, 1_000] {
             if users * 2 > objects {
@@ -69,17 +69,17 @@ impl Cluster {
         cluster
     }
 
-    /// A Secret that this many Pods need.
+    /// A Secret that this many Pods use.
     pub fn secret_with_users(&self, users: usize) -> NodeId {
         self.graph.find(self.secrets, "hot", &format!("used-by-{users}")).unwrap()
     }
 
-    /// A Namespace with ten thousand objects in it.
+    /// A Namespace with ten thousand objects.
     pub fn namespace_of_ten_thousand(&self) -> NodeId {
         self.graph.find(self.namespaces, "", "team-0").unwrap()
     }
 
-    /// A review of an object of this cluster, as an API server sends it.
+    /// A review of an object of this cluster.
     pub fn review(
         &self,
         operation: &str,
@@ -161,7 +161,7 @@ impl Cluster {
     }
 }
 
-/// A uid of one's own for each name.
+/// A unique uid for each name.
 fn uid(namespace: &str, name: &str) -> String {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();
@@ -170,7 +170,7 @@ fn uid(namespace: &str, name: &str) -> String {
     format!("{:08x}-{:04x}-4000-8000-{:012x}", hash >> 32, hash & 0xffff, hash >> 16)
 }
 
-/// A realistic manifest of each kind that is fed most.
+/// A realistic manifest of each of the most common kinds.
 pub fn manifests() -> Vec<((&'static str, &'static str), Value)> {
     let metadata = |name: &str| {
         json!({"name": name, "namespace": "shop", "uid": uid("shop", name), "resourceVersion": "123456",

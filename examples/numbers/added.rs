@@ -1,9 +1,9 @@
-//! What belay adds to requests, in one run: rounds with its policies and
-//! rounds without them take turns. Only the rules that follow from policies
-//! come and go; belay runs all the time, and so do the entries for the label.
+//! Measures the time that belay adds to requests. Rounds with policies and rounds
+//! without policies alternate. Only the webhook rules of the policies change; belay
+//! and the webhooks for the label run all the time.
 //!
-//! Between the API server and belay is the harness's proxy: threads that copy,
-//! and one more hop than a cluster has.
+//! The proxy of the test harness is between the API server and belay. It adds one
+//! hop that a cluster does not have.
 
 use std::time::{Duration, Instant};
 
@@ -16,13 +16,13 @@ use crate::program;
 use crate::samples::{Samples, milliseconds};
 use crate::writer::{Writer, config_map, core, pod};
 
-/// Pairs of rounds, and requests of each sort in a round.
+/// The number of pairs of rounds, and of requests of each kind in a round.
 const ROUNDS: usize = 10;
 const EACH: usize = 60;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// One sort of request, with and without belay's rules.
+/// One kind of request, with and without belay's rules.
 #[derive(Default)]
 struct Pair {
     with: Samples,
@@ -67,7 +67,7 @@ pub fn run() -> Result<()> {
     let ns = plane.namespace("added")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let writer = runtime.block_on(Writer::of(&plane))?;
-    // What is updated has the hold, so that every entry is asked about it.
+    // The updated object has the hold, so that its updates match all webhooks.
     let held = format!(
         "apiVersion: belay.dev/v1alpha1\nkind: DeletionPolicy\nmetadata: {{name: kept}}\nspec:\n  \
          targets: [{{apiGroups: [\"\"], resources: [configmaps], names: [kept], namespaceSelector: {{{}}}}}]\n  \
@@ -148,8 +148,8 @@ impl Run {
             let started = Instant::now();
             self.runtime.block_on(self.writer.merge(&path, &data))?;
             self.update.of(with).push(started.elapsed());
-            // What is confirmed live of an object that nothing needs is read
-            // so, of each kind that could need it.
+            // To confirm that an object has no users, belay reads each kind that
+            // could use it.
             if !with {
                 let path = format!("/apis/batch/v1/namespaces/{}/cronjobs?limit=1", self.ns);
                 let started = Instant::now();
@@ -160,7 +160,7 @@ impl Run {
         Ok(())
     }
 
-    /// Makes policies or takes them away, and waits until it shows.
+    /// Creates or deletes the policies, and waits until this takes effect.
     fn settle(&self, with: bool, probe: &str) -> Result<()> {
         let mode = if with { "apply" } else { "delete" };
         let mut arguments = vec![mode, "-f", "-"];

@@ -1,4 +1,4 @@
-//! Many objects, made fast.
+//! Creates many objects fast.
 
 use std::sync::Arc;
 
@@ -10,22 +10,22 @@ use tokio::task::JoinSet;
 use crate::harness::{ControlPlane, Result};
 use crate::writer::{Writer, config_map, core, pod};
 
-/// Objects of each namespace: this many ReplicaSets with Pods, and what the
-/// Pods read.
+/// The number of ReplicaSets in each namespace. Each has Pods, and the objects
+/// that these use.
 pub const EACH: usize = 1_000;
 const SETS: usize = 100;
 const PODS_OF_A_SET: usize = 5;
 const CONFIG_MAPS: usize = 200;
 const SECRETS: usize = 200;
 
-/// Namespaces that are filled, or requests that are under way, at the same time.
+/// The number of concurrent namespaces or requests.
 const AT_ONCE: usize = 16;
 
 /// The label of the namespaces.
 pub const LABEL: &str = "matchLabels: {crowd: \"true\"}";
 
-/// Makes as many namespaces of a thousand objects each; says how many objects
-/// there are in them.
+/// Creates this many namespaces of a thousand objects each. Returns the number of
+/// objects.
 pub async fn make(plane: &ControlPlane, namespaces: usize) -> Result<usize> {
     let room = Arc::new(Semaphore::new(AT_ONCE));
     let mut tasks = JoinSet::new();
@@ -42,7 +42,7 @@ pub async fn make(plane: &ControlPlane, namespaces: usize) -> Result<usize> {
     Ok(namespaces * EACH)
 }
 
-/// Makes these objects in one collection, many at a time.
+/// Creates these objects in one collection, many at a time.
 pub async fn create(
     writer: &Writer,
     collection: &str,
@@ -52,8 +52,8 @@ pub async fn create(
     stream::iter(objects).map(Ok).try_for_each_concurrent(AT_ONCE, each).await
 }
 
-/// Deletes these objects of one collection, many at a time. It is an error when
-/// one of the requests is refused.
+/// Deletes these objects of one collection, many at a time. Fails if a request is
+/// refused.
 pub async fn delete(writer: &Writer, collection: &str, names: &[String]) -> Result<()> {
     let each = |name| async move {
         let path = format!("{collection}/{name}");
@@ -66,7 +66,7 @@ async fn fill(writer: &Writer, ns: &str) -> Result<()> {
     let labels = json!({"crowd": "true"});
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": ns, "labels": labels}});
     writer.create("/api/v1/namespaces", &namespace).await?;
-    // No controllers run that would make it, and admission wants it for Pods.
+    // Admission requires it for Pods, and no controller runs that creates it.
     let account =
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
     writer.create(&core(ns, "serviceaccounts"), &account).await?;
@@ -86,7 +86,7 @@ async fn fill(writer: &Writer, ns: &str) -> Result<()> {
     Ok(())
 }
 
-/// A ReplicaSet and its Pods, each of which reads a ConfigMap and a Secret.
+/// A ReplicaSet and its Pods. Each Pod uses a ConfigMap and a Secret.
 async fn set(writer: &Writer, ns: &str, number: usize) -> Result<()> {
     let name = format!("service-{number}-6d5f7c9b8");
     let reads = |pod: usize| {

@@ -1,11 +1,11 @@
-//! From a write to a verdict that knows of it.
+//! Measures the time from a write until a verdict can see the object.
 //!
-//! A client makes one object after another and notes when each request was
-//! answered. From then on the graph of a feed in this process is asked, as a
-//! verdict asks it, every 50 µs until the object is there. What had arrived
-//! before the answer counts as zero. Beside it a bare watch of the same kind
-//! notes when the line with the object came: the difference is what belay adds
-//! to the API server's own delay.
+//! A client creates objects one by one and records when the API server answers each
+//! request. Then this process queries the graph of a feed, as a verdict does, every
+//! 50 µs until it contains the object. An object that arrives before the answer
+//! counts as zero. A plain watch of the same kind records when its line with the
+//! object arrives: the difference is the delay that belay adds to that of the API
+//! server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -25,10 +25,10 @@ use crate::samples::Samples;
 use crate::watch::Watch;
 use crate::writer::{Writer, config_map, core, pod};
 
-/// Writes of each kind in each mode.
+/// The number of writes of each kind in each mode.
 const EVENTS: usize = 500;
 
-/// Clients that write meanwhile, in the busy mode.
+/// The number of clients that write at the same time in the busy mode.
 const OTHERS: usize = 4;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -39,7 +39,7 @@ pub fn run() -> Result<()> {
     let (ns, elsewhere) = (plane.namespace("lag")?, plane.namespace("elsewhere")?);
     plane.apply(&while_used("lag", &only(&ns), "configmaps, secrets"))?;
 
-    // As many threads as the cluster side has.
+    // As many threads as the runtime of `belay serve`.
     let runtime = threads("feed", 2)?;
     let world = runtime.block_on(fed(&plane))?;
     let bare = threads("bare", 1)?;
@@ -75,7 +75,7 @@ fn threads(name: &str, threads: usize) -> Result<Runtime> {
         .build()?)
 }
 
-/// A feed as the cluster side runs it, and what it fills.
+/// A feed as `belay serve` runs it, with its graph.
 async fn fed(plane: &ControlPlane) -> Result<SharedWorld> {
     let settings = Settings {
         timeout_seconds: 5,
@@ -117,7 +117,7 @@ impl Measure {
         kind.is_some_and(|kind| world.graph.object(kind, &self.ns, name).is_some())
     }
 
-    /// Makes objects until the watches have told of one of each kind.
+    /// Creates objects until the watches have reported one of each kind.
     fn wait_until_all_listen(&self, runtime: &Runtime, writer: &Writer) -> Result<()> {
         for kind in ["configmaps", "pods"] {
             let mut number = 0;
@@ -181,7 +181,7 @@ impl Measure {
     }
 }
 
-/// Clients that write and delete without a pause, until this is dropped.
+/// Clients that create and delete objects without a pause until this is dropped.
 struct Busy {
     stop: Arc<AtomicBool>,
     writes: Arc<AtomicUsize>,

@@ -1,5 +1,4 @@
-//! What people wait for who look before they delete: `impact` and `used-by` in
-//! a cluster of many objects, without belay in it, and `--help`.
+//! Measures `impact` and `used-by` in a large cluster without belay, and `--help`.
 
 use std::path::Path;
 use std::time::Instant;
@@ -11,11 +10,11 @@ use crate::harness::{ControlPlane, Options, Result};
 use crate::samples::Samples;
 use crate::{crowd, program};
 
-/// How often each command is run.
+/// The number of runs of each command.
 const TIMES: usize = 10;
 
 pub fn run(objects: usize) -> Result<()> {
-    // No controller stirs what is measured.
+    // No controller changes the measured objects.
     let plane = ControlPlane::start_with(&Options { controllers: false, ..Options::default() })?;
     let runtime = Runtime::new()?;
     let count = runtime.block_on(crowd::make(&plane, objects.div_ceil(crowd::EACH)))?;

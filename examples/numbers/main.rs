@@ -1,4 +1,4 @@
-//! The numbers of docs/PERFORMANCE.md that need a control plane:
+//! The measurements of docs/PERFORMANCE.md that need a control plane:
 //!
 //! ```text
 //! cargo run --release --example numbers -- lag
@@ -9,8 +9,8 @@
 //! cargo run --release --example numbers -- look [OBJECTS]
 //! ```
 //!
-//! Called in any other way it is belay itself, so that what is measured was
-//! built together with what measures, with the allocator that belay runs with.
+//! With other arguments it is belay itself. So the measured program is built together
+//! with the measuring one, and has the allocator of belay.
 
 #[path = "../../tests/harness/mod.rs"]
 mod harness;
@@ -31,7 +31,7 @@ mod writer;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-// The allocator that belay runs with.
+// The allocator of belay.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
@@ -56,7 +56,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Says how busy the machine was before and after, for whoever reads the rest.
+/// Prints the load of the machine before and after a measurement.
 fn measured(run: impl FnOnce() -> harness::Result<()>) -> harness::Result<()> {
     let load = || -> harness::Result<String> {
         let text = std::fs::read_to_string("/proc/loadavg")?;
@@ -69,7 +69,7 @@ fn measured(run: impl FnOnce() -> harness::Result<()>) -> harness::Result<()> {
     Ok(())
 }
 
-/// The same of a mode that takes a number of objects, or this many.
+/// The same for a mode with a number of objects and a default.
 fn measured_with(
     objects: Option<String>,
     otherwise: usize,
@@ -84,7 +84,7 @@ fn measured_with(
     measured(|| run(objects))
 }
 
-/// The program that is installed: this one.
+/// The installed program: this one.
 fn program() -> harness::Result<PathBuf> {
     Ok(std::env::current_exe()?)
 }

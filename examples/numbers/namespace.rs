@@ -1,6 +1,6 @@
-//! A Namespace of very much, all of it protected `always` and held: its DELETE
-//! is refused, and with an approval of its content it goes, with every object
-//! in it looked at by belay on its way.
+//! Measures the deletion of a very large Namespace whose objects are all protected
+//! `always` and held. First belay refuses the DELETE. Then an approval of scope
+//! Content allows it, and belay checks and releases each object.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use crate::watch::Watch;
 use crate::writer::{Writer, config_map, core};
 use crate::{crowd, program};
 
-/// How often its DELETE is sent before it is approved.
+/// The number of DELETEs before the approval.
 const REFUSALS: usize = 20;
 
 const SOON: Duration = Duration::from_secs(120);
@@ -40,7 +40,7 @@ pub fn run(objects: usize) -> Result<()> {
 }
 
 struct Run {
-    // The watch runs on it, and ends before what it watches.
+    // The watch runs on this runtime, and ends before the control plane.
     runtime: Runtime,
     plane: ControlPlane,
     installed: Installed,
@@ -63,8 +63,8 @@ impl Run {
         Ok((started.elapsed(), done))
     }
 
-    /// Makes ConfigMaps and waits until belay says that they all have the hold.
-    /// It puts none on the CA that Kubernetes keeps in every Namespace.
+    /// Creates ConfigMaps and waits until belay reports the hold on all of them.
+    /// belay adds no hold to the CA ConfigMap that each Namespace has.
     fn fill(&self, objects: usize) -> Result<()> {
         let path = core(&self.ns, "configmaps");
         let maps = (0..objects).map(|number| config_map(&format!("settings-{number}"), 500));
@@ -126,7 +126,7 @@ impl Run {
         print!("{}", reviews.verdicts());
     }
 
-    /// What each replica has in memory, and had at the most.
+    /// The current and the highest memory of each replica.
     fn memory(&self) -> Result<String> {
         let of = |belay: &Belay| -> Result<String> {
             let all = belay.process.resident().zip(belay.process.peak());

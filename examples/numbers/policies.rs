@@ -1,9 +1,9 @@
-//! The policies under which is measured.
+//! The policies of the measurements.
 
 use crate::harness::{ControlPlane, Result};
 
-/// A policy that protects kinds of the core group where the namespace selector
-/// says.
+/// A policy that protects kinds of the core group in the namespaces of the
+/// selector.
 pub fn protecting(name: &str, namespace: &str, resources: &str, protect: &str) -> String {
     format!(
         "apiVersion: belay.dev/v1alpha1\nkind: DeletionPolicy\nmetadata: {{name: {name}}}\nspec:\n  \
@@ -12,18 +12,18 @@ pub fn protecting(name: &str, namespace: &str, resources: &str, protect: &str) -
     )
 }
 
-/// One that protects them while they are used, with no holds: those would add
-/// writes of their own.
+/// A policy that protects them while they are in use. It adds no holds, because
+/// holds cause more writes.
 pub fn while_used(name: &str, namespace: &str, resources: &str) -> String {
     format!("{}  hold: Never\n", protecting(name, namespace, resources, "whileUsed: {}"))
 }
 
-/// A namespace selector for one of this name.
+/// A namespace selector for this name.
 pub fn only(namespace: &str) -> String {
     format!("matchLabels: {{kubernetes.io/metadata.name: {namespace}}}")
 }
 
-/// Applies a new policy and waits until belay says that it is in force.
+/// Applies a new policy and waits until belay reports it as Ready.
 pub fn enforce(plane: &ControlPlane, name: &str, policy: &str) -> Result<()> {
     plane.apply(policy)?;
     for condition in ["--for=condition=Ready", "--for=condition=Watching"] {

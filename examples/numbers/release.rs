@@ -1,11 +1,12 @@
-//! From the end of the last user to the end of what waited for it.
+//! Measures the time from the deletion of the last user to the deletion of a held
+//! object.
 //!
-//! ConfigMaps are protected while they are used, with `onDelete: Hold` and no
-//! settle. Each is deleted while a Pod uses it, so that it waits under the
-//! hold; then the Pod goes. A bare watch of both kinds notes when the lines
-//! came that say that the Pod and the ConfigMap are gone, and when belay began
-//! its last pass over the ConfigMap. At first each has a Pod of its own, and
-//! they go one by one; then a lot of them have one Pod together.
+//! The policy protects ConfigMaps while they are in use, with `onDelete: Hold` and
+//! without settle time. Each ConfigMap is deleted while a Pod uses it, so belay
+//! holds it. Then the Pod is deleted. A plain watch of both kinds records when the
+//! Pod and the ConfigMap are deleted, and when belay starts its last pass over the
+//! ConfigMap. First each ConfigMap has its own Pod, and the Pods are deleted one by
+//! one. Then many ConfigMaps share one Pod.
 
 use std::time::{Duration, Instant};
 
@@ -18,12 +19,11 @@ use crate::watch::{Told, Watch};
 use crate::writer::{Writer, config_map, core, pod};
 use crate::{crowd, program};
 
-/// So many ConfigMaps share their user.
+/// The number of ConfigMaps that share a user.
 const TOGETHER: usize = 2_000;
 
-/// What waits is looked at again after 1 s, 2 s, 4 s and so on. After so long
-/// there is half a minute and more between two looks, as there is with whatever
-/// has waited for a while.
+/// belay checks a held object again after 1 s, 2 s, 4 s and so on. After this time
+/// at least 30 s pass between two checks, as for any object that waits long.
 const REST: Duration = Duration::from_secs(60);
 
 const LIMIT: Duration = Duration::from_secs(300);
@@ -36,7 +36,7 @@ pub fn run(objects: usize) -> Result<()> {
     let protect = "whileUsed: {onDelete: Hold}";
     enforce(&plane, "release", &protecting("release", &only(&ns), "configmaps", protect))?;
 
-    // The watch has a thread of its own, so that it notes the time at once.
+    // The watch has its own thread, so that it records the time at once.
     let watching = threads("watch")?;
     let watch = Watch::default();
     for kind in ["configmaps", "pods"] {
@@ -114,8 +114,8 @@ impl Run {
         self.check(before as usize + TOGETHER)
     }
 
-    /// Makes ConfigMaps and the Pods that use them, deletes the ConfigMaps and
-    /// waits until belay has looked at each and kept it.
+    /// Creates ConfigMaps and the Pods that use them, deletes the ConfigMaps, and
+    /// waits until belay has checked and kept each of them.
     fn wait_for(&self, names: &[String], pods: Vec<serde_json::Value>) -> Result<()> {
         let (writer, config_maps) = (&self.writer, core(&self.ns, "configmaps"));
         self.runtime.block_on(async {
@@ -133,7 +133,7 @@ impl Run {
             Err(format!("{waiting} have been looked at, and belay knows {known}").into())
         })?;
         let took = deleted.elapsed();
-        // There is nothing to wait for: that little happens is what is wanted.
+        // There is no event to wait for.
         std::thread::sleep(REST);
         let waiting = self.watch.waiting(names);
         println!("{waiting} wait; belay had looked at each {took:.1?} after the last DELETE");
@@ -146,7 +146,7 @@ impl Run {
         if done { Ok(()) } else { Err(format!("{path}: refused").into()) }
     }
 
-    /// When the watch told that it is gone, and the rest that it told.
+    /// When the watch reported the deletion, and its other reports.
     fn gone(&self, name: &str) -> Result<(Instant, Told)> {
         eventually(&format!("the end of {name}"), LIMIT, || {
             let told = self.watch.of(name);
@@ -155,8 +155,7 @@ impl Run {
         })
     }
 
-    /// Whether belay itself says that it has let go of so many, and that
-    /// nothing waits.
+    /// Whether belay reports this number of releases and no held objects.
     fn check(&self, released: usize) -> Result<()> {
         eventually("belay to have counted", LIMIT, || {
             let counted = [UNUSED, WAITING].map(|metric| self.installed.metric(metric) as usize);

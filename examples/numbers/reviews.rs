@@ -1,22 +1,22 @@
-//! What the replicas say of the reviews that they answered, all together.
+//! The metrics of the reviews of all replicas.
 
 use std::collections::BTreeMap;
 
 use crate::harness::{Installed, Result};
 
-/// A histogram of durations and counters of verdicts, at one time or between
-/// two.
+/// A histogram of durations and counters of verdicts, at a time or between two
+/// times.
 #[derive(Debug, Default)]
 pub struct Reviews {
-    /// The upper bound of each bucket in seconds, as the metrics have it, and
-    /// how many reviews took no longer.
+    /// The upper bound of each bucket in seconds, and the number of reviews up to
+    /// that bound.
     buckets: Vec<(String, f64)>,
-    /// How many there were of each sort.
+    /// The number of reviews with each set of labels.
     verdicts: BTreeMap<String, f64>,
 }
 
 impl Reviews {
-    /// All since the replicas were started.
+    /// All reviews since the start of the replicas.
     pub fn of(installed: &Installed) -> Result<Self> {
         let mut reviews = Self::default();
         for belay in &installed.replicas {
@@ -48,7 +48,7 @@ impl Reviews {
         Ok(())
     }
 
-    /// Those that came after others had been counted.
+    /// The reviews since an earlier count.
     pub fn since(mut self, before: &Self) -> Self {
         for ((_, count), (_, earlier)) in self.buckets.iter_mut().zip(&before.buckets) {
             *count -= earlier;
@@ -60,13 +60,13 @@ impl Reviews {
         self
     }
 
-    /// How many.
+    /// The number of reviews.
     pub fn count(&self) -> f64 {
         self.buckets.last().map_or(0.0, |(_, count)| *count)
     }
 
-    /// What is known of the duration that so large a part does not exceed: the
-    /// bounds of its bucket, whose width is a factor of two.
+    /// The bounds of the bucket that contains the quantile for this fraction. The
+    /// bounds differ by a factor of two.
     pub fn quantile(&self, part: f64) -> String {
         let rank = (part * self.count()).ceil();
         let at = self.buckets.iter().position(|(_, count)| *count >= rank).unwrap_or_default();
@@ -81,7 +81,7 @@ impl Reviews {
         }
     }
 
-    /// How many of each sort, one a line.
+    /// The number of reviews with each set of labels, one per line.
     pub fn verdicts(&self) -> String {
         let line = |(sort, count): (&String, &f64)| format!("    {sort}: {count}\n");
         self.verdicts.iter().map(line).collect()

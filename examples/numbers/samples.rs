@@ -1,23 +1,23 @@
-//! Durations and what is said of them.
+//! Measured durations and their summary.
 
 use std::time::Duration;
 
-/// Durations of one thing, measured many times.
+/// The durations of repeated measurements.
 #[derive(Debug, Clone, Default)]
 pub struct Samples(Vec<Duration>);
 
 impl Samples {
-    /// One more.
+    /// Adds a duration.
     pub fn push(&mut self, duration: Duration) {
         self.0.push(duration);
     }
 
-    /// How many.
+    /// The number of durations.
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// The duration that so large a part of them does not exceed.
+    /// The quantile for this fraction.
     pub fn quantile(&self, part: f64) -> Duration {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();
@@ -25,14 +25,14 @@ impl Samples {
         sorted.get(rank.saturating_sub(1)).copied().unwrap_or_default()
     }
 
-    /// Half of them, nearly all of them, and the worst.
+    /// The median, the 99th percentile and the maximum.
     pub fn row(&self) -> String {
         let [half, most, worst] = [0.5, 0.99, 1.0].map(|part| milliseconds(self.quantile(part)));
         format!("p50 {half}, p99 {most}, max {worst} ms ({})", self.count())
     }
 }
 
-/// In milliseconds, with two places.
+/// In milliseconds, with two decimal places.
 pub fn milliseconds(duration: Duration) -> String {
     format!("{:.2}", duration.as_secs_f64() * 1e3)
 }

@@ -1,11 +1,10 @@
-//! A fresh start of a replica in a large cluster: until it is ready, and what
-//! memory it takes on the way against what it settles at.
+//! Measures the start of a replica in a large cluster: the time until it is ready,
+//! and its highest memory compared with its memory afterwards.
 //!
-//! The objects and the policies that need them are there before. The replica
-//! is started anew a few times, so that the API server has everything in its
-//! own cache, as it would where belay is restarted. Beside it, as a measure of
-//! the API server and the network, a client reads the same lists and throws
-//! them away.
+//! The objects and the policies exist before the start. The replica is started
+//! several times, so that the API server has all objects in its cache, as it has
+//! when belay restarts. To measure the API server and the network alone, a client
+//! reads the same lists and discards them.
 
 use std::time::{Duration, Instant};
 
@@ -19,10 +18,10 @@ use crate::harness::{Belay, ControlPlane, Install, Options, Result, eventually};
 use crate::policies::while_used;
 use crate::{crowd, program};
 
-/// How often it is started.
+/// The number of starts.
 const STARTS: usize = 3;
 
-/// After so long memory is what it stays at.
+/// The time until the memory is stable.
 const SETTLED: Duration = Duration::from_secs(60);
 
 const LIMIT: Duration = Duration::from_secs(300);
@@ -67,7 +66,7 @@ fn start(belay: &mut Belay, objects: usize) -> Result<()> {
         return Err(format!("it was ready and knew {known} objects of {objects}").into());
     }
     println!("  ready in {ready:.2?} with {known} objects; resident then {at_ready:.0} MiB");
-    // There is nothing to wait for: what is measured is that nothing happens.
+    // There is no event to wait for.
     std::thread::sleep(SETTLED);
     let (steady, peak) = (memory(belay.process.resident())?, memory(belay.process.peak())?);
     println!(
@@ -85,8 +84,7 @@ fn gauge(belay: &Belay, begins: &str) -> Result<f64> {
     Ok(line.ok_or_else(|| format!("there is no {begins}"))?.trim().parse()?)
 }
 
-/// Reads the large lists as belay does, one after another, and throws them
-/// away.
+/// Reads the large lists as belay does, one by one, and discards them.
 async fn lists(plane: &ControlPlane) -> Result<Duration> {
     let client = plane.client().await?;
     let started = Instant::now();

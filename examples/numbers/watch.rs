@@ -1,4 +1,4 @@
-//! A bare watch: what the API server tells anybody who asks, and when it came.
+//! A plain watch that records when events arrive.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,27 +10,26 @@ use tokio::runtime::Runtime;
 
 use crate::harness::{ControlPlane, Result};
 
-/// What was told of an object.
+/// The events of an object.
 #[derive(Debug, Clone)]
 pub struct Told {
-    /// When it was told of first.
+    /// When the first event arrived.
     pub first: Instant,
-    /// When belay began its latest pass over the object, which leaves a token
-    /// on it.
+    /// When belay started its last pass over the object; the pass writes a token to
+    /// it.
     pub pass: Option<Instant>,
-    /// When it was told that it is gone.
+    /// When the deletion event arrived.
     pub gone: Option<Instant>,
     token: Option<String>,
 }
 
-/// The watches of some kinds whose objects differ in their names. Cheap to
-/// clone.
+/// Watches of several kinds whose objects have unique names. It is cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Watch(Arc<Mutex<HashMap<String, Told>>>);
 
 impl Watch {
-    /// Watches one more collection, on this runtime, as the administrator. It
-    /// begins with what is there.
+    /// Starts a watch of another collection on this runtime, as an administrator. It
+    /// starts with the existing objects.
     pub fn add(&self, runtime: &Runtime, plane: &ControlPlane, collection: &str) -> Result<()> {
         let (client, watch) = (runtime.block_on(plane.client())?, self.clone());
         let path = format!("{collection}?watch=true");
@@ -55,7 +54,7 @@ impl Watch {
     }
 
     fn take(&self, now: Instant, event: &str) {
-        // The first name in an event is that of the object.
+        // The first name in an event is the name of the object.
         let Some(name) = field(event, "\"name\":\"") else { return };
         let mut all = self.all();
         let new = Told { first: now, pass: None, gone: None, token: None };
@@ -71,13 +70,13 @@ impl Watch {
         }
     }
 
-    /// What was told of the object of this name.
+    /// The events of the object with this name.
     pub fn of(&self, name: &str) -> Option<Told> {
         self.all().get(name).cloned()
     }
 
-    /// How many of these objects wait: they are there, and belay has looked at
-    /// them since they were deleted.
+    /// The number of held objects: they exist, and belay has checked them since their
+    /// DELETE.
     pub fn waiting(&self, names: &[String]) -> usize {
         let all = self.all();
         let waits = |told: &Told| told.pass.is_some() && told.gone.is_none();
@@ -89,7 +88,7 @@ impl Watch {
     }
 }
 
-/// The text between the first such key and the next quotation mark.
+/// The text between the first occurrence of this key and the next quotation mark.
 fn field<'t>(event: &'t str, key: &str) -> Option<&'t str> {
     event.split_once(key)?.1.split('"').next()
 }

@@ -1,21 +1,21 @@
-//! A client of the API server that is not belay.
+//! A client of the API server.
 
 use http::Request;
 use serde_json::{Value, json};
 
 use crate::harness::{ControlPlane, Result};
 
-/// A client; cheap to clone, and of the runtime that it was made in.
+/// A client. It is cheap to clone, and belongs to the runtime that created it.
 #[derive(Clone)]
 pub struct Writer(pub kube::Client);
 
 impl Writer {
-    /// As the administrator.
+    /// A client with the permissions of an administrator.
     pub async fn of(plane: &ControlPlane) -> Result<Self> {
         Ok(Self(plane.client().await?))
     }
 
-    /// Makes an object; says what the API server made of it.
+    /// Creates an object and returns it.
     pub async fn create(&self, collection: &str, object: &Value) -> Result<String> {
         let request = Request::post(collection)
             .header("content-type", "application/json")
@@ -23,12 +23,12 @@ impl Writer {
         Ok(self.0.request_text(request).await?)
     }
 
-    /// Reads; says what the API server answered.
+    /// Reads a path and returns the answer.
     pub async fn get(&self, path: &str) -> Result<String> {
         Ok(self.0.request_text(Request::get(path).body(Vec::new())?).await?)
     }
 
-    /// A merge patch.
+    /// Sends a merge patch.
     pub async fn merge(&self, path: &str, patch: &Value) -> Result<()> {
         let request = Request::patch(path)
             .header("content-type", "application/merge-patch+json")
@@ -37,7 +37,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Deletes an object; says whether it was let.
+    /// Deletes an object. Returns whether the API server accepted it.
     pub async fn delete(&self, path: &str) -> Result<bool> {
         match self.0.request_text(Request::delete(path).body(Vec::new())?).await {
             Ok(_) => Ok(true),
@@ -47,18 +47,18 @@ impl Writer {
     }
 }
 
-/// The path of a namespace's objects of one kind of the core group.
+/// The path of a kind of the core group in a namespace.
 pub fn core(namespace: &str, resource: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/{resource}")
 }
 
-/// A ConfigMap with a value of so many bytes.
+/// A ConfigMap with a value of this size.
 pub fn config_map(name: &str, bytes: usize) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": {"app": "web"}},
         "data": {"key": "x".repeat(bytes)}})
 }
 
-/// A Pod that reads ConfigMaps and mounts a Secret; nothing runs it.
+/// A Pod that uses ConfigMaps and mounts a Secret. No kubelet runs it.
 pub fn pod(name: &str, config_maps: &[String], secret: &str) -> Value {
     let read: Vec<Value> =
         config_maps.iter().map(|name| json!({"configMapRef": {"name": name}})).collect();

@@ -11,8 +11,8 @@ const POLICIES: &[&str] = &[
     "PersistentVolumeClaims in use",
     "ConfigMaps in use",
     "Secrets in use",
-    "finalizers of",
-    "claims, against",
+    "removal of finalizers",
+    "deletes that orphan",
 ];
 
 const EMERGENCY: &str =
@@ -32,8 +32,8 @@ fn they_say_what_is_protected_now_and_the_line_for_an_emergency() {
             notes.lines().any(|line| line.starts_with(&format!("  {action:<7} {policy}")))
         });
         assert_eq!(told.count(), count, "{notes}");
-        assert!(notes.contains("Deny    whatever has the label belay.dev/protect"), "{notes}");
-        assert!(notes.contains("kube-node-lease and belay, belay's own."), "{notes}");
+        assert!(notes.contains("Deny    objects with the label belay.dev/protect"), "{notes}");
+        assert!(notes.contains("kube-node-lease and belay."), "{notes}");
         assert!(notes.contains(EMERGENCY), "{notes}");
         assert!(notes.contains("WOULD-DENY:.status.last24h.wouldDeny"), "{notes}");
         // A definition of which it may not know that it is empty.
@@ -41,11 +41,13 @@ fn they_say_what_is_protected_now_and_the_line_for_an_emergency() {
         let told = unseen.iter().all(|word| notes.contains(word));
         assert_eq!(told, profile == "guarded", "{notes}");
         assert_eq!(notes.contains("--set profile=guarded"), profile == "observe", "{notes}");
+        // Held objects stop an Argo CD sync, unless they are pruned last.
+        assert_eq!(notes.contains("PruneLast=true"), profile == "strict", "{notes}");
     }
     // Without that policy strict lists no more than the others.
     let values = "profile=\"strict\",policies.namespacesWithContent={\"enabled\":false}";
     let notes = Render::default().set(values).notes();
-    assert!(notes.contains("its delete is refused as Unknown"), "{notes}");
+    assert!(notes.contains("it refuses to delete the CRD as Unknown"), "{notes}");
 }
 
 #[test]
@@ -54,7 +56,7 @@ fn they_say_what_values_make_different() {
         "policies={\"claimsInUse\":{\"action\":\"Warn\"},\"orphaning\":{\"enabled\":false}}";
     let notes = Render::default().set(values).notes();
     assert!(notes.contains("  Warn    PersistentVolumeClaims in use"), "{notes}");
-    assert!(!notes.contains("against losing their owner"), "{notes}");
+    assert!(!notes.contains("deletes that orphan"), "{notes}");
     assert!(notes.contains("helm test belay -n belay"), "{notes}");
     assert!(!notes.contains("release --all"), "the hook does it: {notes}");
 
@@ -63,6 +65,6 @@ fn they_say_what_values_make_different() {
     let notes = Render::default().set(without).notes();
     let line = "release --all --installation=belay/belay --former-hold=example.com/hold";
     assert!(notes.contains(line), "{notes}");
-    assert!(notes.contains("gives system:serviceaccount:belay:belay its rights"), "{notes}");
+    assert!(notes.contains("grant system:serviceaccount:belay:belay its permissions"), "{notes}");
     assert!(!notes.contains("helm test"), "{notes}");
 }

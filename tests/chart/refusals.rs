@@ -37,35 +37,35 @@ const REFUSED: &[(&str, &[&str])] = &[
     ),
     (
         "networkPolicy.enabled=true",
-        &["the API server has to be named: set networkPolicy.apiServer.cidrs", "webhookFrom"],
+        &["networkPolicy.enabled is true: set networkPolicy.apiServer.cidrs", "webhookFrom"],
     ),
-    ("serviceAccount.create=false", &["serviceAccount.name has to name the account"]),
+    ("serviceAccount.create=false", &["set serviceAccount.name to an existing account"]),
     (
         "podDisruptionBudget.minAvailable=2",
-        &["minAvailable is 2 of 2 replicas: no node with one of them could ever be drained"],
+        &["minAvailable is 2 of 2 replicas: nodes with a replica can't be drained"],
     ),
-    ("selftest.namespace=\"belay\"", &["never asked about the namespace belay"]),
-    ("labelledKinds=[\"services\"]", &["put configmaps into labelledKinds"]),
-    ("webhook.deadlineSeconds=5", &["belay has to answer before the API server stops waiting"]),
+    ("selftest.namespace=\"belay\"", &["selftest.namespace is belay, which belay does not guard"]),
+    ("labelledKinds=[\"services\"]", &["needs configmaps in labelledKinds"]),
+    ("webhook.deadlineSeconds=5", &["set deadlineSeconds to less than timeoutSeconds"]),
     ("rbac.watchAlso=[\"core/secrets\"]", &["rbac.watchAlso", "core/secrets", "write secrets"]),
     ("rbac.watchAlso=[\"v1/secrets\"]", &["rbac.watchAlso", "v1/secrets", "write secrets"]),
-    ("rbac.watchAlso=[\"core/*\"]", &["rbac.watchAlso", "core/*", "name each of its kinds"]),
+    ("rbac.watchAlso=[\"core/*\"]", &["rbac.watchAlso", "core/*", "name each kind"]),
     (
         "labelledKinds=[\"configmaps\",\"services.core\"]",
         &["labelledKinds", "services.core", "write services"],
     ),
     (
         "crds.keep=false,uninstall.enabled=false",
-        &["crds.keep is false and uninstall.enabled is false", "while objects still have its hold"],
+        &["crds.keep is false and uninstall.enabled is false", "while objects still have the hold"],
     ),
     (
         "uninstall={\"enabled\":false,\"abandon\":true}",
-        &["nothing of belay runs at an uninstall, so nothing is abandoned"],
+        &["without the uninstall Job, abandon has no effect"],
     ),
-    ("formerHolds=[\"belay.dev/hold\"]", &["formerHolds: belay.dev/hold", "not the present one"]),
+    ("formerHolds=[\"belay.dev/hold\"]", &["formerHolds: belay.dev/hold", "use a former name of the hold"]),
     (
         "formerHolds=[\"kubernetes.io/pvc-protection\"]",
-        &["formerHolds", "a finalizer that belay alone may take off"],
+        &["formerHolds", "not a finalizer of Kubernetes"],
     ),
     (
         "labelledKinds=[\"configmaps\",\"deployments\"]",
@@ -89,43 +89,43 @@ const REFUSED: &[(&str, &[&str])] = &[
         &["policies/claimsInUse/actionOverrides/0/action", "Audit"],
     ),
     ("fullnameOverride=\"123\"", &["fullnameOverride"]),
-    ("fullnameOverride=\"true\"", &["the installation would be called \"true\""]),
-    ("fullnameOverride=\"on\"", &["the installation would be called \"on\""]),
+    ("fullnameOverride=\"true\"", &["the name of the installation would be \"true\""]),
+    ("fullnameOverride=\"on\"", &["the name of the installation would be \"on\""]),
     (
         "podLabels={\"app.kubernetes.io/name\":\"x\"}",
-        &["podLabels: app.kubernetes.io/name is the chart's own"],
+        &["podLabels: app.kubernetes.io/name is set by the chart"],
     ),
     (
         "serviceMonitor={\"enabled\":true,\"labels\":{\"helm.sh/chart\":\"x\"}}",
-        &["serviceMonitor.labels: helm.sh/chart is the chart's own"],
+        &["serviceMonitor.labels: helm.sh/chart is set by the chart"],
     ),
     (
         "prometheusRule={\"enabled\":true,\"labels\":{\"app.kubernetes.io/instance\":\"x\"}}",
-        &["prometheusRule.labels: app.kubernetes.io/instance is the chart's own"],
+        &["prometheusRule.labels: app.kubernetes.io/instance is set by the chart"],
     ),
     (
         "dashboard={\"enabled\":true,\"labels\":{\"app.kubernetes.io/version\":\"x\"}}",
-        &["dashboard.labels: app.kubernetes.io/version is the chart's own"],
+        &["dashboard.labels: app.kubernetes.io/version is set by the chart"],
     ),
     (
         "topologySpreadConstraints=[{\"maxSkew\":1,\"labelSelector\":{}}]",
-        &["topologySpreadConstraints: labelSelector is the chart's own"],
+        &["topologySpreadConstraints: labelSelector is set by the chart"],
     ),
     (
         "topologySpreadConstraints=[{\"maxSkew\":1,\"matchLabelKeys\":[]}]",
-        &["topologySpreadConstraints: matchLabelKeys is the chart's own"],
+        &["topologySpreadConstraints: matchLabelKeys is set by the chart"],
     ),
     (
         "extraEnv=[{\"name\":\"POD_NAME\",\"value\":\"x\"}]",
-        &["extraEnv: POD_NAME is the chart's own"],
+        &["extraEnv: POD_NAME is set by the chart"],
     ),
-    ("extraArgs=[\"--name=other\"]", &["extraArgs: --name is the chart's own"]),
-    ("extraArgs=[\"--listen=0.0.0.0:9443\"]", &["extraArgs: --listen is the chart's own"]),
-    ("extraArgs=[\"--drain\",\"9\"]", &["extraArgs: --drain is the chart's own"]),
+    ("extraArgs=[\"--name=other\"]", &["extraArgs: --name is set by the chart"]),
+    ("extraArgs=[\"--listen=0.0.0.0:9443\"]", &["extraArgs: --listen is set by the chart"]),
+    ("extraArgs=[\"--drain\",\"9\"]", &["extraArgs: --drain is set by the chart"]),
     ("uninstall.timeoutSeconds=-1", &["uninstall/timeoutSeconds", "0"]),
     (
         "rbac.watchEverything=true,rbac.watchAlso=[\"secrets\"]",
-        &["rbac.watchEverything is every kind"],
+        &["rbac.watchEverything is true and rbac.watchAlso names kinds"],
     ),
 ];
 
@@ -140,9 +140,9 @@ fn mistakes_are_refused_with_a_sentence() {
 }
 
 #[test]
-fn a_release_whose_name_is_no_name_of_a_service_is_refused_with_the_way_out() {
+fn a_release_name_that_no_service_can_have_is_refused_with_a_hint() {
     let said = Render::named("123").refusal();
-    assert!(said.contains("would be called \"123-belay\""), "{said}");
+    assert!(said.contains("would be \"123-belay\""), "{said}");
     assert!(said.contains("fullnameOverride"), "{said}");
 }
 

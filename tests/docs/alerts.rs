@@ -32,13 +32,7 @@ fn each_alert_has_a_runbook_and_the_other_way_round() {
     for name in runbooks {
         let text = read(&format!("docs/runbooks/{name}.md"));
         assert!(text.starts_with(&format!("# {name}\n")), "{name} has another title");
-        let parts = [
-            "What it means",
-            "What is at stake",
-            "What to look at",
-            "What to do",
-            "When it can wait",
-        ];
+        let parts = ["Symptom", "Impact", "Check", "Fix", "Urgency"];
         let headings: Vec<&str> =
             text.lines().filter_map(|line| line.strip_prefix("## ")).collect();
         assert_eq!(headings, parts, "{name}");

@@ -24,14 +24,14 @@ fn page() -> Page {
 }
 
 #[test]
-fn every_reason_word_is_a_heading_with_a_way_out() {
+fn every_reason_word_is_a_heading_with_what_to_do() {
     let text = page().text;
     let words = std::iter::successors(Some(Reason::Protected), |reason| next(*reason));
     for word in words.map(Reason::as_str) {
         let section = text.split_once(&format!("\n## {word}\n")).map(|(_, rest)| rest);
         let section = section.unwrap_or_else(|| panic!("{word} has no heading"));
         let section = section.split("\n## ").next().unwrap();
-        for part in ["```text\n", "**Way out:**"] {
+        for part in ["```text\n", "**To delete it:**"] {
             assert!(section.contains(part), "{word} has no {part}");
         }
     }

@@ -1,6 +1,6 @@
 {{/*
-The name of the installation: of its Deployment, Service, Lease and webhook configurations, and the beginning of every
-other name. 30 characters leave room for the longest end ("-storage-classes-in-use" and longer) within 63.
+The name of the installation: the name of its Deployment, Service, Lease and webhook configurations, and the prefix of all
+other names. With 30 characters, the longest name with its suffix has at most 63.
 */}}
 {{- define "belay.fullname" -}}
 {{- if .Values.fullnameOverride }}
@@ -12,13 +12,13 @@ other name. 30 characters leave room for the longest end ("-storage-classes-in-u
 {{- end }}
 {{- end }}
 
-{{/* What tells this installation's Pods from others. It never changes, as selectors cannot. */}}
+{{/* The labels that select the Pods of this installation. They never change, because selectors are immutable. */}}
 {{- define "belay.selectorLabels" -}}
 app.kubernetes.io/name: belay
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
-{{/* The labels of every object. */}}
+{{/* The labels of all objects. */}}
 {{- define "belay.labels" -}}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 }}
 {{ include "belay.selectorLabels" . }}
@@ -30,17 +30,17 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- default (include "belay.fullname" .) .Values.serviceAccount.name }}
 {{- end }}
 
-{{/* The user name by which the API server knows belay. */}}
+{{/* The user name of belay's account. */}}
 {{- define "belay.account" -}}
 {{- printf "system:serviceaccount:%s:%s" .Release.Namespace (include "belay.serviceAccountName" .) }}
 {{- end }}
 
-{{/* Where `helm test` tries: a namespace that every cluster has, and not belay's own, about which nobody asks it. */}}
+{{/* The namespace of `helm test`: one that every cluster has. The API server does not ask belay about belay's own. */}}
 {{- define "belay.selftestNamespace" -}}
 {{- default (ternary "kube-public" "default" (eq .Release.Namespace "default")) .Values.selftest.namespace }}
 {{- end }}
 
-{{/* A digest says all; the tag beside it is for people. */}}
+{{/* With a digest, the tag is only informative. */}}
 {{- define "belay.image" -}}
 {{- $image := .Values.image }}
 {{- $tag := default .Chart.AppVersion $image.tag }}
@@ -48,7 +48,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- with $image.digest }}{{ printf "@%s" . }}{{ end }}
 {{- end }}
 
-{{/* The Secret that something else than belay fills with certificates; empty where belay makes its own. */}}
+{{/* The Secret with certificates from cert-manager or the user; empty if belay creates its own. */}}
 {{- define "belay.certificateSecret" -}}
 {{- if .Values.certManager.enabled }}
 {{- printf "%s-tls" (include "belay.fullname" .) }}

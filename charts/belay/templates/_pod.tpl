@@ -1,6 +1,5 @@
 {{/*
-What every Pod of this chart has in common: those of the Deployment, of the hook Jobs and of `helm test`. All of it fits
-Pod Security "restricted".
+Common fields of all Pods: of the Deployment, the hook Jobs and `helm test`. They meet Pod Security "restricted".
 */}}
 {{- define "belay.podCommon" -}}
 securityContext:
@@ -23,7 +22,7 @@ priorityClassName: {{ . | quote }}
 {{- end }}
 {{- end }}
 
-{{/* What every container of this chart has in common. */}}
+{{/* Common fields of all containers. */}}
 {{- define "belay.containerCommon" -}}
 image: {{ include "belay.image" . | quote }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}

@@ -1,7 +1,6 @@
 {{/*
-The annotations of an object that a hook makes. Called with on and weight. Accounts and rights come before the Job that
-uses them, and all of it goes when the Job has succeeded. One that failed stays for its log to be read, and goes before
-the next try.
+The annotations of a hook object. Parameters: on, weight. Helm creates accounts and permissions before the Job, and deletes
+all of them after the Job has succeeded. A failed Job stays, so that its log can be read, and is deleted before the next try.
 */}}
 {{- define "belay.hookAnnotations" -}}
 helm.sh/hook: {{ .on }}
@@ -10,10 +9,9 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end }}
 
 {{/*
-The account that a hook runs as, and its rights: no more than the hook needs, and no longer than it runs. Called with
-root, on and name (of the account, its roles and its Pod); and, as YAML, with clusterRules and rules, the rights in the
-whole cluster and in one namespace, which is belay's own unless place names another; and with clusterRole, one that
-exists and is meant as well.
+The account of a hook with its permissions: only what the hook needs, and only while it runs. Parameters: root; on; name (of
+the account, its roles and its Pod); clusterRules (YAML, cluster-wide rules); rules (YAML, rules in one namespace); place
+(that namespace, by default belay's own); clusterRole (an existing ClusterRole to bind as well).
 */}}
 {{- define "belay.hookAccount" -}}
 {{- $namespace := .root.Release.Namespace }}
@@ -86,7 +84,7 @@ subjects:
 {{- end }}
 {{- end }}
 
-{{/* The spec of a hook's Pod: belay's own image, one command. Called with root, name and args. */}}
+{{/* The spec of a hook's Pod with belay's image. Parameters: root, name, args. */}}
 {{- define "belay.hookPod" -}}
 serviceAccountName: {{ .name }}
 restartPolicy: Never
@@ -101,7 +99,7 @@ containers:
     resources: {{- toYaml .root.Values.resources | nindent 6 }}
 {{- end }}
 
-{{/* A hook's Job. Called with root, on, name and args. */}}
+{{/* A hook's Job. Parameters: root, on, name, args. */}}
 {{- define "belay.hookJob" -}}
 apiVersion: batch/v1
 kind: Job
@@ -111,9 +109,9 @@ metadata:
   labels: {{- include "belay.labels" .root | nindent 4 }}
   annotations: {{- include "belay.hookAnnotations" (dict "on" .on "weight" 0) | nindent 4 }}
 spec:
-  # What it does can be done again: what is done already is found done.
+  # The command is idempotent.
   backoffLimit: 3
-  # 1 is its no, which another try would not change; what could not be asked or done is another number.
+  # Exit code 1 is a final answer. Other codes mean that a request failed, so a retry can help.
   podFailurePolicy:
     rules:
       - action: FailJob

@@ -1,18 +1,18 @@
 {{/*
-What becomes of one of the chart's policies, as YAML: `enabled` and `action`. Called with root and key. The profile says
-it (files/profiles.yaml), and `policies.KEY.enabled` and `.action` overrule it.
+The state of a policy, as YAML: `enabled` and `action`. Parameters: root, key. The values `policies.KEY.enabled` and `.action`
+take precedence over the profile (files/profiles.yaml).
 */}}
 {{- define "belay.policy" -}}
 {{- $values := default dict (get .root.Values.policies .key) }}
 {{- $byProfile := get (.root.Files.Get "files/profiles.yaml" | fromYaml | dig .key dict) .root.Values.profile }}
 {{- $enabled := ne $byProfile "off" }}
 {{- if kindIs "bool" $values.enabled }}{{ $enabled = $values.enabled }}{{ end }}
-{{- /* What is switched on where the profile has it off does as the profile does otherwise. */}}
+{{- /* A policy that only the values enable has the usual action of the profile. */}}
 {{- $action := ternary (ternary "Audit" "Deny" (eq .root.Values.profile "observe")) $byProfile (eq $byProfile "off") }}
 {{- dict "enabled" $enabled "action" (default $action $values.action) | toYaml }}
 {{- end }}
 
-{{/* The head of a policy. Called with root, name and description. */}}
+{{/* The head of a policy. Parameters: root, name, description. */}}
 {{- define "belay.policyHead" -}}
 apiVersion: belay.dev/v1alpha1
 kind: DeletionPolicy
@@ -24,8 +24,8 @@ metadata:
 {{- end }}
 
 {{/*
-The end of a policy's spec: its action, and what values say beside it. Called with root and key, and with exclude for
-what the policy itself leaves out.
+The end of a policy's spec: its action and the fields from the values. Parameters: root, key; optional: exclude, the targets
+that the policy itself excludes.
 */}}
 {{- define "belay.policyEnd" -}}
 {{- $values := default dict (get .root.Values.policies .key) }}

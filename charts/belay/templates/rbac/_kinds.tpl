@@ -1,9 +1,9 @@
 {{/*
-The kinds that belay may read and hold, as YAML: `read` and `hold`, each from API groups to plural names. It may hold
-what policies of the chart and the label hold, and what values add.
+The kinds that belay may read and hold, as YAML: `read` and `hold` map API groups to plural names. `hold` has the kinds
+that the policies of the chart and the label hold, and the kinds from the values.
 
-RBAC can say "these kinds" and "every kind", never "every kind but Secrets". So it is a list: what the built-in
-relations know (files/kinds.yaml, without Secrets), the kinds of the relation families that are on, and what values add.
+RBAC can grant named kinds or all kinds, but not "all kinds except Secrets". So this is a list: the kinds of the built-in
+relations (files/kinds.yaml, without Secrets), the kinds of the enabled relation families, and the kinds from the values.
 */}}
 {{- define "belay.kinds" -}}
 {{- $known := .Files.Get "files/kinds.yaml" | fromYaml }}
@@ -19,7 +19,7 @@ relations know (files/kinds.yaml, without Secrets), the kinds of the relation fa
   {{- if $on }}
     {{- range $.Files.Get (printf "files/relations/%s.yaml" $family) | fromYamlArray }}
       {{- range list .spec.from .spec.to }}
-        {{- /* Of a kind that the object itself says, and of Secrets, nobody knows beforehand that they are wanted. */}}
+        {{- /* Skip references whose kind is in the object itself. Secrets need an explicit value. */}}
         {{- if and . (ne .resource "secrets") }}
           {{- $_ := set $read .group (append (default list (get $read .group)) .resource) }}
         {{- end }}
@@ -39,7 +39,7 @@ relations know (files/kinds.yaml, without Secrets), the kinds of the relation fa
 {{- range $also }}
   {{- $group := first . }}
   {{- $resource := last . }}
-  {{- /* Secrets have a role of their own. */}}
+  {{- /* Secrets have their own rule. */}}
   {{- if not (and (eq $group "") (eq $resource "secrets")) }}
     {{- $_ := set $read $group (append (default list (get $read $group)) $resource) }}
     {{- $_ := set $hold $group (append (default list (get $hold $group)) $resource) }}
@@ -48,7 +48,7 @@ relations know (files/kinds.yaml, without Secrets), the kinds of the relation fa
 {{- dict "read" $read "hold" $hold | toYaml }}
 {{- end }}
 
-{{/* One rule a group: called with kinds and verbs. */}}
+{{/* One rule for each API group. Parameters: kinds, verbs. */}}
 {{- define "belay.kindRules" -}}
 {{- $verbs := .verbs }}
 {{- range $group, $resources := .kinds }}
@@ -60,15 +60,15 @@ relations know (files/kinds.yaml, without Secrets), the kinds of the relation fa
 {{- end }}
 {{- end }}
 
-{{/* Whether belay has to read Secrets: somebody asks for the protection of some. Of theirs it reads the metadata. */}}
+{{/* Whether a policy or a value lets belay read the metadata of Secrets. */}}
 {{- define "belay.readsSecrets" -}}
 {{- $policy := include "belay.policy" (dict "root" . "key" "secretsInUse") | fromYaml }}
 {{- if or $policy.enabled (has "secrets" .Values.rbac.watchAlso) (has "secrets" .Values.labelledKinds) }}true{{ end }}
 {{- end }}
 
 {{/*
-Whether belay may list every kind: a value says so, or Namespaces are only deleted when nothing at all is in them, which
-is known when every kind has been listed.
+Whether belay may list all kinds: because of a value, or because a policy refuses to delete Namespaces with any content. To
+know that a Namespace is empty, belay must list all kinds.
 */}}
 {{- define "belay.listsEverything" -}}
 {{- $namespaces := include "belay.policy" (dict "root" . "key" "namespacesWithContent") | fromYaml }}

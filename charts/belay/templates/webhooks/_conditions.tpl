@@ -1,10 +1,9 @@
 {{/*
-The conditions by which the API server itself sorts out what belay has nothing to say about, in CEL. Under failurePolicy
-Fail an error in one of them refuses the request, so every field is asked for with has() or `.?`. Why each is as it is
-stands in src/cluster/registration/conditions.rs.
+CEL conditions that exclude requests which belay does not judge. With failurePolicy Fail an error in a condition refuses the
+request, so the conditions test each field with has() or `.?`. src/cluster/registration/conditions.rs has the reasons.
 */}}
 
-{{/* On UPDATE: finalizers, owner references, labels or belay's annotations differ. */}}
+{{/* UPDATE: finalizers, owner references, labels or belay's annotations change. */}}
 {{- define "belay.condition.changes" -}}
 - name: changes
   expression: >-
@@ -19,7 +18,7 @@ stands in src/cluster/registration/conditions.rs.
     a in oldObject.metadata.?annotations.orValue({}))))
 {{- end }}
 
-{{/* On UPDATE: any annotation differs. */}}
+{{/* UPDATE: any annotation changes. */}}
 {{- define "belay.condition.annotations-change" -}}
 - name: annotations-change
   expression: >-
@@ -28,7 +27,7 @@ stands in src/cluster/registration/conditions.rs.
     oldObject.metadata.?annotations.orValue({}) != object.metadata.?annotations.orValue({}))
 {{- end }}
 
-{{/* On UPDATE: the hold goes from an object that is not Terminating. */}}
+{{/* UPDATE: the hold is removed from an object that is not Terminating. */}}
 {{- define "belay.condition.hold-goes" -}}
 {{- $before := list }}
 {{- $after := list }}
@@ -46,8 +45,8 @@ stands in src/cluster/registration/conditions.rs.
 {{- end }}
 
 {{/*
-On DELETE: it is no repeat that changes nothing. A Namespace is always asked about, because its content is looked at
-each time, and so is an object whose dependents are being orphaned: a repeat would delete them.
+DELETE: exclude repeated DELETEs that change nothing. Include Namespaces, because belay checks their content each time, and
+objects whose dependents are being orphaned, because a repeated DELETE would delete the dependents.
 */}}
 {{- define "belay.condition.no-repeat" -}}
 - name: no-repeat

@@ -1,10 +1,10 @@
 {{/*
-One entry of a webhook configuration, without `rules`, `caBundle` and the path of the Service: the leader fills them in,
-from the policies, its certificates and the secret of the path. An entry without rules matches nothing, and an upgrade
-that sends none leaves alone what is there.
+One webhook of a webhook configuration, without `rules`, `caBundle` and the path of the Service. The leader adds these from the
+policies, its certificates and the secret path. A webhook without rules matches no request, and an upgrade that sends no rules
+keeps the existing ones.
 
-Called with root, name, fails, and where they apply labelled, conditions, mutates. A test holds all entries
-against what `belay admin manifests` prints.
+Parameters: root, name, fails; optional: labelled, conditions, mutates. A test compares all webhooks with the output of
+`belay admin manifests`.
 */}}
 {{- define "belay.webhookEntry" -}}
 {{- $fullname := include "belay.fullname" .root -}}
@@ -23,7 +23,7 @@ matchConditions:
   {{- end }}
 {{- end }}
 matchPolicy: Equivalent
-# A cluster has to be able to repair itself, and belay in its own namespace, while belay is down.
+# Administrators must be able to repair the cluster and belay while belay is down.
 namespaceSelector:
   matchExpressions:
     - key: kubernetes.io/metadata.name
@@ -35,7 +35,7 @@ objectSelector:
     - {key: belay.dev/protect, operator: Exists}
 {{- end }}
 {{- if .mutates }}
-# Another webhook after belay's may write the list of finalizers.
+# A later webhook may change the finalizers.
 reinvocationPolicy: IfNeeded
 {{- end }}
 sideEffects: NoneOnDryRun
