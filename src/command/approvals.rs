@@ -87,26 +87,26 @@ async fn uncounted(snapshot: &Snapshot, approval: &Approval) -> Option<String> {
 pub struct Given {
     /// The name of the approval.
     name: String,
-    /// What may be deleted; made again under its name it is another object.
+    /// The object that may be deleted. The approval does not apply to a re-created object.
     object: Object,
-    /// Who approved it.
+    /// The approver.
     approver: String,
-    /// Why, in the words of the approver.
+    /// The reason that the approver gave.
     reason: String,
-    /// What it covers.
+    /// The scope of the approval.
     scope: Scope,
-    /// Since when; not there if the API server does not say.
+    /// The time of the approval. Absent if the API server does not report it.
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<String>,
-    /// Until when.
+    /// The expiry.
     until: String,
-    /// Whether that is still to come.
+    /// Whether `until` is in the future.
     in_force: bool,
-    /// Why it does not count although it has not expired; not there if it does, or
-    /// its object could not be read.
+    /// Why an approval that has not expired does not count. Absent if it counts, or if its
+    /// object could not be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     uncounted: Option<String>,
-    /// The policies that exempted somebody, of what belay itself recorded.
+    /// The policies that exempted the subject, if belay recorded an exemption.
     exempts: Vec<String>,
     #[serde(skip)]
     expires: Timestamp,

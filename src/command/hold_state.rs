@@ -13,14 +13,13 @@ use crate::hold::{Count, Free};
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HoldState {
-    /// Whether nothing keeps it.
+    /// Whether nothing uses the object.
     pub free: bool,
-    /// Whether belay releases holds on objects of the kind, within moments once nothing
-    /// keeps them. If not, a person does.
+    /// Whether belay releases holds on objects of the kind. If not, a user must.
     pub released_by_belay: bool,
-    /// Whether that is known.
+    /// Whether `free` is certain.
     pub known: bool,
-    /// Who keeps it, or what is not known.
+    /// The users, or what is unknown.
     pub r#for: Vec<String>,
 }
 

@@ -54,7 +54,7 @@ pub struct Begun {
     /// The pause.
     #[serde(flatten)]
     pause: Running,
-    /// The same as a person reads it: what that means, and how it ends.
+    /// The output for people: the effect, and how to end the Pause.
     lines: Vec<String>,
 }
 
@@ -66,9 +66,9 @@ impl Content for Begun {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Over {
-    /// The pauses that were in force, and are no more; none: there was none.
+    /// The ended Pauses. Empty if none was active.
     pauses: Vec<Running>,
-    /// The same as a person reads it.
+    /// The output for people.
     lines: Vec<String>,
 }
 

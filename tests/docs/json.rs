@@ -1,8 +1,7 @@
-//! docs/json.md is what the documents of `-o json` have in them, by the schemas
-//! that `belay admin schemas` prints; those are made from the types that are
-//! printed.
+//! docs/json.md describes the documents of `-o json`. It is generated from the output
+//! of `belay admin schemas`, which is generated from the types of the documents.
 //!
-//! `BELAY_WRITE_DOCS=1 cargo test --test docs json` writes it anew.
+//! `BELAY_WRITE_DOCS=1 cargo test --test docs json` writes the page.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -15,31 +14,31 @@ use crate::schema::{Schema, differences, schemas};
 const INTRODUCTION: &str = "\
 # The documents of `-o json`
 
-This page is made from the types that the program prints, and a test holds it to them (`tests/docs/json.rs`).
-`belay admin schemas` prints the same as JSON Schema, `belay admin schemas Why` that of one kind.
+This page is generated from the types that the program prints; `tests/docs/json.rs` compares them. `belay admin schemas`
+prints the same as JSON Schema, and `belay admin schemas Why` prints the schema of one kind.
 
-`-o json` and `-o yaml` print one document on standard output, with nothing left out. What holds for all:
+`-o json` and `-o yaml` print one complete document on standard output. These rules apply to all documents:
 
-- **The version is `apiVersion`.** Within `belay.dev/v1alpha1` a field may be added, and a value to a list of words: leave
-  alone what you do not know. No field goes away, changes its type or its meaning, or is missing where it was promised;
-  that takes another version. What stands in `says`, `lines`, `message`, `note`, `why`, `evidence` and `next` is for people, and
-  its words change.
-- **A list is always there**, empty if nothing is in it; but `mayApprove` is not there where nobody knows it. Any other field that has nothing to say is not there; \"no\" in
-  the column *always* marks it, and its meaning says when.
-- **A kind that ends in List** has `items`. `notRead` has what could not be read: with any the answer may be incomplete.
-- **An [Object](#object) has one form everywhere**, and `typed` is what to put behind `kubectl get` and the commands of
-  belay: `kubectl belay stuck -A -o json | jq -r '.items[].object.typed'`.
-- `says` is one sentence; `lines` is what the table says, a line each.
-- Times are those of RFC 3339, in UTC. `verdict` is one of the same words everywhere.
-- **The exit code is the one without `-o`** ([cli.md](cli.md)). What keeps a command from an answer (a mistyped option, an
-  API server that does not answer) is told on standard error, with no document on standard output.
+- **`apiVersion` is the version.** Within `belay.dev/v1alpha1` a release may add fields, and add values to an enumeration:
+  ignore fields and values that you don't know. A release does not remove a field, change its type or meaning, or omit a
+  field that is always present; that needs a new version. The texts in `says`, `lines`, `message`, `note`, `why`, `evidence`
+  and `next` are for people and can change.
+- **Lists are always present**, and can be empty. The only exception is `mayApprove`, which is absent if it is unknown. Other
+  fields can be absent if the column *always* contains \"no\"; the meaning says when.
+- **A kind whose name ends in List** has `items`. `notRead` lists the failed reads; if there are any, the answer can be
+  incomplete.
+- **An [Object](#object) has the same form everywhere.** `typed` contains the arguments for `kubectl get` and for belay:
+  `kubectl belay stuck -A -o json | jq -r '.items[].object.typed'`.
+- `says` is one sentence. `lines` is the output for people, one entry for each line.
+- Times have the format of RFC 3339, in UTC. `verdict` has the same values everywhere.
+- **The exit code is the same as without `-o`** ([cli.md](cli.md)). If a command fails before it has an answer (a wrong option,
+  no connection to the API server), it prints an error on standard error and no document.
 
-`release --all` writes its log to standard error as without `-o`, and the document when it is over. `test -o junit` and
-`impact -o markdown` are for other readers and have no version.
+`release --all` writes its log to standard error, and the document at the end. `test -o junit` and `impact -o markdown` have
+no version.
 
-These commands have no `-o`: `completion`, because it prints what a shell reads; `serve`, because it answers no question;
-`admin certs`, because it writes files; `admin crds` and `admin manifests`, because what they print is YAML for kubectl
-already; `admin schemas`, because what it prints is JSON already.
+These commands have no `-o`: `completion` (prints a shell script), `serve` (answers no question), `admin certs` (writes
+files), `admin crds` and `admin manifests` (print YAML), `admin schemas` (prints JSON).
 ";
 
 /// One field of a document.
@@ -186,7 +185,7 @@ fn every_field_says_what_it_means_and_when_it_is_not_there() {
         let whole = fields(&Schema { root, of: root }, &[]);
         assert!(whole.len() > 4, "{kind}");
         for field in whole {
-            let absence = field.meaning.contains("not there");
+            let absence = field.meaning.contains("Absent ");
             if field.meaning.is_empty() || field.always == absence {
                 wrong.push(format!("{kind} {}: {:?}", field.path, field.meaning));
             }

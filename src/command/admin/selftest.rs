@@ -63,13 +63,13 @@ pub struct SelftestArguments {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Tested {
-    /// Where it was tried.
+    /// The namespace of the test.
     namespace: String,
-    /// Whether belay protects.
+    /// Whether the test passed.
     passed: bool,
-    /// The stages that were begun, in their order.
+    /// The started stages, in order.
     stages: Vec<Stage>,
-    /// Why not, and what next; not there where belay protects.
+    /// The error and the next step. Absent if the test passed.
     #[serde(skip_serializing_if = "Option::is_none")]
     says: Option<String>,
 }
@@ -78,16 +78,15 @@ pub struct Tested {
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Stage {
-    /// Its number.
+    /// The number of the stage.
     stage: u8,
-    /// What is looked at.
+    /// The description of the stage.
     what: String,
-    /// Whether it is as it has to be.
+    /// Whether the stage passed.
     passed: bool,
-    /// After how many seconds.
+    /// The seconds since the start of the test.
     seconds: f64,
-    /// What was seen, or why it is not as it has to be; not there if there is
-    /// nothing to tell.
+    /// The observation or the error. Absent if there is none.
     #[serde(skip_serializing_if = "String::is_empty")]
     says: String,
 }

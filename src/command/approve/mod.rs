@@ -59,19 +59,19 @@ pub struct ApproveArguments {
 pub struct Approved {
     /// The name of the approval.
     name: String,
-    /// What may be deleted; made again under its name it is another object.
+    /// The object that may be deleted. The approval does not apply to a re-created object.
     object: document::Object,
-    /// Who approved it.
+    /// The approver.
     approver: String,
-    /// Why, in the words of the approver.
+    /// The reason that the approver gave.
     reason: String,
-    /// What it covers.
+    /// The scope of the approval.
     scope: Scope,
-    /// Until when.
+    /// The expiry.
     until: String,
-    /// Whether it counts for the policies that refuse.
+    /// Whether the approval counts for the policies that refuse.
     counts: bool,
-    /// The same as a person reads it, with what comes next.
+    /// The output for people, with the next step.
     lines: Vec<String>,
 }
 

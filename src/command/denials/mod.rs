@@ -143,24 +143,24 @@ struct Asked {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Denial {
-    /// When it was said last.
+    /// The time of the last request.
     #[schemars(with = "String")]
     time: Timestamp,
-    /// What it was about.
+    /// The target of the request.
     object: Object,
     /// The same, as the status of a policy has it.
     #[serde(skip)]
     target: String,
     /// `Deny`, `Warn` or `Audit`.
     verdict: String,
-    /// Who asked; not there where nothing but an Event tells of it.
+    /// The user. Absent if only an Event is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     subject: Option<String>,
-    /// The policies that say so; Events name them in their words alone.
+    /// The policies that decide. Empty if only an Event is known, whose message names them.
     policies: Vec<String>,
-    /// What was said, or would have been.
+    /// The message of the refusal.
     message: String,
-    /// How often; not there where no Event counts it.
+    /// The number of requests. Absent if no Event counts them.
     #[serde(skip_serializing_if = "Option::is_none")]
     count: Option<i32>,
 }
@@ -169,13 +169,13 @@ pub struct Denial {
 #[derive(Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Sum {
-    /// Its name.
+    /// The name.
     name: String,
-    /// How many requests it refused.
+    /// The number of refused requests.
     denied_last_24h: i64,
-    /// How many passed that action Deny would have refused.
+    /// The number of accepted requests that action Deny would have refused.
     would_deny_last_24h: i64,
-    /// How many objects its hold kept.
+    /// The number of held objects.
     held_last_24h: i64,
 }
 
@@ -183,12 +183,11 @@ struct Sum {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Denials {
-    /// What was refused, or would have been, the newest first.
+    /// The requests that belay refused or would have refused, newest first.
     items: Vec<Denial>,
-    /// The last 24 hours of each policy that said anything in them, in the whole
-    /// cluster.
+    /// The counts of the last 24 hours in the whole cluster, for each policy with a count.
     policies: Vec<Sum>,
-    /// What could not be read, and might tell of more.
+    /// Failed reads. The list may be incomplete.
     not_read: Vec<NotRead>,
 }
 

@@ -44,18 +44,18 @@ struct Document<'a, T> {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct List<T> {
-    /// What was found, all of it.
+    /// All approvals.
     pub items: Vec<T>,
-    /// What could not be read, and might say more.
+    /// Failed reads. The answer may be incomplete.
     pub not_read: Vec<NotRead>,
 }
 
-/// What could not be read.
+/// A failed read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct NotRead {
-    /// The plural of its kind, with its group; or what else it is, in words.
+    /// The plural name of the kind with its group, or a description.
     pub resource: String,
-    /// Why not.
+    /// The reason.
     pub why: String,
 }
 

@@ -7,29 +7,28 @@ use crate::decide::Named;
 use crate::graph::{Graph, NodeId};
 use crate::objects::{KindInfo, Kinds, ObjectRef};
 
-/// An object of the cluster, as far as it is known.
+/// An object. Unknown fields are absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Object {
-    /// The API group; not there for the core group, nor where `resource` is not.
+    /// The API group. Absent for the core group, and if `resource` is absent.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub group: String,
-    /// The kind; not there where only the plural is known.
+    /// The kind. Absent if only the plural name is known.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub kind: String,
-    /// The plural in URLs; not there where only the kind is known.
+    /// The plural name in URLs. Absent if only the kind is known.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub resource: String,
-    /// The namespace; not there for what has none.
+    /// The namespace. Absent for a cluster-scoped object.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
     /// The name.
     pub name: String,
-    /// The uid; not there where it is not known.
+    /// The uid. Absent if unknown.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub uid: String,
-    /// As a person types it behind `kubectl get` and `kubectl belay why`:
-    /// `configmaps/settings -n shop`.
+    /// The arguments for `kubectl get` and `kubectl belay why`: `configmaps/settings -n shop`.
     pub typed: String,
 }
 

@@ -8,19 +8,19 @@ use crate::decide::Decision;
 /// What is said of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub enum ReportedVerdict {
-    /// It passes.
+    /// Accepted.
     Allow,
-    /// It passes, and is recorded.
+    /// Accepted and recorded.
     Audit,
-    /// It passes with a warning.
+    /// Accepted with a warning.
     Warn,
-    /// It passes, and something stays Terminating until nothing needs it.
+    /// Accepted; an object stays Terminating until nothing uses it.
     Hold,
-    /// It is refused.
+    /// Refused.
     Deny,
-    /// Nobody can tell with what could be read.
+    /// Unknown, because reads failed.
     Unknown,
-    /// There are no policies, so nothing refuses it.
+    /// Accepted, because there are no policies.
     NoPolicies,
 }
 

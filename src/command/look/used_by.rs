@@ -47,21 +47,21 @@ pub struct UsedByArguments {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UsedBy {
-    /// What is asked about.
+    /// The object.
     object: Object,
-    /// Whether it exists; not there where it could not be looked for.
+    /// Whether the object exists. Absent if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     present: Option<bool>,
-    /// Whether it is told what the object uses, and not who uses it.
+    /// Whether `uses` lists what the object uses, instead of its users.
     reverse: bool,
-    /// Who uses it, or what it uses.
+    /// The users, or the used objects.
     uses: Vec<Use>,
-    /// How many weaker ones are left out; `--all` leaves none out.
+    /// The number of omitted weaker edges. `--all` omits none.
     weaker: usize,
-    /// How many would go along if it were deleted: what lives in it, or what it
-    /// owns. They do not need it, so that they are no users.
+    /// The number of objects that would be deleted with it: its content and its dependents.
+    /// They are not users.
     goes_along: usize,
-    /// What could not be read, and might need it as well.
+    /// Failed reads. The list may be incomplete.
     not_read: Vec<NotRead>,
 }
 
@@ -69,18 +69,18 @@ pub struct UsedBy {
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Use {
-    /// Who uses, or what is used.
+    /// The user, or the used object.
     object: Object,
-    /// The owner at the top of who uses.
+    /// The topmost owner of the user.
     root: Object,
-    /// What the edge means, with what excuses it: `needs`, `mentions`, `makes`,
-    /// `has ended`, `optional` or `scaled down`.
+    /// The strength of the edge: `needs`, `mentions`, `makes`, `has ended`, `optional` or
+    /// `scaled down`.
     means: &'static str,
-    /// Where in the manifest of who uses.
+    /// The field in the manifest of the user.
     field_path: String,
-    /// How far away it is.
+    /// The distance from the object.
     depth: u8,
-    /// Whether what is used exists.
+    /// Whether the used object exists.
     present: bool,
     #[serde(skip)]
     id: NodeId,

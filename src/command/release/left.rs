@@ -12,24 +12,24 @@ use crate::objects::Kinds;
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReleasedAll {
-    /// Whether nothing was done, and it is said what would be.
+    /// Whether this is a dry run.
     dry_run: bool,
-    /// How many holds were taken off objects that stay. In a dry run none was: they
-    /// are under `left`, with the cause `Untouched`.
+    /// The number of holds removed from objects that are not Terminating. In a dry run these
+    /// objects are in `left` with the cause `Untouched`.
     released: usize,
-    /// How many Terminating objects were let go of, or would be, because nothing
-    /// needs them.
+    /// The number of Terminating objects that were released, or would be, because they are not
+    /// in use.
     let_go: usize,
-    /// How many were let go of though something needs them.
+    /// The number of objects that were released while in use.
     abandoned: usize,
-    /// What has its hold still, all of it.
+    /// All objects that still have the hold.
     left: Vec<Left>,
-    /// Kinds whose objects may have holds, and that could not be listed.
+    /// Kinds that may have holds and could not be listed.
     not_read: Vec<NotRead>,
-    /// What else was done, in its order: the Lease that was taken, what was deleted
-    /// of belay's own, what was abandoned. The log on standard error has more.
+    /// The other steps, in order: the Lease, belay's deleted objects, abandoned objects. The
+    /// log on standard error has details.
     steps: Vec<String>,
-    /// The same as a person reads it, with what comes next.
+    /// The output for people, with the next step.
     lines: Vec<String>,
 }
 
@@ -41,34 +41,35 @@ impl Content for ReleasedAll {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Left {
-    /// Which.
+    /// The object.
     object: Object,
-    /// Why, in a word.
+    /// The cause.
     cause: Cause,
-    /// Why, in a sentence.
+    /// The message.
     says: String,
-    /// Who needs it; nobody where the cause is another one.
+    /// The users of the object. Empty if there is another cause.
     waits_for: Vec<String>,
 }
 
 /// Why an object has its hold still.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 enum Cause {
-    /// It is Terminating, and something needs it.
+    /// The object is Terminating and in use.
     InUse,
-    /// It is Terminating, and it is not known whether something needs it.
+    /// The object is Terminating, and it is unknown whether it is in use.
     Unknown,
-    /// It is about to go, and without its hold it would, whoever uses it.
+    /// The object is about to be deleted with its owner or Namespace; without the hold it would
+    /// be, even if in use.
     Going,
-    /// Nobody serves its kind now.
+    /// The API server does not serve the kind.
     Unserved,
-    /// Its Namespace was forced away: nothing in it can be written.
+    /// The Namespace was deleted by force, so the object can't be written.
     Stranded,
-    /// The API server does not take the patch.
+    /// The API server refuses the patch.
     Refused,
-    /// The time was up before its turn came.
+    /// The time ran out before belay reached the object.
     Late,
-    /// It is not Terminating, and this was a dry run.
+    /// The object is not Terminating, and this was a dry run.
     Untouched,
 }
 

@@ -13,19 +13,19 @@ use crate::command::{CommandError, print};
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Released {
-    /// Which object.
+    /// The object.
     object: Object,
-    /// What has become of it.
+    /// The result.
     state: State,
-    /// Who needs it, where it is held.
+    /// The users of the object, if it is held.
     waits_for: Vec<String>,
-    /// The finalizers of others that keep it still.
+    /// The finalizers of other controllers that still keep the object.
     finalizers: Vec<String>,
-    /// As whom the work of a dead belay was done; not there where a living one did it,
-    /// or where it was done with the rights of the one who asks.
+    /// The account that the command impersonated. Absent if belay released the hold, or if your
+    /// permissions were used.
     #[serde(skip_serializing_if = "Option::is_none")]
     acted_as: Option<String>,
-    /// The same as a person reads it, with what comes next.
+    /// The output for people, with the next step.
     lines: Vec<String>,
 }
 
@@ -36,16 +36,15 @@ impl Content for Released {
 /// What has become of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub enum State {
-    /// It is gone.
+    /// The object is deleted.
     Gone,
-    /// belay's hold is off; it goes, unless finalizers of others keep it.
+    /// The hold is removed. The object is deleted, unless other finalizers keep it.
     Released,
-    /// It is still held.
+    /// The object is still held.
     Held,
-    /// It is still held, and it is not known whether it may go.
+    /// The object is still held, because it is unknown whether it is in use.
     Unknown,
-    /// belay does not hold it, or it is not Terminating: there is nothing to
-    /// release.
+    /// Nothing to release: belay does not hold the object, or it is not Terminating.
     NotHeld,
 }
 

@@ -31,29 +31,28 @@ const AMISS: [&str; 4] = ["Forbidden", "Failed", "Refused", "TooManyObjects"];
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyStatus {
-    /// Its name.
+    /// The name.
     name: String,
-    /// What happens when it refuses.
+    /// The action of the policy.
     action: Action,
-    /// Against what it protects, by the names of the modes that are switched on.
+    /// The names of the enabled modes.
     protects: Vec<&'static str>,
-    /// Whether the API server asks belay about it; not there if nobody has said.
+    /// Whether the API server asks belay about the kinds of the policy. Absent if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     ready: Option<bool>,
-    /// How many objects it protects.
+    /// The number of protected objects.
     protected: i64,
-    /// How many of them have the hold.
+    /// The number of these objects with the hold.
     held: i64,
-    /// How many requests it refused in the last 24 hours.
+    /// The number of refused requests in the last 24 hours.
     denied_last_24h: i64,
-    /// How many passed that action Deny would have refused.
+    /// The number of accepted requests that action Deny would have refused.
     would_deny_last_24h: i64,
-    /// What of it gets no hold, and why.
+    /// Kinds of which some protected objects get no hold.
     not_held: Vec<NotHeld>,
-    /// Kinds that it names and nobody serves.
+    /// Kinds that the policy names and the API server does not serve.
     unknown_kinds: Vec<String>,
-    /// What belay says of it: what is not as it should be, and where it puts
-    /// no hold.
+    /// Problems of the policy, and the kinds without holds.
     notes: Vec<String>,
     /// Whether it is not as it should be.
     #[serde(skip)]
@@ -140,12 +139,12 @@ pub(super) fn modes(protect: &Protect) -> Vec<&'static str> {
     ])
 }
 
-/// Who leads belay.
+/// The leader.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Leader {
-    /// Whether somebody does.
+    /// Whether there is a leader.
     pub state: LeaderState,
-    /// The name of the replica; not there if none leads, or that is not known.
+    /// The name of the replica. Absent if there is no leader, or if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
 }
@@ -153,11 +152,11 @@ pub struct Leader {
 /// Whether somebody leads belay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub enum LeaderState {
-    /// A replica does.
+    /// A replica is the leader.
     Replica,
-    /// Nobody: belay is most likely down.
+    /// There is no leader: belay is most likely down.
     Nobody,
-    /// That could not be read.
+    /// The Lease could not be read.
     Unknown,
 }
 
@@ -176,13 +175,13 @@ impl Leader {
 /// A pause that is in force.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Running {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Who began it.
+    /// The user who created it.
     pub by: String,
-    /// Why, in their words.
+    /// The reason that the user gave.
     pub reason: String,
-    /// Until when.
+    /// The expiry.
     #[schemars(with = "String")]
     pub until: Timestamp,
 }
@@ -207,7 +206,7 @@ impl Running {
 /// A webhook configuration.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Configuration {
-    /// Which.
+    /// The object.
     pub object: Object,
     /// Whether it exists.
     pub present: bool,
@@ -216,7 +215,7 @@ pub struct Configuration {
 /// When a certificate ends.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct End {
-    /// Until when it is good.
+    /// The expiry.
     #[schemars(with = "String")]
     until: Timestamp,
     #[serde(skip)]
@@ -250,23 +249,22 @@ impl End {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// The policies, each with what it covers.
+    /// The policies.
     pub policies: Vec<PolicyStatus>,
-    /// Who leads belay.
+    /// The leader.
     pub leader: Leader,
-    /// The pauses that are in force: during one nothing is refused.
+    /// The active Pauses. During a Pause belay refuses nothing.
     pub pauses: Vec<Running>,
-    /// The webhook configurations, by which the API server asks belay.
+    /// The webhook configurations.
     pub configurations: Vec<Configuration>,
-    /// The certificate that the leader serves; not there where it does not say
-    /// which.
+    /// The certificate that the leader serves. Absent if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<End>,
-    /// The authority by which the API server knows belay, of several the one that
-    /// ends first; not there where none is written, or none could be read.
+    /// The CA in the webhook configurations; of several, the first to expire. Absent if there
+    /// is none, or if it could not be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub authority: Option<End>,
-    /// What could not be read.
+    /// Failed reads.
     pub not_read: Vec<NotRead>,
 }
 

@@ -7,30 +7,29 @@ use serde::Serialize;
 /// first: it is the likeliest to be what the others wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub enum Cause {
-    /// An admission webhook, or an admission policy, refuses what would let it
-    /// go.
+    /// An admission webhook or policy refuses a request that the deletion needs.
     Refused,
     /// An aggregated API does not answer.
     BrokenApi,
     /// The conversion webhook of a kind does not answer.
     ConversionWebhook,
-    /// Whoever takes a finalizer off exists no more.
+    /// The controller that removes a finalizer no longer exists.
     OwnerGone,
-    /// Whoever takes a finalizer off does not run.
+    /// The controller that removes a finalizer does not run.
     OwnerDown,
-    /// Its node is gone, or not ready.
+    /// The node of the Pod no longer exists, or is not ready.
     NodeGone,
-    /// belay holds it for somebody.
+    /// belay holds the object.
     HeldByBelay,
     /// A foreground deletion waits for dependents.
     Foreground,
-    /// Something is left in it.
+    /// The Namespace or CRD has content.
     Content,
-    /// Somebody still uses it.
+    /// The object is in use.
     InUse,
-    /// Whoever is to let it go is there, and has not.
+    /// The controller that removes a finalizer runs, and has not removed it.
     Owner,
-    /// Nothing that was read says why.
+    /// Unknown.
     Unknown,
 }
 
@@ -58,16 +57,16 @@ impl Cause {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
-    /// Which kind of reason it is.
+    /// The kind of cause.
     pub cause: Cause,
-    /// The finalizer that it is about; not there where it is about none.
+    /// The finalizer. Absent if the cause is not about a finalizer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finalizer: Option<String>,
-    /// In a sentence.
+    /// The message.
     pub says: String,
-    /// What shows it.
+    /// The evidence.
     pub evidence: Vec<String>,
-    /// What to do next.
+    /// The next step.
     pub next: String,
 }
 

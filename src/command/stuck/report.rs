@@ -25,11 +25,11 @@ const REASONS: usize = 3;
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Stuck {
-    /// Which.
+    /// The object.
     object: Object,
-    /// Since when it should be gone.
+    /// The time of the DELETE.
     since: String,
-    /// Why it is not, the likeliest reason first.
+    /// The causes, most likely first.
     causes: Vec<Finding>,
     #[serde(skip)]
     seconds: i64,
@@ -80,11 +80,11 @@ impl Stuck {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// What does not go, all of it.
+    /// All stuck objects.
     pub items: Vec<Stuck>,
-    /// What could not be read, and might be stuck as well.
+    /// Failed reads. The list may be incomplete.
     pub not_read: Vec<NotRead>,
-    /// What could not be read, and might say more of why they are.
+    /// Failed reads of evidence for the causes.
     pub evidence_not_read: Vec<NotRead>,
     /// Whether files were asked in the place of a cluster.
     #[serde(skip)]

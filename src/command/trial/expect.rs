@@ -32,11 +32,11 @@ pub struct Expect {
 /// One thing that is not as expected.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Wrong {
-    /// The field of what was expected.
+    /// The field of `expect`.
     pub what: &'static str,
-    /// What should have come.
+    /// The expected value.
     pub expected: String,
-    /// What came.
+    /// The actual value.
     pub found: String,
 }
 

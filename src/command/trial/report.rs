@@ -13,11 +13,11 @@ use crate::command::screen::{Field, Screen, Table, Tone};
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// How many cases came out as expected.
+    /// The number of passed cases.
     pub passed: usize,
-    /// How many did not.
+    /// The number of failed cases.
     pub failed: usize,
-    /// The tests, in the order of their files.
+    /// The tests, in the order of the files.
     pub tests: Vec<Tested>,
 }
 
@@ -25,11 +25,11 @@ pub struct Report {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Tested {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its file.
+    /// The file.
     pub file: String,
-    /// Its cases, in their order.
+    /// The cases, in the order of the file.
     pub cases: Vec<Tried>,
 }
 
@@ -37,24 +37,23 @@ pub struct Tested {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Tried {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Where it begins.
+    /// The line of the case.
     pub line: usize,
-    /// Whether it came out as expected.
+    /// Whether the case passed.
     pub passed: bool,
-    /// The verdict on what was asked.
+    /// The verdict on the request.
     pub verdict: ReportedVerdict,
-    /// The fixed word of what stands against the request; not there where nothing
-    /// does.
+    /// The reason of the refusal. Absent if nothing blocks the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<&'static str>,
     /// The policies that decided.
     pub policies: Vec<String>,
-    /// Everything that was said; not there where nothing was.
+    /// All messages. Absent if there are none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// What is not as expected.
+    /// The differences.
     pub wrong: Vec<Wrong>,
 }
 

@@ -22,20 +22,18 @@ use crate::objects::{FOREGROUND, harmless, is_hold, is_namespace};
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Terminating {
-    /// Since when.
+    /// The time of the DELETE.
     since: String,
-    /// What keeps it in storage.
+    /// The finalizers.
     finalizers: Vec<Keeper>,
-    /// What belay's hold waits for; not there if belay does not hold it.
+    /// What the hold waits for. Absent if belay does not hold the object.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hold: Option<HoldState>,
-    /// What a Namespace says of what is left in it.
+    /// The conditions of a Namespace about its remaining content.
     conditions: Vec<String>,
-    /// Why it stays, the likeliest reason first, as `stuck` says it: whether
-    /// whoever takes a finalizer off is alive, and what shows it.
+    /// The causes, most likely first, as in `stuck`.
     causes: Vec<Finding>,
-    /// When what lets go of it has waited as long as policies say; not there if
-    /// that is not to come.
+    /// When the settle time of the policies ends. Absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     settles: Option<Timestamp>,
@@ -50,15 +48,15 @@ pub struct Terminating {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Keeper {
-    /// Its name.
+    /// The name.
     name: String,
     /// Whether it is belay's.
     ours: bool,
-    /// Who takes it off, and when.
+    /// The controller that removes it, and when.
     removed_by: String,
-    /// How a person takes it off when nobody else does any more; not there if that
-    /// is nobody's to do. It tests what it removes, so it hits nothing else when the
-    /// list has changed.
+    /// The command to remove the finalizer by hand if its controller no longer exists. Absent
+    /// if it must not be removed by hand. It tests what it removes, so it removes nothing else
+    /// if the list has changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     by_hand: Option<String>,
 }

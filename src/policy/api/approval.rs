@@ -35,7 +35,7 @@ pub struct DeletionApprovalSpec {
     #[schemars(length(max = 4096))]
     #[x_kube(validation = Rule::new("size(self.trim()) > 0").message("reason is blank: say why, somebody will read it one day"))]
     pub reason: String,
-    /// Until when.
+    /// The expiry.
     pub expiration_time: Time,
     /// How much is approved.
     #[serde(default)]
@@ -73,10 +73,10 @@ pub struct TargetRef {
 /// How much an approval covers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Scope {
-    /// The object alone.
+    /// The object only.
     #[default]
     Object,
-    /// What lives in it and what certainly goes with it, too.
+    /// The object, its content, and the dependents that are deleted with it.
     Content,
 }
 
@@ -103,6 +103,6 @@ pub struct PauseSpec {
     #[schemars(length(max = 4096))]
     #[x_kube(validation = Rule::new("size(self.trim()) > 0").message("reason is blank: say why, somebody will read it one day"))]
     pub reason: String,
-    /// Until when.
+    /// The expiry.
     pub expiration_time: Time,
 }

@@ -238,11 +238,11 @@ pub enum HoldMode {
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 pub enum Action {
-    /// It is recorded.
+    /// belay records the request.
     Audit,
-    /// The person is warned.
+    /// belay warns the user.
     Warn,
-    /// The request is refused.
+    /// belay refuses the request.
     #[default]
     Deny,
 }
@@ -326,11 +326,11 @@ pub struct DeletionPolicyStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NotHeld {
-    /// The plural of the kind, with its group.
+    /// The plural name of the kind, with its group.
     pub resource: String,
-    /// Why not.
+    /// The reason.
     pub why: String,
-    /// How many lack it; not there: every one of the kind.
+    /// The number of objects without the hold. Absent if no object of the kind gets it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objects: Option<i64>,
 }

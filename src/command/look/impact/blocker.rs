@@ -11,15 +11,15 @@ use crate::objects::Kinds;
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BlockerReport {
-    /// The verdict for this reason alone.
+    /// The verdict for this blocker.
     pub verdict: ReportedVerdict,
-    /// The fixed word of a refusal, as in `status.reason` of the API server's answer.
+    /// The reason of the refusal, as in `status.reason` of the API server's answer.
     pub reason: &'static str,
-    /// The object that is protected.
+    /// The protected object.
     pub object: Object,
-    /// The reason in words.
+    /// The message.
     pub says: String,
-    /// The policies that say so.
+    /// The policies that decide.
     pub policies: Vec<String>,
     /// The same in words.
     #[serde(skip)]

@@ -20,37 +20,36 @@ use crate::objects::KindInfo;
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Impact {
-    /// What is said where nothing is deleted, and in place of all the rest; not there
-    /// where something is.
+    /// The message if nothing is deleted. Absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub says: Option<String>,
-    /// What is deleted.
+    /// The targets of the DELETE.
     pub targets: Vec<Object>,
-    /// What the DELETE says of dependents: `background`, `foreground` or `orphan`.
+    /// The propagation policy of the DELETE: `background`, `foreground` or `orphan`.
     pub cascade: &'static str,
     /// The verdict on the DELETE.
     pub verdict: ReportedVerdict,
-    /// What stands against it, or is told of it.
+    /// The blockers, and the reasons to warn or to record.
     pub blockers: Vec<BlockerReport>,
-    /// How many more reasons there are.
+    /// The number of further blockers.
     pub more: usize,
-    /// What else than an approval helps; not there where nothing is known to.
+    /// What to do instead of an approval. Absent if nothing is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub way_out: Option<String>,
-    /// The commands that approve it, if it is refused.
+    /// The commands that approve the deletion, if it is refused.
     pub approve: Vec<String>,
-    /// Whether the one who asks may; not there if it is not refused, or nobody says.
+    /// Whether you can approve. Absent if the delete is not refused, or if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub you_may: Option<bool>,
-    /// How much of what happens.
+    /// The numbers of affected objects.
     pub summary: Summary,
-    /// What is behind objects and goes for good.
+    /// Resources outside the cluster that are destroyed for good.
     pub destroyed: Vec<Destroyed>,
-    /// Everything that something happens to.
+    /// All affected objects.
     pub objects: Vec<Affected>,
-    /// What could not be read: with any, the counts are lower bounds.
+    /// Failed reads. If there are any, the counts are lower bounds.
     pub not_read: Vec<NotRead>,
-    /// Named by a manifest, and absent from the cluster: as a person types them.
+    /// Objects that a manifest names and that do not exist, in the form of `typed`.
     pub missing: Vec<String>,
     /// Whether some of what is meant could not be looked for.
     #[serde(skip)]
@@ -60,13 +59,13 @@ pub struct Impact {
 /// How much of what happens, by kind.
 #[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct Summary {
-    /// What goes.
+    /// Deleted objects.
     pub deleted: Count,
-    /// What stays without an owner.
+    /// Objects that stay without an owner.
     pub orphaned: Count,
-    /// What is Terminating and stays for now.
+    /// Objects that stay Terminating.
     pub held: Count,
-    /// Who is left without what it needs, by the owners at the top.
+    /// Objects that lose an object they use, counted by topmost owner.
     pub broken: Count,
 }
 
@@ -74,11 +73,11 @@ pub struct Summary {
 #[derive(Debug, Default, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Count {
-    /// All of them.
+    /// The total.
     pub total: usize,
-    /// Those of which it is not certain.
+    /// The number of uncertain outcomes.
     pub maybe: usize,
-    /// How many of each kind.
+    /// The number for each kind.
     pub by_kind: BTreeMap<String, usize>,
 }
 
@@ -96,14 +95,14 @@ impl Count {
 pub struct Destroyed {
     /// `Volume` or `Address`.
     pub what: &'static str,
-    /// The volume, or the address.
+    /// The volume or the address.
     pub name: String,
-    /// By the end of what.
+    /// The object whose deletion destroys it.
     pub by: Object,
-    /// The size of a volume; not there for an address, or if nothing says it.
+    /// The size of a volume. Absent for an address, and if unknown.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub size: String,
-    /// The newest snapshot of a volume; not there if there is none.
+    /// The newest snapshot of the volume. Absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
     #[serde(skip)]
@@ -114,16 +113,16 @@ pub struct Destroyed {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Affected {
-    /// Which.
+    /// The object.
     pub object: Object,
     /// `Deleted`, `Held`, `Orphaned` or `Broken`.
     pub outcome: &'static str,
-    /// Whether that is certain, however things are timed.
+    /// Whether the outcome does not depend on timing.
     pub certain: bool,
-    /// By which edge it is reached; not there for a target.
+    /// The edge from another object. Absent for a target.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub via: Option<Via>,
-    /// What there is to add; not there if nothing is.
+    /// A remark. Absent if there is none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub note: String,
     #[serde(skip)]
@@ -139,9 +138,9 @@ pub struct Affected {
 pub struct Via {
     /// `owner`, `content` or `use`.
     pub edge: &'static str,
-    /// To what.
+    /// The other object.
     pub of: Object,
-    /// Where in the manifest.
+    /// The field in the manifest.
     pub field_path: String,
 }
 

@@ -23,9 +23,9 @@ const KINDS: usize = 8;
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// The policies of the files, each with what it would cover.
+    /// The policies in the files.
     policies: Vec<PolicyPlan>,
-    /// What could not be read: with any, the counts are lower bounds.
+    /// Failed reads. If there are any, the counts are lower bounds.
     not_read: Vec<NotRead>,
 }
 
@@ -33,29 +33,29 @@ pub struct Report {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct PolicyPlan {
-    /// Its name.
+    /// The name.
     name: String,
-    /// What would happen when it refuses.
+    /// The action of the policy.
     action: Action,
-    /// Against what it protects, by the names of the modes that are switched on.
+    /// The names of the enabled modes.
     protects: Vec<&'static str>,
-    /// How many objects it would protect.
+    /// The number of objects that the policy would protect.
     protected: usize,
-    /// How many of them would have the hold.
+    /// The number of these objects that would have the hold.
     held: usize,
-    /// What it protects, by kind.
+    /// The protected objects by kind.
     kinds: Vec<Kind>,
-    /// What of it would have no hold, and why.
+    /// Kinds of which some protected objects would get no hold.
     not_held: Vec<NotHeld>,
-    /// Kinds that it names and nobody serves.
+    /// Kinds that the policy names and the API server does not serve.
     unknown_kinds: Vec<String>,
-    /// What would not be as it should be.
+    /// Problems of the policy.
     notes: Vec<String>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
 struct Kind {
-    /// Its plural, with its group.
+    /// The plural name of the kind, with its group.
     resource: String,
     #[serde(flatten)]
     counts: OfKind,
@@ -63,11 +63,11 @@ struct Kind {
 
 #[derive(Debug, Serialize, JsonSchema)]
 struct NotHeld {
-    /// The plural of a kind, with its group.
+    /// The plural name of the kind, with its group.
     resource: String,
-    /// Why not.
+    /// The reason.
     why: &'static str,
-    /// How many objects.
+    /// The number of objects.
     objects: usize,
 }
 

@@ -29,9 +29,9 @@ pub struct Counted {
 /// The counts of one policy and one kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct OfKind {
-    /// So many objects it would protect.
+    /// The number of objects that the policy would protect.
     pub protected: usize,
-    /// So many of them would have the hold.
+    /// The number of these objects that would have the hold.
     pub held: usize,
     /// So many of these would get it because of this policy, and late.
     #[serde(skip)]

@@ -35,64 +35,60 @@ use crate::policy::{Facts, Policy, Terms};
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// What is asked about.
+    /// The object.
     object: Object,
-    /// Who asks; not there of files, where it is nobody in particular. A `user`
-    /// is somebody else: an object that needs this one.
+    /// You, the subject of the request. Absent for files. (A `user` is an object that uses this
+    /// one.)
     #[serde(skip_serializing_if = "String::is_empty")]
     subject: String,
-    /// Whether it could be deleted now, by the one who asks, and would go.
+    /// Whether you can delete the object now, and nothing would keep it.
     pub deletable: bool,
-    /// The verdict on a DELETE; `Unknown`: it is refused for nothing but what
-    /// is not known.
+    /// The verdict on a DELETE. `Unknown` means that it is refused only because reads failed.
     verdict: ReportedVerdict,
-    /// What stands against it, or is told of it.
+    /// The blockers, and the reasons to warn or to record.
     blockers: Vec<Why>,
-    /// How many more reasons there are.
+    /// The number of further blockers.
     more: usize,
-    /// What else than an approval helps; not there where nothing is known to.
+    /// What to do instead of an approval. Absent if nothing is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     way_out: Option<String>,
-    /// What it takes to have belay let go of it although something needs it; not
-    /// there if belay does not hold it.
+    /// The approval that releases the object while in use. Absent if belay does not hold it.
     #[serde(skip_serializing_if = "Option::is_none")]
     approval: Option<Approval>,
-    /// Who may approve all that is asked for, as RBAC says; not there if nothing
-    /// is, or it is not known.
+    /// Who can approve everything that is required, from RBAC. Absent if no approval is
+    /// required, or if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     may_approve: Option<Vec<String>>,
-    /// Who may as well, if they may create approvals.
+    /// Who can approve as well if they may create approvals.
     may_approve_if_creating: Vec<String>,
-    /// Whether the one who asks may; not there if nothing is asked for, or nobody
-    /// says.
+    /// Whether you can approve. Absent if no approval is required, or if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     you_may: Option<bool>,
-    /// What is known to change by itself.
+    /// Known automatic changes.
     by_itself: Vec<String>,
-    /// The approvals by which it passes.
+    /// The approvals that allow the delete.
     approvals: Vec<String>,
-    /// Approvals that are in force and do not count, and why.
+    /// Approvals that have not expired and do not count, with the reason.
     uncounted: Vec<String>,
-    /// The policies that exempt the one who asks.
+    /// The policies that exempt you.
     exempted: Vec<String>,
-    /// The policies that protect it, in whatever way.
+    /// The policies that protect the object.
     policies: Vec<Protecting>,
-    /// What keeps it although it is deleted; not there if it is not Terminating.
+    /// What keeps the Terminating object. Absent if it is not Terminating.
     #[serde(skip_serializing_if = "Option::is_none")]
     terminating: Option<Terminating>,
-    /// What owns it, made it, or keeps it as it is written somewhere.
+    /// The managers: owners, creators, and tools that apply it.
     managed_by: Vec<String>,
-    /// Who wrote it last, and when; not there if nobody says.
+    /// The last writer and the time. Absent if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     written_by: Option<String>,
-    /// What of it was refused in the last day.
+    /// The refused requests of the last 24 hours.
     refused: Vec<Denial>,
-    /// What could not be read, and might say more.
+    /// Failed reads. The answer may be incomplete.
     not_read: Vec<NotRead>,
-    /// What could not be read, and might say more of what was refused and of
-    /// why it stays.
+    /// Failed reads of evidence for refusals and for the causes.
     evidence_not_read: Vec<NotRead>,
-    /// Who leads belay.
+    /// The leader.
     leader: Leader,
     #[serde(skip)]
     approvers: Option<Approvers>,
@@ -109,11 +105,11 @@ pub struct Report {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Protecting {
-    /// Its name.
+    /// The name.
     name: String,
-    /// What happens when it refuses.
+    /// The action of the policy.
     action: Action,
-    /// Against what it protects, by the names of the modes that are switched on.
+    /// The names of the enabled modes.
     protects: Vec<&'static str>,
     #[serde(skip)]
     named: String,
@@ -123,21 +119,21 @@ struct Protecting {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Why {
-    /// The verdict for this reason alone.
+    /// The verdict for this blocker.
     verdict: ReportedVerdict,
-    /// The fixed word of a refusal, as in `status.reason` of the API server's answer.
+    /// The reason of the refusal, as in `status.reason` of the API server's answer.
     reason: &'static str,
-    /// The object that is protected: this one, or one that would go along.
+    /// The protected object: this one, or one that would be deleted with it.
     object: Object,
-    /// The reason in words.
+    /// The message.
     says: String,
-    /// The policies that say so.
+    /// The policies that decide.
     policies: Vec<String>,
-    /// What makes them say so.
+    /// The causes.
     causes: Vec<Because>,
-    /// How many causes are not listed.
+    /// The number of omitted causes.
     more: usize,
-    /// What it takes to delete it all the same.
+    /// The required approval.
     approval: Approval,
     #[serde(skip)]
     by: String,
@@ -147,15 +143,16 @@ struct Why {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Because {
-    /// In words.
+    /// The message.
     says: String,
-    /// Who needs it, by the owner that is meant or the one at the top; not there if it is no use.
+    /// The user, by the owner that the policy means, or by the topmost owner. Absent if the
+    /// cause is not a use.
     #[serde(skip_serializing_if = "Option::is_none")]
     user: Option<Object>,
-    /// By which of the objects of that owner; not there if by the owner itself.
+    /// The dependent of that owner that uses the object. Absent if the owner itself uses it.
     #[serde(skip_serializing_if = "Option::is_none")]
     through: Option<Object>,
-    /// Where in the manifest of who needs it; not there if it is no use.
+    /// The field in the manifest of the user. Absent if the cause is not a use.
     #[serde(skip_serializing_if = "Option::is_none")]
     field_path: Option<String>,
 }
@@ -164,11 +161,11 @@ struct Because {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Approval {
-    /// How many different people.
+    /// The number of required approvers.
     required: usize,
-    /// Who has approved so far.
+    /// The approvers so far.
     given: Vec<String>,
-    /// The right that it takes to approve.
+    /// The permission that an approver needs.
     right: String,
     /// The command that approves.
     command: String,
