@@ -53,7 +53,7 @@ pub fn run() -> Result<()> {
     measure.wait_until_all_listen(&writing, &writer)?;
 
     for kind in ["configmaps", "pods"] {
-        println!("{kind}, nobody else writes:");
+        println!("{kind}, no other client writes:");
         measure.mode(&writing, &writer, kind, "quiet")?;
     }
     let busy = Busy::begin(&plane, &elsewhere)?;
@@ -126,8 +126,8 @@ impl Measure {
                 let name = format!("first-{kind}-{number}");
                 runtime.block_on(self.write(writer, kind, &name))?;
                 eventually("an object", Duration::from_secs(2), || {
-                    let told = self.watch.of(&name).is_some() && self.sees(kind, &name);
-                    if told { Ok(()) } else { Err("nobody told of it".into()) }
+                    let seen = self.watch.of(&name).is_some() && self.sees(kind, &name);
+                    if seen { Ok(()) } else { Err("no watch reports it".into()) }
                 })
             })?;
         }
@@ -165,7 +165,7 @@ impl Measure {
             };
             early += usize::from(first);
             let line = eventually("the bare watch", LIMIT, || {
-                self.watch.of(&name).ok_or_else(|| "it did not tell".into())
+                self.watch.of(&name).ok_or_else(|| "no event arrived".into())
             })?;
             let line = line.first;
             visible.push(seen - answered);

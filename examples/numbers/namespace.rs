@@ -109,13 +109,13 @@ impl Run {
             if done { Ok((started, took)) } else { Err("it is refused".into()) }
         })?;
         let gone = eventually("the end of the Namespace", LIMIT, || {
-            watch.of(&self.ns).and_then(|told| told.gone).ok_or_else(|| "it is there".into())
+            watch.of(&self.ns).and_then(|events| events.deleted).ok_or_else(|| "it is there".into())
         })?;
         println!("DELETE of the Namespace, approved: {} ms", milliseconds(took));
         println!("  gone {:.1?} after the DELETE was sent", gone - started);
         self.print(Reviews::of(&self.installed)?.since(&before));
         let released = self.installed.metric("belay_releases_total{why=\"approved\"}");
-        println!("  belay let go of {released} objects for the approval");
+        println!("  belay released {released} objects because of the approval");
         Ok(())
     }
 

@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 use crate::harness::{ControlPlane, Install, Installed, Result, eventually};
 use crate::policies::{enforce, only, protecting};
 use crate::samples::Samples;
-use crate::watch::{Told, Watch};
+use crate::watch::{ObjectEvents, Watch};
 use crate::writer::{Writer, config_map, core, pod};
 use crate::{crowd, program};
 
@@ -76,9 +76,9 @@ impl Run {
         for name in &names {
             let sent = Instant::now();
             self.delete_pod(&user(name))?;
-            let (user_gone, _) = self.gone(&user(name))?;
-            let (gone, told) = self.gone(name)?;
-            let at = told.pass.ok_or("belay let go of it without a pass")?;
+            let (user_gone, _) = self.deletion(&user(name))?;
+            let (gone, events) = self.deletion(name)?;
+            let at = events.pass.ok_or("belay released it without a pass")?;
             begun.push(at.saturating_duration_since(user_gone));
             pass.push(gone.saturating_duration_since(at));
             released.push(gone.saturating_duration_since(user_gone));
@@ -101,10 +101,10 @@ impl Run {
         self.wait_for(&names, vec![pod("user-of-all", &names, "tls")])?;
         let before = self.installed.metric(UNUSED);
         self.delete_pod("user-of-all")?;
-        let (user_gone, _) = self.gone("user-of-all")?;
+        let (user_gone, _) = self.deletion("user-of-all")?;
         let mut since = Samples::default();
         for name in &names {
-            since.push(self.gone(name)?.0.saturating_duration_since(user_gone));
+            since.push(self.deletion(name)?.0.saturating_duration_since(user_gone));
         }
         let all = since.quantile(1.0);
         println!("{TOGETHER} ConfigMaps that all wait for one Pod, which goes:");
@@ -147,10 +147,10 @@ impl Run {
     }
 
     /// When the watch reported the deletion, and its other reports.
-    fn gone(&self, name: &str) -> Result<(Instant, Told)> {
+    fn deletion(&self, name: &str) -> Result<(Instant, ObjectEvents)> {
         eventually(&format!("the end of {name}"), LIMIT, || {
-            let told = self.watch.of(name);
-            let gone = told.and_then(|told| Some((told.gone?, told)));
+            let events = self.watch.of(name);
+            let gone = events.and_then(|events| Some((events.deleted?, events)));
             gone.ok_or_else(|| "it is there".into())
         })
     }
@@ -162,7 +162,7 @@ impl Run {
             if counted == [released, 0] {
                 return Ok(());
             }
-            Err(format!("let go and waiting: {counted:?}, and not {:?}", [released, 0]).into())
+            Err(format!("released and waiting: {counted:?}, and not {:?}", [released, 0]).into())
         })
     }
 }

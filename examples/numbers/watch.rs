@@ -12,20 +12,20 @@ use crate::harness::{ControlPlane, Result};
 
 /// The events of an object.
 #[derive(Debug, Clone)]
-pub struct Told {
+pub struct ObjectEvents {
     /// When the first event arrived.
     pub first: Instant,
     /// When belay started its last pass over the object; the pass writes a token to
     /// it.
     pub pass: Option<Instant>,
     /// When the deletion event arrived.
-    pub gone: Option<Instant>,
+    pub deleted: Option<Instant>,
     token: Option<String>,
 }
 
 /// Watches of several kinds whose objects have unique names. It is cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub struct Watch(Arc<Mutex<HashMap<String, Told>>>);
+pub struct Watch(Arc<Mutex<HashMap<String, ObjectEvents>>>);
 
 impl Watch {
     /// Starts a watch of another collection on this runtime, as an administrator. It
@@ -57,21 +57,21 @@ impl Watch {
         // The first name in an event is the name of the object.
         let Some(name) = field(event, "\"name\":\"") else { return };
         let mut all = self.all();
-        let new = Told { first: now, pass: None, gone: None, token: None };
-        let told = all.entry(name.to_owned()).or_insert(new);
+        let new = ObjectEvents { first: now, pass: None, deleted: None, token: None };
+        let events = all.entry(name.to_owned()).or_insert(new);
         if event.starts_with("{\"type\":\"DELETED\"") {
-            told.gone = Some(now);
+            events.deleted = Some(now);
             return;
         }
         let token = field(event, "\"belay.dev/release-token\":\"");
-        if token.is_some() && token != told.token.as_deref() {
-            told.token = token.map(str::to_owned);
-            told.pass = Some(now);
+        if token.is_some() && token != events.token.as_deref() {
+            events.token = token.map(str::to_owned);
+            events.pass = Some(now);
         }
     }
 
     /// The events of the object with this name.
-    pub fn of(&self, name: &str) -> Option<Told> {
+    pub fn of(&self, name: &str) -> Option<ObjectEvents> {
         self.all().get(name).cloned()
     }
 
@@ -79,11 +79,11 @@ impl Watch {
     /// DELETE.
     pub fn waiting(&self, names: &[String]) -> usize {
         let all = self.all();
-        let waits = |told: &Told| told.pass.is_some() && told.gone.is_none();
+        let waits = |events: &ObjectEvents| events.pass.is_some() && events.deleted.is_none();
         names.iter().filter(|name| all.get(*name).is_some_and(waits)).count()
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<String, Told>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<String, ObjectEvents>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

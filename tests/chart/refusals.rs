@@ -62,7 +62,10 @@ const REFUSED: &[(&str, &[&str])] = &[
         "uninstall={\"enabled\":false,\"abandon\":true}",
         &["without the uninstall Job, abandon has no effect"],
     ),
-    ("formerHolds=[\"belay.dev/hold\"]", &["formerHolds: belay.dev/hold", "use a former name of the hold"]),
+    (
+        "formerHolds=[\"belay.dev/hold\"]",
+        &["formerHolds: belay.dev/hold", "use a former name of the hold"],
+    ),
     (
         "formerHolds=[\"kubernetes.io/pvc-protection\"]",
         &["formerHolds", "not a finalizer of Kubernetes"],

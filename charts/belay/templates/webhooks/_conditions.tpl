@@ -61,7 +61,7 @@ objects whose dependents are being orphaned, because a repeated DELETE would del
     'foregroundDeletion' in oldObject.metadata.?finalizers.orValue([])))
 {{- end }}
 
-{{/* A finalizer goes from the spec of a Namespace, or comes. */}}
+{{/* UPDATE: the finalizers in the spec of a Namespace change. */}}
 {{- define "belay.condition.spec-finalizers-change" -}}
 - name: spec-finalizers-change
   expression: >-
@@ -69,7 +69,7 @@ objects whose dependents are being orphaned, because a repeated DELETE would del
     oldObject.?spec.?finalizers.orValue([]) != object.?spec.?finalizers.orValue([])
 {{- end }}
 
-{{/* Somebody else than belay asks. */}}
+{{/* The request is not from belay. */}}
 {{- define "belay.condition.not-belay" -}}
 - name: not-belay
   expression: request.userInfo.username != '{{ include "belay.account" . }}'
