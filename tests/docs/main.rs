@@ -1,5 +1,5 @@
-//! The documentation, held to what it speaks of: alerts and their runbooks,
-//! reason words, metrics, links, commands, documents. Needs no control plane.
+//! Compares the documentation with the program: alerts and their runbooks, reasons,
+//! metrics, links, commands, documents, language. Needs no control plane.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -10,8 +10,10 @@ mod alerts;
 mod commands;
 mod examples;
 mod json;
+mod language;
 mod links;
 mod metrics;
 mod pages;
 mod reference;
 mod refusals;
+mod rust_texts;

@@ -79,7 +79,7 @@ impl Page {
     }
 
     /// The blocks of code, and the prose that is left.
-    fn parted(&self) -> (Vec<Block>, String) {
+    pub fn parted(&self) -> (Vec<Block>, String) {
         let mut blocks: Vec<Block> = Vec::new();
         let mut prose = String::new();
         let mut fenced = false;

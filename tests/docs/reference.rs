@@ -1,6 +1,6 @@
-//! docs/cli.md is what the program says of itself.
+//! docs/cli.md contains the help of all commands.
 //!
-//! `BELAY_WRITE_DOCS=1 cargo test --test docs reference` writes it anew.
+//! `BELAY_WRITE_DOCS=1 cargo test --test docs reference` writes the page.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -9,28 +9,24 @@ use std::process::Command;
 const INTRODUCTION: &str = "\
 # The command line
 
-This page is made from the definitions of the arguments, and a test holds it to them (`tests/docs/reference.rs`).
-`belay` and `kubectl belay` are the same program.
+This page is generated from the definitions of the arguments; `tests/docs/reference.rs` compares them. `belay` and
+`kubectl belay` are the same program.
 
-What the commands of people share:
+These rules apply to the commands for people:
 
-- They go where kubectl would go: the kubeconfig of `KUBECONFIG`, or `--kubeconfig`, `--context`, `--as`.
-- `-o json` and `-o yaml` print one document with `apiVersion: belay.dev/v1alpha1` and a `kind`; nothing is left out of
-  it. [json.md](json.md) has every field of every kind, what may change within a version, and which commands have no
-  `-o`.
-- `-n` names a namespace and `-A` all of them, wherever a command may be about several. Where neither is said they go by
-  the namespace of the context, as kubectl does; `approvals` and `denials` tell of all objects, because approvals and
-  policies stand outside of namespaces themselves.
-- Tables are for people: on a terminal the last column is wrapped, colour is never the only sign (and none with
-  `NO_COLOR` or `TERM=dumb`), long lists are cut with their count. In a pipe nothing is wrapped.
-- What could not be read is said. A missing right never makes an answer look complete.
-- They exit with 0 if all is well, 1 for no or for something found, 2 for arguments that do not fit, 3 for what could
-  not be determined.
+- They connect like kubectl: with the kubeconfig of `KUBECONFIG`, or with `--kubeconfig`, `--context`, `--as`.
+- `-o json` and `-o yaml` print one complete document with `apiVersion: belay.dev/v1alpha1` and a `kind`. [json.md](json.md)
+  describes each field, which changes are compatible, and which commands have no `-o`.
+- `-n` names a namespace, and `-A` means all namespaces. Without them a command uses the namespace of the context, like
+  kubectl. `approvals` and `denials` then report all objects, because approvals and policies are cluster-scoped.
+- Tables are for people. On a terminal belay wraps the last column and cuts long lists, with their count. Colour never
+  carries information alone; `NO_COLOR` and `TERM=dumb` disable it. In a pipe belay wraps nothing.
+- belay reports failed reads. An answer with missing permissions never looks complete.
+- Exit codes: 0 for success, 1 for a negative answer or a finding, 2 for wrong arguments, 3 for an unknown result.
 ";
 
-/// What the program says of a command. What the writer's environment says is
-/// nobody else's.
-fn help(of: &[String]) -> String {
+/// The help of a command, whatever the environment of the test.
+pub fn help(of: &[String]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_belay"));
     let output = command.env_clear().env("COLUMNS", "100").args(of).arg("--help").output().unwrap();
     assert!(output.status.success(), "belay {of:?} --help: {output:?}");
@@ -38,7 +34,7 @@ fn help(of: &[String]) -> String {
 }
 
 /// The names below `Commands:`.
-fn subcommands(help: &str) -> Vec<String> {
+pub fn subcommands(help: &str) -> Vec<String> {
     let Some((_, list)) = help.split_once("\nCommands:\n") else { return Vec::new() };
     let lines = list.lines().take_while(|line| !line.is_empty());
     let names = lines.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
