@@ -1,7 +1,6 @@
-# One static program and nothing else: no shell, no libc, no package that
-# somebody would have to patch. The program is built before, by the toolchain
-# that the tests ran with, so no builder image is pulled or trusted; `make
-# image` does both, with docker, podman or buildah.
+# The image contains one static program and no packages to patch. `make image`
+# builds the program first, with the toolchain of the tests, so that the build
+# needs no builder image.
 FROM scratch
 
 ARG VERSION=0.0.0
