@@ -1,6 +1,6 @@
-//! The graph at the sizes of docs/PERFORMANCE.md: fates of a target with 0, 10
-//! and 1,000 users among 1k, 100k and 1M objects, of a Namespace of 10,000
-//! objects, and the feed from JSON.
+//! Benchmarks of the graph (docs/PERFORMANCE.md): fates of a Secret with 0, 10 and
+//! 1,000 users among 1k, 100k and 1M objects, fates of a Namespace of 10,000 objects,
+//! and the feed from JSON.
 
 #![allow(clippy::unwrap_used)]
 
@@ -27,7 +27,7 @@ fn fates_of_one(criterion: &mut Criterion) {
                 bencher.iter(|| {
                     let targets = [(*target, Propagation::Background)];
                     let fates = fates(&cluster.graph, &Request::of(&targets));
-                    // What a verdict asks: is anybody left broken, and who.
+                    // A verdict asks which users break.
                     let blockers: Vec<_> = fates
                         .broken_by(&cluster.graph, *target)
                         .take(3)

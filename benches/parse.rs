@@ -1,5 +1,5 @@
-//! Reading a review from the wire: the slim borrowed types against a generic
-//! tree, on the same bytes in one run.
+//! Compares the borrowed types that parse a review with a generic JSON tree, on the
+//! same bytes in one run.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use serde_json::{Value, json};
@@ -7,8 +7,7 @@ use serde_json::{Value, json};
 use belay::decide::Door;
 use belay::webhook::parse_review;
 
-/// An UPDATE review of about this many bytes: two copies of a custom resource
-/// with a large spec.
+/// An UPDATE review of about `bytes` bytes, with two copies of a large custom resource.
 fn review(bytes: usize) -> Vec<u8> {
     let entry = |n: usize| json!({"name": format!("entry-{n}"), "value": "some \"quoted\" text", "weight": n, "on": true});
     let spec: Vec<Value> = (0..bytes / 2 / 78).map(entry).collect();

@@ -1,5 +1,5 @@
-//! Whole verdicts, from the bytes of a review to the bytes of the answer, with
-//! their percentiles: what an API server waits for, but for TLS and HTTP.
+//! Percentiles of verdicts, from the bytes of a review to the bytes of the answer. An
+//! API server also waits for TLS and HTTP.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -17,15 +17,15 @@ use belay::webhook::{Parsed, parse_review, respond};
 use cluster::Cluster;
 use serde_json::{Value, json};
 
-// The allocator that belay runs with.
+// belay uses this allocator.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// Some time in the year that the made-up cluster lives in.
+/// A time after the generated objects were created.
 const NOW: i64 = 1_767_268_800;
 
 fn main() {
-    // `cargo test --benches` runs every benchmark once, to see that it runs.
+    // `cargo test --benches` runs each benchmark once as a check.
     let measured = std::env::args().any(|argument| argument == "--bench");
     let objects = if measured { 1_000_000 } else { 20_000 };
     println!("{:<58} {:>10} {:>10} {:>10}", "", "p50", "p99", "p99.9");
@@ -59,8 +59,8 @@ fn main() {
     }
 }
 
-/// One that protects Secrets in use, one for full Namespaces, and others: for
-/// other kinds, for other names, for other teams' namespaces, in equal parts.
+/// One policy for Secrets in use, one for Namespaces with content, and others that do
+/// not match: for other kinds, names and namespaces, in equal parts.
 fn policies(graph: &Graph, number: usize) -> PolicySet {
     let spec = |target: Value, protect: Value| -> DeletionPolicySpec {
         serde_json::from_value(json!({"targets": [target], "protect": protect})).unwrap()
