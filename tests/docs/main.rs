@@ -1,5 +1,5 @@
 //! Compares the documentation with the program: alerts and their runbooks, reasons,
-//! metrics, links, commands, documents, language. Needs no control plane.
+//! metrics, links, commands, documents, language, tests of attacks. Needs no control plane.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -17,3 +17,4 @@ mod pages;
 mod reference;
 mod refusals;
 mod rust_texts;
+mod threats;
