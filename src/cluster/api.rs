@@ -1,22 +1,21 @@
-//! Requests to the API server, and what can come of them.
+//! The requests to the API server about objects of any kind.
 //!
-//! Everything goes through here that is read by kind number and not by a Rust
-//! type: what is watched and read live are objects of any kind, of which belay
-//! keeps a few hundred bytes, so their JSON is looked at once, as it arrived.
+//! kube::Client is the port to the API server: in a cluster it sends requests over the
+//! network, and [`super::local_api`] answers them from files or from a test. kube's typed
+//! `Api` serves the kinds that have a Rust type. The functions here serve all others:
+//! belay keeps a few hundred bytes of such an object, so it scans the JSON as it arrives.
 
-use std::pin::pin;
+use std::pin::Pin;
 
-use futures_util::AsyncReadExt as _;
+use futures_util::{AsyncBufRead, AsyncReadExt as _};
 use http::Request;
-use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE};
-use kube::Api;
-use kube::api::{ListParams, PatchParams, PostParams};
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use serde_json::value::RawValue;
+use kube::api::{GetParams, Patch, PatchParams, PostParams, WatchParams};
+use kube::core::request;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::{Deserialize, Serialize};
 
-use super::api_error::shortened;
-use crate::objects::{ApiError, KindInfo, Object, null_is_default, read_shallow};
+use super::api_error::ReadFailure;
+use crate::objects::{ApiError, KindInfo};
 
 /// The name under which belay writes, as managedFields show it.
 pub const MANAGER: &str = "belay";
@@ -51,119 +50,94 @@ pub struct PageMetadata {
     pub next: String,
 }
 
-/// The path of all objects of a kind, in a namespace or (empty) in all.
-pub fn collection(info: &KindInfo, namespace: &str) -> String {
+impl From<request::Error> for ApiError {
+    fn from(error: request::Error) -> Self {
+        Self::Other(format!("the request can't be built: {error}"))
+    }
+}
+
+/// Builds requests about the objects of a kind, in a namespace or (empty) in all.
+pub fn requests(info: &KindInfo, namespace: &str) -> request::Request {
     let version = info.versions.first().map_or("v1", String::as_str);
     let root = match info.group.as_str() {
         "" => format!("/api/{version}"),
         group => format!("/apis/{group}/{version}"),
     };
-    match namespace {
+    request::Request::new(match namespace {
         "" => format!("{root}/{}", info.resource),
         _ => format!("{root}/namespaces/{}/{}", escaped(namespace), info.resource),
+    })
+}
+
+/// The request for one object.
+pub fn get_request(
+    info: &KindInfo,
+    (namespace, name): (&str, &str),
+    detail: Detail,
+) -> Result<Request<Vec<u8>>, ApiError> {
+    let (requests, name) = (requests(info, namespace), escaped(name));
+    Ok(match detail {
+        Detail::Metadata => requests.get_metadata(&name, &GetParams::default()),
+        Detail::Whole => requests.get(&name, &GetParams::default()),
+    }?)
+}
+
+/// The request that patches one object as belay's field manager. `detail` is how much of
+/// the patched object the API server sends back.
+pub fn patch_request<P: Serialize>(
+    info: &KindInfo,
+    (namespace, name): (&str, &str),
+    patch: &Patch<P>,
+    detail: Detail,
+) -> Result<Request<Vec<u8>>, ApiError> {
+    let (requests, name) = (requests(info, namespace), escaped(name));
+    Ok(match detail {
+        Detail::Metadata => requests.patch_metadata(&name, &patch_params(), patch),
+        Detail::Whole => requests.patch(&name, &patch_params(), patch),
+    }?)
+}
+
+/// The request that watches all objects of a kind from a version of it on; `None`: from
+/// now, beginning with all that exist.
+pub fn watch_request(
+    info: &KindInfo,
+    detail: Detail,
+    (labels, seconds): (&str, u32),
+    version: Option<&str>,
+) -> Result<Request<Vec<u8>>, ApiError> {
+    let mut params = WatchParams::default().timeout(seconds);
+    if !labels.is_empty() {
+        params = params.labels(labels);
     }
-}
-
-/// The path of one object. Names come from references, too, where anybody can
-/// write anything: none of it may become another path.
-pub fn item(info: &KindInfo, namespace: &str, name: &str) -> String {
-    format!("{}/{}", collection(info, namespace), escaped(name))
-}
-
-/// The form in which an answer is wanted.
-pub fn accept(detail: Detail, list: bool) -> String {
-    let partial = if list { "PartialObjectMetadataList" } else { "PartialObjectMetadata" };
-    match detail {
-        Detail::Whole => "application/json".to_owned(),
-        Detail::Metadata => format!("application/json;as={partial};g=meta.k8s.io;v=v1"),
+    if version.is_none() {
+        params = params.initial_events();
     }
+    let (requests, version) = (requests(info, ""), version.unwrap_or_default());
+    Ok(match detail {
+        Detail::Metadata => requests.watch_metadata(&params, version),
+        Detail::Whole => requests.watch(&params, version),
+    }?)
 }
 
-/// A GET.
-pub fn get(path: &str, detail: Detail, list: bool) -> Result<Request<Vec<u8>>, ApiError> {
-    Request::get(path)
-        .header(ACCEPT, accept(detail, list))
-        .header(ACCEPT_ENCODING, "identity")
-        .body(Vec::new())
-        .map_err(|error| ApiError::Other(format!("no such path can be asked for: {error}")))
+/// The bytes of an answer, as they arrive.
+pub type Body = Pin<Box<dyn AsyncBufRead + Send>>;
+
+/// Sends a request. The caller reads the answer while it arrives.
+pub async fn send(client: &kube::Client, request: Request<Vec<u8>>) -> Result<Body, ReadFailure> {
+    Ok(Box::pin(client.request_stream(request).await?))
 }
 
-/// Sends a request and reads the answer. A client can have the API server store
-/// bytes that are no text, in managedFields for example: these are replaced, so
-/// that one object doesn't make a whole list unreadable.
-pub async fn text(client: &kube::Client, request: Request<Vec<u8>>) -> kube::Result<String> {
+/// Sends a request and reads the answer to its end.
+async fn answer(client: &kube::Client, request: Request<Vec<u8>>) -> Result<Vec<u8>, ApiError> {
     let mut bytes = Vec::new();
-    let mut answer = pin!(client.request_stream(request).await?);
-    answer.read_to_end(&mut bytes).await.map_err(kube::Error::ReadEvents)?;
-    Ok(String::from_utf8(bytes)
-        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+    let mut body = send(client, request).await?;
+    let read = body.read_to_end(&mut bytes).await;
+    read.map_err(|error| ApiError::Unreachable(format!("the answer broke off: {error}")))?;
+    Ok(bytes)
 }
 
-/// Objects on a page at the most.
-pub const PAGE: usize = 500;
-
-/// How often a list is begun whose pages the API server no longer has.
-pub const BEGINNINGS: usize = 3;
-
-/// A page of a list of objects that have a Rust type.
-#[derive(Deserialize)]
-struct Page {
-    #[serde(default)]
-    metadata: PageMetadata,
-    #[serde(deserialize_with = "null_is_default")]
-    items: Vec<Box<RawValue>>,
-}
-
-/// The objects of a list. What its writer made unreadable concerns no other object.
-#[derive(Debug)]
-pub struct Listed<K> {
-    /// Those that can be read.
-    pub objects: Vec<K>,
-    /// The names of the others.
-    pub unreadable: Vec<String>,
-}
-
-/// Reads all objects that have this Rust type, without their managedFields. When
-/// the API server no longer has what the pages are of, the list begins again.
-pub async fn all_of<K>(api: Api<K>, params: ListParams) -> Result<Listed<K>, ApiError>
-where
-    K: kube::Resource + DeserializeOwned,
-{
-    let requests = kube::core::Request::new(api.resource_url());
-    let client = api.into_client();
-    let failed = |error: String| ApiError::Unreadable(shortened(&error));
-    'again: for _ in 0..BEGINNINGS {
-        let (mut whole, mut params) =
-            (Listed { objects: Vec::new(), unreadable: Vec::new() }, params.clone());
-        params.limit = u32::try_from(PAGE).ok();
-        loop {
-            let request = requests.list(&params).map_err(|error| failed(error.to_string()))?;
-            let page = match text(&client, request).await.map_err(ApiError::from) {
-                Ok(page) => serde_json::from_str::<Page>(&page)
-                    .map_err(|_| failed("the answer is no list".to_owned()))?,
-                Err(ApiError::Expired) => continue 'again,
-                Err(error) => return Err(error),
-            };
-            for item in &page.items {
-                match read_shallow(item.get()).and_then(K::deserialize) {
-                    Ok(object) => whole.objects.push(object),
-                    Err(_) => {
-                        let object = serde_json::from_str::<Object<'_>>(item.get());
-                        let name = object.map(|object| object.metadata.name.to_string());
-                        whole.unreadable.push(name.unwrap_or_else(|_| "(no name)".to_owned()));
-                    }
-                }
-            }
-            match page.metadata.next {
-                next if next.is_empty() => return Ok(whole),
-                next => params = params.continue_token(&next),
-            }
-        }
-    }
-    Err(ApiError::Expired)
-}
-
-/// Reads one object's JSON; `None` if it is not there.
+/// Reads one object's JSON; `None` if it does not exist. Bytes that are no text, in
+/// managedFields for example, are replaced.
 pub async fn object(
     client: &kube::Client,
     info: &KindInfo,
@@ -171,47 +145,39 @@ pub async fn object(
     name: &str,
     detail: Detail,
 ) -> Result<Option<String>, ApiError> {
-    let path = item(info, namespace, name);
-    match text(client, get(&path, detail, false)?).await.map_err(ApiError::from) {
-        Ok(text) => Ok(Some(text)),
+    match answer(client, get_request(info, (namespace, name), detail)?).await {
+        Ok(bytes) => Ok(Some(
+            String::from_utf8(bytes)
+                .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()),
+        )),
         Err(ApiError::NotFound) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// Patches one object's metadata, as belay's own field manager: the server
-/// writes down when.
+/// Patches one object's metadata.
 pub async fn patch(
     client: &kube::Client,
     info: &KindInfo,
-    (namespace, name): (&str, &str),
+    place: (&str, &str),
     patch: &json_patch::Patch,
 ) -> Result<(), ApiError> {
-    let path = format!("{}?fieldManager={MANAGER}", item(info, namespace, name));
-    let body = serde_json::to_vec(patch).unwrap_or_default();
-    let request = Request::patch(path)
-        .header(ACCEPT, "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
-        .header(CONTENT_TYPE, "application/json-patch+json")
-        .body(body)
-        .map_err(|error| ApiError::Other(format!("no such patch can be sent: {error}")))?;
-    text(client, request).await?;
-    Ok(())
+    let patch = Patch::<()>::Json(patch.clone());
+    write(client, patch_request(info, place, &patch, Detail::Metadata)?).await
 }
 
-/// A value in a query.
-pub fn escaped(value: &str) -> String {
-    use std::fmt::Write as _;
-    let mut escaped = String::with_capacity(value.len());
-    for byte in value.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-                escaped.push(char::from(byte));
-            }
-            // Writing into a String cannot fail.
-            _ => drop(write!(escaped, "%{byte:02X}")),
-        }
-    }
-    escaped
+/// Sends a request that writes, and ignores what the API server sends back.
+pub async fn write(client: &kube::Client, request: Request<Vec<u8>>) -> Result<(), ApiError> {
+    answer(client, request).await.map(drop)
+}
+
+/// What a path takes as it is (RFC 3986, unreserved characters).
+const UNRESERVED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// A name, as one segment of a path. Names come from references, too, where anyone can
+/// write anything: no name may become another path.
+pub fn escaped(name: &str) -> String {
+    utf8_percent_encode(name, &UNRESERVED).to_string()
 }
 
 #[cfg(test)]
@@ -222,7 +188,8 @@ mod tests {
     fn names_do_not_leave_their_place_in_a_path() {
         let kinds = crate::objects::Kinds::default();
         let pods = kinds.info(kinds.find("", "Pod").unwrap());
-        assert_eq!(item(pods, "a/b", "p?q"), "/api/v1/namespaces/a%2Fb/pods/p%3Fq");
-        assert_eq!(collection(pods, ""), "/api/v1/pods");
+        let request = get_request(pods, ("a/b", "p?q"), Detail::Whole).unwrap();
+        assert_eq!(request.uri(), "/api/v1/namespaces/a%2Fb/pods/p%3Fq");
+        assert_eq!(requests(pods, "").url_path, "/api/v1/pods");
     }
 }

@@ -44,6 +44,48 @@ impl ApiError {
     }
 }
 
+/// Why a read failed, and what the API server reports it about.
+#[derive(Debug, Clone)]
+pub struct ReadFailure {
+    /// Why.
+    pub error: ApiError,
+    /// The resource and the name that a Status is about; empty where it names
+    /// none.
+    pub about: (String, String),
+}
+
+impl From<ApiError> for ReadFailure {
+    fn from(error: ApiError) -> Self {
+        Self { error, about: Default::default() }
+    }
+}
+
+impl From<ReadFailure> for ApiError {
+    fn from(failure: ReadFailure) -> Self {
+        failure.error
+    }
+}
+
+impl From<kube::Error> for ReadFailure {
+    fn from(error: kube::Error) -> Self {
+        let about = match &error {
+            kube::Error::Api(status) => status.details.as_ref(),
+            _ => None,
+        };
+        let about = about.map(|details| (details.kind.clone(), details.name.clone()));
+        Self { error: error.into(), about: about.unwrap_or_default() }
+    }
+}
+
+impl ReadFailure {
+    /// Whether it proves that exactly this object is absent. A path that is not
+    /// served is a 404 as well, and proves nothing about objects.
+    pub fn is_absence(&self, resource: &str, name: &str) -> bool {
+        let (kind, named) = &self.about;
+        self.error == ApiError::NotFound && kind == resource && named == name
+    }
+}
+
 /// The whole story of an error: the outermost words alone often say nothing.
 /// Without the secret path of belay's webhooks, which the API server may quote.
 pub fn chain(error: &dyn std::error::Error) -> String {

@@ -8,7 +8,7 @@ use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
 };
-use kube::api::{Api, PostParams};
+use kube::api::{Api, Patch, PostParams};
 use kube::config::KubeConfigOptions;
 use serde_json::{Value, json};
 
@@ -110,51 +110,15 @@ impl Caller {
         let mut config = self.config.clone();
         config.auth_info.impersonate = Some(account.to_owned());
         let client = kube::Client::try_from(config).ok()?;
-        let review = SelfSubjectAccessReview {
-            spec: SelfSubjectAccessReviewSpec {
-                resource_attributes: Some(ResourceAttributes {
-                    group: Some(info.group.clone()),
-                    resource: Some(info.resource.clone()),
-                    namespace: Some(namespace.to_owned()),
-                    verb: Some("patch".to_owned()),
-                    ..ResourceAttributes::default()
-                }),
-                ..SelfSubjectAccessReviewSpec::default()
-            },
-            ..SelfSubjectAccessReview::default()
-        };
-        let api: Api<SelfSubjectAccessReview> = Api::all(client.clone());
-        // Who may not impersonate is refused the question itself.
-        let answer = api.create(&PostParams::default(), &review).await.ok()?;
-        answer.status.is_some_and(|status| status.allowed).then_some(client)
+        // The API server denies the review itself to a user who may not impersonate.
+        let kind = (info.group.as_str(), info.resource.as_str());
+        may(&client, "patch", kind, (namespace, "")).await?.then_some(client)
     }
 
     /// Whether this person may do something to an object, or to anything of a
     /// kind (`*`: of any) in a namespace; `None` if nobody says.
-    pub async fn may(
-        &self,
-        verb: &str,
-        (group, resource): (&str, &str),
-        (namespace, name): (&str, &str),
-    ) -> Option<bool> {
-        let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        let review = SelfSubjectAccessReview {
-            spec: SelfSubjectAccessReviewSpec {
-                resource_attributes: Some(ResourceAttributes {
-                    group: Some(group.to_owned()),
-                    resource: Some(resource.to_owned()),
-                    namespace: given(namespace),
-                    name: given(name),
-                    verb: Some(verb.to_owned()),
-                    ..ResourceAttributes::default()
-                }),
-                ..SelfSubjectAccessReviewSpec::default()
-            },
-            ..SelfSubjectAccessReview::default()
-        };
-        let api: Api<SelfSubjectAccessReview> = Api::all(self.client.clone());
-        let answer = api.create(&PostParams::default(), &review).await.ok()?;
-        answer.status.map(|status| status.allowed)
+    pub async fn may(&self, verb: &str, kind: (&str, &str), place: (&str, &str)) -> Option<bool> {
+        may(&self.client, verb, kind, place).await
     }
 
     /// Reads a whole object; `None` if it is not there.
@@ -181,13 +145,36 @@ impl Caller {
         uid: &str,
         now: Timestamp,
     ) -> Result<(), ApiError> {
-        use http::header::CONTENT_TYPE;
         let patch =
             json!({"metadata": {"uid": uid, "annotations": {RELEASE_REQUESTED: now.to_string()}}});
-        let request = http::Request::patch(api::item(info, namespace, name))
-            .header(CONTENT_TYPE, "application/merge-patch+json")
-            .body(patch.to_string().into_bytes())
-            .map_err(|error| ApiError::Other(error.to_string()))?;
-        Ok(api::text(&self.client, request).await.map(drop)?)
+        let (place, patch) = ((namespace, name), Patch::Merge(patch));
+        api::write(&self.client, api::patch_request(info, place, &patch, Detail::Metadata)?).await
     }
+}
+
+/// Whether the user of a client may do something. Empty names mean all.
+async fn may(
+    client: &kube::Client,
+    verb: &str,
+    (group, resource): (&str, &str),
+    (namespace, name): (&str, &str),
+) -> Option<bool> {
+    let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let review = SelfSubjectAccessReview {
+        spec: SelfSubjectAccessReviewSpec {
+            resource_attributes: Some(ResourceAttributes {
+                group: Some(group.to_owned()),
+                resource: Some(resource.to_owned()),
+                namespace: given(namespace),
+                name: given(name),
+                verb: Some(verb.to_owned()),
+                ..ResourceAttributes::default()
+            }),
+            ..SelfSubjectAccessReviewSpec::default()
+        },
+        ..SelfSubjectAccessReview::default()
+    };
+    let api: Api<SelfSubjectAccessReview> = Api::all(client.clone());
+    let answer = api.create(&PostParams::default(), &review).await.ok()?;
+    answer.status.map(|status| status.allowed)
 }

@@ -12,20 +12,37 @@ use serde_json::{Value, json};
 /// A client whose requests a function answers, with a code of HTTP and a text: one after
 /// the other, and never where it answers `None`. The body of a request is Null if it has
 /// none.
-pub fn local_client<Text: ToString>(
+pub fn local_client<Text: ToString + Send + 'static>(
     answer: impl FnMut(Request<Value>) -> Option<(u16, Text)> + Send + 'static,
 ) -> kube::Client {
     let answer = Arc::new(Mutex::new(answer));
+    concurrent_client(move |request| {
+        let answered = answer.lock()(request);
+        async move {
+            match answered {
+                Some(answered) => answered,
+                None => std::future::pending().await,
+            }
+        }
+    })
+}
+
+/// The same for a function that takes time: it answers several requests at once.
+pub fn concurrent_client<Text: ToString, Answering>(
+    answer: impl Fn(Request<Value>) -> Answering + Send + Sync + 'static,
+) -> kube::Client
+where
+    Answering: Future<Output = (u16, Text)> + Send,
+{
+    let answer = Arc::new(answer);
     let service = tower::service_fn(move |request: Request<Body>| {
         let answer = answer.clone();
         async move {
             let (parts, body) = request.into_parts();
             let body = body.collect_bytes().await.unwrap_or_default();
             let body = serde_json::from_slice(&body).unwrap_or_default();
-            let answered = answer.lock()(Request::from_parts(parts, body))
-                .map(|(code, text)| (code, text.to_string()));
-            let Some((code, text)) = answered else { return std::future::pending().await };
-            let mut response = Response::new(Body::from(text.into_bytes()));
+            let (code, text) = answer(Request::from_parts(parts, body)).await;
+            let mut response = Response::new(Body::from(text.to_string().into_bytes()));
             *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or_default();
             let json = header::HeaderValue::from_static("application/json");
             response.headers_mut().insert(header::CONTENT_TYPE, json);

@@ -17,8 +17,8 @@ use crate::cluster::Clock;
 use crate::cluster::election::{Led, leader};
 use crate::cluster::registration::configurations::TIMEOUT_SECONDS;
 use crate::cluster::{
-    Caller, Certificates, Held, Listed, Me, Settings, Snapshot, account, all_of, names, replica,
-    user_of,
+    Caller, Certificates, Held, Listed, Me, Settings, Snapshot, account, list_all, read_names,
+    replica, user_of,
 };
 use crate::objects::{ApiError, Names};
 use crate::policy::{Identities, Policy};
@@ -52,7 +52,7 @@ impl Visitor {
         let installation = place.installation()?;
         let caller = place.connect().await?;
         let client = caller.client.clone();
-        let (visitor, names) = tokio::join!(Self::meet(caller, installation), names(&client));
+        let (visitor, names) = tokio::join!(Self::meet(caller, installation), read_names(&client));
         Ok((visitor?, names.map_err(no_kinds)?))
     }
 
@@ -160,7 +160,7 @@ impl Visitor {
         K: kube::Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
     {
         let api: Api<K> = Api::all(self.caller.client.clone());
-        let listed = all_of(api, ListParams::default()).await;
+        let listed = list_all(api, ListParams::default()).await;
         let Listed { objects, unreadable } = listed.map_err(|why| self.unread::<K>(why))?;
         if !unreadable.is_empty() {
             let names = Screen::pipe().clean(&unreadable.join(", "));

@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
-use ::belay::cluster::names;
+use ::belay::cluster::read_names;
 use ::belay::objects::{KindInfo, Names};
 use futures_util::StreamExt as _;
 use kube::api::{DynamicObject, ListParams};
@@ -309,7 +309,7 @@ impl Api {
         let (word, name) = object.split_once('/').ok_or("expected KIND/NAME")?;
         let mut known = lock(&self.names);
         if known.find(word).is_none() {
-            *known = wait_for(async { Ok(names(&self.client).await?) })?;
+            *known = wait_for(async { Ok(read_names(&self.client).await?) })?;
         }
         let kind = known.find(word).ok_or_else(|| format!("there is no kind {word}"))?;
         Ok((kind.clone(), name))

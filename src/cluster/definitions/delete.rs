@@ -1,17 +1,14 @@
 //! Takes a definition out, and all objects of its kind with it.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::Api;
-use kube::api::{DeleteParams, ListParams, Preconditions};
-use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::api::{DeleteParams, Preconditions};
 use tokio::time::Instant;
 
 use super::{Failed, LOOK, PATIENCE, definitions, failed, name, stored};
+use crate::cluster::api::Detail;
+use crate::cluster::list::{Buffers, ListQuery, ListReader, Next};
 use crate::cluster::pace::within;
-use crate::objects::ApiError;
-
-/// So many objects are read at a time.
-const PAGE: u32 = 500;
+use crate::objects::{ApiError, Kinds};
 
 /// What went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,17 +43,16 @@ pub async fn delete(
 async fn count(client: &kube::Client, definition: &CustomResourceDefinition) -> Option<usize> {
     let spec = &definition.spec;
     let version = spec.versions.iter().find(|version| version.storage && version.served)?;
-    let kind = GroupVersionKind::gvk(&spec.group, &version.name, &spec.names.kind);
-    let resource = ApiResource::from_gvk_with_plural(&kind, &spec.names.plural);
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    let mut params = ListParams::default().limit(PAGE);
+    let names = &spec.names;
+    let info = Kinds::custom(&spec.group, &version.name, &names.kind, &names.plural, false);
+    let query = ListQuery { info: &info, namespace: "", detail: Detail::Metadata, labels: "" };
+    let mut list = ListReader::new(client, query, Buffers::new(1));
     let mut found = 0;
     loop {
-        let page = within(api.list_metadata(&params)).await.ok()?;
-        found += page.items.len();
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params = params.continue_token(&token),
-            None => return Some(found),
+        match within(list.next()).await.ok()? {
+            Next::Object(_) => found += 1,
+            Next::Again => found = 0,
+            Next::End => return Some(found),
         }
     }
 }

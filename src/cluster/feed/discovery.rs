@@ -1,76 +1,13 @@
-//! Which kinds are served, as the API server's discovery says.
+//! What the world learns from discovery and from CRDs.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use kube::core::discovery::v2::{APIGroupDiscovery, APIGroupDiscoveryList};
-
 use super::definitions::Definition;
+use crate::cluster::discovery::{DiscoveredKind, Discovery};
 use crate::cluster::world::{Served, World};
-use crate::objects::{ApiError, KindInfo, Kinds};
-
-/// What discovery says of one kind.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Discovered {
-    info: KindInfo,
-    served: Served,
-}
-
-/// Everything that discovery says.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Discovery {
-    kinds: Vec<Discovered>,
-    /// Groups of which not all could be said: their server does not answer.
-    stale: HashSet<String>,
-}
-
-/// Asks the API server.
-pub async fn discover(client: &kube::Client) -> Result<Discovery, ApiError> {
-    let core = client.list_core_api_versions_aggregated().await?;
-    let groups = client.list_api_groups_aggregated().await?;
-    Ok(Discovery::of([core, groups]))
-}
+use crate::objects::{KindInfo, Kinds};
 
 impl Discovery {
-    /// The groups of which nobody knows all kinds now.
-    pub fn stale(&self) -> &HashSet<String> {
-        &self.stale
-    }
-
-    fn of(lists: impl IntoIterator<Item = APIGroupDiscoveryList>) -> Self {
-        let mut discovery = Self::default();
-        for group in lists.into_iter().flat_map(|list| list.items) {
-            discovery.group(group);
-        }
-        discovery
-    }
-
-    fn group(&mut self, group: APIGroupDiscovery) {
-        let name = group.metadata.and_then(|metadata| metadata.name).unwrap_or_default();
-        let mut kinds: BTreeMap<String, Discovered> = BTreeMap::new();
-        for version in group.versions {
-            if version.freshness.as_deref() == Some("Stale") {
-                self.stale.insert(name.clone());
-            }
-            let (Some(number), resources) = (version.version, version.resources) else { continue };
-            for resource in resources {
-                let kind = resource.response_kind.and_then(|kind| kind.kind);
-                let (Some(plural), Some(kind)) = (resource.resource, kind) else { continue };
-                let namespaced = resource.scope.as_deref() == Some("Namespaced");
-                let can = |verb: &str| resource.verbs.iter().any(|v| v == verb);
-                let served = Served { list: can("list"), watch: can("list") && can("watch") };
-                let known = kinds.entry(plural.clone()).or_insert_with(|| Discovered {
-                    info: KindInfo {
-                        versions: Vec::new(),
-                        ..Kinds::custom(&name, "", &kind, &plural, namespaced)
-                    },
-                    served,
-                });
-                known.info.versions.push(number.clone());
-            }
-        }
-        self.kinds.extend(kinds.into_values());
-    }
-
     /// Takes this in, and what CRDs define. `gone`: custom kinds that had a CRD
     /// once; discovery speaks of them for some seconds after it went.
     pub fn learn(
@@ -84,10 +21,17 @@ impl Discovery {
             .map(|d| ((d.info.group.as_str(), d.info.resource.as_str()), d))
             .collect();
         let mut now: Vec<(KindInfo, Served)> = Vec::new();
-        for Discovered { info, served } in &self.kinds {
+        // The versions of a kind are one kind, and the first one says what it is.
+        let mut places: HashMap<(&str, &str), usize> = HashMap::new();
+        for DiscoveredKind { info, served, .. } in &self.kinds {
             let pair = (info.group.as_str(), info.resource.as_str());
+            if let Some(place) = places.get(&pair) {
+                now[*place].0.versions.extend_from_slice(&info.versions);
+                continue;
+            }
             let was = || gone.contains(&(info.group.clone(), info.resource.clone()));
             if !defined.contains_key(&pair) && !was() {
+                places.insert(pair, now.len());
                 now.push((info.clone(), *served));
             }
         }

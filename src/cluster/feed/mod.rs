@@ -38,7 +38,6 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use self::definitions::Definition;
-use self::discovery::{Discovery, discover};
 use self::force::{Defined, Force};
 pub(super) use self::objects::resource;
 use self::own::{Own, Part, Said};
@@ -47,6 +46,7 @@ use self::watching::{Server, Source, watch as follow};
 use super::api;
 use super::api::Detail;
 use super::context::Context;
+use super::discovery::Discovery;
 use super::pace::{Backoff, within};
 use super::status::Written;
 use crate::objects::ApiError;
@@ -158,7 +158,7 @@ impl Feed {
     ) -> Self {
         let synced = &conditions.synced;
         let retry = context.settings.timing.retry;
-        let discovery = retried(synced, retry, || discover(&context.client)).await;
+        let discovery = retried(synced, retry, || Discovery::read(&context.client)).await;
         identities.own = Some(retried(synced, retry, || who_am_i(&context.client)).await);
         identities.namespace = Some(context.settings.namespace.clone());
         let news = context.signals.plan.clone();
@@ -260,7 +260,7 @@ impl Feed {
             return;
         }
         self.asked = Instant::now();
-        match timeout(LIMIT, discover(&self.context.client)).await {
+        match timeout(LIMIT, Discovery::read(&self.context.client)).await {
             Ok(Ok(discovery)) => self.discovery = discovery,
             Ok(Err(error)) => {
                 tracing::warn!(%error, "discovery failed; what was known stays");

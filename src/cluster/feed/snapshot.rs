@@ -17,7 +17,6 @@ use serde_json::value::RawValue;
 use tokio::sync::Notify;
 
 use super::definitions::{self, Definition};
-use super::discovery::discover;
 use super::force::{self, Defined, Force};
 use super::objects::resource;
 use super::own::{self, Own, Part, Said};
@@ -27,6 +26,7 @@ use crate::cluster::api;
 use crate::cluster::api::Detail;
 use crate::cluster::context::{Context, Settings, Signals};
 use crate::cluster::decider::ClusterDecider;
+use crate::cluster::discovery::Discovery;
 use crate::cluster::journal::Journal;
 use crate::cluster::list::{ListQuery, read_list};
 use crate::cluster::live::Reader;
@@ -126,8 +126,8 @@ impl Snapshot {
             signals: Arc::new(Signals::default()),
         };
         let reader = Reader::new(context.clone());
-        let discovery = discover(&context.client).await?;
-        let (said, unread, stale) = (Arc::default(), Mutex::default(), discovery.stale().clone());
+        let discovery = Discovery::read(&context.client).await?;
+        let (said, unread, stale) = (Arc::default(), Mutex::default(), discovery.stale.clone());
         let snapshot = Self { context, reader, stale, held: None, said, unread };
         let definitions = snapshot.definitions().await;
         // Nothing that once was is remembered here, so no kind has vanished.

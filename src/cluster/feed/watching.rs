@@ -21,8 +21,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::cluster::api::Detail;
-use crate::cluster::api::{self, escaped};
+use crate::cluster::api::{self, Detail};
 use crate::cluster::list::{Buffers, ListQuery, ListReader, Next};
 use crate::cluster::pace::{Backoff, random};
 use crate::objects::{ApiError, KindInfo, Unreadable};
@@ -280,18 +279,9 @@ async fn follow(
         *version = Some(pages(&server.client, source, sink, lost).await?);
         lost.is_current(sink);
     }
-    let mut path = api::collection(&source.info, "");
-    let seconds = 240 + u64::from(random(60));
-    path.push_str(&format!("?watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}"));
-    match version.as_deref() {
-        Some(version) => path.push_str(&format!("&resourceVersion={}", escaped(version))),
-        None => path.push_str("&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"),
-    }
-    if !source.labels.is_empty() {
-        path.push_str(&format!("&labelSelector={}", escaped(source.labels)));
-    }
-    // A watch is a stream of single objects, so it is those that are partial.
-    let request = api::get(&path, source.detail, false)?;
+    let seconds = 240 + random(60);
+    let selection = (source.labels, seconds);
+    let request = api::watch_request(&source.info, source.detail, selection, version.as_deref())?;
     let asking = timeout(ANSWER, server.client.request_stream(request));
     let answer = lost.during(sink, asking).await;
     let answer = answer.map_err(|_| ApiError::TimedOut(ANSWER))?;

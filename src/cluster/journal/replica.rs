@@ -15,6 +15,7 @@ use super::Desk;
 use super::book::Book;
 use crate::cluster::Context;
 use crate::cluster::api::MANAGER;
+use crate::cluster::list::fold_all;
 use crate::cluster::pace::{Backoff, within};
 use crate::objects::ApiError;
 use crate::policy::Source;
@@ -111,32 +112,23 @@ pub(in crate::cluster) async fn read(
     context: &Context,
     now: Timestamp,
 ) -> Result<(Book, Vec<String>), ApiError> {
-    let (mut sum, mut old) = (Book::default(), Vec::new());
     let label = format!("{LABEL}={}", context.settings.name);
-    // A few at a time: each may be close to a MiB.
-    let mut params = ListParams::default().labels(&label).limit(8);
-    loop {
-        let page = within(maps(context).list(&params)).await?;
-        for map in page.items {
-            let text = map.data.as_ref().and_then(|data| data.get(KEY));
-            let written = text.and_then(|text| serde_json::from_str::<Written>(text).ok());
-            let made = map.metadata.creation_timestamp.map(|time| time.0);
-            let time = written.as_ref().map(|written| written.time).or(made);
-            match written {
-                _ if time.is_none_or(|time| now.duration_since(time) > A_DAY) => {
-                    old.extend(map.metadata.name);
-                }
-                Some(written) => sum.merge(written.book),
-                None => {
-                    tracing::debug!(name = map.metadata.name, "a journal cannot be read");
-                }
+    let take = |(sum, old): &mut (Book, Vec<String>), map: Result<ConfigMap, String>| {
+        let Ok(map) = map else { return };
+        let text = map.data.as_ref().and_then(|data| data.get(KEY));
+        let written = text.and_then(|text| serde_json::from_str::<Written>(text).ok());
+        let made = map.metadata.creation_timestamp.map(|time| time.0);
+        let time = written.as_ref().map(|written| written.time).or(made);
+        match written {
+            _ if time.is_none_or(|time| now.duration_since(time) > A_DAY) => {
+                old.extend(map.metadata.name);
             }
+            Some(written) => sum.merge(written.book),
+            None => tracing::debug!(name = map.metadata.name, "a journal cannot be read"),
         }
-        match page.metadata.continue_.filter(|next| !next.is_empty()) {
-            Some(next) => params = params.continue_token(&next),
-            None => break,
-        }
-    }
+    };
+    let listing = fold_all(maps(context), ListParams::default().labels(&label), take);
+    let (mut sum, old) = within(listing).await?;
     sum.age(now);
     Ok((sum, old))
 }

@@ -13,83 +13,18 @@ mod page;
 mod reader;
 mod scanner;
 
-use std::future::Future;
-use std::pin::Pin;
-
-use futures_util::AsyncBufRead;
+use kube::Api;
+use kube::api::ListParams;
+use serde::de::DeserializeOwned;
 
 pub use self::page::{Buffers, read_object};
 pub use self::reader::{ListQuery, ListReader, Next};
 use self::scanner::ListError;
-
-use super::api::{self, Detail};
-use crate::objects::ApiError;
-
-/// The bytes of an answer, as they arrive.
-pub type Body = Pin<Box<dyn AsyncBufRead + Send>>;
-
-/// Sends a GET and brings the answer.
-pub trait Transport: Clone + Send + Sync + 'static {
-    /// The answer, once it has begun.
-    fn get(
-        &self,
-        path: &str,
-        detail: Detail,
-        list: bool,
-    ) -> impl Future<Output = Result<Body, Failure>> + Send;
-}
-
-impl Transport for kube::Client {
-    async fn get(&self, path: &str, detail: Detail, list: bool) -> Result<Body, Failure> {
-        Ok(Box::pin(self.request_stream(api::get(path, detail, list)?).await?))
-    }
-}
-
-/// Why there is no answer.
-#[derive(Debug, Clone)]
-pub struct Failure {
-    /// Why.
-    pub error: ApiError,
-    /// The resource and the name that a Status is about; empty where it names
-    /// none.
-    pub about: (String, String),
-}
-
-impl From<ApiError> for Failure {
-    fn from(error: ApiError) -> Self {
-        Self { error, about: Default::default() }
-    }
-}
-
-impl From<Failure> for ApiError {
-    fn from(failure: Failure) -> Self {
-        failure.error
-    }
-}
+use crate::objects::{ApiError, Object, read_shallow};
 
 impl From<ListError> for ApiError {
     fn from(error: ListError) -> Self {
         Self::Unreadable(error.to_string())
-    }
-}
-
-impl From<kube::Error> for Failure {
-    fn from(error: kube::Error) -> Self {
-        let about = match &error {
-            kube::Error::Api(status) => status.details.as_ref(),
-            _ => None,
-        };
-        let about = about.map(|details| (details.kind.clone(), details.name.clone()));
-        Self { error: error.into(), about: about.unwrap_or_default() }
-    }
-}
-
-impl Failure {
-    /// Whether it proves that exactly this object is absent. A path that is not
-    /// served is a 404 as well, and proves nothing about objects.
-    pub fn is_absence(&self, resource: &str, name: &str) -> bool {
-        let (kind, named) = &self.about;
-        self.error == ApiError::NotFound && kind == resource && named == name
     }
 }
 
@@ -98,9 +33,15 @@ impl Failure {
 pub async fn read_list<T: Default>(
     client: &kube::Client,
     query: ListQuery<'_>,
+    take: impl FnMut(&mut T, &str) -> Result<(), ApiError>,
+) -> Result<T, ApiError> {
+    read_whole(ListReader::new(client, query, Buffers::new(1)), take).await
+}
+
+async fn read_whole<T: Default>(
+    mut list: ListReader<'_>,
     mut take: impl FnMut(&mut T, &str) -> Result<(), ApiError>,
 ) -> Result<T, ApiError> {
-    let mut list = ListReader::new(client, query, Buffers::new(1));
     let mut whole = T::default();
     loop {
         match list.next().await? {
@@ -109,4 +50,57 @@ pub async fn read_list<T: Default>(
             Next::End => return Ok(whole),
         }
     }
+}
+
+/// The objects of a list. An object that its writer made unreadable affects no other one.
+#[derive(Debug)]
+pub struct Listed<K> {
+    /// Those that can be read.
+    pub objects: Vec<K>,
+    /// The names of the others.
+    pub unreadable: Vec<String>,
+}
+
+impl<K> Default for Listed<K> {
+    fn default() -> Self {
+        Self { objects: Vec::new(), unreadable: Vec::new() }
+    }
+}
+
+/// Reads all objects that have this Rust type, without their managedFields.
+pub async fn list_all<K>(api: Api<K>, params: ListParams) -> Result<Listed<K>, ApiError>
+where
+    K: kube::Resource + DeserializeOwned,
+{
+    let take = |listed: &mut Listed<K>, object| match object {
+        Ok(object) => listed.objects.push(object),
+        Err(name) => listed.unreadable.push(name),
+    };
+    fold_all(api, params, take).await
+}
+
+/// The same, and adds each object to the result. Of an unreadable object that is its name.
+pub async fn fold_all<K, T: Default>(
+    api: Api<K>,
+    params: ListParams,
+    mut take: impl FnMut(&mut T, Result<K, String>),
+) -> Result<T, ApiError>
+where
+    K: kube::Resource + DeserializeOwned,
+{
+    let requests = kube::core::Request::new(api.resource_url());
+    let client = api.into_client();
+    let list = ListReader::with_requests(&client, requests, params, Buffers::new(1));
+    let read = |json: &str| {
+        read_shallow(json).and_then(K::deserialize).map_err(|_| {
+            let object = serde_json::from_str::<Object<'_>>(json);
+            let name = object.map(|object| object.metadata.name.to_string());
+            name.unwrap_or_else(|_| "(no name)".to_owned())
+        })
+    };
+    let take = |whole: &mut T, json: &str| {
+        take(whole, read(json));
+        Ok(())
+    };
+    read_whole(list, take).await
 }

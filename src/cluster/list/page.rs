@@ -5,9 +5,8 @@ use std::sync::Arc;
 use futures_util::AsyncBufReadExt as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::Body;
 use super::scanner::{ListScanner, SMALL};
-use crate::cluster::api::PageMetadata;
+use crate::cluster::api::{Body, PageMetadata};
 use crate::objects::ApiError;
 
 /// The memory for large objects that are being read: so many at a time. Cheap

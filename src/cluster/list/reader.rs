@@ -1,12 +1,19 @@
 //! A list, page by page.
 
+use http::Request;
+use kube::api::ListParams;
 use tokio::time::Instant;
 
 use super::page::{Buffers, PageStream};
-use super::{Failure, Transport};
-use crate::cluster::api::Detail;
-use crate::cluster::api::{BEGINNINGS, PAGE, collection, escaped};
+use crate::cluster::api::{self, Detail};
+use crate::cluster::api_error::ReadFailure;
 use crate::objects::{ApiError, KindInfo};
+
+/// Objects on a page at the most.
+const PAGE: usize = 500;
+
+/// How often a list is begun whose pages the API server no longer has.
+const BEGINNINGS: usize = 3;
 
 /// Objects on the first page: how large they are is not known yet.
 const FIRST: usize = 20;
@@ -48,9 +55,11 @@ enum Step {
 }
 
 /// Reads a list, consistent with everything stored before.
-pub struct ListReader<'a, T> {
-    transport: &'a T,
-    query: ListQuery<'a>,
+pub struct ListReader<'a> {
+    client: &'a kube::Client,
+    requests: kube::core::Request,
+    params: ListParams,
+    detail: Detail,
     buffers: Buffers,
     /// How many objects the next page may have.
     limit: usize,
@@ -66,12 +75,30 @@ pub struct ListReader<'a, T> {
     sent: Instant,
 }
 
-impl<'a, T: Transport> ListReader<'a, T> {
+impl<'a> ListReader<'a> {
     /// Nothing is asked for yet.
-    pub fn new(transport: &'a T, query: ListQuery<'a>, buffers: Buffers) -> Self {
+    pub fn new(client: &'a kube::Client, query: ListQuery<'_>, buffers: Buffers) -> Self {
+        let ListQuery { info, namespace, detail, labels } = query;
+        let mut params = ListParams::default();
+        if !labels.is_empty() {
+            params = params.labels(labels);
+        }
+        let requests = api::requests(info, namespace);
+        Self { detail, ..Self::with_requests(client, requests, params, buffers) }
+    }
+
+    /// The same for whole objects that these requests list.
+    pub fn with_requests(
+        client: &'a kube::Client,
+        requests: kube::core::Request,
+        params: ListParams,
+        buffers: Buffers,
+    ) -> Self {
         Self {
-            transport,
-            query,
+            client,
+            requests,
+            params,
+            detail: Detail::Whole,
             buffers,
             limit: FIRST,
             is_first_enough: false,
@@ -91,7 +118,7 @@ impl<'a, T: Transport> ListReader<'a, T> {
     }
 
     /// What comes next. After an error the same page is asked for once more.
-    pub async fn next(&mut self) -> Result<Next<'_>, Failure> {
+    pub async fn next(&mut self) -> Result<Next<'_>, ReadFailure> {
         let step = loop {
             match self.advance().await {
                 Ok(Step::PageEnd) => {}
@@ -111,7 +138,7 @@ impl<'a, T: Transport> ListReader<'a, T> {
     pub async fn next_page(
         &mut self,
         is_wanted: impl Fn(&str) -> bool,
-    ) -> Result<Option<Vec<String>>, Failure> {
+    ) -> Result<Option<Vec<String>>, ReadFailure> {
         let mut objects = Vec::new();
         loop {
             match self.advance().await {
@@ -132,7 +159,7 @@ impl<'a, T: Transport> ListReader<'a, T> {
     }
 
     /// Whether the list begins again.
-    fn failed(&mut self, failure: Failure) -> Result<(), Failure> {
+    fn failed(&mut self, failure: ReadFailure) -> Result<(), ReadFailure> {
         self.page = None;
         if failure.error == ApiError::Expired {
             self.from.clear();
@@ -156,7 +183,7 @@ impl<'a, T: Transport> ListReader<'a, T> {
     }
 
     /// Goes on by one step.
-    async fn advance(&mut self) -> Result<Step, Failure> {
+    async fn advance(&mut self) -> Result<Step, ReadFailure> {
         if self.is_over {
             return Ok(Step::End);
         }
@@ -164,8 +191,7 @@ impl<'a, T: Transport> ListReader<'a, T> {
             Some(page) => page,
             None => {
                 self.sent = Instant::now();
-                let path = self.path();
-                let body = self.transport.get(&path, self.query.detail, true).await?;
+                let body = api::send(self.client, self.request()?).await?;
                 self.objects = 0;
                 self.page.insert(PageStream::new(body, self.buffers.clone()))
             }
@@ -187,65 +213,72 @@ impl<'a, T: Transport> ListReader<'a, T> {
         Ok(Step::PageEnd)
     }
 
-    /// The path of the page.
-    fn path(&self) -> String {
-        let ListQuery { info, namespace, labels, .. } = self.query;
-        let mut path = format!("{}?limit={}", collection(info, namespace), self.limit);
-        for (key, value) in [("continue", self.from.as_str()), ("labelSelector", labels)] {
-            if !value.is_empty() {
-                path.push_str(&format!("&{key}={}", escaped(value)));
-            }
-        }
-        path
+    /// The request for the page.
+    fn request(&self) -> Result<Request<Vec<u8>>, ApiError> {
+        let params = ListParams {
+            limit: u32::try_from(self.limit).ok(),
+            continue_token: Some(self.from.clone()).filter(|token| !token.is_empty()),
+            ..self.params.clone()
+        };
+        Ok(match self.detail {
+            Detail::Metadata => self.requests.list_metadata(&params),
+            Detail::Whole => self.requests.list(&params),
+        }?)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::VecDeque;
     use std::sync::Arc;
 
-    use futures_util::io::Cursor;
     use parking_lot::Mutex;
     use serde_json::json;
 
-    use super::super::Body;
     use super::*;
+    use crate::cluster::local_api::{failure, local_client};
     use crate::objects::Kinds;
+
+    /// An answer of the API server: the code of HTTP and a text.
+    type Answer = (u16, String);
 
     /// An API server that answers one request after the other, and what it was
     /// asked.
-    #[derive(Clone)]
-    struct Script {
-        answers: Arc<Mutex<VecDeque<Result<String, ApiError>>>>,
-        asked: Arc<Mutex<Vec<String>>>,
+    fn script(answers: Vec<Answer>) -> (kube::Client, Arc<Mutex<Vec<String>>>) {
+        let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+        let (noted, mut answers) = (asked.clone(), answers.into_iter());
+        let client = local_client(move |request| {
+            assert_eq!(request.uri().path(), "/api/v1/namespaces/a/pods");
+            let query = request.uri().query().unwrap_or_default();
+            noted.lock().push(query.trim_start_matches('&').to_owned());
+            Some(answers.next().unwrap_or_else(|| failed(404)))
+        });
+        (client, asked)
     }
 
-    impl Transport for Script {
-        async fn get(&self, path: &str, _: Detail, _: bool) -> Result<Body, Failure> {
-            self.asked.lock().push(path.replace("/api/v1/namespaces/a/pods?", ""));
-            let answer = self.answers.lock().pop_front().unwrap_or(Err(ApiError::NotFound))?;
-            Ok(Box::pin(Cursor::new(answer.into_bytes())))
-        }
+    fn failed(code: u16) -> Answer {
+        let (code, status) = failure(code, "no", ("", ""));
+        (code, status.to_string())
     }
 
-    fn page(objects: usize, size: usize, next: &str) -> Result<String, ApiError> {
+    fn page(objects: usize, size: usize, next: &str) -> Answer {
         let objects: Vec<_> =
             (0..objects).map(|n| json!({"n": n, "x": "x".repeat(size)})).collect();
-        Ok(json!({"metadata": {"continue": next, "resourceVersion": "7"}, "items": objects})
-            .to_string())
+        let page =
+            json!({"metadata": {"continue": next, "resourceVersion": "7"}, "items": objects});
+        (200, page.to_string())
     }
 
-    /// How many objects of the last beginning were read, and what was asked.
-    async fn read(
-        answers: Vec<Result<String, ApiError>>,
-    ) -> (Result<usize, ApiError>, Vec<String>) {
-        let script =
-            Script { answers: Arc::new(Mutex::new(answers.into())), asked: Arc::default() };
+    fn list(client: &kube::Client) -> ListReader<'_> {
         let kinds = Kinds::default();
         let info = kinds.info(kinds.find("", "Pod").unwrap());
         let query = ListQuery { info, namespace: "a", detail: Detail::Whole, labels: "" };
-        let mut list = ListReader::new(&script, query, Buffers::new(1));
+        ListReader::new(client, query, Buffers::new(1))
+    }
+
+    /// How many objects of the last beginning were read, and what was asked.
+    async fn read(answers: Vec<Answer>) -> (Result<usize, ApiError>, Vec<String>) {
+        let (client, asked) = script(answers);
+        let mut list = list(&client);
         let mut objects = 0;
         let result = loop {
             match list.next().await {
@@ -255,7 +288,7 @@ mod tests {
                 Err(failure) => break Err(failure.error),
             }
         };
-        let asked = script.asked.lock().clone();
+        let asked = asked.lock().clone();
         (result, asked)
     }
 
@@ -282,7 +315,7 @@ mod tests {
 
     #[tokio::test]
     async fn begins_again_when_the_pages_are_gone_and_not_for_ever() {
-        let expired = || Err(ApiError::Expired);
+        let expired = || failed(410);
         let (objects, asked) =
             read(vec![page(20, 1, "2"), expired(), page(7, 1, "2"), page(1, 1, "")]).await;
         assert_eq!(objects, Ok(8), "none of the first list");
@@ -296,19 +329,14 @@ mod tests {
 
     #[tokio::test]
     async fn pages_are_read_as_a_whole_and_what_is_not_wanted_is_left_out() {
-        let answers = vec![page(3, 1, "2"), Err(ApiError::NotFound), page(1, 1, "")];
-        let script =
-            Script { answers: Arc::new(Mutex::new(answers.into())), asked: Arc::default() };
-        let kinds = Kinds::default();
-        let info = kinds.info(kinds.find("", "Pod").unwrap());
-        let query = ListQuery { info, namespace: "a", detail: Detail::Whole, labels: "" };
-        let mut list = ListReader::new(&script, query, Buffers::new(1));
+        let (client, asked) = script(vec![page(3, 1, "2"), failed(404), page(1, 1, "")]);
+        let mut list = list(&client);
         let is_wanted = |json: &str| !json.contains(r#""n":1"#);
         assert_eq!(list.next_page(is_wanted).await.unwrap().map(|page| page.len()), Some(2));
         assert!(list.next_page(is_wanted).await.is_err());
         assert_eq!(list.next_page(is_wanted).await.unwrap().map(|page| page.len()), Some(1));
         assert_eq!(list.next_page(is_wanted).await.unwrap(), None);
-        assert_eq!(script.asked.lock()[1..], ["limit=500&continue=2", "limit=500&continue=2"]);
+        assert_eq!(asked.lock()[1..], ["limit=500&continue=2", "limit=500&continue=2"]);
     }
 
     #[tokio::test]
@@ -319,7 +347,8 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_that_breaks_off_is_an_error() {
-        let half = page(3, 10, "").map(|text| text[..text.len() - 4].to_owned());
+        let (code, text) = page(3, 10, "");
+        let half = (code, text[..text.len() - 4].to_owned());
         assert!(matches!(read(vec![half]).await.0, Err(ApiError::Unreadable(_))));
     }
 }

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
-use super::super::api;
-use super::super::api::Detail;
-use super::super::list::{Failure, ListQuery, ListReader, Next, Transport, read_object};
+use super::super::api::{self, Detail};
+use super::super::api_error::ReadFailure;
+use super::super::discovery::{read_kinds, read_versions};
+use super::super::list::{ListQuery, ListReader, Next, read_object};
 use super::super::world::World;
 use super::memory::{Account, ReadMemory, Share};
 use super::queue::ReadGroup;
@@ -153,8 +153,8 @@ pub fn coordinates(read: &LiveRead) -> (&str, &str) {
 }
 
 /// How a read is carried out.
-pub struct Exchange<'a, T> {
-    pub transport: &'a T,
+pub struct Exchange<'a> {
+    pub client: &'a kube::Client,
     pub memory: &'a ReadMemory,
     /// Who causes it.
     pub group: &'a ReadGroup,
@@ -162,7 +162,7 @@ pub struct Exchange<'a, T> {
     pub until: Instant,
 }
 
-impl<T: Transport> Exchange<'_, T> {
+impl Exchange<'_> {
     /// Carries a read out. The text of an error finishes the sentence "objects of
     /// kind Pod may need it:".
     pub async fn carry_out(
@@ -183,7 +183,7 @@ impl<T: Transport> Exchange<'_, T> {
         match outcome {
             Ok(found) => Ok(found),
             // It proves that there is nothing, or that this is not known.
-            Err(Failure { error: ApiError::NotFound, .. }) => {
+            Err(ReadFailure { error: ApiError::NotFound, .. }) => {
                 let (group, resource) = coordinates(read);
                 self.is_served_nowhere(group, resource).await.map(|()| Found::default())
             }
@@ -191,14 +191,19 @@ impl<T: Transport> Exchange<'_, T> {
         }
     }
 
-    async fn object(&self, known: &Known, namespace: &str, name: &str) -> Result<Found, Failure> {
+    async fn object(
+        &self,
+        known: &Known,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Found, ReadFailure> {
         let namespace = known.place(namespace);
         if !is_name(name) || !(namespace.is_empty() || is_name(namespace)) {
             return Ok(Found::default());
         }
-        let path = api::item(&known.info, namespace, name);
+        let request = api::get_request(&known.info, (namespace, name), known.detail)?;
         let sent = Instant::now();
-        match self.transport.get(&path, known.detail, false).await {
+        match api::send(self.client, request).await {
             Ok(body) => {
                 let unreadable = |error: Unreadable| ApiError::Unreadable(error.to_string());
                 let read = |json: &str| known.prune(json).map_err(unreadable);
@@ -214,11 +219,16 @@ impl<T: Transport> Exchange<'_, T> {
     }
 
     /// The objects of a list, or one of them.
-    async fn list(&self, known: &Known, namespace: &str, first: bool) -> Result<Found, Failure> {
+    async fn list(
+        &self,
+        known: &Known,
+        namespace: &str,
+        first: bool,
+    ) -> Result<Found, ReadFailure> {
         let Known { info, detail, .. } = known;
         let namespace = known.place(namespace);
         let query = ListQuery { info, namespace, detail: *detail, labels: "" };
-        let mut list = ListReader::new(self.transport, query, self.memory.buffers.clone());
+        let mut list = ListReader::new(self.client, query, self.memory.buffers.clone());
         if first {
             list = list.first();
         }
@@ -262,53 +272,36 @@ impl<T: Transport> Exchange<'_, T> {
         if Kinds::is_built_in_group(group) {
             return Err(ApiError::NotFound);
         }
-        let unknown = |failure: Failure| {
-            let error = failure.error;
+        let unknown = |error: ApiError| {
             ApiError::Other(format!("whether there are such objects cannot be read: {error}"))
         };
         let name = format!("{resource}.{group}");
-        let path = format!(
-            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}",
-            api::escaped(&name)
-        );
-        match self.transport.get(&path, Detail::Metadata, false).await {
+        match api::send(self.client, api::get_request(&crds(), ("", &name), Detail::Metadata)?)
+            .await
+        {
             Ok(_) => {
                 let why = format!("CRD {name} is there, and belay asked for what it lacks");
                 return Err(ApiError::Other(why));
             }
-            Err(failure) if failure.is_absence("customresourcedefinitions", &name) => {}
-            Err(failure) => return Err(unknown(failure)),
+            Err(failure) if failure.is_absence(CRDS, &name) => {}
+            Err(failure) => return Err(unknown(failure.error)),
         }
-        for version in self.versions(group).await.map_err(unknown)? {
-            let Resources { resources } = self.discovery(&version).await.map_err(unknown)?;
-            if resources.iter().any(|known| known.name == resource) {
+        for version in read_versions(self.client, group).await.map_err(unknown)? {
+            let kinds = read_kinds(self.client, group, &version).await.map_err(unknown)?;
+            if kinds.iter().any(|info| info.resource == resource) {
                 let why = "the API server names them and does not serve them";
                 return Err(ApiError::Other(why.to_owned()));
             }
         }
         Ok(())
     }
+}
 
-    /// The paths of the versions of a group: of other CRDs' kinds, or of an
-    /// aggregated API server's. None: the group is not served.
-    async fn versions(&self, group: &str) -> Result<Vec<String>, Failure> {
-        let path = format!("/apis/{}", api::escaped(group));
-        match self.discovery::<Group>(&path).await {
-            Ok(Group { versions }) => {
-                let path = |version: &str| format!("{path}/{}", api::escaped(version));
-                Ok(versions.iter().map(|served| path(&served.version)).collect())
-            }
-            Err(Failure { error: ApiError::NotFound, .. }) => Ok(Vec::new()),
-            Err(failure) => Err(failure),
-        }
-    }
+/// The plural of CRDs.
+const CRDS: &str = "customresourcedefinitions";
 
-    async fn discovery<D: for<'de> Deserialize<'de>>(&self, path: &str) -> Result<D, Failure> {
-        let odd = || ApiError::Unreadable("discovery is not what it should be".to_owned());
-        let body = self.transport.get(path, Detail::Whole, false).await?;
-        let read = read_object(body, &self.memory.buffers, |json| serde_json::from_str(json));
-        Ok(read.await.map_err(|_| odd())?.map_err(|_| odd())?)
-    }
+fn crds() -> KindInfo {
+    Kinds::custom("apiextensions.k8s.io", "v1", "CustomResourceDefinition", CRDS, false)
 }
 
 /// Whether anything can have this name. References name what their writers
@@ -321,26 +314,4 @@ fn is_name(name: &str) -> bool {
 async fn hold(account: &mut Account, length: usize) -> Result<(), ApiError> {
     let held = account.hold(length + OVERHEAD).await;
     held.map_err(|why| ApiError::Other(why.to_owned()))
-}
-
-/// An APIGroup, as far as it is read.
-#[derive(Deserialize)]
-struct Group {
-    versions: Vec<Version>,
-}
-
-#[derive(Deserialize)]
-struct Version {
-    version: String,
-}
-
-/// An APIResourceList, as far as it is read.
-#[derive(Deserialize)]
-struct Resources {
-    resources: Vec<Resource>,
-}
-
-#[derive(Deserialize)]
-struct Resource {
-    name: String,
 }

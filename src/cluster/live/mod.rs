@@ -43,7 +43,7 @@ use queue::{Bounds, ReadQueue};
 
 use super::context::Context;
 use super::exemption;
-use super::list::{Buffers, Transport};
+use super::list::Buffers;
 use super::world::SharedWorld;
 use crate::decide::{LiveRead, Revoked};
 use crate::policy::api::DeletionApproval;
@@ -134,15 +134,14 @@ impl Reader {
         Self::start(client, world, metrics, write)
     }
 
-    fn start<T, F, W>(transport: T, world: SharedWorld, metrics: Metrics, write: W) -> Self
+    fn start<F, W>(client: kube::Client, world: SharedWorld, metrics: Metrics, write: W) -> Self
     where
-        T: Transport,
         F: Future<Output = Result<(), ApiError>> + Send + 'static,
         W: Fn(Write) -> F + Send + 'static,
     {
         let (errands, asked) = mpsc::channel(BOUNDS.waiting.all);
         let memory = ReadMemory::new();
-        tokio::spawn(serve(transport, world, memory.clone(), write, asked));
+        tokio::spawn(serve(client, world, memory.clone(), write, asked));
         Self { errands, memory, metrics }
     }
 
@@ -272,14 +271,13 @@ impl CarryOut for Reader {
 }
 
 /// The task: errands in, requests to the API server out, in bounded number.
-async fn serve<T, F, W>(
-    transport: T,
+async fn serve<F, W>(
+    client: kube::Client,
     world: SharedWorld,
     memory: ReadMemory,
     write: W,
     mut errands: mpsc::Receiver<Errand>,
 ) where
-    T: Transport,
     F: Future<Output = Result<(), ApiError>> + Send + 'static,
     W: Fn(Write) -> F,
 {
@@ -292,13 +290,13 @@ async fn serve<T, F, W>(
         while let Some((read, group, waiters)) = queue.begin(|waiter| !waiter.answer.is_closed()) {
             // As long as anybody waits; by then each has given up by itself.
             let until = waiters.iter().map(|waiter| waiter.until).max();
-            let (transport, world, name) = (transport.clone(), world.clone(), read.clone());
+            let (client, world, name) = (client.clone(), world.clone(), read.clone());
             let (memory, group) = (memory.clone(), group.clone());
             let task = running.spawn(async move {
                 let known = Known::of(&world.read(), &read);
                 let until = until.map_or_else(time::Instant::now, time::Instant::from_std);
-                let (transport, memory, group) = (&transport, &memory, &group);
-                let exchange = Exchange { transport, memory, group, until };
+                let (client, memory, group) = (&client, &memory, &group);
+                let exchange = Exchange { client, memory, group, until };
                 let reading = exchange.carry_out(known.as_ref(), &read);
                 let limit = until.duration_since(time::Instant::now());
                 within_limit(limit, reading).await

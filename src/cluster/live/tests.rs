@@ -8,18 +8,18 @@ use parking_lot::{Mutex, RwLock};
 use serde_json::json;
 use tokio::sync::Semaphore;
 
-use futures_util::io::Cursor;
-
 use super::*;
-use crate::cluster::api::Detail;
-use crate::cluster::list::{Body, Failure};
+use crate::cluster::local_api::{concurrent_client, failure};
 use crate::cluster::world::{Served, SharedWorld, World};
 use crate::decide::LiveReads;
 use crate::objects::{ApiError, Kinds};
 use crate::relations::Catalogue;
 
+/// The code of HTTP and the text of an answer.
+type Response = (u16, String);
+
 /// What is answered to each path, in turn.
-type Answers = HashMap<String, VecDeque<Result<String, Failure>>>;
+type Answers = HashMap<String, VecDeque<Response>>;
 
 /// An API server that answers each path with what stands next in its script,
 /// or with an object of that path, one answer a permit.
@@ -36,7 +36,7 @@ impl Script {
         Self { asked: Arc::default(), answers: Arc::default(), permits }
     }
 
-    fn of<const N: usize>(answers: [(&str, Result<String, Failure>); N]) -> Self {
+    fn of<const N: usize>(answers: [(&str, Response); N]) -> Self {
         let script = Self::new(1000);
         for (path, answer) in answers {
             script.answers.lock().entry(path.to_owned()).or_default().push_back(answer);
@@ -47,15 +47,19 @@ impl Script {
     fn asked(&self) -> Vec<String> {
         self.asked.lock().clone()
     }
-}
 
-impl Transport for Script {
-    async fn get(&self, path: &str, _: Detail, _: bool) -> Result<Body, Failure> {
-        self.asked.lock().push(path.to_owned());
-        self.permits.acquire().await.unwrap().forget();
-        let next = self.answers.lock().get_mut(path).and_then(VecDeque::pop_front);
-        let text = next.unwrap_or_else(|| Ok(json!({"metadata": {"name": path}}).to_string()))?;
-        Ok(Box::pin(Cursor::new(text.into_bytes())))
+    fn client(&self) -> kube::Client {
+        let script = self.clone();
+        concurrent_client(move |request| {
+            let script = script.clone();
+            let path = request.uri().path_and_query().unwrap().as_str().replace("?&", "?");
+            script.asked.lock().push(path.clone());
+            async move {
+                script.permits.acquire().await.unwrap().forget();
+                let next = script.answers.lock().get_mut(&path).and_then(VecDeque::pop_front);
+                next.unwrap_or_else(|| (200, json!({"metadata": {"name": path}}).to_string()))
+            }
+        })
     }
 }
 
@@ -63,19 +67,23 @@ fn other(why: &str) -> ApiError {
     ApiError::Other(why.to_owned())
 }
 
-fn failed(error: ApiError) -> Result<String, Failure> {
-    Err(error.into())
+fn failed(code: u16) -> Response {
+    absent_or(code, "", "")
 }
 
 /// What the API server says of one object that is not there.
-fn absent(resource: &str, name: &str) -> Result<String, Failure> {
-    let about = (resource.to_owned(), name.to_owned());
-    Err(Failure { error: ApiError::NotFound, about })
+fn absent(resource: &str, name: &str) -> Response {
+    absent_or(404, resource, name)
 }
 
-fn page(names: &[&str], next: &str) -> Result<String, Failure> {
+fn absent_or(code: u16, resource: &str, name: &str) -> Response {
+    let (code, status) = failure(code, "no", (resource, name));
+    (code, status.to_string())
+}
+
+fn page(names: &[&str], next: &str) -> Response {
     let items: Vec<_> = names.iter().map(|name| json!({"metadata": {"name": name}})).collect();
-    Ok(json!({"metadata": {"continue": next}, "items": items}).to_string())
+    (200, json!({"metadata": {"continue": next}, "items": items}).to_string())
 }
 
 fn of(namespace: &str) -> ReadGroup {
@@ -114,7 +122,8 @@ async fn asked_of(
     let known = Known::of(world, read);
     let (memory, group) = (ReadMemory::new(), of("a"));
     let until = time::Instant::now() + Duration::from_secs(30);
-    let exchange = Exchange { transport: script, memory: &memory, group: &group, until };
+    let client = &script.client();
+    let exchange = Exchange { client, memory: &memory, group: &group, until };
     let found = exchange.carry_out(known.as_ref(), read).await?;
     let names = found.objects().map(|json| {
         let object: serde_json::Value = serde_json::from_str(json).unwrap();
@@ -132,7 +141,7 @@ async fn a_list_whose_pages_are_gone_begins_again_and_not_for_ever() {
     let read = list("", "pods", false);
     let script = Script::of([
         (PODS, page(&["old", "older"], "2")),
-        (SECOND, failed(ApiError::Expired)),
+        (SECOND, failed(410)),
         (AGAIN, page(&["a"], "2")),
         (SECOND, page(&["b"], "")),
     ]);
@@ -140,7 +149,7 @@ async fn a_list_whose_pages_are_gone_begins_again_and_not_for_ever() {
     assert_eq!(names.unwrap(), ["a", "b"], "nothing of the first list");
     assert_eq!(script.asked(), [PODS, SECOND, AGAIN, SECOND]);
 
-    let expired = || failed(ApiError::Expired);
+    let expired = || failed(410);
     let script = Script::of([(PODS, expired()), (PODS, expired()), (PODS, expired())]);
     let words = asked_of(&script, &world(), &read).await.unwrap_err().to_string();
     assert_eq!(words, "the list changed while it was read");
@@ -173,12 +182,12 @@ async fn an_object_is_absent_when_the_api_server_says_so_of_that_object() {
     let script = Script::of([(path, absent("pods", "p?q"))]);
     assert_eq!(asked_of(&script, &world(), &read).await.unwrap(), Vec::<String>::new());
     assert_eq!(script.asked(), [path]);
-    for other in [failed(ApiError::NotFound), absent("namespaces", "p?q"), absent("pods", "q")] {
+    for other in [failed(404), absent("namespaces", "p?q"), absent("pods", "q")] {
         let script = Script::of([(path, other)]);
         let words = asked_of(&script, &world(), &read).await.unwrap_err().to_string();
         assert_eq!(words, "the API server does not serve them");
     }
-    let script = Script::of([(path, failed(ApiError::Forbidden("no".to_owned())))]);
+    let script = Script::of([(path, failed(403))]);
     let words = asked_of(&script, &world(), &read).await.unwrap_err().to_string();
     assert_eq!(words, "no");
     // What is no name names nothing, and leads nowhere else.
@@ -195,22 +204,25 @@ const CRD: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widge
 const GROUP: &str = "/apis/example.com";
 const V1: &str = "/apis/example.com/v1";
 
-fn no_crd() -> Result<String, Failure> {
+fn no_crd() -> Response {
     absent("customresourcedefinitions", "widgets.example.com")
 }
 
-fn group() -> Result<String, Failure> {
-    Ok(json!({"versions": [{"groupVersion": "example.com/v1", "version": "v1"}]}).to_string())
+fn group() -> Response {
+    let versions = json!([{"groupVersion": "example.com/v1", "version": "v1"}]);
+    (200, json!({"name": "example.com", "versions": versions}).to_string())
 }
 
-fn resources(name: &str) -> Result<String, Failure> {
-    Ok(json!({"resources": [{"name": name}]}).to_string())
+fn resources(name: &str) -> Response {
+    let resource = json!({"name": name, "kind": "K", "namespaced": true, "singularName": "",
+        "verbs": []});
+    (200, json!({"groupVersion": "example.com/v1", "resources": [resource]}).to_string())
 }
 
 #[tokio::test]
 async fn a_kind_that_is_not_served_has_no_objects_only_if_nobody_has_it() {
-    let not_found = || failed(ApiError::NotFound);
-    let broken = || failed(ApiError::Other("503".to_owned()));
+    let not_found = || failed(404);
+    let broken = || failed(503);
     let read = list("example.com", "widgets", false);
     for script in [
         Script::of([(CRD, no_crd()), (GROUP, not_found())]),
@@ -226,11 +238,11 @@ async fn a_kind_that_is_not_served_has_no_objects_only_if_nobody_has_it() {
     assert_eq!(known.unwrap(), Vec::<String>::new());
     assert_eq!(script.asked(), [CRD, GROUP]);
 
-    let cannot = "whether there are such objects cannot be read: 503";
+    let cannot = "whether there are such objects cannot be read: the API server answers 503: no";
     for (words, script) in [
         (
             "CRD widgets.example.com is there, and belay asked for what it lacks",
-            Script::of([(CRD, Ok("{}".to_owned()))]),
+            Script::of([(CRD, (200, "{}".to_owned()))]),
         ),
         (cannot, Script::of([(CRD, broken())])),
         (cannot, Script::of([(CRD, no_crd()), (GROUP, broken())])),
@@ -240,8 +252,9 @@ async fn a_kind_that_is_not_served_has_no_objects_only_if_nobody_has_it() {
             Script::of([(CRD, no_crd()), (GROUP, group()), (V1, resources("widgets"))]),
         ),
         (
-            "whether there are such objects cannot be read: discovery is not what it should be",
-            Script::of([(CRD, no_crd()), (GROUP, Ok("<html>".to_owned()))]),
+            "whether there are such objects cannot be read: the API server's answer is not what was \
+             asked for, at line 1 column 1",
+            Script::of([(CRD, no_crd()), (GROUP, (200, "<html>".to_owned()))]),
         ),
         // A path that is not served says nothing of CRDs.
         (
@@ -263,7 +276,7 @@ async fn a_kind_that_is_not_served_has_no_objects_only_if_nobody_has_it() {
 
 fn reader(script: &Script) -> Reader {
     let world = Arc::new(RwLock::new(world()));
-    Reader::start(script.clone(), world, Metrics::default(), |write| async move {
+    Reader::start(script.client(), world, Metrics::default(), |write| async move {
         match write {
             Write::Record(approval) if approval.metadata.name.as_deref() == Some("good") => Ok(()),
             Write::Revoke(record) if record.name == "good" => Ok(()),
@@ -370,7 +383,7 @@ async fn objects_that_take_more_memory_than_a_read_may_hold_are_refused_in_words
     let object = |n: usize| json!({"metadata": {"name": format!("{n}"), "labels": {"l": label}}});
     let objects: Vec<_> = (0..80).map(object).collect();
     let text = json!({"metadata": {}, "items": objects}).to_string();
-    let script = Script::of([(PODS, Ok(text))]);
+    let script = Script::of([(PODS, (200, text))]);
     let words =
         asked_of(&script, &world(), &list("", "pods", false)).await.unwrap_err().to_string();
     assert_eq!(words, "there is more of them than a live read may hold (32 MiB)");
@@ -381,11 +394,11 @@ async fn of_a_large_object_little_is_kept() {
     let arguments = "<".repeat(1 << 20);
     let object = json!({"metadata": {"name": "p", "managedFields": [{"fieldsV1": {"f:x": arguments}}]},
         "spec": {"volumes": [{"secret": {"secretName": "s"}}], "containers": [{"args": [arguments]}]}});
-    let script = Script::of([(PODS, Ok(json!({"items": [object]}).to_string()))]);
+    let script = Script::of([(PODS, (200, json!({"items": [object]}).to_string()))]);
     let mut world = world();
     world.catalogue = Arc::new(Catalogue::new(&world.graph.kinds, &[]).unwrap());
     let world = Arc::new(RwLock::new(world));
-    let reader = Reader::start(script, world, Metrics::default(), |_| async { Ok(()) });
+    let reader = Reader::start(script.client(), world, Metrics::default(), |_| async { Ok(()) });
     let answers = reader.read_all(&of("a"), vec![list("", "pods", false)], after(1000)).await;
     let found = answers[0].1.as_ref().unwrap();
     assert!(found.bytes() < 1000, "{}", found.bytes());

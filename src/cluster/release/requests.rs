@@ -4,17 +4,16 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use http::Request;
-use http::header::{ACCEPT, CONTENT_TYPE};
-use json_patch::Patch;
+use kube::api::Patch;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use crate::cluster::api::{self, Detail, MANAGER};
+use crate::cluster::api::{self, Body, Detail};
 use crate::cluster::api_error::{chain, shortened};
-use crate::cluster::list::{Body, Buffers, read_object};
+use crate::cluster::list::{Buffers, read_object};
 use crate::cluster::world::{Place, World};
 use crate::hold::{Answer, Sight};
-use crate::objects::{KindInfo, read_shallow};
+use crate::objects::{ApiError, KindInfo, read_shallow};
 use crate::telemetry::NamespaceLines;
 
 /// How long one request may take; what a pass has read is stale before that.
@@ -56,32 +55,33 @@ impl Target {
 
     /// Reads it.
     pub async fn get(&self, client: &kube::Client) -> (Answer, Option<Value>) {
-        let path = api::item(&self.info, &self.namespace, &self.name);
-        match api::get(&path, self.detail, false) {
-            Ok(request) => self.send(client, request).await,
-            Err(error) => (Answer::Failed(error.to_string().into()), None),
-        }
+        self.send(client, api::get_request(&self.info, self.place(), self.detail)).await
     }
 
     /// Patches it.
-    pub async fn patch(&self, client: &kube::Client, patch: &Patch) -> (Answer, Option<Value>) {
-        let path = api::item(&self.info, &self.namespace, &self.name);
-        let body = serde_json::to_vec(patch).unwrap_or_default();
-        let request = Request::patch(format!("{path}?fieldManager={MANAGER}"))
-            .header(ACCEPT, api::accept(self.detail, false))
-            .header(CONTENT_TYPE, "application/json-patch+json")
-            .body(body);
-        match request {
-            Ok(request) => self.send(client, request).await,
-            Err(error) => (Answer::Failed(error.to_string().into()), None),
-        }
+    pub async fn patch(
+        &self,
+        client: &kube::Client,
+        patch: &json_patch::Patch,
+    ) -> (Answer, Option<Value>) {
+        let patch = Patch::<()>::Json(patch.clone());
+        let request = api::patch_request(&self.info, self.place(), &patch, self.detail);
+        self.send(client, request).await
+    }
+
+    fn place(&self) -> (&str, &str) {
+        (&self.namespace, &self.name)
     }
 
     async fn send(
         &self,
         client: &kube::Client,
-        request: Request<Vec<u8>>,
+        request: Result<Request<Vec<u8>>, ApiError>,
     ) -> (Answer, Option<Value>) {
+        let request = match request {
+            Ok(request) => request,
+            Err(error) => return (Answer::Failed(error.to_string().into()), None),
+        };
         let sending = async {
             let body: Body = Box::pin(client.request_stream(request).await?);
             // An answer that breaks off proves nothing.

@@ -6,15 +6,15 @@ use std::collections::HashMap;
 use std::fmt::Display;
 use std::time::Duration;
 
-use http::Request;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIResourceList, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use parking_lot::Mutex;
 use serde::Deserialize as _;
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::news::Why;
-use crate::cluster::api::{self, Detail, escaped};
+use crate::cluster::api::{self, Detail};
+use crate::cluster::discovery::read_kinds;
 use crate::cluster::pace::within;
 use crate::objects::{ApiError, KindInfo, Kinds, read_shallow, split_api_version};
 
@@ -100,7 +100,9 @@ impl<'a> Leaving<'a> {
         let kinds = match read_before(&self.served, api_version, self.fresh) {
             Some(kinds) => kinds,
             None => {
-                let kinds = match self.kinds(api_version).await {
+                let (group, version) = split_api_version(api_version);
+                let kinds = within(read_kinds(self.client, group, version)).await;
+                let kinds = match kinds {
                     Err(ApiError::NotFound) => Ok(Vec::new()),
                     kinds => kinds.map_err(|error| error.to_string()),
                 };
@@ -111,28 +113,10 @@ impl<'a> Leaving<'a> {
         Ok(kinds?.into_iter().find(|info| info.kind == kind))
     }
 
-    async fn kinds(&self, api_version: &str) -> Result<Vec<KindInfo>, ApiError> {
-        let (group, version) = split_api_version(api_version);
-        // Anybody can write an owner reference: it may not become another path.
-        let path = match group {
-            "" => format!("/api/{}", escaped(version)),
-            _ => format!("/apis/{}/{}", escaped(group), escaped(version)),
-        };
-        let request = Request::get(path).body(Vec::new());
-        let request = request.map_err(|error| ApiError::Other(error.to_string()))?;
-        let list = within(self.client.request::<APIResourceList>(request)).await?;
-        let whole = list.resources.into_iter().filter(|resource| !resource.name.contains('/'));
-        let infos = whole.map(|resource| {
-            let (kind, name) = (&resource.kind, &resource.name);
-            Kinds::custom(group, version, kind, name, resource.namespaced)
-        });
-        Ok(infos.collect())
-    }
-
     /// How an object stands; with its uid, where another one may be in its
     /// place.
     async fn stand(&self, info: &KindInfo, ns: &str, name: &str, uid: Option<&str>) -> Stand {
-        let key = format!("{} {}", api::item(info, ns, name), uid.unwrap_or_default());
+        let key = format!("{} {ns}/{name} {}", info.full_name(), uid.unwrap_or_default());
         if let Some(stand) = read_before(&self.stands, &key, self.fresh) {
             return stand;
         }

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, ListParams};
 
 use super::candidates::Known;
-use crate::cluster::{Access, Caller, names};
+use crate::cluster::{Access, Caller, read_names};
 use crate::command::block_on;
 use crate::objects::{Kinds, Names};
 
@@ -63,7 +63,7 @@ impl Cluster {
 impl Known for Cluster {
     /// Those that it serves, or those that every cluster does.
     fn kinds(&self) -> Vec<String> {
-        let served = self.ask(async |caller| names(&caller.client).await.ok());
+        let served = self.ask(async |caller| read_names(&caller.client).await.ok());
         served.unwrap_or_else(|| Names::of_kinds(&Kinds::default(), &[])).words()
     }
 

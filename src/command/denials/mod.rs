@@ -20,8 +20,8 @@ use super::place::{NearArguments, PlaceArguments};
 use super::screen::{Field, OutputArguments, Progress, Screen, Table, Tone, cut};
 use super::visitor::Visitor;
 use super::{CommandError, block_on, print};
-use crate::cluster::all_of;
 use crate::cluster::journal::shown;
+use crate::cluster::list_all;
 use crate::objects::{ApiError, Kinds, ObjectRef, split_api_version};
 use crate::policy::api::DeletionPolicy;
 
@@ -96,7 +96,7 @@ const OURS: &str = "reportingComponent=belay";
 
 async fn all_events(client: &kube::Client) -> Result<Vec<Event>, ApiError> {
     let api: Api<Event> = Api::all(client.clone());
-    Ok(all_of(api, ListParams::default().fields(OURS)).await?.objects)
+    Ok(list_all(api, ListParams::default().fields(OURS)).await?.objects)
 }
 
 /// Those of one object, which are in its namespace.
@@ -108,7 +108,7 @@ async fn events(
     let namespace = if target.namespace.is_empty() { "default" } else { &target.namespace };
     let api: Api<Event> = Api::namespaced(client.clone(), namespace);
     let params = ListParams::default().fields(&format!("{OURS},involvedObject.uid={uid}"));
-    Ok(api.list(&params).await?.items)
+    Ok(list_all(api, params).await?.objects)
 }
 
 /// What was refused of one object in the last day, the newest first: what these

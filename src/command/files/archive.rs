@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 
 use http::{Method, Uri};
+use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
 use super::objects::namespace as made_up;
@@ -194,9 +195,8 @@ struct Chosen {
 impl Chosen {
     fn of(query: &str) -> Result<Self, String> {
         let mut chosen = Self::default();
-        for (key, value) in query.split('&').filter_map(|part| part.split_once('=')) {
-            let value = unescaped(value);
-            match key {
+        for (key, value) in form_urlencoded::parse(query.as_bytes()) {
+            match &*key {
                 "labelSelector" => chosen.labels = selector::parse(&value)?,
                 "fieldSelector" => {
                     let fields = value.split(',').filter_map(|field| field.split_once('='));
@@ -222,20 +222,9 @@ fn text(object: &Value, field: &str) -> String {
     object["metadata"][field].as_str().unwrap_or_default().to_owned()
 }
 
-/// Part of a path or a query, as it was before it was escaped.
-fn unescaped(value: &str) -> String {
-    let mut bytes = Vec::with_capacity(value.len());
-    let mut rest = value.as_bytes();
-    while let Some((first, more)) = rest.split_first() {
-        let hex = more.get(..2).and_then(|hex| std::str::from_utf8(hex).ok());
-        let code = hex.and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        (rest, _) = match (first, code) {
-            (b'%', Some(code)) => (&more[2..], bytes.push(code)),
-            (b'+', _) => (more, bytes.push(b' ')),
-            _ => (more, bytes.push(*first)),
-        };
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+/// Part of a path, as it was before it was escaped.
+fn unescaped(segment: &str) -> String {
+    percent_decode_str(segment).decode_utf8_lossy().into_owned()
 }
 
 fn no_path() -> Answer {

@@ -8,7 +8,7 @@ use k8s_openapi::api::rbac::v1::{
 };
 use kube::api::{Api, ListParams};
 
-use crate::cluster::{Listed, all_of};
+use crate::cluster::{Listed, list_all};
 use crate::command::document::NotRead;
 use crate::objects::ApiError;
 use crate::policy::service_account;
@@ -149,8 +149,8 @@ pub fn both(one: &BTreeSet<Who>, other: &BTreeSet<Who>) -> BTreeSet<Who> {
 pub async fn read(client: &kube::Client, places: &BTreeSet<&str>) -> (Rbac, Vec<NotRead>) {
     let all = || client.clone();
     let (cluster_bindings, cluster_roles) = tokio::join!(
-        all_of::<ClusterRoleBinding>(Api::all(all()), ListParams::default()),
-        all_of::<ClusterRole>(Api::all(all()), ListParams::default()),
+        list_all::<ClusterRoleBinding>(Api::all(all()), ListParams::default()),
+        list_all::<ClusterRole>(Api::all(all()), ListParams::default()),
     );
     let mut unread = Vec::new();
     let mut rbac = Rbac {
@@ -160,8 +160,8 @@ pub async fn read(client: &kube::Client, places: &BTreeSet<&str>) -> (Rbac, Vec<
     };
     for place in places.iter().filter(|place| !place.is_empty()) {
         let (bindings, roles) = tokio::join!(
-            all_of::<RoleBinding>(Api::namespaced(all(), place), ListParams::default()),
-            all_of::<Role>(Api::namespaced(all(), place), ListParams::default()),
+            list_all::<RoleBinding>(Api::namespaced(all(), place), ListParams::default()),
+            list_all::<Role>(Api::namespaced(all(), place), ListParams::default()),
         );
         let name = |plural: &str| format!("{plural} -n {place}");
         rbac.bindings.extend(read_or(bindings, &name("rolebindings"), &mut unread));
