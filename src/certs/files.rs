@@ -1,9 +1,9 @@
 //! Certificates in files: loaded together, and again when their bytes change.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use std::{fs, io};
 
 use rustls::RootCertStore;
 use rustls::server::WebPkiClientVerifier;
@@ -58,7 +58,7 @@ impl CertificateFiles {
         pair.or(self.client_ca.as_ref()).map(|path| path.display().to_string())
     }
 
-    fn read(&self) -> Result<Contents, CertError> {
+    fn read(&self) -> Result<Contents, UnreadFile> {
         Ok(Contents {
             pair: self.pair.as_ref().map(PairFiles::read).transpose()?,
             client_ca: self.client_ca.as_ref().map(|path| read(path, "--client-ca")).transpose()?,
@@ -98,7 +98,7 @@ impl CertificateFiles {
 }
 
 impl PairFiles {
-    fn read(&self) -> Result<PairContents, CertError> {
+    fn read(&self) -> Result<PairContents, UnreadFile> {
         Ok(PairContents {
             tls_cert: read(&self.tls_cert, "--tls-cert or --cert-dir")?,
             tls_key: read(&self.tls_key, "--tls-key or --cert-dir")?,
@@ -133,8 +133,7 @@ pub async fn watch(
     let mut seen = Ok(loaded);
     loop {
         tokio::time::sleep(every).await;
-        // An error is compared by its words: one that stays is told of once.
-        let found = files.read().map_err(|error| error.to_string());
+        let found = files.read();
         if found == seen {
             continue;
         }
@@ -144,10 +143,8 @@ pub async fn watch(
             continue;
         }
         let used = match &found {
-            Ok(contents) => {
-                files.use_contents(contents, &serving, &metrics).map_err(|error| error.to_string())
-            }
-            Err(error) => Err(error.clone()),
+            Ok(contents) => files.use_contents(contents, &serving, &metrics),
+            Err(error) => Err(error.clone().into()),
         };
         match used {
             Ok(()) => tracing::info!(path = files.first(), "certificate replaced"),
@@ -163,18 +160,28 @@ pub async fn watch(
 /// Whether the files are the same after a moment.
 async fn settled(
     files: &CertificateFiles,
-    found: &Result<Contents, String>,
+    found: &Result<Contents, UnreadFile>,
     every: Duration,
 ) -> bool {
     tokio::time::sleep(every.min(Duration::from_millis(500))).await;
-    files.read().map_err(|error| error.to_string()) == *found
+    files.read() == *found
 }
 
-fn read(path: &Path, option: &'static str) -> Result<Vec<u8>, CertError> {
-    fs::read(path).map_err(|source: io::Error| CertError::File {
-        path: path.to_owned(),
-        action: "read",
-        option,
-        source,
+/// A file that the system did not hand over. It is comparable, so that an error that stays
+/// is logged once.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("cannot read {path}: {detail}; check the path given by {option} and its permissions")]
+pub struct UnreadFile {
+    path: PathBuf,
+    /// The option that names it.
+    option: &'static str,
+    /// What the system reports.
+    detail: String,
+}
+
+fn read(path: &Path, option: &'static str) -> Result<Vec<u8>, UnreadFile> {
+    fs::read(path).map_err(|error| {
+        let detail = error.to_string();
+        UnreadFile { path: path.to_owned(), option, detail }
     })
 }

@@ -7,7 +7,7 @@ mod pair;
 mod serving;
 mod verifier;
 
-pub use files::{CertificateFiles, Contents, PairFiles, watch};
+pub use files::{CertificateFiles, Contents, PairFiles, UnreadFile, watch};
 pub use make::{Fresh, MAX_DAYS, Made, make, make_pair};
 pub use pair::{Pair, PairError, certificates, expiry, provider};
 pub use serving::{Serving, server_config};
@@ -17,14 +17,17 @@ use std::path::PathBuf;
 /// What can be wrong with a certificate. Each says what, where and what next.
 #[derive(Debug, thiserror::Error)]
 pub enum CertError {
-    /// A file could not be read or written.
+    /// A file could not be read.
+    #[error(transparent)]
+    Unread(#[from] UnreadFile),
+    /// A file could not be written.
     #[error(
         "cannot {action} {path}: {source}; check the path given by {option} and its permissions"
     )]
     File {
         /// The file.
         path: PathBuf,
-        /// What was tried: read or write.
+        /// What was tried.
         action: &'static str,
         /// The option that names it.
         option: &'static str,
@@ -60,6 +63,12 @@ pub enum CertError {
         /// What is wrong with them.
         source: rcgen::Error,
     },
+    /// No client accepts the certificate that was made.
+    #[error(
+        "no certificate can be made that clients accept for each of {0}; choose names such as \
+         belay.belay.svc"
+    )]
+    Unaccepted(String),
     /// The TLS settings do not fit together.
     #[error("cannot set up TLS: {0}")]
     Tls(#[from] rustls::Error),

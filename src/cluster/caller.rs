@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 use super::api;
 use super::api::Detail;
 use super::api_error::chain;
-use super::start::{StartError, found, unhurried};
+use super::kubeconfig::find_cluster;
+use super::start::{StartError, unhurried};
 use super::world::RELEASE_REQUESTED;
 use crate::objects::{ApiError, KindInfo};
 
@@ -56,7 +57,7 @@ impl Caller {
     /// Connects.
     pub async fn connect(access: &Access) -> Result<Self, StartError> {
         let options = KubeConfigOptions { context: access.context.clone(), ..Default::default() };
-        let config = found(access.kubeconfig.as_ref(), &options).await;
+        let config = find_cluster(access.kubeconfig.as_ref(), &options).await;
         let config = config.map_err(StartError::Kubeconfig)?;
         let mut config = unhurried(config);
         if let Some(user) = &access.impersonate {

@@ -22,6 +22,7 @@ pub mod feed;
 mod holding;
 pub mod holds;
 pub mod journal;
+mod kubeconfig;
 mod list;
 mod live;
 mod local_api;

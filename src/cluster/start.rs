@@ -1,15 +1,11 @@
 //! Starts the cluster side on threads of its own, and ends it.
 
 use std::collections::HashMap;
-use std::error::Error;
-use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::config::{
-    InClusterError, InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError,
-};
+use kube::config::KubeConfigOptions;
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::watch;
 use tokio::task::{Id, JoinHandle, JoinSet};
@@ -17,6 +13,7 @@ use tokio::task::{Id, JoinHandle, JoinSet};
 use super::context::{Certificates, Context, Settings, Signals};
 use super::decider::ClusterDecider;
 use super::journal::Journal;
+use super::kubeconfig::{NoCluster, find_cluster};
 use super::live::Reader;
 use super::world::SharedWorld;
 use super::{
@@ -72,13 +69,13 @@ pub enum StartError {
         "cannot find a cluster: {0}; run belay in a Pod, name a kubeconfig with --kubeconfig, or \
          serve with no cluster by --standalone"
     )]
-    Configuration(String),
+    Configuration(#[source] NoCluster),
     /// There is none that a person's command could go to.
     #[error(
         "cannot find a cluster: {0}; next: name a kubeconfig with --kubeconfig or in KUBECONFIG, \
          and one of its contexts with --context"
     )]
-    Kubeconfig(String),
+    Kubeconfig(#[source] NoCluster),
     /// A client cannot be made.
     #[error("cannot make a client for the API server: {0}")]
     Client(String),
@@ -292,76 +289,8 @@ fn service_names(name: &str, namespace: &str) -> Vec<String> {
 }
 
 async fn configuration(kubeconfig: Option<&PathBuf>) -> Result<kube::Config, StartError> {
-    let config = found(kubeconfig, &KubeConfigOptions::default()).await;
+    let config = find_cluster(kubeconfig, &KubeConfigOptions::default()).await;
     config.map(unhurried).map_err(StartError::Configuration)
-}
-
-/// What a kubeconfig says, or the account of the Pod. An error is words that
-/// finish the sentence "cannot find a cluster:".
-pub(super) async fn found(
-    kubeconfig: Option<&PathBuf>,
-    options: &KubeConfigOptions,
-) -> Result<kube::Config, String> {
-    let useless = |error: KubeconfigError| useless(&error, kubeconfig);
-    match kubeconfig {
-        Some(path) => {
-            let read = Kubeconfig::read_from(path).map_err(useless)?;
-            kube::Config::from_custom_kubeconfig(read, options).await.map_err(useless)
-        }
-        None if options.context.is_some() => {
-            kube::Config::from_kubeconfig(options).await.map_err(useless)
-        }
-        None => kube::Config::infer().await.map_err(|error| nowhere(&error)),
-    }
-}
-
-/// Why neither a kubeconfig nor the account of a Pod says where the cluster is.
-fn nowhere(error: &InferConfigError) -> String {
-    let kubeconfig = error.source().and_then(|source| source.downcast_ref::<KubeconfigError>());
-    let said = kubeconfig.map_or_else(|| line(error), |error| useless(error, None));
-    match kube::Config::incluster() {
-        // This is no Pod, and nobody has to be told.
-        Ok(_) | Err(InClusterError::ReadEnvironmentVariable(_)) => said,
-        Err(account) => {
-            format!("{said}, nor can the account of the Pod be used ({})", line(&account))
-        }
-    }
-}
-
-/// Why a kubeconfig is of no use; `named`: the one that somebody has named.
-fn useless(error: &KubeconfigError, named: Option<&PathBuf>) -> String {
-    let which = match (named, std::env::var("KUBECONFIG")) {
-        (Some(path), _) => path.display().to_string(),
-        (None, Ok(paths)) if !paths.is_empty() => paths,
-        (None, _) => "~/.kube/config".to_owned(),
-    };
-    match error {
-        KubeconfigError::ReadConfig(error, path) if error.kind() == ErrorKind::NotFound => {
-            format!("there is no kubeconfig at {}", path.display())
-        }
-        KubeconfigError::ReadConfig(error, path) => {
-            format!("the kubeconfig {} cannot be read ({error})", path.display())
-        }
-        // Its snippet would be four lines more.
-        KubeconfigError::Parse(error) => {
-            format!(
-                "the kubeconfig {which} cannot be understood: {}",
-                line(error.without_snippet())
-            )
-        }
-        KubeconfigError::CurrentContextNotSet => {
-            format!("the kubeconfig {which} names no current context")
-        }
-        KubeconfigError::LoadContext(context) => {
-            format!("the kubeconfig {which} has no context \"{context}\"")
-        }
-        other => format!("the kubeconfig {which} cannot be used: {}", line(other)),
-    }
-}
-
-/// The whole story of an error, in one line.
-fn line(error: &dyn Error) -> String {
-    super::said(error).lines().next().unwrap_or_default().to_owned()
 }
 
 /// The configuration, with limits that suit who tries again by itself.
@@ -415,34 +344,5 @@ mod tests {
         assert_eq!(supervised(false).await, (false, Some("feed")));
         // Who ends is not missed when that was asked for.
         assert_eq!(supervised(true).await, (true, None));
-    }
-
-    #[tokio::test]
-    async fn what_is_wrong_with_a_kubeconfig_is_one_line_with_its_place() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("config");
-        let mut said = Vec::new();
-        for text in [
-            None,
-            Some("apiVersion: v1\nkind: Config\nusers: [{\n"),
-            Some("apiVersion: v1\nusers: 5\n"),
-            Some("apiVersion: v1\nkind: Config\n"),
-            Some("apiVersion: v1\nkind: Config\ncurrent-context: shop\n"),
-        ] {
-            if let Some(text) = text {
-                std::fs::write(&path, text).unwrap();
-            }
-            let wrong = found(Some(&path), &KubeConfigOptions::default()).await.map(drop);
-            let wrong = wrong.unwrap_err();
-            assert_eq!(wrong.lines().count(), 1, "{wrong}");
-            said.push(wrong.replace(&path.display().to_string(), "f"));
-        }
-        assert_eq!(said[0], "there is no kubeconfig at f");
-        for parsed in &said[1..3] {
-            assert!(parsed.starts_with("the kubeconfig f cannot be understood: "), "{parsed}");
-            assert!(parsed.contains("line "), "{parsed}");
-        }
-        assert_eq!(said[3], "the kubeconfig f names no current context");
-        assert_eq!(said[4], "the kubeconfig f has no context \"shop\"");
     }
 }

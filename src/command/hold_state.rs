@@ -40,7 +40,7 @@ impl HoldState {
         let (free, known, r#for) = match count {
             Count::Free(free) => (true, true, vec![why_free(free).to_owned()]),
             Count::Kept(causes) => (false, true, causes.iter().map(cause_text).collect()),
-            Count::Unknown(what) => (false, false, vec![what]),
+            Count::Unknown(why) => (false, false, vec![why.to_string()]),
             Count::Read(_) => (false, false, vec!["not all of it has been read".to_owned()]),
         };
         Self { free, released_by_belay, known, r#for }

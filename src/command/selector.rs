@@ -3,8 +3,16 @@
 
 use crate::graph::Requirement;
 
-/// Reads one; an error is a sentence.
-pub fn parse(text: &str) -> Result<Vec<Requirement>, String> {
+/// A part that is no label selector.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "\"{0}\" is no label selector; expected KEY=VALUE, KEY!=VALUE, KEY, !KEY, \"KEY in (A,B)\" or \
+     \"KEY notin (A,B)\""
+)]
+pub struct SelectorError(String);
+
+/// Reads one.
+pub fn parse(text: &str) -> Result<Vec<Requirement>, SelectorError> {
     parts(text).into_iter().filter(|part| !part.is_empty()).map(requirement).collect()
 }
 
@@ -26,13 +34,8 @@ fn parts(text: &str) -> Vec<&str> {
     parts
 }
 
-fn requirement(part: &str) -> Result<Requirement, String> {
-    let wrong = || {
-        format!(
-            "\"{part}\" is no label selector; expected KEY=VALUE, KEY!=VALUE, KEY, !KEY, \"KEY in \
-             (A,B)\" or \"KEY notin (A,B)\""
-        )
-    };
+fn requirement(part: &str) -> Result<Requirement, SelectorError> {
+    let wrong = || SelectorError(part.to_owned());
     let key = |key: &str| {
         let key = key.trim();
         let sound = !key.is_empty() && !key.contains([' ', '(', ')', '=', '!']);
@@ -82,7 +85,7 @@ mod tests {
             assert_eq!(parse(text), Ok(meant), "{text}");
         }
         for wrong in ["=a", "a b", "a in b", "a in (b", "a=b=c", "a of (b)", "!"] {
-            let said = parse(wrong).unwrap_err();
+            let said = parse(wrong).unwrap_err().to_string();
             assert!(said.contains("is no label selector; expected"), "{wrong}: {said}");
         }
     }

@@ -16,7 +16,7 @@ use crate::decide::{
     Cause, Item, Live, LiveRead, LiveReads, Records, Situation, approved, counting_users, named,
 };
 use crate::graph::{Node, NodeId, User};
-use crate::objects::{Kinds, NumberMap, NumberSet, is_hold};
+use crate::objects::{ApiError, Kinds, NumberMap, NumberSet, is_hold};
 use crate::policy::api::{Action, OnDelete};
 use crate::policy::{Applied, Facts, InUse, Policy};
 
@@ -32,11 +32,58 @@ pub enum Count {
     Read(Vec<LiveRead>),
     /// These keep the target, or some of them.
     Kept(Vec<Cause>),
-    /// Something is not known; the words say what, and why. It keeps the
-    /// target.
-    Unknown(String),
+    /// Something is unknown. It keeps the target.
+    Unknown(UnknownUse),
     /// Nothing keeps it.
     Free(Free),
+}
+
+/// Why it is unknown whether something keeps a target.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum UnknownUse {
+    /// The policies may be others.
+    #[error("the policies have not been read")]
+    PoliciesUnread,
+    /// The target has no node in the graph of what was read.
+    #[error("the object itself was not read")]
+    TargetUnread,
+    /// The target can't be parsed.
+    #[error("the object itself cannot be read")]
+    TargetUnreadable,
+    /// A policy selects by the labels of this Namespace.
+    #[error("the labels of Namespace {0} are not known")]
+    NamespaceLabels(String),
+    /// The budget of a pass is used up.
+    #[error(
+        "the search for its users reaches more objects and references than belay follows in one \
+         pass"
+    )]
+    TooManySteps,
+    /// Each round of reads leads to more of them.
+    #[error("what needs it leads to ever more that would have to be read")]
+    TooManyRounds,
+    /// The numbers of kinds or relations are others now.
+    #[error("the known kinds or relations changed during the count")]
+    KindsChanged,
+    /// An object that may use the target can't be read, and why.
+    #[error("{0}, so it may use it")]
+    UnreadableUser(String),
+    /// The objects of a kind that may use the target could not be listed.
+    #[error("objects of kind {kind} may need it: {why}")]
+    Unlisted {
+        /// The kind.
+        kind: String,
+        /// Why not.
+        why: ApiError,
+    },
+    /// The person who asks may list only a part of the objects that may use the target.
+    #[error("{resource} may need it: {why}")]
+    PartlyListed {
+        /// The plural and group of the objects.
+        resource: String,
+        /// Why not.
+        why: ApiError,
+    },
 }
 
 /// Why nothing keeps a target.
@@ -84,7 +131,7 @@ pub fn as_released(target: &Value) -> Value {
 /// editor of a namespace can create thousands of objects that wait.
 pub fn count(situation: &Situation<'_>, known: bool, reads: &LiveReads, target: NodeId) -> Count {
     if !known {
-        return Count::Unknown("the policies have not been read".to_owned());
+        return Count::Unknown(UnknownUse::PoliciesUnread);
     }
     count_without(situation, reads, target, Excuse::ALL)
 }
@@ -97,14 +144,14 @@ pub(super) fn count_without(
     excuses: &[Excuse],
 ) -> Count {
     let Some(node) = reads.graph.get(target) else {
-        return Count::Unknown("the object itself was not read".to_owned());
+        return Count::Unknown(UnknownUse::TargetUnread);
     };
     let situation = &Situation { live: Live::Read(reads), ..*situation };
     let chain = Chain { situation, reads };
     match protection(chain, node) {
         Protection::Uncertain => {
-            let place = node.namespace();
-            return Count::Unknown(format!("the labels of Namespace {place} are not known"));
+            let place = node.namespace().to_owned();
+            return Count::Unknown(UnknownUse::NamespaceLabels(place));
         }
         Protection::Not(free) => return Count::Free(free),
         Protection::Always => return Count::Kept(vec![Cause::Always]),
@@ -122,9 +169,7 @@ pub(super) fn count_without(
     };
     let ran = counting.run(node);
     if situation.work.is_used_up() {
-        let what = "the search for its users reaches more objects and references than belay \
-                    follows in one pass";
-        return Count::Unknown(what.to_owned());
+        return Count::Unknown(UnknownUse::TooManySteps);
     }
     match ran {
         Err(unknown) => Count::Unknown(unknown),
@@ -201,7 +246,7 @@ struct Counting<'a> {
 }
 
 impl<'a> Counting<'a> {
-    fn run(&mut self, target: Node<'a>) -> Result<(), String> {
+    fn run(&mut self, target: Node<'a>) -> Result<(), UnknownUse> {
         // Who waits in a cycle is found by looking, and what goes along with
         // the whole cycle only when it is known: so until nobody is new.
         let mut group = self.group(&[target.id()])?;
@@ -226,7 +271,7 @@ impl<'a> Counting<'a> {
 
     /// The users of the target, and of whatever waits in a cycle with it, when
     /// the holds of these go.
-    fn look(&mut self, target: Node<'a>, group: &ReleaseGroup) -> Result<(), String> {
+    fn look(&mut self, target: Node<'a>, group: &ReleaseGroup) -> Result<(), UnknownUse> {
         (self.waits, self.kept, self.keeping) = (NumberMap::default(), Vec::new(), 0);
         self.members = vec![target.id()];
         let mut at = 0;
@@ -253,7 +298,7 @@ impl<'a> Counting<'a> {
         node: Node<'a>,
         kept: WhileUsed<'a>,
         group: &ReleaseGroup,
-    ) -> Result<(), String> {
+    ) -> Result<(), UnknownUse> {
         let lists = self.lists(node)?;
         if !lists.is_empty() {
             self.read(&lists);
@@ -389,7 +434,7 @@ impl<'a> Counting<'a> {
     /// The lists of every kind that could need an object and was not read yet:
     /// producers before products, so that what a producer makes between two
     /// lists is found by the later one.
-    fn lists(&self, node: Node<'a>) -> Result<Vec<LiveRead>, String> {
+    fn lists(&self, node: Node<'a>) -> Result<Vec<LiveRead>, UnknownUse> {
         let situation = self.chain.situation;
         let mut unread = Vec::new();
         for (needer, crosses) in situation.policies.needers(&situation.graph.kinds, node.kind()) {
@@ -407,11 +452,12 @@ impl<'a> Counting<'a> {
                 None => unread.push((place(&info.group, &info.resource), read)),
                 Some(Ok(())) => {
                     if let Some(object) = self.chain.graph().unreadable(needer, namespace) {
-                        return Err(format!("{object}, so it may use it"));
+                        return Err(UnknownUse::UnreadableUser(object));
                     }
                 }
                 Some(Err(why)) => {
-                    return Err(format!("objects of kind {} may need it: {why}", info.kind));
+                    let (kind, why) = (info.kind.clone(), why.clone());
+                    return Err(UnknownUse::Unlisted { kind, why });
                 }
             }
         }

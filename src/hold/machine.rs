@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::count::{Count, Free};
+use super::count::{Count, Free, UnknownUse};
 use super::patch::{Mark, Removal, Sight};
 use super::protocol::{Answer, End, Input, Limits, Output, Waiting};
 use crate::decide::LiveRead;
@@ -253,10 +253,12 @@ impl Release {
                 self.refusals = 0;
                 vec![Output::Waits(Waiting::For(causes))]
             }
-            Count::Unknown(what) => vec![Output::Waits(Waiting::Unknown(what.into()))],
+            Count::Unknown(why) => {
+                vec![Output::Waits(Waiting::Unknown(why.to_string().into()))]
+            }
             Count::Read(_) => {
-                let what = "what needs it leads to ever more that would have to be read";
-                vec![Output::Waits(Waiting::Unknown(what.into()))]
+                let why = UnknownUse::TooManyRounds.to_string();
+                vec![Output::Waits(Waiting::Unknown(why.into()))]
             }
         };
         outputs.push(Output::Forget);

@@ -30,7 +30,7 @@ mod model;
 #[cfg(test)]
 mod tests;
 
-pub use count::{Count, Free, PASS_STEPS, as_released, count, keeping};
+pub use count::{Count, Free, PASS_STEPS, UnknownUse, as_released, count, keeping};
 pub use machine::{ROUNDS, Release};
 pub use patch::{Mark, Removal, Sight, TOKEN};
 pub use plan::{Plan, Wanted, plan, plan_patch, wanted, wanting, wants};

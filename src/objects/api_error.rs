@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Why a request to the API server failed. The text finishes the sentence "belay cannot
 /// read them:".
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, thiserror::Error)]
 pub enum ApiError {
     /// The object does not exist; for a list: its kind is not served.
     #[error("the API server does not serve them")]

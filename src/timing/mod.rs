@@ -257,26 +257,52 @@ timing! {
 /// The shortest interval that `--timing` accepts.
 const SHORTEST: Duration = Duration::from_millis(10);
 
+/// What is wrong with the intervals of `--timing`.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum TimingError {
+    /// A setting has another form.
+    #[error("\"{0}\": expected GROUP.NAME=SECONDS")]
+    Form(String),
+    /// No interval has this name.
+    #[error("no interval is called \"{0}\"")]
+    Name(String),
+    /// A value is no number of seconds in the range of the interval.
+    #[error("{name} is \"{value}\": expected between {least} and {most} seconds")]
+    Value {
+        /// The interval.
+        name: String,
+        /// Its value.
+        value: String,
+        /// The shortest, in seconds.
+        least: f64,
+        /// The longest, in seconds.
+        most: f64,
+    },
+    /// Several intervals do not fit together.
+    #[error("{0}")]
+    Relation(&'static str),
+}
+
 impl FromStr for Timing {
-    type Err = String;
+    type Err = TimingError;
 
     /// Reads `GROUP.NAME=SECONDS,…`. All other intervals keep their default.
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, TimingError> {
         let mut timing = Self::default();
         for setting in text.split(',') {
-            let (name, value) = setting
-                .split_once('=')
-                .ok_or_else(|| format!("\"{setting}\": expected GROUP.NAME=SECONDS"))?;
+            let (name, value) =
+                setting.split_once('=').ok_or_else(|| TimingError::Form(setting.to_owned()))?;
             let mut intervals = timing.intervals().into_iter();
             let Some((_, interval)) = intervals.find(|(known, _)| *known == name) else {
-                return Err(format!("no interval is called \"{name}\""));
+                return Err(TimingError::Name(name.to_owned()));
             };
             let most = production(name);
             let seconds = value.parse().ok().and_then(|s| Duration::try_from_secs_f64(s).ok());
             *interval =
                 seconds.filter(|read| (SHORTEST..=most).contains(read)).ok_or_else(|| {
                     let (least, most) = (SHORTEST.as_secs_f64(), most.as_secs_f64());
-                    format!("{name} is \"{value}\": expected between {least} and {most} seconds")
+                    let (name, value) = (name.to_owned(), value.to_owned());
+                    TimingError::Value { name, value, least, most }
                 })?;
         }
         timing.check()?;
@@ -292,9 +318,8 @@ fn production(name: &str) -> Duration {
 }
 
 impl Timing {
-    /// Checks the relations between intervals. An error is a sentence that names
-    /// the wrong ones.
-    pub fn check(&self) -> Result<(), String> {
+    /// Checks the relations between intervals.
+    pub fn check(&self) -> Result<(), TimingError> {
         let Self { lease, certificates: Certificates { report, due, gone, forgotten, .. }, .. } =
             self;
         let rules = [
@@ -327,6 +352,7 @@ impl Timing {
                  may not be shorter than .gone: otherwise a replica that runs counts as gone",
             ),
         ];
-        rules.into_iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, why)| Err(why.to_owned()))
+        let broken = rules.into_iter().find(|(holds, _)| !holds);
+        broken.map_or(Ok(()), |(_, why)| Err(TimingError::Relation(why)))
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
 
 fn wrong(text: &str) -> String {
-    text.parse::<Timing>().unwrap_err()
+    text.parse::<Timing>().unwrap_err().to_string()
 }
 
 #[test]

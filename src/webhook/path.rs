@@ -17,15 +17,20 @@ use crate::certs::provider;
 #[derive(Clone, PartialEq, Eq)]
 pub struct PathToken(Arc<str>);
 
+/// The system has no random numbers for a new token.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("the system has no random numbers")]
+pub struct NoRandomNumbers;
+
 /// The digits of a token.
 const DIGITS: usize = 64;
 
 impl PathToken {
     /// A new token.
-    pub fn generate() -> Result<Self, String> {
+    pub fn generate() -> Result<Self, NoRandomNumbers> {
         let mut bytes = [0; DIGITS / 2];
         let filled = provider().secure_random.fill(&mut bytes);
-        filled.map_err(|_| "the system has no random numbers".to_owned())?;
+        filled.map_err(|_| NoRandomNumbers)?;
         let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(Self(text.into()))
     }

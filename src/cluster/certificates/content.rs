@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::ObjectMeta;
 
 use super::rotation::{Authority, Content, Next, Pair};
-use crate::certs::{self, Fresh};
+use crate::certs::{self, CertError, Fresh};
 use crate::cluster::secret::{MADE_BY, REQUESTED, has_annotation, is_own};
 
 const CURRENT: [&str; 3] = ["tls.crt", "tls.key", "ca.crt"];
@@ -104,17 +104,13 @@ fn pair(
 
 /// A pair that will do for these names: one that would not would be made again
 /// and again.
-pub fn fresh(names: &[String], days: u32) -> Result<Fresh, String> {
-    let fresh = certs::make(names, days).map_err(|error| error.to_string())?;
+pub fn fresh(names: &[String], days: u32) -> Result<Fresh, CertError> {
+    let fresh = certs::make(names, days)?;
     let Fresh { ca_cert, tls_cert, tls_key } = &fresh;
     let authorities = authorities(ca_cert.as_bytes());
     match pair(tls_cert.as_bytes(), tls_key.as_bytes(), &authorities, names) {
         Some(pair) if pair.every_name => Ok(fresh),
-        _ => Err(format!(
-            "no certificate can be made that clients accept for each of {}; choose names such as \
-             belay.belay.svc",
-            names.join(", ")
-        )),
+        _ => Err(CertError::Unaccepted(names.join(", "))),
     }
 }
 

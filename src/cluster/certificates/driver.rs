@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::replicas::Replicas;
 use super::rotation::{self, Authority, Content, Seen, Step, Waiting};
 use super::{content, publish};
-use crate::certs::{Pair, PairError, Serving};
+use crate::certs::{CertError, Pair, PairError, Serving};
 use crate::cluster::context::{Context, Registered};
 use crate::cluster::pace::jittered;
 use crate::cluster::secret::{self, Follower, IDLE};
@@ -139,7 +139,8 @@ impl<'a> Driver<'a> {
     /// The Secret after a step.
     fn after(&self, step: &Step, content: &Content) -> Result<Secret, ApiError> {
         let Own { names, days, .. } = &self.own;
-        let fresh = || content::fresh(names, *days).map_err(ApiError::Other);
+        let failed = |error: CertError| ApiError::Other(error.to_string());
+        let fresh = || content::fresh(names, *days).map_err(failed);
         Ok(match (step, self.secret.clone()) {
             (Step::Stage, Some(secret)) => content::stage(secret, &self.name, fresh()?),
             (Step::Promote, Some(secret)) => content::promote(secret, &self.name),

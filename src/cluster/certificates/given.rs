@@ -21,7 +21,7 @@ pub async fn keep_bundle(context: &Context, path: &Path) {
             Err(error) if good => {
                 tracing::error!(
                     path = %path.display(),
-                    error,
+                    %error,
                     "the authorities for the webhook configurations cannot be read; the last ones \
                      stay in use; put PEM certificates there, or leave the file out if somebody \
                      else fills in caBundle"
@@ -34,11 +34,20 @@ pub async fn keep_bundle(context: &Context, path: &Path) {
     }
 }
 
-fn read(path: &Path) -> Result<String, String> {
-    let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
+/// Why a file has no authorities.
+#[derive(Debug, thiserror::Error)]
+enum BundleError {
+    #[error(transparent)]
+    Unread(#[from] std::io::Error),
+    #[error("there is no PEM certificate in it")]
+    NoCertificate,
+}
+
+fn read(path: &Path) -> Result<String, BundleError> {
+    let bytes = std::fs::read(path)?;
     let authorities = content::authorities(&bytes);
     if authorities.is_empty() {
-        return Err("there is no PEM certificate in it".to_owned());
+        return Err(BundleError::NoCertificate);
     }
     Ok(content::bundle(&authorities))
 }
@@ -52,10 +61,10 @@ mod tests {
     fn authorities_are_read_from_a_file_and_nothing_else_is() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ca.crt");
-        assert!(read(&path).unwrap_err().contains("No such file"));
+        assert!(read(&path).unwrap_err().to_string().contains("No such file"));
         for nonsense in ["", "-----BEGIN CERTIFICATE-----\nbm8=\n"] {
             std::fs::write(&path, nonsense).unwrap();
-            assert_eq!(read(&path).unwrap_err(), "there is no PEM certificate in it");
+            assert!(matches!(read(&path), Err(BundleError::NoCertificate)));
         }
         let made = certs::make(&["belay.belay.svc".to_owned()], 1).unwrap();
         std::fs::write(&path, format!("# for belay\n{}", made.ca_cert)).unwrap();

@@ -183,7 +183,7 @@ impl Force {
         }
         for (name, written) in &said.relations.all {
             let compiled = match written {
-                Err(error) => Err(error.clone()),
+                Err(error) => Err(error.to_string()),
                 Ok(relation) => match relation.spec.problems().first() {
                     Some(problem) => Err(format!("{}: {}", problem.field, problem.message)),
                     None => compile_relation(name, &relation.spec)

@@ -25,8 +25,14 @@ pub struct Said {
     pub pauses: Kept<Pause>,
 }
 
-/// By name; what cannot be read as what it is says why.
-type ByName<T> = BTreeMap<String, Result<T, String>>;
+/// An object that another version of belay has written, and what this one does not
+/// understand of it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct OtherVersion(pub String);
+
+/// The objects by name.
+type ByName<T> = BTreeMap<String, Result<T, OtherVersion>>;
 
 /// The objects of one kind.
 #[derive(Debug)]
@@ -114,7 +120,7 @@ impl<K, T> Own<K, T> {
 /// say what this one does not understand: that is its own trouble alone.
 fn read<K: DeserializeOwned + Resource>(
     json: &str,
-) -> Result<(String, Result<K, String>), Unreadable> {
+) -> Result<(String, Result<K, OtherVersion>), Unreadable> {
     #[derive(serde::Deserialize)]
     struct Named {
         metadata: Name,
@@ -129,14 +135,14 @@ fn read<K: DeserializeOwned + Resource>(
         Err(error) => {
             let named = serde_json::from_str(json);
             let Named { metadata } = named.map_err(|error| Unreadable::new(json, &error))?;
-            Ok((metadata.name, Err(error.to_string())))
+            Ok((metadata.name, Err(OtherVersion(error.to_string()))))
         }
     }
 }
 
 impl<K: DeserializeOwned + Resource, T> Own<K, T> {
     /// Name and what is kept of an object.
-    fn keep(&self, json: &str) -> Result<(String, Option<Result<T, String>>), Unreadable> {
+    fn keep(&self, json: &str) -> Result<(String, Option<Result<T, OtherVersion>>), Unreadable> {
         let (name, object) = read(json)?;
         Ok((name, object.map(self.part.keep).transpose()))
     }

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::force::{Defined, Force, Taken};
 use super::objects::Objects;
-use super::own::Said;
+use super::own::{OtherVersion, Said};
 use super::plan::{Want, plan};
 use super::waiting;
 use super::watching::Sink as _;
@@ -135,7 +135,7 @@ fn a_policy_that_is_deleted_goes_and_one_that_is_broken_stays_as_it_was() {
     assert!(force.take(&both, Defined::Yes, now).policies);
     assert_eq!(force.take(&both, Defined::Yes, now), Taken::default(), "nothing has changed");
     let mut broken = said(&[policy("a", CONFIG_MAPS)]);
-    broken.policies.all.insert("b".to_owned(), Err("no such field".to_owned()));
+    broken.policies.all.insert("b".to_owned(), Err(OtherVersion("no such field".to_owned())));
     assert!(!force.take(&broken, Defined::Yes, now).policies);
     assert_eq!((names(&force), force.problems.len()), (vec!["a", "b"], 1));
     assert!(force.take(&said(&[policy("a", CONFIG_MAPS)]), Defined::Yes, now).policies);
@@ -164,11 +164,11 @@ fn what_cannot_be_read_is_not_taken_for_no_policy() {
     let mut force = Force::new(timing().thaw);
     force.take(&written, Defined::Yes, Instant::now());
     assert_eq!(force.lacks(&written), None);
-    written.policies.all.insert("b".to_owned(), Err("no such field".to_owned()));
+    written.policies.all.insert("b".to_owned(), Err(OtherVersion("no such field".to_owned())));
     force.take(&written, Defined::Yes, Instant::now());
     assert_eq!(force.lacks(&written).as_deref(), Some("DeletionPolicy b"));
     written.policies.all.remove("b");
-    written.relations.all.insert("r".to_owned(), Err("no such field".to_owned()));
+    written.relations.all.insert("r".to_owned(), Err(OtherVersion("no such field".to_owned())));
     force.take(&written, Defined::Yes, Instant::now());
     assert_eq!(force.lacks(&written).as_deref(), Some("Relation r"));
 }

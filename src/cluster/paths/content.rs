@@ -44,7 +44,7 @@ pub fn with_tokens(
     (namespace, name): (&str, &str),
     tokens: &[DatedToken],
     answered: bool,
-) -> Result<Secret, String> {
+) -> Result<Secret, serde_json::Error> {
     let mut secret = secret.unwrap_or_else(|| Secret {
         metadata: ObjectMeta {
             namespace: Some(namespace.to_owned()),
@@ -57,7 +57,7 @@ pub fn with_tokens(
         token: dated.token.expose().to_owned(),
         made: Timestamp::from_second(dated.made).unwrap_or_default().to_string(),
     });
-    let bytes = serde_json::to_vec(&stored.collect::<Vec<_>>()).map_err(|e| e.to_string())?;
+    let bytes = serde_json::to_vec(&stored.collect::<Vec<_>>())?;
     secret.data.get_or_insert_default().insert(KEY.to_owned(), ByteString(bytes));
     let annotations = secret.metadata.annotations.get_or_insert_default();
     annotations.insert(MADE_BY.to_owned(), name.to_owned());

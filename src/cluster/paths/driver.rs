@@ -87,7 +87,7 @@ impl Driver {
     /// The tokens in use and a new one. Those in use stay even if the Secret
     /// was deleted: the API servers use one of them.
     fn with_new_token(&self, now: i64) -> Result<Vec<DatedToken>, ApiError> {
-        let token = PathToken::generate().map_err(ApiError::Other)?;
+        let token = PathToken::generate().map_err(|error| ApiError::Other(error.to_string()))?;
         let new = DatedToken { token, made: now };
         Ok(self.tokens.iter().cloned().chain([new]).collect())
     }
@@ -147,7 +147,8 @@ impl Follower for Driver {
         };
         let place = (self.context.settings.namespace.as_str(), self.name.as_str());
         let written = content::with_tokens(self.secret.clone(), place, &tokens, answered);
-        secret::write(&self.secrets, &written.map_err(ApiError::Other)?).await?;
+        let written = written.map_err(|error| ApiError::Other(error.to_string()))?;
+        secret::write(&self.secrets, &written).await?;
         tracing::info!(secret = self.name, done = ?next, "rotation of the webhook path");
         Ok(self.rotation.echo)
     }

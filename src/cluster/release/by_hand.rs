@@ -15,7 +15,8 @@ use crate::cluster::world::Place;
 use crate::decide::LiveRead;
 use crate::graph::Meter;
 use crate::hold::{
-    Answer, Count, End, Free, Mark, PASS_STEPS, ROUNDS, Removal, Sight, Waiting, as_released,
+    Answer, Count, End, Free, Mark, PASS_STEPS, ROUNDS, Removal, Sight, UnknownUse, Waiting,
+    as_released,
 };
 use crate::webhook::fair::{FairSemaphore, Slots};
 
@@ -36,9 +37,9 @@ pub async fn look(context: &Context, reader: &Reader, place: &Place, object: &Va
         gathered: None,
         lacks: None,
     };
-    confirm(&mut count, ROUNDS.into()).await.unwrap_or_else(|_| {
-        Count::Unknown("what needs it leads to ever more that would have to be read".to_owned())
-    })
+    confirm(&mut count, ROUNDS.into())
+        .await
+        .unwrap_or_else(|_| Count::Unknown(UnknownUse::TooManyRounds))
 }
 
 /// A count of who needs an object, with the rights of a person.
@@ -51,7 +52,7 @@ struct CountByHand<'a> {
     meter: Meter,
     gathered: Option<Box<Gathered>>,
     /// The first list that could not be read.
-    lacks: Option<String>,
+    lacks: Option<UnknownUse>,
 }
 
 impl Confirm for CountByHand<'_> {
@@ -72,7 +73,8 @@ impl Confirm for CountByHand<'_> {
         let mut answers = reader.read_all(group, reads, Instant::now() + LIMIT).await;
         for (read, answer) in &mut answers {
             let (Err(why), LiveRead::List { .. }) = (&*answer, &*read) else { continue };
-            self.lacks.get_or_insert(format!("{} may need it: {why}", read.kind_name()));
+            let (resource, why) = (read.kind_name().to_string(), why.clone());
+            self.lacks.get_or_insert(UnknownUse::PartlyListed { resource, why });
             // With a list that lacks something nothing is ever free.
             *answer = Ok(near(self.reader, &self.group, read).await);
         }

@@ -15,8 +15,8 @@ use crate::cluster::world::{Place, SharedWorld, World};
 use crate::decide::{Live, LiveRead, LiveReads, Situation};
 use crate::graph::{Meter, Work};
 use crate::hold::{
-    Answer, Count, End, Free, Input, Limits, Output, PASS_STEPS, Release, Sight, Waiting,
-    as_released, count,
+    Answer, Count, End, Free, Input, Limits, Output, PASS_STEPS, Release, Sight, UnknownUse,
+    Waiting, as_released, count,
 };
 use crate::objects::KindId;
 use crate::webhook::fair::{FairSemaphore, Turn};
@@ -312,7 +312,7 @@ impl Driver {
     /// Who still counts.
     fn count(&mut self) -> Count {
         let Some(released) = self.marked.as_ref().map(as_released) else {
-            return Count::Unknown("the object itself was not read".to_owned());
+            return Count::Unknown(UnknownUse::TargetUnread);
         };
         let (world, gathered) = (&self.common.context.world, &mut self.gathered);
         counted(world, gathered, (self.place.0, &released), &self.meter)
@@ -339,7 +339,7 @@ pub fn counted(
     let node = gathered.put(kind, released);
     let world = world.read();
     if !gathered.fits(&world) {
-        return Count::Unknown("the known kinds or relations changed during the count".to_owned());
+        return Count::Unknown(UnknownUse::KindsChanged);
     }
     let World { graph, policies, known, clock, .. } = &*world;
     let now = clock.now().as_second();
@@ -348,7 +348,7 @@ pub fn counted(
     let situation = Situation { work, ..Situation::new(graph, policies, Live::Read(reads), now) };
     match node {
         Some(node) => count(&situation, *known, reads, node),
-        None => Count::Unknown("the object itself cannot be read".to_owned()),
+        None => Count::Unknown(UnknownUse::TargetUnreadable),
     }
 }
 
@@ -477,7 +477,7 @@ mod tests {
         assert!(driver.meter.steps() > 0);
         Work::new(&driver.meter).charge(PASS_STEPS);
         let Count::Unknown(why) = driver.count() else { panic!("it was released") };
-        assert!(why.contains("more objects and references"), "{why}");
+        assert_eq!(why, UnknownUse::TooManySteps);
     }
 
     #[tokio::test]

@@ -137,7 +137,7 @@ async fn kept(snapshot: &Snapshot, place: &Place, object: &Value) -> Option<Why>
     match by_hand::look(context, reader, place, object).await {
         Count::Free(_) => None,
         Count::Kept(causes) => Some(Why::InUse(causes)),
-        Count::Unknown(why) => Some(Why::Unknown(why)),
+        Count::Unknown(why) => Some(Why::Unknown(why.to_string())),
         Count::Read(_) => Some(Why::Unknown("what may need it could not be read".to_owned())),
     }
 }

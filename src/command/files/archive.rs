@@ -12,7 +12,7 @@ use super::objects::namespace as made_up;
 use super::{World, filled, names};
 use crate::cluster::{Held, failure, local_client};
 use crate::command::CommandError;
-use crate::command::selector;
+use crate::command::selector::{self, SelectorError};
 use crate::objects::{KindInfo, Kinds, Names};
 use crate::policy::Identities;
 use crate::policy::api::GROUP;
@@ -178,7 +178,7 @@ impl Archive {
                         "items": items});
                     (200, list)
                 }
-                Err(why) => failure(400, &why, (resource, "")),
+                Err(why) => failure(400, &why.to_string(), (resource, "")),
             },
         }
     }
@@ -193,7 +193,7 @@ struct Chosen {
 }
 
 impl Chosen {
-    fn of(query: &str) -> Result<Self, String> {
+    fn of(query: &str) -> Result<Self, SelectorError> {
         let mut chosen = Self::default();
         for (key, value) in form_urlencoded::parse(query.as_bytes()) {
             match &*key {

@@ -95,7 +95,8 @@ impl SetArguments {
     pub fn asked(&self) -> Result<Asked, CommandError> {
         let usage = |text: String| CommandError::Usage(text);
         stdin_once(self.filename.iter().chain(&self.place.from.files).chain(&self.removed))?;
-        let selector = self.selector.as_deref().map(selector::parse).transpose().map_err(usage)?;
+        let selector = self.selector.as_deref().map(selector::parse).transpose();
+        let selector = selector.map_err(|error| usage(error.to_string()))?;
         let selected = selector.is_some();
         let named = selected || !self.targets.is_empty();
         if let [old, new] = self.removed.as_slice() {
@@ -114,7 +115,8 @@ impl SetArguments {
                         manifests with -f, or two states of them with --removed";
             return Err(usage(text.to_owned()));
         }
-        let wanted = words(&self.targets, selected).map_err(usage)?;
+        let wanted = parse_targets(&self.targets, selected);
+        let wanted = wanted.map_err(|error| usage(error.to_string()))?;
         if self.all_namespaces && wanted.iter().any(|wanted| wanted.name.is_some()) {
             let text = "an object has one namespace; name it with -n, or leave out its name, or -A";
             return Err(usage(text.to_owned()));
@@ -130,15 +132,24 @@ impl SetArguments {
     }
 }
 
-/// The words of the command line.
-fn words(targets: &[String], selected: bool) -> Result<Vec<Wanted>, String> {
-    let no_object = |word: &str| {
-        format!("\"{word}\" names no object; expected TYPE/NAME or TYPE NAME, such as pvc/data")
-    };
+/// What is wrong with the targets of a command line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum TargetError {
+    #[error("\"{0}\" names no object; expected TYPE/NAME or TYPE NAME, such as pvc/data")]
+    NoObject(String),
+    #[error("\"{0}\" is a kind, and no object of it is named; name one, or select some with -l")]
+    OnlyKind(String),
+    #[error("-l selects by labels; leave out the names, or -l")]
+    NamedAndSelected,
+}
+
+/// Reads the targets of a command line.
+fn parse_targets(targets: &[String], selected: bool) -> Result<Vec<Wanted>, TargetError> {
+    let no_object = |word: &str| TargetError::NoObject(word.to_owned());
     let one = |kind: &str, name: &str| Wanted { kind: kind.into(), name: Some(name.into()) };
     if targets.iter().any(|word| word.contains('/')) {
         if selected {
-            return Err("-l selects by labels; leave out the names, or -l".to_owned());
+            return Err(TargetError::NamedAndSelected);
         }
         let pair = |word: &String| match word.split_once('/') {
             Some((kind, name)) if !kind.is_empty() && !name.is_empty() && !name.contains('/') => {
@@ -157,11 +168,8 @@ fn words(targets: &[String], selected: bool) -> Result<Vec<Wanted>, String> {
         (true, true) => {
             Ok(kinds.into_iter().map(|kind| Wanted { kind: kind.into(), name: None }).collect())
         }
-        (true, false) => Err(format!(
-            "\"{}\" is a kind, and no object of it is named; name one, or select some with -l",
-            targets.join(" ")
-        )),
-        (false, true) => Err("-l selects by labels; leave out the names, or -l".to_owned()),
+        (true, false) => Err(TargetError::OnlyKind(targets.join(" "))),
+        (false, true) => Err(TargetError::NamedAndSelected),
         (false, false) => {
             let of = |kind: &str| names.iter().map(|name| one(kind, name)).collect::<Vec<_>>();
             Ok(kinds.into_iter().flat_map(of).collect())
@@ -174,7 +182,8 @@ impl Asked {
     /// it is not there and objects name it all the same. A dump of Pods says who
     /// needs a Secret, and does not have it.
     pub fn one(target: &[String], absent: bool) -> Result<Self, CommandError> {
-        let wanted = words(target, false).map_err(CommandError::Usage)?;
+        let wanted = parse_targets(target, false);
+        let wanted = wanted.map_err(|error| CommandError::Usage(error.to_string()))?;
         match wanted.len() {
             1 => Ok(Self { wanted, absent, ..Self::default() }),
             _ => Err(CommandError::Usage(format!(
@@ -331,9 +340,9 @@ mod tests {
     use super::*;
     use crate::objects::Kinds;
 
-    fn read(line: &str, selected: bool) -> Result<String, String> {
+    fn read(line: &str, selected: bool) -> Result<String, TargetError> {
         let owned: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        let wanted = words(&owned, selected)?;
+        let wanted = parse_targets(&owned, selected)?;
         let shown = wanted.iter().map(|Wanted { kind, name }| match name {
             Some(name) => format!("{kind}/{name}"),
             None => kind.clone(),
@@ -354,12 +363,12 @@ mod tests {
         }
         assert_eq!(read("pods,svc", true).as_deref(), Ok("pods svc"));
         for wrong in ["pvc/", "/data", "pvc/a/b", "pvc/a b", "pvc, a"] {
-            let said = read(wrong, false).unwrap_err();
+            let said = read(wrong, false).unwrap_err().to_string();
             assert!(said.contains("names no object; expected"), "{wrong}: {said}");
         }
-        assert!(read("pvc", false).unwrap_err().contains("no object of it is named"));
-        assert!(read("pvc data", true).unwrap_err().contains("leave out the names"));
-        assert!(read("pvc/data", true).unwrap_err().contains("leave out the names"));
+        assert!(read("pvc", false).unwrap_err().to_string().contains("no object of it is named"));
+        assert!(read("pvc data", true).unwrap_err().to_string().contains("leave out the names"));
+        assert!(read("pvc/data", true).unwrap_err().to_string().contains("leave out the names"));
     }
 
     /// The kind, the name and perhaps the namespace of each.
@@ -397,7 +406,7 @@ mod tests {
         let names = Names::of_kinds(&Kinds::default(), &[]);
         let places = |line: &str| {
             let owned: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-            let wanted = words(&owned, false).unwrap();
+            let wanted = parse_targets(&owned, false).unwrap();
             let asked = Asked { wanted, ..Asked::default() };
             let sought = asked.sought(&names, "shop", "no kind").unwrap();
             namespaces(&sought).map(|places| places.into_iter().collect::<Vec<_>>().join(" "))

@@ -146,7 +146,7 @@ impl Work {
         let Some(object) = object else { return Ok(gone(&what)) };
         Ok(match by_hand::look(context, reader, &self.place, &object).await {
             Count::Kept(causes) => self.waits(&causes),
-            Count::Unknown(why) => self.unsure(&why),
+            Count::Unknown(why) => self.unsure(&why.to_string()),
             Count::Free(free) => held(format!(
                 "{what} is still held, and {}: settleSeconds of its policies may not have passed \
                  yet; next: see belay's log, or try again",

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::error::CaseError;
 use super::outcome::Outcome;
 use super::verb::Verb;
 use crate::command::document::policy_name;
@@ -42,7 +43,7 @@ pub struct Wrong {
 
 impl Expect {
     /// That it says something, and something that such a question can answer.
-    pub fn check(&self, verb: Verb) -> Result<(), String> {
+    pub fn check(&self, verb: Verb) -> Result<(), CaseError> {
         let Self { verdict, reason, policy, message, blockers, held, approved, exempted } = self;
         let said = [
             verdict.is_some(),
@@ -55,24 +56,19 @@ impl Expect {
             exempted.is_some(),
         ];
         if !said.contains(&true) {
-            let text =
-                "the case expects nothing, and would pass whatever came; say at least the verdict";
-            return Err(text.to_owned());
+            return Err(CaseError::ExpectsNothing);
         }
         // Every text has the empty one in it, and nobody is in every list.
         let empty = |text: &String| text.trim().is_empty();
         if message.as_ref().is_some_and(empty) {
-            return Err("message is empty, and would be found in any; take it out".to_owned());
+            return Err(CaseError::EmptyMessage);
         }
         if blockers.as_ref().is_some_and(|list| list.is_empty() || list.iter().any(empty)) {
-            return Err("blockers names nobody, and would always be met; take it out".to_owned());
+            return Err(CaseError::EmptyBlockers);
         }
         let stores = matches!(verb, Verb::Create | Verb::Update | Verb::Review);
         if held.is_some() && !stores {
-            return Err(format!(
-                "held is about what create and update store, not about {}",
-                verb.as_str()
-            ));
+            return Err(CaseError::HeldNotStored(verb));
         }
         Ok(())
     }

@@ -12,6 +12,7 @@
 //! AdmissionReview, is read as the webhook reads one, and is decided by what
 //! decides admission.
 
+mod error;
 mod expect;
 mod junit;
 mod outcome;
@@ -134,7 +135,7 @@ fn try_one(test: &Test, policies: &[File], now: i64) -> Result<Tested, FileError
     for case in &test.cases {
         let review = request::review(&stage, test, case)?;
         let outcome = outcome::outcome(&stage.world, review, now)
-            .map_err(|message| test.wrong(case, "ask", &message))?;
+            .map_err(|error| test.wrong(case, "ask", &error.to_string()))?;
         cases.push(report::Tried::new(case, test.line(case), &outcome));
     }
     Ok(Tested { name: test.name.clone(), file: test.file().to_owned(), cases })

@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+use super::error::CaseError;
 use crate::command::document::policy_name;
 use crate::command::files::World;
 use crate::decide::{self, Cause, Decision, Door, Verdict};
@@ -21,7 +22,7 @@ pub struct Outcome {
 }
 
 /// Asks about a review at this time. An error says why it is no review.
-pub fn outcome(world: &World, mut review: Value, now: i64) -> Result<Outcome, String> {
+pub fn outcome(world: &World, mut review: Value, now: i64) -> Result<Outcome, CaseError> {
     let first = judged(world, &review, Door::Mutate, now)?;
     let mut warnings = decide::warnings(&first);
     if !first.decision.passes() {
@@ -32,7 +33,7 @@ pub fn outcome(world: &World, mut review: Value, now: i64) -> Result<Outcome, St
         && let Some(object) = review.pointer_mut("/request/object")
     {
         json_patch::patch(object, &patch)
-            .map_err(|error| format!("the patch of the mutating phase does not fit: {error}"))?;
+            .map_err(|error| CaseError::PatchFails(error.to_string()))?;
     }
     let second = judged(world, &review, Door::Validate, now)?;
     warnings.extend(decide::warnings(&second));
@@ -42,14 +43,14 @@ pub fn outcome(world: &World, mut review: Value, now: i64) -> Result<Outcome, St
 }
 
 /// One phase, by the bytes that it would be sent.
-fn judged(world: &World, review: &Value, door: Door, now: i64) -> Result<Verdict, String> {
+fn judged(world: &World, review: &Value, door: Door, now: i64) -> Result<Verdict, CaseError> {
     let bytes = review.to_string().into_bytes();
     match parse_review(&bytes, door) {
         Ok(Parsed::Review(review)) => Ok(world.decide(&review, now)),
         Ok(Parsed::Unreadable { detail, .. }) => {
-            Err(format!("this object cannot be read as one of Kubernetes: {detail}"))
+            Err(CaseError::UnreadableObject(detail.to_string()))
         }
-        Err(error) => Err(error.message),
+        Err(error) => Err(CaseError::NoReview(error.message)),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::error::CaseError;
 use super::stage::{Stage, named};
 use super::verb::Verb;
 use super::written::{Ask, Case, Test};
@@ -26,7 +27,7 @@ struct Request<'k> {
 /// The review that a case asks for.
 pub fn review(stage: &Stage, test: &Test, case: &Case) -> Result<Value, FileError> {
     let ask = &case.ask;
-    let at = |message: String| test.wrong(case, &field(case), &message);
+    let at = |error: CaseError| test.wrong(case, &field(case), &error.to_string());
     if let Some(written) = &ask.review {
         return whole(test, case, written);
     }
@@ -82,9 +83,9 @@ fn delete<'k>(ask: &Ask, info: &'k KindInfo, object: &Value) -> Request<'k> {
     Request { old: Some(stored(info, object)), ..Request::of("DELETE", info, object, options) }
 }
 
-fn evict<'k>(info: &'k KindInfo, object: &Value) -> Result<Request<'k>, String> {
+fn evict<'k>(info: &'k KindInfo, object: &Value) -> Result<Request<'k>, CaseError> {
     if (info.group.as_str(), info.resource.as_str()) != ("", "pods") {
-        return Err(format!("only Pods are evicted, and this is of {}", info.full_name()));
+        return Err(CaseError::EvictsOther(info.full_name()));
     }
     let request = Request::of("CREATE", info, object, create_options());
     let eviction = json!({
@@ -95,9 +96,9 @@ fn evict<'k>(info: &'k KindInfo, object: &Value) -> Result<Request<'k>, String> 
     Ok(Request { subresource: "eviction", new: Some(eviction), ..request })
 }
 
-fn update<'k>(ask: &'k Ask, info: &'k KindInfo, object: &Value) -> Result<Request<'k>, String> {
+fn update<'k>(ask: &'k Ask, info: &'k KindInfo, object: &Value) -> Result<Request<'k>, CaseError> {
     if ask.patch.is_none() && ask.strip.is_none() {
-        return Err("say what changes, with patch or strip".to_owned());
+        return Err(CaseError::ChangesUnsaid);
     }
     let old = stored(info, object);
     let mut new = old.clone();
@@ -112,7 +113,7 @@ fn update<'k>(ask: &'k Ask, info: &'k KindInfo, object: &Value) -> Result<Reques
             list.len()
         });
         if before == after {
-            return Err(format!("the object has no finalizer \"{finalizer}\" to strip"));
+            return Err(CaseError::NoFinalizer(finalizer.clone()));
         }
     }
     let subresource = ask.subresource.as_deref().unwrap_or_default();
@@ -123,9 +124,9 @@ fn update<'k>(ask: &'k Ask, info: &'k KindInfo, object: &Value) -> Result<Reques
     )
 }
 
-fn finalize<'k>(ask: &Ask, info: &'k KindInfo, object: &Value) -> Result<Request<'k>, String> {
+fn finalize<'k>(ask: &Ask, info: &'k KindInfo, object: &Value) -> Result<Request<'k>, CaseError> {
     if !is_namespace(&info.group, &info.resource) {
-        return Err(format!("only Namespaces are finalized, and this is of {}", info.full_name()));
+        return Err(CaseError::FinalizesOther(info.full_name()));
     }
     let old = stored(info, object);
     let mut new = old.clone();
@@ -137,30 +138,30 @@ fn finalize<'k>(ask: &Ask, info: &'k KindInfo, object: &Value) -> Result<Request
 
 /// An update of which somebody will be asked: an API server stores nothing
 /// where nothing changes, and a case that changes nothing is a slip.
-fn changed<'k>(request: Request<'k>, old: Value, new: Value) -> Result<Request<'k>, String> {
+fn changed<'k>(request: Request<'k>, old: Value, new: Value) -> Result<Request<'k>, CaseError> {
     if old == new {
-        return Err("nothing changes by this; say what does, with patch".to_owned());
+        return Err(CaseError::ChangesNothing);
     }
     Ok(Request { old: Some(old), new: Some(new), ..request })
 }
 
-fn create<'k>(stage: &'k Stage, ask: &Ask, mut object: Value) -> Result<Request<'k>, String> {
+fn create<'k>(stage: &'k Stage, ask: &Ask, mut object: Value) -> Result<Request<'k>, CaseError> {
     let text = |pointer: &str| {
         let text = object.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty());
         text.map(str::to_owned)
     };
     let (Some(api_version), Some(kind)) = (text("/apiVersion"), text("/kind")) else {
-        return Err("the object needs apiVersion and kind".to_owned());
+        return Err(CaseError::NoKind);
     };
     if text("/metadata/name").or_else(|| text("/metadata/generateName")).is_none() {
-        return Err("the object needs metadata.name or metadata.generateName".to_owned());
+        return Err(CaseError::NoName);
     }
     let info = stage.kind_of(split_api_version(&api_version).0, &kind)?;
     let own = text("/metadata/namespace");
     if let (Some(own), Some(said)) = (&own, &ask.namespace)
         && own != said
     {
-        return Err("the object has another namespace than the case; leave one of them out".into());
+        return Err(CaseError::OtherNamespace);
     }
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         if info.namespaced {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::error::CaseError;
 use super::written::{KIND, Test};
 use crate::command::files::{
     Content, Document, File, FileError, World, inline, parse_all, short_names, texts,
@@ -65,21 +66,20 @@ impl Stage {
     }
 
     /// An object that a case names, with its kind.
-    pub fn object(&self, target: &str, place: Option<&str>) -> Result<(&KindInfo, &Value), String> {
+    pub fn object(
+        &self,
+        target: &str,
+        place: Option<&str>,
+    ) -> Result<(&KindInfo, &Value), CaseError> {
         let pair = target
             .split_once('/')
             .filter(|(kind, name)| !kind.is_empty() && !name.is_empty() && !name.contains('/'));
         let Some((word, name)) = pair else {
-            return Err(format!(
-                "\"{target}\" names no object; expected TYPE/NAME, such as pvc/data"
-            ));
+            return Err(CaseError::NoTarget(target.to_owned()));
         };
         let info = self.names.find(word).ok_or_else(|| {
-            let next = match self.names.nearest(word).as_slice() {
-                [] => "put its CustomResourceDefinition among the objects".to_owned(),
-                near => format!("nearest: {}", near.join(", ")),
-            };
-            format!("neither Kubernetes nor the files have a kind \"{word}\"; {next}")
+            let near = self.names.nearest(word);
+            CaseError::UnknownWord { word: word.to_owned(), near }
         })?;
         let namespace = if info.namespaced { place.unwrap_or("default") } else { "" };
         let key = |namespace: &str| {
@@ -89,28 +89,16 @@ impl Stage {
             let same = |key: &&Key| {
                 (&key.0, &key.1, key.3.as_str()) == (&info.group, &info.resource, name)
             };
-            let place = match namespace {
-                "" => String::new(),
-                namespace => format!(" -n {namespace}"),
-            };
-            let next = match self.bodies.keys().find(same) {
-                Some((.., elsewhere, _)) => {
-                    format!("there is one in {elsewhere}: say so with namespace")
-                }
-                None => "put it there, or name one that is".to_owned(),
-            };
-            format!("there is no {}/{name}{place} among the objects; {next}", info.full_name())
+            let other = self.bodies.keys().find(same).map(|(.., place, _)| place.clone());
+            let object = format!("{}/{name}", info.full_name());
+            CaseError::NoObject { object, namespace: namespace.to_owned(), other }
         })
     }
 
     /// The kind of an object that is new.
-    pub fn kind_of(&self, group: &str, kind: &str) -> Result<&KindInfo, String> {
-        self.names.of_object(group, kind).ok_or_else(|| {
-            format!(
-                "neither Kubernetes nor the files have a kind \"{kind}\" of this group; put its \
-                 CustomResourceDefinition among the objects"
-            )
-        })
+    pub fn kind_of(&self, group: &str, kind: &str) -> Result<&KindInfo, CaseError> {
+        let known = self.names.of_object(group, kind);
+        known.ok_or_else(|| CaseError::UnknownKind(kind.to_owned()))
     }
 }
 

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::error::CaseError;
 use super::expect::Expect;
 use super::verb::Verb;
 use crate::command::files::{
@@ -110,7 +111,7 @@ pub enum PropagationPolicy {
 impl Ask {
     /// What kind of question it is, and that nothing is said that does not
     /// belong to it.
-    fn verb(&self) -> Result<Verb, String> {
+    fn verb(&self) -> Result<Verb, CaseError> {
         let asked = [
             (Verb::Delete, self.delete.is_some()),
             (Verb::Update, self.update.is_some()),
@@ -122,22 +123,11 @@ impl Ask {
         let asked: Vec<Verb> =
             asked.into_iter().filter(|(_, given)| *given).map(|(verb, _)| verb).collect();
         let [verb] = asked[..] else {
-            let found = match &asked[..] {
-                [] => "none of them".to_owned(),
-                more => more.iter().map(|verb| verb.as_str()).collect::<Vec<_>>().join(" and "),
-            };
-            return Err(format!(
-                "expected one of delete, update, finalize, evict, create and review, found {found}"
-            ));
+            return Err(CaseError::NotOneVerb(asked));
         };
         for (field, given, verbs) in self.qualifiers() {
             if given && !verbs.contains(&verb) {
-                let verbs: Vec<&str> = verbs.iter().map(|verb| verb.as_str()).collect();
-                return Err(format!(
-                    "{field} goes with {}, not with {}",
-                    verbs.join(", "),
-                    verb.as_str()
-                ));
+                return Err(CaseError::OtherVerb { field, verbs, verb });
             }
         }
         Ok(verb)
@@ -230,8 +220,8 @@ impl Test {
                     "a case of this name stands above; rename one of the two",
                 ));
             }
-            let verb = ask.verb().map_err(|message| wrong("ask", &message))?;
-            expect.check(verb).map_err(|message| wrong("expect", &message))?;
+            let verb = ask.verb().map_err(|error| wrong("ask", &error.to_string()))?;
+            expect.check(verb).map_err(|error| wrong("expect", &error.to_string()))?;
             cases.push(Case { index, name, ask, verb, expect });
         }
         Ok(Self { name, now: now.map(Timestamp::as_second), cases, document })

@@ -1,7 +1,7 @@
 //! What goes with objects whose holds are removed, and what stays because its
 //! DELETE is refused.
 
-use super::{Counting, ReleaseGroup};
+use super::{Counting, ReleaseGroup, UnknownUse};
 use crate::decide::{Item, Refusal, Situation, counting_users, refusal_in_cascade};
 use crate::graph::{Node, NodeId, User};
 use crate::objects::NumberSet;
@@ -9,7 +9,7 @@ use crate::objects::NumberSet;
 impl<'a> Counting<'a> {
     /// What goes with these. An object that refuses its DELETE stays, with what is
     /// below it, and so does an object whose DELETE is refused for it.
-    pub(super) fn group(&mut self, members: &[NodeId]) -> Result<ReleaseGroup, String> {
+    pub(super) fn group(&mut self, members: &[NodeId]) -> Result<ReleaseGroup, UnknownUse> {
         let graph = self.chain.graph();
         let group = ReleaseGroup::new(self.chain, members, &NumberSet::default());
         let taken = group.may_take();
@@ -42,7 +42,7 @@ impl<'a> Counting<'a> {
 
     /// Whether the DELETE of an object that goes with the members may be refused
     /// for what protects it, as far as everything for that has been read.
-    fn refuses(&mut self, node: Node<'a>, group: &ReleaseGroup) -> Result<bool, String> {
+    fn refuses(&mut self, node: Node<'a>, group: &ReleaseGroup) -> Result<bool, UnknownUse> {
         let item = Item::of_node(self.chain.situation, node);
         let modes = match refusal_in_cascade(self.chain.situation, &item) {
             Refusal::No => return Ok(false),

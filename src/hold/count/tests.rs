@@ -189,7 +189,8 @@ fn an_object_that_cannot_be_read_may_be_a_user_in_its_namespace() {
         let place = Some((namespace.to_owned(), "bad".to_owned()));
         let bad = Unreadable { place, ..Unreadable::of_unknown_place() };
         world.reads.graph.set_unreadable(pods, &bad);
-        let unknown = "Pod a/bad can't be read, so it may use it".to_owned();
+        let unknown = UnknownUse::UnreadableUser("Pod a/bad can't be read".to_owned());
+        assert_eq!(unknown.to_string(), "Pod a/bad can't be read, so it may use it");
         let expected = if keeps { Count::Unknown(unknown) } else { UNUSED };
         assert_eq!(world.count(), expected);
     }
@@ -201,7 +202,9 @@ fn an_object_with_too_many_references_may_be_a_user_in_its_namespace() {
         (4_000, UNUSED),
         (
             4_001,
-            Count::Unknown("Pod a/p has more than 4000 references, so it may use it".to_owned()),
+            Count::Unknown(UnknownUse::UnreadableUser(
+                "Pod a/p has more than 4000 references".to_owned(),
+            )),
         ),
     ] {
         let sources = (0..count).map(|n| json!({"configMap": {"name": format!("c{n}")}}));
@@ -229,7 +232,7 @@ fn what_no_policy_protects_any_more_is_free_with_no_read() {
 fn policies_that_nobody_has_read_let_go_of_nothing() {
     let mut world = World::new(json!([]));
     world.known_policies = false;
-    assert_eq!(world.count(), Count::Unknown("the policies have not been read".into()));
+    assert_eq!(world.count(), Count::Unknown(UnknownUse::PoliciesUnread));
 }
 
 /// The time of creation is set when other webhooks are through, which may take
@@ -289,7 +292,7 @@ fn h02_the_record_of_an_exemption_releases_no_hold() {
 fn what_is_not_known_keeps() {
     let place = json!({"matchLabels": {"env": "prod"}});
     let world = World::new(json!([{"protect": {"whileUsed": {}}, "place": place}]));
-    assert_eq!(world.count(), Count::Unknown("the labels of Namespace a are not known".into()));
+    assert_eq!(world.count(), Count::Unknown(UnknownUse::NamespaceLabels("a".to_owned())));
     let mut world = World::while_used().found(&[]);
     let list =
         world.reads.done.keys().find(
@@ -297,8 +300,8 @@ fn what_is_not_known_keeps() {
         );
     let list = list.unwrap().clone();
     world.reads.done.insert(list, Err(ApiError::Forbidden("403 Forbidden".into())));
-    let why = "objects of kind ReplicaSet may need it: 403 Forbidden";
-    assert_eq!(world.count(), Count::Unknown(why.into()));
+    let Count::Unknown(why) = world.count() else { panic!("it was released") };
+    assert_eq!(why.to_string(), "objects of kind ReplicaSet may need it: 403 Forbidden");
 }
 
 #[test]

@@ -1,0 +1,81 @@
+//! What is wrong with a case of a test, or with the request that it describes.
+
+use super::verb::Verb;
+
+/// What is wrong with a case.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CaseError {
+    #[error("the case expects nothing, and would pass whatever came; say at least the verdict")]
+    ExpectsNothing,
+    #[error("message is empty, and would be found in any; take it out")]
+    EmptyMessage,
+    #[error("blockers names nobody, and would always be met; take it out")]
+    EmptyBlockers,
+    #[error("held is about what create and update store, not about {}", .0.as_str())]
+    HeldNotStored(Verb),
+    #[error(
+        "expected one of delete, update, finalize, evict, create and review, found {}",
+        list(.0, " and ", "none of them")
+    )]
+    NotOneVerb(Vec<Verb>),
+    #[error("{field} goes with {}, not with {}", list(verbs, ", ", ""), verb.as_str())]
+    OtherVerb { field: &'static str, verbs: &'static [Verb], verb: Verb },
+    #[error("\"{0}\" names no object; expected TYPE/NAME, such as pvc/data")]
+    NoTarget(String),
+    #[error("neither Kubernetes nor the files have a kind \"{word}\"; {}", nearest(near))]
+    UnknownWord { word: String, near: Vec<String> },
+    #[error(
+        "neither Kubernetes nor the files have a kind \"{0}\" of this group; put its \
+         CustomResourceDefinition among the objects"
+    )]
+    UnknownKind(String),
+    #[error("there is no {object}{} among the objects; {}", option(namespace), elsewhere(other))]
+    NoObject { object: String, namespace: String, other: Option<String> },
+    #[error("only Pods are evicted, and this is of {0}")]
+    EvictsOther(String),
+    #[error("only Namespaces are finalized, and this is of {0}")]
+    FinalizesOther(String),
+    #[error("say what changes, with patch or strip")]
+    ChangesUnsaid,
+    #[error("the object has no finalizer \"{0}\" to strip")]
+    NoFinalizer(String),
+    #[error("nothing changes by this; say what does, with patch")]
+    ChangesNothing,
+    #[error("the object needs apiVersion and kind")]
+    NoKind,
+    #[error("the object needs metadata.name or metadata.generateName")]
+    NoName,
+    #[error("the object has another namespace than the case; leave one of them out")]
+    OtherNamespace,
+    #[error("the patch of the mutating phase does not fit: {0}")]
+    PatchFails(String),
+    #[error("this object cannot be read as one of Kubernetes: {0}")]
+    UnreadableObject(String),
+    #[error("{0}")]
+    NoReview(String),
+}
+
+fn list(verbs: &[Verb], between: &str, none: &str) -> String {
+    match verbs {
+        [] => none.to_owned(),
+        verbs => verbs.iter().map(|verb| verb.as_str()).collect::<Vec<_>>().join(between),
+    }
+}
+
+fn nearest(near: &[String]) -> String {
+    match near {
+        [] => "put its CustomResourceDefinition among the objects".to_owned(),
+        near => format!("nearest: {}", near.join(", ")),
+    }
+}
+
+fn option(namespace: &str) -> String {
+    if namespace.is_empty() { String::new() } else { format!(" -n {namespace}") }
+}
+
+fn elsewhere(other: &Option<String>) -> String {
+    match other {
+        Some(namespace) => format!("there is one in {namespace}: say so with namespace"),
+        None => "put it there, or name one that is".to_owned(),
+    }
+}
