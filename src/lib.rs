@@ -1,12 +1,12 @@
-//! belay decides whether a Kubernetes object may be deleted, and holds it
-//! while something still needs it.
+//! belay decides whether a Kubernetes object may be deleted, and keeps it with
+//! a finalizer while other objects need it.
 //!
-//! This file is the table of contents. The rooms stand in their order of
-//! dependency: each may use those above it, never those below (a test in
-//! `tests/rooms.rs` holds the order). How a DELETE travels from the socket to
-//! the verdict is told in `docs/ARCHITECTURE.md`.
+//! The modules below are listed in their order of dependency: each may use the
+//! modules above it, never the modules below it. The test `tests/layers.rs`
+//! checks this order. `docs/ARCHITECTURE.md` describes how a DELETE travels from
+//! the socket to the verdict.
 
-// Tests may unwrap: a panic there is a failed test, which is what is wanted.
+// Tests may unwrap, because a panic there is a failed test.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 // Values: no IO, no clock, no async.
@@ -16,26 +16,26 @@ pub mod graph;
 
 pub mod relations;
 
-// What people write, compiled for reading.
+// Policies that users write, compiled.
 pub mod policy;
 
-// Decisions: a review in, a verdict out. Still no IO.
+// Decisions: a review in, a verdict out. Also without IO.
 pub mod decide;
 
-// What the cluster side carries out, step by step: pure as well.
+// The steps of the cluster side as state machines without IO.
 pub mod hold;
 
 pub mod lease;
 
-// The intervals of what runs.
+// The intervals of the running program.
 pub mod timing;
 
-// Support for what runs.
+// Certificates, logs and metrics of the running program.
 pub mod certs;
 
 pub mod telemetry;
 
-// The edges: the socket and the command line.
+// Input and output: the webhook, the API server and the command line.
 pub mod webhook;
 
 pub mod cluster;

@@ -1,13 +1,13 @@
-//! Holds the order of the rooms: each may use those above it in the list,
-//! never those below. docs/ARCHITECTURE.md says why.
+//! Checks the order of the layers: each may use the layers above it in the list,
+//! never the layers below it. docs/ARCHITECTURE.md gives the reasons.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// The rooms in their order of dependency.
-const ROOMS: &[&str] = &[
+/// The top-level modules in their order of dependency.
+const LAYERS: &[&str] = &[
     "objects",
     "graph",
     "relations",
@@ -23,11 +23,11 @@ const ROOMS: &[&str] = &[
     "command",
 ];
 
-/// Rooms that only compute: no async, no client, no clock, no IO.
+/// Layers that only compute: no async, no client, no clock, no IO.
 const PURE: &[&str] =
     &["objects", "graph", "relations", "policy", "decide", "hold", "lease", "timing"];
 
-/// What a pure room may not name.
+/// Words that may not occur in a pure layer.
 const IMPURE: &[&str] = &[
     "tokio",
     "actix",
@@ -49,17 +49,16 @@ const IMPURE: &[&str] = &[
     "tracing::",
 ];
 
-/// Exceptions to the order, each with its reason. There is one list, and it
-/// is here.
+/// The exceptions to the order, each with its reason.
 const ALLOWED: &[(&str, &str)] = &[
-    // Certificates are counted where they are loaded.
+    // The code that loads certificates counts them.
     ("certs", "telemetry"),
 ];
 
-/// Folders that are compiled for tests alone.
+/// Folders that are compiled for tests only.
 const TEST_FOLDERS: &[&str] = &["model"];
 
-/// Files that are compiled for tests alone.
+/// Files that are compiled for tests only.
 const TEST_FILES: &[&str] = &["tests.rs", "oracle.rs", "test_cases.rs"];
 
 fn sources(folder: &Path) -> Vec<PathBuf> {
@@ -93,7 +92,7 @@ fn code(text: &str) -> String {
     code.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
 }
 
-/// The rooms that follow `crate::`, those of a group in braces included.
+/// The layers that code names after `crate::`, also in braces.
 fn uses(code: &str) -> Vec<&str> {
     let of_crate = paths(code).into_iter().filter(|path| path[0] == "crate");
     let mut found: Vec<_> = of_crate.map(|path| path[1]).collect();
@@ -102,7 +101,7 @@ fn uses(code: &str) -> Vec<&str> {
 }
 
 #[test]
-fn the_guard_sees_what_it_should() {
+fn finds_uses_of_layers_and_ignores_comments_and_tests() {
     let found = uses("use crate::graph::{A, B}; use crate::{webhook, command::X, certs::{Y, Z}};");
     assert_eq!(found, ["graph", "webhook", "command", "certs"]);
     let text = "use a;\n#[cfg(test)]\nmod tests;\nfn f() {}\n// println!\n#[cfg(test)]\nmod more {\n tokio }";
@@ -110,9 +109,9 @@ fn the_guard_sees_what_it_should() {
 }
 
 #[test]
-fn each_room_uses_only_those_above_it() {
+fn each_layer_uses_only_layers_above_it() {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let place = |room: &str| ROOMS.iter().position(|r| *r == room);
+    let place = |layer: &str| LAYERS.iter().position(|l| *l == layer);
     let mut wrong = Vec::new();
     for entry in std::fs::read_dir(&src).unwrap().flatten().filter(|e| e.path().is_dir()) {
         let name = entry.file_name().into_string().unwrap();
@@ -120,7 +119,7 @@ fn each_room_uses_only_those_above_it() {
             continue;
         }
         let Some(own) = place(&name) else {
-            wrong.push(format!("src/{name} is no room: give it a place in this test's list"));
+            wrong.push(format!("src/{name} is no layer: add it to the list in this test"));
             continue;
         };
         for path in sources(&entry.path()) {
@@ -130,7 +129,7 @@ fn each_room_uses_only_those_above_it() {
                 let allowed = ALLOWED.contains(&(name.as_str(), used.0));
                 if used.1 > own && !allowed {
                     wrong.push(format!(
-                        "{} uses {}, which stands below {name}",
+                        "{} uses {}, which is below {name}",
                         path.display(),
                         used.0
                     ));
@@ -159,11 +158,11 @@ fn keys_that_clients_choose_are_hashed_with_a_secret_key() {
 }
 
 #[test]
-fn pure_rooms_compute_and_nothing_else() {
+fn pure_layers_name_no_io_clock_or_async() {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut wrong = Vec::new();
-    for room in PURE.iter().map(|room| src.join(room)).filter(|room| room.exists()) {
-        for path in sources(&room) {
+    for layer in PURE.iter().map(|layer| src.join(layer)).filter(|layer| layer.exists()) {
+        for path in sources(&layer) {
             let code = code_of(&path);
             for word in IMPURE.iter().filter(|word| code.contains(**word)) {
                 wrong.push(format!("{} names {word}", path.display()));
@@ -174,7 +173,7 @@ fn pure_rooms_compute_and_nothing_else() {
 }
 
 #[test]
-fn tests_let_time_pass_only_by_the_harness() {
+fn only_the_harness_of_tests_sleeps() {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
     let mut files = sources(&tests);
     files
@@ -185,8 +184,7 @@ fn tests_let_time_pass_only_by_the_harness() {
     assert!(found.is_empty(), "wait for a condition, or call harness::pause: {found:?}");
 }
 
-/// The paths that follow `crate::`, `super::` and `self::`, those of a group in braces
-/// included, with these words in front.
+/// The paths that begin with `crate::`, `super::` or `self::`, also those in braces.
 fn paths(code: &str) -> Vec<Vec<&str>> {
     let mut found = Vec::new();
     for (at, _) in code.match_indices("::") {
@@ -200,7 +198,7 @@ fn paths(code: &str) -> Vec<Vec<&str>> {
     found
 }
 
-/// Reads one path, or those of a group, behind these words; says what follows.
+/// Reads the path, or the paths in braces, that follow these words. Returns the rest of the code.
 fn read_paths<'c>(code: &'c str, before: &[&'c str], found: &mut Vec<Vec<&'c str>>) -> &'c str {
     let code = code.trim_start();
     if let Some(mut rest) = code.strip_prefix('{') {
@@ -225,11 +223,22 @@ fn read_paths<'c>(code: &'c str, before: &[&'c str], found: &mut Vec<Vec<&'c str
     }
 }
 
-/// What the file of a module names of its own crate, as paths from the root.
+/// The names that a module re-exports from its children, with the child of each.
+fn re_exports<'c>(code: &'c str, children: &[&'c str]) -> BTreeMap<&'c str, &'c str> {
+    let mut paths = Vec::new();
+    for (at, _) in code.match_indices("use ") {
+        read_paths(&code[at + "use ".len()..], &[], &mut paths);
+    }
+    let of_children = paths.into_iter().filter(|path| children.contains(&path[0]));
+    of_children.filter_map(|path| Some((*path.last()?, path[0]))).collect()
+}
+
+/// The modules of this crate that the file of a module names, as paths from the root. A
+/// name that a module re-exports stands for the child that defines it.
 fn named_modules<'c>(
     module: &[&'c str],
     code: &'c str,
-    modules: &[Vec<&'c str>],
+    modules: &BTreeMap<Vec<&'c str>, BTreeMap<&'c str, &'c str>>,
 ) -> Vec<Vec<&'c str>> {
     let resolve = |path: Vec<&'c str>| {
         let supers = path.iter().take_while(|word| **word == "super").count();
@@ -238,18 +247,22 @@ fn named_modules<'c>(
             _ => module[..module.len().saturating_sub(supers)].to_vec(),
         };
         for word in path.into_iter().filter(|word| !["crate", "super", "self"].contains(word)) {
-            place.push(word);
-            if !modules.contains(&place) {
-                place.pop();
-                break;
+            let child = [&place[..], &[word]].concat();
+            if modules.contains_key(&child) {
+                place = child;
+                continue;
             }
+            while let Some(child) = modules.get(&place).and_then(|names| names.get(word)) {
+                place.push(child);
+            }
+            break;
         }
         place
     };
     paths(code).into_iter().map(resolve).collect()
 }
 
-/// A way from a module back to itself among its siblings: each uses the next one.
+/// A path from a module back to itself among its siblings: each uses the next one.
 fn circle<'c>(uses: &BTreeMap<&'c str, BTreeSet<&'c str>>, from: &'c str) -> Option<Vec<&'c str>> {
     let (mut next, mut seen) = (vec![vec![from]], BTreeSet::new());
     while let Some(way) = next.pop() {
@@ -271,9 +284,17 @@ fn paths_are_read_with_their_groups() {
     let found: Vec<String> = paths(code).iter().map(|path| path.join(" ")).collect();
     let expected = ["crate a B", "crate a c D", "crate a c e", "crate a f", "super g", "self i j"];
     assert_eq!(found, expected);
-    let modules = [vec!["a"], vec!["a", "c"], vec!["x"], vec!["x", "y"]];
-    let named = named_modules(&["x", "y"], "super::y::Z crate::a::c::D super::super::a", &modules);
-    assert_eq!(named, [vec!["x", "y"], vec!["a", "c"], vec!["a"]]);
+    let exports = re_exports("mod c; pub use c::{D, e::F}; use other::G;", &["c"]);
+    assert_eq!(exports, BTreeMap::from([("D", "c"), ("F", "c")]));
+    let modules = BTreeMap::from([
+        (vec!["a"], exports),
+        (vec!["a", "c"], BTreeMap::new()),
+        (vec!["x"], BTreeMap::new()),
+        (vec!["x", "y"], BTreeMap::new()),
+    ]);
+    let code = "super::y::Z crate::a::c::D super::super::a crate::a::{F, H}";
+    let named = named_modules(&["x", "y"], code, &modules);
+    assert_eq!(named, [vec!["x", "y"], vec!["a", "c"], vec!["a"], vec!["a", "c"], vec!["a"]]);
     let uses = BTreeMap::from([
         ("a", BTreeSet::from(["b"])),
         ("b", BTreeSet::from(["c", "d"])),
@@ -294,9 +315,19 @@ fn no_modules_of_a_folder_use_each_other_in_a_circle() {
         })
         .filter(|(name, _)| !name.starts_with("bin") && name != "lib")
         .collect();
-    let modules: Vec<Vec<&str>> = files.iter().map(|(name, _)| name.split('/').collect()).collect();
+    let names: Vec<Vec<&str>> = files.iter().map(|(name, _)| name.split('/').collect()).collect();
+    let children = |parent: &[&str]| -> Vec<&str> {
+        let below =
+            names.iter().filter(|name| name.split_last().is_some_and(|(_, up)| up == parent));
+        below.filter_map(|name| name.last().copied()).collect()
+    };
+    let modules: BTreeMap<Vec<&str>, _> = names
+        .iter()
+        .zip(&files)
+        .map(|(name, (_, code))| (name.clone(), re_exports(code, &children(name))))
+        .collect();
     let mut folders: BTreeMap<&[&str], BTreeMap<&str, BTreeSet<&str>>> = BTreeMap::new();
-    for (module, (_, code)) in modules.iter().zip(&files) {
+    for (module, (_, code)) in names.iter().zip(&files) {
         for named in named_modules(module, code, &modules) {
             let alike = module.iter().zip(&named).take_while(|(a, b)| a == b).count();
             if let (Some(user), Some(used)) = (module.get(alike), named.get(alike)) {
