@@ -15,7 +15,7 @@ use crate::decide::{
     Situation, Verdict, decide_paused, decide_unconfirmed, decide_unknown, decide_within,
     target_existence,
 };
-use crate::graph::Meter;
+use crate::graph::StepBudget;
 use crate::objects::ApiError;
 use crate::webhook::Decider;
 use crate::webhook::fair::FairSemaphore;
@@ -87,7 +87,7 @@ impl Confirm for PendingReview<'_> {
         self.renumber();
         let Self { decider: ClusterDecider { world, none, turns, .. }, review, .. } = *self;
         let gathered = &mut self.gathered;
-        let decide = |meter: &Meter| look(world, none, review, gathered.as_ref(), meter);
+        let decide = |budget: &StepBudget| look(world, none, review, gathered.as_ref(), budget);
         let decided = match self.effort.at_once(decide) {
             Some(decided) => decided,
             None => {
@@ -95,7 +95,9 @@ impl Confirm for PendingReview<'_> {
                 let (world, none) = (world.clone(), none.clone());
                 let deciding = self.effort.in_turn(turns, group, || {
                     let (owned, reads) = (review.to_static(), gathered.take());
-                    move |meter: &Meter| (look(&world, &none, &owned, reads.as_ref(), meter), reads)
+                    move |budget: &StepBudget| {
+                        (look(&world, &none, &owned, reads.as_ref(), budget), reads)
+                    }
                 });
                 match tokio::time::timeout_at(self.until.into(), deciding).await {
                     Ok(Some((decided, reads))) => {
@@ -221,7 +223,7 @@ fn look(
     none: &LiveReads,
     review: &Review<'_>,
     gathered: Option<&Gathered>,
-    meter: &Meter,
+    budget: &StepBudget,
 ) -> Option<Verdict> {
     let world = world.read();
     if !world.loaded {
@@ -235,7 +237,7 @@ fn look(
     let live = Live::Read(gathered.map_or(none, Gathered::reads));
     let now = clock.now().as_second();
     let situation = Situation::new(graph, policies, live, now);
-    let mut verdict = decide_within(&situation, review, meter);
+    let mut verdict = decide_within(&situation, review, budget);
     // belay could never release a hold on an object that it does not watch, or
     // may not patch. A hold that was there before is put back all the same.
     let (group, resource) = (&review.resource.group, &review.resource.resource);

@@ -7,7 +7,7 @@ use kube::core::discovery::v2::{APIGroupDiscovery, APIGroupDiscoveryList};
 
 use super::api::escaped;
 use super::world::Served;
-use crate::objects::{ApiError, Called, KindInfo, Kinds, Names};
+use crate::objects::{ApiError, ServedKind, KindInfo, Kinds, KindNames};
 
 /// What discovery reports about one kind in one version.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,12 +70,12 @@ impl Discovery {
     }
 
     /// Every word for a kind that is served.
-    pub fn names(self) -> Names {
+    pub fn names(self) -> KindNames {
         let called = self.kinds.into_iter().map(|kind| {
             let DiscoveredKind { info, singular, short, .. } = kind;
-            Called { info, singular, short }
+            ServedKind { info, singular, short }
         });
-        let mut names = Names::new(called.collect());
+        let mut names = KindNames::new(called.collect());
         names.silent = self.stale.into_iter().collect();
         names.silent.sort_unstable();
         names
@@ -83,7 +83,7 @@ impl Discovery {
 }
 
 /// Every word for a kind that the API server serves.
-pub async fn read_names(client: &kube::Client) -> Result<Names, ApiError> {
+pub async fn read_names(client: &kube::Client) -> Result<KindNames, ApiError> {
     Ok(Discovery::read(client).await?.names())
 }
 

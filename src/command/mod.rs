@@ -36,7 +36,7 @@ use clap::{Parser, Subcommand};
 use self::screen::Screen;
 use crate::certs::CertError;
 use crate::cluster::StartError;
-use crate::objects::{former_hold, know_former_holds};
+use crate::objects::{parse_former_hold, set_former_holds};
 use crate::webhook::ServeError;
 
 /// Everything that the program can do.
@@ -50,8 +50,8 @@ use crate::webhook::ServeError;
 struct Arguments {
     /// A finalizer by which the hold went before: an object that has it is held,
     /// and the leader writes belay.dev/hold in its place
-    #[arg(long, value_name = "DOMAIN/NAME", global = true, value_parser = former_hold)]
-    former_hold: Vec<String>,
+    #[arg(long, value_name = "DOMAIN/NAME", global = true, value_parser = parse_former_hold)]
+    parse_former_hold: Vec<String>,
 
     #[command(subcommand)]
     command: Command,
@@ -159,8 +159,8 @@ pub fn main() -> ExitCode {
     // First of all: whatever touches TLS after this finds its provider. An
     // error means that somebody else has installed one already.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let Arguments { former_hold, command } = Arguments::parse();
-    know_former_holds(former_hold);
+    let Arguments { parse_former_hold, command } = Arguments::parse();
+    set_former_holds(parse_former_hold);
     let result = match command {
         Command::Serve(arguments) => serve::run(*arguments).map(|()| ExitCode::SUCCESS),
         Command::Approve(arguments) => approve::run(arguments),

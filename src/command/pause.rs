@@ -14,7 +14,7 @@ use super::document::{Content, document};
 use super::duration::{duration, told};
 use super::place::PlaceArguments;
 use super::refusal::said_by_policy;
-use super::screen::{FormatArguments, harmless};
+use super::screen::{FormatArguments, without_controls};
 use super::status::Running;
 use super::visitor::Visitor;
 use super::{CommandError, block_on, print};
@@ -143,7 +143,7 @@ fn begun(pause: Pause, lasts: Duration) -> Begun {
 
 /// For people. Others may have written what is told.
 fn text(lines: &[String]) -> String {
-    lines.iter().map(|line| harmless(line) + "\n").collect()
+    lines.iter().map(|line| without_controls(line) + "\n").collect()
 }
 
 async fn ended(visitor: &Visitor, api: &Api<Pause>) -> Result<Over, CommandError> {

@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use terminal_size::Width;
 use unicode_width::UnicodeWidthStr as _;
 
-pub use crate::objects::harmless;
+pub use crate::objects::without_controls;
 
 /// The options that say how an answer is written.
 #[derive(Debug, Clone, Copy, Args)]
@@ -127,7 +127,7 @@ impl Screen {
     /// A text in its colour, where there is any, without what a terminal would
     /// obey: texts come out of a cluster, in which many people write.
     pub fn paint(self, tone: Tone, text: &str) -> String {
-        let text = harmless(text);
+        let text = without_controls(text);
         match tone.code() {
             "" => text,
             _ if !self.colour || text.is_empty() => text,
@@ -170,7 +170,7 @@ impl Screen {
 
     /// The lines of a text behind so many columns.
     pub fn lines(self, indent: usize, text: &str) -> Vec<String> {
-        wrapped(&harmless(text), self.width.map(|width| width.saturating_sub(indent)))
+        wrapped(&without_controls(text), self.width.map(|width| width.saturating_sub(indent)))
     }
 }
 
@@ -275,7 +275,7 @@ impl Table {
         let all = std::iter::once(&heading).chain(self.rows.iter().map(|(fields, _)| fields));
         for fields in all {
             for (column, field) in fields.iter().enumerate() {
-                let wide = harmless(&field.text).width();
+                let wide = without_controls(&field.text).width();
                 match widths.get_mut(column) {
                     Some(width) => *width = wide.max(*width),
                     None => widths.push(wide),
@@ -298,13 +298,13 @@ fn line(fields: &[Field], widths: &[usize], screen: Screen) -> String {
     let Some((last, before)) = fields.split_last() else { return "\n".to_owned() };
     let (mut text, mut at) = (String::new(), 0);
     for (field, width) in before.iter().zip(widths) {
-        let pad = (width + GAP).saturating_sub(harmless(&field.text).width());
+        let pad = (width + GAP).saturating_sub(without_controls(&field.text).width());
         text.push_str(&screen.paint(field.tone, &field.text));
         text.push_str(&" ".repeat(pad));
         at += width + GAP;
     }
     let left = screen.width.map(|width| width.saturating_sub(at));
-    for (index, part) in wrapped(&harmless(&last.text), left).iter().enumerate() {
+    for (index, part) in wrapped(&without_controls(&last.text), left).iter().enumerate() {
         if index > 0 {
             text.push_str(&" ".repeat(at));
         }
@@ -357,7 +357,7 @@ impl Progress {
         if self.shown && !early {
             self.last.set(Some(now));
             // A line that cannot be shown is not missed.
-            let _ = write!(std::io::stderr(), "\r\x1b[K{}", harmless(&text()));
+            let _ = write!(std::io::stderr(), "\r\x1b[K{}", without_controls(&text()));
         }
     }
 }

@@ -10,7 +10,7 @@ use super::place::{self, FromArguments, PlaceArguments};
 use super::visitor::Visitor;
 use crate::cluster::{Place, Snapshot, Unread, World};
 use crate::decide::{Live, Situation};
-use crate::objects::{ApiError, KindId, KindInfo, Names, ObjectRef, full_name, is_namespace};
+use crate::objects::{ApiError, KindId, KindInfo, KindNames, ObjectRef, full_name, is_namespace};
 use crate::policy::api::GROUP;
 
 #[derive(Debug, Args)]
@@ -119,13 +119,13 @@ pub const UNSERVED_IN_FILES: &str = "neither Kubernetes nor the files have a kin
 
 /// That nobody serves a kind: the next names are told. `nobody`: the words
 /// before its name.
-pub fn unserved(names: &Names, kind: &str, nobody: &str) -> String {
+pub fn unserved(names: &KindNames, kind: &str, nobody: &str) -> String {
     let near = names.nearest(kind);
     let next = match near.as_slice() {
         [] => "kubectl api-resources lists the kinds".to_owned(),
         near => format!("nearest: {}", near.join(", ")),
     };
-    let silent = match names.silent.as_slice() {
+    let silent = match names.unavailable_groups.as_slice() {
         [] => String::new(),
         silent => format!(" (and nobody knows the kinds of {}: {SILENT})", silent.join(", ")),
     };
@@ -317,13 +317,13 @@ mod tests {
 
     #[test]
     fn whoever_mistypes_a_kind_is_told_the_nearest() {
-        let names = Names::of_kinds(&crate::objects::Kinds::default(), &[]);
+        let names = KindNames::of_kinds(&crate::objects::Kinds::default(), &[]);
         let said = |kind: &str| unserved(&names, kind, "nobody has a kind");
         assert_eq!(said("secert"), "nobody has a kind \"secert\"; nearest: secrets");
         let far = "nobody has a kind \"gizmo\"; kubectl api-resources lists the kinds";
         assert_eq!(said("gizmo"), far);
         let mut silent = names.clone();
-        silent.silent.push("metrics.k8s.io".to_owned());
+        silent.unavailable_groups.push("metrics.k8s.io".to_owned());
         let said = unserved(&silent, "gizmo", "nobody has a kind");
         assert!(said.contains("(and nobody knows the kinds of metrics.k8s.io: its"), "{said}");
     }

@@ -20,7 +20,7 @@ use crate::cluster::{
     Caller, Certificates, Held, Listed, Me, Settings, Snapshot, account, list_all, read_names,
     replica, user_of,
 };
-use crate::objects::{ApiError, Names};
+use crate::objects::{ApiError, KindNames};
 use crate::policy::{Identities, Policy};
 use crate::relations::Custom;
 use crate::timing::Timing;
@@ -48,7 +48,7 @@ impl Visitor {
     }
 
     /// The same, with every word for a kind that is served.
-    pub async fn open_with_names(place: PlaceArguments) -> Result<(Self, Names), CommandError> {
+    pub async fn open_with_names(place: PlaceArguments) -> Result<(Self, KindNames), CommandError> {
         let installation = place.installation()?;
         let caller = place.connect().await?;
         let client = caller.client.clone();

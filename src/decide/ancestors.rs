@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use super::item::Item;
 use super::owners::{MOST, MOST_READ, Standing, standing};
 use super::{LiveRead, Situation};
-use crate::graph::{Claim, DEEPEST, Gone, Node, RememberedOwner};
+use crate::graph::{DeletedObject, MOST_OWNER_LEVELS, Node, OwnerClaim, RememberedOwner};
 use crate::objects::{KeyedSet, Uid};
 use crate::policy::{Approval, Identity};
 
@@ -138,7 +138,7 @@ impl<'s, 'a> Ancestors<'s, 'a> {
     fn follow(
         &mut self,
         namespace: &str,
-        claim: &Claim<'_>,
+        claim: &OwnerClaim<'_>,
         below: &ByName<'a>,
         (version, depth): (u64, usize),
     ) -> bool {
@@ -163,7 +163,7 @@ impl<'s, 'a> Ancestors<'s, 'a> {
         self.looked_at += 1;
         let steps = 1 + owners.now.len() + owners.past.len() + with.len();
         // What is not found within the bounds, or leads in a circle, stays.
-        depth <= DEEPEST
+        depth <= MOST_OWNER_LEVELS
             && self.looked_at <= MOST
             && !owners.are_more
             && situation.work.charge(steps)
@@ -174,7 +174,7 @@ impl<'s, 'a> Ancestors<'s, 'a> {
     /// approved object later is not its content.
     fn find_approvals(
         &mut self,
-        (claim, version): (&Claim<'_>, u64),
+        (claim, version): (&OwnerClaim<'_>, u64),
         state: State,
         with: &mut Cow<'_, ByName<'a>>,
     ) {
@@ -201,14 +201,14 @@ pub(super) fn approvals_of<'a>(situation: &Situation<'a>, uid: Uid) -> &'a [Appr
 /// The approvals of scope Content that name an owner, in force or not.
 fn content_approvals<'a>(
     situation: &Situation<'a>,
-    claim: &Claim<'_>,
+    claim: &OwnerClaim<'_>,
 ) -> impl Iterator<Item = &'a Approval> + use<'a> {
     let info = claim.kind.map(|kind| situation.graph.kinds.info(kind));
     let of = approvals_of(situation, claim.uid);
     let named = |approval: &&Approval| {
         info.is_some_and(|info| {
             let (group, resource) = (info.group.as_str(), info.resource.as_str());
-            let Claim { namespace, name, uid, .. } = *claim;
+            let OwnerClaim { namespace, name, uid, .. } = *claim;
             approval.content && approval.names(&Identity { group, resource, namespace, name, uid })
         })
     };
@@ -218,11 +218,11 @@ fn content_approvals<'a>(
 /// The owners of an object, and what is known of how they changed.
 #[derive(Default)]
 pub(super) struct Owners<'c> {
-    pub(super) now: Vec<Claim<'c>>,
+    pub(super) now: Vec<OwnerClaim<'c>>,
     /// The resourceVersion at which it may last have gained one of them.
     version: u64,
     /// Those that it has lost since then, and at which resourceVersion.
-    past: Vec<(Claim<'c>, u64)>,
+    past: Vec<(OwnerClaim<'c>, u64)>,
     /// It has or had more than these.
     are_more: bool,
 }
@@ -238,7 +238,7 @@ impl<'c> Owners<'c> {
     fn new(
         situation: &Situation<'c>,
         (node, version): (Option<Node<'c>>, u64),
-        now: Vec<Claim<'c>>,
+        now: Vec<OwnerClaim<'c>>,
     ) -> Self {
         let graph = situation.graph;
         if !graph.dates_owners() || now.is_empty() {
@@ -247,7 +247,7 @@ impl<'c> Owners<'c> {
         let Some(known) = node.and_then(|node| graph.same(node)) else {
             return Self { now, version, ..Self::default() };
         };
-        let same = |claim: &Claim<'_>| (claim.kind, claim.uid);
+        let same = |claim: &OwnerClaim<'_>| (claim.kind, claim.uid);
         situation.work.charge(now.len() + known.owners().len());
         let has: KeyedSet<_> = now.iter().map(same).collect();
         let seen: KeyedSet<_> = known.claims().map(|claim| same(&claim)).collect();
@@ -262,7 +262,7 @@ impl<'c> Owners<'c> {
         Self::new(situation, (Some(node), u64::MAX), node.claims().collect())
     }
 
-    fn of_gone(gone: &'c Gone) -> Self {
+    fn of_gone(gone: &'c DeletedObject) -> Self {
         let past = gone.past_owners.iter().map(|past| (past.owner.claim(), past.version));
         Self {
             now: gone.owners.iter().map(RememberedOwner::claim).collect(),
@@ -274,8 +274,8 @@ impl<'c> Owners<'c> {
 }
 
 /// The state and the owners of an owner that does not exist, as far as they are known.
-fn find_absent<'a>(situation: &Situation<'a>, claim: &Claim<'_>) -> (State, Owners<'a>) {
-    if let Some(gone) = situation.graph.gone(claim.uid) {
+fn find_absent<'a>(situation: &Situation<'a>, claim: &OwnerClaim<'_>) -> (State, Owners<'a>) {
+    if let Some(gone) = situation.graph.deleted_object(claim.uid) {
         return (State::Ends(gone.deleted), Owners::of_gone(gone));
     }
     let Some(node) = node(situation, claim) else { return (State::Lives, Owners::default()) };
@@ -287,7 +287,7 @@ fn find_absent<'a>(situation: &Situation<'a>, claim: &Claim<'_>) -> (State, Owne
 }
 
 /// The owner as it was read live, or as the graph has it.
-fn node<'a>(situation: &Situation<'a>, claim: &Claim<'_>) -> Option<Node<'a>> {
+fn node<'a>(situation: &Situation<'a>, claim: &OwnerClaim<'_>) -> Option<Node<'a>> {
     let kind = claim.kind?;
     let live = situation.read_object(kind, claim.namespace, claim.name).flatten();
     let live = live.filter(|node| node.uid() == claim.uid);
@@ -296,7 +296,7 @@ fn node<'a>(situation: &Situation<'a>, claim: &Claim<'_>) -> Option<Node<'a>> {
 }
 
 /// Whether a live read says that the owner is not there.
-fn is_absent(situation: &Situation<'_>, claim: &Claim<'_>) -> bool {
+fn is_absent(situation: &Situation<'_>, claim: &OwnerClaim<'_>) -> bool {
     let read = claim.kind.and_then(|kind| situation.read_object(kind, claim.namespace, claim.name));
     read.is_some_and(|found| found.is_none_or(|node| node.uid() != claim.uid))
 }
@@ -315,9 +315,9 @@ pub(super) struct Above {
 }
 
 impl Above {
-    pub(super) fn of(situation: &Situation<'_>, owners: &[Claim<'_>]) -> Self {
+    pub(super) fn of(situation: &Situation<'_>, owners: &[OwnerClaim<'_>]) -> Self {
         let mut above = Self::default();
-        let mut next: Vec<Claim<'_>> = owners.to_vec();
+        let mut next: Vec<OwnerClaim<'_>> = owners.to_vec();
         let mut seen: KeyedSet<Uid> = KeyedSet::default();
         while let Some(claim) = next.pop() {
             if !seen.insert(claim.uid) {
@@ -350,7 +350,7 @@ impl Above {
         above
     }
 
-    fn read(&mut self, situation: &Situation<'_>, claim: &Claim<'_>) {
+    fn read(&mut self, situation: &Situation<'_>, claim: &OwnerClaim<'_>) {
         let Some(kind) = claim.kind else { return };
         let read = situation.object_read(kind, claim.namespace, claim.name);
         if self.unread.len() < MOST_READ

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::Situation;
 use super::ancestors::{Ancestors, ByName, Owners, Records, State, approvals_of, counts};
 use super::item::Item;
 use super::owners::is_cascade;
-use crate::policy::{Approval, Discount, Policy, Source, Terms};
+use super::{Situation, Uncounted};
+use crate::policy::{Approval, Discount, Policy, Terms};
 
 /// The approvals in force for this object, as far as it takes to have enough: those that
 /// name it, and those of scope Content that name what it lives in, or that certainly takes
@@ -92,24 +92,6 @@ pub(crate) fn consent(
     let terms = terms?;
     let people = terms.people(&people).into_iter().map(str::to_owned).collect();
     Some(Consent { terms, people })
-}
-
-/// An approval that is in force and does not count.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Uncounted {
-    /// Who gave it.
-    pub approver: String,
-    /// The policy for which it does not count.
-    pub policy: Source,
-    /// Why.
-    pub why: Discount,
-}
-
-impl std::fmt::Display for Uncounted {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { approver, policy, why } = self;
-        write!(f, "the approval by {approver} does not count: it {}", why.words(policy))
-    }
 }
 
 /// So many approvals that don't count are reported.

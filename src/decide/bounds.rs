@@ -7,8 +7,8 @@ use serde_json::json;
 
 use super::*;
 use crate::graph::{
-    Certainty, Edges, Excuse, Graph, NewUse, OpenEdge, Outcome, Progress, Propagation, Request,
-    Requirement, Selector, Strength, fates,
+    Certainty, DeletionRequest, Edges, Excuse, Graph, NewUse, OpenEdge, Outcome, Progress,
+    Propagation, Requirement, Selector, Strength, fates,
 };
 use crate::objects::{ApiError, Object, Text};
 use crate::policy::{Approval, Approvals, Policy, PolicySet};
@@ -69,9 +69,9 @@ fn counted(graph: &Graph, review: &Review<'_>, most: usize) -> (Verdict, usize) 
     let policies = PolicySet::default();
     let live = Live::Graph;
     let situation = Situation::new(graph, &policies, live, 0);
-    let meter = Meter::new(most);
-    let verdict = decide_within(&situation, review, &meter);
-    (verdict, meter.steps())
+    let budget = StepBudget::new(most);
+    let verdict = decide_within(&situation, review, &budget);
+    (verdict, budget.steps())
 }
 
 fn assert_linear(what: &str, steps: impl Fn(usize) -> usize) {
@@ -131,9 +131,9 @@ fn h68_owner_references_that_go_are_compared_and_read_within_bounds() {
     let situation = Situation::new(&graph, &policies, Live::Read(&reads), 0);
     let update = |owners: usize| {
         let (old, new) = (config_map("no", 0, owners), config_map("no", 0, 0));
-        let meter = Meter::new(STEPS);
+        let budget = StepBudget::new(STEPS);
         let review = review(Operation::Update, old, Some(new));
-        (decide_within(&situation, &review, &meter), meter.steps())
+        (decide_within(&situation, &review, &budget), budget.steps())
     };
     for (owners, read) in [(16, 16), (17, 0), (1_001, 0), (100_000, 0)] {
         let (verdict, steps) = update(owners);
@@ -150,7 +150,7 @@ fn h68_owner_references_that_go_are_compared_and_read_within_bounds() {
     for owners in [17, 1_001] {
         let (old, new) = (config_map("no", 0, owners), config_map("no", 0, 0));
         let review = review(Operation::Update, old, Some(new));
-        let verdict = decide_within(&situation, &review, &Meter::new(STEPS));
+        let verdict = decide_within(&situation, &review, &StepBudget::new(STEPS));
         assert_eq!(verdict.reason, Some(Reason::Unknown), "{owners}");
     }
 }
@@ -163,7 +163,7 @@ fn h62_an_owner_with_a_name_that_is_too_long_is_not_read() {
         let mut new = config_map("Always", 0, 1);
         new.metadata.owner_references[0].name = Text::from(&*String::leak("o".repeat(length)));
         let review = review(Operation::Update, config_map("Always", 0, 0), Some(new));
-        decide_within(&situation, &review, &Meter::new(STEPS))
+        decide_within(&situation, &review, &StepBudget::new(STEPS))
     };
     let is_read = |verdict: &Verdict| !verdict.confirm.is_empty();
     assert!(is_read(&after(253)));
@@ -424,14 +424,14 @@ fn h06_a_look_at_many_labels_costs_the_steps_that_it_takes() {
     let pod = Object::deserialize(&pod).unwrap();
     let pods = graph.kinds.find("", "Pod").unwrap();
     graph.apply(pods, &pod, Progress::Ordinary, Edges { open: vec![edge], ..Edges::default() });
-    let meter = Meter::new(STEPS);
+    let budget = StepBudget::new(STEPS);
     let target = graph.find(kind, "shop", "x").unwrap();
-    let users = graph.users_within(target, Work::new(&meter)).count();
+    let users = graph.users_within(target, StepLimit::new(&budget)).count();
     // 1,000 times a look through 300 KB.
-    assert!(users == 1 && meter.steps() > 1_000_000, "{users} {}", meter.steps());
-    let meter = Meter::new(1_000);
-    assert_eq!(graph.users_within(target, Work::new(&meter)).count(), 0);
-    assert!(Work::new(&meter).is_used_up());
+    assert!(users == 1 && budget.steps() > 1_000_000, "{users} {}", budget.steps());
+    let budget = StepBudget::new(1_000);
+    assert_eq!(graph.users_within(target, StepLimit::new(&budget)).count(), 0);
+    assert!(StepLimit::new(&budget).is_used_up());
 }
 
 /// A Namespace with so many objects.
@@ -471,9 +471,9 @@ fn h54_the_content_of_a_namespace_that_does_not_exist_is_not_looked_at() {
     let policy = Policy::compile("full", &serde_json::from_value(spec).unwrap()).unwrap();
     let policies = PolicySet::new(vec![policy], &Catalogue::new(&graph.kinds, &[]).unwrap());
     let ask = |uid: &str, reads: &LiveReads| {
-        let meter = Meter::new(STEPS);
+        let budget = StepBudget::new(STEPS);
         let situation = Situation::new(&graph, &policies, Live::Read(reads), 0);
-        (decide_within(&situation, &delete_namespace(uid), &meter), meter.steps())
+        (decide_within(&situation, &delete_namespace(uid), &budget), budget.steps())
     };
     let mut reads = LiveReads::default();
     let (verdict, steps) = ask("shop", &reads);
@@ -550,7 +550,8 @@ fn h06_what_has_too_many_owners_is_not_said_to_keep_its_owner() {
     let kind = graph.kinds.find("", "ConfigMap").unwrap();
     let target = graph.find(kind, "shop", "x").unwrap();
     let targets = [(target, Propagation::Foreground)];
-    let request = Request { cut: &|node| node.name() == "d0", ..Request::of(&targets) };
+    let request =
+        DeletionRequest { refuses: &|node| node.name() == "d0", ..DeletionRequest::new(&targets) };
     let fate = fates(&graph, &request).get(target).unwrap();
     assert_eq!((fate.outcome, fate.certainty), (Outcome::Deleted, Certainty::Maybe));
 }
@@ -577,12 +578,12 @@ fn h06_the_work_of_approvals_grows_with_their_number() {
         };
         policies.approvals = crate::policy::Approvals::new((0..count).map(approval));
         let situation = Situation::new(&graph, &policies, Live::Graph, 0);
-        let meter = Meter::new(STEPS);
+        let budget = StepBudget::new(STEPS);
         let question = review(Operation::Delete, config_map("Always", 0, 0), None);
-        let verdict = decide_within(&situation, &question, &meter);
+        let verdict = decide_within(&situation, &question, &budget);
         assert_eq!(verdict.decision, Decision::Deny);
-        assert!(meter.steps() >= count);
-        meter.steps()
+        assert!(budget.steps() >= count);
+        budget.steps()
     };
     assert_linear("approvals", delete);
 }
@@ -697,9 +698,9 @@ fn h43_an_approval_above_many_owners_is_looked_at_within_bounds_and_reported_onc
     }
     let mut policies = PolicySet::default();
     policies.approvals = Approvals::new((0..approvals).map(|n| approval(n, "top", "top", true)));
-    let meter = Meter::new(STEPS);
+    let budget = StepBudget::new(STEPS);
     let situation = Situation::new(&graph, &policies, Live::Graph, 0);
-    let situation = Situation { work: Work::new(&meter), ..situation };
+    let situation = Situation { work: StepLimit::new(&budget), ..situation };
     let item = Item::of_node(&situation, graph.object(kind, "shop", "x").unwrap());
     let applied = situation.applied(item.facts);
     let protecting: Vec<_> = applied.iter().map(|applied| applied.policy).collect();
@@ -707,7 +708,7 @@ fn h43_an_approval_above_many_owners_is_looked_at_within_bounds_and_reported_onc
     let approvers: Vec<_> = reported.iter().map(|one| one.approver.as_str()).collect();
     assert_eq!(approvers, ["ann-0", "ann-1", "ann-2"]);
     // The first owner that is not covered decides.
-    assert!((owners::MOST..owners::MOST + 1_000).contains(&meter.steps()), "{}", meter.steps());
+    assert!((owners::MOST..owners::MOST + 1_000).contains(&budget.steps()), "{}", budget.steps());
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::orphaning::orphaned;
 use super::owners::{Standing, is_cascade, is_in_dying_namespace, standing};
 use super::users::users;
 use super::{Cause, Counts, Reason, Review, Situation, Verdict};
-use crate::graph::{Certainty, Fates, Graph, Node, NodeId, Propagation, Request, fates};
+use crate::graph::{Certainty, DeletionRequest, Fates, Graph, Node, NodeId, Propagation, fates};
 use crate::objects::{DefaultPropagation, HoldAge, KeyedSet, NumberSet};
 use crate::policy::api::OnDelete;
 use crate::policy::{Applied, Policy, Source};
@@ -137,12 +137,12 @@ impl Closure {
         // What follows from an object that waits follows when its hold is removed.
         let waiting = members.iter().filter(|member| member.waits);
         let released: Vec<_> = waiting.filter_map(|m| m.item.node).map(Node::id).collect();
-        let request = Request {
+        let request = DeletionRequest {
             limit: FOLLOWED,
             work: situation.work,
             released: &released,
             same_scope: true,
-            ..Request::of(&targets)
+            ..DeletionRequest::new(&targets)
         };
         let fates = fates(situation.graph, &request);
         let mut lost: Vec<_> = fates.iter().map(|(id, _)| id).collect();

@@ -7,7 +7,7 @@
 use super::item::Item;
 use super::judgement::Judgement;
 use super::{Cause, Reason, Review};
-use crate::graph::MANY;
+use crate::graph::MOST_LIST_ENTRIES;
 use crate::objects::Object;
 
 /// Refuses such an object where policies protect it. Says whether that decides
@@ -24,11 +24,13 @@ pub(super) fn refuse_excess<'a>(
         ("finalizers", objects().map(finalizers).max().unwrap_or_default()),
         ("owner references", objects().map(owners).max().unwrap_or_default()),
     ];
-    let Some((what, count)) = counts.into_iter().find(|(_, count)| *count > MANY) else {
+    let Some((what, count)) = counts.into_iter().find(|(_, count)| *count > MOST_LIST_ENTRIES)
+    else {
         return false;
     };
     for applied in judgement.binding(target) {
-        let says = format!("has {count} {what}, and belay looks at no more than {MANY}");
+        let says =
+            format!("has {count} {what}, and belay looks at no more than {MOST_LIST_ENTRIES}");
         judgement.refuse(&applied, target, Reason::Unknown, (vec![Cause::Excess(says)], 0));
     }
     judgement.is_refused(target)

@@ -1,7 +1,7 @@
 //! An object that a verdict looks at, wherever it stands.
 
 use super::{Named, Review, Situation};
-use crate::graph::{Claim, Node};
+use crate::graph::{Node, OwnerClaim};
 use crate::objects::{
     FOREGROUND, HoldAge, KindId, LONGEST_NAME, ORPHAN, Object, ObjectRef, Uid, is_hold,
     is_namespace, split_api_version,
@@ -122,7 +122,7 @@ impl<'a> Item<'a> {
         match self.body {
             Body::Review(object) => {
                 let age = object.hold_age();
-                self.node.map_or(age, |node| node.hold().then(age))
+                self.node.map_or(age, |node| node.hold().updated_by(age))
             }
             Body::Node(node) => node.hold(),
         }
@@ -149,7 +149,7 @@ impl<'a> Item<'a> {
     }
 
     /// Its owner references.
-    pub(super) fn owners(&self, situation: &Situation<'a>) -> Vec<Claim<'a>> {
+    pub(super) fn owners(&self, situation: &Situation<'a>) -> Vec<OwnerClaim<'a>> {
         let kinds = &situation.graph.kinds;
         let object = match self.body {
             Body::Review(object) => object,
@@ -164,7 +164,7 @@ impl<'a> Item<'a> {
             let namespaced = kind.is_none_or(|kind| kinds.info(kind).namespaced);
             let namespace = if namespaced { self.facts.namespace } else { "" };
             let (name, uid) = (reference.name.as_str(), Uid::new(&reference.uid));
-            Claim { kind, version: Some(version), namespace, name, uid }
+            OwnerClaim { kind, version: Some(version), namespace, name, uid }
         });
         claims.collect()
     }

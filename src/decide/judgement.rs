@@ -4,13 +4,13 @@
 use std::cmp::Reverse;
 
 use super::ancestors::{Above, Records};
-use super::approved::{UNCOUNTED, Uncounted, approved, follows, uncounted};
+use super::approved::{UNCOUNTED, approved, follows, uncounted};
 use super::existence::Existence;
 use super::item::Item;
 use super::owners::UserOwners;
 use super::{
     Blocker, Cause, Decision, Exemption, LiveRead, Operation, Passed, Reason, Review, Revoked,
-    Situation, Verdict,
+    Situation, Uncounted, Verdict,
 };
 use crate::objects::{HoldAge, KeyedMap, KeyedSet, Uid};
 use crate::policy::api::Action;

@@ -46,7 +46,6 @@ mod tests;
 
 // What the release and the plans share with verdicts.
 pub(crate) use ancestors::Records;
-pub use approved::Uncounted;
 pub(crate) use approved::{Consent, approved, consent, uncounted};
 pub(crate) use cascade::{Refusal, refusal_in_cascade};
 pub(crate) use create::{Harm, harm, is_harm, is_harm_on_kind};
@@ -63,17 +62,17 @@ pub use unreadable::{
 pub(crate) use users::counting_users;
 pub use verdict::{
     Answer, Blocker, Cause, Counts, Decision, Exemption, HoldChange, HoldPlace, Named, Passed,
-    Reason, Recorded, Revoked, Verdict,
+    Reason, Recorded, Revoked, Uncounted, Verdict,
 };
 
-use crate::graph::{Meter, Work};
+use crate::graph::{StepBudget, StepLimit};
 
 /// The verdict on a review. It is final when nothing is left to confirm; until
 /// then it says what it would be if the reads found nothing new.
 ///
 /// The work is bounded. What takes more is Unknown.
 pub fn decide(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
-    decide_within(situation, review, &Meter::new(STEPS))
+    decide_within(situation, review, &StepBudget::new(STEPS))
 }
 
 /// So many steps a review may take, however often it is decided again. The largest cascade that is followed
@@ -81,8 +80,12 @@ pub fn decide(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
 pub(crate) const STEPS: usize = 16_000_000;
 
 /// The same within a budget, of which decisions before may have used a part.
-pub fn decide_within(situation: &Situation<'_>, review: &Review<'_>, meter: &Meter) -> Verdict {
-    let situation = &Situation { work: Work::new(meter), ..*situation };
+pub fn decide_within(
+    situation: &Situation<'_>,
+    review: &Review<'_>,
+    budget: &StepBudget,
+) -> Verdict {
+    let situation = &Situation { work: StepLimit::new(budget), ..*situation };
     existence::of_unknown_container(situation, review)
         .unwrap_or_else(|| existence::of_existing(situation, review, answer(situation, review)))
 }

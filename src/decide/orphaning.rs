@@ -5,7 +5,7 @@ use super::item::{Item, named};
 use super::judgement::Judgement;
 use super::owners::{Standing, standing};
 use super::{Cause, Named, Reason, Situation};
-use crate::graph::{Claim, Fates, Node, Propagation};
+use crate::graph::{Fates, Node, OwnerClaim, Propagation};
 use crate::objects::ORPHAN;
 
 /// Refuses what would leave protected objects without their owner, or a
@@ -67,7 +67,7 @@ fn loses_a_living_owner(
     fates: &Fates,
 ) -> bool {
     let graph = situation.graph;
-    let of_target = |claim: &Claim<'_>| claim.uid == target.uid();
+    let of_target = |claim: &OwnerClaim<'_>| claim.uid == target.uid();
     let orphans = |owner: Node<'_>| {
         owner.uid() != target.uid()
             && fates.may_be_lost(owner.id())

@@ -2,7 +2,7 @@
 
 use super::item::Item;
 use super::{LiveRead, Situation};
-use crate::graph::{Claim, DEEPEST, Node};
+use crate::graph::{MOST_OWNER_LEVELS, Node, OwnerClaim};
 use crate::objects::{KeyedMap, KeyedSet, Uid};
 use crate::policy::Facts;
 
@@ -25,7 +25,7 @@ pub(super) enum Standing<'a> {
 pub(super) fn standing<'a>(
     situation: &Situation<'a>,
     item_namespace: &str,
-    claim: &Claim<'_>,
+    claim: &OwnerClaim<'_>,
 ) -> Standing<'a> {
     let graph = situation.graph;
     let Some(kind) = claim.kind else { return Standing::Unresolved };
@@ -60,7 +60,7 @@ pub(super) fn is_cascade(situation: &Situation<'_>, item: &Item<'_>) -> bool {
 
 fn has_owners_and_none_is_solid(situation: &Situation<'_>, item: &Item<'_>) -> bool {
     let owners = item.owners(situation);
-    let stays = |claim: &Claim<'_>| {
+    let stays = |claim: &OwnerClaim<'_>| {
         let standing = standing(situation, item.facts.namespace, claim);
         matches!(standing, Standing::Solid(_) | Standing::Unresolved)
     };
@@ -125,7 +125,7 @@ impl<'a> UserOwners<'a> {
         if let Some(known) = self.doomed.get(&node.uid()) {
             return *known;
         }
-        if depth > DEEPEST || self.looked_at > MOST {
+        if depth > MOST_OWNER_LEVELS || self.looked_at > MOST {
             return false;
         }
         self.looked_at += 1;
@@ -179,11 +179,11 @@ pub(super) fn find_owner<'a>(
     situation: &Situation<'a>,
     object: Node<'a>,
     is_sought: impl Fn(Node<'a>) -> bool,
-    may_be_sought: impl Fn(&Claim<'_>) -> bool,
+    may_be_sought: impl Fn(&OwnerClaim<'_>) -> bool,
 ) -> OwnerSearch<'a> {
     let mut seen = KeyedSet::from_iter([object.uid()]);
     let (mut level, mut unknown) = (vec![object], false);
-    for _ in 0..DEEPEST {
+    for _ in 0..MOST_OWNER_LEVELS {
         let mut next = Vec::new();
         for node in level {
             let steps = 1 + node.owners().len();
@@ -233,7 +233,7 @@ impl<'s, 'a> Going<'s, 'a> {
     /// Unlike [`UserOwners::is_doomed`] this finds what may be deleted: finalizers and policies
     /// that keep an object now may be gone by then.
     pub(super) fn is_going(&mut self, node: Node<'a>) -> bool {
-        self.is_going_within(node, DEEPEST)
+        self.is_going_within(node, MOST_OWNER_LEVELS)
     }
 
     fn is_going_within(&mut self, node: Node<'a>, levels: usize) -> bool {
@@ -250,7 +250,7 @@ impl<'s, 'a> Going<'s, 'a> {
             return true;
         }
         self.answers.insert(node.uid(), false);
-        let keeps = |claim: Claim<'a>| {
+        let keeps = |claim: OwnerClaim<'a>| {
             self.read(&claim);
             match standing(self.situation, node.namespace(), &claim) {
                 Standing::Unresolved => true,
@@ -266,7 +266,7 @@ impl<'s, 'a> Going<'s, 'a> {
         going
     }
 
-    fn read(&mut self, claim: &Claim<'_>) {
+    fn read(&mut self, claim: &OwnerClaim<'_>) {
         let Some(kind) = claim.kind.filter(|_| self.unread.len() < MOST_READ) else { return };
         let read = self.situation.object_read(kind, claim.namespace, claim.name);
         if self.situation.is_unread(&read) {
@@ -293,7 +293,7 @@ mod tests {
 
     use super::*;
     use crate::decide::Live;
-    use crate::graph::{Edges, Graph, Meter, Progress, Work};
+    use crate::graph::{Edges, Graph, Progress, StepBudget, StepLimit};
     use crate::objects::Object;
     use crate::policy::PolicySet;
 
@@ -319,12 +319,12 @@ mod tests {
             }
         }
         graph.set_complete(kind, true);
-        let (policies, meter) = (PolicySet::default(), Meter::new(most));
+        let (policies, budget) = (PolicySet::default(), StepBudget::new(most));
         let situation = Situation::new(&graph, &policies, Live::Graph, 0);
-        let situation = Situation { work: Work::new(&meter), ..situation };
+        let situation = Situation { work: StepLimit::new(&budget), ..situation };
         let object = graph.object(kind, "shop", &format!("a{pairs}")).unwrap();
         let found = find_owner(&situation, object, |_| false, |_| false);
-        (matches!(found, OwnerSearch::Absent), meter.steps())
+        (matches!(found, OwnerSearch::Absent), budget.steps())
     }
 
     #[test]
@@ -335,8 +335,8 @@ mod tests {
 
     #[test]
     fn what_is_beyond_the_bounds_of_a_search_may_be_sought() {
-        assert!(search(DEEPEST - 1, usize::MAX).0);
-        assert!(!search(DEEPEST, usize::MAX).0);
+        assert!(search(MOST_OWNER_LEVELS - 1, usize::MAX).0);
+        assert!(!search(MOST_OWNER_LEVELS, usize::MAX).0);
         assert!(!search(20, 10).0);
     }
 }

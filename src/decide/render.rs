@@ -7,7 +7,7 @@ use json_patch::{AddOperation, Patch, PatchOperation, TestOperation};
 use serde_json::json;
 
 use super::{Blocker, Cause, Counts, Decision, HoldChange, HoldPlace, Named, Reason, Verdict};
-use crate::objects::{HOLD, ObjectRef, shown, shown_name};
+use crate::objects::{HOLD, ObjectRef, one_line, one_line_name};
 use crate::policy::Source;
 
 /// So many blockers are told in words; of the others their number.
@@ -25,7 +25,7 @@ const LONGEST: usize = 8_192;
 /// The sentence a person reads: what stands against the request, and the way
 /// out. `None` when the request passes.
 pub fn message(verdict: &Verdict) -> Option<String> {
-    (verdict.decision == Decision::Deny).then(|| shown(&refusal(verdict), LONGEST).into_owned())
+    (verdict.decision == Decision::Deny).then(|| one_line(&refusal(verdict), LONGEST).into_owned())
 }
 
 /// What stands against the request, whatever comes of it.
@@ -179,9 +179,9 @@ fn list(blocker: &Blocker) -> String {
 
 pub(crate) fn cause(cause: &Cause) -> String {
     match cause {
-        Cause::User { root, through: None, path } => format!("{root} ({})", shown_name(path)),
+        Cause::User { root, through: None, path } => format!("{root} ({})", one_line_name(path)),
         Cause::User { root, through: Some(Named { kind, name, .. }), path } => {
-            let [kind, name, path] = [kind, name, path].map(|text| shown_name(text));
+            let [kind, name, path] = [kind, name, path].map(|text| one_line_name(text));
             format!("{root} ({kind} {name}, {path})")
         }
         Cause::Content { object, why: Counts::Anything } => object.to_string(),
@@ -195,14 +195,14 @@ pub(crate) fn cause(cause: &Cause) -> String {
         Cause::Exists(object) | Cause::Dependent(object) | Cause::Owner(object) => {
             object.to_string()
         }
-        Cause::Finalizer(name) => shown_name(name).into_owned(),
+        Cause::Finalizer(name) => one_line_name(name).into_owned(),
         Cause::Hold { .. } => HOLD.to_owned(),
         Cause::Elsewhere { causes, .. } => match causes[..] {
             [Cause::Unknown(_)] => format!("{ELSEWHERE} can't be read"),
             _ => ELSEWHERE.to_owned(),
         },
         Cause::Unknown(what) | Cause::Unproven(what) | Cause::Excess(what) => {
-            shown(what, LONGEST).into_owned()
+            one_line(what, LONGEST).into_owned()
         }
         Cause::Always | Cause::Unproved | Cause::LetsGo(_) => String::new(),
     }
@@ -212,7 +212,7 @@ pub(crate) fn cause(cause: &Cause) -> String {
 pub fn causes(verdict: &Verdict) -> String {
     let verdict = verdict.clone().in_full();
     let lists: Vec<String> = verdict.blockers.iter().map(list).collect();
-    shown(&lists.join("; "), LONGEST).into_owned()
+    one_line(&lists.join("; "), LONGEST).into_owned()
 }
 
 /// The policies, by name.
@@ -315,7 +315,7 @@ pub fn warnings(verdict: &Verdict) -> Vec<String> {
         }
         Decision::Allow | Decision::Audit | Decision::Deny => {}
     }
-    warnings.into_iter().map(|warning| shown(&warning, WARNING).into_owned()).collect()
+    warnings.into_iter().map(|warning| one_line(&warning, WARNING).into_owned()).collect()
 }
 
 /// What the API server writes into its audit log beside the request. Keys are
@@ -342,7 +342,7 @@ pub fn audit_annotations(verdict: &Verdict) -> Vec<(&'static str, String)> {
         }
     }
     if matches!(verdict.decision, Decision::Audit | Decision::Warn) {
-        annotations.push(("would-deny", shown(&refusal(verdict), LONGEST).into_owned()));
+        annotations.push(("would-deny", one_line(&refusal(verdict), LONGEST).into_owned()));
     }
     if let Some(HoldChange { put_back, .. }) = verdict.hold {
         annotations.push(("hold", if put_back { "put back" } else { "added" }.to_owned()));

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::graph::{Graph, Node, Work};
+use crate::graph::{Graph, Node, StepLimit};
 use crate::objects::{ApiError, KindId, full_name};
 use crate::policy::{Applied, Facts, Places, PolicySet};
 
@@ -19,7 +19,7 @@ pub struct Situation<'a> {
     pub now: i64,
     /// What an answer may cost. [`super::decide`] sets it for each review, and
     /// the release for each pass.
-    pub work: Work<'a>,
+    pub work: StepLimit<'a>,
 }
 
 /// What stands behind the graph.
@@ -86,7 +86,7 @@ const FURNITURE: &[(&str, &str)] =
 impl<'a> Situation<'a> {
     /// What is known, for work without a limit.
     pub fn new(graph: &'a Graph, policies: &'a PolicySet, live: Live<'a>, now: i64) -> Self {
-        Self { graph, policies, live, now, work: Work::default() }
+        Self { graph, policies, live, now, work: StepLimit::default() }
     }
 
     /// The policies of an object.

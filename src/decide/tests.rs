@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::*;
 use crate::graph::{Graph, Incomplete};
 use crate::objects::{
-    ApiError, Flaw, Kinds, Object, Unreadable, know_the_former_hold_of_tests, split_api_version,
+    ApiError, Flaw, Kinds, Object, Unreadable, set_former_hold_for_tests, split_api_version,
 };
 use crate::policy::api::{DeletionPolicySpec, Scope};
 use crate::policy::{Approval, Approvals, Identities, Pause, Policy, PolicySet, Source};
@@ -681,7 +681,7 @@ const RULES: &[(&str, &str)] = &[
 
 #[test]
 fn every_row_of_every_table() {
-    know_the_former_hold_of_tests();
+    set_former_hold_for_tests();
     run(|_| true);
 }
 

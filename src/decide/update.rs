@@ -14,7 +14,7 @@ use super::{
     Cause, HoldChange, HoldPlace, LiveRead, Named, Reason, Review, Situation, Verdict,
     is_harm_on_kind,
 };
-use crate::graph::{Claim, MANY, Node, Propagation, User};
+use crate::graph::{MOST_LIST_ENTRIES, Node, OwnerClaim, Propagation, User};
 use crate::objects::{FOREGROUND, KeyedSet, KindId, ORPHAN, Text, Uid, is_hold};
 use crate::policy::api::Action;
 use crate::policy::{Applied, Facts};
@@ -195,7 +195,7 @@ fn owners_change<'a>(
     }
     let by_control_plane = situation.policies.identities.is_control_plane(&review.user.name);
     let [had, has] = [old, new].map(|object| object.metadata.owner_references.len());
-    if had.max(has) > MANY {
+    if had.max(has) > MOST_LIST_ENTRIES {
         // What the collector removes keeps nothing.
         if !by_control_plane || has >= had {
             many_owners_change(judgement, target, by_control_plane);
@@ -207,20 +207,20 @@ fn owners_change<'a>(
     situation.work.charge(before.len() + after.len());
     // A reference that is rewritten to a version that nobody serves names the
     // same owner, and the collector does not find it.
-    let resolves = |claim: &&Claim<'_>| {
+    let resolves = |claim: &&OwnerClaim<'_>| {
         let standing = standing(&situation, target.facts.namespace, claim);
         !matches!(standing, Standing::Unresolved)
     };
     let unchanged: KeyedSet<_> = after.iter().map(|c| (identity(c), c.version)).collect();
     let stayed: KeyedSet<_> = after.iter().filter(resolves).map(identity).collect();
     let had: KeyedSet<_> = before.iter().map(identity).collect();
-    let stays = |claim: &Claim<'_>| {
+    let stays = |claim: &OwnerClaim<'_>| {
         stayed.contains(&identity(claim)) || unchanged.contains(&(identity(claim), claim.version))
     };
     let gone: Vec<_> = before.iter().filter(|claim| !stays(claim)).collect();
     let came = after.iter().filter(|claim| !had.contains(&identity(claim)));
     let came: Vec<_> = came.copied().collect();
-    let of = |claim: &Claim<'_>| standing(&situation, target.facts.namespace, claim);
+    let of = |claim: &OwnerClaim<'_>| standing(&situation, target.facts.namespace, claim);
     let keeping = after.iter().filter(|claim| matches!(of(claim), Standing::Solid(_)));
     let keeping: Vec<_> = keeping.collect();
     let kept = !keeping.is_empty();
@@ -270,7 +270,7 @@ fn many_owners_change<'a>(
     by_control_plane: bool,
 ) {
     if !by_control_plane {
-        refuse_unknown_owners(judgement, target, &format!("more than {MANY}"));
+        refuse_unknown_owners(judgement, target, &format!("more than {MOST_LIST_ENTRIES}"));
     }
     judgement.allow_no_hold();
     let member = Member::new(*target, Propagation::Background);
@@ -293,7 +293,7 @@ fn opens_a_way<'a>(
     judgement: &mut Judgement<'a>,
     target: &Item<'a>,
     (applied, closure): (&[Applied<'a>], &Closure),
-    (new, after): (&[Claim<'_>], &[Claim<'_>]),
+    (new, after): (&[OwnerClaim<'_>], &[OwnerClaim<'_>]),
 ) -> bool {
     let situation = judgement.situation;
     // What is in a Namespace or CRD is not all followed.
@@ -324,7 +324,7 @@ fn opens_a_way<'a>(
     }
     let namespace = target.facts.namespace;
     let mut going = Going::new(&situation);
-    let opens = |claim: &Claim<'_>| {
+    let opens = |claim: &OwnerClaim<'_>| {
         let foreign = !namespace.is_empty() && claim.kind.is_some() && claim.namespace.is_empty();
         foreign
             || match standing(&situation, namespace, claim) {
@@ -345,12 +345,12 @@ fn opens_a_way<'a>(
 }
 
 /// What tells the owner of one reference from that of another.
-fn identity<'c>(claim: &Claim<'c>) -> (Option<KindId>, &'c str, &'c str, Uid) {
+fn identity<'c>(claim: &OwnerClaim<'c>) -> (Option<KindId>, &'c str, &'c str, Uid) {
     (claim.kind, claim.namespace, claim.name, claim.uid)
 }
 
 /// The read of an owner, if it is still to be made.
-fn unread_owner(situation: &Situation<'_>, claim: &Claim<'_>) -> Option<LiveRead> {
+fn unread_owner(situation: &Situation<'_>, claim: &OwnerClaim<'_>) -> Option<LiveRead> {
     let read = situation.object_read(claim.kind?, claim.namespace, claim.name);
     situation.is_unread(&read).then_some(read)
 }
@@ -370,7 +370,7 @@ fn loses_owner<'a>(
     judgement: &mut Judgement<'a>,
     target: &Item<'a>,
     (applied, still_kept): (&[Applied<'a>], bool),
-    claim: &Claim<'a>,
+    claim: &OwnerClaim<'a>,
 ) {
     let situation = judgement.situation;
     let by_control_plane =

@@ -6,7 +6,8 @@ use super::owners::{OwnerSearch, UserOwners, find_owner, root_read};
 use super::situation::Absence;
 use super::{Cause, LiveRead, Situation};
 use crate::graph::{
-    Certainty, Claim, Excuse, Fates, Graph, Node, Outcome, Progress, Sought, Strength, User,
+    Certainty, Excuse, Fates, Graph, Node, Outcome, OwnerClaim, Progress, SelectorTarget, Strength,
+    User,
 };
 use crate::objects::{KeyedMap, Uid, full_name};
 use crate::policy::{Facts, InUse};
@@ -218,10 +219,11 @@ pub(crate) fn counting_users<'a>(
         .flat_map(move |id| graph.named_users(id, Some(item.uid()), situation.work));
     let label = move |key: &str| labels.get(key);
     let (label_steps, work) = (labels.size(), situation.work);
-    let sought = item.kind.map(|kind| Sought { kind, namespace, name, label, label_steps, work });
-    let seekers = sought.into_iter().flat_map(|sought| graph.seekers(sought));
+    let sought =
+        item.kind.map(|kind| SelectorTarget { kind, namespace, name, label, label_steps, work });
+    let selector_users = sought.into_iter().flat_map(|sought| graph.selector_users(sought));
     named
-        .chain(seekers)
+        .chain(selector_users)
         .filter(move |user| user.node.uid() != item.uid() && counts(&situation, user, in_use))
 }
 
@@ -255,7 +257,7 @@ fn find_meant_owner<'a>(
     in_use: &InUse,
 ) -> OwnerSearch<'a> {
     let kinds = &situation.graph.kinds;
-    let may_be_meant = |claim: &Claim<'_>| {
+    let may_be_meant = |claim: &OwnerClaim<'_>| {
         claim.kind.is_none_or(|kind| {
             let info = kinds.info(kind);
             in_use.by.iter().any(|by| by.may_mean(&info.group, &info.resource))

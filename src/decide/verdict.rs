@@ -4,10 +4,10 @@ use std::fmt;
 
 use serde::Deserialize;
 
-use super::{LiveRead, Uncounted};
-use crate::objects::{Object, ObjectRef, shown_name};
-use crate::policy::Source;
+use super::LiveRead;
+use crate::objects::{Object, ObjectRef, one_line_name};
 use crate::policy::api::Action;
+use crate::policy::{Discount, Source};
 
 /// What belay says to a request, from the mildest to the strictest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
@@ -103,7 +103,7 @@ impl fmt::Display for Named {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let slash = if self.namespace.is_empty() { "" } else { "/" };
         let [kind, namespace, name] =
-            [&self.kind, &self.namespace, &self.name].map(|n| shown_name(n));
+            [&self.kind, &self.namespace, &self.name].map(|n| one_line_name(n));
         write!(f, "{kind} {namespace}{slash}{name}")
     }
 }
@@ -232,6 +232,24 @@ pub struct Revoked {
     pub name: String,
     /// Its own uid.
     pub uid: String,
+}
+
+/// An approval that is in force and does not count.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Uncounted {
+    /// Who gave it.
+    pub approver: String,
+    /// The policy for which it does not count.
+    pub policy: Source,
+    /// Why.
+    pub why: Discount,
+}
+
+impl std::fmt::Display for Uncounted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { approver, policy, why } = self;
+        write!(f, "the approval by {approver} does not count: it {}", why.words(policy))
+    }
 }
 
 /// What the mutating phase does to the object's finalizers.

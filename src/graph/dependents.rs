@@ -7,7 +7,7 @@ use super::edges::OwnerEdge;
 use super::id_set::IdSet;
 use crate::objects::{KeyedMap, KindId, Uid, shrink_map};
 
-/// What is kept of more owner references than [`super::MANY`]: a reference takes
+/// What is kept of more owner references than [`super::MOST_LIST_ENTRIES`]: a reference takes
 /// a few bytes, and no node.
 #[derive(Debug)]
 pub(super) struct ManyOwners {
@@ -29,7 +29,7 @@ pub(super) struct Dependents {
 
 impl Dependents {
     /// The objects with a reference that names this uid.
-    pub(super) fn of(&self, uid: Uid) -> impl Iterator<Item = NodeId> + use<'_> {
+    pub(super) fn of_owner(&self, uid: Uid) -> impl Iterator<Item = NodeId> + use<'_> {
         let of_many = self.of_many.range((uid, NodeId::FIRST)..=(uid, NodeId::NONE));
         let by_uid = self.by_uid.get(&uid).into_iter().flat_map(IdSet::iter);
         by_uid.chain(of_many.map(|(_, id)| *id))
@@ -37,7 +37,7 @@ impl Dependents {
 
     /// Whether an object has such a reference.
     pub(super) fn contain(&self, uid: Uid) -> bool {
-        self.of(uid).next().is_some()
+        self.of_owner(uid).next().is_some()
     }
 
     pub(super) fn insert(&mut self, id: NodeId, owners: &[OwnerEdge], many: Option<&ManyOwners>) {

@@ -1,7 +1,8 @@
 //! Lists of all objects of a kind.
 
-use super::gaps::{UnreadableSet, too_many_references};
-use super::slot::{NodeId, Progress};
+use super::coverage::{UnreadableSet, too_many_references};
+use super::node_id::NodeId;
+use super::slot::Progress;
 use super::{Edges, Graph};
 use crate::objects::{KindId, NumberSet, Object, Unreadable};
 
@@ -17,7 +18,7 @@ pub struct Listing {
 
 impl Listing {
     /// A list of this kind, of which nothing has been read.
-    pub fn of(kind: KindId) -> Self {
+    pub fn new(kind: KindId) -> Self {
         Self { kind, seen: NumberSet::default(), unreadable: UnreadableSet::default() }
     }
 }
@@ -31,7 +32,7 @@ impl Graph {
         kind: KindId,
         objects: impl IntoIterator<Item = (&'o Object<'o>, Progress, Edges)>,
     ) {
-        let mut listing = Listing::of(kind);
+        let mut listing = Listing::new(kind);
         for (object, progress, edges) in objects {
             let too_many = edges.too_many;
             self.apply(kind, object, progress, edges);
@@ -64,7 +65,7 @@ impl Graph {
     /// it is gone. Says how many went.
     pub fn end_listing(&mut self, listing: Listing) -> usize {
         let Listing { kind, seen, unreadable } = listing;
-        self.gaps.replace(kind, unreadable);
+        self.coverage.replace(kind, unreadable);
         let gone: Vec<_> = self.of_kind(kind).filter(|id| !seen.contains(id)).collect();
         let count = gone.len();
         gone.into_iter().for_each(|id| self.forget(id));
@@ -73,7 +74,7 @@ impl Graph {
 
     /// Forgets at most so many objects of a kind; says how many went.
     pub fn forget_some(&mut self, kind: KindId, most: usize) -> usize {
-        self.gaps.replace(kind, UnreadableSet::default());
+        self.coverage.replace(kind, UnreadableSet::default());
         let some: Vec<_> = self.of_kind(kind).take(most).collect();
         let count = some.len();
         some.into_iter().for_each(|id| self.forget(id));

@@ -17,30 +17,35 @@
 //! to R14 of docs/THEORY.md. It is the one answer that admission, the preview
 //! and the release share.
 
+mod absence;
+mod coverage;
+mod deleted_objects;
 mod dependents;
 mod edges;
 mod fates;
-mod gaps;
-mod gone;
 mod id_set;
 mod listing;
 mod node;
+mod node_id;
 mod nodes;
 mod query;
 mod slot;
+mod steps;
 mod store;
-mod work;
 
+pub use coverage::Incomplete;
+pub use deleted_objects::{DeletedObject, PastOwner, RememberedOwner};
 pub use edges::{
     Edges, Excuse, MOST_REFERENCES, NewUse, OpenEdge, OwnerEdge, RelationId, Requirement, Selector,
     Strength, UseEdge,
 };
-pub use fates::{Certainty, Cut, Fate, Fates, Outcome, Propagation, Request, fates};
-pub use gaps::Incomplete;
-pub use gone::{Gone, PastOwner, RememberedOwner};
+pub use fates::{
+    Certainty, DeletionRequest, Fate, Fates, Outcome, Propagation, RefusesDelete, fates,
+};
 pub use listing::Listing;
 pub use node::Node;
-pub use query::{Sought, User, Via};
-pub use slot::{Claim, DEEPEST, MANY, NodeId, Progress};
-pub use store::{Applied, Graph};
-pub use work::{Meter, Work};
+pub use node_id::NodeId;
+pub use query::{SelectorTarget, User, UserEdge};
+pub use slot::{MOST_LIST_ENTRIES, MOST_OWNER_LEVELS, OwnerClaim, Progress};
+pub use steps::{StepBudget, StepLimit};
+pub use store::{ApplyResult, Graph};

@@ -1,10 +1,11 @@
 //! A live object in the graph, and what it knows.
 
+use super::deleted_objects::PastOwner;
 use super::edges::{OpenEdge, OwnerEdge, UseEdge};
-use super::gone::PastOwner;
-use super::slot::{Claim, DEEPEST, Live, NodeId, Progress, Slot};
+use super::node_id::NodeId;
+use super::slot::{MOST_OWNER_LEVELS, NodeData, OwnerClaim, Progress, Slot};
+use super::steps::StepLimit;
 use super::store::Graph;
-use super::work::Work;
 use crate::objects::{HoldAge, KindId, KindInfo, PackedList, PackedMap, Uid};
 
 /// A live object in the graph.
@@ -12,7 +13,7 @@ use crate::objects::{HoldAge, KindId, KindInfo, PackedList, PackedMap, Uid};
 pub struct Node<'g> {
     pub(super) id: NodeId,
     pub(super) slot: &'g Slot,
-    pub(super) live: &'g Live,
+    pub(super) live: &'g NodeData,
     pub(super) graph: &'g Graph,
 }
 
@@ -36,13 +37,13 @@ impl<'g> Node<'g> {
     /// owner is its own root. With several owners the first is followed, so this
     /// is for display: an editor can add owners in front.
     pub fn root_owner(self) -> Self {
-        self.root_owner_within(Work::default())
+        self.root_owner_within(StepLimit::default())
     }
 
     /// The same, within a budget: when it is used up, the way ends.
-    pub fn root_owner_within(self, work: Work<'_>) -> Self {
+    pub fn root_owner_within(self, work: StepLimit<'_>) -> Self {
         let mut at = self;
-        for _ in 0..DEEPEST {
+        for _ in 0..MOST_OWNER_LEVELS {
             match at.first_owner_within(work) {
                 Some(owner) if owner.id() != self.id => at = owner,
                 _ => break,
@@ -52,7 +53,7 @@ impl<'g> Node<'g> {
     }
 
     /// Its first living owner, within a budget.
-    pub fn first_owner_within(self, work: Work<'_>) -> Option<Self> {
+    pub fn first_owner_within(self, work: StepLimit<'_>) -> Option<Self> {
         if self.has_too_many_owners() || !work.charge(1 + self.owners().len()) {
             return None;
         }
@@ -170,7 +171,7 @@ impl<'g> Node<'g> {
 
     /// What its owner references name; nothing, if it has too many of them. The
     /// numbers of nodes differ between graphs; names do not.
-    pub fn claims(self) -> impl Iterator<Item = Claim<'g>> {
+    pub fn claims(self) -> impl Iterator<Item = OwnerClaim<'g>> {
         let graph = self.graph;
         self.owners().iter().map(move |owner| graph.claim(owner))
     }
@@ -228,7 +229,7 @@ impl Graph {
     /// Who has an owner reference with this uid, though the owner itself may
     /// not be here.
     pub(super) fn dependents_of(&self, owner: Uid) -> impl Iterator<Item = Node<'_>> + use<'_> {
-        self.dependents.of(owner).filter_map(|id| self.get(id))
+        self.dependents.of_owner(owner).filter_map(|id| self.get(id))
     }
 
     /// The same without those in other namespaces than the owner's, if it has one: no

@@ -6,8 +6,9 @@ use std::ops::{Index, IndexMut};
 use hashbrown::HashTable;
 
 use super::id_set::IdSet;
-use super::slot::{NodeId, Slot};
-use crate::objects::{Keyed, KindId};
+use super::node_id::NodeId;
+use super::slot::Slot;
+use crate::objects::{KeyedHasher, KindId};
 
 /// The nodes of all objects, and of everything that objects refer to.
 #[derive(Debug, Default)]
@@ -16,7 +17,7 @@ pub(super) struct Nodes {
     free: Vec<NodeId>,
     index: HashTable<NodeId>,
     /// How the index hashes names.
-    keyed: Keyed,
+    keyed: KeyedHasher,
 }
 
 impl Index<NodeId> for Nodes {
@@ -48,12 +49,12 @@ impl Nodes {
         self.index.capacity()
     }
 
-    fn hash(keyed: &Keyed, kind: KindId, namespace: NodeId, name: &str) -> u64 {
+    fn hash(keyed: &KeyedHasher, kind: KindId, namespace: NodeId, name: &str) -> u64 {
         keyed.hash_one((kind, namespace, name))
     }
 
     /// The hash of a node that is in the index.
-    fn rehash(keyed: &Keyed, slots: &[Slot]) -> impl Fn(&NodeId) -> u64 {
+    fn rehash(keyed: &KeyedHasher, slots: &[Slot]) -> impl Fn(&NodeId) -> u64 {
         |id| {
             let slot = &slots[id.index()];
             Self::hash(keyed, slot.kind, slot.namespace, &slot.name)
@@ -71,7 +72,7 @@ impl Nodes {
     }
 
     /// The same, made if there is none yet.
-    pub(super) fn at(&mut self, kind: KindId, namespace: NodeId, name: &str) -> NodeId {
+    pub(super) fn find_or_insert(&mut self, kind: KindId, namespace: NodeId, name: &str) -> NodeId {
         if let Some(known) = self.find(kind, namespace, name) {
             return known;
         }

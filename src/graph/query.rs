@@ -2,9 +2,10 @@
 
 use super::edges::{Excuse, OpenEdge, OwnerEdge, Strength, UseEdge};
 use super::node::Node;
-use super::slot::{NodeId, Progress};
+use super::node_id::NodeId;
+use super::slot::Progress;
+use super::steps::StepLimit;
 use super::store::Graph;
-use super::work::Work;
 use crate::objects::{KindId, Uid};
 
 /// Somebody with a use edge to a node.
@@ -13,12 +14,12 @@ pub struct User<'g> {
     /// Who.
     pub node: Node<'g>,
     /// By which edge.
-    pub edge: Via<'g>,
+    pub edge: UserEdge<'g>,
 }
 
 /// The edge by which a user reaches what it uses.
 #[derive(Clone, Copy)]
-pub enum Via<'g> {
+pub enum UserEdge<'g> {
     /// By name.
     Use(&'g UseEdge),
     /// By what matches.
@@ -29,24 +30,24 @@ impl<'g> User<'g> {
     /// What the edge says, before the excuse, and before the user's progress counts.
     pub fn strength(&self) -> Strength {
         match self.edge {
-            Via::Use(edge) => edge.strength,
-            Via::Open(edge) => edge.strength,
+            UserEdge::Use(edge) => edge.strength,
+            UserEdge::Open(edge) => edge.strength,
         }
     }
 
     /// Why the edge may mean less.
     pub fn excuse(&self) -> Excuse {
         match self.edge {
-            Via::Use(edge) => edge.excuse,
-            Via::Open(_) => Excuse::None,
+            UserEdge::Use(edge) => edge.excuse,
+            UserEdge::Open(_) => Excuse::None,
         }
     }
 
     /// Where in the user's manifest the edge stands.
     pub fn path(&self) -> &'g str {
         match self.edge {
-            Via::Use(edge) => &edge.path,
-            Via::Open(edge) => &edge.path,
+            UserEdge::Use(edge) => &edge.path,
+            UserEdge::Open(edge) => &edge.path,
         }
     }
 
@@ -60,7 +61,7 @@ impl<'g> User<'g> {
 }
 
 /// What selectors see of an object.
-pub struct Sought<'a, L> {
+pub struct SelectorTarget<'a, L> {
     /// Its kind.
     pub kind: KindId,
     /// Its namespace; empty for a cluster-scoped object.
@@ -72,25 +73,25 @@ pub struct Sought<'a, L> {
     /// How many steps it takes to find a label, about.
     pub label_steps: usize,
     /// What the search may cost.
-    pub work: Work<'a>,
+    pub work: StepLimit<'a>,
 }
 
 impl Graph {
     /// Everybody with a use edge to a node, in no particular order and one by
     /// one: whoever needs three of ten thousand takes three.
     pub fn users(&self, id: NodeId) -> impl Iterator<Item = User<'_>> {
-        self.users_within(id, Work::default())
+        self.users_within(id, StepLimit::default())
     }
 
     /// The same, within a budget: when it is used up, there may be more.
     pub fn users_within<'g>(
         &'g self,
         id: NodeId,
-        work: Work<'g>,
+        work: StepLimit<'g>,
     ) -> impl Iterator<Item = User<'g>> {
         let target = self.get(id);
         let matching = target.map(|target| {
-            self.seekers(Sought {
+            self.selector_users(SelectorTarget {
                 kind: target.kind(),
                 namespace: target.namespace(),
                 name: target.name(),
@@ -108,7 +109,7 @@ impl Graph {
         &'g self,
         id: NodeId,
         uid: Option<Uid>,
-        work: Work<'g>,
+        work: StepLimit<'g>,
     ) -> impl Iterator<Item = User<'g>> {
         let users = self.users_by_name(id).take_while(move |_| work.charge(1));
         users.flat_map(move |node| {
@@ -119,32 +120,32 @@ impl Graph {
             let edges = edges.filter(move |edge| {
                 work.charge(1) && edge.uid.as_deref().is_none_or(|meant| Some(*meant) == uid)
             });
-            edges.map(move |edge| User { node, edge: Via::Use(edge) })
+            edges.map(move |edge| User { node, edge: UserEdge::Use(edge) })
         })
     }
 
     /// Everybody with an open edge that matches an object, whether the graph
     /// has that object or not. Only those who look for its kind in its
     /// namespace are asked.
-    pub fn seekers<'g, 'l, L: Fn(&str) -> Option<&'l str> + Copy>(
+    pub fn selector_users<'g, 'l, L: Fn(&str) -> Option<&'l str> + Copy>(
         &'g self,
-        sought: Sought<'g, L>,
+        sought: SelectorTarget<'g, L>,
     ) -> impl Iterator<Item = User<'g>> + use<'g, 'l, L> {
-        let Sought { kind, namespace, name, label, label_steps, work } = sought;
+        let SelectorTarget { kind, namespace, name, label, label_steps, work } = sought;
         let nowhere = NodeId::NONE;
         let place = match namespace {
             "" => Some(nowhere),
             _ => self.namespace_kind().and_then(|kind| self.find(kind, "", namespace)),
         };
         let everywhere = (place != Some(nowhere)).then_some(nowhere);
-        let seekers = place
+        let selector_users = place
             .into_iter()
             .chain(everywhere)
             .filter_map(move |place| self.open.get(&(place, kind)))
             .flat_map(|set| set.iter())
             .filter_map(|id| self.get(id))
             .take_while(move |_| work.charge(1));
-        seekers.flat_map(move |node| {
+        selector_users.flat_map(move |node| {
             let edges = node.open().iter().filter(move |edge| {
                 work.charge(1)
                     && edge.kind == kind
@@ -152,7 +153,7 @@ impl Graph {
                     && work.charge(edge.selector.size().saturating_mul(label_steps))
                     && edge.selector.matches(name, label)
             });
-            edges.map(move |edge| User { node, edge: Via::Open(edge) })
+            edges.map(move |edge| User { node, edge: UserEdge::Open(edge) })
         })
     }
 
@@ -177,7 +178,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::graph::{Edges, Meter, OpenEdge, RelationId, Requirement, Selector};
+    use crate::graph::{Edges, OpenEdge, RelationId, Requirement, Selector, StepBudget};
     use crate::objects::Object;
 
     /// Editors choose how many labels an object has, and a look-up goes through them.
@@ -204,10 +205,10 @@ mod tests {
         apply("few", 1, Vec::new());
         apply("many", 1_000, Vec::new());
         let steps = |name: &str| {
-            let meter = Meter::new(usize::MAX);
+            let budget = StepBudget::new(usize::MAX);
             let id = graph.find(kind, "a", name).unwrap();
-            assert_eq!(graph.users_within(id, Work::new(&meter)).count(), 0);
-            meter.steps()
+            assert_eq!(graph.users_within(id, StepLimit::new(&budget)).count(), 0);
+            budget.steps()
         };
         assert!(steps("few") < 10 && steps("many") > 900, "{} {}", steps("few"), steps("many"));
     }

@@ -3,28 +3,8 @@
 use super::dependents::ManyOwners;
 use super::edges::{OpenEdge, OwnerEdge, UseEdge};
 use super::id_set::IdSet;
+use super::node_id::NodeId;
 use crate::objects::{HoldAge, KindId, PackedList, PackedMap, Uid};
-
-/// A node: an object, or a place where one is referred to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct NodeId(u32);
-
-impl NodeId {
-    /// No node: the namespace of a cluster-scoped object.
-    pub(super) const NONE: Self = Self(u32::MAX);
-
-    /// The least of all.
-    pub(super) const FIRST: Self = Self(0);
-
-    pub(super) fn from_index(index: usize) -> Self {
-        // Four billion nodes would need a terabyte.
-        Self(u32::try_from(index).unwrap_or(u32::MAX - 1))
-    }
-
-    pub(super) fn index(self) -> usize {
-        self.0 as usize
-    }
-}
 
 /// How far an object has come, where that changes what it needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -41,7 +21,7 @@ pub enum Progress {
 
 /// What a node knows while its object exists.
 #[derive(Debug)]
-pub(super) struct Live {
+pub(super) struct NodeData {
     pub(super) uid: Uid,
     pub(super) labels: PackedMap,
     pub(super) annotations: PackedMap,
@@ -53,7 +33,7 @@ pub(super) struct Live {
     pub(super) deleted: Option<i64>,
     pub(super) hold: HoldAge,
     pub(super) progress: Progress,
-    /// None, if there are more than [`MANY`].
+    /// None, if there are more than [`MOST_LIST_ENTRIES`].
     pub(super) owners: Box<[OwnerEdge]>,
     pub(super) owners_version: u64,
     pub(super) many_owners: Option<Box<ManyOwners>>,
@@ -63,7 +43,7 @@ pub(super) struct Live {
     pub(super) open: Option<Box<Vec<OpenEdge>>>,
 }
 
-impl Live {
+impl NodeData {
     /// The uids that its owner references name, in their order.
     pub(super) fn owner_uids(&self) -> impl Iterator<Item = Uid> {
         let many = self.many_owners.iter().flat_map(|many| &many.uids).copied();
@@ -77,7 +57,7 @@ pub(super) struct Slot {
     pub(super) kind: KindId,
     /// The node of the Namespace; a node of this namespace keeps it alive.
     pub(super) namespace: NodeId,
-    pub(super) live: Option<Box<Live>>,
+    pub(super) live: Option<Box<NodeData>>,
     /// Who has a use edge to this node.
     pub(super) users: IdSet,
     /// How many owner references lead here.
@@ -89,14 +69,14 @@ pub(super) struct Slot {
 
 /// More owner references, or finalizers, than this are more than any
 /// controller writes.
-pub const MANY: usize = 1_000;
+pub const MOST_LIST_ENTRIES: usize = 1_000;
 
 /// Nothing real is owned this deep; cycles are.
-pub const DEEPEST: usize = 32;
+pub const MOST_OWNER_LEVELS: usize = 32;
 
 /// What an owner reference names (R1: by its coordinates).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Claim<'a> {
+pub struct OwnerClaim<'a> {
     /// The owner's kind; none while nobody knows it.
     pub kind: Option<KindId>,
     /// The version that the reference names; none if that was not remembered.

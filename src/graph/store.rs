@@ -1,12 +1,13 @@
 //! How objects come and go.
 
+use super::coverage::{KindCoverage, too_many_references};
+use super::deleted_objects::{DeletedObject, DeletedObjects, PastOwner, RememberedOwner};
 use super::dependents::{Dependents, ManyOwners};
 use super::edges::{Edges, NewUse, OpenEdge, OwnerEdge, UseEdge};
-use super::gaps::{Gaps, too_many_references};
-use super::gone::{Gone, Graves, PastOwner, RememberedOwner};
 use super::id_set::IdSet;
+use super::node_id::NodeId;
 use super::nodes::Nodes;
-use super::slot::{Claim, Live, MANY, NodeId, Progress};
+use super::slot::{MOST_LIST_ENTRIES, NodeData, OwnerClaim, Progress};
 use crate::objects::{
     FOREGROUND, Interner, KeyedSet, KindId, Kinds, NumberMap, NumberSet, ORPHAN, Object,
     OwnerReference, PackedList, PackedMap, Uid, split_api_version,
@@ -14,7 +15,7 @@ use crate::objects::{
 
 /// What an `apply` did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Applied {
+pub enum ApplyResult {
     /// The object is new.
     Created,
     /// It was known, under the same uid.
@@ -39,8 +40,8 @@ pub struct Graph {
     pub(super) dependents: Dependents,
     /// How many owner references lead from objects of a kind to a kind.
     owner_kinds: NumberMap<(KindId, KindId), usize>,
-    pub(super) gaps: Gaps,
-    graves: Graves,
+    pub(super) coverage: KindCoverage,
+    deleted_objects: DeletedObjects,
     annotation_keys: KeyedSet<String>,
     dates_owners: bool,
     objects: usize,
@@ -62,28 +63,28 @@ impl Graph {
         object: &Object<'_>,
         progress: Progress,
         edges: Edges,
-    ) -> Applied {
+    ) -> ApplyResult {
         let metadata = &object.metadata;
         let namespaced = self.kinds.info(kind).namespaced;
         let namespace = if namespaced { metadata.namespace.as_str() } else { "" };
         let id = self.node(kind, namespace, &metadata.name);
         let proves_absence = self.proves_absence(kind, namespace, &metadata.name);
         if edges.too_many {
-            self.gaps.add(kind, &too_many_references(namespace, &metadata.name));
+            self.coverage.add(kind, &too_many_references(namespace, &metadata.name));
         } else {
-            self.gaps.close(kind, namespace, &metadata.name);
+            self.coverage.close(kind, namespace, &metadata.name);
         }
         self.revision += 1;
         let uid = Uid::new(&metadata.uid);
         let before = self.take_live(id);
         let applied = match &before {
-            None => Applied::Created,
-            Some(before) if before.uid == uid => Applied::Updated,
-            Some(_) => Applied::Replaced,
+            None => ApplyResult::Created,
+            Some(before) if before.uid == uid => ApplyResult::Updated,
+            Some(_) => ApplyResult::Replaced,
         };
 
         let (owners, many_owners) = match &metadata.owner_references[..] {
-            references if references.len() > MANY => {
+            references if references.len() > MOST_LIST_ENTRIES => {
                 (Box::default(), Some(Box::new(self.many_owners(references))))
             }
             references => (self.owner_edges(namespace, references), None),
@@ -91,11 +92,11 @@ impl Graph {
         let uses = self.use_edges(edges.uses);
         let open = (!edges.open.is_empty()).then(|| Box::new(edges.open));
         for place in self.open_places(open.as_deref()) {
-            let seekers = self.open.entry(place).or_default();
-            if seekers.is_empty() && place.0 != NodeId::NONE {
+            let selector_users = self.open.entry(place).or_default();
+            if selector_users.is_empty() && place.0 != NodeId::NONE {
                 self.nodes[place.0].residents += 1;
             }
-            seekers.insert(id);
+            selector_users.insert(id);
         }
         for edge in &uses {
             self.nodes[edge.to].users.insert(id);
@@ -122,13 +123,15 @@ impl Graph {
             .filter(|(key, _)| key.starts_with("belay.dev/") || self.annotation_keys.contains(*key))
             .collect();
         let hold = match &before {
-            Some(before) if applied == Applied::Updated => before.hold.then(object.hold_age()),
+            Some(before) if applied == ApplyResult::Updated => {
+                before.hold.updated_by(object.hold_age())
+            }
             _ => object.hold_age(),
         };
         let version = metadata.resource_version.parse().unwrap_or(u64::MAX);
         let owners_version = match &before {
             _ if !self.dates_owners => 0,
-            Some(before) if applied == Applied::Updated => {
+            Some(before) if applied == ApplyResult::Updated => {
                 self.owners_version(id, before, &owners, version)
             }
             // Its absence was a fact, so it was created a moment ago.
@@ -137,7 +140,7 @@ impl Graph {
         };
         let labels = metadata.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         let finalizers = || metadata.finalizers.iter().flatten().map(|f| f.as_str());
-        self.nodes[id].live = Some(Box::new(Live {
+        self.nodes[id].live = Some(Box::new(NodeData {
             uid,
             labels: PackedMap::new(labels, &mut self.interner),
             annotations: PackedMap::new(kept, &mut self.interner),
@@ -156,8 +159,8 @@ impl Graph {
         }));
         // Only now: what both the old and the new object refer to stays.
         if let Some(before) = before {
-            if applied == Applied::Replaced {
-                self.bury(id, &before);
+            if applied == ApplyResult::Replaced {
+                self.remember(id, &before);
             }
             self.drop_edges(id, &before);
         }
@@ -167,7 +170,7 @@ impl Graph {
     /// The object is gone. With a uid, only that one: what has been made again
     /// under its name is another object. Says whether anything went.
     pub fn delete(&mut self, kind: KindId, namespace: &str, name: &str, uid: Option<Uid>) -> bool {
-        self.gaps.close(kind, namespace, name);
+        self.coverage.close(kind, namespace, name);
         let Some(id) = self.find(kind, namespace, name) else { return false };
         let Some(live) = &self.nodes[id].live else { return false };
         if uid.is_some_and(|uid| uid != live.uid) {
@@ -231,8 +234,8 @@ impl Graph {
 
     /// What is remembered of an object that is gone while others name it as
     /// their owner.
-    pub fn gone(&self, uid: Uid) -> Option<&Gone> {
-        self.graves.get(uid)
+    pub fn deleted_object(&self, uid: Uid) -> Option<&DeletedObject> {
+        self.deleted_objects.get(uid)
     }
 
     /// The objects of a kind.
@@ -273,47 +276,53 @@ impl Graph {
     fn node(&mut self, kind: KindId, namespace: &str, name: &str) -> NodeId {
         let place = match (namespace, self.namespace_kind()) {
             ("", _) | (_, None) => NodeId::NONE,
-            (_, Some(namespaces)) => self.nodes.at(namespaces, NodeId::NONE, namespace),
+            (_, Some(namespaces)) => self.nodes.find_or_insert(namespaces, NodeId::NONE, namespace),
         };
-        self.nodes.at(kind, place, name)
+        self.nodes.find_or_insert(kind, place, name)
     }
 
     /// The object is gone, its edges with it, and perhaps its node.
     pub(super) fn forget(&mut self, id: NodeId) {
         self.revision += 1;
         if let Some(before) = self.take_live(id) {
-            self.bury(id, &before);
+            self.remember(id, &before);
             self.drop_edges(id, &before);
         }
         self.nodes.release(id);
     }
 
     /// Remembers an object that is gone, if somebody names it as an owner.
-    fn bury(&mut self, id: NodeId, before: &Live) {
-        let past_owners = self.graves.take_past_owners(id, self.nodes[id].namespace);
+    fn remember(&mut self, id: NodeId, before: &NodeData) {
+        let past_owners = self.deleted_objects.take_past_owners(id, self.nodes[id].namespace);
         let past: Vec<_> = past_owners.iter().map(|past| past.owner.uid).collect();
-        if self.dependents.contain(before.uid) || self.graves.name(before.uid) {
+        if self.dependents.contain(before.uid) || self.deleted_objects.name_as_owner(before.uid) {
             let owners = before.owners.iter().map(|owner| self.claim(owner));
-            let mut gone = Gone::new(owners, before.deleted);
+            let mut gone = DeletedObject::new(owners, before.deleted);
             gone.owners_version = before.owners_version;
             gone.past_owners = past_owners;
             gone.had_more_owners |= before.many_owners.is_some();
-            self.graves.bury(before.uid, gone);
+            self.deleted_objects.remember(before.uid, gone);
         }
         self.forget_owners(past);
     }
 
     /// What an owner reference names.
-    pub(super) fn claim<'g>(&'g self, owner: &'g OwnerEdge) -> Claim<'g> {
+    pub(super) fn claim<'g>(&'g self, owner: &'g OwnerEdge) -> OwnerClaim<'g> {
         let (kind, namespace, name) = self.coordinates(owner.to);
-        Claim { kind: Some(kind), version: Some(&owner.version), namespace, name, uid: owner.uid }
+        OwnerClaim {
+            kind: Some(kind),
+            version: Some(&owner.version),
+            namespace,
+            name,
+            uid: owner.uid,
+        }
     }
 
     /// Forgets those of these that are gone and that nobody names as an owner.
     fn forget_owners(&mut self, owners: impl IntoIterator<Item = Uid>) {
         let dependents = &self.dependents;
         for uid in owners {
-            self.graves.forget(uid, |uid| dependents.contain(uid));
+            self.deleted_objects.forget(uid, |uid| dependents.contain(uid));
         }
     }
 
@@ -323,7 +332,7 @@ impl Graph {
     fn owners_version(
         &mut self,
         id: NodeId,
-        before: &Live,
+        before: &NodeData,
         now: &[OwnerEdge],
         version: u64,
     ) -> u64 {
@@ -343,22 +352,24 @@ impl Graph {
                     Some(PastOwner { owner, version })
                 })
                 .collect();
-            if lost.is_some_and(|lost| self.graves.lose(id, namespace, lost)) {
+            if lost
+                .is_some_and(|lost| self.deleted_objects.remember_lost_owners(id, namespace, lost))
+            {
                 return before.owners_version;
             }
         }
-        let past = self.graves.take_past_owners(id, namespace);
+        let past = self.deleted_objects.take_past_owners(id, namespace);
         self.forget_owners(past.iter().map(|past| past.owner.uid));
         version
     }
 
     /// The owners that an object has lost.
     pub(super) fn past_owners(&self, id: NodeId) -> &[PastOwner] {
-        self.graves.past_owners(id)
+        self.deleted_objects.past_owners(id)
     }
 
     /// The object's facts leave the node and the counts, not yet its edges.
-    fn take_live(&mut self, id: NodeId) -> Option<Box<Live>> {
+    fn take_live(&mut self, id: NodeId) -> Option<Box<NodeData>> {
         let slot = &mut self.nodes[id];
         let live = slot.live.take()?;
         let (kind, place) = (slot.kind, slot.namespace);
@@ -448,13 +459,13 @@ impl Graph {
 
     /// Ends the edges of an object that was, except where the object that is
     /// now has an edge to the same node.
-    fn drop_edges(&mut self, id: NodeId, before: &Live) {
+    fn drop_edges(&mut self, id: NodeId, before: &NodeData) {
         let now = self.nodes[id].live.as_deref();
         let used: NumberSet<NodeId> =
             now.iter().flat_map(|now| &now.uses).map(|edge| edge.to).collect();
         let many = before.many_owners.is_some();
         let alike = now.filter(|now| now.many_owners.is_some() == many);
-        let owning: KeyedSet<Uid> = alike.into_iter().flat_map(Live::owner_uids).collect();
+        let owning: KeyedSet<Uid> = alike.into_iter().flat_map(NodeData::owner_uids).collect();
         for edge in &before.uses {
             if !used.contains(&edge.to) {
                 self.nodes[edge.to].users.remove(id);
@@ -477,9 +488,9 @@ impl Graph {
             if now.contains(&place) {
                 continue;
             }
-            let Some(seekers) = self.open.get_mut(&place) else { continue };
-            seekers.remove(id);
-            if seekers.is_empty() {
+            let Some(selector_users) = self.open.get_mut(&place) else { continue };
+            selector_users.remove(id);
+            if selector_users.is_empty() {
                 self.open.remove(&place);
                 if place.0 != NodeId::NONE {
                     self.nodes[place.0].residents -= 1;
@@ -498,7 +509,7 @@ impl Graph {
             let namespaced = self.kinds.info(edge.kind).namespaced;
             let place = match (edge.namespace.as_str(), self.namespace_kind()) {
                 (namespace, Some(kind)) if namespaced && !namespace.is_empty() => {
-                    self.nodes.at(kind, NodeId::NONE, namespace)
+                    self.nodes.find_or_insert(kind, NodeId::NONE, namespace)
                 }
                 _ => NodeId::NONE,
             };
@@ -539,11 +550,12 @@ mod tests {
         for name in ["c", "a", "b"] {
             graph.delete(kind, "shop", name, None);
         }
-        let owner = |graph: &Graph, name| graph.gone(uid(name)).map(|gone| gone.owners[0].uid);
+        let owner =
+            |graph: &Graph, name| graph.deleted_object(uid(name)).map(|gone| gone.owners[0].uid);
         assert_eq!(owner(&graph, "c"), Some(uid("b")));
         assert_eq!(owner(&graph, "b"), Some(uid("a")), "only the grave of c names it");
         graph.delete(kind, "shop", "d", None);
-        assert!(graph.graves.is_empty());
+        assert!(graph.deleted_objects.is_empty());
     }
 
     /// A ConfigMap with so many owners of as many kinds.
@@ -565,19 +577,23 @@ mod tests {
             graph.dependents_of(uid).map(|node| node.name().to_owned()).collect::<Vec<_>>()
         };
         // From many to few and back: nothing is left of what was before.
-        for count in [27_000, MANY, 27_000, 2, MANY + 1] {
+        for count in [27_000, MOST_LIST_ENTRIES, 27_000, 2, MOST_LIST_ENTRIES + 1] {
             let value = owned(count);
             let object = Object::deserialize(&value).unwrap();
             graph.apply(kind, &object, Progress::Ordinary, Edges::default());
             let node = graph.object(kind, "shop", "owned").unwrap();
-            let many = count > MANY;
+            let many = count > MOST_LIST_ENTRIES;
             assert_eq!(node.has_too_many_owners(), many);
             assert_eq!(graph.nodes(), 2 + if many { 0 } else { count }, "itself and its namespace");
             assert_eq!(node.owner_uids().count(), count);
             assert_eq!(node.owner_kinds().collect::<NumberSet<_>>().len(), 2);
             assert_eq!(dependents(&graph, count - 1), ["owned"]);
             assert!(dependents(&graph, count).is_empty());
-            assert!(graph.dependents.size() <= count + MANY, "{}", graph.dependents.size());
+            assert!(
+                graph.dependents.size() <= count + MOST_LIST_ENTRIES,
+                "{}",
+                graph.dependents.size()
+            );
         }
         graph.delete(kind, "shop", "owned", None);
         assert_eq!((graph.nodes(), graph.edges(), graph.dependents.size()), (0, 0, 0));
@@ -674,9 +690,9 @@ mod tests {
 
         // They are gone with the object, and so is what only it had named.
         apply(&mut graph, 12, &many[10..]);
-        assert!(graph.graves.name(uid("o9")));
+        assert!(graph.deleted_objects.name_as_owner(uid("o9")));
         graph.delete(kind, "shop", "child", None);
-        assert!(graph.graves.is_empty());
+        assert!(graph.deleted_objects.is_empty());
     }
 
     #[test]
@@ -692,7 +708,7 @@ mod tests {
         for value in &values {
             let object = Object::deserialize(value).unwrap();
             let applied = graph.apply(kind, &object, Progress::Ordinary, Edges::default());
-            assert_eq!(applied, Applied::Created);
+            assert_eq!(applied, ApplyResult::Created);
         }
         assert!(!graph.is_complete(kind));
         let now =

@@ -1,7 +1,7 @@
 //! Who owns whom, as far as it was read live.
 
 use crate::decide::{LiveRead, LiveReads, Situation};
-use crate::graph::{DEEPEST, Graph, MANY, Node, NodeId, OwnerEdge};
+use crate::graph::{Graph, MOST_LIST_ENTRIES, MOST_OWNER_LEVELS, Node, NodeId, OwnerEdge};
 use crate::objects::{ApiError, NumberSet};
 
 /// So much is read at a time beside lists: owners that no list has.
@@ -84,11 +84,11 @@ impl<'a> Chain<'a> {
             unknown: false,
         };
         let (mut level, mut references) = (vec![node], 0);
-        for _ in 0..DEEPEST {
+        for _ in 0..MOST_OWNER_LEVELS {
             let mut next = Vec::new();
             for item in level {
                 references += item.owners().len();
-                let too_many = references > MANY || item.has_too_many_owners();
+                let too_many = references > MOST_LIST_ENTRIES || item.has_too_many_owners();
                 if too_many || !self.charge(1 + item.owners().len()) {
                     above.unknown = true;
                     return above;

@@ -2,7 +2,9 @@
 //! exceptions there are pairs that wait for each other for ever.
 
 use super::chain::{Above, Chain};
-use crate::graph::{Certainty, Cut, Fates, Node, NodeId, Outcome, Propagation, Request, fates};
+use crate::graph::{
+    Certainty, DeletionRequest, Fates, Node, NodeId, Outcome, Propagation, RefusesDelete, fates,
+};
 use crate::objects::{NumberSet, is_hold};
 
 /// Why a user does not count.
@@ -50,8 +52,9 @@ impl ReleaseGroup {
         };
         let targets: Vec<_> = nodes.map(|node| (node.id(), propagation(node))).collect();
         let work = chain.situation.work;
-        let cut: Cut<'_> = &|node| refusing.contains(&node.id());
-        let request = Request { released: members, work, cut, ..Request::of(&targets) };
+        let refuses: RefusesDelete<'_> = &|node| refusing.contains(&node.id());
+        let request =
+            DeletionRequest { released: members, work, refuses, ..DeletionRequest::new(&targets) };
         let fates = fates(graph, &request);
         Self { members: members.iter().copied().collect(), fates }
     }

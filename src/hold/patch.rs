@@ -12,7 +12,7 @@ use json_patch::{
 };
 use serde_json::{Value, json};
 
-use crate::objects::StandingHold;
+use crate::objects::HoldEntry;
 
 /// The annotation that names the last pass that began.
 pub const TOKEN: &str = "belay.dev/release-token";
@@ -27,7 +27,7 @@ pub struct Sight {
     /// Since when it is Terminating, as the API server writes it.
     pub deleted: Option<Arc<str>>,
     /// Where the hold stands in the list of its finalizers.
-    pub hold: Option<StandingHold>,
+    pub hold: Option<HoldEntry>,
     /// The token that it carries.
     pub token: Option<Arc<str>>,
     /// Whether it has annotations at all, which a JSON patch has to know.
@@ -46,7 +46,7 @@ impl Sight {
             version: text("resourceVersion")?,
             deleted: text("deletionTimestamp"),
             hold: finalizers.and_then(|list| {
-                StandingHold::among(list.iter().map(|f| f.as_str().unwrap_or_default()))
+                HoldEntry::find(list.iter().map(|f| f.as_str().unwrap_or_default()))
             }),
             token: annotations.and_then(|map| map.get(TOKEN)?.as_str()).map(Arc::from),
             annotated: annotations.is_some(),
@@ -87,7 +87,7 @@ pub struct Removal {
     pub(super) uid: Arc<str>,
     pub(super) deleted: Arc<str>,
     pub(super) token: Arc<str>,
-    pub(super) hold: StandingHold,
+    pub(super) hold: HoldEntry,
 }
 
 impl Removal {

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::patch::{add, remove, replace, test};
 use crate::decide::{HoldPlace, Situation, is_harm, is_harm_on_kind};
-use crate::objects::{HOLD, Object, StandingHold};
+use crate::objects::{HOLD, HoldEntry, Object};
 use crate::policy::api::Action;
 use crate::policy::{Applied, Facts, Source};
 
@@ -23,9 +23,9 @@ pub enum Plan {
     /// without it (belay was down when somebody took the hold off).
     PutOn(HoldPlace),
     /// Nothing wants the hold that stands here, or it stands here twice.
-    TakeOff(StandingHold),
+    TakeOff(HoldEntry),
     /// The hold that stands here has a former name.
-    Rename(StandingHold),
+    Rename(HoldEntry),
 }
 
 impl Plan {

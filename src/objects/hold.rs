@@ -16,7 +16,7 @@ pub const HOLD: &str = "belay.dev/hold";
 static FORMER: OnceLock<Vec<String>> = OnceLock::new();
 
 /// Says once, before anything is read, what the hold was called before.
-pub fn know_former_holds(names: Vec<String>) {
+pub fn set_former_holds(names: Vec<String>) {
     // A second word would make two answers of one object.
     let _ = FORMER.set(names);
 }
@@ -41,17 +41,17 @@ fn hold_named(finalizer: &str) -> Option<&'static str> {
 
 /// The hold on one object: a patch that takes it off has to name both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct StandingHold {
+pub struct HoldEntry {
     /// Its place in the list of finalizers.
     pub index: usize,
     /// The name that it has there.
     pub name: &'static str,
 }
 
-impl StandingHold {
+impl HoldEntry {
     /// Finds it among finalizers. A former name comes first where both stand:
     /// it is the one to be got rid of.
-    pub fn among<'f>(finalizers: impl IntoIterator<Item = &'f str>) -> Option<Self> {
+    pub fn find<'f>(finalizers: impl IntoIterator<Item = &'f str>) -> Option<Self> {
         let named = finalizers.into_iter().enumerate();
         let holds = named.filter_map(|(index, f)| Some(Self { index, name: hold_named(f)? }));
         holds.min_by_key(|hold| hold.name == HOLD)
@@ -64,7 +64,7 @@ impl StandingHold {
 }
 
 /// A former name, as somebody types it.
-pub fn former_hold(text: &str) -> Result<String, String> {
+pub fn parse_former_hold(text: &str) -> Result<String, String> {
     let qualified = text.split_once('/').is_some_and(|(domain, name)| {
         domain.contains('.') && !name.is_empty() && !name.contains('/')
     });
@@ -86,12 +86,12 @@ pub fn former_hold(text: &str) -> Result<String, String> {
 
 /// The former name of tests: they share one process.
 #[cfg(test)]
-pub const FORMER_OF_TESTS: &str = "belay.dev/former-hold";
+pub const FORMER_HOLD_FOR_TESTS: &str = "belay.dev/former-hold";
 
 /// Makes it known.
 #[cfg(test)]
-pub fn know_the_former_hold_of_tests() {
-    know_former_holds(vec![FORMER_OF_TESTS.to_owned()]);
+pub fn set_former_hold_for_tests() {
+    set_former_holds(vec![FORMER_HOLD_FOR_TESTS.to_owned()]);
 }
 
 #[cfg(test)]
@@ -100,20 +100,20 @@ mod tests {
 
     #[test]
     fn it_is_found_under_each_of_its_names_and_the_former_one_first() {
-        know_the_former_hold_of_tests();
+        set_former_hold_for_tests();
         let found = |finalizers: &[&str]| {
-            StandingHold::among(finalizers.iter().copied()).map(|hold| (hold.index, hold.name))
+            HoldEntry::find(finalizers.iter().copied()).map(|hold| (hold.index, hold.name))
         };
         assert_eq!(found(&["x/y"]), None);
         assert_eq!(found(&["x/y", HOLD]), Some((1, HOLD)));
-        assert_eq!(found(&["x/y", FORMER_OF_TESTS]), Some((1, FORMER_OF_TESTS)));
-        assert_eq!(found(&[HOLD, FORMER_OF_TESTS]), Some((1, FORMER_OF_TESTS)));
+        assert_eq!(found(&["x/y", FORMER_HOLD_FOR_TESTS]), Some((1, FORMER_HOLD_FOR_TESTS)));
+        assert_eq!(found(&[HOLD, FORMER_HOLD_FOR_TESTS]), Some((1, FORMER_HOLD_FOR_TESTS)));
         assert!(!is_hold("belay.dev/former-hold-2"));
     }
 
     #[test]
     fn a_former_name_is_one_that_nobody_else_answers_for() {
-        assert_eq!(former_hold("example.com/hold"), Ok("example.com/hold".to_owned()));
+        assert_eq!(parse_former_hold("example.com/hold"), Ok("example.com/hold".to_owned()));
         for wrong in [
             "",
             "hold",
@@ -128,7 +128,7 @@ mod tests {
             "x.k8s.io/y",
             HOLD,
         ] {
-            assert!(former_hold(wrong).is_err(), "{wrong}");
+            assert!(parse_former_hold(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -136,7 +136,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
         if !matches!(self.place, Place::Time) {
             return self.strange();
         }
-        self.found.time = super::object::seconds(text);
+        self.found.time = super::time::parse_time(text);
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hashbrown::{Equivalent, HashMap};
 
-use super::Keyed;
+use super::KeyedHasher;
 use super::builtin::BUILT_IN;
 
 /// A kind, as [`Kinds`] numbers it.
@@ -13,7 +13,7 @@ use super::builtin::BUILT_IN;
 pub struct KindId(u16);
 
 /// The kind of whatever is mentioned once too many are: it is never served.
-const BEYOND: KindId = KindId(0);
+const OVERFLOW: KindId = KindId(0);
 
 /// Beyond this many kinds, mentions get no number of their own. Anybody can
 /// mention kinds in owner references, and none of that may crowd out what is
@@ -60,8 +60,8 @@ pub struct Kinds(Arc<Table>);
 #[derive(Debug, Clone)]
 struct Table {
     infos: Vec<KindInfo>,
-    by_kind: HashMap<(String, String), KindId, Keyed>,
-    by_resource: HashMap<(String, String), KindId, Keyed>,
+    by_kind: HashMap<(String, String), KindId, KeyedHasher>,
+    by_resource: HashMap<(String, String), KindId, KeyedHasher>,
 }
 
 /// A key that borrows, so that a lookup makes no strings. It hashes as the
@@ -123,7 +123,7 @@ impl Kinds {
     /// that was known or mentioned stays.
     pub fn learn(&mut self, info: KindInfo) -> KindId {
         let id = self.number(&info.group, &info.kind, usize::from(u16::MAX));
-        if id == BEYOND {
+        if id == OVERFLOW {
             return id;
         }
         let table = Arc::make_mut(&mut self.0);
@@ -175,19 +175,19 @@ impl Kinds {
         // What is mentioned is kept for ever, and any client can mention a text
         // of a megabyte. No kind that is served has a longer name.
         if group.len() > LONGEST_GROUP || kind.len() > LONGEST_KIND {
-            return BEYOND;
+            return OVERFLOW;
         }
         self.number(group, kind, MOST_MENTIONED)
     }
 
     fn number(&mut self, group: &str, kind: &str, most: usize) -> KindId {
-        if let Some(id) = self.known(group, kind) {
+        if let Some(id) = self.find_mentioned(group, kind) {
             return id;
         }
         let Some(number) =
             u16::try_from(self.0.infos.len()).ok().filter(|n| usize::from(*n) < most)
         else {
-            return BEYOND;
+            return OVERFLOW;
         };
         let id = KindId(number);
         let table = Arc::make_mut(&mut self.0);
@@ -198,11 +198,11 @@ impl Kinds {
 
     /// A kind that is served, by group and kind.
     pub fn find(&self, group: &str, kind: &str) -> Option<KindId> {
-        self.known(group, kind).filter(|id| self.is_served(*id))
+        self.find_mentioned(group, kind).filter(|id| self.is_served(*id))
     }
 
     /// A kind that was known or mentioned once, served or not.
-    pub fn known(&self, group: &str, kind: &str) -> Option<KindId> {
+    pub fn find_mentioned(&self, group: &str, kind: &str) -> Option<KindId> {
         self.0.by_kind.get(&Pair(group, kind)).copied()
     }
 
@@ -304,16 +304,16 @@ mod tests {
         kinds.mention("", &"K".repeat(64));
         assert!(kinds.is_same(&clone));
         let id = kinds.mention("example.com", "Widget");
-        assert!(!kinds.is_same(&clone) && clone.known("example.com", "Widget").is_none());
-        assert_eq!(kinds.known("example.com", "Widget"), Some(id));
+        assert!(!kinds.is_same(&clone) && clone.find_mentioned("example.com", "Widget").is_none());
+        assert_eq!(kinds.find_mentioned("example.com", "Widget"), Some(id));
     }
 
     #[test]
     fn a_mention_that_is_longer_than_any_kind_is_not_kept() {
         let mut kinds = Kinds::default();
         let before = kinds.iter().count();
-        assert_eq!(kinds.mention("", &"K".repeat(1 << 20)), BEYOND);
-        assert_eq!(kinds.mention(&"g".repeat(1 << 20), "Kind"), BEYOND);
+        assert_eq!(kinds.mention("", &"K".repeat(1 << 20)), OVERFLOW);
+        assert_eq!(kinds.mention(&"g".repeat(1 << 20), "Kind"), OVERFLOW);
         assert_eq!(kinds.iter().count(), before);
     }
 
@@ -322,8 +322,8 @@ mod tests {
         let mut kinds = Kinds::default();
         let id = kinds.mention("example.com", "Widget");
         assert_eq!(kinds.find("example.com", "Widget"), None);
-        assert_eq!(kinds.known("example.com", "Widget"), Some(id));
-        assert_eq!(kinds.known("example.com", "Gadget"), None);
+        assert_eq!(kinds.find_mentioned("example.com", "Widget"), Some(id));
+        assert_eq!(kinds.find_mentioned("example.com", "Gadget"), None);
         let info = Kinds::custom("example.com", "v1", "Widget", "widgets", true);
         assert_eq!(kinds.learn(info), id);
         assert_eq!(kinds.find_resource("example.com", "widgets"), Some(id));

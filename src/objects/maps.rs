@@ -11,13 +11,13 @@ use rustc_hash::FxHasher;
 
 /// How keys that clients choose are hashed: SipHash with a random key. It is
 /// the standard library's, which is made for this.
-pub type Keyed = RandomState;
+pub type KeyedHasher = RandomState;
 
 /// A map by a key that a client chooses: a uid, a name, any text.
-pub type KeyedMap<K, V> = HashMap<K, V, Keyed>;
+pub type KeyedMap<K, V> = HashMap<K, V, KeyedHasher>;
 
 /// A set of what clients choose: uids, names, any text.
-pub type KeyedSet<K> = HashSet<K, Keyed>;
+pub type KeyedSet<K> = HashSet<K, KeyedHasher>;
 
 /// A map by a number that belay assigns: `NodeId`, `KindId`, or a tuple of
 /// those.
@@ -70,7 +70,7 @@ mod tests {
         let uid = |n: u64| {
             Uid::new(&format!("d308a385-886a-3f24-8{:03x}-{:012x}", n % 0x1000, n / 0x1000))
         };
-        let keyed = Keyed::default();
+        let keyed = KeyedHasher::default();
         let hashes: HashSet<u64> = (0..9_000).map(|n| keyed.hash_one(uid(n))).collect();
         assert_eq!(hashes.len(), 9_000);
         // The low bits choose the bucket, and have to differ as well.

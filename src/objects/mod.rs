@@ -16,31 +16,32 @@ mod maps;
 mod names;
 mod object;
 mod object_ref;
+mod one_line;
 mod packed;
 mod shallow;
-mod shown;
 mod text;
+mod time;
 mod uid;
 mod unreadable;
 
 pub use api_error::ApiError;
 pub use digest::{digest, short_digest};
 #[cfg(test)]
-pub use hold::{FORMER_OF_TESTS, know_the_former_hold_of_tests};
-pub use hold::{HOLD, StandingHold, former_hold, former_holds, is_hold, know_former_holds};
+pub use hold::{FORMER_HOLD_FOR_TESTS, set_former_hold_for_tests};
+pub use hold::{HOLD, HoldEntry, former_holds, is_hold, parse_former_hold, set_former_holds};
 pub use hold_writes::HoldWrites;
 pub use interner::Interner;
 pub use kinds::{
     DefaultPropagation, KindId, KindInfo, Kinds, full_name, is_namespace, split_api_version,
 };
-pub use maps::{Keyed, KeyedMap, KeyedSet, NumberHasher, NumberMap, NumberSet, shrink_map};
-pub use names::{Called, Names};
+pub use maps::{KeyedHasher, KeyedMap, KeyedSet, NumberHasher, NumberMap, NumberSet, shrink_map};
+pub use names::{KindNames, ServedKind};
 pub(crate) use object::null_is_default;
 pub use object::{HoldAge, Metadata, Object, OwnerReference};
 pub use object_ref::ObjectRef;
+pub use one_line::{LONGEST_NAME, one_line, one_line_name, shell_word, without_controls};
 pub use packed::{PackedList, PackedMap};
 pub use shallow::read_shallow;
-pub use shown::{LONGEST_NAME, harmless, shell_word, shown, shown_name};
 pub use text::Text;
 pub use uid::Uid;
 pub use unreadable::{Flaw, Unreadable};

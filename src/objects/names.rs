@@ -8,7 +8,7 @@ use super::kinds::{KindInfo, Kinds, full_name};
 
 /// One version of a kind, and what people call it beside its kind and plural.
 #[derive(Debug, Clone)]
-pub struct Called {
+pub struct ServedKind {
     /// The kind, with this version alone.
     pub info: KindInfo,
     /// The singular; it may be empty, and the kind in lower case is meant.
@@ -20,28 +20,28 @@ pub struct Called {
 /// Every word for a kind, in the order in which groups and versions are
 /// preferred: of words that fit as well the first is meant, as kubectl has it.
 #[derive(Debug, Clone, Default)]
-pub struct Names {
-    called: Vec<Called>,
+pub struct KindNames {
+    served: Vec<ServedKind>,
     /// The groups whose server does not answer: nobody knows the words for their
     /// kinds.
-    pub silent: Vec<String>,
+    pub unavailable_groups: Vec<String>,
 }
 
 /// How well a word fits, the best first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Fit {
+enum NameMatch {
     Plural,
     Singular,
     Short,
 }
 
 /// So many names are told to whoever has mistyped one.
-const TOLD: usize = 3;
+const MOST_SUGGESTIONS: usize = 3;
 
-impl Names {
+impl KindNames {
     /// These.
-    pub fn new(called: Vec<Called>) -> Self {
-        Self { called, silent: Vec::new() }
+    pub fn new(served: Vec<ServedKind>) -> Self {
+        Self { served, unavailable_groups: Vec::new() }
     }
 
     /// What is served without an API server: the kinds of this table, with the
@@ -57,7 +57,7 @@ impl Names {
             };
             BUILT_IN.iter().position(own).unwrap_or(usize::MAX)
         });
-        let called = infos.into_iter().flat_map(|info| {
+        let served = infos.into_iter().flat_map(|info| {
             let own = SHORT.iter().filter(|(group, resource, _)| {
                 (*group, *resource) == (info.group.as_str(), info.resource.as_str())
             });
@@ -67,13 +67,13 @@ impl Names {
                 .filter(|(group, resource, _)| (group, resource) == (&info.group, &info.resource));
             let short: Vec<String> =
                 own.chain(more.flat_map(|(.., short)| short.clone())).collect();
-            info.versions.iter().map(move |version| Called {
+            info.versions.iter().map(move |version| ServedKind {
                 info: KindInfo { versions: vec![version.clone()], ..info.clone() },
                 singular: String::new(),
                 short: short.clone(),
             })
         });
-        Self::new(called.collect())
+        Self::new(served.collect())
     }
 
     /// The kind that a word means to kubectl: a plural, a singular or a short
@@ -82,11 +82,11 @@ impl Names {
     pub fn find(&self, word: &str) -> Option<&KindInfo> {
         let word = word.to_lowercase();
         let (word, place) = word.split_once('.').unwrap_or((&word, ""));
-        let mut best: Option<(Fit, &KindInfo)> = None;
-        for called in self.called.iter().filter(|called| called.is_in(place)) {
-            let Some(fit) = called.fits(word) else { continue };
+        let mut best: Option<(NameMatch, &KindInfo)> = None;
+        for served in self.served.iter().filter(|served| served.is_in(place)) {
+            let Some(fit) = served.match_name(word) else { continue };
             if best.is_none_or(|(other, _)| fit < other) {
-                best = Some((fit, &called.info));
+                best = Some((fit, &served.info));
             }
         }
         best.map(|(_, info)| info)
@@ -94,17 +94,17 @@ impl Names {
 
     /// A kind as an object says its own, by group and kind.
     pub fn of_object(&self, group: &str, kind: &str) -> Option<&KindInfo> {
-        let named = |called: &&Called| called.info.group == group && called.info.kind == kind;
-        self.called.iter().find(named).map(|called| &called.info)
+        let named = |served: &&ServedKind| served.info.group == group && served.info.kind == kind;
+        self.served.iter().find(named).map(|served| &served.info)
     }
 
     /// Words of which each means one of these kinds: plurals, with the group
     /// where another kind has the same, and short names.
-    pub fn words(&self) -> Vec<String> {
+    pub fn unambiguous_names(&self) -> Vec<String> {
         let mut words: Vec<String> = Vec::new();
         let mut seen = HashSet::new();
-        for called in &self.called {
-            let info = &called.info;
+        for served in &self.served {
+            let info = &served.info;
             let is_it = |word: &&str| {
                 let found = self.find(word);
                 found.is_some_and(|found| {
@@ -113,7 +113,7 @@ impl Names {
             };
             let full = full_name(&info.group, &info.resource);
             let plural = [info.resource.as_str(), &full].into_iter().find(is_it);
-            let short = called.short.iter().map(String::as_str).filter(is_it);
+            let short = served.short.iter().map(String::as_str).filter(is_it);
             for word in plural.into_iter().chain(short) {
                 if seen.insert(word.to_owned()) {
                     words.push(word.to_owned());
@@ -130,10 +130,10 @@ impl Names {
         let word = word.split('.').next().unwrap_or_default();
         let furthest = (word.chars().count() / 3).clamp(1, 3);
         let mut near: Vec<(usize, String)> = Vec::new();
-        for called in &self.called {
-            let info = &called.info;
+        for served in &self.served {
+            let info = &served.info;
             let kind = info.kind.to_lowercase();
-            let short = called.short.iter().map(String::as_str);
+            let short = served.short.iter().map(String::as_str);
             let words = [info.resource.as_str(), &kind].into_iter().chain(short);
             let distance = words.map(|other| distance(word, other)).min().unwrap_or(usize::MAX);
             let begins = word.len() >= 3 && info.resource.starts_with(word);
@@ -144,11 +144,11 @@ impl Names {
             }
         }
         near.sort();
-        near.into_iter().take(TOLD).map(|(_, name)| name).collect()
+        near.into_iter().take(MOST_SUGGESTIONS).map(|(_, name)| name).collect()
     }
 }
 
-impl Called {
+impl ServedKind {
     /// Whether this is in a group, or of a version and in a group; empty: in
     /// any.
     fn is_in(&self, place: &str) -> bool {
@@ -162,14 +162,14 @@ impl Called {
             })
     }
 
-    fn fits(&self, word: &str) -> Option<Fit> {
+    fn match_name(&self, word: &str) -> Option<NameMatch> {
         if self.info.resource == word {
-            Some(Fit::Plural)
+            Some(NameMatch::Plural)
         } else if self.singular == word && !word.is_empty() || self.info.kind.to_lowercase() == word
         {
-            Some(Fit::Singular)
+            Some(NameMatch::Singular)
         } else {
-            self.short.iter().any(|short| short == word).then_some(Fit::Short)
+            self.short.iter().any(|short| short == word).then_some(NameMatch::Short)
         }
     }
 }
@@ -203,7 +203,7 @@ mod tests {
         let mut kinds = Kinds::default();
         kinds.learn(Kinds::custom("example.com", "v1", "Widget", "widgets", true));
         let taught = [("example.com".to_owned(), "widgets".to_owned(), vec!["wdg".to_owned()])];
-        let names = Names::of_kinds(&kinds, &taught);
+        let names = KindNames::of_kinds(&kinds, &taught);
         let found = |word: &str| names.find(word).map(KindInfo::full_name).unwrap_or_default();
         for (word, meant) in [
             ("pvc", "persistentvolumeclaims"),
@@ -232,7 +232,7 @@ mod tests {
         kinds.learn(Kinds::custom("example.com", "v1", "Widget", "widgets", true));
         kinds.learn(Kinds::custom("example.com", "v1", "Deployment", "deployments", true));
         let taught = [("example.com".to_owned(), "widgets".to_owned(), vec!["cm".to_owned()])];
-        let words = Names::of_kinds(&kinds, &taught).words();
+        let words = KindNames::of_kinds(&kinds, &taught).unambiguous_names();
         let times = |word: &str| words.iter().filter(|other| *other == word).count();
         for word in ["secrets", "cm", "pvc", "deployments", "deploy", "events", "widgets"] {
             assert_eq!(times(word), 1, "{word}: {words:?}");
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn whoever_mistypes_is_told_what_is_near() {
-        let names = Names::of_kinds(&Kinds::default(), &[]);
+        let names = KindNames::of_kinds(&Kinds::default(), &[]);
         for (word, near) in [
             ("deploymnet", &["deployments.apps"][..]),
             // A letter from "pvc", from "pv" and from "pc".

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{HoldWrites, PROTECT_LABEL, StandingHold, Text};
+use super::time::parse_time;
+use super::{HoldEntry, HoldWrites, PROTECT_LABEL, Text};
 
 /// What a verdict needs of an object, borrowed from its JSON. Every other
 /// field is skipped while parsing and never stored, at any depth.
@@ -83,7 +84,7 @@ impl HoldAge {
     ///
     /// An editor can rewrite managedFields and so make a hold look older than it
     /// is. What was seen before the change stands.
-    pub fn then(self, now: Self) -> Self {
+    pub fn updated_by(self, now: Self) -> Self {
         match (self, now) {
             // managedFields name a hold that was added later, unless an editor
             // has removed the entry: the age is unknown.
@@ -193,8 +194,8 @@ impl Object<'_> {
     }
 
     /// The hold, where it stands.
-    pub fn hold(&self) -> Option<StandingHold> {
-        StandingHold::among(self.metadata.finalizers.iter().flatten().map(Text::as_str))
+    pub fn hold(&self) -> Option<HoldEntry> {
+        HoldEntry::find(self.metadata.finalizers.iter().flatten().map(Text::as_str))
     }
 
     /// Since when the object is held. A hold that a mutating webhook put on at
@@ -210,24 +211,19 @@ impl Object<'_> {
 
     /// When the object was created, in seconds since 1970.
     pub fn created(&self) -> Option<i64> {
-        self.metadata.creation_timestamp.as_deref().and_then(seconds)
+        self.metadata.creation_timestamp.as_deref().and_then(parse_time)
     }
 
     /// Since when it is Terminating, in seconds since 1970.
     pub fn deleted(&self) -> Option<i64> {
         // Terminating all the same, if the time cannot be read.
-        self.metadata.deletion_timestamp.as_deref().map(|time| seconds(time).unwrap_or(i64::MIN))
+        self.metadata.deletion_timestamp.as_deref().map(|time| parse_time(time).unwrap_or(i64::MIN))
     }
 
     /// Whether the object has a deletionTimestamp.
     pub fn is_terminating(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }
-}
-
-/// An RFC 3339 time in seconds since 1970.
-pub(super) fn seconds(text: &str) -> Option<i64> {
-    text.parse::<jiff::Timestamp>().ok().map(|time| time.as_second())
 }
 
 /// Kubernetes writes an empty map or list as `null` when a client did.
@@ -293,7 +289,7 @@ mod tests {
             (HoldAge::NotHeld, create, HoldAge::Since(i64::MAX)),
             (recent, HoldAge::NotHeld, HoldAge::NotHeld),
         ] {
-            assert_eq!(before.then(claimed), expected, "{before:?}, then {claimed:?}");
+            assert_eq!(before.updated_by(claimed), expected, "{before:?}, then {claimed:?}");
         }
         assert!(!HoldAge::Since(i64::MAX).is_effective(i64::MAX - 1));
     }

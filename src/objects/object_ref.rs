@@ -1,7 +1,7 @@
 //! An object, by what names it in URLs.
 
 use super::kinds::{KindInfo, full_name, is_namespace};
-use super::shown::{shell_word, shown_name};
+use super::one_line::{one_line_name, shell_word};
 
 /// An object, by what names it in URLs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,7 +28,7 @@ impl ObjectRef {
     }
 
     /// The one of a kind.
-    pub fn of(info: &KindInfo, namespace: &str, name: &str) -> Self {
+    pub fn of_kind(info: &KindInfo, namespace: &str, name: &str) -> Self {
         Self::new((&info.group, &info.resource), namespace, name)
     }
 
@@ -45,17 +45,17 @@ impl ObjectRef {
     /// `persistentvolumeclaims "data"`, as kubectl names it.
     pub fn quoted(&self) -> String {
         let kind = full_name(&self.group, &self.resource);
-        format!("{} \"{}\"", shown_name(&kind), shown_name(&self.name))
+        format!("{} \"{}\"", one_line_name(&kind), one_line_name(&self.name))
     }
 
     /// `persistentvolumeclaims/data -n db`, as a person types it.
     pub fn arguments(&self) -> String {
         let place = match self.namespace.as_str() {
             "" => String::new(),
-            namespace => format!(" -n {}", shell_word(&shown_name(namespace))),
+            namespace => format!(" -n {}", shell_word(&one_line_name(namespace))),
         };
         let kind = full_name(&self.group, &self.resource);
-        let object = format!("{}/{}", shown_name(&kind), shown_name(&self.name));
+        let object = format!("{}/{}", one_line_name(&kind), one_line_name(&self.name));
         format!("{}{place}", shell_word(&object))
     }
 }

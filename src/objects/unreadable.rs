@@ -51,12 +51,12 @@ struct Name<'a> {
 impl Unreadable {
     /// The object of this JSON, which the parser refused.
     pub fn new(json: &str, error: &serde_json::Error) -> Self {
-        Self::with(json, Flaw::Malformed { line: error.line(), column: error.column() })
+        Self::with_flaw(json, Flaw::Malformed { line: error.line(), column: error.column() })
     }
 
     /// The object of this JSON, which has too many references.
     pub fn of_many_references(json: &str) -> Self {
-        Self::with(json, Flaw::TooManyReferences)
+        Self::with_flaw(json, Flaw::TooManyReferences)
     }
 
     /// An object of which nothing was read.
@@ -64,7 +64,7 @@ impl Unreadable {
         Self { place: None, flaw: Flaw::Malformed { line: 0, column: 0 } }
     }
 
-    fn with(json: &str, flaw: Flaw) -> Self {
+    fn with_flaw(json: &str, flaw: Flaw) -> Self {
         let named = serde_json::from_str::<Named<'_>>(json).ok().map(|named| named.metadata);
         let named = named.filter(|named| {
             !named.name.is_empty() && named.name.len().max(named.namespace.len()) <= LONGEST_KEPT

@@ -9,27 +9,25 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Metric, Registry};
 
-use super::Metrics;
-
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Configuration {
-    configuration: &'static str,
+pub(super) struct Configuration {
+    pub(super) configuration: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct HoldChange {
-    change: &'static str,
-    result: &'static str,
+pub(super) struct HoldChange {
+    pub(super) change: &'static str,
+    pub(super) result: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Released {
-    why: &'static str,
+pub(super) struct Released {
+    pub(super) why: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Resource {
-    resource: String,
+pub(super) struct Resource {
+    pub(super) resource: String,
 }
 
 /// How the feed is doing.
@@ -52,26 +50,26 @@ pub struct Fed {
 /// The metrics of the cluster side.
 #[derive(Debug)]
 pub struct ClusterMetrics {
-    journal_dropped: Counter,
-    leader: Gauge,
-    leader_changes: Counter,
-    registration_repairs: Family<Configuration, Counter>,
-    registration_missing: Family<Configuration, Gauge>,
-    registration_changed: Family<Configuration, Gauge>,
-    holds: Gauge,
-    backfills_stopped: Gauge,
-    hold_changes: Family<HoldChange, Counter>,
-    releases: Family<Released, Counter>,
-    paused: Gauge,
-    releasing: Gauge,
-    stuck: Gauge,
-    objects: Gauge,
-    edges: Gauge,
-    lag: Gauge<f64, AtomicU64>,
-    unknown: Gauge,
-    watched: Gauge,
-    failed: Gauge,
-    unreadable: Family<Resource, Gauge>,
+    pub(super) journal_dropped: Counter,
+    pub(super) leader: Gauge,
+    pub(super) leader_changes: Counter,
+    pub(super) registration_repairs: Family<Configuration, Counter>,
+    pub(super) registration_missing: Family<Configuration, Gauge>,
+    pub(super) registration_changed: Family<Configuration, Gauge>,
+    pub(super) holds: Gauge,
+    pub(super) backfills_stopped: Gauge,
+    pub(super) hold_changes: Family<HoldChange, Counter>,
+    pub(super) releases: Family<Released, Counter>,
+    pub(super) paused: Gauge,
+    pub(super) releasing: Gauge,
+    pub(super) stuck: Gauge,
+    pub(super) objects: Gauge,
+    pub(super) edges: Gauge,
+    pub(super) lag: Gauge<f64, AtomicU64>,
+    pub(super) unknown: Gauge,
+    pub(super) watched: Gauge,
+    pub(super) failed: Gauge,
+    pub(super) unreadable: Family<Resource, Gauge>,
 }
 
 impl ClusterMetrics {
@@ -107,101 +105,4 @@ fn new<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &
     let metric = M::default();
     registry.register(name, help, metric.clone());
     metric
-}
-
-impl Metrics {
-    /// A verdict is in no status and no Event.
-    pub fn journal_dropped(&self) {
-        self.0.cluster.journal_dropped.inc();
-    }
-
-    /// This replica leads from now on, or does no more.
-    pub fn leads(&self, leads: bool) {
-        self.0.cluster.leader.set(leads.into());
-        self.0.cluster.leader_changes.inc();
-    }
-
-    /// Somebody had taken out what a webhook configuration has to say, and it
-    /// was put back.
-    pub fn registration_repaired(&self, configuration: &'static str) {
-        let labels = Configuration { configuration };
-        self.0.cluster.registration_repairs.get_or_create(&labels).inc();
-    }
-
-    /// Whether a webhook configuration does not exist.
-    pub fn registration_missing(&self, configuration: &'static str, missing: bool) {
-        let labels = Configuration { configuration };
-        self.0.cluster.registration_missing.get_or_create(&labels).set(missing.into());
-    }
-
-    /// So many webhooks of a configuration are not as they were installed.
-    pub fn registration_changed(&self, configuration: &'static str, count: usize) {
-        let labels = Configuration { configuration };
-        self.0.cluster.registration_changed.get_or_create(&labels).set(number(count));
-    }
-
-    /// So many objects have the hold.
-    pub fn holds(&self, count: usize) {
-        self.0.cluster.holds.set(number(count));
-    }
-
-    /// At so many places policies stand still, because too many objects lack the
-    /// hold.
-    pub fn backfills_stopped(&self, count: usize) {
-        self.0.cluster.backfills_stopped.set(number(count));
-    }
-
-    /// Whether a Pause is in force.
-    pub fn paused(&self, paused: bool) {
-        self.0.cluster.paused.set(paused.into());
-    }
-
-    /// A hold was put on late, or taken off because nothing wants it; or that
-    /// did not succeed.
-    pub fn hold_changed(&self, change: &'static str, succeeded: bool) {
-        let result = if succeeded { "ok" } else { "failed" };
-        self.0.cluster.hold_changes.get_or_create(&HoldChange { change, result }).inc();
-    }
-
-    /// A hold was let go of, for this reason.
-    pub fn released(&self, why: &'static str) {
-        self.0.cluster.releases.get_or_create(&Released { why }).inc();
-    }
-
-    /// So many objects wait under the hold, and of so many of them nobody can
-    /// say whether they are free.
-    pub fn releasing(&self, waiting: usize, stuck: usize) {
-        self.0.cluster.releasing.set(number(waiting));
-        self.0.cluster.stuck.set(number(stuck));
-    }
-
-    /// How the feed is doing.
-    pub fn fed(&self, fed: &Fed) {
-        let metrics = &self.0.cluster;
-        metrics.objects.set(number(fed.objects));
-        metrics.edges.set(number(fed.edges));
-        metrics.lag.set(fed.lag.as_secs_f64());
-        metrics.unknown.set(number(fed.unknown));
-        metrics.watched.set(number(fed.watched));
-        metrics.failed.set(number(fed.failed));
-    }
-
-    /// So many objects of these resources can't be read, and of no others.
-    pub fn unreadable(&self, counts: &[(String, usize)]) {
-        let unreadable = &self.0.cluster.unreadable;
-        unreadable.clear();
-        for (resource, count) in counts {
-            let resource = resource.clone();
-            unreadable.get_or_create(&Resource { resource }).set(number(*count));
-        }
-    }
-
-    /// Counts one live read that a verdict waited for, by what came of it.
-    pub fn read_live(&self, result: &'static str, took: Duration) {
-        self.0.live.answered(result, took);
-    }
-}
-
-fn number(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }

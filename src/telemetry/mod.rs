@@ -3,6 +3,7 @@
 //! of a policy is the one exception.
 
 mod cluster;
+mod cluster_updates;
 mod live;
 mod logs;
 mod metrics;

@@ -20,7 +20,7 @@ use crate::decide::{
     Blocker, Decision, Door, FailurePolicy, Operation, Reason, Recorded, User, Verdict, causes,
     decide_paused, decide_unreadable,
 };
-use crate::objects::shown_name;
+use crate::objects::one_line_name;
 use crate::policy::Source;
 use crate::telemetry::{Answered, LineLimit, NamespaceLines};
 
@@ -175,7 +175,7 @@ async fn judge(
         door,
         operation: operation.as_str(),
         class: user.class(),
-        user: shown_name(&user.name).into_owned(),
+        user: one_line_name(&user.name).into_owned(),
         dry_run,
     };
     let start;
@@ -298,9 +298,9 @@ fn account(shared: &Shared, asked: &Asked, verdict: &Verdict, took: Duration) {
         reason = verdict.reason.map_or("", |reason| reason.as_str()),
         policies = named(verdict),
         causes = causes(verdict),
-        resource = &*shown_name(&verdict.target.resource),
-        namespace = &*shown_name(&verdict.target.namespace),
-        name = &*shown_name(&verdict.target.name),
+        resource = &*one_line_name(&verdict.target.resource),
+        namespace = &*one_line_name(&verdict.target.namespace),
+        name = &*one_line_name(&verdict.target.name),
         user,
         dry_run,
         left_out = (left_out > 0).then_some(left_out),

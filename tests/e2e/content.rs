@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use belay::graph::{Graph, Propagation, Request, fates};
+use belay::graph::{DeletionRequest, Graph, Propagation, fates};
 use belay::objects::Kinds;
 use belay::relations::Catalogue;
 use serde_json::{Value, json};
@@ -45,7 +45,7 @@ fn predict(
     let kind = graph.kinds.find(group, target.0).ok_or("no such kind")?;
     let id = graph.find(kind, "", target.1).ok_or("no such target")?;
     let targets = [(id, Propagation::Background)];
-    let fates = fates(&graph, &Request::of(&targets));
+    let fates = fates(&graph, &DeletionRequest::new(&targets));
     let mut told = BTreeMap::new();
     for (id, fate) in fates.iter() {
         let name = graph.get(id).map(|node| node.name().to_owned()).unwrap_or_default();

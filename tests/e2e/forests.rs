@@ -6,7 +6,9 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use belay::graph::{Certainty, Fate, Fates, Graph, NodeId, Outcome, Propagation, Request, fates};
+use belay::graph::{
+    Certainty, DeletionRequest, Fate, Fates, Graph, NodeId, Outcome, Propagation, fates,
+};
 use belay::objects::{KindId, Kinds};
 use belay::relations::Catalogue;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
@@ -279,7 +281,7 @@ async fn fell(
             requests.push((tree, policy));
         }
         let said = requests.iter().map(|(t, p)| format!("{} {p:?}", t.name)).collect::<Vec<_>>();
-        predictions.push((forest, said.join(", "), fates(&graph, &Request::of(&targets))));
+        predictions.push((forest, said.join(", "), fates(&graph, &DeletionRequest::new(&targets))));
         for (tree, policy) in requests {
             let params = DeleteParams {
                 propagation_policy: policy.map(|policy| match policy {

@@ -8,7 +8,7 @@ use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use ::belay::cluster::read_names;
-use ::belay::objects::{KindInfo, Names};
+use ::belay::objects::{KindInfo, KindNames};
 use futures_util::StreamExt as _;
 use kube::api::{DynamicObject, ListParams};
 use kube::core::{ApiResource, TypeMeta};
@@ -44,7 +44,7 @@ fn wait_for<T: Send>(request: impl Future<Output = Result<T>> + Send) -> Result<
 pub struct Api {
     client: kube::Client,
     /// What the kinds are called, as read last.
-    names: Mutex<Names>,
+    names: Mutex<KindNames>,
 }
 
 /// An answer of the API server: its code, its body, its warnings.

@@ -12,7 +12,7 @@ use tokio::task::spawn_blocking;
 
 use crate::cluster::live::ReadGroup;
 use crate::decide::STEPS;
-use crate::graph::{Meter, Work};
+use crate::graph::{StepBudget, StepLimit};
 use crate::webhook::fair::{FairSemaphore, Slots};
 
 /// So many steps all decisions on one review may take at once. Few reviews need a
@@ -25,7 +25,7 @@ pub(super) const SLOTS: Slots = Slots { all: 1, each: 1 };
 /// What all decisions on one review may take.
 pub(super) struct Effort {
     most: usize,
-    at_once: Meter,
+    at_once: StepBudget,
     /// The steps in turns.
     in_turn: Cell<usize>,
 }
@@ -39,7 +39,7 @@ impl Default for Effort {
 impl Effort {
     /// So many steps.
     pub(super) fn new(most: usize) -> Self {
-        let at_once = Meter::new(most.min(AT_ONCE));
+        let at_once = StepBudget::new(most.min(AT_ONCE));
         Self { most, at_once, in_turn: Cell::new(0) }
     }
 
@@ -49,8 +49,8 @@ impl Effort {
     }
 
     /// Decides on this thread, if little work is enough.
-    pub(super) fn at_once<T>(&self, decide: impl FnOnce(&Meter) -> T) -> Option<T> {
-        let is_used_up = || Work::new(&self.at_once).is_used_up();
+    pub(super) fn at_once<T>(&self, decide: impl FnOnce(&StepBudget) -> T) -> Option<T> {
+        let is_used_up = || StepLimit::new(&self.at_once).is_used_up();
         if is_used_up() {
             return None;
         }
@@ -69,7 +69,7 @@ impl Effort {
         prepare: impl FnOnce() -> D,
     ) -> Option<T>
     where
-        D: FnOnce(&Meter) -> T + Send + 'static,
+        D: FnOnce(&StepBudget) -> T + Send + 'static,
     {
         let turn = turns.acquire(group).await?;
         let decide = prepare();
@@ -77,10 +77,10 @@ impl Effort {
         let (answer, decided) = oneshot::channel();
         spawn_blocking(move || {
             let begun = Instant::now();
-            let meter = Meter::new(left);
-            let value = decide(&meter);
+            let budget = StepBudget::new(left);
+            let value = decide(&budget);
             // A caller that has gone needs no answer.
-            let _ = answer.send((value, meter.steps()));
+            let _ = answer.send((value, budget.steps()));
             std::thread::sleep(begun.elapsed());
             drop(turn);
         });

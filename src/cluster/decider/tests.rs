@@ -431,7 +431,7 @@ async fn what_belay_does_not_watch_gets_no_hold() {
         let script = Script::new(nothing, Ok(()));
         let (journal, _) = Journal::new(Metrics::default());
         let decider = ClusterDecider::new(Arc::clone(world), Arc::new(script), journal);
-        let looked = look(&decider.world, &decider.none, &review, None, &Meter::new(STEPS));
+        let looked = look(&decider.world, &decider.none, &review, None, &StepBudget::new(STEPS));
         looked.unwrap().hold
     };
     let world = world();
@@ -457,7 +457,7 @@ async fn h06_all_rounds_of_a_review_share_one_budget() {
     let (journal, _) = Journal::new(Metrics::default());
     let decider = ClusterDecider::new(world(), Arc::new(Script::new(pods, Ok(()))), journal);
     let until = Instant::now() + Duration::from_secs(5);
-    let (one, all) = (Meter::new(STEPS), Effort::default());
+    let (one, all) = (StepBudget::new(STEPS), Effort::default());
     look(&decider.world, &decider.none, &review, None, &one).unwrap();
     let verdict = decider.answer(&review, until, &all).await;
     assert_eq!(verdict.reason, Some(Reason::InUse));
@@ -575,7 +575,7 @@ async fn h35_a_refusal_is_recorded_only_if_its_object_is_proved_to_exist() {
     assert!(ask(false, Door::Validate, delete(), pods).await, "a live read has it");
     assert!(ask(true, Door::Validate, delete(), late).await, "the graph has it");
 
-    let finalizers = vec!["a/b"; crate::graph::MANY + 1];
+    let finalizers = vec!["a/b"; crate::graph::MOST_LIST_ENTRIES + 1];
     let object = json!({"metadata": {"name": "data", "namespace": "a", "finalizers": finalizers}});
     let create = json!({"operation": "CREATE", "object": object});
     assert!(!ask(true, Door::Mutate, create, pods).await, "it doesn't exist yet");

@@ -41,7 +41,7 @@ impl Discovery {
         let mut served = HashMap::default();
         for (info, verbs) in now {
             let kinds = &mut world.graph.kinds;
-            let known = kinds.known(&info.group, &info.kind);
+            let known = kinds.find_mentioned(&info.group, &info.kind);
             let known = known.map(|id| (id, kinds.info(id)));
             let info = match known {
                 Some((_, known)) => merged(known, info),

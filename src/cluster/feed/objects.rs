@@ -179,7 +179,7 @@ fn report(resource: &str, unreadable: &Unreadable) {
 
 impl Sink for Objects {
     fn begin(&mut self) {
-        self.listing = Some(Listing::of(self.kind));
+        self.listing = Some(Listing::new(self.kind));
     }
 
     fn list(&mut self, json: &str) -> Result<(), Unreadable> {

@@ -345,7 +345,7 @@ impl Snapshot {
             }
         };
         let mut world = self.context.world.write();
-        let mut listing = Listing::of(kind);
+        let mut listing = Listing::new(kind);
         let mut unreadable_one = None;
         for object in objects {
             let World { graph, catalogue, .. } = &mut *world;

@@ -271,7 +271,7 @@ fn what_waits_is_noticed_and_so_is_the_end_of_its_last_user() {
     world.waiting.news.clear();
     // A list in which the other is not: it went while nobody watched.
     let pods = world.graph.kinds.find_resource("", "pods").unwrap();
-    world.graph.end_listing(crate::graph::Listing::of(pods));
+    world.graph.end_listing(crate::graph::Listing::new(pods));
     assert!(waiting::relisted(&mut world, pods));
     assert_eq!(unused(&world), [true]);
     // Its hold is off: it waits no more.

@@ -6,7 +6,7 @@ mod tests;
 
 use crate::cluster::world::{self, Place, RELEASE_REQUESTED, Seen, World};
 use crate::graph::{
-    Excuse, Graph, Meter, Node, NodeId, OpenEdge, OwnerEdge, Progress, Strength, Work,
+    Excuse, Graph, Node, NodeId, OpenEdge, OwnerEdge, Progress, StepBudget, StepLimit, Strength,
 };
 use crate::hold::Sight;
 use crate::objects::{HoldAge, KindId, Object, PackedList, PackedMap, Uid, read_shallow};
@@ -60,10 +60,10 @@ impl Trace {
 /// The waiting objects that this one uses, before it changes or goes. Most of
 /// the time nothing waits, and then nothing is looked at.
 pub fn used_by(world: &World, kind: KindId, object: &Object<'_>) -> Before {
-    used_by_within(world, kind, object, Work::new(&Meter::new(STEPS)))
+    used_by_within(world, kind, object, StepLimit::new(&StepBudget::new(STEPS)))
 }
 
-fn used_by_within(world: &World, kind: KindId, object: &Object<'_>, work: Work<'_>) -> Before {
+fn used_by_within(world: &World, kind: KindId, object: &Object<'_>, work: StepLimit<'_>) -> Before {
     let graph = &world.graph;
     if world.waiting.seen.is_empty() {
         return Before::default();
@@ -112,10 +112,10 @@ pub fn relisted(world: &mut World, kind: KindId) -> bool {
         }
         waiting.news.insert(place);
     }
-    let meter = Meter::new(10 * STEPS);
+    let budget = StepBudget::new(10 * STEPS);
     for place in places {
         let node = graph.find(place.0, &place.1, &place.2);
-        let unused = node.is_some_and(|node| is_unused(graph, node, Work::new(&meter)));
+        let unused = node.is_some_and(|node| is_unused(graph, node, StepLimit::new(&budget)));
         if let Some(seen) = waiting.seen.get_mut(&place).filter(|seen| seen.unused != unused) {
             seen.unused = unused;
             seen.changes += 1;
@@ -151,7 +151,7 @@ pub fn taken(world: &mut World, node: Option<NodeId>, sighting: Option<Sighting>
     let seen = Seen {
         sight,
         requested,
-        unused: is_unused(&world.graph, node, Work::new(&Meter::new(STEPS))),
+        unused: is_unused(&world.graph, node, StepLimit::new(&StepBudget::new(STEPS))),
         changes: world.waiting.seen.get(&place).map_or(0, |seen| seen.changes),
         unwatched: false,
     };
@@ -177,11 +177,11 @@ pub fn freed(world: &mut World, before: &Before) -> bool {
         return false;
     }
     let mut news = false;
-    let meter = Meter::new(STEPS);
+    let budget = StepBudget::new(STEPS);
     for node in &before.uses {
         let Some(object) = graph.get(*node) else { continue };
         let place = place(object);
-        let unused = is_unused(graph, *node, Work::new(&meter));
+        let unused = is_unused(graph, *node, StepLimit::new(&budget));
         let Some(seen) = waiting.seen.get_mut(&place) else { continue };
         seen.unused = unused;
         seen.changes += 1;
@@ -196,7 +196,7 @@ fn waits(node: Node<'_>) -> bool {
 
 /// Whether nothing needs an object, as far as the graph knows. Beyond the budget
 /// something may.
-fn is_unused(graph: &Graph, node: NodeId, work: Work<'_>) -> bool {
+fn is_unused(graph: &Graph, node: NodeId, work: StepLimit<'_>) -> bool {
     !graph.users_within(node, work).any(|user| user.needs()) && !work.is_used_up()
 }
 

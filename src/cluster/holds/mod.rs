@@ -33,7 +33,7 @@ use super::world::World;
 use crate::decide::{Live, LiveReads, Situation};
 use crate::graph::NodeId;
 use crate::hold::{Plan, plan, plan_patch, wanting};
-use crate::objects::{ApiError, KindId, KindInfo, Object, Uid, shown_name};
+use crate::objects::{ApiError, KindId, KindInfo, Object, Uid, one_line_name};
 use crate::policy::Facts;
 use crate::telemetry::LineLimit;
 use crate::timing;
@@ -396,8 +396,8 @@ impl Holds {
             if let Some(left_out) = LINES.admit(Instant::now().into_std()) {
                 tracing::warn!(
                     resource = info.full_name(),
-                    namespace = &*shown_name(namespace),
-                    name = &*shown_name(name),
+                    namespace = &*one_line_name(namespace),
+                    name = &*one_line_name(name),
                     %error,
                     left_out,
                     "the hold could not be put on or removed; belay tries again"

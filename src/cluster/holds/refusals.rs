@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::survey::{Survey, Work};
 use crate::cluster::holding::RefusedHolds;
 use crate::graph::Graph;
-use crate::objects::{Uid, shown_name};
+use crate::objects::{Uid, one_line_name};
 use crate::policy::Source;
 
 /// So many are remembered.
@@ -53,7 +53,7 @@ impl Refusals {
             namespace => format!("{namespace}/{}", first.name),
         };
         let why = self.0[&first.uid].clone();
-        let first = format!("{resource} {}", shown_name(&name));
+        let first = format!("{resource} {}", one_line_name(&name));
         Some(RefusedHolds { objects: refused.len(), first, why })
     }
 }

@@ -8,7 +8,7 @@ use super::*;
 use crate::cluster::context::{Registered, Settings};
 use crate::cluster::local_api::{failure, local_client};
 use crate::cluster::world::Served;
-use crate::objects::{FORMER_OF_TESTS, HOLD, know_the_former_hold_of_tests};
+use crate::objects::{FORMER_HOLD_FOR_TESTS, HOLD, set_former_hold_for_tests};
 use crate::policy::api::DeletionPolicySpec;
 use crate::policy::{Pause, Policy, PolicySet};
 use crate::relations::Catalogue;
@@ -139,12 +139,12 @@ async fn while_no_configuration_is_there_no_hold_is_put_on_and_no_kind_written_d
 
 #[tokio::test]
 async fn what_is_held_under_a_former_name_is_renamed() {
-    know_the_former_hold_of_tests();
+    set_former_hold_for_tests();
     let mut stage = Stage::new();
     stage.policies(1);
     let secrets = stage.kind("secrets");
     let mut object = held("a", false);
-    object["metadata"]["finalizers"] = json!([FORMER_OF_TESTS]);
+    object["metadata"]["finalizers"] = json!([FORMER_HOLD_FOR_TESTS]);
     let place = "/api/v1/namespaces/n/secrets/a";
     stage.answer(&format!("GET {place}"), 200, object.clone());
     {

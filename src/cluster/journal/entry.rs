@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use crate::decide::{
     Blocker, Decision, Reason, Recorded, Review, Verdict, audit_annotations, message, warnings,
 };
-use crate::objects::{ObjectRef, shown_name};
+use crate::objects::{ObjectRef, one_line_name};
 use crate::policy::Source;
 
 /// A message is at most this long: Events take no more.
@@ -70,7 +70,7 @@ impl Entry {
             decision: outcome,
             reason: part.reason?,
             policies,
-            user: shown_name(&review.user.name).into_owned(),
+            user: one_line_name(&review.user.name).into_owned(),
             message: shortened(words(&part), LONGEST),
             proved: verdict.recorded == Recorded::Proved,
             target: part.target,

@@ -13,7 +13,7 @@ use crate::cluster::context::Context;
 use crate::cluster::live::{Confirm, Found, Gathered, ReadGroup, Reader, confirm};
 use crate::cluster::world::Place;
 use crate::decide::LiveRead;
-use crate::graph::Meter;
+use crate::graph::StepBudget;
 use crate::hold::{
     Answer, Count, End, Free, Mark, PASS_STEPS, ROUNDS, Removal, Sight, UnknownUse, Waiting,
     as_released,
@@ -33,7 +33,7 @@ pub async fn look(context: &Context, reader: &Reader, place: &Place, object: &Va
         place,
         group: ReadGroup::Release(place.1.clone()),
         released: as_released(object),
-        meter: Meter::new(PASS_STEPS),
+        budget: StepBudget::new(PASS_STEPS),
         gathered: None,
         lacks: None,
     };
@@ -49,7 +49,7 @@ struct CountByHand<'a> {
     place: &'a Place,
     group: ReadGroup,
     released: Value,
-    meter: Meter,
+    budget: StepBudget,
     gathered: Option<Box<Gathered>>,
     /// The first list that could not be read.
     lacks: Option<UnknownUse>,
@@ -60,7 +60,7 @@ impl Confirm for CountByHand<'_> {
 
     async fn look(&mut self) -> Option<(Count, Vec<LiveRead>)> {
         let target = (self.place.0, &self.released);
-        let count = counted(&self.context.world, &mut self.gathered, target, &self.meter);
+        let count = counted(&self.context.world, &mut self.gathered, target, &self.budget);
         Some(match (count, &self.lacks) {
             (Count::Read(reads), _) => (Count::Read(Vec::new()), reads),
             (Count::Free(Free::Unused), Some(lacks)) => (Count::Unknown(lacks.clone()), Vec::new()),

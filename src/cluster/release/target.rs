@@ -13,7 +13,7 @@ use crate::cluster::context::Context;
 use crate::cluster::live::{Gathered, ReadGroup, Reader};
 use crate::cluster::world::{Place, SharedWorld, World};
 use crate::decide::{Live, LiveRead, LiveReads, Situation};
-use crate::graph::{Meter, Work};
+use crate::graph::{StepBudget, StepLimit};
 use crate::hold::{
     Answer, Count, End, Free, Input, Limits, Output, PASS_STEPS, Release, Sight, UnknownUse,
     Waiting, as_released, count,
@@ -98,7 +98,7 @@ pub struct Driver {
     /// machine the target is gone then, and it was let go of all the same.
     let_go: bool,
     /// The steps of the counts of this pass.
-    meter: Meter,
+    budget: StepBudget,
     look_at: Option<Instant>,
     /// Somebody wants it looked at by this time, whatever the machine plans.
     look_by: Option<Instant>,
@@ -124,7 +124,7 @@ impl Driver {
             gathered: None,
             free: None,
             let_go: false,
-            meter: Meter::new(PASS_STEPS),
+            budget: StepBudget::new(PASS_STEPS),
             look_at: None,
             look_by: None,
         }
@@ -152,8 +152,8 @@ impl Driver {
     /// Ends the turn of a pass, after a rest for the steps of its counts. The driver
     /// doesn't wait for the rest, so it handles news meanwhile.
     fn end_turn(&mut self, turn: Option<Turn>) {
-        let meter = std::mem::replace(&mut self.meter, Meter::new(PASS_STEPS));
-        let steps = u32::try_from(meter.steps()).unwrap_or(u32::MAX);
+        let budget = std::mem::replace(&mut self.budget, StepBudget::new(PASS_STEPS));
+        let steps = u32::try_from(budget.steps()).unwrap_or(u32::MAX);
         if let Some(turn) = turn.filter(|_| steps > 0) {
             tokio::spawn(async move {
                 sleep(REST.saturating_mul(steps)).await;
@@ -315,7 +315,7 @@ impl Driver {
             return Count::Unknown(UnknownUse::TargetUnread);
         };
         let (world, gathered) = (&self.common.context.world, &mut self.gathered);
-        counted(world, gathered, (self.place.0, &released), &self.meter)
+        counted(world, gathered, (self.place.0, &released), &self.budget)
     }
 }
 
@@ -326,13 +326,13 @@ fn is_held(answer: &Answer) -> bool {
 
 /// Who still counts, by what was gathered in this pass; `released` is the
 /// target, as it will be, and its kind. The lock of the world is held for the
-/// steps that `meter` leaves and for nothing else: what was gathered is parsed
+/// steps that `budget` leaves and for nothing else: what was gathered is parsed
 /// before.
 pub fn counted(
     world: &SharedWorld,
     gathered: &mut Option<Box<Gathered>>,
     (kind, released): (KindId, &Value),
-    meter: &Meter,
+    budget: &StepBudget,
 ) -> Count {
     let current = gathered.take().map_or_else(|| Gathered::new(&world.read()), |boxed| *boxed);
     let gathered = gathered.insert(Box::new(current.renumbered(world)));
@@ -344,7 +344,7 @@ pub fn counted(
     let World { graph, policies, known, clock, .. } = &*world;
     let now = clock.now().as_second();
     let reads: &LiveReads = gathered.reads();
-    let work = Work::new(meter);
+    let work = StepLimit::new(budget);
     let situation = Situation { work, ..Situation::new(graph, policies, Live::Read(reads), now) };
     match node {
         Some(node) => count(&situation, *known, reads, node),
@@ -446,9 +446,9 @@ mod tests {
         let mut driver = driver(|_| failure(500, "no", ("", "")));
         let passes = driver.common.passes.clone();
         let turn = passes.acquire("shop").await;
-        assert!(Work::new(&driver.meter).charge(PASS_STEPS));
+        assert!(StepLimit::new(&driver.budget).charge(PASS_STEPS));
         driver.end_turn(turn);
-        assert_eq!(driver.meter.steps(), 0, "each pass has a budget of its own");
+        assert_eq!(driver.budget.steps(), 0, "each pass has a budget of its own");
         let ended = Instant::now();
         let turn = passes.acquire("elsewhere").await;
         assert!(ended.elapsed() >= Duration::from_secs(3), "{:?}", ended.elapsed());
@@ -474,8 +474,8 @@ mod tests {
                 "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [HOLD]}}));
         assert_eq!(driver.count(), Count::Free(Free::Unused));
         // The counts of one pass have one budget.
-        assert!(driver.meter.steps() > 0);
-        Work::new(&driver.meter).charge(PASS_STEPS);
+        assert!(driver.budget.steps() > 0);
+        StepLimit::new(&driver.budget).charge(PASS_STEPS);
         let Count::Unknown(why) = driver.count() else { panic!("it was released") };
         assert_eq!(why, UnknownUse::TooManySteps);
     }

@@ -52,7 +52,7 @@ impl Found {
 
     /// What names it.
     pub fn object_ref(&self) -> ObjectRef {
-        ObjectRef::of(&self.info, &self.namespace, &self.name)
+        ObjectRef::of_kind(&self.info, &self.namespace, &self.name)
     }
 }
 
@@ -74,7 +74,7 @@ pub struct Dependent {
 impl Dependent {
     /// What names it.
     pub fn object_ref(&self) -> ObjectRef {
-        ObjectRef::of(&self.info, &self.namespace, &self.name)
+        ObjectRef::of_kind(&self.info, &self.namespace, &self.name)
     }
 }
 

@@ -160,7 +160,7 @@ impl<'a> Sweeper<'a> {
 
     async fn object(&mut self, info: &KindInfo, value: &Value) {
         let Some((plan, namespace, name)) = plan(value) else { return };
-        let target = ObjectRef::of(info, &namespace, &name);
+        let target = ObjectRef::of_kind(info, &namespace, &name);
         let became = match plan {
             Step::Nothing => return,
             Step::Waits => Became::Waits,

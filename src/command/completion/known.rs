@@ -10,7 +10,7 @@ use kube::api::{Api, ListParams};
 use super::candidates::Known;
 use crate::cluster::{Access, Caller, read_names};
 use crate::command::block_on;
-use crate::objects::{Kinds, Names};
+use crate::objects::{KindNames, Kinds};
 
 /// Whoever types waits no longer.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -64,7 +64,7 @@ impl Known for Cluster {
     /// Those that it serves, or those that every cluster does.
     fn kinds(&self) -> Vec<String> {
         let served = self.ask(async |caller| read_names(&caller.client).await.ok());
-        served.unwrap_or_else(|| Names::of_kinds(&Kinds::default(), &[])).words()
+        served.unwrap_or_else(|| KindNames::of_kinds(&Kinds::default(), &[])).unambiguous_names()
     }
 
     fn namespaces(&self) -> Vec<String> {

@@ -41,7 +41,7 @@ impl Object {
 
     /// The one of this kind.
     pub fn of_kind(info: &KindInfo, namespace: &str, name: &str) -> Self {
-        let target = ObjectRef::of(info, namespace, name);
+        let target = ObjectRef::of_kind(info, namespace, name);
         Self { kind: info.kind.clone(), ..Self::bare(&target) }
     }
 

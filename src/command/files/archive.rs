@@ -13,14 +13,14 @@ use super::{World, filled, names};
 use crate::cluster::{Held, failure, local_client};
 use crate::command::CommandError;
 use crate::command::selector::{self, SelectorError};
-use crate::objects::{KindInfo, Kinds, Names};
+use crate::objects::{KindInfo, Kinds, KindNames};
 use crate::policy::Identities;
 use crate::policy::api::GROUP;
 
 /// What files hold.
 pub struct Archive {
     kinds: Kinds,
-    names: Names,
+    names: KindNames,
     objects: HashMap<(String, String), OfKind>,
 }
 
@@ -48,7 +48,7 @@ impl Archive {
     }
 
     /// The words for the kinds that there are.
-    pub fn names(&self) -> &Names {
+    pub fn names(&self) -> &KindNames {
         &self.names
     }
 

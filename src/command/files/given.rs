@@ -10,7 +10,7 @@ use super::own::Own;
 use super::tree::Node;
 use super::{FileError, Folders};
 use crate::command::CommandError;
-use crate::objects::{Kinds, Names, full_name};
+use crate::objects::{KindNames, Kinds, full_name};
 use crate::policy::Policy;
 use crate::policy::api::{DeletionPolicySpec, GROUP};
 use crate::relations::Custom;
@@ -178,12 +178,12 @@ pub fn rules(files: &[File]) -> Result<Rules, FileError> {
 pub fn names<'f>(
     kinds: &Kinds,
     files: impl IntoIterator<Item = &'f File>,
-) -> Result<Names, FileError> {
+) -> Result<KindNames, FileError> {
     let mut taught = Vec::new();
     for file in files {
         taught.extend(short_names(&parse(file)?));
     }
-    Ok(Names::of_kinds(kinds, &taught))
+    Ok(KindNames::of_kinds(kinds, &taught))
 }
 
 /// The short names that the CRDs among these documents teach, by group and

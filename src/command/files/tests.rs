@@ -236,7 +236,10 @@ fn objects_are_as_a_cluster_would_have_them() {
         assert!(!namespace.uid().is_none());
     }
     assert_eq!(find(&one, ("", "Namespace"), "", "c").labels().get("team"), Some("x"));
-    assert!(one.graph.gone(Uid::new("one")).is_none(), "what another document says never was");
+    assert!(
+        one.graph.deleted_object(Uid::new("one")).is_none(),
+        "what another document says never was"
+    );
     assert_eq!(one.graph.objects(), 6);
     assert_eq!(one.notes.unknown, ["policy p: widgets"]);
 }

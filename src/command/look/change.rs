@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::command::CommandError;
 use crate::command::files::{File, Manifest, manifests, texts};
-use crate::objects::Names;
+use crate::objects::KindNames;
 
 /// Manifests before and after a change.
 pub struct Change {
@@ -32,7 +32,7 @@ impl Change {
 
     /// What the change takes out. A manifest that says no namespace means
     /// `own`; what lives in none is the same whatever its manifest says.
-    pub fn removed(&self, names: &Names, own: &str) -> Vec<&Manifest> {
+    pub fn removed(&self, names: &KindNames, own: &str) -> Vec<&Manifest> {
         let has: HashSet<Identity<'_>> =
             self.has.iter().map(|one| identity(one, Some(names), own)).collect();
         self.had.iter().filter(|one| !has.contains(&identity(one, Some(names), own))).collect()
@@ -52,7 +52,7 @@ impl Change {
     }
 }
 
-fn identity<'m>(manifest: &'m Manifest, names: Option<&Names>, own: &'m str) -> Identity<'m> {
+fn identity<'m>(manifest: &'m Manifest, names: Option<&KindNames>, own: &'m str) -> Identity<'m> {
     let Manifest { group, kind, namespace, name, .. } = manifest;
     let info = names.and_then(|names| names.of_object(group, kind));
     let namespace = match info.is_none_or(|info| info.namespaced) {
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn what_is_named_after_it_in_another_spelling_is_not_taken_out() {
-        let names = Names::of_kinds(&Kinds::default(), &[]);
+        let names = KindNames::of_kinds(&Kinds::default(), &[]);
         for (had, has, removed) in [
             ("- Secret a", "- Secret a", 0),
             ("- Secret a shop", "- Secret a", 0),

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::change::Change;
 use super::stock::{BODIES, Stock};
-use super::targets::{Asked, Sought, WhereArguments, namespaces};
+use super::targets::{Asked, SelectorTarget, WhereArguments, namespaces};
 use crate::cluster::{Caller, Me, Reach, Snapshot, World};
 use crate::command::CommandError;
 use crate::command::document::NotRead;
@@ -17,7 +17,7 @@ use crate::command::screen::Progress;
 use crate::command::target::{self, SILENT, UNSERVED, UNSERVED_IN_FILES};
 use crate::command::visitor::Visitor;
 use crate::graph::{Graph, NodeId};
-use crate::objects::{ApiError, KindId, KindInfo, Names};
+use crate::objects::{ApiError, KindId, KindInfo, KindNames};
 use crate::policy::{Identities, PolicySet};
 
 /// Everything that is known.
@@ -237,7 +237,13 @@ struct Unserved {
 impl Unserved {
     /// `nobody`: words before the name of a kind; `stale`: the groups whose
     /// server does not answer.
-    fn of(asked: &Asked, names: &Names, own: &str, nobody: &str, stale: &HashSet<String>) -> Self {
+    fn of(
+        asked: &Asked,
+        names: &KindNames,
+        own: &str,
+        nobody: &str,
+        stale: &HashSet<String>,
+    ) -> Self {
         let mut unserved = Self { missing: Vec::new(), unseen: Vec::new() };
         for one in asked.unserved(names, own) {
             let typed = one.typed();
@@ -297,8 +303,8 @@ fn rules(snapshot: &Snapshot) -> (Rules, Vec<NotRead>) {
 
 /// That an object is missing which a person has named ends it; one of a
 /// manifest was perhaps never applied.
-fn sound(sought: &[Sought], missing: &[String]) -> Result<(), CommandError> {
-    let named = sought.iter().filter(|one| !one.may_be_missing()).map(Sought::typed);
+fn sound(sought: &[SelectorTarget], missing: &[String]) -> Result<(), CommandError> {
+    let named = sought.iter().filter(|one| !one.may_be_missing()).map(SelectorTarget::typed);
     let named: Vec<String> = named.filter(|typed| missing.contains(typed)).collect();
     if named.is_empty() {
         return Ok(());

@@ -12,7 +12,7 @@ use crate::command::place::{self, FromArguments, PlaceArguments};
 use crate::command::selector;
 use crate::command::target::unserved;
 use crate::graph::{Graph, NodeId, Requirement};
-use crate::objects::{KindInfo, Names, is_namespace};
+use crate::objects::{KindInfo, KindNames, is_namespace};
 
 /// Where objects are looked for.
 #[derive(Debug, Args)]
@@ -79,7 +79,7 @@ struct Wanted {
 
 /// Objects of one kind.
 #[derive(Debug, Clone)]
-pub struct Sought {
+pub struct SelectorTarget {
     /// The kind.
     pub info: KindInfo,
     /// Their namespace, if it is one; empty for what has none.
@@ -203,10 +203,10 @@ impl Asked {
     /// serves.
     pub fn sought(
         &self,
-        names: &Names,
+        names: &KindNames,
         own: &str,
         nobody: &str,
-    ) -> Result<Vec<Sought>, CommandError> {
+    ) -> Result<Vec<SelectorTarget>, CommandError> {
         let mut sought = Vec::new();
         for Wanted { kind, name } in &self.wanted {
             let info = names
@@ -218,7 +218,7 @@ impl Asked {
                 (false, _) => Some(String::new()),
             };
             let (info, name) = (info.clone(), name.clone());
-            sought.push(Sought { info, namespace, name, listed: false });
+            sought.push(SelectorTarget { info, namespace, name, listed: false });
         }
         let listed = self.listed(names, own);
         for Manifest { group, kind, namespace, name, .. } in &listed {
@@ -228,7 +228,7 @@ impl Asked {
                 true => namespace.clone().unwrap_or_else(|| own.to_owned()),
                 false => String::new(),
             };
-            sought.push(Sought {
+            sought.push(SelectorTarget {
                 info: info.clone(),
                 namespace: Some(namespace),
                 name: Some(name.clone()),
@@ -245,14 +245,14 @@ impl Asked {
     }
 
     /// What manifests name of kinds that nobody serves.
-    pub fn unserved(&self, names: &Names, own: &str) -> Vec<&Manifest> {
+    pub fn unserved(&self, names: &KindNames, own: &str) -> Vec<&Manifest> {
         let mut listed = self.listed(names, own);
         listed.retain(|one| names.of_object(&one.group, &one.kind).is_none());
         listed
     }
 
     /// What manifests name; of a change, what it takes out.
-    fn listed(&self, names: &Names, own: &str) -> Vec<&Manifest> {
+    fn listed(&self, names: &KindNames, own: &str) -> Vec<&Manifest> {
         match &self.change {
             Some(change) => change.removed(names, own),
             None => self.manifests.iter().collect(),
@@ -260,7 +260,7 @@ impl Asked {
     }
 
     /// The objects, and those that are not there, as they are typed.
-    pub fn find(&self, graph: &Graph, sought: &[Sought]) -> (Vec<NodeId>, Vec<String>) {
+    pub fn find(&self, graph: &Graph, sought: &[SelectorTarget]) -> (Vec<NodeId>, Vec<String>) {
         let (mut found, mut missing) = (Vec::new(), Vec::new());
         for one in sought {
             let mut nodes = one.nodes(graph, &self.selector);
@@ -278,7 +278,7 @@ impl Asked {
     }
 }
 
-impl Sought {
+impl SelectorTarget {
     fn nodes(&self, graph: &Graph, selector: &[Requirement]) -> Vec<NodeId> {
         let KindInfo { group, resource, .. } = &self.info;
         let Some(kind) = graph.kinds.find_resource(group, resource) else { return Vec::new() };
@@ -323,8 +323,8 @@ impl Sought {
 }
 
 /// The namespaces in which all of it happens; none: it may happen anywhere.
-pub fn namespaces(sought: &[Sought]) -> Option<BTreeSet<String>> {
-    let place = |one: &Sought| {
+pub fn namespaces(sought: &[SelectorTarget]) -> Option<BTreeSet<String>> {
+    let place = |one: &SelectorTarget| {
         let is_namespace = is_namespace(&one.info.group, &one.info.resource);
         match (is_namespace, one.info.namespaced) {
             (true, _) => one.name.clone(),
@@ -389,12 +389,12 @@ mod tests {
 
     #[test]
     fn what_nobody_serves_is_told_beside_the_rest_as_it_would_be_typed() {
-        let names = Names::of_kinds(&Kinds::default(), &[]);
+        let names = KindNames::of_kinds(&Kinds::default(), &[]);
         let asked = manifests(&["Gizmo a", "Gizmo b shop", "Node c"]);
         let typed: Vec<_> = asked.unserved(&names, "x").into_iter().map(Manifest::typed).collect();
         assert_eq!(typed, ["gizmo.example.com/a", "gizmo.example.com/b -n shop"]);
         let sought = asked.sought(&names, "x", "no kind").unwrap();
-        assert_eq!(sought.iter().map(Sought::typed).collect::<Vec<_>>(), ["nodes/c"]);
+        assert_eq!(sought.iter().map(SelectorTarget::typed).collect::<Vec<_>>(), ["nodes/c"]);
         // With nothing else there is no answer.
         let nothing = manifests(&["Gizmo a"]).sought(&names, "x", "no kind").unwrap_err();
         let says = "f:1:1: no kind \"Gizmo\"; kubectl api-resources lists the kinds";
@@ -403,7 +403,7 @@ mod tests {
 
     #[test]
     fn what_happens_in_a_namespace_is_looked_for_there() {
-        let names = Names::of_kinds(&Kinds::default(), &[]);
+        let names = KindNames::of_kinds(&Kinds::default(), &[]);
         let places = |line: &str| {
             let owned: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
             let wanted = parse_targets(&owned, false).unwrap();

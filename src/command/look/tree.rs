@@ -4,7 +4,7 @@
 use unicode_width::UnicodeWidthStr as _;
 
 use crate::command::screen::{Screen, Tone};
-use crate::objects::harmless;
+use crate::objects::without_controls;
 
 /// So many children are drawn of one parent, and so many grandchildren of
 /// theirs, unless all are asked for.
@@ -59,7 +59,7 @@ pub fn draw(roots: &[Branch], screen: Screen, all: bool) -> String {
         lines.push(Ok(Line { guide: String::new(), below: guide_below("", root), branch: root }));
         gather(root, "", all, &mut lines);
     }
-    let width = |line: &Line<'_>| line.guide.width() + harmless(&line.branch.label).width();
+    let width = |line: &Line<'_>| line.guide.width() + without_controls(&line.branch.label).width();
     let narrow = |line: &&Line<'_>| width(line) <= WIDEST;
     let named = lines.iter().filter_map(|line| line.as_ref().ok());
     let labels = named.clone().filter(narrow).map(width).max().unwrap_or_default();
@@ -115,7 +115,7 @@ fn gather<'b>(
 
 fn drawn(line: &Line<'_>, labels: usize, signs: usize, screen: Screen) -> String {
     let Line { guide, below, branch } = line;
-    let label = harmless(&branch.label);
+    let label = without_controls(&branch.label);
     let wide = guide.width() + label.width();
     let mut text =
         format!("{}{}", screen.paint(Tone::Quiet, guide), screen.paint(Tone::Plain, &label));
@@ -129,7 +129,7 @@ fn drawn(line: &Line<'_>, labels: usize, signs: usize, screen: Screen) -> String
         return text + "\n";
     }
     let at = wide + pad + signs + 2;
-    let note = harmless(&branch.note);
+    let note = without_controls(&branch.note);
     if screen.width.is_some_and(|width| at + note.width() > width) {
         let guide = screen.paint(Tone::Quiet, below);
         let lines = screen.lines(below.width() + 2, &note).into_iter();

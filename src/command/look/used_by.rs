@@ -13,7 +13,9 @@ use super::tree::{Branch, draw};
 use crate::command::document::{Content, NotRead, Object, document};
 use crate::command::screen::{OutputArguments, Screen, Tone};
 use crate::command::{CommandError, block_on, print};
-use crate::graph::{Excuse, Graph, NodeId, Progress, Propagation, Request, Strength, fates};
+use crate::graph::{
+    DeletionRequest, Excuse, Graph, NodeId, Progress, Propagation, Strength, fates,
+};
 
 #[derive(Debug, Args)]
 #[command(after_help = "--all also tells of those that merely mention it, make it, have ended or \
@@ -281,7 +283,7 @@ fn goes_along(graph: &Graph, of: NodeId) -> usize {
         .get(of)
         .map(|node| (of, Propagation::effective(graph, node, Some(Propagation::Background), None)));
     let targets: Vec<(NodeId, Propagation)> = deletion.into_iter().collect();
-    let fates = fates(graph, &Request::of(&targets));
+    let fates = fates(graph, &DeletionRequest::new(&targets));
     fates.iter().filter(|(id, _)| *id != of && fates.may_be_lost(*id)).count()
 }
 

@@ -12,7 +12,7 @@ use crate::command::CommandError;
 use crate::command::document::{Content, NotRead, Object, document};
 use crate::command::duration::age;
 use crate::command::place::OF_FILES;
-use crate::command::screen::{Field, OutputArguments, Screen, Table, Tone, cut, harmless};
+use crate::command::screen::{Field, OutputArguments, Screen, Table, Tone, cut, without_controls};
 use crate::objects::full_name;
 
 /// So many objects are shown, unless all are asked for.
@@ -68,7 +68,7 @@ impl Stuck {
                 table.below(&screen.paragraph(4, evidence));
             }
             // Commands are to be copied: no line of them is broken.
-            table.below(&format!("  next: {}\n", harmless(next)));
+            table.below(&format!("  next: {}\n", without_controls(next)));
         }
         if let Some(more) = more {
             table.below(&screen.paragraph(2, &more));

@@ -11,7 +11,7 @@ use super::written::{KIND, Test};
 use crate::command::files::{
     Content, Document, File, FileError, World, inline, parse_all, short_names, texts,
 };
-use crate::objects::{KindInfo, Names};
+use crate::objects::{KindInfo, KindNames};
 use crate::policy::api::GROUP;
 
 /// Group, plural, namespace and name.
@@ -22,7 +22,7 @@ pub struct Stage {
     /// What decides.
     pub world: World,
     /// The words for kinds.
-    names: Names,
+    names: KindNames,
     /// The objects, with all that the files say of them.
     bodies: BTreeMap<Key, Value>,
 }
@@ -61,7 +61,7 @@ impl Stage {
             let key = (info.group.clone(), info.resource.clone(), namespace, name);
             bodies.insert(key, object.clone());
         })?;
-        let names = Names::of_kinds(&world.graph.kinds, &taught);
+        let names = KindNames::of_kinds(&world.graph.kinds, &taught);
         Ok(Self { world, names, bodies })
     }
 

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use super::rbac::{MASTERS, Rbac, Right, Who, both, read};
 use crate::cluster::Caller;
 use crate::command::document::NotRead;
-use crate::command::screen::harmless;
+use crate::command::screen::without_controls;
 use crate::command::target::{Session, asked_in};
 use crate::command::visitor::Visitor;
 use crate::decide::{Decision, Verdict};
@@ -116,7 +116,7 @@ impl Approvers {
             (Some(_), true) => {}
         }
         parts.extend(self.you.map(|you| format!("you: {}", if you { "yes" } else { "no" })));
-        format!("may approve: {}\n", harmless(&parts.join("; ")))
+        format!("may approve: {}\n", without_controls(&parts.join("; ")))
     }
 
     /// The names, for programs; none: whether there are any is not known.

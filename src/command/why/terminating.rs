@@ -16,7 +16,7 @@ use crate::command::hold_state::{HoldState, NOT_RELEASED};
 use crate::command::screen::Progress;
 use crate::command::stuck::{Cause, Finding, Hold, Known, findings};
 use crate::command::target::Session;
-use crate::objects::{FOREGROUND, harmless, is_hold, is_namespace};
+use crate::objects::{FOREGROUND, is_hold, is_namespace, without_controls};
 
 /// A Terminating object.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -109,20 +109,25 @@ impl Terminating {
             false => "; it is kept by:\n",
         });
         for Keeper { name, removed_by, .. } in &self.finalizers {
-            let _ = writeln!(text, "- {}: taken off by {}", harmless(name), harmless(removed_by));
+            let _ = writeln!(
+                text,
+                "- {}: taken off by {}",
+                without_controls(name),
+                without_controls(removed_by)
+            );
             let of_it = |finding: &&Finding| finding.finalizer.as_ref() == Some(name);
             for finding in self.causes.iter().filter(of_it).filter(|one| !self.tells(one)) {
                 // The line before has said as much.
                 let taken_off = format!("{name} is taken off by ");
                 if !finding.says.starts_with(&taken_off) {
-                    let _ = writeln!(text, "  {}", harmless(&finding.says));
+                    let _ = writeln!(text, "  {}", without_controls(&finding.says));
                 }
                 shown(&mut text, finding);
             }
         }
         let others = self.causes.iter().filter(|finding| finding.finalizer.is_none());
         for finding in others.filter(|finding| !self.tells(finding)) {
-            let _ = writeln!(text, "why it stays: {}", harmless(&finding.says));
+            let _ = writeln!(text, "why it stays: {}", without_controls(&finding.says));
             shown(&mut text, finding);
         }
         match &self.hold {
@@ -154,7 +159,7 @@ impl Terminating {
         }
         let told = |said: &String| self.causes.iter().any(|cause| cause.evidence.contains(said));
         for condition in self.conditions.iter().filter(|condition| !told(condition)) {
-            let _ = writeln!(text, "the Namespace says: {}", harmless(condition));
+            let _ = writeln!(text, "the Namespace says: {}", without_controls(condition));
         }
         text
     }
@@ -174,9 +179,9 @@ impl Terminating {
 /// What shows a finding, and what next.
 fn shown(text: &mut String, Finding { evidence, next, .. }: &Finding) {
     for evidence in evidence {
-        let _ = writeln!(text, "    {}", harmless(evidence));
+        let _ = writeln!(text, "    {}", without_controls(evidence));
     }
-    let _ = writeln!(text, "  next: {}", harmless(next));
+    let _ = writeln!(text, "  next: {}", without_controls(next));
 }
 
 /// Why it stays: the code of `stuck` over the same evidence; and what of that

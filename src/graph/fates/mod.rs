@@ -3,7 +3,7 @@
 //! The rules R1 to R14 are those of docs/THEORY.md, which follow the real
 //! garbage collector; each branch says which one it is. Where the outcome
 //! depends on timing, or on somebody taking a finalizer off, there is no one
-//! answer, so the walk is made twice (see [`World`]):
+//! answer, so the walk is made twice (see [`DeletionWalk`]):
 //!
 //! * in the world of what **may** be, whatever can go wrong for an object
 //!   does: finalizers are taken off, an owner that cannot be resolved counts
@@ -15,16 +15,16 @@
 mod mode;
 mod references;
 mod waiting;
-mod world;
+mod walk;
 
 #[cfg(test)]
 mod oracle;
 #[cfg(test)]
 mod tests;
 
-use super::{Graph, Node, NodeId, User, Work};
+use super::{Graph, Node, NodeId, StepLimit, User};
 use crate::objects::{DefaultPropagation, FOREGROUND, NumberMap, NumberSet, ORPHAN};
-use world::World;
+use walk::DeletionWalk;
 
 /// What a DELETE does with dependents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -91,15 +91,15 @@ impl Propagation {
 }
 
 /// Says which nodes would refuse their DELETE (R13).
-pub type Cut<'r> = &'r dyn Fn(Node<'_>) -> bool;
+pub type RefusesDelete<'r> = &'r dyn Fn(Node<'_>) -> bool;
 
 /// A deletion to look into.
-pub struct Request<'r> {
+pub struct DeletionRequest<'r> {
     /// What is deleted, and how, by R8.
     pub targets: &'r [(NodeId, Propagation)],
     /// What would refuse. Verdicts cut nothing: they ask what the delete tries to
     /// take. Releases and the preview cut by policy: what really happens.
-    pub cut: Cut<'r>,
+    pub refuses: RefusesDelete<'r>,
     /// How many objects are followed at the most. Beyond it the answer says
     /// that it is not whole.
     pub limit: usize,
@@ -108,25 +108,25 @@ pub struct Request<'r> {
     /// Finalizers that their controllers take off by themselves before long.
     /// Verdicts and releases name none: what waits for one of these still
     /// waits. The preview says how it ends.
-    pub brief: &'r [&'r str],
+    pub short_lived_finalizers: &'r [&'r str],
     /// Whether dependents in namespaces that a cluster-scoped object takes along are left
     /// out. Any user of a namespace can attach objects to one. Verdicts leave them out,
     /// because the collector's DELETE of each is judged.
     pub same_scope: bool,
     /// What the walk may cost. Beyond it the answer says that it is not whole.
-    pub work: Work<'r>,
+    pub work: StepLimit<'r>,
 }
 
-impl<'r> Request<'r> {
+impl<'r> DeletionRequest<'r> {
     /// What a delete of these targets tries to take.
-    pub fn of(targets: &'r [(NodeId, Propagation)]) -> Self {
-        let work = Work::default();
+    pub fn new(targets: &'r [(NodeId, Propagation)]) -> Self {
+        let work = StepLimit::default();
         Self {
             targets,
-            cut: &|_| false,
+            refuses: &|_| false,
             limit: usize::MAX,
             released: &[],
-            brief: &[],
+            short_lived_finalizers: &[],
             same_scope: false,
             work,
         }
@@ -174,13 +174,13 @@ pub struct Fates {
 }
 
 /// Follows a deletion through the graph.
-pub fn fates(graph: &Graph, request: &Request<'_>) -> Fates {
-    let may = World::of_what_may_be(graph, request);
-    let must = World::of_what_must_be(graph, request, &may);
+pub fn fates(graph: &Graph, request: &DeletionRequest<'_>) -> Fates {
+    let may = DeletionWalk::possible(graph, request);
+    let must = DeletionWalk::certain(graph, request, &may);
     let mut fates = NumberMap::with_capacity_and_hasher(may.size(), Default::default());
     for id in may.deleting() {
         let certain = must.is_deleting(id);
-        let outcome = if must.is_gone(id) {
+        let outcome = if must.is_removed(id) {
             Outcome::Deleted
         } else if must.is_stuck(id) || may.is_stuck(id) {
             Outcome::Held
@@ -195,7 +195,7 @@ pub fn fates(graph: &Graph, request: &Request<'_>) -> Fates {
     }
     let mut may_be_orphaned = NumberSet::default();
     for id in may.orphaned() {
-        if !must.is_gone(id) {
+        if !must.is_removed(id) {
             may_be_orphaned.insert(id);
         }
         // What is Terminating already loses its owner too, and may go for

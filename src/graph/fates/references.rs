@@ -2,10 +2,10 @@
 //! collector deletes what it deletes.
 
 use super::mode::{Mode, Reference};
-use super::world::World;
+use super::walk::DeletionWalk;
 use crate::graph::{Node, OwnerEdge};
 
-impl World<'_> {
+impl DeletionWalk<'_> {
     /// R6 and R7: how the collector deletes.
     pub(super) fn collectors_mode(&self, node: Node<'_>, waits: bool, waits_for_it: bool) -> Mode {
         // R7: a kind's own default does not count inside a cascade.
@@ -50,7 +50,7 @@ impl World<'_> {
             // Gone or not, it takes the reference off first.
             Some(Mode::Orphan) => return Reference::Orphaning,
             Some(Mode::Unclear) if self.is_certain() => return Reference::Orphaning,
-            _ if self.gone.contains(&reference.to) => return Reference::Dangling,
+            _ if self.removed.contains(&reference.to) => return Reference::Dangling,
             _ => {}
         }
         // An owner with another finalizer is solid again once it has stopped

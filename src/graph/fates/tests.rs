@@ -86,7 +86,7 @@ fn check(
         let place: usize = n.name()[1..].parse().unwrap();
         state.objects.get(&place).is_some_and(|o| o.refuses)
     };
-    let request = Request { cut: &refuses, ..Request::of(&nodes) };
+    let request = DeletionRequest { refuses: &refuses, ..DeletionRequest::new(&nodes) };
     let fates = fates(&graph, &request);
 
     let mut start = State { requests: targets.to_vec(), ..state.clone() };
@@ -296,7 +296,7 @@ fn find(graph: &Graph, name: &str) -> NodeId {
 fn told(graph: &Graph, targets: &[(&str, Propagation)], refuse: &[&str]) -> Vec<String> {
     let targets: Vec<_> = targets.iter().map(|(name, p)| (find(graph, name), *p)).collect();
     let cut = |node: Node<'_>| refuse.contains(&node.name());
-    let fates = fates(graph, &Request { cut: &cut, ..Request::of(&targets) });
+    let fates = fates(graph, &DeletionRequest { refuses: &cut, ..DeletionRequest::new(&targets) });
     assert!(fates.is_whole());
     let mut lines: Vec<_> = fates
         .iter()
@@ -563,10 +563,10 @@ fn a_walk_ends_at_its_limit_and_says_so_and_a_long_chain_is_no_stack() {
     let first = graph.find(kind, "shop", "c0").unwrap();
     for propagation in [Propagation::Background, Propagation::Foreground] {
         let targets = [(first, propagation)];
-        let all = fates(&graph, &Request::of(&targets));
+        let all = fates(&graph, &DeletionRequest::new(&targets));
         assert!(all.is_whole() && all.iter().all(|(id, _)| all.is_certainly_deleted(id)));
         assert_eq!(all.iter().count(), 20_000);
-        let some = fates(&graph, &Request { limit: 100, ..Request::of(&targets) });
+        let some = fates(&graph, &DeletionRequest { limit: 100, ..DeletionRequest::new(&targets) });
         assert!(!some.is_whole() && some.iter().count() == 100);
     }
 }

@@ -1,14 +1,14 @@
 //! R5, R9 and R13: who waits for whom.
 
 use super::mode::{Mode, Reference};
-use super::world::World;
+use super::walk::DeletionWalk;
 use crate::graph::{Node, NodeId, OwnerEdge};
 
-impl<'g> World<'g> {
+impl<'g> DeletionWalk<'g> {
     /// R9: how many dependents block the foreground deletion of `id` and are
     /// not certain to go or to be detached.
     pub(super) fn count_blockers(&self, id: NodeId) -> usize {
-        let blocks = |d: &Node<'_>| !self.gone.contains(&d.id()) && !self.is_detached(*d, id);
+        let blocks = |d: &Node<'_>| !self.removed.contains(&d.id()) && !self.is_detached(*d, id);
         self.blockers(id).filter(blocks).count()
     }
 
@@ -48,27 +48,27 @@ impl<'g> World<'g> {
 
     /// R13, for what may be: an owner in the foreground waits for ever for a
     /// dependent that refuses, and so do those that wait for the owner.
-    pub(super) fn remove_what_waits_for_ever(&mut self) {
+    pub(super) fn remove_blocked_forever(&mut self) {
         if !self.refused {
             return;
         }
         loop {
             let keeps = |d: Node<'_>, id: NodeId| {
-                let refuses = (self.request.cut)(d);
-                let stays = self.is_deleting(d.id()) && !self.gone.contains(&d.id());
-                (refuses || stays) && self.has_no_way_out(d) && !self.is_detached(d, id)
+                let refuses = (self.request.refuses)(d);
+                let stays = self.is_deleting(d.id()) && !self.removed.contains(&d.id());
+                (refuses || stays) && self.blocks_owner_forever(d) && !self.is_detached(d, id)
             };
             let waits = |id: NodeId| {
                 self.mode(id) == Some(Mode::Foreground) && self.blockers(id).any(|d| keeps(d, id))
             };
-            let waiting: Vec<_> = self.gone.iter().copied().filter(|id| waits(*id)).collect();
+            let waiting: Vec<_> = self.removed.iter().copied().filter(|id| waits(*id)).collect();
             if waiting.is_empty() {
                 return;
             }
             for id in waiting {
-                self.gone.remove(&id);
+                self.removed.remove(&id);
                 for container in self.contained.get(&id).into_iter().flatten() {
-                    self.gone.remove(container);
+                    self.removed.remove(container);
                 }
             }
         }
@@ -77,7 +77,7 @@ impl<'g> World<'g> {
     /// What certainly waits: for a finalizer of its own or of a dependent that
     /// blocks it, or for one that refuses. Found from below, in a list and not
     /// by recursion: a chain of owners may be as long as somebody likes.
-    pub(super) fn find_what_waits(&mut self) {
+    pub(super) fn find_stuck(&mut self) {
         let (request, graph) = (self.request, self.graph);
         let mut next: Vec<_> =
             self.deleting.keys().copied().filter(|id| self.has_finalizer(*id)).collect();
@@ -87,9 +87,9 @@ impl<'g> World<'g> {
                 continue;
             }
             let kept = self.blockers(*id).any(|d| {
-                let refuses = (request.cut)(d);
+                let refuses = (request.refuses)(d);
                 let ends_by_itself = !is_left_alone(d) || !self.has_finalizer(d.id());
-                (refuses && self.has_no_way_out(d)) || !ends_by_itself
+                (refuses && self.blocks_owner_forever(d)) || !ends_by_itself
             });
             if kept {
                 next.push(*id);
@@ -98,7 +98,7 @@ impl<'g> World<'g> {
         if self.refused {
             next.extend(self.containers.keys().copied().filter(|c| {
                 let mut content = self.contained.iter().filter(|(_, all)| all.contains(c));
-                content.any(|(member, _)| graph.get(*member).is_some_and(|m| (request.cut)(m)))
+                content.any(|(member, _)| graph.get(*member).is_some_and(|m| (request.refuses)(m)))
             }));
         }
         while let Some(id) = next.pop() {
@@ -110,7 +110,7 @@ impl<'g> World<'g> {
             }
             next.extend(self.contained.get(&id).into_iter().flatten().copied());
             let Some(node) = graph.get(id) else { continue };
-            if self.has_no_way_out(node) {
+            if self.blocks_owner_forever(node) {
                 let keeps = |o: &&OwnerEdge| {
                     o.blocking
                         && graph.owner(node, o).is_some()
@@ -125,7 +125,7 @@ impl<'g> World<'g> {
     /// some dependents alone (R4). Of the others it takes the reference off
     /// where another owner is solid, be it for a while (R5), and makes it
     /// non-blocking where the cycle guard fires (R6).
-    pub(super) fn has_no_way_out(&self, dependent: Node<'_>) -> bool {
+    pub(super) fn blocks_owner_forever(&self, dependent: Node<'_>) -> bool {
         if dependent.has_too_many_owners() {
             return is_left_alone(dependent);
         }

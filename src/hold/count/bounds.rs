@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::graph::{Graph, Meter, Strength, Work};
+use crate::graph::{Graph, StepBudget, StepLimit, Strength};
 use crate::objects::HOLD;
 use crate::policy::PolicySet;
 use crate::relations::{Catalogue, Custom, CustomTo, Path};
@@ -128,10 +128,10 @@ fn counted(parts: &[Part], while_used: &Value, most: usize) -> (Count, usize) {
     for read in lists {
         reads.done.insert(read, Ok(()));
     }
-    let meter = Meter::new(most);
-    let work = Work::new(&meter);
+    let budget = StepBudget::new(most);
+    let work = StepLimit::new(&budget);
     let situation = Situation { work, ..Situation::new(&known, &policies, Live::Graph, NOW) };
-    (count(&situation, true, &reads, target), meter.steps())
+    (count(&situation, true, &reads, target), budget.steps())
 }
 
 /// Asserts that each object, name and reference of a shape costs about the same

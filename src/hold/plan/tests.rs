@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::decide::Live;
 use crate::graph::Graph;
-use crate::objects::{FORMER_OF_TESTS, know_the_former_hold_of_tests};
+use crate::objects::{FORMER_HOLD_FOR_TESTS, set_former_hold_for_tests};
 use crate::policy::{Pause, Policy, PolicySet};
 use crate::relations::Catalogue;
 
@@ -34,7 +34,7 @@ fn object(metadata: Value) -> Value {
 }
 
 fn take_off(index: usize) -> Plan {
-    Plan::TakeOff(StandingHold { index, name: HOLD })
+    Plan::TakeOff(HoldEntry { index, name: HOLD })
 }
 
 const SECRET: (&str, &str) = ("", "secrets");
@@ -55,9 +55,9 @@ fn a_hold_comes_where_one_is_missing_and_goes_where_none_is_wanted() {
 
 #[test]
 fn a_former_name_becomes_the_present_one_in_one_write_where_it_stands() {
-    know_the_former_hold_of_tests();
+    set_former_hold_for_tests();
     let wanted = policies(&[json!({"protect": {"whileUsed": {}}})]);
-    let former = StandingHold { index: 1, name: FORMER_OF_TESTS };
+    let former = HoldEntry { index: 1, name: FORMER_HOLD_FOR_TESTS };
     let with = |finalizers: &[&str]| object(json!({ "finalizers": finalizers }));
     let carried_out = |finalizers: &[&str]| {
         let mut object = with(finalizers);
@@ -67,14 +67,14 @@ fn a_former_name_becomes_the_present_one_in_one_write_where_it_stands() {
         (plan, object["metadata"]["finalizers"].clone())
     };
     let renamed = (Plan::Rename(former), json!(["x/y", HOLD, "z/z"]));
-    assert_eq!(carried_out(&["x/y", FORMER_OF_TESTS, "z/z"]), renamed);
+    assert_eq!(carried_out(&["x/y", FORMER_HOLD_FOR_TESTS, "z/z"]), renamed);
     // Under the present one as well: the former one alone goes.
-    assert_eq!(carried_out(&[HOLD, FORMER_OF_TESTS]), (Plan::TakeOff(former), json!([HOLD])));
+    assert_eq!(carried_out(&[HOLD, FORMER_HOLD_FOR_TESTS]), (Plan::TakeOff(former), json!([HOLD])));
     // Nothing wants it under any name.
-    let plan = planned(&policies(&[]), true, SECRET, &with(&["x/y", FORMER_OF_TESTS]));
+    let plan = planned(&policies(&[]), true, SECRET, &with(&["x/y", FORMER_HOLD_FOR_TESTS]));
     assert_eq!(plan, Plan::TakeOff(former));
     // No finalizer may come to what is Terminating.
-    let mut leaving = with(&[FORMER_OF_TESTS]);
+    let mut leaving = with(&[FORMER_HOLD_FOR_TESTS]);
     leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T12:00:00Z");
     assert_eq!(planned(&wanted, true, SECRET, &leaving), Plan::Nothing);
 }
@@ -120,7 +120,7 @@ fn no_hold_comes_where_it_is_harm() {
 fn a_patch_lands_on_what_was_looked_at_or_not_at_all() {
     for (plan, metadata) in [
         (Plan::PutOn(HoldPlace::First), json!({})),
-        (Plan::Rename(StandingHold { index: 0, name: HOLD }), json!({"finalizers": [HOLD]})),
+        (Plan::Rename(HoldEntry { index: 0, name: HOLD }), json!({"finalizers": [HOLD]})),
         (take_off(0), json!({"finalizers": [HOLD]})),
     ] {
         let patch = plan_patch(&plan, "u", "1").unwrap();

@@ -176,7 +176,7 @@ impl Snapshot {
         keep: bool,
         read: &mut Read,
     ) {
-        let mut listing = Listing::of(kind);
+        let mut listing = Listing::new(kind);
         for object in objects {
             let mut world = self.context.world.write();
             let World { graph, catalogue, .. } = &mut *world;

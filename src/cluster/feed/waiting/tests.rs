@@ -10,7 +10,7 @@ use super::super::objects::Objects;
 use super::super::watching::Sink;
 use super::{is_unused, used_by_within};
 use crate::cluster::world::{Seen, SharedWorld, World};
-use crate::graph::{Meter, Work};
+use crate::graph::{StepBudget, StepLimit};
 use crate::relations::Catalogue;
 
 struct Fed {
@@ -169,9 +169,9 @@ fn an_event_takes_a_bounded_number_of_steps_however_many_objects_wait() {
     let json = owner.to_string();
     let object = serde_json::from_str(&json).unwrap();
     let uses = |most| {
-        let meter = Meter::new(most);
-        let before = used_by_within(&world, kind, &object, Work::new(&meter));
-        (before.uses.len(), meter.steps())
+        let budget = StepBudget::new(most);
+        let before = used_by_within(&world, kind, &object, StepLimit::new(&budget));
+        (before.uses.len(), budget.steps())
     };
     let (all, steps) = uses(usize::MAX);
     assert_eq!(all, 100);
@@ -191,6 +191,6 @@ fn an_event_takes_a_bounded_number_of_steps_however_many_objects_wait() {
     (0..100).for_each(|n| fed.is(POD, &pod(n)));
     let world = fed.world.read();
     let node = world.graph.find(kind, "a", "data").unwrap();
-    let unused = |most| is_unused(&world.graph, node, Work::new(&Meter::new(most)));
+    let unused = |most| is_unused(&world.graph, node, StepLimit::new(&StepBudget::new(most)));
     assert!(unused(1_000) && !unused(100));
 }

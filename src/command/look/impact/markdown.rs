@@ -9,7 +9,7 @@ use super::blocker::BlockerReport;
 use super::report::{Destroyed, Impact};
 use super::text::{Line, cascade, reason, reasons, summary, tree, unread, what, you_may};
 use crate::command::screen::{Screen, cut};
-use crate::objects::harmless;
+use crate::objects::without_controls;
 
 /// So many entries of a list are told.
 const TOLD: usize = 10;
@@ -136,7 +136,7 @@ fn block(text: &str, all: bool) -> String {
 /// A text that means nothing but itself, in prose and in a table.
 fn plain(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
-    for c in harmless(text).chars() {
+    for c in without_controls(text).chars() {
         if "\\`*_[]<>|~#&$".contains(c) {
             escaped.push('\\');
         }
@@ -151,7 +151,7 @@ fn plain(text: &str) -> String {
 
 /// A text that can be copied. It stands in no table.
 fn code(text: &str) -> String {
-    let text = harmless(text);
+    let text = without_controls(text);
     let fence = "`".repeat(longest_run(&text) + 1);
     // A backtick at an end would be one of the fence.
     let pad = if text.starts_with('`') || text.ends_with('`') { " " } else { "" };

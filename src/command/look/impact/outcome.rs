@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use crate::command::look::scene::Scene;
 use crate::decide::HARMLESS;
 use crate::graph::{
-    Certainty, Fate, Fates, Graph, Node, NodeId, Outcome, Propagation, Request, fates,
+    Certainty, DeletionRequest, Fate, Fates, Graph, Node, NodeId, Outcome, Propagation, fates,
 };
 use crate::objects::is_hold;
 
@@ -53,7 +53,10 @@ impl<'s> Outcomes<'s> {
             .map(|node| (node.id(), Propagation::effective(graph, node, Some(cascade), None)));
         let targets: Vec<(NodeId, Propagation)> = targets.collect();
         let brief: Vec<&str> = HARMLESS.iter().copied().chain([BALANCER]).collect();
-        let fates = fates(graph, &Request { brief: &brief, ..Request::of(&targets) });
+        let fates = fates(
+            graph,
+            &DeletionRequest { short_lived_finalizers: &brief, ..DeletionRequest::new(&targets) },
+        );
         let mut outcomes = Self { scene, fates, waits: HashMap::new() };
         // A volume waits for a claim that waits for a Pod.
         outcomes.find_waiting(|outcomes, node| outcomes.mounted_by(node));

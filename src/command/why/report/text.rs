@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::{Approval, Protecting, Report};
 use crate::command::document::ReportedVerdict;
 use crate::command::place::OF_FILES;
-use crate::command::screen::{cut, harmless};
+use crate::command::screen::{cut, without_controls};
 use crate::command::status::LeaderState;
 
 /// So many refusals are told.
@@ -48,14 +48,14 @@ impl Report {
             let _ = writeln!(text, "way out: {way_out}");
         }
         for said in &self.by_itself {
-            let _ = writeln!(text, "by itself: {}", harmless(said));
+            let _ = writeln!(text, "by itself: {}", without_controls(said));
         }
         text.extend(self.approvers.as_ref().map(|approvers| approvers.text(all)));
         if !self.approvals.is_empty() {
             let _ = writeln!(text, "approved by {}", self.approvals.join(", "));
         }
         for says in &self.uncounted {
-            let _ = writeln!(text, "{}", harmless(says));
+            let _ = writeln!(text, "{}", without_controls(says));
         }
         if !self.exempted.is_empty() {
             let _ = writeln!(text, "{subject} is exempt by {}", self.exempted.join(", "));
@@ -71,11 +71,11 @@ impl Report {
             (all, _) => all.join("; "),
         };
         if !managed.is_empty() {
-            let _ = writeln!(text, "managed by: {}", harmless(&managed));
+            let _ = writeln!(text, "managed by: {}", without_controls(&managed));
         }
         let (shown, more) = cut(&self.refused, REFUSALS, all);
         for denial in shown {
-            let _ = writeln!(text, "refused {}", harmless(&denial.said(self.now)));
+            let _ = writeln!(text, "refused {}", without_controls(&denial.said(self.now)));
         }
         text.extend(more.map(|more| format!("refused before that: {more}\n")));
         // What is not read for the same reason takes one line.

@@ -1,183 +1,56 @@
-//! Why the absence of an object may not be a fact: not all objects of its kind were
-//! listed, some of them can't be read, or the watch is not connected at the moment.
+//! Whether the absence of an object is a fact.
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
-
-use super::{Graph, MOST_REFERENCES};
-use crate::objects::{ApiError, Flaw, KindId, NumberMap, NumberSet, Unreadable};
-
-/// Why the objects of a kind are not all known. The text finishes the sentence "belay does
-/// not know all of them:".
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Incomplete {
-    /// They have not been read yet.
-    #[error("they have not been read yet")]
-    Unread,
-    /// They could not be read.
-    #[error(transparent)]
-    Failed(#[from] ApiError),
-    /// belay reads none of them, or not all; the text says why.
-    #[error("{0}")]
-    NotAsked(Cow<'static, str>),
-}
-
-impl From<&'static str> for Incomplete {
-    fn from(why: &'static str) -> Self {
-        Self::NotAsked(why.into())
-    }
-}
-
-/// The gaps in what is known of each kind.
-#[derive(Debug, Default)]
-pub(super) struct Gaps {
-    /// Kinds whose objects are all here: only of these is absence a fact.
-    complete: NumberSet<KindId>,
-    /// Why the objects of a kind are not all here.
-    incomplete: NumberMap<KindId, Incomplete>,
-    stale: NumberSet<KindId>,
-    unreadable: NumberMap<KindId, UnreadableSet>,
-}
-
-/// The objects of a kind that can't be read. Each is kept by name, as those that
-/// can be read are, so that each ends with its object.
-#[derive(Debug, Default)]
-pub(super) struct UnreadableSet {
-    /// By namespace and name.
-    places: BTreeMap<(String, String), Flaw>,
-    /// Whether there are more, whose place is unknown.
-    more: bool,
-}
-
-impl UnreadableSet {
-    /// Says whether that is new.
-    pub(super) fn add(&mut self, unreadable: &Unreadable) -> bool {
-        match &unreadable.place {
-            Some(place) => self.places.insert(place.clone(), unreadable.flaw).is_none(),
-            None => !std::mem::replace(&mut self.more, true),
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.places.is_empty() && !self.more
-    }
-
-    /// Whether an object of this place may be one of them.
-    fn may_contain(&self, namespace: &str, name: &str) -> bool {
-        self.more || self.places.contains_key(&(namespace.to_owned(), name.to_owned()))
-    }
-
-    /// The namespace of one with such a flaw, and words for it, in a namespace (empty: in
-    /// any).
-    fn first(&self, namespace: &str, counts: fn(Flaw) -> bool) -> Option<(&str, String)> {
-        // They are in the order of namespaces, and "" is the first of these.
-        let places = self.places.range((namespace.to_owned(), String::new())..);
-        let is_meant = |place: &str| namespace.is_empty() || place == namespace;
-        let mut meant = places.take_while(|((place, _), _)| is_meant(place));
-        if let Some((place, flaw)) = meant.find(|(_, flaw)| counts(**flaw)) {
-            return Some((&place.0, words(place, *flaw)));
-        }
-        self.more.then(|| ("", "of unknown name can't be read".to_owned()))
-    }
-}
-
-fn words((namespace, name): &(String, String), flaw: Flaw) -> String {
-    let slash = if namespace.is_empty() { "" } else { "/" };
-    let why = match flaw {
-        Flaw::Malformed { .. } => "can't be read".to_owned(),
-        Flaw::TooManyReferences => format!("has more than {MOST_REFERENCES} references"),
-    };
-    format!("{namespace}{slash}{name} {why}")
-}
-
-/// An object with more references than are kept.
-pub(super) fn too_many_references(namespace: &str, name: &str) -> Unreadable {
-    let place = Some((namespace.to_owned(), name.to_owned()));
-    Unreadable { place, flaw: Flaw::TooManyReferences }
-}
-
-impl Gaps {
-    pub(super) fn set_stale(&mut self, kind: KindId, stale: bool) {
-        if stale {
-            self.stale.insert(kind);
-        } else {
-            self.stale.remove(&kind);
-        }
-    }
-
-    /// The object was read, or was deleted.
-    pub(super) fn close(&mut self, kind: KindId, namespace: &str, name: &str) {
-        if let Some(set) = self.unreadable.get_mut(&kind)
-            && !set.places.is_empty()
-        {
-            set.places.remove(&(namespace.to_owned(), name.to_owned()));
-            if set.is_empty() {
-                self.unreadable.remove(&kind);
-            }
-        }
-    }
-
-    /// These are all of a kind.
-    pub(super) fn replace(&mut self, kind: KindId, set: UnreadableSet) {
-        if set.is_empty() {
-            self.unreadable.remove(&kind);
-        } else {
-            self.unreadable.insert(kind, set);
-        }
-    }
-
-    pub(super) fn add(&mut self, kind: KindId, unreadable: &Unreadable) -> bool {
-        self.unreadable.entry(kind).or_default().add(unreadable)
-    }
-}
+use super::Graph;
+use super::coverage::Incomplete;
+use crate::objects::{Flaw, KindId, Unreadable};
 
 impl Graph {
     /// Says whether all objects of a kind are here.
     pub fn set_complete(&mut self, kind: KindId, complete: bool) {
-        self.gaps.set_stale(kind, false);
-        self.gaps.incomplete.remove(&kind);
+        self.coverage.set_stale(kind, false);
+        self.coverage.incomplete.remove(&kind);
         if complete {
-            self.gaps.complete.insert(kind);
+            self.coverage.complete.insert(kind);
         } else {
-            self.gaps.complete.remove(&kind);
+            self.coverage.complete.remove(&kind);
         }
     }
 
     /// Says why the objects of a kind are not all here.
     pub fn set_incomplete(&mut self, kind: KindId, why: impl Into<Incomplete>) {
-        self.gaps.set_stale(kind, false);
-        self.gaps.complete.remove(&kind);
-        self.gaps.incomplete.insert(kind, why.into());
+        self.coverage.set_stale(kind, false);
+        self.coverage.complete.remove(&kind);
+        self.coverage.incomplete.insert(kind, why.into());
     }
 
     /// Why the objects of a kind are not all here.
     pub fn why_incomplete(&self, kind: KindId) -> &Incomplete {
-        self.gaps.incomplete.get(&kind).unwrap_or(&Incomplete::Unread)
+        self.coverage.incomplete.get(&kind).unwrap_or(&Incomplete::Unread)
     }
 
     /// Whether all objects of a kind are here, so that absence is a fact.
     pub fn is_complete(&self, kind: KindId) -> bool {
-        self.gaps.complete.contains(&kind)
+        self.coverage.complete.contains(&kind)
     }
 
     /// The watch of a kind is not connected: its objects are as they were a
     /// moment ago, which proves no absence. [`Self::set_complete`] and
     /// [`Self::set_incomplete`] end this.
     pub fn set_stale(&mut self, kind: KindId) {
-        self.gaps.set_stale(kind, true);
+        self.coverage.set_stale(kind, true);
     }
 
     /// Whether all objects of a kind are here, as of now, though some of them
     /// may not be readable.
     pub fn is_current(&self, kind: KindId) -> bool {
-        self.is_complete(kind) && !self.gaps.stale.contains(&kind)
+        self.is_complete(kind) && !self.coverage.stale.contains(&kind)
     }
 
     /// An object can't be read: it may use anything that its kind can use. What was
     /// known of it before stays. Ends when it is read or deleted, or is not in the
     /// next list. Says whether that is new.
     pub fn set_unreadable(&mut self, kind: KindId, unreadable: &Unreadable) -> bool {
-        self.gaps.add(kind, unreadable)
+        self.coverage.add(kind, unreadable)
     }
 
     /// An object of a kind in a namespace (empty: in any) that can't be read, in
@@ -203,19 +76,19 @@ impl Graph {
         namespace: &str,
         counts: fn(Flaw) -> bool,
     ) -> Option<(&str, String)> {
-        let (place, found) = self.gaps.unreadable.get(&kind)?.first(namespace, counts)?;
+        let (place, found) = self.coverage.unreadable.get(&kind)?.first(namespace, counts)?;
         Some((place, format!("{} {found}", self.kinds.info(kind).kind)))
     }
 
     /// Whether this object may be one that can't be read.
     pub fn is_unreadable(&self, kind: KindId, namespace: &str, name: &str) -> bool {
-        let set = self.gaps.unreadable.get(&kind);
+        let set = self.coverage.unreadable.get(&kind);
         set.is_some_and(|set| set.may_contain(namespace, name))
     }
 
     /// How many objects of each kind can't be read, where it is any.
     pub fn unreadable_counts(&self) -> impl Iterator<Item = (KindId, usize)> + '_ {
-        let sets = self.gaps.unreadable.iter();
+        let sets = self.coverage.unreadable.iter();
         sets.map(|(kind, set)| (*kind, set.places.len() + usize::from(set.more)))
     }
 
@@ -227,7 +100,7 @@ impl Graph {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Edges, Listing};
+    use super::super::{Edges, Listing, MOST_REFERENCES};
     use super::*;
 
     fn place(namespace: &str, name: &str) -> Unreadable {
@@ -259,12 +132,12 @@ mod tests {
 
         graph.set_unreadable(pods, &bad);
         graph.set_unreadable(pods, &Unreadable::of_unknown_place());
-        let mut listing = Listing::of(pods);
+        let mut listing = Listing::new(pods);
         graph.list_unreadable(&mut listing, &bad);
         graph.end_listing(listing);
         assert_eq!(graph.unreadable_counts().collect::<Vec<_>>(), [(pods, 1)]);
         assert!(graph.object(pods, "shop", "bad").is_some(), "what was known of it stays");
-        graph.end_listing(Listing::of(pods));
+        graph.end_listing(Listing::new(pods));
         assert_eq!(graph.unreadable(pods, ""), None);
     }
 

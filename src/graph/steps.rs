@@ -8,12 +8,12 @@ use std::cell::Cell;
 
 /// Counts the steps of one review.
 #[derive(Debug)]
-pub struct Meter {
+pub struct StepBudget {
     most: usize,
     steps: Cell<usize>,
 }
 
-impl Meter {
+impl StepBudget {
     /// A budget of so many steps.
     pub fn new(most: usize) -> Self {
         Self { most, steps: Cell::new(0) }
@@ -27,25 +27,25 @@ impl Meter {
 
 /// What functions charge their steps to: a meter, or no limit.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Work<'m>(Option<&'m Meter>);
+pub struct StepLimit<'m>(Option<&'m StepBudget>);
 
-impl<'m> Work<'m> {
+impl<'m> StepLimit<'m> {
     /// Work that this meter counts.
-    pub fn new(meter: &'m Meter) -> Self {
-        Self(Some(meter))
+    pub fn new(budget: &'m StepBudget) -> Self {
+        Self(Some(budget))
     }
 
     /// Charges steps. Returns whether the work may go on.
     pub fn charge(self, steps: usize) -> bool {
-        if let Some(meter) = self.0 {
-            meter.steps.set(meter.steps.get().saturating_add(steps));
+        if let Some(budget) = self.0 {
+            budget.steps.set(budget.steps.get().saturating_add(steps));
         }
         !self.is_used_up()
     }
 
     /// Whether nothing is left of the budget.
     pub fn is_used_up(self) -> bool {
-        self.0.is_some_and(|meter| meter.steps.get() > meter.most)
+        self.0.is_some_and(|budget| budget.steps.get() > budget.most)
     }
 }
 
@@ -55,11 +55,11 @@ mod tests {
 
     #[test]
     fn a_budget_is_used_up_after_its_last_step() {
-        let meter = Meter::new(2);
-        let work = Work::new(&meter);
+        let budget = StepBudget::new(2);
+        let work = StepLimit::new(&budget);
         assert!(work.charge(2) && !work.is_used_up());
         assert!(!work.charge(1) && work.is_used_up());
-        assert_eq!(meter.steps(), 3);
-        assert!(Work::default().charge(usize::MAX));
+        assert_eq!(budget.steps(), 3);
+        assert!(StepLimit::default().charge(usize::MAX));
     }
 }

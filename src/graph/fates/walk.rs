@@ -1,7 +1,7 @@
 //! One walk of a deletion, in one of two worlds.
 
 use super::mode::{Mode, Reference};
-use super::{Propagation, Request};
+use super::{DeletionRequest, Propagation};
 use crate::graph::{Graph, Node, NodeId, Progress};
 use crate::objects::{
     DefaultPropagation, FOREGROUND, KindId, NumberMap, NumberSet, ORPHAN, is_hold,
@@ -17,14 +17,14 @@ const CRD_CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 /// are being deleted, and to those that are gone, until nothing follows any
 /// more. That makes it a least fixpoint from the targets, so that ownership
 /// cycles never collect themselves (R10).
-pub(super) struct World<'g> {
+pub(super) struct DeletionWalk<'g> {
     pub(super) graph: &'g Graph,
-    pub(super) request: &'g Request<'g>,
+    pub(super) request: &'g DeletionRequest<'g>,
     /// The other world, for what must be: what certainly stays is what may
     /// not go.
-    pub(super) may: Option<&'g World<'g>>,
+    pub(super) may: Option<&'g DeletionWalk<'g>>,
     pub(super) deleting: Map<Mode>,
-    pub(super) gone: Set,
+    pub(super) removed: Set,
     orphaned: Set,
     /// Namespaces and CRDs, and how much of their content is not gone.
     pub(super) containers: Map<usize>,
@@ -49,33 +49,37 @@ pub(super) struct World<'g> {
     crds: Option<KindId>,
 }
 
-impl<'g> World<'g> {
+impl<'g> DeletionWalk<'g> {
     /// The world in which whatever can go wrong for an object does.
-    pub(super) fn of_what_may_be(graph: &'g Graph, request: &'g Request<'g>) -> Self {
+    pub(super) fn possible(graph: &'g Graph, request: &'g DeletionRequest<'g>) -> Self {
         let mut world = Self::new(graph, request, None);
         world.run();
-        world.remove_what_waits_for_ever();
+        world.remove_blocked_forever();
         world
     }
 
     /// The world in which nothing goes that something could save.
-    pub(super) fn of_what_must_be(
+    pub(super) fn certain(
         graph: &'g Graph,
-        request: &'g Request<'g>,
-        may: &'g World<'g>,
+        request: &'g DeletionRequest<'g>,
+        may: &'g DeletionWalk<'g>,
     ) -> Self {
         let mut world = Self::new(graph, request, Some(may));
         world.run();
         world
     }
 
-    fn new(graph: &'g Graph, request: &'g Request<'g>, may: Option<&'g World<'g>>) -> Self {
+    fn new(
+        graph: &'g Graph,
+        request: &'g DeletionRequest<'g>,
+        may: Option<&'g DeletionWalk<'g>>,
+    ) -> Self {
         Self {
             graph,
             request,
             may,
             deleting: Map::default(),
-            gone: Set::default(),
+            removed: Set::default(),
             orphaned: Set::default(),
             containers: Map::default(),
             blocked: Map::default(),
@@ -110,7 +114,7 @@ impl<'g> World<'g> {
             }
             self.follow(id);
         }
-        self.find_what_waits();
+        self.find_stuck();
     }
 
     /// R14: what goes with a Namespace or a CRD.
@@ -150,7 +154,7 @@ impl<'g> World<'g> {
     }
 
     fn contain(&mut self, container: NodeId, content: &[NodeId]) {
-        let left = content.iter().filter(|member| !self.gone.contains(member));
+        let left = content.iter().filter(|member| !self.removed.contains(member));
         self.containers.insert(container, left.clone().count());
         for member in left {
             self.contained.entry(*member).or_default().push(container);
@@ -169,7 +173,7 @@ impl<'g> World<'g> {
     /// The object receives a DELETE.
     fn delete(&mut self, id: NodeId, mode: Mode) {
         let Some(node) = self.graph.get(id) else { return };
-        if (self.request.cut)(node) {
+        if (self.request.refuses)(node) {
             // R13: it refuses, and stays as it is.
             self.refused = true;
             return;
@@ -201,13 +205,13 @@ impl<'g> World<'g> {
     /// for its dependents and for those that wait for it?
     fn follow(&mut self, id: NodeId) {
         let Some(mode) = self.mode(id) else { return };
-        if !self.gone.contains(&id) && self.goes(id, mode) {
-            self.gone.insert(id);
-            self.wake_those_that_wait(id);
+        if !self.removed.contains(&id) && self.goes(id, mode) {
+            self.removed.insert(id);
+            self.wake_waiting(id);
         }
         // R9: in the background nothing happens to dependents of an object
         // that is still there. (It would be found solid for each of them.)
-        if mode == Mode::Background && !self.gone.contains(&id) {
+        if mode == Mode::Background && !self.removed.contains(&id) {
             return;
         }
         let Some(owner) = self.graph.get(id) else { return };
@@ -226,7 +230,7 @@ impl<'g> World<'g> {
 
     /// Owners in the foreground and containers look again when one of theirs
     /// has gone.
-    fn wake_those_that_wait(&mut self, id: NodeId) {
+    fn wake_waiting(&mut self, id: NodeId) {
         for container in self.contained.get(&id).into_iter().flatten() {
             if let Some(left) = self.containers.get_mut(container) {
                 *left -= 1;
@@ -369,7 +373,7 @@ impl<'g> World<'g> {
             let mut finalizers = node.finalizers().iter();
             finalizers.any(|f| {
                 let own = container && f == CRD_CLEANUP || released && is_hold(f);
-                let goes = own || self.request.brief.contains(&f);
+                let goes = own || self.request.short_lived_finalizers.contains(&f);
                 f != FOREGROUND && f != ORPHAN && !goes
             })
         })
@@ -395,8 +399,8 @@ impl<'g> World<'g> {
     }
 
     /// Whether it goes from storage.
-    pub(super) fn is_gone(&self, id: NodeId) -> bool {
-        self.gone.contains(&id)
+    pub(super) fn is_removed(&self, id: NodeId) -> bool {
+        self.removed.contains(&id)
     }
 
     /// Whether it loses an owner by orphaning.

@@ -7,11 +7,11 @@ pub const LONGEST_NAME: usize = 253;
 
 /// A text of a client, of at most so many characters and on one line: for
 /// messages, Events, statuses and logs.
-pub fn shown(text: &str, most: usize) -> Cow<'_, str> {
-    if text.len() <= most && !text.chars().any(is_obeyed) {
+pub fn one_line(text: &str, most: usize) -> Cow<'_, str> {
+    if text.len() <= most && !text.chars().any(is_control) {
         return Cow::Borrowed(text);
     }
-    let mut shown = harmless_chars(text).take(most + 1).collect::<String>();
+    let mut shown = printable_chars(text).take(most + 1).collect::<String>();
     if let Some((end, _)) = shown.char_indices().nth(most) {
         let last = shown[..end].char_indices().next_back().map_or(0, |(at, _)| at);
         shown.truncate(last);
@@ -21,23 +21,23 @@ pub fn shown(text: &str, most: usize) -> Cow<'_, str> {
 }
 
 /// A name of a client, as messages repeat it.
-pub fn shown_name(name: &str) -> Cow<'_, str> {
-    shown(name, LONGEST_NAME)
+pub fn one_line_name(name: &str) -> Cow<'_, str> {
+    one_line(name, LONGEST_NAME)
 }
 
 /// A text without the characters that a terminal or a log obeys, each of which
 /// becomes a space.
-pub fn harmless(text: &str) -> String {
-    harmless_chars(text).collect()
+pub fn without_controls(text: &str) -> String {
+    printable_chars(text).collect()
 }
 
-fn harmless_chars(text: &str) -> impl Iterator<Item = char> {
-    text.chars().map(|c| if is_obeyed(c) { ' ' } else { c })
+fn printable_chars(text: &str) -> impl Iterator<Item = char> {
+    text.chars().map(|c| if is_control(c) { ' ' } else { c })
 }
 
 /// Whether a terminal or a log does something else with a character than show
 /// it: control characters, line breaks, and what turns the direction of text.
-fn is_obeyed(c: char) -> bool {
+fn is_control(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
@@ -58,11 +58,11 @@ mod tests {
 
     #[test]
     fn text_of_clients_is_cut_and_put_on_one_line() {
-        assert_eq!(shown("plain", 5), "plain");
-        assert_eq!(shown("plain", 4), "pla…");
-        assert_eq!(shown("a\nb\u{1b}[2J\u{202e}c\u{2028}d", 99), "a b [2J c d");
-        assert_eq!(shown(&"ü".repeat(300), 253).chars().count(), 253);
-        assert_eq!(shown("üü", 2), "üü");
-        assert_eq!(harmless("a\tb"), "a b");
+        assert_eq!(one_line("plain", 5), "plain");
+        assert_eq!(one_line("plain", 4), "pla…");
+        assert_eq!(one_line("a\nb\u{1b}[2J\u{202e}c\u{2028}d", 99), "a b [2J c d");
+        assert_eq!(one_line(&"ü".repeat(300), 253).chars().count(), 253);
+        assert_eq!(one_line("üü", 2), "üü");
+        assert_eq!(without_controls("a\tb"), "a b");
     }
 }

@@ -8,12 +8,13 @@
 
 use std::collections::VecDeque;
 
-use super::slot::{Claim, NodeId};
+use super::node_id::NodeId;
+use super::slot::OwnerClaim;
 use crate::objects::{KeyedMap, KindId, NumberMap, Uid};
 
 /// An object that is gone, while dependents of it are left.
 #[derive(Debug)]
-pub struct Gone {
+pub struct DeletedObject {
     /// Its owners, or the first of them.
     pub owners: Box<[RememberedOwner]>,
     /// The resourceVersion at which it may last have gained one of them.
@@ -50,8 +51,8 @@ pub struct RememberedOwner {
 
 /// The objects that are gone and not forgotten.
 #[derive(Debug, Default)]
-pub(super) struct Graves {
-    by_uid: KeyedMap<Uid, Gone>,
+pub(super) struct DeletedObjects {
+    by_uid: KeyedMap<Uid, DeletedObject>,
     /// The owners that objects have lost which are there.
     past_owners: NumberMap<NodeId, Vec<PastOwner>>,
     /// How many of these there are, and in each namespace.
@@ -81,24 +82,24 @@ const MOST_PAST_IN_ONE: usize = MOST / 32;
 
 impl RememberedOwner {
     /// None, if the name is longer than any that an object has, or the kind is not known.
-    pub(super) fn new(claim: Claim<'_>) -> Option<Self> {
-        let Claim { kind, namespace, name, uid, .. } = claim;
+    pub(super) fn new(claim: OwnerClaim<'_>) -> Option<Self> {
+        let OwnerClaim { kind, namespace, name, uid, .. } = claim;
         let (namespace, name) = (namespace.into(), name.into());
         (claim.name.len() <= LONGEST_NAME).then_some(Self { kind: kind?, namespace, name, uid })
     }
 
     /// As a reference names it, in whatever version.
-    pub fn claim(&self) -> Claim<'_> {
+    pub fn claim(&self) -> OwnerClaim<'_> {
         let Self { kind, namespace, name, uid } = self;
-        Claim { kind: Some(*kind), version: None, namespace, name, uid: *uid }
+        OwnerClaim { kind: Some(*kind), version: None, namespace, name, uid: *uid }
     }
 }
 
-impl Gone {
+impl DeletedObject {
     /// An object with these owners. Of many, or of those with names that nothing
     /// has, it is remembered that there were more.
     pub(super) fn new<'a>(
-        owners: impl ExactSizeIterator<Item = Claim<'a>>,
+        owners: impl ExactSizeIterator<Item = OwnerClaim<'a>>,
         deleted: Option<i64>,
     ) -> Self {
         let count = owners.len();
@@ -108,24 +109,24 @@ impl Gone {
     }
 
     /// The owners that it has and had.
-    fn named(&self) -> impl Iterator<Item = Uid> {
+    fn owner_uids(&self) -> impl Iterator<Item = Uid> {
         let past = self.past_owners.iter().map(|past| &past.owner);
         self.owners.iter().chain(past).map(|owner| owner.uid)
     }
 }
 
-impl Graves {
-    pub(super) fn get(&self, uid: Uid) -> Option<&Gone> {
+impl DeletedObjects {
+    pub(super) fn get(&self, uid: Uid) -> Option<&DeletedObject> {
         self.by_uid.get(&uid)
     }
 
     /// Whether a grave names this uid as an owner.
-    pub(super) fn name(&self, uid: Uid) -> bool {
+    pub(super) fn name_as_owner(&self, uid: Uid) -> bool {
         self.named.contains_key(&uid)
     }
 
-    pub(super) fn bury(&mut self, uid: Uid, gone: Gone) {
-        for owner in gone.named() {
+    pub(super) fn remember(&mut self, uid: Uid, gone: DeletedObject) {
+        for owner in gone.owner_uids() {
             *self.named.entry(owner).or_default() += 1;
             self.owners += 1;
         }
@@ -156,7 +157,7 @@ impl Graves {
             }
             if let Some(gone) = self.by_uid.remove(&uid) {
                 self.unname_owners(&gone);
-                next.extend(gone.named());
+                next.extend(gone.owner_uids());
             }
         }
     }
@@ -165,8 +166,8 @@ impl Graves {
         self.by_uid.len() + self.owners
     }
 
-    fn unname_owners(&mut self, gone: &Gone) {
-        for owner in gone.named() {
+    fn unname_owners(&mut self, gone: &DeletedObject) {
+        for owner in gone.owner_uids() {
             self.owners -= 1;
             self.unname(owner);
         }
@@ -188,7 +189,12 @@ impl Graves {
 
     /// Remembers owners that an object in this namespace has lost. Says whether there is
     /// room for them.
-    pub(super) fn lose(&mut self, id: NodeId, namespace: NodeId, lost: Vec<PastOwner>) -> bool {
+    pub(super) fn remember_lost_owners(
+        &mut self,
+        id: NodeId,
+        namespace: NodeId,
+        lost: Vec<PastOwner>,
+    ) -> bool {
         if lost.is_empty() {
             return true;
         }
@@ -237,30 +243,31 @@ mod tests {
 
     #[test]
     fn cycles_of_owners_are_not_remembered_for_ever() {
-        let mut graves = Graves::default();
+        let mut deleted_objects = DeletedObjects::default();
         let kind = Kinds::default().find("", "ConfigMap");
         for number in 0..2 * MOST {
             let uid = uid(number);
-            graves.bury(uid, Gone::new([owner(kind, "itself", uid)].into_iter(), None));
-            graves.forget(uid, |_| false);
+            deleted_objects
+                .remember(uid, DeletedObject::new([owner(kind, "itself", uid)].into_iter(), None));
+            deleted_objects.forget(uid, |_| false);
         }
-        assert!(graves.size() <= MOST && graves.named.len() <= MOST);
-        assert!(graves.order.len() <= MOST);
+        assert!(deleted_objects.size() <= MOST && deleted_objects.named.len() <= MOST);
+        assert!(deleted_objects.order.len() <= MOST);
     }
 
     fn uid(number: usize) -> Uid {
         Uid::new(&format!("d308a385-886a-4f24-8000-{number:012x}"))
     }
 
-    fn owner(kind: Option<KindId>, name: &str, uid: Uid) -> Claim<'_> {
-        Claim { kind, version: Some("v1"), namespace: "shop", name, uid }
+    fn owner(kind: Option<KindId>, name: &str, uid: Uid) -> OwnerClaim<'_> {
+        OwnerClaim { kind, version: Some("v1"), namespace: "shop", name, uid }
     }
 
     #[test]
     fn of_an_object_with_many_owners_a_part_is_remembered_and_that_there_were_more() {
         let kind = Kinds::default().find("", "ConfigMap");
         let of = |names: &[String]| {
-            let gone = Gone::new(names.iter().map(|name| owner(kind, name, uid(0))), None);
+            let gone = DeletedObject::new(names.iter().map(|name| owner(kind, name, uid(0))), None);
             (gone.owners.len(), gone.had_more_owners)
         };
         let names = |count| vec!["a".to_owned(); count];
@@ -268,35 +275,38 @@ mod tests {
         assert_eq!(of(&names(1_000)), (MOST_OWNERS, true));
         assert_eq!(of(&["a".repeat(1 << 20)]), (0, true));
 
-        let mut graves = Graves::default();
+        let mut deleted_objects = DeletedObjects::default();
         let most = MOST / (1 + MOST_OWNERS);
         for number in 0..2 * most {
             let owners = [owner(kind, "a", uid(0)); MOST_OWNERS];
-            graves.bury(uid(number), Gone::new(owners.into_iter(), None));
+            deleted_objects.remember(uid(number), DeletedObject::new(owners.into_iter(), None));
         }
-        assert!(graves.size() <= MOST && graves.by_uid.len() <= most);
-        assert!(graves.get(uid(0)).is_none() && graves.get(uid(2 * most - 1)).is_some());
+        assert!(deleted_objects.size() <= MOST && deleted_objects.by_uid.len() <= most);
+        assert!(
+            deleted_objects.get(uid(0)).is_none()
+                && deleted_objects.get(uid(2 * most - 1)).is_some()
+        );
     }
 
     #[test]
     fn h90_one_namespace_uses_up_no_room_for_owners_that_objects_of_others_lose() {
         let kind = Kinds::default().find("", "ConfigMap");
-        let mut graves = Graves::default();
+        let mut deleted_objects = DeletedObjects::default();
         let lost = |number| {
             let owner = RememberedOwner::new(owner(kind, "a", uid(number))).unwrap();
             vec![PastOwner { owner, version: 1 }]
         };
         let id = NodeId::from_index;
         for number in 0..2 * MOST_PAST_IN_ONE {
-            let has_room = graves.lose(id(number), id(1), lost(number));
+            let has_room = deleted_objects.remember_lost_owners(id(number), id(1), lost(number));
             assert_eq!(has_room, number < MOST_PAST_IN_ONE);
         }
         let other = 2 * MOST_PAST_IN_ONE;
-        assert!(graves.lose(id(other), id(2), lost(other)));
+        assert!(deleted_objects.remember_lost_owners(id(other), id(2), lost(other)));
         for number in 0..=other {
             let namespace = if number == other { id(2) } else { id(1) };
-            graves.take_past_owners(id(number), namespace);
+            deleted_objects.take_past_owners(id(number), namespace);
         }
-        assert!(graves.is_empty());
+        assert!(deleted_objects.is_empty());
     }
 }
